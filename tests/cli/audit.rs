@@ -1,4 +1,4 @@
-//! Commands that change something leave an entry in the audit log; those that look leave none.
+//! Commands that change something leave an entry in the audit log; commands that only read leave none.
 
 use serde_json::{Value, json};
 use trunkline_testkit::shell::{Shell, text};
@@ -166,7 +166,7 @@ fn each_thing_that_quickstart_makes_has_an_entry() {
     let made = shell.json(&["quickstart", "--no-serve"]);
     let all = entries(&shell);
     let resources: Vec<&str> = all.iter().map(|entry| text(&entry["resource"])).collect();
-    // A partner is made, and then let verify.
+    // A partner is made, then gets the right to verify.
     let newest_first = [
         "login_link",
         "trunk",

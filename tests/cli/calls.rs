@@ -9,7 +9,7 @@ use trunkline_testkit::referred::Step::{Answer, ByeComes, Notify, Refer, Turned}
 use trunkline_testkit::shell::{Shell, text};
 use trunkline_testkit::{Daemon, DaemonSetup, Runtime, tools};
 
-/// Runs a command on the daemon's control socket, which must succeed, and returns its JSON.
+/// Runs a command on the daemon's control socket, which must succeed; returns its JSON.
 fn run(daemon: &Daemon, arguments: &[&str]) -> Value {
     let output = daemon.setup.output(&[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{arguments:?}: {output:?}");
@@ -17,7 +17,7 @@ fn run(daemon: &Daemon, arguments: &[&str]) -> Value {
         .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {output:?}"))
 }
 
-/// Starts a command that lasts.
+/// Starts a command that keeps running.
 fn start(daemon: &Daemon, shell: &Shell, arguments: &[&str]) -> Child {
     let data = daemon.setup.folder.path().join("data");
     let mut command = shell.command(arguments);
@@ -76,7 +76,7 @@ fn a_call_is_followed_held_and_transferred() {
     assert_eq!(types.last(), Some(&"call.ended"), "{types:?}");
     assert_eq!(daemon.record()["status"], "transferred");
 
-    // Of a call that is over, its decisions and its end are printed.
+    // For a call that has ended, its decisions and its end are printed.
     let again = daemon.setup.output(&["call", "follow", &call]);
     let printed = String::from_utf8_lossy(&again.stdout).into_owned();
     assert!(
@@ -134,7 +134,7 @@ fn a_number_is_dialled_and_hung_up_on() {
     assert_eq!(daemon.record()["status"], "completed");
 }
 
-/// The receiver of a test: takes one request, answers 204, and returns it.
+/// Takes one request, answers 204, and returns it.
 fn receive(listener: &TcpListener) -> String {
     let (mut stream, _) = listener.accept().expect("a request");
     let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));

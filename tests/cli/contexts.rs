@@ -1,4 +1,4 @@
-//! Contexts: installations that the command line knows by a name.
+//! Contexts: names under which the command line knows installations.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;

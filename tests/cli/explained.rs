@@ -1,4 +1,4 @@
-//! From a capture that was taken at a PBX to the reason and the fix, as the documents show it.
+//! From a capture taken at a PBX to the reason and the fix, as the documents show it.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ const REFUSED: &[u8] = include_bytes!("../../fixtures/captures/refused.pcap");
 const LOCKED_OUT: &[u8] = include_bytes!("../../fixtures/captures/locked-out.pcap");
 const DOCUMENT: &str = include_str!("../../docs/explain.md");
 
-/// The org of the document: one agent, disabled, that holds the number of the captures; and its id.
+/// Makes the document's org, with one disabled agent that holds the number of the captures; returns its id.
 fn acme(shell: &Shell) -> String {
     shell.json(&["org", "create", "--name", "Acme"]);
     let made = shell.json(&["agent", "create", "--org", "Acme", "--name", "Sales"]);
@@ -25,7 +25,7 @@ fn acme(shell: &Shell) -> String {
     agent
 }
 
-/// The document's commands with what they print, agents' ids as they are today.
+/// Returns the document's commands with their output, with the agent's id put in.
 fn shown(agent: &str) -> Vec<(Vec<String>, String)> {
     let blocks = DOCUMENT.split("```console\n").skip(1);
     let blocks = blocks.filter_map(|block| block.split("```").next());
@@ -57,7 +57,7 @@ fn the_documents_commands_say_what_the_document_says() {
         let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
         let ran = shell.run(&arguments);
         assert_eq!(ran.code, Some(0), "{arguments:?}: {ran:?}");
-        // What an update answers is a table with times in it; the document leaves it out.
+        // The document leaves out the output of an update: a table with times in it.
         if expected != "…" {
             assert_eq!(ran.stdout.trim_end(), expected, "{arguments:?}");
         }
@@ -66,7 +66,7 @@ fn the_documents_commands_say_what_the_document_says() {
 
 #[test]
 fn a_caller_who_is_locked_out_is_told_apart_from_one_without_credentials() {
-    // The realm of the installation where the capture was taken.
+    // Realm of the installation where the capture was taken.
     let shell = Shell::new().with("TRUNKLINE__SIP__REALM", "trunkline");
     acme(&shell);
 
@@ -81,7 +81,7 @@ fn a_caller_who_is_locked_out_is_told_apart_from_one_without_credentials() {
         json!(["trunkline trunk show --org Acme"])
     );
 
-    // The same without the answer to the challenge.
+    // The same without the retry that answers the challenge.
     let flow = "locked-out.flow";
     let imported = shell.run(&["capture", "import", "locked-out.pcap", "-o", flow]);
     assert_eq!(imported.code, Some(0), "{imported:?}");
@@ -116,7 +116,7 @@ fn what_is_no_capture_is_exit_code_1() {
     }
 }
 
-/// A deployment that was never started: a problem is found, and looking changes nothing.
+/// A deployment that was never started: the doctor finds a problem and changes nothing.
 #[test]
 fn the_doctor_looks_and_changes_nothing() {
     let shell = Shell::new();

@@ -1,4 +1,4 @@
-//! `trunkline key`: rotating and retiring what signs and what seals.
+//! `trunkline key`: rotating and retiring the signing and sealing keys.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use trunkline_testkit::shell::{Shell, text};
 
 const QUICKSTART: [&str; 2] = ["quickstart", "--no-serve"];
 
-/// The keys that sign and signed, with their states.
+/// Returns the current and former signing keys, with their states.
 fn signers(shell: &Shell) -> Vec<(String, String)> {
     let listed = shell.json(&["key", "list-signing"]);
     let listed = listed.as_array().expect("a list").iter();
@@ -47,7 +47,7 @@ fn a_signing_key_is_retired_and_its_api_keys_only_on_request() {
     let alone = shell.run(&[&retire[..], &["--yes"]].concat());
     assert_eq!(alone.code, Some(2), "{alone:?}");
 
-    // Twice is as good as once, and the API keys go when that is asked for.
+    // Retiring twice changes nothing more, and API keys are revoked along with it if asked for.
     let keys = || shell.json(&["key", "list", "--org", "Quickstart"]);
     for _ in 0..2 {
         shell.json(&retire);
@@ -71,7 +71,7 @@ fn a_rotation_that_is_killed_is_run_again() {
     };
     let first = sealing();
 
-    // Before the new key seals, and after.
+    // Killed before the new key seals, and after.
     for after in [500, 3_500] {
         let mut command = shell.command(&["key", "rotate-sealing"]);
         let mut rotation = command.stdout(Stdio::null()).spawn().expect("it runs");

@@ -1,4 +1,4 @@
-//! The life of orgs and partners by the command line alone, which is the operator's, and a partner's own orgs.
+//! The life of orgs and partners, by commands that only the operator has, and the orgs of a partner.
 
 use serde_json::{Value, json};
 use trunkline_testkit::daemon::DaemonSetup;
@@ -6,7 +6,7 @@ use trunkline_testkit::shell::text;
 
 use crate::resources::{json_of, refused};
 
-/// The life of orgs and partners, which are the operator's.
+/// Makes, changes and deletes orgs and partners, as the operator does.
 fn life_of_the_operators(setup: &DaemonSetup) {
     let run = |arguments: &[&str]| json_of(setup, &[], arguments);
     let org = run(&["org", "create", "--name", "Acme"]);
@@ -30,7 +30,7 @@ fn life_of_the_operators(setup: &DaemonSetup) {
     );
     assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(2));
 
-    // With two orgs one must be named, by its name or a part of its id.
+    // With two orgs, a command must name one, by its name or a part of its id.
     let (code, said) = refused(setup, &[], &["agent", "list"]);
     assert!(code == Some(1) && said.contains("TRUNKLINE_ORG"), "{said}");
     assert_eq!(run(&["agent", "list", "--org", "Acme Ltd"]), json!([]));
@@ -153,7 +153,7 @@ fn a_partners_key_reaches_its_orgs_by_address() {
     run(&["org", "delete", "Bakery Ltd", "--yes"]);
     assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(1));
 
-    // What only the operator has is neither a partner's nor an org's.
+    // Neither a partner nor an org has the operator's commands.
     let (_, said) = refused(setup, &way, &["org", "tied", "Quickstart"]);
     assert!(said.contains("no such path"), "{said}");
     let way = ["--url", &url, "--key", daemon.key()];

@@ -1,4 +1,4 @@
-//! Faults that prevent a start: exit code 2, a sentence that says what to do, and nothing changed on disk.
+//! Faults that prevent a start: exit code 2, a sentence that names the fix, and nothing changed on disk.
 
 use std::net::{TcpListener, UdpSocket};
 
@@ -6,7 +6,7 @@ use sqlx::Connection as _;
 
 use trunkline_testkit::shell::Shell;
 
-/// Runs `serve` (and a command that doesn't serve, if it meets the same fault), which must fail and change nothing.
+/// Runs `serve` (and a command that doesn't serve, if the same fault stops it), which must fail and change nothing.
 fn refuses(shell: &Shell, arguments: &[&str], said: &[&str]) {
     let before = shell.files();
     let ran = shell.run(arguments);
@@ -180,7 +180,7 @@ fn an_unreadable_database() {
     }
 }
 
-/// Has all of a database in its one file.
+/// Checkpoints a database into its one file.
 fn fold(file: &std::path::Path) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -197,7 +197,7 @@ fn fold(file: &std::path::Path) {
     });
 }
 
-/// An installation damaged by a crash of the disk or a careless hand is not begun anew.
+/// An installation damaged by a disk fault or by mistake is not initialized anew.
 #[test]
 fn a_database_that_is_gone_beside_its_keys_and_journal() {
     let shell = Shell::new();
@@ -210,7 +210,7 @@ fn a_database_that_is_gone_beside_its_keys_and_journal() {
         "sip.tcp=127.0.0.1:0",
     ];
     shell.json(&["org", "create", "--name", "Acme"]);
-    // A start that was cut off before it served leaves no journal: it is begun anew.
+    // A start that was cut off before it served leaves no journal: the installation is initialized anew.
     let file = shell.path("trunkline-data/trunkline.db");
     std::fs::remove_file(&file).expect("it is there");
     shell.json(&["org", "create", "--name", "Acme"]);

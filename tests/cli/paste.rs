@@ -1,4 +1,4 @@
-//! `trunk paste`, `console` and what the commands of trunks and agents set: from the shell to the daemon and back.
+//! `trunk paste`, `console` and the fields that commands of trunks and agents set: from the shell to the daemon and back.
 
 use std::process::{Command, Stdio};
 
@@ -12,7 +12,7 @@ fn pasted(setup: &DaemonSetup, program: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Runs a pasted line in a shell, with what a test needs beside it.
+/// Runs a pasted line in a shell, with what a test adds to it.
 fn run(daemon: &Daemon, pasted: &str, more: &str) {
     let home = daemon.setup.folder.path();
     let output = Command::new("sh")
@@ -60,7 +60,7 @@ fn the_line_for_baresip_places_a_call() {
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
 
-    // The command line tells of the same call, through the control socket.
+    // The command line reports the same call, through the control socket.
     let events = daemon.setup.output(&[
         "event",
         "follow",

@@ -1,4 +1,4 @@
-//! Commands printed in the documents are commands of this binary: each is read with `--help` behind it, which refuses unknown verbs, flags and
+//! Commands printed in the documents are commands of this binary. Each is parsed with `--help` behind it, which refuses unknown verbs, flags and
 //! values without running anything.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use trunkline_testkit::process::trunkline;
 
-/// Words that stand for a value in the documents, each with one that is read in its place.
+/// Placeholders in the documents, each with a value that parses in its place.
 const PLACEHOLDERS: [(&str, &str); 8] = [
     ("ID", "0198c0de-0000-7000-8000-000000000001"),
     ("CALL", "0198c0de-0000-7000-8000-000000000001"),
@@ -45,7 +45,7 @@ fn commands(document: &str) -> Vec<String> {
     }
 
     found.retain_mut(|line| {
-        // The last one, since a user may have the program's name: sudo -u trunkline trunkline …
+        // The last match, since a user may have the program's name: sudo -u trunkline trunkline …
         let mut starts = line.rmatch_indices("trunkline ").map(|(at, _)| at);
         let start = starts.find(|at| is_prefix(&line[..*at]));
         line.drain(..start.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! `quickstart`: one object on one line, the same org and trunk each time, and a screen of what to do next.
+//! `quickstart`: one line with one JSON object, the same org and trunk on every run, and a screen with the next steps.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -58,7 +58,7 @@ fn again_it_shows_the_same_org_trunk_and_keys() {
         "sealed"
     );
 
-    // A key that was revoked isn't shown again.
+    // A revoked key isn't shown again.
     shell.json(&[
         "key",
         "revoke",
@@ -136,7 +136,7 @@ fn its_text_fits_a_screen_and_names_what_is_pasted() {
         "{rows} rows and the prompt are more than a screen has"
     );
 
-    // The commands that it names give what a PBX needs, by the address that quickstart said.
+    // The commands that it names print a PBX's settings, with the address that quickstart printed.
     for (program, part) in [
         ("asterisk", "contact=sip:192.0.2.1:5060"),
         ("freeswitch", "<gateway name=\"trunkline\">"),
@@ -169,7 +169,7 @@ fn it_goes_on_serving_and_its_key_works() {
         .to_owned();
     let key = format!("Authorization: Bearer {}\r\n", text(&made["api_key"]));
     let answer = get(&address, "/phone/calls", &key);
-    // Its link logs in once.
+    // Its login link works once.
     let (_, link) = text(&made["login_link"])
         .split_once("/partner-login")
         .expect("a link");
@@ -211,7 +211,7 @@ fn the_pasted_sipp_line_places_a_call() {
         .map_while(Result::ok);
     let line = lines.by_ref().find(|line| line.starts_with("sipp "));
 
-    // Its configuration has port 0: the address is the running daemon's.
+    // The configured port is 0, so the address is the running daemon's.
     let pasted = shell.run(&[&["trunk", "paste", "sipp"] as &[&str], &FREE].concat());
     let called = line.as_deref().and_then(|line| line.rsplit(' ').next());
     assert_eq!(
@@ -264,7 +264,7 @@ fn get(address: &str, path: &str, headers: &str) -> String {
     answer
 }
 
-/// As after the installation of the package, whose service runs already.
+/// As after the installation of the package, whose service is running.
 #[test]
 fn beside_a_daemon_it_prints_the_calls_that_the_daemon_takes() {
     if !crate::has("sipp") {

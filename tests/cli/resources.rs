@@ -1,5 +1,5 @@
-//! Each resource's life by the command line alone, over each way to the API: the address with a key, the control
-//! socket of the daemon, and the router in the command's own process.
+//! The life of each resource by the command line, over each way to the API: the address with a key, the control socket of the daemon, and the router
+//! in the command's own process.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
@@ -33,7 +33,7 @@ pub(crate) fn refused(
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
-/// Makes, lists, shows, changes and deletes one of each; names are taken for ids.
+/// Makes, lists, shows, changes and deletes one of each; commands accept names in place of ids.
 fn life(setup: &DaemonSetup, way: &[&str]) {
     let run = |arguments: &[&str]| json_of(setup, way, arguments);
 
@@ -177,7 +177,7 @@ fn life(setup: &DaemonSetup, way: &[&str]) {
     assert!(code == Some(1) && said.contains("E.164"), "{said}");
 }
 
-/// What explains routing, and the settings to paste.
+/// Runs the commands that explain routing and print settings to paste.
 fn explained(setup: &DaemonSetup, way: &[&str]) {
     let run = |arguments: &[&str]| json_of(setup, way, arguments);
     let routed = run(&["route", "test", "--to", &setup.first_number]);
@@ -208,7 +208,7 @@ fn explained(setup: &DaemonSetup, way: &[&str]) {
     }
 }
 
-/// The same for what an org has of its own: agents, numbers, keys, and the trunk that its PBX calls through.
+/// The same for objects of an org: agents, numbers, keys, and the trunk that its PBX calls through.
 fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
     let run = |arguments: &[&str]| json_of(setup, way, arguments);
     let count = |noun: &str| run(&[noun, "list"]).as_array().map(Vec::len);
@@ -328,7 +328,7 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
     assert_eq!(entries[0]["action"], "POST /phone/sip/inbound-trunk");
 }
 
-/// Scripts of earlier versions delete without `--yes`; what came later needs it.
+/// Scripts of earlier versions delete without `--yes`; commands added later require it.
 #[test]
 fn only_new_commands_need_a_confirmation_without_a_terminal() {
     let shell = Shell::new();
@@ -344,7 +344,7 @@ fn only_new_commands_need_a_confirmation_without_a_terminal() {
     );
 }
 
-/// A page for every command, and in the completions every verb: both are made of the definitions that the binary parses with.
+/// Every command has its page, and the completions have every verb: both come from the definitions that the binary parses with.
 #[test]
 fn man_pages_and_completions_are_those_of_the_binary() {
     let shell = Shell::new();
@@ -374,7 +374,7 @@ fn man_pages_and_completions_are_those_of_the_binary() {
         }
     }
 
-    // Every verb that help names has its page, and its page every option of its help.
+    // Every verb in the help has its page, and every option of its help is on that page.
     for (noun, verb) in [("org", "limits"), ("agent", "create"), ("call", "follow")] {
         let help = shell.run(&[noun, "--help"]).stdout;
         assert!(help.contains(&format!("  {verb}")), "{help}");
@@ -408,7 +408,7 @@ fn each_resource_lives_over_the_control_socket() {
 
     life(&daemon.setup, &[]);
 
-    // Who did it is in the audit log, and no request counted against the org.
+    // The audit log names the operator, and no request counted against the org.
     let entries = daemon.shown("/phone/audit");
     let entry = &entries["items"][0];
     assert_eq!(entry["actor"], "command", "{entry}");
@@ -430,7 +430,7 @@ fn each_resource_lives_over_the_control_socket() {
 
 #[test]
 fn each_resource_lives_by_address_and_key() {
-    // The scenario of `trunk paste sipp` goes there.
+    // `trunk paste sipp` writes its scenario into this folder.
     let setup = DaemonSetup::new();
     let folder = setup.folder.path().join("config").display().to_string();
     let daemon = setup.set("XDG_CONFIG_HOME", &folder).serve();

@@ -1,8 +1,8 @@
-//! Everything that a first call needs, made from the shell.
+//! Setup of everything that a first call needs, from the shell.
 
 use trunkline_testkit::shell::{Shell, text};
 
-/// An org with an agent, a number that it holds, and a trunk.
+/// Makes an org with an agent, a number that it holds, and a trunk.
 fn acme(shell: &Shell) -> String {
     shell.json(&["org", "create", "--name", "Acme"]);
     let agent = text(
@@ -327,7 +327,7 @@ fn control_characters_in_names_do_not_reach_the_terminal() {
     assert!(before == shell.files(), "a refused name begins nothing");
     shell.json(&["org", "create", "--name", "Acme"]);
 
-    // As an earlier version took it.
+    // As an earlier version stored it.
     rusqlite::Connection::open(shell.path("trunkline-data/trunkline.db"))
         .and_then(|database| database.execute("UPDATE orgs SET name = ?1", ["A\u{1b}[2J"]))
         .expect("it is renamed");
@@ -371,7 +371,7 @@ fn limits_of_an_org_and_of_a_partner_are_shown_and_set() {
     assert_eq!(of(&shown, "agents", "value"), 1_000, "{shown}");
     assert_eq!(of(&shown, "requests_per_minute", "value"), 600, "{shown}");
 
-    // The operator makes keys beyond the limit; nobody else does.
+    // Only the operator makes keys beyond the limit.
     shell.json(&["org", "limits", "Acme", "--api-keys", "0"]);
     shell.json(&["key", "create", "--org", "Acme"]);
 

@@ -18,11 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ROWS: usize = 24;
 const COLUMNS: usize = 120;
 
-/// Screen of a terminal, as far as these tests need it: text, places and clearing; attributes are ignored.
+/// A terminal's screen, as far as these tests need it: text, positions and clearing; attributes are ignored.
 struct Display {
     cells: Vec<Vec<char>>,
     at: (usize, usize),
-    /// Escape sequence that has begun.
+    /// Escape sequence being read.
     sequence: Option<String>,
 }
 
@@ -78,19 +78,19 @@ impl Display {
     }
 }
 
-/// A program in a pseudo-terminal of `script`.
+/// A program in a pseudo-terminal made by `script`.
 struct Terminal {
     script: Killed,
     keys: ChildStdin,
     display: Arc<Mutex<Display>>,
 }
 
-/// A process that ends with the test, also where this fails.
+/// A process that is killed when the test ends, also if it fails.
 struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -113,7 +113,7 @@ impl Terminal {
             let (mut octets, mut waiting) = ([0; 4096], Vec::new());
             while let Ok(length @ 1..) = output.read(&mut octets) {
                 waiting.extend_from_slice(&octets[..length]);
-                // A character may come in two parts.
+                // A character may arrive in two parts.
                 let whole = match std::str::from_utf8(&waiting) {
                     Ok(text) => text.len(),
                     Err(error) => error.valid_up_to(),
@@ -137,7 +137,7 @@ impl Terminal {
         self.display.lock().expect("a lock").text()
     }
 
-    /// Waits until this is on the screen.
+    /// Waits until the screen shows this text.
     fn shows(&self, text: &str) {
         let seen = Deadline::after(PATIENCE).poll(|| self.screen().contains(text).then_some(()));
         assert!(seen.is_some(), "{text:?} isn't on\n{}", self.screen());
@@ -292,7 +292,7 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
         (&explained[0]["call_id"], &explained[0]["sip_code"]),
         (&id.as_str().into(), &200.into())
     );
-    // The same by a part of the id, and by the address with a key.
+    // The same by a part of the id, and over the address with a key.
     let url = format!("http://{}", setup.http);
     let way = ["--url", &url, "--key", daemon.key()];
     for named in [&id[24..], "--last"] {
@@ -321,8 +321,8 @@ fn child_of(script: u32) -> u32 {
     found.expect("script has started it")
 }
 
-/// Follows a load of 100 calls/s for `TRUNKLINE_TRACE_SOAK_S` seconds; without it 20 calls/s for three. The org's limit stays
-/// whole and the memory is bounded; over more than three minutes it is flat once the list is full.
+/// Follows a load of 100 calls/s for `TRUNKLINE_TRACE_SOAK_S` seconds, by default 20 calls/s for three. The org's request limit isn't touched, and
+/// memory is bounded; over more than three minutes it is flat once the list is full.
 #[test]
 fn a_load_costs_the_org_nothing_and_little_memory() {
     const LIMIT: u32 = 20;
@@ -349,7 +349,7 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
     terminal.shows("0 calls");
     let tracer = child_of(terminal.script.0.id());
 
-    // Each call has a caller of its own: many calls of one to one number count as a circle.
+    // Each call has its own caller: many calls of one caller to one number count as a loop.
     let scenario = daemon
         .setup
         .folder

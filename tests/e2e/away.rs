@@ -1,4 +1,4 @@
-//! A database that goes away and comes back while a daemon serves, and one that isn't there when it starts.
+//! A database that becomes unreachable and comes back while a daemon serves, and one that is down when the daemon starts.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
@@ -12,14 +12,14 @@ use crate::proxy::Proxy;
 use trunkline_testkit::database::Database;
 use trunkline_testkit::{DaemonSetup, Deadline, tools};
 
-/// Far beyond what it takes, since other tests may have the machine.
+/// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Longest time that counts as "at once" on a busy machine: less than any connection is waited for.
+/// Longest time that counts as "at once" on a busy machine: shorter than any wait for a connection.
 const AT_ONCE: Duration = Duration::from_secs(3);
-/// A request may be late so often: other tests have the machine as well.
+/// Number of times that a request may be late: other tests share the machine.
 const TRIES: usize = 5;
 
-/// The head of the answer to a request, which must come at once.
+/// Returns the head of the answer to a request, which must arrive at once.
 fn head(node: &Node, method: &str, path: &str, key: &str) -> String {
     let mut tries = (0..TRIES).map(|_| tried(node, method, path, key));
     let answered = tries.find_map(Result::ok);
@@ -87,7 +87,7 @@ fn what_needs_the_database_is_503_at_once_and_all_else_goes_on() {
         ("POST", "/phone"),
         ("GET", "/phone"),
     ] {
-        // A body that is wrong is found wrong before the database is asked.
+        // A malformed body is refused before the database is used.
         let head = head(node, method, path, key);
         let expected = is_refused(&head) || (method == "POST" && head.starts_with("http/1.1 400 "));
         assert!(expected, "{method} {path}: {head}");
@@ -106,7 +106,7 @@ fn what_needs_the_database_is_503_at_once_and_all_else_goes_on() {
     assert_eq!(status, 200, "{decision}");
     let (_, ready) = node.get("/readyz", "");
     assert!(ready.contains("unavailable"), "{ready}");
-    // Somebody else calls, and is served.
+    // Another caller is served.
     pair.caller(node).play("caller_hangs_up").finish();
     let (status, ended) = node.change("POST", &format!("{call}/hangup"), key, &json!({}));
     assert!(matches!(status, 200 | 202), "{status}: {ended}");
@@ -141,7 +141,7 @@ fn a_start_waits_for_its_database_with_closed_ports() {
     process.terminate();
     assert!(process.wait(Deadline::after(LIMIT)).is_some(), "it ends");
 
-    // One that waits ends when it is told to.
+    // A start that waits for its database ends on a signal.
     proxy.cut();
     let before = said();
     let mut process = setup.begin();
@@ -161,7 +161,7 @@ fn a_start_waits_for_its_database_with_closed_ports() {
     assert!(complaint.contains("database.url"), "{complaint}");
 }
 
-/// Another program holds the file for longer than a request can wait.
+/// Another program holds the file longer than a request waits.
 #[test]
 fn what_a_locked_file_keeps_from_being_written_is_503() {
     let daemon = DaemonSetup::new().serve();

@@ -1,4 +1,4 @@
-//! Daemons on one PostgreSQL whose machines don't agree on the time. libfaketime turns the wall clock of one process.
+//! Daemons on one PostgreSQL whose clocks differ. libfaketime shifts the wall clock of one process.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::nodes::{Pair, ends};
 use trunkline_testkit::database::Database;
 use trunkline_testkit::{DaemonSetup, Deadline, process, tools};
 
-/// Far beyond what it takes, since other tests may have the machine.
+/// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The library, for threads; `None` where it isn't installed, which is no excuse under CI.
+/// Returns the path of the threaded library; `None` where it isn't installed, which fails under CI.
 fn library() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib")
         .into_iter()
@@ -25,7 +25,7 @@ fn library() -> Option<PathBuf> {
     found
 }
 
-/// Has a process live in another time by so many seconds; what runs monotonically stays.
+/// Returns the environment that shifts a process's wall clock by so many seconds and leaves the monotonic clock alone.
 fn turned(library: &std::path::Path, by: &str) -> Vec<(String, String)> {
     let library = library.display().to_string();
     [
@@ -43,7 +43,7 @@ fn metric(node: &Node, name: &str) -> Option<f64> {
     line.rsplit_once(' ')?.1.parse().ok()
 }
 
-/// The seconds that are said before these words.
+/// Returns the seconds printed before these words.
 fn seconds_before(words: &str, said: &str) -> f64 {
     let before = said.split_once(words).map(|(before, _)| before);
     let number = before.and_then(|before| before.rsplit(' ').next()?.parse().ok());
@@ -67,14 +67,14 @@ fn a_node_whose_clock_is_ahead_takes_nothing_from_the_others() {
     let first = NodeSetup::new(&told(Vec::new()));
     let outset = first.run(&["quickstart", "--json", "--no-serve"]);
     let first = first.serve();
-    // Less than a lease, so that each renewal of the first leaves it behind for a moment.
+    // Less than a lease, so that right after each renewal the first node's lease still ends after the time of the fast clock.
     let mut ahead = turned(&library, "+4.5s");
     ahead.push(number("1"));
     let ahead = NodeSetup::new(&told(ahead));
     let (code, report) = ahead.said(&["doctor", "--quiet"]);
     assert_eq!(code, Some(1), "{report}");
     assert!(report.contains("4 seconds apart: it is "), "{report}");
-    // What the question takes isn't counted.
+    // The duration of the query isn't counted.
     let ahead_by = seconds_before(" s ahead of", &report);
     assert!((4.0..=4.5).contains(&ahead_by), "{report}");
     let ahead = ahead.serve();
@@ -126,7 +126,7 @@ fn a_node_number_that_is_taken_says_so() {
     assert_eq!(ends(&pair.database), Vec::<String>::new());
 }
 
-/// Somebody sets the clock while a call is up and a PBX is registered: what is recorded follows, and nothing ends before its time.
+/// The clock is set while a call is up and a PBX is registered: records follow it, and nothing ends early.
 #[test]
 fn records_follow_a_clock_that_is_set_and_timers_do_not() {
     if !tools(&["sipp"]) {
@@ -175,7 +175,7 @@ fn records_follow_a_clock_that_is_set_and_timers_do_not() {
     let apart = seconds("ended_at") - seconds("answered_at");
     assert!((DAY..DAY + 60).contains(&apart), "{apart}: {ended}");
 
-    // A clock that is set back holds nobody up: what is limited by the minute isn't limited for a day.
+    // A clock that is set back blocks nobody: limits per minute don't block for a day.
     set(0);
     let back = Deadline::after(LIMIT).poll(|| daemon.log().contains("way=back").then_some(()));
     assert!(back.is_some(), "{}", daemon.log());

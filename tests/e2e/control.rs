@@ -1,5 +1,4 @@
-//! Two daemons on one PostgreSQL, and a call that is up on one of them: whatever is asked of the other is done, and shown, as if the call
-//! were its own.
+//! Two daemons on one PostgreSQL, and a call that is up on one of them: the other one executes and shows everything as if the call were its own.
 
 use std::time::Duration;
 
@@ -10,10 +9,10 @@ use crate::nodes::Pair;
 use trunkline_testkit::referred::Step::{Answer, Bye, ByeComes, Pause, Refer, Turned};
 use trunkline_testkit::{Deadline, Runtime, tools};
 
-/// Far beyond what it takes, since other tests may have the machine.
+/// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The org's only call once a node shows it like this.
+/// Waits until a node shows the org's only call like this; returns it.
 fn call_that(node: &Node, key: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let mut shown = String::new();
     let found = Deadline::after(LIMIT).poll(|| {
@@ -36,7 +35,7 @@ fn one(node: &Node, key: &str, call: &str) -> Value {
     serde_json::from_str(&shown).expect("JSON")
 }
 
-/// Asks the other node, however long the peers take to agree.
+/// Sends the command to the other node, however long the peers take to agree.
 fn turn(pair: &Pair, call: &str, what: &str) {
     let held = what == "hold";
     let path = format!("/phone/calls/{call}/{what}");
@@ -97,12 +96,12 @@ fn a_call_on_one_is_transferred_at_the_other() {
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
-    // Else a REFER that the PBX refuses goes on as a bridge.
+    // Without this, a REFER that the PBX refuses is followed by a bridge.
     let path = "/phone/sip/inbound-trunk";
     let no_bridge = json!({"bridge_when_refer_fails": false});
     let (status, changed) = pair.first.change("PATCH", path, &pair.key, &no_bridge);
     assert_eq!(status, 200, "{changed}");
-    // The call goes by what its node knows when it begins: this answer waits for that.
+    // A call keeps the settings from its beginning, so this request waits until the node has the change.
     let question = json!({"to": "1"});
     let path = "/phone/sip/route-test";
     pair.second.made("POST", path, &pair.key, &question);
@@ -121,7 +120,7 @@ fn a_call_on_one_is_transferred_at_the_other() {
     assert_eq!(status, 400, "{refused}");
     let message = refused["message"].as_str().unwrap_or_default();
     assert!(message.starts_with("destination: "), "{refused}");
-    // The node of the call may learn of the destination a little later than the one that made it.
+    // The call's node may learn of the destination a little later than the node that made it.
     let begun = Deadline::after(LIMIT).poll(|| {
         let (status, begun) = ask(json!({"destination": "sales", "summary": "Wants a price"}));
         (status != 400).then_some((status, begun))
@@ -136,7 +135,7 @@ fn a_call_on_one_is_transferred_at_the_other() {
     assert_eq!(ended["transfer"]["sip_code"], 403, "{ended}");
 }
 
-/// The runtime doesn't know which node has its call either: its token is good at both, and for its own call alone.
+/// The runtime doesn't know which node has its call: its token works at both, for its own call only.
 #[test]
 fn a_runtime_hangs_up_at_the_other_by_its_token() {
     if !tools(&["sipp"]) {
@@ -188,7 +187,7 @@ fn a_runtime_hangs_up_at_the_other_by_its_token() {
     assert_eq!(status, 401, "it died with its call: {refused}");
 }
 
-/// A node that is gone does nothing, and nobody is told that it did.
+/// Commands for a call of a dead node fail, and no answer claims otherwise.
 #[test]
 fn a_call_of_a_dead_node_is_out_of_reach() {
     if !tools(&["sipp"]) {

@@ -10,7 +10,7 @@ use trunkline_testkit::{Deadline, tools};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Its keys end and its call is ended at the other one, and one of both purges it.
+/// At the other node the org's keys and its call end, and one of the two nodes purges it.
 #[test]
 fn an_org_deleted_at_one_node_is_gone_from_the_other() {
     if !tools(&["sipp"]) {
@@ -31,7 +31,7 @@ fn an_org_deleted_at_one_node_is_gone_from_the_other() {
     let org = text(&pair.outset["org_id"]);
     let delete = ["org", "delete", &org, "--now", "--json"];
     pair.first.setup.run(&delete);
-    // Its own poll and a second's grace: the machine is others' as well.
+    // The other node polls; the long limit is for a busy machine.
     let ended = Deadline::after(LIMIT)
         .poll(|| (pair.second.get("/phone", &pair.key).0 == 401).then_some(()));
     assert!(ended.is_some(), "the other one takes its key no more");
@@ -46,7 +46,7 @@ fn an_org_deleted_at_one_node_is_gone_from_the_other() {
     assert!(purged.is_some(), "nothing of it is left");
     let usage = "SELECT answered_calls::text FROM usage_kept";
     assert_eq!(pair.database.texts(usage), ["1"]);
-    // It is logged after the last row has gone.
+    // The purge is logged after the last row has gone.
     let purging = || {
         let logs = [&pair.first, &pair.second].map(|node| node.setup.log());
         let purged = logs

@@ -1,4 +1,4 @@
-//! `trunkline doctor` at a deployment where something is wrong: each thing is found by the built binary, and nothing else is.
+//! `trunkline doctor` on deployments with a fault: the built binary finds each fault, and nothing else.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -10,10 +10,10 @@ use trunkline_testkit::database::Database;
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::{DaemonSetup, Deadline, Responder, Runtime, http, tools};
 
-/// Far beyond what it takes, since other tests may have the machine.
+/// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The findings of a check: level, what is said, and what to do.
+/// Returns the findings of a check: level, text and fix.
 fn of(report: &Value, check: &str) -> Vec<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let findings = report["findings"].as_array().expect("findings").iter();
@@ -29,7 +29,7 @@ fn of(report: &Value, check: &str) -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// The only finding of a check.
+/// Returns the only finding of a check.
 fn one(report: &Value, check: &str) -> (String, String, String) {
     let found = of(report, check);
     let [one] = found.as_slice() else {
@@ -38,7 +38,7 @@ fn one(report: &Value, check: &str) -> (String, String, String) {
     one.clone()
 }
 
-/// The number before a word.
+/// Returns the number before a word.
 fn number_before(text: &str, word: &str) -> i64 {
     let words: Vec<&str> = text.split(' ').collect();
     let place = words.iter().position(|other| *other == word);
@@ -46,7 +46,7 @@ fn number_before(text: &str, word: &str) -> i64 {
     number.unwrap_or_else(|| panic!("no number before {word}: {text}"))
 }
 
-/// Writes a certificate that is good until so many days from now.
+/// Writes a certificate that expires in so many days.
 fn certify(folder: &Path, names: &[&str], days: i64) -> (String, String) {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = rcgen::CertificateParams::new(names).expect("names");
@@ -102,7 +102,7 @@ fn certificates_are_told_before_they_end() {
             text.starts_with(&format!("{chain} (sip.tls_certificate)")) && text.contains(said),
             "{days} days: {text}"
         );
-        // A day more or less: the clock may pass midnight meanwhile.
+        // One day of tolerance: midnight may pass meanwhile.
         if nearly > 0 {
             let told = number_before(&text, if days < 0 { "days" } else { "days." });
             assert!((nearly - 1..=nearly + 1).contains(&told), "{days}: {text}");
@@ -123,7 +123,7 @@ fn certificates_are_told_before_they_end() {
     assert!(level == "error" && text.contains("can't be used"), "{text}");
 }
 
-/// The server's clock goes wrong where nobody but the doctor looks: `clock_timestamp()` is shadowed in this database.
+/// The server's clock is wrong for the doctor only: `clock_timestamp()` is shadowed in this database.
 #[test]
 fn a_database_whose_clock_is_off_is_told_of() {
     let Some(database) = Database::new() else {
@@ -147,7 +147,7 @@ fn a_database_whose_clock_is_off_is_told_of() {
     assert!(fix.contains("NTP"), "{fix}");
 }
 
-/// Another program holds the database: reads go on, and what happens to calls waits.
+/// Another program holds the database: reads go on, and the records of calls wait.
 #[test]
 fn records_that_wait_are_told_of_and_nothing_is_lost() {
     if !tools(&["sipp"]) {
@@ -186,7 +186,7 @@ fn records_that_wait_are_told_of_and_nothing_is_lost() {
     assert!(well.is_some(), "it doesn't say that all is well");
 }
 
-/// A PBX says what time it is.
+/// The PBX's Date header shows its time.
 #[test]
 fn a_phone_system_whose_clock_is_off_is_told_of() {
     if !tools(&["sipp"]) {
@@ -215,15 +215,15 @@ fn a_phone_system_whose_clock_is_off_is_told_of() {
 fn a_port_that_is_somebody_elses_is_told_of() {
     let setup = DaemonSetup::new();
 
-    // Or somebody else has it, by chance.
+    // Another process may hold the UDP port by chance.
     let datagrams = UdpSocket::bind(setup.sip);
     let streams = TcpListener::bind(setup.http).expect("the port is free");
 
-    // A stranger may knock before the doctor does, and leave.
+    // Another client may connect before the doctor does, and leave.
     std::thread::spawn(move || {
         let answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         for stream in streams.incoming().flatten() {
-            // To close on a request that wasn't read resets the connection, and its answer is lost.
+            // Closing without reading the request would reset the connection and lose the answer.
             let _ = std::io::Read::read(&mut &stream, &mut [0; 4096]);
             let _ = std::io::Write::write_all(&mut &stream, answer);
         }
@@ -276,7 +276,7 @@ fn carriers_that_cannot_be_reached_are_told_of() {
     }
 }
 
-/// A call from this machine to one of its own addresses says nothing of what others dial, and the test call nothing of a PBX.
+/// A call from this machine to one of its own addresses says nothing about the host that others dial, and the test call nothing about a PBX.
 #[test]
 fn calls_of_this_machine_are_not_complained_of() {
     if !tools(&["sipp"]) {
@@ -308,7 +308,7 @@ fn calls_of_this_machine_are_not_complained_of() {
     );
 }
 
-/// A runtime's answer comes before everything else, and a PBX's faults are put down to its `User-Agent`.
+/// The runtime's failure is the first finding, and a PBX's faults are attributed by its `User-Agent`.
 #[test]
 fn a_runtime_that_fails_is_named_first() {
     if !tools(&["sipp"]) {
@@ -374,7 +374,7 @@ fn a_database_that_is_away_or_empty_stays_so() {
     assert_eq!(database.tables(), Vec::<String>::new());
 }
 
-/// The daemon brings it up to date, with a backup at hand; the doctor doesn't.
+/// The daemon migrates it, with a backup; the doctor doesn't.
 #[test]
 fn a_database_of_an_older_version_is_left_as_it_is() {
     let setup = DaemonSetup::new();
@@ -394,7 +394,7 @@ fn a_database_of_an_older_version_is_left_as_it_is() {
     assert_eq!(versions(&file, ""), newest - 1);
 }
 
-/// Runs a statement, then tells the version.
+/// Runs a statement; returns the version.
 fn versions(file: &Path, sql: &str) -> i64 {
     use sqlx::Connection as _;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,4 +1,4 @@
-//! An installation of an earlier version is served: its database is migrated, and its journal read.
+//! An installation of an earlier version is served: the daemon migrates its database and reads its journal.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use trunkline_testkit::{Caller, Credentials, tools};
 
 use crate::node::{Node, NodeSetup, text};
 
-/// Unpacks a data directory of then; returns what its quickstart printed.
+/// Unpacks a data directory of that version; returns what its quickstart printed.
 fn unpack(name: &str, setup: &NodeSetup) -> Value {
     let packed = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fixtures/earlier")
@@ -39,7 +39,7 @@ fn a_data_directory_of_an_earlier_version_is_served() {
     assert_serves(&setup.serve(), &made);
 }
 
-/// The rows and the schema as `pg_dump` wrote them, and the journal beside them.
+/// The rows and the schema as `pg_dump` wrote them, with the journal of that time.
 #[test]
 fn a_postgresql_database_of_an_earlier_version_is_served() {
     let Some(database) = Database::new().filter(|_| tools(&["sipp"])) else {
@@ -52,7 +52,7 @@ fn a_postgresql_database_of_an_earlier_version_is_served() {
     assert_serves(&setup.serve(), &made);
 }
 
-/// Its calls, what belongs to them, and what is sealed.
+/// Checks its calls, their details, and what is sealed.
 fn assert_serves(node: &Node, made: &Value) {
     let key = text(&made["api_key"]);
     let calls = read(node, "/phone/calls", &key);
@@ -77,7 +77,7 @@ fn assert_serves(node: &Node, made: &Value) {
             completed("+441632960000", 2),
         ]
     );
-    // It was up half a second, and its node held a lease of 30 seconds.
+    // The call was up for half a second, and its node held a lease of 30 seconds.
     let (caller, status, seconds) = &shown[0];
     assert_eq!(
         (caller.as_str(), status.as_str()),
@@ -110,7 +110,7 @@ fn assert_serves(node: &Node, made: &Value) {
         "{destinations}"
     );
 
-    // The trunk's password, which is sealed, and the partner's key.
+    // The trunk's sealed password, and the partner's key.
     let caller = Caller {
         daemon: node.setup.sip,
         credentials: Credentials {

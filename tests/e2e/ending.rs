@@ -1,14 +1,13 @@
-//! A daemon that is told to end while another program holds its database: it ends, and the next start has what happened.
+//! A daemon that is stopped while another program holds its database: it ends, and its next start has the records.
 
 use std::time::Duration;
 
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, http, tools};
 
-/// Far beyond what it takes, since other tests may have the machine.
+/// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Has a call whose records wait while the database is held, ends the daemon, and looks at what the next one knows. Returns what the
-/// first one logged.
+/// Makes a call whose records wait while the database is held, ends the daemon, and checks what the next one has. Returns the log of the first one.
 fn ended(end: impl FnOnce(&mut Daemon) -> bool) -> String {
     let mut daemon = DaemonSetup::new().serve();
     let database = daemon.setup.folder.path().join("data/trunkline.db");

@@ -1,5 +1,5 @@
-//! An outbound trunk that wants to be registered, and two daemons on one PostgreSQL: one of them registers it, and the other takes over when
-//! that one dies, drains, ends or is held up.
+//! An outbound trunk that registers, and two daemons on one PostgreSQL: one of them registers it, and the other takes over when that one dies,
+//! drains, ends or is suspended.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::nodes::Pair;
 use trunkline_testkit::carrier::Carrier;
 use trunkline_testkit::{Deadline, tools};
 
-/// Beyond the lease, a look around, and what a busy machine adds.
+/// Beyond the lease, one check of the leases, and the delay of a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// As long as it can be looked at that nothing more happens.
+/// Time in which nothing more may happen.
 const STILL: Duration = Duration::from_secs(3);
 
 struct Scene {
@@ -22,7 +22,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Both know the trunk, and one of them has registered it.
+    /// Starts both nodes, which know the trunk; one of them has registered it.
     fn new() -> Option<Self> {
         let pair = Pair::new(&[
             ("TRUNKLINE__SIP__NODE_LEASE_S", "10"),
@@ -54,7 +54,7 @@ impl Scene {
         [&self.pair.first, &self.pair.second].map(|node| self.state(node))
     }
 
-    /// Waits until one has it and the other leaves it to that one; whether that is the first.
+    /// Waits until one node has registered it and the other reports it as remote; returns whether the first one has it.
     fn settled(&self) -> bool {
         let settled = Deadline::after(LIMIT).poll(|| {
             let states = self.states();
@@ -67,7 +67,7 @@ impl Scene {
         settled.unwrap_or_else(|| panic!("not one registers: {:?}", self.states()))
     }
 
-    /// Whom the carrier calls: the contacts that stand with it.
+    /// Returns the contacts that are registered with the carrier.
     fn contacts(&self) -> Vec<String> {
         let mut contacts = Vec::new();
         for (asked, register) in &self.carrier.ways().registered {
@@ -87,7 +87,7 @@ impl Scene {
         only && contacts[0].contains(&node.setup.sip.to_string())
     }
 
-    /// The one that registers, and the other.
+    /// Returns the node that registers, and the other.
     fn nodes(&mut self, first: bool) -> (&mut Node, &mut Node) {
         let Pair {
             first: a,
@@ -136,7 +136,7 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
     });
     assert!(took.is_some(), "nobody takes over: {:?}", scene.contacts());
 
-    // Back again, it takes its share back, and the carrier never has two.
+    // Once restarted, it takes its share back, and the carrier never has two bindings.
     let before = scene.carrier.ways().registered.len();
     scene.nodes(is_first).0.serve_again();
     let back = Deadline::after(LIMIT).poll(|| {
@@ -179,7 +179,7 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
     assert!(taken_back.is_some() && taken_back < taken, "{since:?}");
 }
 
-/// One that ends says so: nobody waits for its lease, and the carrier never has two.
+/// A node that ends releases the registration: the other doesn't wait for its lease, and the carrier never has two bindings.
 #[test]
 fn a_node_that_ends_leaves_the_registration_to_the_other() {
     let Some(mut scene) = Scene::new() else {
@@ -198,8 +198,8 @@ fn a_node_that_ends_leaves_the_registration_to_the_other() {
     assert!(took.is_some(), "nobody takes over: {:?}", scene.contacts());
 }
 
-/// A process that stands still for longer than its lease looks dead to the other, which takes its work over. Its calls go on all the same, and
-/// the carrier has to be told anew whom to call.
+/// A process that is suspended for longer than its lease looks dead to the other, which takes over its registrations. Its calls go on all the same,
+/// and it has to register anew.
 #[test]
 fn a_node_that_was_held_up_takes_its_own_back() {
     if !tools(&["sipp"]) {

@@ -1,4 +1,4 @@
-//! The examples of `docs/api.md`, run as they are printed against a daemon: what is printed after one is what it answers.
+//! The examples of `docs/api.md`, run as printed against a daemon: the printed answer is the real one.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::node::{NodeSetup, text};
 use trunkline_testkit::tools;
 
-/// Commands, and the answer that is printed after them.
+/// Commands, and the answer printed after them.
 #[derive(Debug)]
 struct Example {
     commands: String,
@@ -37,7 +37,7 @@ fn examples(page: &str) -> Vec<Example> {
     all
 }
 
-/// Shape of an answer: its fields and its values, but for ids, secrets, addresses and times.
+/// Returns the fields and values of an answer, without ids, secrets, addresses and times.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Changes that a running installation takes, by the API and by the command line, and how a daemon shows that it knows.
+//! Changes to a running installation, by the API and by the command line, and the ways to see that a daemon knows of them.
 
 use std::cell::RefCell;
 use std::io::{Read as _, Write as _};
@@ -12,19 +12,19 @@ use crate::seconds::{LIMIT, Scene};
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Credentials, Deadline, Responder};
 
-/// Dedicated to the org: its calls need no credentials.
+/// Address dedicated to the org: its calls need no credentials.
 pub(crate) const KNOWN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// Becomes an allowed source, and ceases to be one.
+/// Address that is added to the allowed sources and removed again.
 pub(crate) const ALLOWED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const DEDICATED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
-/// Always among the trunk's allowed addresses, which are good for its listed numbers alone.
+/// Address that the trunk always allows, which is good for its listed numbers only.
 pub(crate) const LISTED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 5);
 
 pub(crate) const NUMBER: &str = "+442071838761";
 pub(crate) const ON_TRUNK: &str = "+442071838762";
 const UNVERIFIED: &str = "+442071838763";
 
-/// A value that one half of a kind leaves to the other.
+/// A value that one half of a kind passes to the other.
 #[derive(Clone)]
 struct Held<T>(Rc<RefCell<Option<T>>>);
 
@@ -43,12 +43,12 @@ impl<T: Clone> Held<T> {
     }
 }
 
-/// Something that can be changed, and how it is seen.
+/// A kind of change, and a way to see it.
 pub(crate) struct Kind<'s> {
     pub(crate) name: &'static str,
-    /// Makes it so, or unmakes it; what can only be made is made anew.
+    /// Makes or undoes the change; what can't be undone is made anew.
     pub(crate) set: Box<dyn Fn(bool) + 's>,
-    /// The expected state: known or unknown.
+    /// Returns whether the daemon shows the change as made, or as undone.
     pub(crate) is: Box<dyn Fn(bool) -> bool + 's>,
 }
 
@@ -64,7 +64,7 @@ fn kind<'s>(
     }
 }
 
-/// Changes by the API that the other node's calls show.
+/// Returns changes by the API that show in the other node's calls.
 pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let agent = &*scene.second_agent;
     let path = format!("/phone/{agent}");
@@ -143,7 +143,7 @@ pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     ]
 }
 
-/// Changes by the API that the other node's answers show.
+/// Returns changes by the API that show in the other node's answers.
 pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let (pair, key) = (Held::none(), Held::none());
     let (new_pair, revoked) = (pair.clone(), key.clone());
@@ -195,7 +195,7 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
             move |on| {
                 let path = format!("/phone/calls/{call}/transfer");
                 let ask = json!({"destination": "sales"});
-                // The PBX refuses each, and meanwhile there is none beside it.
+                // The PBX refuses each transfer, and until then no other may begin.
                 let status = Deadline::after(LIMIT).poll(|| {
                     let (status, _) = scene.watcher.change("POST", &path, &scene.key, &ask);
                     (status != 409).then_some(status)
@@ -229,13 +229,13 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     ]
 }
 
-/// Requests a minute that an org may make: far more than a test does.
+/// Returns a limit on requests a minute, far above what a test needs.
 const fn requests_a_minute(on: bool) -> u32 {
     if on { 999_998 } else { 999_999 }
 }
 
 impl Scene<'_> {
-    /// Returns whether the watcher holds the org to that many requests a minute.
+    /// Returns whether the watcher applies this limit on requests a minute.
     fn shows_limit(&self, most: u32) -> bool {
         let key = format!("Authorization: Bearer {}", self.key);
         let seen = asked(self.watcher, "GET /phone", &key, "");
@@ -243,12 +243,12 @@ impl Scene<'_> {
     }
 }
 
-/// An agent's runtime that is there.
+/// Returns a runtime that is up.
 fn runtime_at(runtime: &Responder) -> Value {
     json!({"type": "sip", "uri": format!("sip:agent@{}", runtime.address)})
 }
 
-/// An agent that answers, and whom it may transfer to nobody yet.
+/// Makes an agent that answers and has no transfer destination yet.
 fn echo(scene: &Scene<'_>) -> String {
     let new = json!({"name": "Echo", "type": "inbound", "language": "en", "first_message": "",
         "use_org_knowledgebase": false, "runtime": {"type": "echo"}});
@@ -262,7 +262,7 @@ fn credentials(trunk: &Value) -> Credentials {
     }
 }
 
-/// A call at the watcher that this agent has answered.
+/// Makes a call at the watcher that this agent has answered.
 fn answered(scene: &Scene<'_>, agent: &str) -> String {
     let number = text(&scene.outset["phone_number"]);
     let line = format!("X-PLATFORM-AGENT-ID: {agent}");
@@ -281,7 +281,7 @@ fn answered(scene: &Scene<'_>, agent: &str) -> String {
     call.expect("the call is up")
 }
 
-/// A session of the dashboard, opened and ended at the writer, and seen by the watcher.
+/// Returns the change of a dashboard session, opened and ended at the writer, and seen by the watcher.
 pub(crate) fn of_the_dashboard<'s>(scene: &'s Scene<'_>) -> Kind<'s> {
     let partner = text(&scene.outset["partner_key"]);
     let new = json!({"name": "Visited"});
@@ -318,7 +318,7 @@ pub(crate) fn of_the_dashboard<'s>(scene: &'s Scene<'_>) -> Kind<'s> {
     )
 }
 
-/// A whole answer to a request with this credential, which is a header line or nothing.
+/// Returns a whole answer to a request with this credential, which is a header line or nothing.
 fn asked(node: &Node, request: &str, credential: &str, form: &str) -> String {
     let mut stream = TcpStream::connect(node.setup.http).expect("it listens");
     let credential = match credential {
@@ -347,7 +347,7 @@ fn part(text: &str, before: &str, behind: &str) -> String {
     part.to_owned()
 }
 
-/// Changes by the command line.
+/// Returns changes by the command line.
 pub(crate) fn of_the_command_line<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let mut kinds = of_the_operators_org(scene);
     kinds.extend(of_the_operator(scene));
@@ -478,7 +478,7 @@ fn of_the_operator<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
         kind(
             "a partner's allow list",
             move |on| {
-                // The daemon is asked from loopback.
+                // The daemon sees requests from loopback.
                 let network = if on { "198.51.100.0/24" } else { "127.0.0.0/8" };
                 scene.run(&["partner", "allow", &listed, network]);
             },
@@ -501,12 +501,12 @@ fn of_the_operator<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
             move |_| {
                 let rotated = scene.run(&["key", "rotate-signing", "--json"]);
                 signing.put(text(&rotated["kid"]));
-                // What is signed with it is good at once, whether or not the daemon has been told.
+                // A key signed with it works at once, whether or not the daemon has followed the change.
                 let made = scene.of_org(&["key", "create"]);
                 scene.used(&made, "api_key", "api_key_id", "/phone");
             },
             move |_| {
-                // What was signed before stays good.
+                // Keys signed before stay valid.
                 assert_eq!(scene.status("/phone", &scene.key), 200);
                 scene.signing() == signs.taken()
             },

@@ -1,4 +1,4 @@
-//! The built daemon as a whole: two of them on one database, what it lets out, and its document's examples.
+//! The built daemon as a whole: two of them on one database, secrets in its output, and the examples of its documents.
 
 mod away;
 mod clocks;

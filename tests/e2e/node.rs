@@ -1,4 +1,4 @@
-//! One daemon of several, told by its environment alone.
+//! One of several daemons, configured by its environment only.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -72,7 +72,7 @@ impl NodeSetup {
         command
     }
 
-    /// Runs a command of the command line, which must succeed, and gives its JSON.
+    /// Runs a command, which must succeed; returns its JSON.
     pub(crate) fn run(&self, arguments: &[&str]) -> Value {
         let output = self
             .command()
@@ -92,7 +92,7 @@ impl NodeSetup {
         serde_json::from_str(told.trim()).unwrap_or_default()
     }
 
-    /// Runs a command of the command line to its end: its exit code, and what it says.
+    /// Runs a command to its end; returns exit code and output.
     pub(crate) fn said(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = self.command();
         let output = command.args(arguments).stdin(Stdio::null()).output();
@@ -104,7 +104,7 @@ impl NodeSetup {
         )
     }
 
-    /// Starts a daemon, and returns once it is ready.
+    /// Starts a daemon; returns once it is ready.
     pub(crate) fn serve(self) -> Node {
         Node {
             process: self.start(),
@@ -123,7 +123,7 @@ impl NodeSetup {
         process
     }
 
-    /// Starts a daemon, which may not be ready for long.
+    /// Starts a daemon, which may take long to be ready.
     pub(crate) fn begin(&self) -> Process {
         let log = File::options()
             .create(true)
@@ -154,19 +154,19 @@ impl NodeSetup {
 }
 
 impl Node {
-    /// SIGKILL, and the end.
+    /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) {
         self.process.signal("KILL");
         self.gone();
     }
 
-    /// SIGTERM, and the end that follows it.
+    /// Sends SIGTERM and waits for the end.
     pub(crate) fn end(&mut self) {
         self.process.terminate();
         self.gone();
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name);
     }
@@ -176,17 +176,17 @@ impl Node {
         assert!(gone.is_some(), "it doesn't end");
     }
 
-    /// Serves the same again, after an end.
+    /// Starts the daemon again after its end.
     pub(crate) fn serve_again(&mut self) {
         self.process = self.setup.start();
     }
 
-    /// Status and body of a request without a body of its own.
+    /// Returns status and body of a GET.
     pub(crate) fn get(&self, path: &str, key: &str) -> (u16, String) {
         http::get(self.setup.http, path, Some(key)).expect("an answer")
     }
 
-    /// Status and JSON of a request that changes something.
+    /// Returns status and JSON of a request that changes something.
     pub(crate) fn change(&self, method: &str, path: &str, key: &str, body: &Value) -> (u16, Value) {
         http::change(method, self.setup.http, path, key, body)
     }
@@ -208,7 +208,7 @@ impl Drop for Node {
     }
 }
 
-/// The text of a field.
+/// Returns the text of a field.
 pub(crate) fn text(value: &Value) -> String {
     let text = value.as_str();
     text.unwrap_or_else(|| panic!("no text: {value}"))

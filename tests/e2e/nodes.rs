@@ -1,5 +1,5 @@
-//! Two daemons on one PostgreSQL: a call of the one is in the list of the other, and what both could send is sent once. How soon they know of
-//! each other's changes is looked at in `seconds`.
+//! Two daemons on one PostgreSQL: calls of one are in the list of the other, and webhooks are sent once. `seconds` tests how soon they know of each
+//! other's changes.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,7 +14,7 @@ use crate::node::{Node, NodeSetup, text};
 use trunkline_testkit::database::Database;
 use trunkline_testkit::{Caller, Credentials, Deadline, tools};
 
-/// Far beyond what it takes, since other tests may have the machine.
+/// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Two daemons on a database, an org with an agent, a number and a trunk, and the org's key.
@@ -43,7 +43,7 @@ impl Pair {
         Some(Self::of(first, second, outset, database))
     }
 
-    /// Two that serve, and what `quickstart` has said of the org.
+    /// Makes a pair of two daemons that serve, and quickstart's output for the org.
     pub(crate) fn of(first: Node, second: Node, outset: Value, database: Database) -> Self {
         Self {
             first,
@@ -59,12 +59,12 @@ impl Pair {
         self.database.environment()
     }
 
-    /// The statuses that the ends of calls were told with, as events.
+    /// Returns the statuses in events of ended calls.
     pub(crate) fn ends(&self) -> Vec<String> {
         ends(&self.database)
     }
 
-    /// The org's PBX, that calls its number by way of one of the nodes.
+    /// Returns the org's PBX, which calls its number through one of the nodes.
     pub(crate) fn caller(&self, node: &Node) -> Caller {
         let trunk = &self.outset["trunk"];
         Caller {
@@ -83,7 +83,7 @@ impl Pair {
     }
 }
 
-/// The statuses of calls that have an event of their end, one for each event.
+/// Returns the statuses in events of ended calls, one per event.
 pub(crate) fn ends(database: &Database) -> Vec<String> {
     database.texts(
         "SELECT calls.status FROM events JOIN calls ON calls.id = events.call_id WHERE events.type = 'call.ended'
@@ -91,7 +91,7 @@ pub(crate) fn ends(database: &Database) -> Vec<String> {
     )
 }
 
-/// The trunk's pair, made on one, lets a PBX call through the other.
+/// Credentials of a trunk, made on one node, admit a PBX's call on the other.
 #[test]
 fn credentials_made_on_one_are_good_on_the_other() {
     if !tools(&["sipp"]) {
@@ -102,7 +102,7 @@ fn credentials_made_on_one_are_good_on_the_other() {
     };
     let path = "/phone/sip/inbound-trunk/rotate-credentials";
     let trunk = pair.first.made("POST", path, &pair.key, &json!({}));
-    // The listing shows the directory's view only by its effects: wait until the second knows the change's edits.
+    // The list doesn't show how far the second node's directory has followed: the test waits until its routing knows the agent.
     let agent = json!({"name": "Marker", "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": false});
     let agent = pair.first.made("POST", "/phone", &pair.key, &agent);
     let question = json!({"to": "nobody", "agent_id": agent["id"]});
@@ -119,7 +119,7 @@ fn credentials_made_on_one_are_good_on_the_other() {
     };
     let caller = pair.caller(&pair.second).with(rotated);
     caller.play("caller_hangs_up").finish();
-    // And the record of the second's call is the first's to show.
+    // The first node shows the record of the second node's call.
     let ended = Deadline::after(LIMIT).poll(|| {
         let (_, calls) = pair.first.get("/phone/calls?status=completed", &pair.key);
         let calls: Value = serde_json::from_str(&calls).unwrap_or_default();
@@ -128,7 +128,7 @@ fn credentials_made_on_one_are_good_on_the_other() {
     assert!(ended.is_some(), "the first doesn't show the call");
 }
 
-/// Messages stay with the node that had the call; any other fetches them from it.
+/// Messages stay with the node that had the call; the other node fetches them from it.
 #[test]
 fn a_trace_is_shown_by_every_node() {
     if !tools(&["sipp"]) {
@@ -150,7 +150,7 @@ fn a_trace_is_shown_by_every_node() {
     assert!(status == 200 && trace.contains("INVITE"), "{trace}");
     assert_eq!(pair.first.get(&path, &pair.key), (200, trace));
 
-    // A node that is gone can't be asked.
+    // A node that is down can't be asked.
     drop(pair.second);
     let (status, answer) = pair.first.get(&path, &pair.key);
     assert!(
@@ -159,7 +159,7 @@ fn a_trace_is_shown_by_every_node() {
     );
 }
 
-/// A receiver that says 200 to everything, and what it got: how often each delivery came, by `webhook-id`.
+/// Starts a receiver that answers 200 to everything; counts the requests by `webhook-id`.
 fn receiver() -> (SocketAddr, Arc<Mutex<BTreeMap<String, usize>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let at = listener.local_addr().expect("an address");

@@ -118,7 +118,7 @@ fn holds(octets: &[u8]) -> bool {
     })
 }
 
-/// The messages of a trace's file: blocks of a head (lengths packed and raw, two times, how many keys), the keys, and LZ4.
+/// Unpacks the messages of a trace file: blocks of a head (lengths packed and raw, two times, number of keys), the keys, and LZ4.
 fn unpacked(file: &[u8]) -> Vec<u8> {
     let mut messages = Vec::new();
     let mut rest = file.get(8..).unwrap_or_default();
@@ -129,7 +129,7 @@ fn unpacked(file: &[u8]) -> Vec<u8> {
         };
         let (packed, raw, keys) = (word(0), word(4), word(24));
         let start = 28 + keys * 8;
-        // It may be written at this moment.
+        // The daemon may be writing the block now.
         let Some(block) = rest.get(start..start + packed) else {
             break;
         };
@@ -140,7 +140,7 @@ fn unpacked(file: &[u8]) -> Vec<u8> {
     messages
 }
 
-/// Files below a folder that hold the caller's number, blocks of traces unpacked.
+/// Returns the files below a folder that hold the caller's number, with traces unpacked.
 fn files_with_caller(folder: &std::path::Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -175,7 +175,7 @@ fn caller(node: &Node, outset: &Value) -> Caller {
     }
 }
 
-/// The contact of the call that was placed, once the call has ended.
+/// Returns the contact of the outbound call, once the call has ended.
 fn contact_of_call(node: &Node, key: &str) -> String {
     let contact = Deadline::after(LIMIT).poll(|| {
         let (_, calls) = node.get("/phone/calls?status=completed", key);
@@ -185,7 +185,7 @@ fn contact_of_call(node: &Node, key: &str) -> String {
     contact.expect("a call with its contact")
 }
 
-/// The receipt once it is complete.
+/// Returns the receipt once it is complete.
 fn receipt(node: &Node, key: &str, erasure: &str) -> Value {
     let path = format!("/widget/erasures/{erasure}");
     let receipt = Deadline::after(LIMIT).poll(|| {
@@ -196,7 +196,7 @@ fn receipt(node: &Node, key: &str, erasure: &str) -> Value {
     receipt.unwrap_or_else(|| panic!("{:?}", node.get(&path, key)))
 }
 
-/// On SQLite, with a kill in the middle: neither tables, nor the journal, nor traces hold the number, in any spelling.
+/// On SQLite, with a kill in between: neither tables nor journal nor traces hold the number, in any spelling.
 #[test]
 fn no_file_holds_the_number_of_an_erased_caller() {
     if !tools(&["sipp"]) {
@@ -232,7 +232,7 @@ fn no_file_holds_the_number_of_an_erased_caller() {
     assert!(!log.is_empty() && !holds(log.as_bytes()), "{log}");
 }
 
-/// The lines of a table, each column cut from the others.
+/// Splits the lines of a table into columns.
 fn table(shown: &str) -> Vec<Vec<&str>> {
     let cells = |line| -> Vec<&str> {
         let cells = str::split(line, "  ").map(str::trim);
@@ -255,7 +255,7 @@ fn printed(page: &str, command: &str) -> Vec<Vec<String>> {
     table(&shown).into_iter().map(owned).collect()
 }
 
-/// The commands that `docs/privacy.md` prints, against a daemon that runs.
+/// The commands that `docs/privacy.md` prints, against a running daemon.
 #[test]
 fn the_commands_of_the_page_on_privacy_do_what_it_says() {
     if !tools(&["sipp"]) {

@@ -1,4 +1,4 @@
-//! A way to the PostgreSQL server that can be cut: a daemon behind it sees its database go away and come back.
+//! A TCP proxy to PostgreSQL that can be cut: a daemon behind it sees its database go away and come back.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// A way to the server of the database, which is cut.
+    /// Makes a proxy to the database's server, cut at first.
     pub(crate) fn new(database: &Database) -> Self {
         let port = trunkline_testkit::process::free_port();
         let url = database.url();
@@ -40,7 +40,7 @@ impl Proxy {
         environment
     }
 
-    /// Lets connections through from now on.
+    /// Accepts connections from now on.
     pub(crate) fn repair(&self) {
         let listener = TcpListener::bind(self.at).expect("the port is free");
         listener.set_nonblocking(true).expect("it can be polled");
@@ -56,14 +56,14 @@ impl Proxy {
         });
     }
 
-    /// Cuts every connection, and refuses further ones.
+    /// Cuts every connection, and refuses new ones.
     pub(crate) fn cut(&self) {
         let open = self.open.lock().expect("nobody panics").take();
         for stream in open.into_iter().flatten() {
-            // One that is closed already is cut.
+            // The connection may be closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
-        // Until the port listens no more.
+        // Returns once the port no longer listens.
         while TcpStream::connect(self.at).is_ok() {
             thread::sleep(Duration::from_millis(5));
         }

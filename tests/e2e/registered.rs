@@ -1,4 +1,4 @@
-//! PBXs that have registered: known after a restart, and to every node that shares the database.
+//! Registered PBXs: known after a restart, and to every node that shares the database.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use trunkline_testkit::process::free_port;
 use trunkline_testkit::talker::{Talker, offer};
 use trunkline_testkit::{Credentials, Deadline, Message, Pbx};
 
-/// Far beyond what it takes, since other tests may have the machine.
+/// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Time in which nothing may come.
 const A_WHILE: Duration = Duration::from_secs(2);
 
 const TRUNK: &str = "/phone/sip/inbound-trunk";
 const PRIVATE: &str = "10.1.2.3:5060";
-/// Whom callers are transferred to.
+/// Destination of transfers.
 const SALES: &str = "+442071838751";
 
 fn credentials(outset: &Value) -> Credentials {
@@ -29,7 +29,7 @@ fn credentials(outset: &Value) -> Credentials {
     }
 }
 
-/// The registrations that a node shows, and whether it calls the trunk registered.
+/// Returns whether a node shows the trunk as registered, and the number of its registrations.
 fn shown(node: &Node, key: &str) -> (bool, usize) {
     let (_, trunk) = node.get(TRUNK, key);
     let trunk: Value = serde_json::from_str(&trunk).expect("JSON");
@@ -48,7 +48,7 @@ fn shows(node: &Node, key: &str, count: usize) {
     );
 }
 
-/// Waits until so many registrations that stand are in the node's own database.
+/// Waits until so many live registrations are in the node's own database.
 fn written_down(node: &Node, count: i64) {
     let file = node.setup.data().join("trunkline.db");
     let database = rusqlite::Connection::open(file).expect("the database opens");
@@ -58,7 +58,7 @@ fn written_down(node: &Node, count: i64) {
     assert!(there.is_some(), "{:?} instead of {count}", standing());
 }
 
-/// Lets the agent dial through whatever PBX has registered.
+/// Makes the agent dial through the PBX that has registered.
 fn dials_the_pbx(node: &Node, key: &str, agent: &str) {
     let trunk = json!({"name": "PBX", "to_registered": true, "caller_number": "+442071838750"});
     let trunk = node.made("POST", "/phone/sip/outbound-trunks", key, &trunk);
@@ -70,7 +70,7 @@ fn order(agent: &str) -> Value {
     json!({"phone_agent_id": agent, "phone_number": "+442071838752"})
 }
 
-/// Has a node call the PBX, which answers, and hang up.
+/// Makes a node call the PBX, which answers and hangs up.
 fn calls(node: &Node, key: &str, agent: &str, pbx: Pbx) -> Pbx {
     let (status, placed) = node.change("POST", "/phone/outbound-call", key, &order(agent));
     assert_eq!(status, 201, "{placed}");
@@ -86,7 +86,7 @@ fn calls(node: &Node, key: &str, agent: &str, pbx: Pbx) -> Pbx {
     });
     assert!(up.is_some(), "the PBX doesn't answer");
     let (status, ended) = node.change("POST", &format!("{call}/hangup"), key, &json!({}));
-    // Its end may not be a row yet.
+    // The call's end may not be stored yet.
     assert!(matches!(status, 200 | 202), "{status}: {ended}");
     let (pbx, heard) = answers.join().expect("the PBX");
     assert_eq!(heard.first().and_then(Message::method), Some("INVITE"));
@@ -104,7 +104,7 @@ fn a_registration_survives_a_restart_where_its_contact_leads_to_the_pbx() {
     let mut pbx = Pbx::udp_to(sip, credentials(&outset));
     let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 600\r\n", pbx.address());
     assert_eq!(pbx.register(&contact).status(), Some(200));
-    // One behind NAT, whose way back is the REGISTER's alone.
+    // This PBX is behind NAT: only the flow of its REGISTER leads back to it.
     let mut behind = Pbx::udp_to(sip, credentials(&outset));
     behind.sent_by = PRIVATE.to_owned();
     let private = format!("Contact: <sip:behind@{PRIVATE}>\r\nExpires: 600\r\n");
@@ -117,7 +117,7 @@ fn a_registration_survives_a_restart_where_its_contact_leads_to_the_pbx() {
     shows(&node, &key, 1);
     let mut pbx = calls(&node, &key, &agent, pbx);
 
-    // It counts once it is heard again.
+    // Its binding counts again after a REGISTER.
     assert_eq!(behind.register(&private).status(), Some(200));
     shows(&node, &key, 2);
     assert_eq!(
@@ -126,7 +126,7 @@ fn a_registration_survives_a_restart_where_its_contact_leads_to_the_pbx() {
     );
     shows(&node, &key, 0);
 
-    // What was removed stays so.
+    // A removed binding stays removed.
     assert_eq!(pbx.register(&contact).status(), Some(200));
     written_down(&node, 1);
     assert_eq!(
@@ -150,7 +150,7 @@ fn a_registration_at_one_node_is_known_to_the_other() {
     dials_the_pbx(&pair.first, &key, &agent);
     let (first, second) = (pair.first.setup.sip, pair.second.setup.sip);
 
-    // Called directly where nothing between changes its address.
+    // Any node calls the PBX directly if no NAT changes its address.
     let mut pbx = Pbx::udp_to(second, credentials(&pair.outset));
     let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 600\r\n", pbx.address());
     assert_eq!(pbx.register(&contact).status(), Some(200));
@@ -168,7 +168,7 @@ fn a_registration_at_one_node_is_known_to_the_other() {
         .change("POST", "/phone/outbound-call", &key, &order(&agent));
     assert_eq!(status, 409, "{refused}");
 
-    // By the node that has the connection where nothing else leads to it.
+    // A PBX on TCP is called by the node that has its connection.
     let mut pbx = Pbx::tcp_to(second, credentials(&pair.outset));
     pbx.sent_by = PRIVATE.to_owned();
     let private = format!("Contact: <sip:pbx@{PRIVATE};transport=tcp>\r\n");
@@ -176,7 +176,7 @@ fn a_registration_at_one_node_is_known_to_the_other() {
     shows(&pair.first, &key, 1);
     let pbx = calls(&pair.first, &key, &agent, pbx);
 
-    // What that node refuses comes with its code.
+    // That node's refusal is passed on with its code.
     let order = json!({"phone_agent_id": agent, "phone_number": "+14155550100"});
     for node in [&pair.first, &pair.second] {
         let (status, refused) = node.change("POST", "/phone/outbound-call", &key, &order);
@@ -184,13 +184,13 @@ fn a_registration_at_one_node_is_known_to_the_other() {
         assert_eq!(refused["code"], "destination_not_allowed", "{refused}");
     }
 
-    // With that node its connection is gone.
+    // The connection ends with that node.
     pair.second.end();
     shows(&pair.first, &key, 0);
     drop(pbx);
 }
 
-/// Returns the states of the trunk's PBXs in their events, one after the other.
+/// Returns the states in the events of the trunk's PBXs, in order.
 fn told(database: &Database) -> Vec<String> {
     database.texts(
         "SELECT type || ' ' || COALESCE(body::json->'data'->>'reason', '') FROM events WHERE type LIKE 'trunk.%' ORDER BY seq",
@@ -224,13 +224,13 @@ fn the_loss_of_a_node_tells_its_registrations_as_lost_once() {
     let expected = ["trunk.registered ", "trunk.lost node_lost"];
     assert_eq!(told_as.as_deref(), Some(&expected.map(str::to_owned)[..]));
 
-    // The other node has nothing to add, nor has the lost one when it is back.
+    // The other node adds nothing, nor does the restarted one.
     pair.second.serve_again();
     std::thread::sleep(A_WHILE);
     assert_eq!(told(&pair.database), expected);
     shows(&pair.first, &key, 0);
 
-    // One that says where it is goes on without its node, and ends like any other.
+    // A PBX with a reachable Contact outlives its node, and ends like any other.
     let mut open = Pbx::udp_to(second, credentials(&pair.outset));
     let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 30\r\n", open.address());
     assert_eq!(open.register(&contact).status(), Some(200));
@@ -272,7 +272,7 @@ fn a_node_that_was_held_up_tells_its_registrations_anew() {
     count(3);
     shows(&pair.first, key, 1);
 
-    // A refresh, and the next looks of both nodes, add nothing.
+    // A refresh, and the next checks of both nodes, add no event.
     assert_eq!(pbx.register(&private).status(), Some(200));
     std::thread::sleep(A_WHILE);
     let expected = [
@@ -330,7 +330,7 @@ fn a_transfer_needs_no_flow_of_another_node() {
         up.expect("a call that is up")
     };
 
-    // The PBX that called, behind NAT, is called on the call's own flow, not through the carrier, at which nobody is.
+    // The PBX that called from behind NAT is called on that call's flow, not through the carrier, where nothing listens.
     let trunk = json!({"name": "Carrier", "host": "127.0.0.1", "port": free_port(), "transport": "udp",
         "caller_number": "+442071838750"});
     let trunk = node.made("POST", "/phone/sip/outbound-trunks", key, &trunk);
@@ -355,7 +355,7 @@ fn a_transfer_needs_no_flow_of_another_node() {
     );
     assert!(matches!(status, 200 | 202), "{status}: {ended}");
 
-    // Whoever else has called is asked to refer its caller.
+    // Any other caller's PBX gets a REFER.
     dials_the_pbx(node, key, &agent);
     let (talker, answer) = Talker::call(carrier, sip, &number, &sdp(carrier));
     assert_eq!(answer.status(), Some(200), "{answer:?}");

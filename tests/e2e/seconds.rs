@@ -1,5 +1,5 @@
-//! A change is in force at the node that answers it, and known within a second to the other daemon of two on one PostgreSQL, and to a
-//! daemon beside which the command line works. Routing is tried with calls, since `route-test` waits until it knows.
+//! A change takes effect at once on the node that answers it, and within a second on the other of two daemons on one PostgreSQL, and on a daemon
+//! beside which the command line works. Routing is tried with calls, since `route-test` waits until the node knows.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -17,22 +17,22 @@ use crate::nodes::Pair;
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Deadline, Responder, http};
 
-/// Longest time until a change is in force.
+/// Longest time until a change takes effect.
 const SECOND: Duration = Duration::from_secs(1);
 /// Beyond this the change isn't followed at all.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// Each change is made and unmade so often that half of them are in time. Others may be late: other tests have the machine as well, and a
-/// daemon that stands still for a moment isn't one that doesn't follow.
+/// Each change is made and undone so often that half of them are in time. Others may be late: other tests share the machine, and a daemon that is
+/// suspended for a moment still follows.
 const FEWEST: usize = 4;
 const MOST: usize = 24;
 
-/// Returns whether so many in time are enough.
+/// Returns whether enough changes were in time.
 fn are_enough(prompt: usize, turns: usize) -> bool {
     turns >= FEWEST && prompt * 2 >= turns
 }
 
 impl Kind<'_> {
-    /// Plays it on and off.
+    /// Makes and undoes the change repeatedly.
     fn play(&self) {
         let mut prompt = 0;
         for turns in (2..=MOST).step_by(2) {
@@ -55,16 +55,16 @@ impl Kind<'_> {
     }
 }
 
-/// Number of times that each change is made and unmade where it must be in force at once.
+/// Number of times that each change is made and undone where it must take effect at once.
 const TURNS: usize = 8;
 
 impl Kind<'_> {
-    /// Plays it on and off, and looks once, with no time between the answer and the look.
+    /// Makes and undoes the change, and checks once, right after the answer.
     fn is_in_force_at_once(&self) {
         for turn in 0..=TURNS {
             for on in [true, false] {
                 (self.set)(on);
-                // At first a source has to prove itself, and a runtime to be looked up.
+                // The first time, a source has to be probed and a runtime resolved.
                 let patience = if turn == 0 { LIMIT } else { Duration::ZERO };
                 let seen = Deadline::after(patience).poll(|| (self.is)(on).then_some(()));
                 let name = self.name;
@@ -77,13 +77,13 @@ impl Kind<'_> {
     }
 }
 
-/// The final status of a call, which is placed again where the daemon had no time for it.
+/// Returns the final status of a call, which is repeated if the daemon had no time for it.
 fn placed(probe: &Probe, number: &str, line: &str) -> u16 {
     let status = Deadline::after(LIMIT).poll(|| probe.call(number, line));
     status.expect("the daemon takes calls")
 }
 
-/// Node on which changes are made, node on which they are seen, and an org to be changed: calls to its numbers go to one of two runtimes.
+/// A node on which changes are made, a node on which they are seen, and an org to change: calls to its numbers go to one of two runtimes.
 pub(crate) struct Scene<'s> {
     pub(crate) writer: &'s Node,
     pub(crate) watcher: &'s Node,
@@ -95,7 +95,7 @@ pub(crate) struct Scene<'s> {
     pub(crate) first: Responder,
     pub(crate) second: Responder,
     pub(crate) known: Probe,
-    /// Of an address that stands for nobody.
+    /// A caller at an address that no org has allowed.
     pub(crate) stranger: Probe,
 }
 
@@ -133,7 +133,7 @@ impl<'s> Scene<'s> {
         scene
     }
 
-    /// Returns the runtime that a call to a number gets to: the first, the second, or none.
+    /// Returns which runtime a call to a number reaches: the first, the second, or none.
     fn called(&self, number: &str, line: &str) -> Option<bool> {
         let before = (self.first.taken(), self.second.taken());
         placed(&self.known, number, line);
@@ -145,7 +145,7 @@ impl<'s> Scene<'s> {
         }
     }
 
-    /// A call that names an agent.
+    /// Places a call that names an agent.
     pub(crate) fn naming(&self, agent: &str) -> Option<bool> {
         let line = format!("X-PLATFORM-AGENT-ID: {agent}");
         self.called(&text(&self.outset["phone_number"]), &line)
@@ -159,12 +159,12 @@ impl<'s> Scene<'s> {
         self.called(number, "X-Agent: none named")
     }
 
-    /// Returns whether the daemon takes a call from there without credentials.
+    /// Returns whether the daemon accepts a call from there without credentials.
     pub(crate) fn takes(&self, probe: &Probe, number: &str) -> bool {
         placed(probe, number, "X-Agent: none named") != 401
     }
 
-    /// The answer to a change that must succeed.
+    /// Returns the answer to a change that must succeed.
     pub(crate) fn made(&self, method: &str, path: &str, body: &Value) -> Value {
         self.writer.made(method, path, &self.key, body)
     }
@@ -183,7 +183,7 @@ impl<'s> Scene<'s> {
         self.watcher.get(path, key).0
     }
 
-    /// The key that signs, as the watcher publishes it.
+    /// Returns the signing key that the watcher publishes.
     pub(crate) fn signing(&self) -> String {
         let path = "/.well-known/jwks.json";
         let (_, set) = http::get(self.watcher.setup.http, path, None).expect("an answer");
@@ -196,7 +196,7 @@ impl<'s> Scene<'s> {
         [format!("{LISTED}/32"), format!("{other}/32")]
     }
 
-    /// A key that the watcher has taken, and its id.
+    /// Returns a key that the watcher has accepted, and its id.
     pub(crate) fn used(&self, made: &Value, key: &str, id: &str, path: &str) -> (String, String) {
         let (key, id) = (text(&made[key]), text(&made[id]));
         let taken = Deadline::after(LIMIT).poll(|| (self.status(path, &key) == 200).then_some(()));
@@ -268,7 +268,7 @@ fn each_edit_by_hand_is_known_to_a_daemon_on_sqlite_within_a_second() {
     }
 }
 
-/// Somebody who listens at one hears what the other is told.
+/// A client that streams from one node gets the events of the other.
 #[test]
 fn a_stream_at_one_tells_within_a_second_what_happens_at_the_other() {
     let Some(pair) = Pair::new(&[]) else {

@@ -1,5 +1,5 @@
-//! Secrets stay secret: after everything that the API can be asked, and calls in and out, no log line, answer, error, trace, metric, file of the
-//! data directory, row of the database, webhook or copy for a collector holds a key, password, token or credential, nor what proves one.
+//! Secrets stay secret: after every API request, and after calls in and out, no log line, answer, error, trace, metric, file of the data directory,
+//! row of the database, webhook or copy for a collector holds a key, password, token or credential, nor a digest made of one.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,7 +15,7 @@ use trunkline_testkit::{http, tools};
 
 const KEYS: &str = "keys.json";
 
-/// Texts that must not be seen anywhere, each with its kind.
+/// Texts that must not appear anywhere, each with its kind.
 #[derive(Debug, Default)]
 pub(crate) struct Secrets(Vec<(&'static str, String)>);
 
@@ -27,7 +27,7 @@ impl Secrets {
         secret
     }
 
-    /// Those that are found in these octets, but for what may be there: as they are, or in hexadecimal, as databases show octets.
+    /// Returns the secrets found in these octets, except those of a kind in `may`: as text, or in hexadecimal as databases print octets.
     fn found(&self, octets: &[u8], may: &[&str]) -> Vec<&'static str> {
         let secrets = self.0.iter().filter(|(what, _)| !may.contains(what));
         let found = secrets.filter(|(_, secret)| {
@@ -56,7 +56,7 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     .collect()
 }
 
-/// The cookie that following a login link gives.
+/// Follows a login link and returns the cookie.
 fn cookie(node: &Node, url: &str) -> String {
     let (_, path) = url.split_once("/partner-login").expect("a link");
     let mut stream = TcpStream::connect(node.setup.http).expect("it listens");
@@ -84,19 +84,19 @@ pub(crate) struct Scene {
     pub(crate) key: String,
     reading: String,
     partner: String,
-    /// The trunk's pair.
+    /// User name and password of the trunk.
     pub(crate) username: String,
     pub(crate) password: String,
     pub(crate) ids: BTreeMap<&'static str, String>,
     pub(crate) calls: Vec<String>,
-    /// Octets that receivers of webhooks, and collectors of messages and spans have heard.
+    /// Octets that the receivers of webhooks and the collectors of messages and spans got.
     outside: [(&'static str, Heard); 3],
     database: Option<Database>,
     faults: Vec<String>,
 }
 
 impl Scene {
-    /// One of everything that has a secret, twice where secrets are changed.
+    /// Makes one of everything that has a secret, and two where secrets are changed.
     fn new(database: Option<Database>) -> Self {
         let (booking, _) = server(r#"{"companies":[{"shortname":"tours"}]}"#);
         let (receiver, received) = server("");
@@ -247,7 +247,7 @@ impl Scene {
         self.ids.insert("externalId", "acme".to_owned());
     }
 
-    /// Every GET of the document, with each of these credentials, and those of no use as well.
+    /// Requests every GET of the document with each of these credentials, and with invalid ones.
     fn answers(&self) -> Vec<(String, String)> {
         let (_, document) = http::get(self.node.setup.http, "/openapi.json", None).expect("it");
         let document: Value = serde_json::from_str(&document).expect("JSON");
@@ -277,7 +277,7 @@ impl Scene {
         answers
     }
 
-    /// Requests that are refused although, or because, a secret stands in them.
+    /// Sends requests that are refused and contain a secret.
     fn refusals(&self) -> Vec<(String, String)> {
         let trunk = |password: Value| json!({"name": "C", "host": "no host", "username": "acme", "password": password, "caller_number": "12"});
         let long = format!("carrier-password-0815{}", "x".repeat(2_000));
@@ -315,7 +315,7 @@ impl Scene {
                 &self.partner,
                 integration(json!("user-key-of-acme-0815\n")),
             ),
-            // The keys of each other's API.
+            // Keys of one API on the other.
             ("/partner/v1/orgs", &self.key, json!({"name": "C"})),
             ("/phone", &self.partner, json!({"name": "C"})),
         ] {
@@ -334,19 +334,19 @@ impl Scene {
         self.faults.extend(found);
     }
 
-    /// Looks into whatever is kept, logged, or has gone out so far.
+    /// Searches everything that has been stored, logged or sent so far.
     pub(crate) fn look_around(&mut self, when: &str) {
         let log = self.node.setup.log();
         assert!(log.len() > 1_000, "nothing is logged: {log}");
         self.fault(&format!("{when}, the log"), log.as_bytes(), &[]);
 
-        // What the contact's actions send is the org's to keep: it is told to nobody, but it is no credential of ours.
+        // The output of the contact's actions is the org's data: nothing publishes it, but it is no credential of ours.
         let may = ["what an action sends"];
 
         // The installation's own keys have a file of their own.
         let kept = files(&self.node.setup.data()).into_iter();
         for file in kept.filter(|file| !file.ends_with(KEYS)) {
-            // Some are gone as soon as they were seen.
+            // The file may have been removed since it was listed.
             let octets = std::fs::read(&file).unwrap_or_default();
             self.fault(&format!("{when}, {}", file.display()), &octets, &may);
         }
@@ -360,7 +360,7 @@ impl Scene {
         }
     }
 
-    /// The traces of all calls in all their forms.
+    /// Searches the traces of all calls in all their forms.
     fn look_at_traces(&mut self, when: &str) {
         for call in self.calls.clone() {
             for form in [
@@ -430,7 +430,7 @@ fn nothing_is_told(database: Option<Database>) {
     assert!(!segments.is_empty(), "no trace is on disk");
     scene.node.serve_again();
     scene.look_at_traces("from disk");
-    // What is looked through is what there is.
+    // Checks that the search covers something.
     match &scene.database {
         Some(database) => {
             let rows = database.rows();

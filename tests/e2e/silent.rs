@@ -1,4 +1,4 @@
-//! Two daemons on one PostgreSQL, of which one is held up: the other's live page names it, and so does the operator's page.
+//! Two daemons on one PostgreSQL, one of them suspended: the other's live page names it, and so does the operator's page.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use trunkline_testkit::Deadline;
 
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// The head and body of an answer, which closes the connection.
+/// Returns head and body of an answer that closes the connection.
 fn ask(at: SocketAddr, method: &str, path: &str, more: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(at).expect("the daemon listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
@@ -25,7 +25,7 @@ fn ask(at: SocketAddr, method: &str, path: &str, more: &str, body: &str) -> Stri
     answer
 }
 
-/// The cookie that an answer sets, as a header of requests.
+/// Returns the cookie that an answer sets, as a request header.
 fn cookie(answer: &str) -> String {
     let line = answer
         .lines()
@@ -35,7 +35,7 @@ fn cookie(answer: &str) -> String {
     format!("Cookie: {pair}\r\n")
 }
 
-/// Path and query of a link that a command prints.
+/// Returns path and query of a link that a command prints.
 fn link(node: &Node, arguments: &[&str]) -> String {
     let url = text(&node.setup.run(arguments)["url"]);
     let (_, rest) = url.split_once("://").expect("a scheme");

@@ -1,4 +1,4 @@
-//! The daemon under a supervisor: systemd's notifications and watchdog, health by the command line, health on an address of its own.
+//! The daemon under a supervisor: systemd's notifications and watchdog, health by the command line, and health on a separate address.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixDatagram;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use trunkline_testkit::process::{Deadline, free_port, trunkline};
 use trunkline_testkit::{DaemonSetup, http};
 
-/// Far beyond what it takes, since other tests may have the machine.
+/// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The end of systemd that is told.
+/// The socket on which systemd would be notified.
 struct Supervisor(UnixDatagram);
 
 impl Supervisor {
@@ -23,7 +23,7 @@ impl Supervisor {
         Self(socket)
     }
 
-    /// Waits for this state, and passes over others.
+    /// Waits for this state, and skips others.
     fn hears(&self, wanted: &str) {
         let heard = Deadline::after(LIMIT).poll(|| {
             let mut octets = [0; 512];

@@ -32,7 +32,7 @@ impl Heard {
         self.0.lock().expect("nobody panics with it").clone()
     }
 
-    /// Waits until it holds this.
+    /// Waits until this part has arrived.
     pub(crate) fn until(&self, part: &str) {
         let has = || {
             let heard = self.octets();
@@ -45,7 +45,7 @@ impl Heard {
     }
 }
 
-/// Takes every request and gives this body.
+/// Starts a server that answers every request with this body.
 pub(crate) fn server(body: &'static str) -> (SocketAddr, Heard) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let at = listener.local_addr().expect("an address");
@@ -91,7 +91,7 @@ fn answer(stream: TcpStream, body: &str, heard: &Heard) -> Option<()> {
     .ok()
 }
 
-/// Takes every datagram.
+/// Starts a collector that takes every datagram.
 pub(crate) fn collector() -> (SocketAddr, Heard) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let at = socket.local_addr().expect("an address");
@@ -106,7 +106,7 @@ pub(crate) fn collector() -> (SocketAddr, Heard) {
     (at, heard)
 }
 
-/// The answers to challenges in these headers' lines.
+/// Returns the digest responses in these header lines.
 fn proofs(lines: &str) -> Vec<String> {
     let parts = lines.split("response=\"").skip(1);
     let proofs = parts.filter_map(|part| part.split_once('"'));
@@ -114,7 +114,7 @@ fn proofs(lines: &str) -> Vec<String> {
 }
 
 impl Scene {
-    /// Calls in and out, with right and wrong credentials, and a registration with a carrier.
+    /// Places calls in and out, with right and wrong credentials, and registers with a carrier.
     pub(crate) fn talk(&mut self) {
         self.registered_with_a_carrier();
         self.called_out();
@@ -134,7 +134,7 @@ impl Scene {
         self.hide("a proof to a registrar", &register);
     }
 
-    /// Through a carrier that challenges three times.
+    /// Calls through a carrier that challenges three times.
     fn called_out(&mut self) {
         let carrier = Runtime::new();
         let trunk = json!({"name": "Challenger", "host": "127.0.0.1", "port": carrier.address().port(), "username": "acme",
@@ -168,13 +168,13 @@ impl Scene {
             dials: self.ids["phone_number"].clone(),
             extra_header: "X-Agent: none named".to_owned(),
             tcp: false,
-            // Its session is asked for meanwhile, on a machine that other tests have as well.
+            // The session is read meanwhile, on a machine that other tests share.
             talks: Duration::from_secs(6),
             allow: None,
         }
     }
 
-    /// To a runtime that uses its session's token.
+    /// Calls a runtime that uses its session's token.
     fn called_in(&mut self) {
         let runtime = Runtime::new();
         let path = format!("/phone/{}", self.ids["agent_id"]);
@@ -197,7 +197,7 @@ impl Scene {
         let shown: Value = serde_json::from_str(&shown).expect("JSON");
         let call = text(&shown["call_id"]);
 
-        // While the call is up nothing has been projected, folded or closed.
+        // While the call is up, nothing has been projected, folded or closed.
         self.look_around("while a call is up");
 
         let said = caller.finish();
