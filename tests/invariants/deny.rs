@@ -1,18 +1,18 @@
 //! Licences, sources and bans of the dependency tree, by the rules of `deny.toml`: the part of `cargo deny check` that needs no network.
 //!
-//! Building cargo-deny takes longer than CI has for it, and the builds of it that registries offer can't read this `deny.toml`. So its rules
-//! are checked here, from `cargo metadata`, on every run; `just check` and CI run cargo-deny itself too where it is installed, which
-//! also looks for advisories. A rule that this reader doesn't know fails the test.
+//! Building cargo-deny takes longer than CI has for it, and the builds of it that registries offer can't read this `deny.toml`. So its rules are
+//! checked here, from `cargo metadata`, on every run. `just check` and CI also run cargo-deny itself where it is installed, which looks for
+//! advisories too. A rule that this reader doesn't know fails the test.
 
 use std::process::Command;
 
 use serde_json::Value;
 use toml_edit::{DocumentMut, Item};
 
-/// The only registry that cargo-deny allows without being told.
+/// The only registry that cargo-deny allows by default.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Rules that are read below, by section; those of `advisories` are left to cargo-deny.
+/// Rules read below, by section; those of `advisories` are left to cargo-deny.
 const KNOWN: [(&str, &[&str]); 5] = [
     ("graph", &["targets"]),
     ("advisories", &["version", "yanked"]),
@@ -92,7 +92,7 @@ impl Rules {
         }
     }
 
-    /// Packages of `cargo metadata` that break a rule, each with the reason.
+    /// Returns the packages of `cargo metadata` that break a rule, each with the reason.
     pub(crate) fn violations(&self, metadata: &Value) -> Vec<String> {
         let packages = metadata["packages"].as_array().expect("packages");
         packages
@@ -145,7 +145,7 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// The licence that the manifest names, or that of the file which it names.
+/// Returns the licence in the manifest, or that of the file which the manifest names.
 fn license_of(package: &Value) -> Option<String> {
     if let Some(license) = package["license"].as_str() {
         return Some(license.to_owned());
@@ -162,7 +162,7 @@ fn license_of(package: &Value) -> Option<String> {
         .then(|| (*license).to_owned())
 }
 
-/// Returns whether an SPDX expression can be met by the allowed licences. A slash is an `OR`, as manifests used to write it.
+/// Returns whether the allowed licences can satisfy an SPDX expression. A slash is an `OR`, as in old manifests.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('/', " OR ")

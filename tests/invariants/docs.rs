@@ -16,7 +16,7 @@ const ASKS: [&str; 9] = [
     "section,",
 ];
 
-/// The keys that a section's source asks for.
+/// Returns the keys that a section's source reads.
 pub(crate) fn keys_read(section: &str, source: &str) -> BTreeSet<String> {
     let shipped = source.split("#[cfg(test)]").next().unwrap_or_default();
     let quoted = shipped.match_indices('"').filter(|(at, _)| {
@@ -27,7 +27,7 @@ pub(crate) fn keys_read(section: &str, source: &str) -> BTreeSet<String> {
     keys.map(|key| format!("{section}.{key}")).collect()
 }
 
-/// The names of metrics that a source sets: those of the module of metrics, and those written where they are counted.
+/// Returns the names of metrics that a source sets: those in the module of metrics, and those written where they are counted.
 pub(crate) fn metrics_defined(source: &str) -> BTreeSet<String> {
     let constants = source.split("const ").skip(1);
     let constants = constants.filter_map(|text| text.split_once(": &str = \"trunkline_"));
@@ -53,7 +53,7 @@ pub(crate) fn first_column(document: &str, part: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Test functions in the last column of the document's tables: each is the last part of a name in code, such as
+/// Returns the test functions in the last column of the document's tables: each is the last part of a name in code, such as
 /// `credentials::a_callee_gets_no_digest`.
 pub(crate) fn tests_named(document: &str) -> BTreeSet<String> {
     let rows = document.lines().filter(|line| line.starts_with("| "));
@@ -76,7 +76,7 @@ const REPLACED: [(&str, &str); 7] = [
     ("somebody", "a person, a peer"),
 ];
 
-/// Lines of a document that use a replaced word outside code, each with the better word.
+/// Returns the lines of a document that use a replaced word outside code, each with the better word.
 pub(crate) fn replaced_words(document: &str) -> Vec<String> {
     let mut is_code = false;
     let prose = document.lines().filter(|line| {

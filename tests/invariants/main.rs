@@ -1,5 +1,5 @@
-//! Rules that the sources themselves keep: imports between modules, the places of the clock, `unsafe`, SQL and rsip, the length of
-//! a file, migrations in pairs, licences of dependencies. Each rule has a test that it finds a violation.
+//! Rules of the sources: imports between modules, uses of the clock, `unsafe`, SQL and rsip, the length of a file, migrations in pairs, licences of
+//! dependencies. Each rule has a test that it finds a violation.
 
 mod deny;
 mod docs;
@@ -83,7 +83,7 @@ fn names_in(folder: &str) -> Vec<String> {
 
 type Rule = fn(&Source) -> Vec<String>;
 
-/// The rules for what is shipped; tests may read the clock and the disk.
+/// The rules for shipped code; tests may read the clock and the disk.
 const SHIPPED: [Rule; 3] = [
     imports_point_one_way,
     words_are_kept_in_their_place,
@@ -150,7 +150,7 @@ fn dependencies_have_no_cycle() {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// Under CI the crates of every target have been fetched; elsewhere those of another processor may be missing.
+/// Under CI the crates of every target have been fetched; on other machines those of another processor may be missing.
 #[test]
 fn dependencies_keep_the_rules_of_deny_toml() {
     let rules = deny::Rules::read(&text("deny.toml"));
@@ -163,7 +163,7 @@ fn dependencies_keep_the_rules_of_deny_toml() {
                 let skipped =
                     format!("SKIPPED dependencies of {target}: cargo fetch --locked: {missing}");
                 assert!(std::env::var_os("CI").is_none(), "{skipped}");
-                // Straight to the stream: what goes through eprintln! is only shown for tests that fail.
+                // Written to the stream itself: the output of eprintln! is shown only for tests that fail.
                 writeln!(std::io::stderr(), "{skipped}").expect("standard error can be written");
                 continue;
             }
@@ -238,7 +238,7 @@ fn every_metric_is_documented_and_exists() {
     let defined: BTreeSet<String> = shipped
         .filter(sets_metrics)
         .flat_map(|source| docs::metrics_defined(&source.text))
-        // A cookie and two channels of the database are called alike.
+        // A cookie and two channels of the database have names that look like metrics.
         .filter(|name| !name.ends_with("_session") && !name.ends_with("_changes"))
         .collect();
     assert!(defined.len() > 20);
@@ -287,7 +287,7 @@ fn every_guarantee_names_a_test_that_exists() {
     assert!(missing.is_empty(), "no such test: {missing:?}");
 }
 
-/// A rule, a source that breaks it and one that doesn't, for all rules.
+/// For each rule, a source that breaks it and one that doesn't.
 #[test]
 fn each_rule_finds_a_violation_and_only_that() {
     let long = format!("//! x\n{}", "x();\n".repeat(LONGEST));

@@ -1,7 +1,7 @@
 //! The modules of a crate as a graph: an edge leads from a file to each file whose items its code names.
 //!
-//! Tests, comments and `mod` lines make no edge. A re-export makes one only where the file uses the name itself; whoever imports the name
-//! gets an edge to the file that defines it.
+//! Tests, comments and `mod` lines make no edge. A re-export makes one only where the file uses the name itself; a file that imports the name gets an
+//! edge to the file that defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub(crate) type Graph = BTreeMap<String, BTreeSet<String>>;
 
 type Path = Vec<String>;
 
-/// Imports lead on by at most so many other imports.
+/// Depth to which imports of imports are followed.
 const DEEPEST: usize = 16;
 
 /// One file's names and paths.
@@ -24,7 +24,7 @@ struct Module {
     paths: Vec<Path>,
 }
 
-/// The modules below a crate's `src/`, by their paths; the root's is empty.
+/// The modules below a crate's `src/`, by their paths; the root's path is empty.
 pub(crate) struct Crate(BTreeMap<Path, Module>);
 
 impl Crate {
@@ -45,7 +45,7 @@ impl Crate {
         self.0.iter().map(edges).collect()
     }
 
-    /// The module that defines what `path` names in the module `from`; `None` for what other crates define.
+    /// Returns the module that defines what `path` names in the module `from`; `None` for what other crates define.
     fn resolve(&self, from: &Path, path: &[String], depth: usize) -> Option<Path> {
         let (first, rest) = path.split_first()?;
         let depth = depth.checked_sub(1)?;
@@ -92,7 +92,7 @@ impl Crate {
     }
 }
 
-/// The graph of a crate's top modules, each with all that is below it.
+/// Merges each top module of a crate with all that is below it.
 pub(crate) fn top(graph: &Graph) -> Graph {
     let first = |name: &String| name.split("::").next().unwrap_or(name).to_owned();
     let mut top = Graph::new();
@@ -103,7 +103,7 @@ pub(crate) fn top(graph: &Graph) -> Graph {
     top
 }
 
-/// The groups of nodes that depend on each other.
+/// Returns the groups of nodes that depend on each other.
 pub(crate) fn cycles(graph: &Graph) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = graph
         .keys()
@@ -145,7 +145,7 @@ fn child(of: &Path, segment: &str) -> Path {
     path
 }
 
-/// `a/b.rs` and `a/b/mod.rs` are `a::b`.
+/// Returns the module path of a file: `a/b.rs` and `a/b/mod.rs` are `a::b`.
 fn place(file: &str) -> Path {
     let file = file.trim_end_matches(".rs");
     let file = file.strip_suffix("/mod").unwrap_or(file);
@@ -187,7 +187,7 @@ fn module(source: &Source) -> Module {
     module
 }
 
-/// The code without what is compiled for tests alone.
+/// Returns the code without what is compiled for tests only.
 fn without_tests(code: &str) -> String {
     let mut shipped = String::new();
     let mut rest = code;
@@ -198,7 +198,7 @@ fn without_tests(code: &str) -> String {
     shipped + rest
 }
 
-/// The length of the item that the code begins with: up to `;`, or to the brace that closes it.
+/// Returns the length of the item that the code begins with: up to `;`, or to the brace that closes it.
 fn item_length(code: &str) -> usize {
     let mut depth = 0_usize;
     for (at, char) in code.char_indices() {
@@ -213,7 +213,7 @@ fn item_length(code: &str) -> usize {
     code.len()
 }
 
-/// Returns whether the import that the line begins with is a re-export, and its tree.
+/// Returns whether the line begins a re-export rather than an import, and its tree.
 fn import(line: &str) -> Option<(bool, &str)> {
     let line = line.trim_start();
     if let Some(tree) = line.strip_prefix("use ") {
@@ -227,7 +227,7 @@ fn import(line: &str) -> Option<(bool, &str)> {
     Some((true, rest.strip_prefix(" use ")?))
 }
 
-/// Each path of an import's tree, and the name that it brings.
+/// Returns each path in an import's tree, and the name that it imports.
 fn leaves(tree: &str) -> Vec<(Path, String)> {
     let mut found = Vec::new();
     collect(tree, &Path::new(), &mut found);
@@ -237,7 +237,7 @@ fn leaves(tree: &str) -> Vec<(Path, String)> {
 fn collect(tree: &str, prefix: &Path, found: &mut Vec<(Path, String)>) {
     let tree = tree.trim();
 
-    // Behind the last comma.
+    // After the last comma.
     if tree.is_empty() {
         return;
     }
@@ -284,7 +284,7 @@ fn parts(inner: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The paths of more than one segment in code that isn't an import.
+/// Returns the paths of more than one segment in code that isn't an import.
 fn paths(code: &str) -> Vec<Path> {
     let is_part = |char: char| char.is_alphanumeric() || char == '_';
     let mut found = Vec::new();
@@ -297,7 +297,7 @@ fn paths(code: &str) -> Vec<Path> {
             rest = &rest[char.len_utf8()..];
             continue;
         }
-        // `pub(in a::b)` grants and takes nothing.
+        // `pub(in a::b)` grants access and uses nothing.
         let is_scope = code[..code.len() - rest.len()].ends_with("pub(in ");
         let begins = before != ':' && before != '.' && !is_scope;
         let mut path = vec![rest[..length].to_owned()];

@@ -72,7 +72,7 @@ pub(crate) fn imports_point_one_way(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Words, the places where they may stand, and why.
+/// Words, the places where they may occur, and why.
 const KEPT_IN: [(&str, &[&str], &str); 5] = [
     (
         "rsip::",
@@ -118,7 +118,7 @@ pub(crate) fn words_are_kept_in_their_place(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Crates that know no sockets, clock or disk. That they know no executor and no database is for their manifests to say.
+/// Crates without sockets, clock or disk. Their manifests ensure that they have no executor and no database.
 const PURE: [&str; 4] = ["sip/src/", "routing/src/", "model/src/", "calls/src/"];
 const IMPURE: [&str; 4] = ["UdpSocket", "TcpStream", "std::fs", "std::env"];
 
@@ -145,7 +145,7 @@ pub(crate) fn lints_are_never_allowed(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Names that say nothing.
+/// Names without meaning.
 const EMPTY_NAMES: [&str; 6] = ["utils", "util", "helpers", "common", "manager", "misc"];
 
 pub(crate) fn files_say_what_they_own(source: &Source) -> Vec<String> {
@@ -210,7 +210,7 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("hickory-resolver", &["."]),
 ];
 
-/// Returns the faults in the dependencies of one of our crates; those of its tests are free, but for our own.
+/// Returns the faults in the dependencies of one of our crates; those of its tests aren't read.
 pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<String> {
     let may = MAY_DEPEND.iter().find(|(name, _)| *name == of);
     let may = may.map_or(&[] as &[&str], |(_, may)| may);
@@ -230,7 +230,7 @@ pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<St
         .collect()
 }
 
-/// The files of a crate that depend on each other.
+/// Returns the files of a crate that depend on each other.
 pub(crate) fn modules_depend_one_way(folder: &str, graph: &Graph) -> Vec<String> {
     let circles: BTreeSet<_> = cycles(graph)
         .into_iter()
@@ -249,7 +249,7 @@ pub(crate) fn modules_depend_one_way(folder: &str, graph: &Graph) -> Vec<String>
         .collect()
 }
 
-/// The table of imports as a graph.
+/// Returns the table of imports as a graph.
 pub(crate) fn allowed_imports() -> Graph {
     let edges = MAY_IMPORT.map(|(module, allowed)| {
         let allowed = allowed.iter().map(|name| (*name).to_owned());
@@ -258,7 +258,7 @@ pub(crate) fn allowed_imports() -> Graph {
     edges.into()
 }
 
-/// The table of crates as a graph.
+/// Returns the table of crates as a graph.
 pub(crate) fn allowed_dependencies() -> Graph {
     let edges = MAY_DEPEND.map(|(of, allowed)| {
         let allowed = allowed.iter().map(|name| (*name).to_owned());

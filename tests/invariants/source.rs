@@ -1,11 +1,11 @@
-//! A Rust file as the rules see it: its code apart from comments and literals, and what it imports.
+//! A Rust file as the rules see it: its code without comments and literals, and its imports.
 
 /// One Rust file.
 pub(crate) struct Source {
-    /// From the repository's root.
+    /// Path from the repository's root.
     pub(crate) path: String,
     pub(crate) text: String,
-    /// The text without comments, and with strings and character literals emptied. Same lines.
+    /// The text without comments, with strings and character literals emptied. Line numbers stay.
     pub(crate) code: String,
 }
 
@@ -23,13 +23,13 @@ impl Source {
         self.path.starts_with(folder)
     }
 
-    /// A file that is compiled for tests only.
+    /// Returns whether the file is compiled for tests only.
     pub(crate) fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name == "tests.rs" || name.ends_with("_tests.rs") || self.path.contains("/tests/")
     }
 
-    /// The daemon's module that it belongs to: `api` for `src/api/body.rs`, `main` for `src/main.rs`.
+    /// Returns the daemon's module of the file: `api` for `src/api/body.rs`, `main` for `src/main.rs`.
     pub(crate) fn module(&self) -> Option<&str> {
         let rest = self.path.strip_prefix("src/")?;
         Some(rest.split(['/', '.']).next().unwrap_or(rest))
@@ -39,7 +39,7 @@ impl Source {
         format!("{}:{line}: {what}", self.path)
     }
 
-    /// Lines of code in which `word` stands by itself.
+    /// Returns the lines of code that have `word` as a whole word.
     pub(crate) fn lines_with<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         let lines = self.code.lines().enumerate();
         lines
@@ -129,7 +129,7 @@ fn raw_length(rest: &str) -> usize {
         .map_or(rest.len(), |at| start + at + end.len())
 }
 
-/// The names that follow `root::` in the code, those inside braces too, with their lines.
+/// Returns the names that follow `root::` in the code, also inside braces, with their lines.
 pub(crate) fn imports<'a>(
     code: &'a str,
     root: &'a str,

@@ -1,5 +1,5 @@
-//! kill -9 under load. After each restart no acknowledged record is missing, calls that were cut are closed as `lost`,
-//! and the daemon takes calls at once. Three rounds; `TRUNKLINE_KILL_ROUNDS` makes it more.
+//! kill -9 under load. After each restart no acknowledged record is missing, calls that were cut are closed as `lost`, and the daemon takes calls at
+//! once. Three rounds; `TRUNKLINE_KILL_ROUNDS` sets more.
 
 mod records;
 mod usage;
@@ -20,7 +20,7 @@ use trunkline_bench::pace::Pace;
 
 use records::{Records, Status};
 
-/// Calls a second: enough for every state of a call to be cut, few enough for a daemon that isn't optimised.
+/// Calls a second: enough to cut calls in every state, few enough for a debug build.
 const RATE: f64 = 60.0;
 /// Length of each phase of a call, in microseconds.
 const PHASE: u64 = 150_000;
@@ -91,7 +91,8 @@ fn engine(sockets: Sockets, daemon: &Daemon) -> Engine {
     Engine::new(sockets, &parties, plan, None, 10_000)
 }
 
-/// All records, once no call of an earlier life is shown as alive; each that was acknowledged is there and, if it had ended, unchanged.
+/// Returns all records once no call of an earlier run is shown as alive. Checks that each acknowledged record exists and, if it had ended, is
+/// unchanged.
 fn records_after_restart(daemon: &Daemon, acknowledged: &Records, round: u64) -> Records {
     let clock = Clock::start();
     let mut records = Records::all(daemon);
@@ -132,7 +133,7 @@ fn one_call_completes(engine: &mut Engine, round: u64) {
     );
 }
 
-/// Returns the records that the API showed by the kill, which comes at another moment each round.
+/// Returns the records that the API showed before the kill, which comes at another moment each round.
 fn load_and_kill(engine: &mut Engine, daemon: &mut Daemon, round: u64) -> Records {
     let mut pace = Pace::rate(RATE, engine.now());
     let done = AtomicBool::new(false);
@@ -143,7 +144,7 @@ fn load_and_kill(engine: &mut Engine, daemon: &mut Daemon, round: u64) -> Record
         poller.join().expect("the poller ends well")
     });
 
-    // The load goes on while the last look at the list ages into an acknowledgement.
+    // The load goes on until the last list is old enough to count as acknowledged.
     run(
         engine,
         &mut pace,
@@ -166,7 +167,7 @@ fn load_and_kill(engine: &mut Engine, daemon: &mut Daemon, round: u64) -> Record
     polled
 }
 
-/// Looks at the newest calls again and again.
+/// Lists the newest calls repeatedly.
 fn poll(daemon: &Daemon, done: &AtomicBool) -> Records {
     let mut seen = Records::default();
     while !done.load(Ordering::Relaxed) {

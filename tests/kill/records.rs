@@ -44,12 +44,12 @@ struct Item {
 pub(crate) struct Records(BTreeMap<String, Status>);
 
 impl Records {
-    /// The newest hundred.
+    /// Returns the newest hundred.
     pub(crate) fn newest(daemon: &Daemon) -> Self {
         Self::of(page(daemon, None).items)
     }
 
-    /// Every one, page by page.
+    /// Returns all records, page by page.
     pub(crate) fn all(daemon: &Daemon) -> Self {
         let mut records = Self::default();
         let mut cursor = None;
@@ -72,7 +72,7 @@ impl Records {
         )
     }
 
-    /// Later looks replace earlier ones.
+    /// Adds later records, which replace earlier ones.
     pub(crate) fn extend(&mut self, later: Self) {
         self.0.extend(later.0);
     }

@@ -1,5 +1,5 @@
-//! kill -9 of a process that records simulated calls. Usage is then what was made, to the call and to the second, however often the facts that
-//! weren't acknowledged are written again. 6,000 calls and 3 kills; `TRUNKLINE_KILL_USAGE_CALLS` and `TRUNKLINE_KILL_USAGE_KILLS` make it more.
+//! kill -9 of a process that records simulated calls. Afterwards usage equals the calls made, to the call and to the second, however often
+//! unacknowledged facts are written again. 6,000 calls and 3 kills; `TRUNKLINE_KILL_USAGE_CALLS` and `TRUNKLINE_KILL_USAGE_KILLS` set more.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,11 +16,11 @@ use trunkline_store::{Options, Store, UsageParts, UsageRow, UsageWindow, lost, u
 use uuid::Uuid;
 
 const BEGINNING: Moment = Moment::from_secs(1_800_000_000);
-/// Calls that are up at a time.
+/// Calls that are up at the same time.
 const UP: u64 = 40;
 /// Calls after which the facts so far are acknowledged.
 const TOGETHER: u64 = 50;
-/// Variables of a recording process: its folder, the call that it begins with, and the number of its start.
+/// Variables of a recording process: its folder, its first call, and the number of its start.
 const FOLDER: &str = "TRUNKLINE_KILL_USAGE_FOLDER";
 const FROM: &str = "TRUNKLINE_KILL_USAGE_FROM";
 const BOOT: &str = "TRUNKLINE_KILL_USAGE_BOOT";
@@ -34,7 +34,7 @@ fn calls() -> u64 {
     number("TRUNKLINE_KILL_USAGE_CALLS", 6_000)
 }
 
-/// A call, the same each time for its number.
+/// A call that depends only on its number.
 struct Made {
     started: Started,
     answered_at: Option<Moment>,
@@ -43,7 +43,7 @@ struct Made {
 
 impl Made {
     fn new(number: u64) -> Self {
-        // Knuth's MMIX generator, a step for each part.
+        // Knuth's MMIX generator, one step for each part.
         let mut state = number;
         let mut below = |bound: u64| {
             state = state
@@ -199,7 +199,7 @@ fn usage_is_what_was_made_after_kills() {
     let each = calls() / (kills + 1);
     let mut acknowledged = 0;
     for boot in 1..=kills {
-        // Somewhere within what is written next, not at an acknowledgement.
+        // Within the next batch, not at an acknowledgement.
         let enough = acknowledged + each / 2 + boot * 7_919 % each.max(1) / 2;
         acknowledged = record(folder.path(), boot, acknowledged, Some(enough));
         assert!(acknowledged < calls(), "the kill {boot} came too late");
@@ -210,7 +210,7 @@ fn usage_is_what_was_made_after_kills() {
     assert_eq!(counted, made_usage());
 }
 
-/// Records calls in a process of its own, which is killed once `enough` are acknowledged; gives how many were.
+/// Records calls in a separate process, which is killed once `enough` are acknowledged; returns the number acknowledged.
 fn record(folder: &Path, boot: u64, from: u64, enough: Option<u64>) -> u64 {
     let this = std::env::current_exe().expect("a test binary");
     let mut child = Command::new(this)
@@ -265,7 +265,7 @@ async fn write(folder: &Path) {
         .replay(&store)
         .await
         .expect("facts of earlier runs");
-    // The guess about calls that were cut; their true end comes again.
+    // An estimate for calls that were cut; their true end is recorded again.
     let closed = store
         .write(move |tx| lost::close(tx, run.node, run.boot, BEGINNING))
         .await;
@@ -277,7 +277,7 @@ async fn write(folder: &Path) {
         if number < calls() {
             facts.push(Fact::Started(Arc::new(Made::new(number).started)));
         }
-        // Calls that were up when the process before was killed end here.
+        // Calls that were up when the last process was killed end here.
         let ends = number.checked_sub(UP).filter(|ended| *ended >= from);
         facts.extend(ends.into_iter().flat_map(|ended| Made::new(ended).end()));
         let position = loop {

@@ -1,5 +1,6 @@
-//! kill -9 while clients write over the API. After each restart everything that was answered 2xx is there, what was deleted with a
-//! 2xx is not, and a request that was cut off is made again under its `Idempotency-Key` and has its effect once. On SQLite and on PostgreSQL, ten rounds each; `TRUNKLINE_KILL_WRITE_ROUNDS` makes it more.
+//! kill -9 while clients write over the API. After each restart everything that was answered 2xx exists, what was deleted with a 2xx is gone, and a
+//! request that was cut off is repeated under its `Idempotency-Key` and takes effect once. On SQLite and PostgreSQL, ten rounds each;
+//! `TRUNKLINE_KILL_WRITE_ROUNDS` sets more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -16,9 +17,9 @@ use trunkline_bench::daemon::{Daemon, Launch};
 
 use trunkline_testkit::database::Database;
 
-/// Clients that write side by side.
+/// Concurrent clients.
 const CLIENTS: usize = 4;
-/// Writes in a round, at least, before the kill.
+/// Least number of writes in a round before the kill.
 const ENOUGH: usize = 40;
 const DESTINATIONS: &str = "/phone/sip/transfer-destinations";
 const HANDOFFS: &str = "/handoff-analytics/events";
@@ -82,7 +83,7 @@ fn play(environment: Vec<(String, String)>) {
     assert!(cut > 0, "no request was cut: the kills prove nothing");
 }
 
-/// Lets the org have what all rounds together make.
+/// Raises the org's limits to what all rounds together make.
 fn raise_limits(launch: &Launch) {
     let run = |arguments: &[&str]| -> Value {
         let mut command = Command::new(&launch.binary);
@@ -110,7 +111,7 @@ fn raise_limits(launch: &Launch) {
     ]);
 }
 
-/// Returns what the clients had been answered by the kill, which comes at another moment each round.
+/// Returns the answers that the clients got before the kill, which comes at another moment each round.
 fn write_and_kill(daemon: &mut Daemon, round: u64) -> Vec<Ledger> {
     let (at, key) = (daemon.http, daemon.announcement.api_key.clone());
     let done = AtomicUsize::new(0);
@@ -145,33 +146,33 @@ fn write_and_kill(daemon: &mut Daemon, round: u64) -> Vec<Ledger> {
     })
 }
 
-/// Things that must be there after the kill, and things that must not.
+/// Objects that must exist after the kill, and objects that must not.
 #[derive(Debug, Default)]
 struct Ledger {
-    /// The destinations by id: the names that one may have.
+    /// Destinations by id, each with the names that it may have.
     destinations: BTreeMap<String, BTreeSet<String>>,
     handoffs: BTreeSet<String>,
     keys: BTreeSet<String>,
     gone: BTreeSet<String>,
-    /// Deletions under way when the daemon died: each has happened or not.
+    /// Deletions under way when the daemon died: each may have happened or not.
     unsure: BTreeSet<String>,
     /// A request was under way when the daemon died.
     is_cut: bool,
-    /// Creations under way then.
+    /// Creations under way when the daemon died.
     cut: Vec<Cut>,
 }
 
-/// A `POST` whose answer never came.
+/// A `POST` without an answer.
 #[derive(Debug)]
 struct Cut {
     path: &'static str,
     body: Value,
-    /// The API key that it came with.
+    /// API key of the request.
     credential: String,
 }
 
 impl Cut {
-    /// Makes the same request again: it is done now, or was done before.
+    /// Repeats the request: it takes effect now, or did before.
     fn again(&self, daemon: &Daemon) -> Result<Value, String> {
         let client = Client {
             at: daemon.http,
@@ -185,7 +186,7 @@ impl Cut {
         }
     }
 
-    /// The field of its body that an item of its list has.
+    /// Returns the field of the body that identifies the object in its list.
     fn field(&self) -> &'static str {
         match self.path {
             HANDOFFS => "session_id",
@@ -204,7 +205,7 @@ impl Ledger {
         self.cut.append(&mut other.cut);
     }
 
-    /// Makes again what was cut off: each has its effect once.
+    /// Repeats what was cut off, and checks that each has taken effect once.
     fn make_again(&mut self, daemon: &Daemon, round: u64) {
         for cut in std::mem::take(&mut self.cut) {
             let made = cut.again(daemon);
@@ -259,7 +260,7 @@ impl Ledger {
             daemon.log()
         );
 
-        // What was unsure is known now, and stays so.
+        // What was uncertain is known now.
         for id in std::mem::take(&mut self.unsure) {
             if !destinations.contains_key(&id) && !keys.contains(&id) {
                 self.destinations.remove(&id);
@@ -273,7 +274,7 @@ impl Ledger {
     }
 }
 
-/// Every item of a list, page by page.
+/// Returns every item of a list, page by page.
 fn all(daemon: &Daemon, path: &str) -> Vec<Value> {
     let client = Client {
         at: daemon.http,
@@ -304,12 +305,12 @@ struct Client<'k> {
     at: SocketAddr,
     key: &'k str,
     name: String,
-    /// Counts what was acknowledged to all clients.
+    /// Counts the answers to all clients.
     done: &'k AtomicUsize,
 }
 
 impl Client<'_> {
-    /// Writes one after the other until nobody answers.
+    /// Writes until the daemon no longer answers.
     fn write(&self) -> Ledger {
         let mut ledger = Ledger::default();
         let mut turn = 0;
@@ -359,7 +360,7 @@ impl Client<'_> {
         Some(())
     }
 
-    /// Makes something; where no answer comes, it is to be made again.
+    /// Makes an object; notes the request for a repeat if no answer comes.
     fn made(&self, path: &'static str, body: Value, ledger: &mut Ledger) -> Option<Value> {
         let made = self.acknowledged("POST", path, Some(&body), 201);
         if made.is_none() {
@@ -385,7 +386,7 @@ impl Client<'_> {
         Some(body)
     }
 
-    /// Status and body; `None` where no whole answer comes.
+    /// Returns status and body; `None` without a whole answer.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
         let mut stream = TcpStream::connect_timeout(&self.at, Duration::from_secs(30)).ok()?;
         stream
@@ -400,7 +401,7 @@ impl Client<'_> {
             }
         };
 
-        // The body names what is made, and so it names the request.
+        // The body names the object, so it identifies the request.
         let once = match method {
             "POST" => format!(
                 "Idempotency-Key: {:x}\r\n",
@@ -410,7 +411,7 @@ impl Client<'_> {
         };
         let (at, key) = (self.at, self.key);
 
-        // HTTP/1.0: the answer ends with the connection, and says how long it is.
+        // HTTP/1.0: the connection closes after the answer, whose length is known.
         let request = format!(
             "{method} {path} HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer {key}\r\n{once}{content}\r\n{body}"
         );

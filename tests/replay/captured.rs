@@ -1,5 +1,5 @@
-//! A capture of calls as they are, made on the loopback interface beside OPTIONS in both directions and a transfer by API: it is imported and
-//! played as docs/replay.md prints it.
+//! A capture of real calls, made on the loopback interface beside OPTIONS in both directions and a transfer by API. It is imported and replayed as
+//! docs/replay.md prints it.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ const LIMIT: Duration = Duration::from_secs(30);
 const ANSWER: &str = "v=0\r\no=agent 3 3 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 42000 RTP/AVP 8\r\n";
 const ECHOING: &str = "+12025550177";
 
-/// A capture that runs.
+/// A running capture.
 struct Capturing {
     process: Process,
     file: PathBuf,
 }
 
 impl Capturing {
-    /// `None` where this process may not capture.
+    /// Starts a capture; `None` where this process may not capture.
     fn start(ports: [u16; 2], file: &Path) -> Option<Self> {
         let mut command = Command::new("dumpcap");
         command
@@ -46,12 +46,12 @@ impl Capturing {
             (ended.is_some() || file.exists()).then_some(ended.is_none())
         });
 
-        // Its file is there before it listens.
+        // dumpcap creates its file before it listens.
         std::thread::sleep(Duration::from_millis(500));
         (begun == Some(true)).then_some(capturing)
     }
 
-    /// Waits until the file holds a question that is asked from now on, and so all that passes before; it is written twice a second.
+    /// Waits until the file holds an OPTIONS sent from now on, and so everything before it. The file is written twice a second.
     fn has_next(&self, qualifying: &Qualifying) {
         let next = qualifying.asked.load(Ordering::Relaxed) + 2;
         let question = format!("Call-ID: qualify-{next}\r\n");
@@ -59,7 +59,7 @@ impl Capturing {
             let octets = std::fs::read(&self.file).unwrap_or_default();
             memchr::memmem::find(&octets, question.as_bytes()).map(drop)
         };
-        // A capture that is written at its end alone shows nothing before.
+        // A capture that is written only at its end shows nothing before.
         Deadline::after(Duration::from_secs(10)).poll(holds);
     }
 
@@ -71,10 +71,10 @@ impl Capturing {
     }
 }
 
-/// A phone system that asks again and again whether the daemon is there.
+/// A PBX that sends OPTIONS repeatedly (qualify).
 struct Qualifying {
     is_over: Arc<AtomicBool>,
-    /// The number of the last question.
+    /// Number of the last OPTIONS.
     asked: Arc<AtomicU32>,
 }
 
@@ -116,7 +116,7 @@ fn a_capture_of_calls_is_imported_and_played() {
     if !tools(&["sipp", "dumpcap"]) {
         return;
     }
-    // It answers until it is stopped: then nobody listens at its port.
+    // It answers until it is stopped, so that the port is free for the replay.
     let agent = Responder::accepting(Ipv4Addr::LOCALHOST, None, ANSWER.to_owned());
     let at = agent.address;
     let setup = DaemonSetup::new()
@@ -183,7 +183,7 @@ fn a_capture_of_calls_is_imported_and_played() {
     assert!(!flow.contains("\nOPTIONS "), "{flow}");
     assert!(flow.contains("\nREFER "), "{flow}");
 
-    // Nobody listens at the runtime's port until the replay does.
+    // The replay needs the runtime's port.
     agent.stop();
     let is_down = || {
         daemon

@@ -1,4 +1,5 @@
-//! `trunkline replay`: the flows of `fixtures/flows` go as captured, in any order, on UDP and TCP; what was changed is found and named.
+//! `trunkline replay`: the flows of `fixtures/flows` pass as captured, in any order, on UDP and TCP; a changed flow fails, and the difference is
+//! named.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -10,15 +11,15 @@ use trunkline_testkit::process::free_port;
 use trunkline_testkit::shell::{Ran, Shell};
 use trunkline_testkit::{Credentials, Daemon, DaemonSetup};
 
-/// What the flows dial, and the number of the agent that echoes.
+/// Number that the flows dial, held by the echo agent.
 const DIALLED: &str = "+12025550123";
 const ECHOING: &str = "+12025550177";
 
-/// A free port below those that the kernel gives out: between two flows nobody holds it, and nobody else is to get it.
+/// Returns a free port below the kernel's ephemeral range: no other program gets it between two flows.
 fn own_port() -> u16 {
     const PORTS: u32 = 8_000;
     static TAKEN: AtomicU32 = AtomicU32::new(0);
-    // Test processes that run side by side begin at different places.
+    // Concurrent test processes begin at different ports.
     let start = std::process::id() % PORTS * 97;
     let is_free = |port: &u16| {
         let address = (Ipv4Addr::LOCALHOST, *port);
@@ -31,16 +32,16 @@ fn own_port() -> u16 {
     ports.find(is_free).expect("a free port")
 }
 
-/// An org of its own for flows that another directory routed.
+/// An org for flows that another directory routed.
 struct Tenant {
-    /// How their names begin.
+    /// Prefix of their names.
     flows: &'static str,
     agent: String,
     credentials: Credentials,
 }
 
 impl Tenant {
-    /// Its number is nobody's, and of its agents the first takes no calls; the other one does where there is a runtime.
+    /// Makes the org. No agent holds its number; its first agent is disabled, and the other one is enabled if there is a runtime.
     fn new(setup: &DaemonSetup, flows: &'static str, number: &str, runtime: Option<&str>) -> Self {
         let made = |what: &[&str]| {
             let of_org = ["--org", flows, "--json"];
@@ -67,11 +68,11 @@ impl Tenant {
     }
 }
 
-/// A daemon as the flows were recorded against, and where its agent's runtime is played.
+/// A daemon set up as when the flows were recorded, and the address at which its agent's runtime is played.
 pub(crate) struct Stage {
     pub(crate) daemon: Daemon,
     runtime: SocketAddr,
-    /// Where the destination of transfers is played.
+    /// Address at which the destination of transfers is played.
     other: SocketAddr,
     tenants: Vec<Tenant>,
     pub(crate) shell: Shell,
@@ -85,7 +86,7 @@ impl Stage {
     pub(crate) fn within(setup: DaemonSetup) -> Self {
         assert_eq!(setup.first_number, DIALLED);
 
-        // The callers of all flows are one.
+        // All flows have the same caller.
         let setup = setup.set("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "0");
         let runtime = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         setup.runtime(&setup.first_agent, &format!("sip:{{agent_id}}@{runtime}"));
@@ -109,7 +110,7 @@ impl Stage {
         stage
     }
 
-    /// With the orgs of those flows that another directory routed.
+    /// Also makes the orgs of the flows that another directory routed.
     pub(crate) fn of_all_flows() -> Self {
         let mut stage = Self::new();
         let (setup, runtime) = (&stage.daemon.setup, stage.runtime_uri());
@@ -122,13 +123,13 @@ impl Stage {
         stage
     }
 
-    /// An org's first call makes the caller's contact, which a slow disk may bring too late for its INVITE; later ones find it.
+    /// An org's first call creates the caller's contact, on a slow disk too late for its INVITE; later calls find it.
     fn play_first(&self, flow: &str) {
         let flow = folder().join(flow).display().to_string();
         self.replay(&flow, &["--speed", "max"]);
     }
 
-    /// `text` with names in the place of the addresses that this stage has chosen.
+    /// Returns `text` with names in place of the addresses that this stage has chosen.
     pub(crate) fn without_ports(&self, text: &str) -> String {
         let (runtime, other) = (self.runtime.to_string(), self.other.to_string());
         text.replace(&runtime, "runtime").replace(&other, "other")
@@ -142,7 +143,7 @@ impl Stage {
         let to = self.daemon.sip().to_string();
         let (runtime, other) = (self.runtime.to_string(), self.other.to_string());
         let ways = ["--to", &to, "--runtime", &runtime, "--other", &other];
-        // A machine that is busy with other things may keep the daemon from an INVITE for longer than it takes one.
+        // A busy machine may make the daemon refuse an INVITE as too late.
         let ran = self.play(flow, &ways, flags);
         if ran.stdout.contains("503 Service Unavailable") {
             return self.play(flow, &ways, flags);
@@ -150,12 +151,12 @@ impl Stage {
         ran
     }
 
-    /// Without the daemon, through the core by the daemon's database.
+    /// Replays without the daemon, through the core with the daemon's database.
     pub(crate) fn in_process(&self, flow: &str, flags: &[&str]) -> Ran {
         self.in_process_at(self.daemon.setup.sip, flow, flags)
     }
 
-    /// Likewise, with a listener at that address. Nothing is bound.
+    /// The same with a listener at that address. Nothing is bound.
     pub(crate) fn in_process_at(&self, sip: SocketAddr, flow: &str, flags: &[&str]) -> Ran {
         let setup = &self.daemon.setup;
         let data = setup.folder.path().join("data").display().to_string();
@@ -195,7 +196,7 @@ impl Stage {
         if flow.ends_with("echo.flow") {
             arguments.extend(["--replace", &echoing]);
         }
-        // The agent that was chosen then is this one, and no other.
+        // The agent in the flow is replaced by this stage's agent.
         let text = std::fs::read_to_string(flow).unwrap_or_default();
         let agent = agent_of(&text).map(|id| format!("{id}={chosen}"));
         if let Some(agent) = &agent {
@@ -205,7 +206,7 @@ impl Stage {
         self.shell.run(&arguments)
     }
 
-    /// Whose flow it is, if not the first org's.
+    /// Returns the org of a flow, if it isn't the first one.
     fn tenant_of(&self, flow: &str) -> Option<&Tenant> {
         let name = Path::new(flow).file_name()?.to_str()?;
         self.tenants
@@ -213,13 +214,13 @@ impl Stage {
             .find(|tenant| name.starts_with(tenant.flows))
     }
 
-    /// How many calls of the first org are recorded.
+    /// Returns the number of recorded calls of the first org.
     fn stored(&self) -> usize {
         let total = self.daemon.shown("/phone/calls")["total"].as_u64();
         usize::try_from(total.expect("a number")).expect("few")
     }
 
-    /// What a changed flow says: the complaint, and the run.
+    /// Replays the text of a changed flow.
     fn replay_text(&self, flow: &str, flags: &[&str]) -> Ran {
         self.shell.write("changed.flow", flow);
         self.replay("changed.flow", flags)
@@ -241,7 +242,7 @@ pub(crate) fn names() -> Vec<String> {
     names
 }
 
-/// The agent that a flow's runtime was asked for.
+/// Returns the agent that a flow's runtime was called for.
 pub(crate) fn agent_of(flow: &str) -> Option<String> {
     let (_, rest) = flow.split_once(" us > runtime ")?;
     let (_, rest) = rest.split_once("\nINVITE sip:")?;
@@ -252,7 +253,7 @@ pub(crate) fn flow(name: &str) -> String {
     std::fs::read_to_string(folder().join(format!("{name}.flow"))).expect("readable")
 }
 
-/// The ladder without its times.
+/// Returns the ladder without its times.
 fn rungs(ran: &Ran) -> Vec<Value> {
     let run: Value =
         serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
@@ -301,7 +302,7 @@ fn every_flow_goes_as_captured_in_any_order_on_udp_and_tcp() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The core in the command's own process takes every flow the way that the daemon takes it, and stores nothing.
+/// The core in the command's own process replays every flow with the same result as the daemon, and stores nothing.
 #[test]
 fn without_sockets_every_flow_goes_the_same_way() {
     let stage = Stage::of_all_flows();
@@ -316,7 +317,7 @@ fn without_sockets_every_flow_goes_the_same_way() {
         assert_eq!(ran.code, Some(0), "{name} on TCP, at its pace: {ran:?}");
     }
 
-    // Each was played to the daemon once; a stranger's is no call, and a registration neither.
+    // The daemon played each flow once; an unauthenticated call has no record, and a registration neither.
     let is_call = |name: &&String| {
         let of_first = stage.tenant_of(name).is_none();
         of_first && !name.contains("wrong") && !name.contains("registers")
@@ -333,7 +334,7 @@ fn without_sockets_every_flow_goes_the_same_way() {
     assert!(ran.stdout.contains("183"), "{ran:?}");
 }
 
-/// The document beside the flows names each of them, and none that isn't there.
+/// The document beside the flows names each of them, and no other.
 #[test]
 fn every_flow_is_told_of() {
     let readme = std::fs::read_to_string(folder().join("README.md")).expect("readable");
@@ -389,7 +390,7 @@ fn what_was_changed_is_named() {
         assert!(answered.contains(from), "{from}");
         answered.replacen(from, to, 1)
     };
-    // The head of a message, by its start and the way it went.
+    // Returns the head of a message, found by its start line and direction.
     let timed = |way: &str, line: &str| {
         let at = answered
             .find(&format!(" {way} udp\n{line}"))
@@ -442,7 +443,7 @@ fn what_was_changed_is_named() {
         for word in words {
             assert!(ran.stdout.contains(word), "{name}: no {word:?} in\n{}", ran.stdout);
         }
-        // It was put off to 2.6 s; how much later it comes is the machine's affair.
+        // It was moved to 2.6 s; a busy machine adds to that.
         let late = ran.stdout.split_once("found after ").and_then(|(_, rest)| rest.split_once(" s"));
         let late = late.map(|(seconds, _)| seconds.parse::<f64>().expect("seconds"));
         assert_eq!(late.is_some(), name == "a later answer", "{}", ran.stdout);
@@ -451,7 +452,7 @@ fn what_was_changed_is_named() {
         let junit = std::fs::read_to_string(stage.shell.path("report.xml")).expect("the report");
         assert!(junit.contains("failures=\"1\"") && junit.contains(words[0].split(',').next().unwrap_or_default()), "{junit}");
     }
-    // What went another way is wound up: nothing is left standing.
+    // The calls of flows that failed were ended.
     let ended = stage
         .daemon
         .calls()
@@ -469,7 +470,7 @@ fn a_challenge_that_was_not_captured_is_answered_and_a_dedicated_address_needs_n
     let stage = Stage::new();
     let answered = flow("answered");
 
-    // As captured at a PBX that is known by its address: without 401, ACK and credentials.
+    // As captured at a PBX that is authenticated by its address: without 401, ACK and credentials.
     let second = answered
         .match_indices("\n--- ")
         .nth(3)

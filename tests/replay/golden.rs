@@ -1,4 +1,4 @@
-//! The golden trace of the recorded flows: what both peers send and get when each is played in process, on a virtual clock.
+//! Golden trace of the recorded flows: the messages that both peers send and get when each flow is played in process, on a virtual clock.
 //!
 //! `fixtures/golden/flows.txt` holds a digest for each flow. `just golden` writes it anew; `TRUNKLINE_GOLDEN_FLOW` prints one.
 
@@ -8,10 +8,10 @@ use std::path::Path;
 use crate::flows::{Stage, names};
 use trunkline_testkit::names::{Names, digest};
 
-/// Where the daemon would listen.
+/// Address of the daemon's listener in the flows.
 const LISTENER: &str = "203.0.113.5:5060";
 
-/// What was sent and came when a flow was played.
+/// Returns the messages of a flow, in both directions, as it is played.
 fn trace_of(stage: &Stage, flow: &str) -> String {
     let listener: SocketAddr = LISTENER.parse().expect("an address");
     let flags = ["--json", "--seed", "1", "--messages", "played.flow"];

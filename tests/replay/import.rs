@@ -1,4 +1,4 @@
-//! `trunkline capture import`: a capture of ours in every framing, damaged files, and the captures of others where they are there.
+//! `trunkline capture import`: our own capture in every framing, damaged files, and captures of others where they are installed.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -340,7 +340,7 @@ fn a_flow_passed_on_names_nobody() {
     }
     assert!(flow.contains("SIP/2.0 486 Busy Here"), "{flow}");
 
-    // What was written is read again, and is the same.
+    // An imported flow is read again and stays the same.
     let again = import(&shell, flow.as_bytes(), &[]).expect("as the test made it");
     let body = |flow: &str| {
         flow.split_once("\n\n")
@@ -352,7 +352,7 @@ fn a_flow_passed_on_names_nobody() {
     assert_eq!(body(&again), body(&flow));
 }
 
-/// The captures of others aren't ours to ship: they lie beside the workspace, or where `TRUNKLINE_CAPTURES` says, or nowhere.
+/// Captures of others, which we may not ship: beside the workspace, at `TRUNKLINE_CAPTURES`, or absent.
 fn captures_of_others() -> Option<PathBuf> {
     let beside = std::env::var_os("TRUNKLINE_CAPTURES").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/captures"),

@@ -1,4 +1,4 @@
-//! A capture of any size is read within the memory of its calls in progress. It is made up while it is read, and never on a disk.
+//! A capture of any size is read within the memory of its calls in progress. The test generates it while the command reads it.
 //!
 //! `TRUNKLINE_CAPTURE_MB` makes it larger: `just large-capture`.
 
@@ -11,10 +11,10 @@ use std::time::Duration;
 use trunkline_testkit::DaemonSetup;
 use trunkline_testkit::shell::Shell;
 
-/// Octets of the capture, unless the environment says otherwise.
+/// Octets in a MiB.
 const MIB: usize = 1 << 20;
 const SIZE: usize = 64 * MIB;
-/// What the command may use at its peak, whatever the size: 96 MiB of messages that wait for the end of their calls, and what keeps them.
+/// Peak memory that the command may use, whatever the size: 96 MiB of messages that wait for the end of their calls, and their bookkeeping.
 const MOST_KIB: u64 = 320 * 1024;
 
 fn size() -> usize {
@@ -24,7 +24,7 @@ fn size() -> usize {
         .map_or(SIZE, |size| size * MIB)
 }
 
-/// A pcap of raw IP that goes on for as long as it is asked.
+/// A pcap of raw IP that goes on for as long as the reader reads.
 struct Traffic {
     file: Vec<u8>,
     millis: u64,
@@ -84,8 +84,8 @@ impl Traffic {
         self.packet(6, 0, ends, &inner);
     }
 
-    /// What passes in a hundredth of a second: two legs of a call that ends, one that never does, a stream that begins in the
-    /// middle, one with a hole, and fragments that are alone.
+    /// Writes the packets of a hundredth of a second: two legs of a call that ends, one that never ends, a TCP stream that begins in the middle, one
+    /// with a gap, and single fragments.
     fn next(&mut self, place: usize) {
         self.millis += 10;
         let number = u32::try_from(place).expect("fewer than 2^32");
@@ -139,7 +139,7 @@ fn message(start: &str, method: &str, call_id: &str) -> String {
     .replacen(";tag=x", if start.starts_with("INVITE") { "" } else { ";tag=x" }, 1)
 }
 
-/// The most that a process has used so far.
+/// Returns the peak memory of a process so far.
 fn peak_kib(process: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status
@@ -148,7 +148,7 @@ fn peak_kib(process: u32) -> Option<u64> {
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// Runs a command with the capture as its input; what it says, and its peak.
+/// Runs a command with the capture as its input; returns exit code, output, and peak memory.
 fn fed(mut command: Command) -> (Option<i32>, String, u64) {
     let mut process = command
         .stdin(Stdio::piped())
@@ -223,14 +223,14 @@ fn a_large_capture_is_replayed_in_little_memory() {
         .arg(setup.folder.path().join("data"))
         .args(["--patience", "1"]);
     let (code, said, peak) = fed(command);
-    // Nobody let that caller in.
+    // The caller in the capture was never admitted.
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("1 of 1 calls went differently"), "{said}");
     assert!(peak > 0 && peak <= MOST_KIB, "{peak} KiB");
     println!("replay: {peak} KiB");
 }
 
-/// More callers than are numbered: everybody stays apart, and private where they were.
+/// More callers than there are numbers: all stay distinct, and private ones stay private.
 #[test]
 fn a_crowd_is_anonymised_and_nobody_becomes_somebody_else() {
     const CALLERS: u32 = 36_000;

@@ -1,4 +1,4 @@
-//! Captures and flows, from outside: what `capture import` makes of files, what `replay` makes of flows against a daemon.
+//! Captures and flows, from outside: the result of `capture import` on files, and of `replay` on flows against a daemon.
 
 mod captured;
 mod flows;

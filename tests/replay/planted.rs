@@ -1,9 +1,9 @@
-//! A flow with a planted change fails, over sockets and in the command's own process, and what is said names the message and the part of it.
+//! A flow with a planted change fails, over sockets and in the command's own process, and the output names the message and the part of it.
 
 use crate::flows::{Stage, agent_of, flow};
 use trunkline_testkit::DaemonSetup;
 
-/// The messages of a flow, what stands before them first; each begins with its head.
+/// Messages of a flow, after the text before the first; each begins with its head.
 struct Cut(Vec<String>);
 
 impl Cut {
@@ -14,7 +14,7 @@ impl Cut {
         Self(std::iter::once(head).chain(messages).collect())
     }
 
-    /// The place of the first message that goes this way and begins so.
+    /// Returns the index of the first message in this direction that begins so.
     fn place(&self, way: &str, start: &str) -> usize {
         let is_meant = |piece: &String| {
             let mut lines = piece.trim_start().lines();
@@ -39,7 +39,7 @@ impl Cut {
         self.0.concat()
     }
 
-    /// A copy of a message, right behind it, that begins with another line.
+    /// Inserts behind a message its copy with another start line.
     fn with_another(mut self, way: &str, start: &str, other: &str) -> String {
         let place = self.place(way, start);
         let copy = self.0[place].replacen(start, other, 1);
@@ -48,7 +48,7 @@ impl Cut {
     }
 }
 
-/// So many seconds later.
+/// Returns the message with its time moved by so many seconds.
 fn later(piece: &str, seconds: u32) -> String {
     let (time, rest) = piece
         .trim_start_matches("\n--- ")

@@ -1,4 +1,4 @@
-//! `GET /phone/calls/{call_id}/trace`: what passed on both legs, as JSON, ladder and pcap, without credentials.
+//! `GET /phone/calls/{call_id}/trace`: the messages of both legs, as JSON, ladder and pcap, without credentials.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -11,7 +11,7 @@ use crate::flows::{Stage, folder};
 use trunkline_testkit::process::Deadline;
 use trunkline_testkit::{DaemonSetup, tools};
 
-/// Status and body.
+/// Returns status and body.
 fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(http).expect("the API is there");
     let request = format!(
@@ -46,7 +46,7 @@ struct Traced {
 }
 
 impl Traced {
-    /// A call after this flow.
+    /// Plays a call after this flow.
     fn new(flow: &str) -> Self {
         Self::on(Stage::new(), flow)
     }
@@ -58,7 +58,7 @@ impl Traced {
         let setup = &stage.daemon.setup;
         let key = text(&setup.run(&["key", "create", "--org", &setup.org, "--json"])["api_key"])
             .to_owned();
-        // The first was the stage's own.
+        // The first call was the stage's own.
         let call = stage.daemon.records(2).remove(0);
         let path = format!("/phone/calls/{}/trace", text(&call["id"]));
         Self { stage, key, path }
@@ -139,7 +139,7 @@ fn a_call_shows_both_legs_in_three_forms() {
     let picture = String::from_utf8(traced.get("image/svg+xml")).expect("text");
     assert!(picture.starts_with("<svg "), "{picture}");
     assert_eq!(picture.matches("marker-end").count(), 16, "{picture}");
-    // Another org's key, or a call that isn't: the same 404.
+    // Another org's key, or an unknown call: the same 404.
     let setup = &traced.stage.daemon.setup;
     let other = setup.run(&["org", "create", "--name", "Elsewhere", "--json"]);
     let other = setup.run(&["key", "create", "--org", text(&other["id"]), "--json"]);
@@ -178,7 +178,7 @@ fn a_refused_call_shows_the_runtime_that_refused_it() {
     assert!(ladder.contains("* call ended: busy"), "{ladder}");
 }
 
-/// A PBX that knows no REFER: whom we called in its place stands in the ladder beside caller and runtime.
+/// A PBX without REFER: the destination that the daemon called is in the ladder beside caller and runtime.
 #[test]
 fn a_destination_that_is_called_from_here_is_shown() {
     let traced = Traced::new("kamailio-knows-no-refer-udp.flow");
@@ -227,7 +227,7 @@ fn a_destination_that_is_called_from_here_is_shown() {
     assert!(told.contains("trunkline --> destination INVITE"), "{told}");
 }
 
-/// What is kept on disk is there after a restart, without credentials.
+/// Messages on disk are shown after a restart, without credentials.
 #[test]
 fn a_daemon_that_starts_again_shows_what_was() {
     let mut traced = Traced::new("answered.flow");
@@ -250,13 +250,13 @@ fn a_daemon_that_starts_again_shows_what_was() {
         String::from_utf8_lossy(&before)
     );
 
-    // Written so that whoever may read the file learns no more than whoever asks.
+    // Stored without credentials, so that a reader of the file learns no more than a client of the API.
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
     let items = shown["items"].as_array().expect("items");
     assert_eq!(items.len(), 18, "{shown}");
 }
 
-/// The chunks of a HEP3 envelope.
+/// Returns the chunks of a HEP3 envelope.
 fn chunks(mut envelope: &[u8]) -> Vec<(u16, Vec<u8>)> {
     assert_eq!(&envelope[..4], b"HEP3");
     let word = |octets: &[u8]| u16::from_be_bytes([octets[0], octets[1]]);
@@ -323,7 +323,7 @@ fn a_collector_gets_both_legs_under_one_id() {
     assert_eq!((of_caller, of_runtime), (10, 6));
 }
 
-/// `trunkline trace` lists what was, narrows it, and shows one call to its end.
+/// `trunkline trace` lists calls, filters them, and shows one to its end.
 #[test]
 fn calls_are_shown_in_the_terminal() {
     let traced = Traced::new("answered.flow");
@@ -352,7 +352,7 @@ fn calls_are_shown_in_the_terminal() {
     let call: Value = serde_json::from_str(&out).expect("one object");
     let id = text(&call["id"]);
 
-    // It has ended: followed without --once it is shown, and that is all.
+    // The call has ended: following it without --once shows it and exits.
     let (code, out, fault) = trace(&[id]);
     assert_eq!((code, &*fault), (Some(0), ""), "{out}");
     assert_eq!(out.lines().count(), 18, "{out}");
@@ -383,7 +383,7 @@ fn calls_are_shown_in_the_terminal() {
     );
 }
 
-/// Takes one request, and answers 200: the body.
+/// Takes one request, answers 200, and returns its body.
 fn taken(collector: &std::net::TcpListener) -> Value {
     collector.set_nonblocking(true).expect("an option");
     let accepted = Deadline::after(Duration::from_secs(30)).poll(|| collector.accept().ok());
@@ -479,7 +479,7 @@ fn a_call_is_a_trace_for_opentelemetry() {
     assert_eq!(talk["endTimeUnixNano"], whole["endTimeUnixNano"]);
 }
 
-/// Tags of From and To in a message, in their order.
+/// Returns the tags of From and To in a message, in order.
 fn tags(message: &str) -> Vec<String> {
     let lines = message.split("\r\n").filter(|line| {
         let (name, _) = line.split_once(':').unwrap_or_default();
@@ -489,7 +489,7 @@ fn tags(message: &str) -> Vec<String> {
     lines.filter_map(tag).collect()
 }
 
-/// Who may read calls and not end them gets every form without tags, and can explain and play what he got.
+/// A key that may read calls and not end them gets every form without tags, and can still explain and replay it.
 #[test]
 fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     let traced = Traced::new("answered.flow");
@@ -510,7 +510,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
             .collect()
     };
 
-    // JSON: each tag has letters of its own, the same in every message, and as many.
+    // JSON: each tag is replaced by letters, the same in every message and of the same length.
     let whole = messages(&traced.get("application/json"));
     let shown = messages(&hidden("application/json"));
     let mut known = std::collections::BTreeMap::new();
@@ -552,7 +552,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         }
     }
 
-    // The pcap is as good as the other for what it is taken for.
+    // The masked pcap works for import and replay like the full one.
     let files = [
         ("whole.pcap", traced.get(forms[3])),
         ("hidden.pcap", hidden(forms[3])),

@@ -1,4 +1,4 @@
-//! Agents are made, shown, changed and deleted, by their own org alone.
+//! Agents are made, shown, changed and deleted by their own org only.
 
 use trunkline_model::settings::Runtime;
 use trunkline_store::{AgentChange, Error, Kind, Wrong, agents};

@@ -1,4 +1,4 @@
-//! The audit log: entries are committed with their changes, are numbered in the order in which they become visible, and end.
+//! The audit log: entries are committed with their changes, are numbered in the order in which they become visible, and expire.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn operator() -> Actor {
     }
 }
 
-/// Makes an org on behalf of the operator.
+/// Makes an org in the operator's name.
 async fn make(store: &Store, name: &str, at: Moment) -> Uuid {
     let new = NewOrg::named(name);
     let made = async {
@@ -69,7 +69,7 @@ async fn a_change_and_its_entry_are_one(db: &TestDb) {
     assert_eq!((entry.at, &*entry.actor), (NOW, "command"));
     assert_eq!(entry.fields, ["name"]);
 
-    // Nobody acts, and what is refused changes nothing.
+    // A change without an actor, and one that is refused, leave no entry.
     org(&store, "Beside").await;
     let refused = async {
         Acting::by(operator(), None, None);

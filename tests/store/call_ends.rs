@@ -1,4 +1,4 @@
-//! Calls that are over, read on from a number: nothing is skipped, however late a call is projected.
+//! Reading ended calls from a position on: nothing is skipped, however late a call is projected.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn ended(call: u128, at: Moment, status: Status) -> Fact {
     )
 }
 
-/// Ids of the calls that are over, in the order of a reader that looks at `most` at a time.
+/// Returns the ids of ended calls, in the order of a reader that reads `most` at a time.
 async fn read(store: &Store, filter: &CallFilter, mut seq: i64, most: u32) -> (Vec<u128>, i64) {
     let mut ids = Vec::new();
     loop {
@@ -58,7 +58,7 @@ async fn read(store: &Store, filter: &CallFilter, mut seq: i64, most: u32) -> (V
     }
 }
 
-/// Each writer is a node that projects what it has by its own order, old calls after new ones.
+/// Each writer is a node that projects its calls in its own order, old calls after new ones.
 async fn a_reader_meets_every_call_while_nodes_project_late_ones(db: &TestDb) {
     const NODES: u128 = 4;
     const EACH: u128 = 120;
@@ -117,7 +117,7 @@ async fn a_call_comes_with_its_end_and_again_when_it_changes(db: &TestDb) {
     let (ids, seq) = read(&store, &all, 0, 9).await;
     assert_eq!(ids, [2]);
 
-    // A guess isn't listed before it is settled: the node may bring the call back.
+    // An estimated end isn't listed until it is final: the node may bring the call back.
     let closed = store
         .write(move |tx| lost::close(tx, RUN.node, RUN.boot + 1, later(2)))
         .await;

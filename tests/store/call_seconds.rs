@@ -1,4 +1,4 @@
-//! The end of a call says how long it was.
+//! The end of a call has its duration.
 
 use serde_json::Value;
 use trunkline_model::record::Status;
@@ -20,7 +20,7 @@ async fn an_end_says_how_long_the_call_was(db: &TestDb) {
     let facts = orgs.map(|org| life(org, org.as_u128(), Status::Completed));
     let [answered, unanswered, lost] = &facts;
 
-    // The facts come in the order of the journal, which is read again after a crash.
+    // The journal's facts come in order, and again after a crash.
     for again in [answered.as_slice(), &answered[3..], answered] {
         test_db::project(&store, RUN, again)
             .await

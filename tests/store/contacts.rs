@@ -1,4 +1,4 @@
-//! Contacts that are identified: by the org's own id, or by their addresses.
+//! Contacts are identified by the org's own id, or by their addresses.
 
 use std::collections::HashSet;
 
@@ -85,7 +85,7 @@ async fn addresses_find_the_oldest(db: &TestDb) {
     let bob = identify(reached(Some("bob@example.com"), Some("+12025550100")), 1).await;
     assert_ne!(ann, bob);
 
-    // As an import could leave them: two of one address. The older answers.
+    // An import could leave two contacts with one address. The older one matches.
     db.execute(
         "UPDATE contacts SET email_folded = 'ann@example.com' WHERE email = 'bob@example.com'",
     )

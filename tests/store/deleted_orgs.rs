@@ -164,7 +164,7 @@ async fn what_others_took_meanwhile_stays_theirs(db: &TestDb) {
         "{refused:?}"
     );
 
-    // The other one goes as well, and is deleted for good only after its time.
+    // The other org is deleted as well, and purged only after its own time.
     done(&store, move |tx| {
         deleted_orgs::delete(tx, second, Purge::Later, NOW)
     })
@@ -361,7 +361,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
         Err(Error::Wrong(Wrong::Absent(Kind::Contact)))
     ));
 
-    // A fact that a node had kept back.
+    // A fact that a node delivers late.
     let late = call(id, 4_001, later(10), Some(1));
     test_db::project(&store, run, &late)
         .await
@@ -377,7 +377,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
     found(&store, events::position).await;
 }
 
-/// Also where they meet within that day: its calls count at its beginning.
+/// Also where the windows meet within that day: the purged day's calls count at its beginning.
 async fn windows_that_adjoin_count_a_purged_day_once(db: &TestDb) {
     let store = db.open().await;
     let partner = partner(&store).await;

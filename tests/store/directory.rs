@@ -1,4 +1,4 @@
-//! The directory shows what the store holds, and follows it, whoever writes.
+//! The directory shows what the store holds, and follows changes by any writer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn directory(store: &Store) -> Arc<Directory> {
         .expect("a directory")
 }
 
-/// Waits until the view is so. The bound only ends a test that would hang.
+/// Waits until the view matches. The bound only ends a test that would hang.
 async fn until(directory: &Directory, what: &str, so: impl Fn(&View) -> bool) {
     let seen = tokio::time::timeout(Duration::from_secs(60), async {
         while !so(&directory.load()) {

@@ -1,4 +1,4 @@
-//! A contact is erased: no row and no octet of the database names it any more, and nobody else's rows change.
+//! A contact is erased: no row and no octet of the database names it afterwards, and other contacts' rows stay.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ const NUMBER: &str = "+442071838750";
 const EMAIL: &str = "ann@example.com";
 const RUN: Origin = Origin { node: 3, boot: 7 };
 const MINUTE: Duration = Duration::from_secs(60);
-/// When all of it has happened.
+/// Time at which all of it has happened.
 const AFTER: Moment = Moment::from_secs(NOW.as_secs() + 100_000);
 
-/// What nothing may hold afterwards.
+/// Texts that nothing may contain afterwards.
 const SPELLINGS: [&str; 7] = [
     "442071838750",
     "02071838750",
@@ -53,7 +53,7 @@ fn details() -> ContactDetails {
     }
 }
 
-/// A contact with its number as E.164.
+/// Makes a contact with its number as E.164.
 async fn contact(store: &Store, org: Uuid) -> Uuid {
     let details = ContactDetails {
         phone: Some(Some("+44 20 7183-8750".to_owned())),
@@ -80,7 +80,7 @@ fn ended(org: Uuid, call: Uuid, at: Moment) -> Fact {
     Fact::Ended(ended.into())
 }
 
-/// Calls of the contact and calls that only mention it, with everything that can be told of each.
+/// Makes calls of the contact and calls that only mention it, with every kind of fact.
 async fn calls(store: &Store, org: Uuid, contact: Uuid) -> [Uuid; 3] {
     let [by_number, by_contact, in_words] =
         [0x11, 0x12, 0x13].map(|id| Uuid::from_u128(org.as_u128() ^ id));
@@ -174,7 +174,7 @@ async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure {
     done(store, move |tx| erasures::request(tx, org, contact, AFTER)).await
 }
 
-/// Every value of every table as text, each with its table.
+/// Returns every value of every table as text, each with its table.
 async fn dump(db: &TestDb) -> Vec<(String, String)> {
     macro_rules! dumped {
         ($connection:expr, $tables:expr, $all:expr) => {{
@@ -215,7 +215,7 @@ async fn dump(db: &TestDb) -> Vec<(String, String)> {
     }
 }
 
-/// Where something still names the contact: in values, or in the octets of SQLite's files.
+/// Returns the places that still name the contact: values, or octets of SQLite's files.
 async fn mentions(db: &TestDb) -> Vec<String> {
     let mut places: Vec<String> = dump(db)
         .await
@@ -246,7 +246,7 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
     let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     let id = contact(&store, ours).await;
-    // The same person by address and by number, known by nothing else, and somebody who shares the number.
+    // The same person by e-mail address and by number, known by nothing else, and another person who shares the number.
     let contacts = store.contacts();
     let twin = contacts.identify_by_addresses(ours, &details(), NOW).await;
     let twin = twin.expect("a contact").id;
@@ -325,7 +325,7 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(db: &TestDb) {
     let [erasure] = &open(&store, 3).await[..] else {
         panic!("one erasure")
     };
-    // The node is killed before it says that it is done; late facts fill in what was erased.
+    // The node is killed before it reports that it is done; late facts bring back erased values.
     let rows = erasing::erase_rows(&store, erasure, AFTER).await;
     assert_eq!(rows.expect("rows are erased"), RowsErased::All);
     let before = store
@@ -409,7 +409,7 @@ async fn an_erasure_waits_for_every_node_that_lives(db: &TestDb) {
     let ours = org(&store, "Ours").await.id;
     let id = contact(&store, ours).await;
     if !db.is_postgres() {
-        // An embedded database is one process's.
+        // SQLite has one node.
         done(&store, move |tx| nodes::begin(tx, 3, "here", MINUTE)).await;
         let asked = request(&store, ours, id).await;
         assert_eq!(asked.waits_for, [3]);

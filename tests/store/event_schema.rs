@@ -1,4 +1,4 @@
-//! What is recorded is what the published schema says: no field more, none less, each of its type.
+//! Recorded events match the published schema: the same fields, each of its type.
 
 use serde_json::Value;
 use trunkline_model::record::HangupBy;

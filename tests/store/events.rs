@@ -1,4 +1,4 @@
-//! Events: what facts and writes tell, once each and in the order of their commits.
+//! Events of facts and writes: recorded once each, in the order of their commits.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) const RUN: Origin = Origin { node: 3, boot: 7 };
 
 pub(crate) fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
     let id = Uuid::from_u128(call);
-    // As the journal holds it, so that only what matters here is named.
+    // Parsed as from the journal, so that the test names only the fields that matter.
     let started: Started = serde_json::from_value(json!({
         "call": id,
         "org": org,
@@ -167,7 +167,7 @@ async fn a_refused_call_says_so(db: &TestDb) {
     );
 }
 
-/// A node that is only held up is taken for dead as well, while its calls go on.
+/// A node that is only suspended is taken for dead as well, while its calls go on.
 async fn an_end_is_told_once(db: &TestDb) {
     let store = db.open().await;
     let next = RUN.boot + 1;
@@ -204,7 +204,7 @@ async fn an_end_is_told_once(db: &TestDb) {
         0,
         "it was told"
     );
-    // Its true end is learnt too late to be told, and shown by the call.
+    // The true end comes too late for an event; the call shows it.
     for _ in 0..2 {
         test_db::project(&store, RUN, &facts)
             .await
@@ -295,7 +295,7 @@ async fn an_end_tells_the_figures_of_its_media(db: &TestDb) {
     assert_eq!(steps, media.steps);
 }
 
-/// Whatever the call's row learns afterwards, in a stream and in a delivery alike.
+/// Later changes to the call's row leave the event unchanged, in a stream and in a delivery.
 async fn what_was_told_stays_octet_by_octet(db: &TestDb) {
     let store = db.open().await;
     let org = org(&store, "Ours").await.id;
@@ -392,7 +392,7 @@ async fn what_was_told_stays_octet_by_octet(db: &TestDb) {
     }
 }
 
-/// The org's events, one more or some, which begin with those that it had.
+/// Returns the org's events, at least one more than before, and checks that they begin with those.
 async fn grown(store: &Store, org: Uuid, had: Vec<Event>) -> Vec<Event> {
     let events = all(store, org).await;
     assert!(events.len() > had.len(), "{events:?}");
@@ -441,7 +441,7 @@ async fn writes_tell_what_they_did(db: &TestDb) {
     assert_eq!(told[1].1["name"], "Old");
 }
 
-/// Whoever reads up to a number while others write must find nothing below it later on.
+/// A reader that reads up to a number while others write must not find smaller numbers later.
 async fn readers_never_miss_a_number(db: &TestDb) {
     const WRITERS: u128 = 4;
     const EACH: u64 = 25;
@@ -480,7 +480,7 @@ async fn readers_never_miss_a_number(db: &TestDb) {
     assert_eq!(all(&store, org).await.len(), 100);
 }
 
-/// Turns may be late: other tests have the machine as well.
+/// A turn may be late: other tests share the machine.
 async fn another_node_learns_within_a_second(db: &TestDb) {
     const TURNS: u64 = 10;
 

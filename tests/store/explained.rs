@@ -1,4 +1,4 @@
-//! What explains a call is kept with it, and its org's calls alone are routed again.
+//! The explanation of a call is stored with it, and only the org's own calls are routed again.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ async fn what_an_invite_said_is_read_back(db: &TestDb) {
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     project(&store, &[started(ours, 1, Direction::Inbound, NOW)]).await;
 
-    // The facts may come again, and later ones without it.
+    // Facts may be repeated, and later ones may lack the explanation.
     let again = [
         started(ours, 1, Direction::Inbound, NOW),
         refused(ours, 1, "no_agent"),
@@ -154,7 +154,7 @@ async fn attempts_are_written_once_and_read_in_their_order(db: &TestDb) {
         ..first.clone()
     };
 
-    // The facts may come again, and in any grouping.
+    // Facts may be repeated, in any grouping.
     let fact = |attempt: &Attempt| Fact::Attempt(Box::new(attempt.clone()));
     project(&store, &[fact(&second)]).await;
 

@@ -1,4 +1,4 @@
-//! The change feed: nothing is missed, whoever commits when.
+//! The change feed: nothing is missed, in whatever order writers commit.
 
 use std::collections::HashSet;
 
@@ -146,7 +146,7 @@ async fn a_reader_that_was_away_starts_anew(db: &TestDb) {
     );
 }
 
-/// A writer that has its number but hasn't committed holds up the next one; else a reader would pass it by.
+/// A writer that has a number and hasn't committed holds up the next one; else a reader would skip its change.
 async fn waited_for(db: &TestDb) {
     let store = db.open().await;
     let url = db.options.url.as_deref().expect("PostgreSQL has a URL");

@@ -1,4 +1,4 @@
-//! Handoffs: in their order, counted by position.
+//! Handoffs in order, counted by position.
 
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
@@ -153,7 +153,7 @@ async fn writers_at_once_stay_in_order(db: &TestDb) {
     }
 }
 
-/// The migration that lays the handoffs of an org together copies them, and their reasons, which go with them when a table is dropped.
+/// The migration that groups handoffs by org copies them and their reasons, which would be deleted with the old table.
 async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
     use Reason::{InsufficientTools, ProhibitedTopic};
     let store = db.open().await;
@@ -257,7 +257,7 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
     assert!(recorded.expect("recorded").created_at > newest);
 }
 
-/// All handoffs of each org, those for a prohibited topic, and those for insufficient tools.
+/// Returns all handoffs of each org, those for a prohibited topic, and those for insufficient tools.
 async fn listed(store: &Store, orgs: [Uuid; 2]) -> Vec<Page<Handoff>> {
     let mut pages = Vec::new();
     for reason in [

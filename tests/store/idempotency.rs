@@ -1,4 +1,4 @@
-//! Stored answers: one claim, one answer, a day, and nothing in the clear.
+//! Stored answers: one claim, one answer, kept for a day, and sealed.
 
 use std::collections::HashMap;
 
@@ -70,7 +70,7 @@ impl Answers {
     }
 }
 
-/// A request under a key.
+/// Returns the key of a request.
 pub(crate) fn asked() -> RequestKey {
     RequestKey {
         credential: Uuid::from_u128(7),
@@ -193,7 +193,7 @@ async fn a_claim_that_is_given_up_is_free(db: &TestDb) {
         .await
         .expect("the store works");
 
-    // What has an answer keeps it.
+    // A request that has an answer keeps it.
     answers.give_up(&asked()).await.expect("the store works");
 
     let claim = answers
@@ -228,7 +228,7 @@ async fn claims_of_a_dead_run_are_freed(db: &TestDb) {
     assert_eq!(claim(&done, NODE).await, Claim::Done(kept()));
     assert_eq!(claim(&others, NODE).await, Claim::InProgress);
 
-    // What earlier versions have kept is known by its octets.
+    // Earlier versions identified a request by the octets of its body.
     let earlier = RequestKey {
         body: [8; 32],
         octets: [1; 32],

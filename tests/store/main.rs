@@ -1,8 +1,8 @@
-//! One story of the store, told to SQLite and to PostgreSQL.
+//! One story of the store, run on SQLite and on PostgreSQL.
 //!
-//! PostgreSQL is a server that `TRUNKLINE_TEST_POSTGRES` names (`postgres://USER@HOST:PORT/postgres`; the user may create
-//! databases): each test makes a database of its own there and drops it. Without the variable that half is skipped, which is
-//! said on standard error, and is a failure where `CI` is set. To run one by hand:
+//! PostgreSQL is a server that `TRUNKLINE_TEST_POSTGRES` names (`postgres://USER@HOST:PORT/postgres`; the user may create databases): each test makes
+//! a database there and drops it. Without the variable that half is skipped with a notice on standard error, and fails where `CI` is set. To run one
+//! by hand:
 //!
 //! ```sh
 //! initdb -D /tmp/pg -U trunkline -A trust && pg_ctl -D /tmp/pg -o '-p 55432 -k /tmp -c fsync=off' -w start
@@ -38,7 +38,7 @@ mod usage;
 mod ways_out;
 mod webhooks;
 
-/// Tells each story to both databases.
+/// Runs each story on both databases.
 macro_rules! on_both {
     ($($story:ident),* $(,)?) => {
         mod sqlite {

@@ -1,4 +1,4 @@
-//! Codes that are spoken to numbers: how often, how long, and over all nodes.
+//! Codes that are spoken to numbers: their frequency, their lifetime, and their sum over all nodes.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(db: &TestDb) {
         "the code before stays"
     );
 
-    // A number that was added anew was called all the same.
+    // A number that was deleted and added again keeps its count of calls.
     done(&store, move |tx| {
         numbers::delete(tx, one, ours.id, later(11))
     })
@@ -168,7 +168,7 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(db: &TestDb) {
 
 async fn nodes_count_together(db: &TestDb) {
     let first = db.open().await;
-    // A file of SQLite has one node.
+    // A SQLite file has one node.
     let second = match db.is_postgres() {
         true => db.open().await,
         false => first.clone(),

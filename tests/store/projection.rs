@@ -1,4 +1,4 @@
-//! Facts of calls become rows: in any grouping, again, late.
+//! Facts of calls become rows: in any grouping, repeated, late.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn ended(call: u128, status: Status, at: Moment) -> Fact {
     Fact::Ended(ended.into())
 }
 
-/// A whole life, in order.
+/// Returns a whole life of a call, in order.
 fn life(call: u128) -> Vec<Fact> {
     let id = Uuid::from_u128(call);
     vec![
@@ -324,7 +324,7 @@ async fn a_decision_is_read_back(db: &TestDb) {
     assert!(read(Uuid::from_u128(2), 1).await.is_err(), "another org's");
 }
 
-/// A fact that the database refused would be tried again for ever.
+/// A fact that the database refused would be retried for ever.
 async fn what_a_peer_sends_is_storable(db: &TestDb) {
     let store = db.open().await;
     let odd = Started {
@@ -501,7 +501,7 @@ async fn many_calls_are_counted_to_the_last(db: &TestDb) {
     }
 }
 
-/// Leases go by the database's clock, which no test can set: short ones are waited for.
+/// Leases use the database's clock, which no test can set: the test waits for short ones.
 async fn nodes_take_turns(db: &TestDb) {
     const LEASE: Duration = Duration::from_secs(3_600);
     const OVER: Duration = Duration::ZERO;

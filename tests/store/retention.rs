@@ -1,4 +1,4 @@
-//! Data that is older than an org's retention goes, and nothing else does.
+//! Data older than an org's retention is deleted, and nothing else.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ crate::on_both!(
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const RUN: Origin = Origin { node: 3, boot: 7 };
 
-/// The time so many days after all began.
+/// Returns the time so many days after the start.
 fn day(days: u32) -> Moment {
     NOW + DAY * days
 }
@@ -37,7 +37,7 @@ async fn keep(store: &Store, org: Uuid, retention: RetentionChange) {
     done(store, move |tx| orgs::update(tx, org, &change, NOW)).await;
 }
 
-/// Deletes all there is to delete of a kind at a time; gives the number of rows.
+/// Deletes all expired rows of a kind; returns their number.
 async fn delete(store: &Store, kind: Retained, default_days: Option<u32>, now: Moment) -> u64 {
     let over = store
         .read(move |tx| aged::over(tx, kind, default_days, now))
@@ -160,7 +160,7 @@ async fn sessions_are_emptied_and_their_calls_stay(db: &TestDb) {
         assert_eq!(call.metadata.is_none(), is_emptied, "{id}");
         assert_eq!(call.from_e164, Some(number("+441632960001")));
     }
-    // The next ones are emptied from where the last ones ended.
+    // The next sweep continues where the last one ended.
     assert_eq!(delete(&store, Retained::Sessions, None, day(30)).await, 1);
 }
 

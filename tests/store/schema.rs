@@ -1,4 +1,4 @@
-//! Both dialects' migrations make the same tables, columns and indexes: as they are written, and as the databases tell it.
+//! Both dialects' migrations make the same tables, columns and indexes: compared as SQL text, and as the databases report them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use sqlx::{Connection as _, PgConnection, SqliteConnection};
 
 use crate::test_db::{TestDb, on_postgres};
 
-/// Column by column: the name, what its type is in common, and its constraints.
+/// Returns name, common type and constraints of each column, by table.
 fn columns(sql: &str) -> BTreeMap<String, Vec<String>> {
     let mut tables = BTreeMap::new();
     let mut table = None;
@@ -62,7 +62,7 @@ fn common(line: &str) -> String {
     words.join(" ")
 }
 
-/// How many tables were read, and how many statements besides.
+/// Returns the number of tables read, and of other statements.
 fn shape(read: &BTreeMap<String, Vec<String>>) -> (usize, usize) {
     let outside = read.get("outside tables");
     let ends = |lines: &Vec<String>| lines.iter().filter(|line| line.ends_with(';')).count();
@@ -70,7 +70,7 @@ fn shape(read: &BTreeMap<String, Vec<String>>) -> (usize, usize) {
     (tables, outside.map_or(0, ends))
 }
 
-/// The same, counted by the ends of statements.
+/// The same, counted by semicolons.
 fn counted(sql: &str) -> (usize, usize) {
     let lines = sql.lines().filter(|line| !line.trim().starts_with("--"));
     let text: String = lines.collect::<Vec<_>>().join("\n");

@@ -1,4 +1,4 @@
-//! The rotation of the sealing key: cut off anywhere, it leaves every value readable and can be run again.
+//! Rotation of the sealing key: interrupted anywhere, it leaves every value readable and can be run again.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ crate::on_both!(
     rotations_at_once_lose_nothing,
 );
 
-/// Every column of the schema that is sealed.
+/// Every sealed column of the schema.
 const SEALED: [&str; 13] = [
     "agents.runtime_password",
     "bot_tokens.next_token",
@@ -41,7 +41,7 @@ const SEALED: [&str; 13] = [
     "webhooks.secret",
 ];
 
-/// An org with something in every sealed column.
+/// Makes an org with a value in every sealed column.
 async fn fill(store: &Store) -> Uuid {
     let mut new = NewOrg::named("Acme");
     new.bookings.push(NewBooking {
@@ -121,7 +121,7 @@ async fn fill(store: &Store) -> Uuid {
     org
 }
 
-/// A contact that some node has still to erase, with a call that was found.
+/// Begins an erasure that some node has still to do, with a call that was found.
 async fn begin_erasure(store: &Store, org: Uuid) {
     let callers = [(org, number("+441632960001"))];
     let contacts = store.contacts();
@@ -158,7 +158,7 @@ async fn begin_erasure(store: &Store, org: Uuid) {
     }
 }
 
-/// Everything sealed, opened.
+/// Returns every sealed value, opened.
 async fn opened(store: &Store, org: Uuid) -> Vec<String> {
     let rows = found(store, move |tx| rows_of(tx, Some(org))).await;
     let rows = &rows[0];
@@ -192,12 +192,12 @@ async fn opened(store: &Store, org: Uuid) -> Vec<String> {
     ]
 }
 
-/// The key that seals now, as its values begin.
+/// Returns the prefix of values that the current key seals.
 fn sealer(store: &Store) -> Vec<u8> {
     store.keyring().seal(b"", b"")[..8].to_vec()
 }
 
-/// The columns of the whole database that hold a value of this key.
+/// Returns the columns of the whole database that hold a value of this key.
 async fn columns_of(db: &TestDb, key: &[u8]) -> BTreeSet<String> {
     const OF_SQLITE: &str = "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
         WHERE tables.type = 'table' AND columns.type = 'BLOB'";
@@ -237,7 +237,7 @@ async fn columns_of(db: &TestDb, key: &[u8]) -> BTreeSet<String> {
     }
 }
 
-/// What is sealed in this database: SQLite's has a known text besides.
+/// Returns the sealed columns of this database; SQLite also has a text that checks the key.
 fn all_sealed(db: &TestDb) -> BTreeSet<String> {
     let mark = (!db.is_postgres()).then_some("secrets.value");
     SEALED.into_iter().chain(mark).map(str::to_owned).collect()
@@ -249,7 +249,7 @@ async fn every_value_is_sealed_anew(db: &TestDb) {
     let (before, old) = (opened(&store, org).await, sealer(&store));
     assert_eq!(columns_of(db, &old).await, all_sealed(db));
 
-    // A staged key opens everywhere before it seals anywhere.
+    // A staged key must open values on every node before one seals with it.
     let staged = store.stage_sealing_key(NOW).await.expect("staged");
     assert_eq!(sealer(&store), old);
     other.follow_signing_keys().await.expect("keys");
@@ -261,7 +261,7 @@ async fn every_value_is_sealed_anew(db: &TestDb) {
     let there = other.keyring().open(b"whose", &new);
     assert_eq!(there.expect("it opens"), b"secret");
 
-    // Meanwhile the other one seals with the old key; that is sealed anew with the rest.
+    // Meanwhile the other store seals with the old key; that value is sealed anew with the rest.
     let answers = Answers(other.clone());
     let late = RequestKey {
         key: "late".to_owned(),
@@ -296,7 +296,7 @@ async fn a_rotation_that_is_cut_off_is_run_again(db: &TestDb) {
     store.stage_sealing_key(NOW).await.expect("staged");
     store.close().await;
 
-    // After the first step: another run stages another key.
+    // Interrupted after the first step: another run stages another key.
     let store = db.open().await;
     assert_eq!(
         (sealer(&store), opened(&store, org).await),
@@ -307,7 +307,7 @@ async fn a_rotation_that_is_cut_off_is_run_again(db: &TestDb) {
     used.expect("used");
     store.close().await;
 
-    // After the second one: nothing is sealed anew yet, and what is written now is of the new key.
+    // Interrupted after the second one: old values still have the old key, and new values have the new one.
     let store = db.open().await;
     assert_eq!(sealer(&store), staged);
     assert_eq!(opened(&store, org).await, before);
@@ -341,7 +341,7 @@ async fn a_value_that_cant_be_opened_keeps_the_old_key(db: &TestDb) {
     assert!(fault.to_string().contains("webhooks.secret"), "{fault}");
     assert!(store.retire_sealing_keys(NOW).await.is_err());
 
-    // What came before it is sealed anew, and the old key still opens the rest.
+    // Values sealed before are sealed anew, and the old key still opens the rest.
     let left = columns_of(db, &old).await;
     assert!(left.contains("webhooks.old_secret") && !left.contains("inbound_trunks.password"));
     db.execute("UPDATE webhooks SET secret = (SELECT secret FROM saved); DROP TABLE saved")

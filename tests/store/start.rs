@@ -1,4 +1,4 @@
-//! Starts that fail: each says what to do, and nothing on disk has changed.
+//! Starts that fail: each error names the fix, and nothing on disk has changed.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -54,7 +54,7 @@ async fn a_future_migration_is_refused(db: &TestDb) {
     assert_eq!(contents(db.directory()), before);
 }
 
-/// A new installation begins with the default; one from before the realm was kept has the one that challenges named then.
+/// A new installation begins with the default realm; one from before the realm was stored keeps the realm that its challenges named.
 async fn the_realm_that_was_used_is_kept(db: &TestDb) {
     const MIGRATION: &str = include_str!("../../migrations/sqlite/0020_realms.sql");
     let store = db.open().await;
@@ -75,7 +75,7 @@ async fn the_realm_that_was_used_is_kept(db: &TestDb) {
     assert_eq!(kept(None, "other.example.com").await, "trunkline");
 }
 
-/// The new key signs, tokens of the old one stay good, and what was sealed opens; two at once add a key each.
+/// The new key signs, tokens of the old one stay valid, and sealed values open; two concurrent rotations add a key each.
 async fn a_signing_key_is_rotated(db: &TestDb) {
     let store = db.open().await;
     let (org, key) = (Uuid::from_u128(1), Uuid::from_u128(2));
@@ -86,7 +86,7 @@ async fn a_signing_key_is_rotated(db: &TestDb) {
     let (one, other) = (db.open().await, db.open().await);
     let (made, too) = tokio::join!(one.rotate_signing_key(NOW), other.rotate_signing_key(NOW));
     made.and(too).expect("keys");
-    // A store that is open goes on with what it has until it looks.
+    // An open store keeps its keys until it follows the feed.
     let ids = |store: &Store| -> Vec<String> {
         let keys = store.keyring().signing_keys();
         keys.iter().map(|pair| pair.id().to_owned()).collect()
@@ -118,7 +118,7 @@ async fn a_signing_key_is_rotated(db: &TestDb) {
         b"secret"
     );
 
-    // Retired at another process, it is refused here once the feed is followed, and after a restart.
+    // A key retired by another process is refused here once the store follows the feed, and after a restart.
     one.retire_signing_key(&first, NOW).await.expect("retired");
     assert_eq!(token::read(one.keyring(), &old), None);
     assert!(store.follow_signing_keys().await.expect("keys"));
@@ -293,7 +293,7 @@ async fn master_key(db: &TestDb) {
         .await
         .expect("the new one");
 
-    // Whoever runs under the old one keeps its keys, and can't read further ones.
+    // A process that still runs under the old master key keeps the keys it has, and can't read new ones.
     let sealed = store.keyring().seal(b"whose", b"secret");
     assert!(renewed.keyring().open(b"whose", &sealed).is_ok());
 
@@ -308,7 +308,7 @@ async fn unchanged(db: &TestDb, expected: impl Fn(&OpenFault) -> bool) {
     assert_eq!(contents(db.directory()), before, "{fault}");
 }
 
-/// Every file below with what it holds; directories hold nothing.
+/// Returns every file below with its contents; directories have none.
 fn contents(directory: &Path) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {

@@ -264,7 +264,7 @@ async fn a_trunk_lists_verified_numbers(db: &TestDb) {
             .numbers,
         [two, one]
     );
-    // What is listed stays listed, verified or not, and its order can be chosen.
+    // Listed numbers stay listed, verified or not, and their order can be chosen.
     let again = store
         .write(move |tx| inbound_trunks::add_numbers(tx, org, &[one], NOW))
         .await;

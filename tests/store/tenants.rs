@@ -1,4 +1,4 @@
-//! Orgs, their keys, partners: what one tenant has, another doesn't see.
+//! Orgs, their keys, partners: no tenant sees another's.
 
 use ipnet::IpNet;
 use trunkline::api::token;

@@ -1,4 +1,4 @@
-//! What a story needs: an empty database of one kind, stores opened on it, and a clock that stands still.
+//! An empty database of one kind for a story, stores opened on it, and a frozen clock.
 
 use std::future::Future;
 use std::path::Path;
@@ -20,7 +20,7 @@ use trunkline_testkit::postgres::{administer, server};
 
 pub(crate) const NOW: Moment = Moment::from_secs(1_800_000_000);
 
-/// A call that begins, of which nothing else is known.
+/// Returns the fact of a call that begins and has no other details.
 pub(crate) fn started(call: Uuid, org: Uuid, at: Moment) -> Started {
     Started {
         call,
@@ -52,7 +52,7 @@ pub(crate) struct TestDb {
     directory: TempDir,
 }
 
-/// A story borrows its database.
+/// Future of a story, which borrows its database.
 type Told<'b> = Pin<Box<dyn Future<Output = ()> + 'b>>;
 
 pub(crate) fn on_sqlite(story: impl FnOnce(&TestDb) -> Told<'_>) {
@@ -90,7 +90,7 @@ impl TestDb {
             data_dir: directory.path().join("data"),
             url,
             master_key: Some("the tests' own master key, long enough".to_owned().into()),
-            // Four listen. A test may hold two transactions, one of which waits for the other, and read meanwhile.
+            // Four connections listen. A test may hold two transactions, one waiting for the other, and read meanwhile.
             max_connections: 8,
         };
         Self { options, directory }
@@ -112,7 +112,7 @@ impl TestDb {
         Store::open(&self.options, NOW).await
     }
 
-    /// A statement past the store, in the words that both databases share.
+    /// Runs a statement past the store, in SQL that both databases share.
     pub(crate) async fn execute(&self, sql: &'static str) {
         match &self.options.url {
             Some(url) => {
@@ -151,7 +151,7 @@ pub(crate) async fn org(store: &Store, name: &str) -> Org {
     done(store, move |tx| orgs::create(tx, None, &new, NOW)).await
 }
 
-/// Makes a change that succeeds.
+/// Runs a write transaction that succeeds.
 pub(crate) async fn done<T: Send + 'static>(
     store: &Store,
     work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
@@ -159,7 +159,7 @@ pub(crate) async fn done<T: Send + 'static>(
     store.write(work).await.expect("a change")
 }
 
-/// Reads what is there.
+/// Runs a read transaction.
 pub(crate) async fn found<T: Send + 'static>(
     store: &Store,
     work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
@@ -181,7 +181,7 @@ pub(crate) fn new_agent(name: &str) -> NewAgent {
     }
 }
 
-/// Writes facts of calls into their rows, as the journal has it done.
+/// Projects facts of calls into their rows, as the journal does.
 pub(crate) async fn project(store: &Store, run: Origin, facts: &[Fact]) -> Result<(), Retry> {
     Project::project(store, run, facts.into()).await
 }

@@ -1,5 +1,5 @@
-//! Transactions as their callers see them: what fails is rolled back and harms no other, whoever goes away leaves nothing behind, and the end
-//! waits for what is under way.
+//! Transactions as their callers see them: a failed one is rolled back and harms no other, a caller that goes away leaves nothing behind, and
+//! shutdown waits for what is under way.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::on_both;
 use crate::test_db::{self, NOW, TestDb, done, found, new_agent};
 
-/// Far beyond what anything here takes.
+/// Far beyond the duration of any step.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn make(tx: &mut Tx, org: Uuid, name: &str) -> Result<Uuid, Error> {
@@ -82,7 +82,7 @@ async fn what_nobody_waits_for_is_not_committed(db: &TestDb) {
         let written = writer.write(move |tx| {
             make(tx, org, "Nobody's")?;
             let _ = begun.send(());
-            // Ends with the sender, whatever the test does.
+            // The channel closes with the sender, also if the test fails.
             let _ = may_go_on.recv();
             Ok(())
         });
@@ -94,7 +94,7 @@ async fn what_nobody_waits_for_is_not_committed(db: &TestDb) {
     assert!(writing.await.expect_err("aborted").is_cancelled());
     drop(go_on);
 
-    // On SQLite this waits for the turn of the other.
+    // On SQLite this waits for the other transaction.
     done(&store, move |tx| make(tx, org, "Made")).await;
     assert_eq!(names(&store, org).await, ["Made"]);
 }
@@ -157,7 +157,7 @@ async fn what_is_held_takes_part_in_the_turns(db: &TestDb) {
     let effects = Effects::default();
     effects.hold(test_db::agent(&store, org, "Undone")).await;
 
-    // An org that is edited by one is locked for the other, on either database.
+    // An edit locks its org for other writers, on either database.
     let (writer, done) = (
         store.clone(),
         Arc::new(std::sync::atomic::AtomicBool::new(false)),
@@ -172,13 +172,13 @@ async fn what_is_held_takes_part_in_the_turns(db: &TestDb) {
         tokio::task::yield_now().await;
     }
     assert!(!done.load(std::sync::atomic::Ordering::SeqCst), "it waits");
-    // Meanwhile whatever only reads goes on.
+    // Reads go on meanwhile.
     assert_eq!(names(&store, org).await, [] as [&str; 0]);
     effects.undo();
     other.await.expect("no panic").expect("made");
     assert_eq!(names(&store, org).await, ["Other"]);
 
-    // A step that fails takes all that is held with it.
+    // A failed step releases everything that is held.
     let failed = effects.hold(async {
         test_db::agent(&store, org, "Held").await;
         store

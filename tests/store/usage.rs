@@ -1,4 +1,4 @@
-//! Usage is what was made, however the facts of its calls come.
+//! Usage equals the calls made, in whatever order the facts come.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn group(row: &UsageRow) -> Group {
     (row.day, row.org_id, row.agent_id, row.trunk_id, direction)
 }
 
-/// The facts of one call, and its part of the usage.
+/// Makes the facts of one call, and adds it to the expected usage.
 fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64)>) -> Vec<Fact> {
     let call = Uuid::from_u128(u128::from(number) + 1);
     let org = Uuid::from_u128(1 + u128::from(dice.below(3)));
@@ -124,7 +124,7 @@ async fn usage_equals_what_was_made(db: &TestDb) {
         let batch = test_db::project(&store, RUN, &facts[place..end]).await;
         batch.expect("projected");
         turn += 1;
-        // What comes after a crash begins with facts that were written before it.
+        // After a crash, facts are repeated from before the last one written.
         place = end.saturating_sub(if turn % 4 == 0 { 50 } else { 0 });
         if end == facts.len() {
             break;

@@ -1,4 +1,4 @@
-//! Outbound trunks, transfer destinations, and what an agent has of both.
+//! Outbound trunks, transfer destinations, and an agent's use of both.
 
 use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::settings::{TransferTarget, TransferWay, Via};
@@ -354,8 +354,7 @@ async fn an_agent_has_what_is_assigned(db: &TestDb) {
     assert_eq!(config.destinations, []);
 }
 
-/// What routing or calls read must never change unseen.
-/// Four at most; two writers at once keep to that; forgetting them is an edit.
+/// Learned realms are edits that routing and calls must see. At most four are kept, also with two concurrent writers; forgetting them is an edit too.
 async fn realms_are_learnt(db: &TestDb) {
     let store = db.open().await;
     let ours = org(&store, "Ours").await.id;

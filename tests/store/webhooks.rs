@@ -1,4 +1,4 @@
-//! Webhooks, and what they are owed: held by one node at a time.
+//! Webhooks and their deliveries: one node at a time holds a delivery.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ crate::on_both!(
     a_webhook_is_changed_and_settled,
 );
 
-/// Nodes that ask at once get what is due between them, each delivery once.
+/// Nodes that ask concurrently share the due deliveries, each delivery once.
 async fn what_webhooks_are_owed_is_held_by_one_node(db: &TestDb) {
     const DUE: usize = 40;
 
@@ -75,7 +75,7 @@ async fn what_webhooks_are_owed_is_held_by_one_node(db: &TestDb) {
     assert_eq!((count, held.len()), (DUE, DUE));
     assert_eq!(found(&store, move |tx| deliveries::due(tx, NOW)).await, []);
 
-    // A node that starts again takes up what it held; the others' is theirs until the lease is over.
+    // A restarted node releases its own deliveries; those of others stay until their lease ends.
     let freed = done(&store, move |tx| deliveries::release(tx, "node 0")).await;
     let due = found(&store, move |tx| deliveries::due(tx, NOW)).await;
     assert_eq!(due.is_empty(), freed == 0);
@@ -86,7 +86,7 @@ async fn what_webhooks_are_owed_is_held_by_one_node(db: &TestDb) {
         1
     );
 
-    // What happened twice is owed once: a fact that is projected again queues nothing.
+    // A fact that is projected again queues no second delivery.
     let again = NewEvent::of(org, EventType::TrunkLost, org, &json!({}), NOW);
     for _ in 0..2 {
         store.emit(again.clone()).await.expect("emitted");
