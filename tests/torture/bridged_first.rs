@@ -1,4 +1,4 @@
-//! Trunks whose callers are bridged first: at the PBX that called, and by REFER where that reaches nobody.
+//! Trunks whose callers are bridged first: a call to the PBX that called, and a REFER if that call reaches nobody.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::handed_over::{ASTERISK, FREESWITCH, NUMBER, Pbx, assert_calls_back, d
 use crate::one_shard;
 use trunkline_testkit::{DaemonSetup, Deadline, Peer};
 
-/// A bridge calls the PBX that called; where that reaches nobody, the PBX is asked by REFER before the transfer has failed.
+/// A bridge calls the PBX that called; if that reaches nobody, the PBX gets a REFER before the transfer fails.
 #[test]
 fn a_bridge_calls_the_pbx_first_and_then_refers() {
     let daemon = daemon();
@@ -33,13 +33,13 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
             pbx.answers(&invite, status);
             let refer = pbx.request("REFER");
             pbx.answers(&refer, "405 Method Not Allowed");
-            // What became of the destination is the outcome; the refusal of the REFER only leaves it at that.
+            // The destination's result is the outcome; a refused REFER doesn't change it.
             let shown = pbx.transferred(&daemon, "failed");
             let code: u16 = status[..3].parse().expect("a status");
             assert_eq!(shown["transfer"]["way"], "bridge", "{status}: {shown}");
             assert_eq!(shown["transfer"]["sip_code"], code, "{status}: {shown}");
         }
-        // Somebody has declined, it rang, or the dialplan came to nothing: that is an answer.
+        // A 486, a 404 after ringing and the 503 of a failed dialplan are answers: no REFER follows.
         for (rings, status) in [
             (false, "486 Busy Here"),
             (true, "404 Not Found"),
@@ -54,7 +54,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
             let shown = pbx.transferred(&daemon, "failed");
             assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
         }
-        // Asterisk would look for this user in its own dialplan.
+        // Asterisk would look for this user in its own dialplan, so the destination's host is called.
         pbx.transfers(&daemon, "Desk");
         let invite = desk.receive();
         desk.send(invite.answer("404 Not Found", "desk", "", ""));
@@ -62,7 +62,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
         assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
         desk.receive();
         assert_eq!(pbx.so_far(), [] as [&str; 0]);
-        // The trace has each of the destinations, whatever came after it.
+        // The trace keeps each of the destinations.
         let trace = daemon.shown(&format!("/phone/calls/{}/trace", pbx.call));
         let items = trace["items"].as_array().expect("items").iter();
         let invites =
@@ -72,7 +72,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
     }
 }
 
-/// The PBX's users see who calls: the caller's display name with its number, and neither of a caller who wants privacy.
+/// The PBX's users see the caller's display name with its number, and neither of a caller who wants privacy.
 #[test]
 fn a_bridge_shows_the_callers_name() {
     let daemon = daemon();
@@ -109,8 +109,8 @@ fn a_bridge_shows_the_callers_name() {
     }
 }
 
-/// A dialplan that comes to nothing is 503, or 404 with a cause, to an INVITE; after a REFER it has lost the caller. A number that the
-/// context of the trunk lacks may be known in that of the caller.
+/// After an INVITE, a failed dialplan gives 503, or 404 with a cause; after a REFER it loses the caller. A number that the trunk's context lacks may
+/// exist in the caller's context.
 #[test]
 fn a_dialplan_that_failed_is_not_asked_by_refer() {
     let daemon = daemon();
@@ -156,7 +156,7 @@ fn a_dialplan_that_failed_is_not_asked_by_refer() {
     }
 }
 
-/// The PBX is asked by REFER as well where it says nothing to the INVITE at all, and where it takes the call.
+/// The PBX gets a REFER also if it doesn't answer the INVITE at all. If it answers, both ends are joined.
 #[test]
 fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() {
     let daemon = daemon();
@@ -196,7 +196,8 @@ fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() 
     assert_eq!(pbx.ended(&daemon)["status"], "transferred");
 }
 
-/// A leg to another host counts against the day, also after a restart; a leg back to the PBX is neither counted nor held to the prefixes.
+/// A leg to another host counts against the daily bound, also after a restart; a leg back to the PBX isn't counted, and the prefixes don't apply to
+/// it.
 #[test]
 fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
     let setup = one_shard(DaemonSetup::new())
@@ -237,8 +238,8 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
     }
 }
 
-/// A carrier that takes calls because they come from this node is no way around the bounds, though the call came from there: its lines are the
-/// operator's. A number that is allowed is called there, and counts.
+/// A carrier that trusts this node by its address can't be used to evade the bounds, even if the call came from there: its lines are the operator's.
+/// An allowed number is called there, and counts.
 #[test]
 fn a_leg_back_to_a_reserved_peer_is_bounded() {
     let setup = one_shard(DaemonSetup::new())

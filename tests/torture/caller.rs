@@ -1,4 +1,4 @@
-//! A caller that says what it likes: INVITEs from parts, with credentials where it wants them.
+//! A caller whose INVITEs are assembled from parts, with or without credentials.
 
 use std::net::SocketAddr;
 
@@ -7,17 +7,17 @@ use trunkline_testkit::message::status_of;
 use trunkline_testkit::peer::{TRIES, is_shed};
 use trunkline_testkit::{Credentials, Message, Peer};
 
-/// SDP that an INVITE offers.
+/// SDP in an INVITE's offer.
 pub(crate) const OFFER: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 8\r\n";
 
-/// One call's requests. `id` is in its Call-ID, its From-tag and its branches.
+/// Requests of one call. `id` is in its Call-ID, its From-tag and its branches.
 #[derive(Debug, Clone)]
 pub(crate) struct Dialling {
     pub(crate) id: String,
     pub(crate) uri: String,
     pub(crate) from: String,
     pub(crate) to: String,
-    /// Whole lines.
+    /// Further header lines.
     pub(crate) extra: String,
     pub(crate) body: String,
 }
@@ -40,7 +40,7 @@ impl Dialling {
         self
     }
 
-    /// The INVITE with that CSeq.
+    /// Returns the INVITE with that CSeq.
     pub(crate) fn invite(&self, cseq: u32, caller: SocketAddr) -> Vec<u8> {
         let body = &self.body;
         let type_of_body = if body.is_empty() {
@@ -57,7 +57,7 @@ impl Dialling {
         .into_bytes()
     }
 
-    /// Another request without a body. An ACK and a CANCEL have the branch of the INVITE with their CSeq.
+    /// Returns another request without a body. ACK and CANCEL have the branch of the INVITE with their CSeq.
     pub(crate) fn request(
         &self,
         method: &str,
@@ -94,7 +94,7 @@ impl Dialling {
     }
 }
 
-/// A phone system.
+/// A PBX.
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub(crate) peer: Peer,
@@ -109,14 +109,14 @@ impl Caller {
         }
     }
 
-    /// The challenge to an INVITE without credentials.
+    /// Returns the challenge to an INVITE without credentials.
     pub(crate) fn challenge(&self, dialling: &Dialling) -> Message {
         let challenge = self.ask(dialling, dialling);
         assert_eq!(challenge.status(), Some(401), "{challenge:?}");
         challenge
     }
 
-    /// Sends an INVITE of `dialling` as `written`; what comes first.
+    /// Sends an INVITE of `dialling` as `written`; returns the first response.
     pub(crate) fn ask(&self, dialling: &Dialling, written: &Dialling) -> Message {
         let cseq = if written.extra.contains("Authorization: ") {
             2
@@ -133,7 +133,7 @@ impl Caller {
         panic!("no turn for a new INVITE");
     }
 
-    /// The line that answers a challenge to `dialling`, for the nonce's use `nc`.
+    /// Returns the header that answers a challenge to `dialling`, with the nonce count `nc`.
     pub(crate) fn authorization(
         &self,
         challenge: &Message,
@@ -148,7 +148,7 @@ impl Caller {
         Challenge::of(challenge).answer(&asking, &self.credentials)
     }
 
-    /// The next answer to a request of `dialling`; what comes for other calls is passed over.
+    /// Returns the next response to a request of `dialling`; skips those of other calls.
     pub(crate) fn answer(&self, dialling: &Dialling) -> Message {
         let call_id = format!("{}@pbx.invalid", dialling.id);
         self.peer.next("answer", |message| {
@@ -156,7 +156,7 @@ impl Caller {
         })
     }
 
-    /// The next final one, unless this is one.
+    /// Returns `came` if it is final, else the next final response.
     pub(crate) fn final_answer(&self, dialling: &Dialling, came: Message) -> Message {
         let mut came = came;
         while status_of(&came) < 200 {
@@ -165,26 +165,26 @@ impl Caller {
         came
     }
 
-    /// Sends an INVITE with the answer to a challenge; what comes first.
+    /// Sends an INVITE with the answer to a challenge; returns the first response.
     pub(crate) fn dial(&self, dialling: &Dialling) -> Message {
         let challenge = self.challenge(dialling);
         let line = self.authorization(&challenge, dialling, 1);
         self.ask(dialling, &dialling.clone().with(&line))
     }
 
-    /// Dials, and waits for the final answer.
+    /// Dials and returns the final response.
     pub(crate) fn call(&self, dialling: &Dialling) -> Message {
         let came = self.dial(dialling);
         self.final_answer(dialling, came)
     }
 
-    /// Dials and acknowledges the 2xx that must come: the To-tag of the call.
+    /// Dials and acknowledges the 2xx that must come; returns the To-tag of the call.
     pub(crate) fn connect(&self, dialling: &Dialling) -> String {
         let answer = self.call(dialling);
         self.acknowledge(dialling, &answer)
     }
 
-    /// Dials to a runtime that answers with these lines and this SDP: the To-tag of the call, and the INVITE that the runtime got.
+    /// Dials to a runtime that answers with these lines and this SDP; returns the To-tag of the call, and the INVITE that the runtime got.
     pub(crate) fn connect_to(
         &self,
         runtime: &Peer,
@@ -199,7 +199,7 @@ impl Caller {
         (tag, invite)
     }
 
-    /// Acknowledges a 2xx: its To-tag.
+    /// Acknowledges a 2xx; returns its To-tag.
     fn acknowledge(&self, dialling: &Dialling, answer: &Message) -> String {
         assert_eq!(answer.status(), Some(200), "{answer:?}");
         self.send(dialling, "ACK", 2, &answer.to_tag());
@@ -211,7 +211,7 @@ impl Caller {
             .send(dialling.request(method, cseq, to_tag, self.peer.own));
     }
 
-    /// Hangs up; the status of the answer.
+    /// Hangs up; returns the status of the response.
     pub(crate) fn hang_up(&self, dialling: &Dialling, cseq: u32, to_tag: &str) -> u16 {
         self.send(dialling, "BYE", cseq, to_tag);
         status_of(&self.answer(dialling))

@@ -1,4 +1,4 @@
-//! Headers and bodies that cross from one leg to the other, seen by raw peers on both, over UDP and TCP.
+//! Headers and bodies that cross between the legs, seen by raw peers on both, over UDP and TCP.
 
 use std::cell::Cell;
 use std::net::Ipv4Addr;
@@ -17,7 +17,7 @@ const BOTH: [Transport; 2] = [Transport::Udp, Transport::Tcp];
 pub(crate) const NAMED: &str = "\"Ada\" <sip:+441632960001@pbx.invalid>";
 const NOBODY: &str = "\"Anonymous\" <sip:anonymous@anonymous.invalid>";
 
-/// Headers that name the caller, as one came in; whether a destination of a transfer gets them.
+/// Headers that name the caller, with a sample, and whether a transfer's destination gets them.
 const NAMES_CALLER: [(&str, &str, bool); 8] = [
     (
         "P-Asserted-Identity",
@@ -55,7 +55,7 @@ const NAMES_CALLER: [(&str, &str, bool); 8] = [
 ];
 const SESSION: &str = "47755a9de7794ba387653f2099600ef2;remote=00000000000000000000000000000000";
 
-/// A daemon whose first agent speaks from the test's end, and the end of a caller that is known by its address.
+/// A daemon whose first agent is a peer of the test, and a caller that is authenticated by its address.
 pub(crate) struct Legs {
     pub(crate) daemon: Daemon,
     pub(crate) caller: Peer,
@@ -96,7 +96,7 @@ impl Legs {
         call
     }
 
-    /// A call that this caller is about to make.
+    /// Prepares a call of this caller.
     fn prepare(&self, from: &str) -> Dialog {
         self.calls.set(self.calls.get() + 1);
         let daemon = self.daemon.sip();
@@ -111,13 +111,13 @@ impl Legs {
         }
     }
 
-    /// A request of the caller's.
+    /// Sends a request of the caller.
     pub(crate) fn say(&self, call: &Dialog, method: &str, cseq: u32, lines: &str, body: &str) {
         let request = call.request(&self.caller, (cseq, method), lines, body);
         self.caller.send(request);
     }
 
-    /// The caller takes the final answer: the call is up, or its refusal is acknowledged.
+    /// The caller acknowledges the final answer: the call is up, or refused.
     fn acknowledge(&self, call: &mut Dialog, answer: &Message) {
         if answer.status() >= Some(300) {
             assert!(answer.status() < Some(700), "{answer}");
@@ -134,7 +134,7 @@ impl Legs {
         format!("Contact: <{}>\r\n", end.uri("peer"))
     }
 
-    /// The runtime takes the call that it got by this INVITE, and the caller's end of it is up.
+    /// The runtime answers this INVITE, and the caller's leg is up.
     pub(crate) fn connect(&self, call: &mut Dialog, invite: &Message, lines: &str) -> Message {
         let lines = format!("{}{lines}", Self::contact_of(&self.runtime));
         self.runtime
@@ -145,7 +145,7 @@ impl Legs {
         answer
     }
 
-    /// The record of a call, once this holds for it.
+    /// Returns the record of a call once this holds for it.
     pub(crate) fn record(&self, call: &Dialog, holds: impl Fn(&Value) -> bool) -> Value {
         let id = &*call.id;
         let found = Deadline::after(PATIENCE).poll(|| {
@@ -175,8 +175,8 @@ fn lines_of(rows: &[(&str, &str, bool)]) -> String {
     lines.collect()
 }
 
-/// A caller who wants privacy is named to nobody: neither to the runtime, nor in a session's context that its token opens, nor where the
-/// caller is handed to. Every other caller is named as it came.
+/// A caller who wants privacy is named nowhere: not to the runtime, not in the session that its token opens, and not to a transfer's destination.
+/// Every other caller is named unchanged.
 #[test]
 fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
     for transport in BOTH {
@@ -250,14 +250,14 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
             desk.answer(&handed, "486 Busy Here", "", "");
             legs.record(&call, |call| call["transfer"]["state"] == "failed");
 
-            // What a caller says of itself inside the call is held to the same wish.
+            // Requests inside the call obey the caller's privacy as well.
             let lines = "P-Asserted-Identity: <sip:+441632960001@pbx.invalid>\r\nContent-Type: text/plain\r\n";
             legs.say(&call, "MESSAGE", 10, lines, "hello");
             let message = legs.runtime.request("MESSAGE");
             legs.runtime.answer(&message, "200 OK", lines, "");
             let asserted = message.headers("P-Asserted-Identity");
             assert_eq!(asserted.is_empty(), is_withheld, "{case}");
-            // Towards the caller it crosses as it came.
+            // Towards the caller it crosses unchanged.
             let answer = legs.caller.outcome("MESSAGE");
             assert_eq!(answer.headers("P-Asserted-Identity").len(), 1, "{case}");
             legs.hang_up(&call, "");
@@ -265,8 +265,7 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
     }
 }
 
-/// A caller's location is in Geolocation, or in a part of the body that it leads to (RFC 6442): both are withheld alike, and all else of the
-/// body crosses.
+/// A caller's location is in Geolocation, or in a body part that the header refers to (RFC 6442). Both are withheld; the rest of the body crosses.
 #[test]
 fn a_place_in_a_body_crosses_unless_the_caller_wants_privacy() {
     let part = |media: &str, content: &str| {
@@ -308,7 +307,7 @@ fn a_place_in_a_body_crosses_unless_the_caller_wants_privacy() {
         crosses(&invite);
         legs.connect(&mut call, &invite, "Content-Type: application/sdp\r\n");
 
-        // It holds for the whole call.
+        // The privacy holds for the whole call.
         let lines = "Geolocation: <cid:application/pidf+xml>\r\n";
         mixed(&call, &legs.caller, (2, "INVITE"), lines);
         let again = legs.runtime.request("INVITE");
@@ -323,7 +322,7 @@ fn a_place_in_a_body_crosses_unless_the_caller_wants_privacy() {
     }
 }
 
-/// Session, early media, causes, identity, and the type of an SDP that came without one reach the other side, in both directions.
+/// Session, early media, causes, identity, and the type of an SDP that came without one cross in both directions.
 #[test]
 fn what_both_sides_say_of_a_call_crosses() {
     let reasons = "Reason: Q.850;cause=16;text=\"Normal\"\r\nReason: SIP;cause=200\r\n";
@@ -346,7 +345,7 @@ fn what_both_sides_say_of_a_call_crosses() {
             "{methods}"
         );
 
-        // OpenAI's SIP edge was seen to leave Content-Type out; PBXs drop such an answer.
+        // OpenAI's SIP edge was seen to omit Content-Type; PBXs drop such an answer.
         let contact = Legs::contact_of(&legs.runtime);
         let early = format!("{contact}P-Early-Media: sendrecv\r\nSession-ID: {SESSION}\r\n");
         legs.runtime
@@ -390,7 +389,7 @@ fn what_both_sides_say_of_a_call_crosses() {
         let bye = legs.hang_up(&call, reasons);
         assert_eq!(bye.headers("Reason"), causes);
 
-        // A refusal that becomes 480 keeps its causes, and when to try again.
+        // A refusal that is mapped to 480 keeps its Reason and Retry-After.
         for status in ["410 Gone", "503 Service Unavailable", "500 Server Error"] {
             let mut call = legs.invite(NAMED, "");
             let invite = legs.runtime.request("INVITE");
@@ -421,7 +420,7 @@ fn what_both_sides_say_of_a_call_crosses() {
     }
 }
 
-/// Every method that Allow lists is served there, and none that is refused is listed.
+/// Every method that Allow lists is served there, and no method that is refused is listed.
 #[test]
 fn allow_lists_what_is_served() {
     let legs = Legs::new(Transport::Udp);
@@ -445,7 +444,7 @@ fn allow_lists_what_is_served() {
         legs.caller.outcome(method)
     };
     let methods = listed(&outside("OPTIONS", 1));
-    // What begins or ends with an INVITE is shown by every call here.
+    // Every call here shows the methods that begin or end with an INVITE.
     for method in ["INVITE", "ACK", "CANCEL"] {
         assert!(methods.contains(&method.to_owned()), "{methods:?}");
     }
@@ -508,7 +507,7 @@ fn allow_lists_what_is_served() {
     legs.hang_up(&call, "");
 }
 
-/// Two agents that a call names differ: both are noted, and the next step decides.
+/// If a call names two different agents, both are noted, and the next step decides.
 #[test]
 fn two_agents_that_a_call_names_do_not_count() {
     let legs = Legs::new(Transport::Udp);

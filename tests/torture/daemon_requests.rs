@@ -1,4 +1,4 @@
-//! Things that the tests of attacks ask of a daemon beside calls: a second tenant, its metrics, its memory.
+//! Set-up and reads for attack tests: a second tenant, metrics, memory.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use trunkline_bench::process;
 use trunkline_testkit::process::Deadline;
 use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Peer, http};
 
-/// Far beyond what it takes, since other tests may have the machine.
+/// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Binds a port and has the first agent spoken for from there.
+/// Binds a port and makes it the first agent's runtime.
 pub(crate) fn runtime(setup: &DaemonSetup) -> Peer {
     let peer = Peer::new(setup.sip).tagged("runtime");
     let uri = format!("sip:{{agent_id}}@{}", peer.own);
@@ -63,13 +63,13 @@ impl Neighbour {
         }
     }
 
-    /// Its calls, as its own key shows them.
+    /// Returns its calls, read with its own key.
     pub(crate) fn calls(&self, daemon: &Daemon) -> Value {
         http::json(daemon.setup.http, "/phone/calls", &self.key)["items"].take()
     }
 }
 
-/// The sum of a metric over its labels.
+/// Returns the sum of a metric over its labels.
 pub(crate) fn metric(daemon: &Daemon, name: &str) -> f64 {
     let (status, body) =
         http::get(daemon.setup.http, "/metrics", None).expect("metrics are served");
@@ -83,7 +83,7 @@ pub(crate) fn metric(daemon: &Daemon, name: &str) -> f64 {
     values.sum()
 }
 
-/// Memory that no file backs, in KiB.
+/// Returns anonymous memory in KiB.
 pub(crate) fn memory(daemon: &Daemon) -> u64 {
     process::memory(daemon.process.id())
         .expect("the daemon runs")
@@ -91,7 +91,7 @@ pub(crate) fn memory(daemon: &Daemon) -> u64 {
         / 1024
 }
 
-/// Asks until there is an answer: what is counted is shown twice a second.
+/// Repeats the check until it returns a value; counters are published twice a second.
 pub(crate) fn until<T>(ask: impl FnMut() -> Option<T>) -> T {
     Deadline::after(LIMIT).poll(ask).expect("within the limit")
 }

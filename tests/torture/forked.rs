@@ -1,4 +1,4 @@
-//! Answers of many forks to one INVITE: the first is the call, each other one is acknowledged and hung up on (RFC 3261 §13.2.2.4).
+//! 2xx responses of many forks to one INVITE: the first is the call, each other one is acknowledged and ended with BYE (RFC 3261 §13.2.2.4).
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::one_shard;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{DaemonSetup, Message};
 
-/// More than may wait for the answer to their BYE.
+/// More forks than the daemon keeps while their BYEs are unanswered.
 const FORKS: usize = 300;
 
 #[test]
@@ -21,7 +21,7 @@ fn each_fork_that_has_lost_is_hung_up_on() {
     caller.dial(&dialling);
     let invite = runtime.request("INVITE");
 
-    // None of them answers its BYE.
+    // No fork answers its BYE.
     let mut heard = Vec::new();
     for number in 0..FORKS {
         let tag = format!("fork-{number}");

@@ -1,5 +1,5 @@
-//! Peers that know a call's tags and send nonsense inside it: the daemon answers or ignores it, and no fault of its own shows.
-//! `PROPTEST_CASES` says how many messages each test sends; the default is a thousand.
+//! Peers that know a call's tags and send malformed requests inside it: the daemon answers or ignores them, without a fault of its own.
+//! `PROPTEST_CASES` sets the number of messages per test; the default is a thousand.
 
 use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
@@ -14,11 +14,11 @@ use trunkline_testkit::change::{Change, change, changed};
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
 
-/// Messages between two looks at whether the daemon is well.
+/// Messages between two health checks of the daemon.
 const BATCH: usize = 20;
 /// Messages inside one call.
 const CALL: usize = 250;
-/// The last CSeq that there is (RFC 3261 §8.1.1.5).
+/// The highest CSeq (RFC 3261 §8.1.1.5).
 const HIGHEST: u32 = (1 << 31) - 1;
 
 fn messages() -> usize {
@@ -28,7 +28,7 @@ fn messages() -> usize {
     })
 }
 
-/// The same changes at each run.
+/// Changes that are the same in each run.
 struct Changes {
     runner: TestRunner,
 }
@@ -96,7 +96,7 @@ const REQUESTS: [(&str, &str, &str); 14] = [
     ("CANCEL", "Reason: SIP;cause=200;text=\"\\\r\n \"\r\n", ""),
 ];
 
-/// A request of `dialling` with its own lines before the others, so that the first of a name is theirs.
+/// Returns a request of `dialling` with the kind's lines before its own, so that the kind's come first.
 fn request(dialling: &Dialling, kind: usize, cseq: u32, tag: &str, caller: &Caller) -> Vec<u8> {
     let (method, lines, body) = REQUESTS[kind % REQUESTS.len()];
     let bare = dialling.request(method, cseq, tag, caller.peer.own);
@@ -113,7 +113,7 @@ fn with_lines(bare: &[u8], lines: &str, body: &str) -> Vec<u8> {
     format!("{start}\r\n{lines}{head}").into_bytes()
 }
 
-/// Sends changed requests inside a call that is up. A CSeq may get so high that no later one counts: the next call goes on.
+/// Sends changed requests inside a call that is up. A CSeq may get so high that no later one counts; the next call then goes on.
 fn babble(
     caller: &Caller,
     changes: &mut Changes,
@@ -176,14 +176,14 @@ fn a_caller_may_babble_at_a_runtime() {
     assert!(relayed > messages() / 20, "only {relayed} requests crossed");
 }
 
-/// The ACK of a 2xx to a re-INVITE.
+/// Sends the ACK of a 2xx to a re-INVITE.
 fn acknowledge(caller: &Caller, dialling: &Dialling, answer: &Message) {
-    // What lacks its Call-ID gets an answer that lacks it too.
+    // A response to a request without Call-ID has none either.
     let Ok(message) = lex(answer.as_ref(), Framing::Datagram) else {
         return;
     };
     if (200..300).contains(&message.status()) && message.cseq_method_token() == b"INVITE" {
-        // The answer to an offer of the runtime, where it made one.
+        // If the runtime made an offer, the ACK holds the answer.
         let ack = with_lines(
             &dialling.request(
                 "ACK",
@@ -199,7 +199,7 @@ fn acknowledge(caller: &Caller, dialling: &Dialling, answer: &Message) {
     }
 }
 
-/// Answers what has crossed with 200; how many requests that were.
+/// Answers requests that have crossed with 200; returns their number.
 fn accept_all(runtime: &Peer, lines: &str) -> usize {
     let came = runtime.answers_until_probed();
     let asked = came
@@ -210,7 +210,7 @@ fn accept_all(runtime: &Peer, lines: &str) -> usize {
         .count()
 }
 
-/// Status line, further lines, body of what a runtime may answer.
+/// Status line, further lines and body of a runtime's answers.
 const ANSWERS: [(&str, &str, &str); 12] = [
     ("100 Trying", "", ""),
     ("180 Ringing", "", ""),
@@ -279,7 +279,7 @@ fn a_runtime_may_babble_at_a_call_that_is_set_up() {
     assert_well(&daemon);
 }
 
-/// Acknowledges the final answer, which must have come, and hangs up if it was one that connects.
+/// Acknowledges the final answer, which must have come, and hangs up if it was a 2xx.
 fn end(caller: &Caller, dialling: &Dialling, answers: &[Message]) {
     let is_final = |message: &&Message| message.is_final() && message.answers("INVITE");
     let last = answers.iter().find(is_final);

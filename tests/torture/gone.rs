@@ -1,5 +1,5 @@
-//! Peers that go without a BYE: by what they are asked whether they are there, what counts as life, and what ends the call. And ways that
-//! break, which end nothing.
+//! Peers that vanish without a BYE: the requests that probe them, the answers that prove they are up, and those that end the call. Broken connections
+//! end nothing.
 
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -11,7 +11,7 @@ use trunkline_testkit::{DaemonSetup, Message, Peer};
 
 const ALLOW: &str = "Allow: INVITE, ACK, BYE, OPTIONS, UPDATE";
 
-/// A call whose caller takes UPDATE, at a daemon to which a second is a long time.
+/// Makes a call whose caller allows UPDATE, at a daemon with a short bound.
 fn up(setting: &'static str, value: &str) -> Up {
     let setup = one_shard(DaemonSetup::new()).set(setting, value);
     setup.allow("127.0.0.1/32");
@@ -20,14 +20,14 @@ fn up(setting: &'static str, value: &str) -> Up {
     })
 }
 
-/// The next request of the daemon to this peer; ACKs are passed over.
+/// Returns the next request to this peer; skips ACKs.
 fn asked(peer: &Peer) -> Message {
     peer.next("request", |message| {
         message.method().is_some_and(|method| method != "ACK")
     })
 }
 
-/// The next one that isn't sent again.
+/// Returns the next request that isn't a retransmission.
 fn asked_anew(peer: &Peer, before: &mut Option<Message>) -> Message {
     loop {
         let request = asked(peer);
@@ -67,7 +67,7 @@ fn whatever_else_is_answered_is_life_and_what_refreshes_is_tried_first() {
         ("UPDATE", "501 Not Implemented"),
         ("INVITE", "488 Not Acceptable Here"),
         ("OPTIONS", "405 Method Not Allowed"),
-        // Once it may come from a peer that looks for no dialog.
+        // One 481 may come from a peer that doesn't match OPTIONS to dialogs.
         ("OPTIONS", "481 Call/Transaction Does Not Exist"),
     ] {
         let request = asked_anew(peer, &mut before);
@@ -134,7 +134,7 @@ fn a_runtime_that_is_found_gone_is_asked_in_its_calls() {
     assert_eq!(up.daemon.record()["reason"], "dialog_gone");
 }
 
-/// Whoever has a peer look gone again and again, by an agent of its own at the same address, has its calls asked no more often.
+/// A tenant whose agent makes a peer's address look down repeatedly doesn't cause more probes in the calls with it.
 #[test]
 fn a_runtime_that_comes_and_goes_is_asked_once_in_its_calls() {
     let setup = one_shard(DaemonSetup::new())

@@ -1,4 +1,4 @@
-//! Transfers at PBXs that do exactly what Asterisk and FreeSWITCH were seen to do, and at those that do otherwise.
+//! Transfers at PBXs that behave exactly as Asterisk and FreeSWITCH were seen to, and at others.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -43,7 +43,7 @@ pub(crate) fn trunk(daemon: &Daemon, fields: &Value) {
 }
 
 impl Pbx {
-    /// A call by a PBX of this name; empty: it doesn't name itself.
+    /// Calls from a PBX with this User-Agent; empty: without the header.
     pub(crate) fn calls(daemon: &Daemon, id: &str, user_agent: &str) -> Self {
         Self::dials(daemon, Self::dialling(daemon, id, user_agent))
     }
@@ -63,7 +63,7 @@ impl Pbx {
         dialling
     }
 
-    /// The same to a runtime, which answers; and the INVITE that it got.
+    /// Calls a runtime, which answers; returns also the INVITE that it got.
     fn calls_runtime(
         daemon: &Daemon,
         runtime: &Peer,
@@ -104,7 +104,7 @@ impl Pbx {
         assert_eq!(status, 202, "{begun}");
     }
 
-    /// The next request, which has to be of this method; those that come again are passed over.
+    /// Returns the next request, which must have this method; skips retransmissions.
     pub(crate) fn request(&self, method: &str) -> Message {
         let request = self.peer.peer.next("request", |message| {
             let is_ack = message.is_request("ACK");
@@ -122,7 +122,7 @@ impl Pbx {
         self.peer.peer.answer(request, status, lines, body);
     }
 
-    /// Sends a request in its dialog, and waits for the answer.
+    /// Sends a request in its dialog; returns the status of the answer.
     fn says(&self, method: &str, lines: &str, body: &str) -> u16 {
         let cseq = self.cseq.get() + 1;
         self.cseq.set(cseq);
@@ -139,7 +139,7 @@ impl Pbx {
         self.dialling.request(method, cseq, &self.tag, at)
     }
 
-    /// NOTIFY with this fragment.
+    /// Sends NOTIFY with this fragment.
     fn notifies(&self, fragment: &str, state: &str) {
         let lines = format!(
             "Event: refer\r\nSubscription-State: {state}\r\nContent-Type: message/sipfrag;version=2.0\r\n"
@@ -153,14 +153,14 @@ impl Pbx {
         self.answers(&refer, "202 Accepted");
     }
 
-    /// Returns the messages that have come by now, without ACKs.
+    /// Returns the messages received so far, without ACKs.
     pub(crate) fn so_far(&self) -> Vec<String> {
         let came = self.peer.peer.answers_until_probed();
         let came = came.iter().filter(|message| !message.is_request("ACK"));
         came.map(Message::text).collect()
     }
 
-    /// The record once the transfer is in that state.
+    /// Returns the record once the transfer is in that state.
     pub(crate) fn transferred(&self, daemon: &Daemon, state: &str) -> Value {
         let path = format!("/phone/calls/{}", self.call);
         let seen = Deadline::after(PATIENCE).poll(|| {
@@ -170,12 +170,12 @@ impl Pbx {
         seen.unwrap_or_else(|| panic!("not {state}: {}", daemon.shown(&path)))
     }
 
-    /// The record once the call has ended.
+    /// Returns the record once the call has ended.
     pub(crate) fn ended(&self, daemon: &Daemon) -> Value {
         daemon.stored(&self.call)
     }
 
-    /// Returns the events of this kind that were recorded of the call.
+    /// Returns the recorded events of the call of this type.
     fn events(&self, daemon: &Daemon, kind: &str) -> Vec<Value> {
         let own = recorded(daemon, &self.call).into_iter().filter(|event| {
             event["type"] == kind && event["data"]["call_id"] == self.call.as_str()
@@ -184,7 +184,7 @@ impl Pbx {
     }
 }
 
-/// The events so far, those of this call's end among them.
+/// Returns the events so far, up to the end of this call.
 fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
     let mut stream = TcpStream::connect(daemon.setup.http).expect("connected");
     let request = format!(
@@ -203,7 +203,7 @@ fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
         };
         let event: Value = serde_json::from_str(data).expect("JSON");
         if event["type"] == "call.ended" && event["data"]["call_id"] == call {
-            // Another end would come at once.
+            // A second end would come at once.
             let soon = std::time::Duration::from_millis(500);
             settings.set_read_timeout(Some(soon)).expect("a limit");
         }
@@ -213,13 +213,13 @@ fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
     told
 }
 
-/// The runtime hangs up on the call that it got by this INVITE.
+/// The runtime hangs up on the call of this INVITE.
 fn agent_hangs_up(runtime: &Peer, invite: &Message) {
     let dialog = Dialog::called(invite, runtime.tag);
     runtime.send(dialog.request(runtime, (7, "BYE"), "", ""));
 }
 
-/// An INVITE that calls the destination at the PBX, as the caller.
+/// Checks that an INVITE calls the destination at the PBX, in the caller's name.
 pub(crate) fn assert_calls_back(pbx: &Pbx, invite: &Message) {
     let begin = format!("INVITE sip:{NUMBER}@{}", pbx.peer.peer.own);
     assert!(invite.start_line().starts_with(&begin), "{invite}");
@@ -227,7 +227,7 @@ pub(crate) fn assert_calls_back(pbx: &Pbx, invite: &Message) {
     assert!(from.starts_with("<sip:+441632960001@"), "{from}");
 }
 
-/// Whatever final refusal the PBX has for REFER: its caller is bridged, by a call to that PBX.
+/// Any final refusal of REFER leads to a bridge by a call to that PBX.
 #[test]
 fn a_refused_refer_goes_on_as_a_bridge_back_to_the_pbx() {
     let daemon = daemon();
@@ -260,7 +260,7 @@ fn a_refused_refer_goes_on_as_a_bridge_back_to_the_pbx() {
         assert_eq!(shown["status"], "in_progress", "{status}: {shown}");
     }
 
-    // 491 is no refusal, and 481 says that there is nobody left.
+    // 491 is no refusal, and 481 says that the dialog is gone.
     pbx.transfers(&daemon, "Sales");
     let refer = pbx.request("REFER");
     pbx.answers(&refer, "491 Request Pending");
@@ -282,7 +282,7 @@ fn a_refused_refer_goes_on_as_a_bridge_back_to_the_pbx() {
     assert_eq!(pbx.so_far(), [] as [&str; 0]);
 }
 
-/// Somebody said no: nobody outside that PBX is called then. A PBX that can't is another matter.
+/// After a 603 nobody outside that PBX is called. A PBX that can't transfer is another matter.
 #[test]
 fn a_declined_refer_leads_to_no_other_host() {
     let daemon = daemon();
@@ -312,7 +312,8 @@ fn a_declined_refer_leads_to_no_other_host() {
     assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
 }
 
-/// FreeSWITCH says 200 at once and hangs up by itself; Asterisk says the truth and waits for our BYE; and so does the agent's BYE count.
+/// FreeSWITCH answers 200 at once and hangs up by itself; Asterisk reports the real outcome and waits for our BYE. The agent's own BYE counts as
+/// well.
 #[test]
 fn a_pbx_that_says_200_has_two_seconds_for_its_bye() {
     let setup = one_shard(DaemonSetup::new());
@@ -380,7 +381,7 @@ fn a_pbx_that_says_200_has_two_seconds_for_its_bye() {
     }
 }
 
-/// Both PBXs have taken the caller into their dialplan by then. They are hung up on, unless they show that they have it.
+/// By then both PBXs have taken the caller into their dialplan. Their leg is ended with BYE, unless they show that they have the caller.
 #[test]
 fn a_caller_that_a_failed_refer_lost_is_not_kept_as_dead_air() {
     let daemon = daemon();
@@ -412,7 +413,7 @@ fn a_caller_that_a_failed_refer_lost_is_not_kept_as_dead_air() {
     }
     assert_eq!(daemon.shown("/handoff-analytics/events")["total"], 0);
 
-    // Any other PBX: the agent simply has its caller.
+    // Any other PBX: the agent simply keeps its caller.
     let pbx = Pbx::calls(&daemon, "another", "3CXPhoneSystem 20.0");
     pbx.transfers(&daemon, "Sales");
     pbx.accepts_refer();
@@ -422,7 +423,7 @@ fn a_caller_that_a_failed_refer_lost_is_not_kept_as_dead_air() {
     assert_eq!(pbx.so_far(), [] as [&str; 0]);
 }
 
-/// A 481 to a request inside its dialog would end it (RFC 3261 §12.2.1.2), while its PBX still takes it to the destination.
+/// A 481 to a request inside the caller's dialog would end it (RFC 3261 §12.2.1.2), while its PBX still transfers it.
 #[test]
 fn a_caller_whose_agent_has_left_keeps_its_dialog() {
     let setup = one_shard(DaemonSetup::new());
@@ -454,7 +455,7 @@ fn a_caller_whose_agent_has_left_keeps_its_dialog() {
     assert_eq!(pbx.ended(&daemon)["status"], "transferred");
 }
 
-/// A PBX that says something in the call after a REFER has failed has its caller, and `auto` asks it by REFER from then on.
+/// A PBX that sends a request in the call after a REFER has failed has kept its caller, and `auto` uses REFER from then on.
 #[test]
 fn a_pbx_that_keeps_its_caller_is_learnt() {
     let daemon = daemon();
@@ -486,7 +487,7 @@ fn a_pbx_that_keeps_its_caller_is_learnt() {
     daemon.setup.settle();
     let shown = daemon.shown(&format!("/phone/calls/{}", pbx.call));
     assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
-    // It isn't hung up on: the next transfer is asked by REFER, and its failure loses nobody.
+    // The PBX isn't hung up on: the next transfer uses REFER, and its failure loses nobody.
     pbx.transfers(&daemon, "Sales");
     pbx.accepts_refer();
     pbx.notifies("SIP/2.0 486 Busy Here\r\n", OVER);
@@ -494,7 +495,7 @@ fn a_pbx_that_keeps_its_caller_is_learnt() {
     assert_eq!(shown["transfer"]["caller_may_be_gone"], false, "{shown}");
     assert_eq!(pbx.so_far(), [] as [&str; 0]);
 
-    // Set to `bridge`, the trunk forgets it.
+    // Setting the trunk to `bridge` resets this.
     trunk(&daemon, &json!({"transfer_way": "bridge"}));
     trunk(&daemon, &json!({"transfer_way": "auto"}));
     let shown = daemon.shown("/phone/sip/inbound-trunk");
@@ -505,7 +506,7 @@ fn a_pbx_that_keeps_its_caller_is_learnt() {
     assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
 }
 
-/// Asterisk says 400, 403, 404 or 500 where a transfer can't begin: its caller is where it was. Nothing is learnt from it.
+/// Asterisk answers 400, 403, 404 or 500 where a transfer can't begin: the caller stays where it was, and nothing is learned.
 #[test]
 fn a_transfer_that_never_began_loses_nobody() {
     let daemon = daemon();
@@ -541,7 +542,7 @@ fn a_transfer_that_never_began_loses_nobody() {
     assert_eq!(pbx.peer.hang_up(&pbx.dialling, 99, &pbx.tag), 200);
 }
 
-/// Asterisk says 404 of a user that its dialplan doesn't have, and keeps its caller.
+/// Asterisk answers 404 for a user that its dialplan lacks, and keeps its caller.
 #[test]
 fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
     let daemon = daemon();
@@ -568,7 +569,7 @@ fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
         let ack = desk.receive();
         assert!(ack.is_request("ACK"), "{ack}");
     }
-    // The dialog doesn't answer any more: nobody is called.
+    // The dialog is gone: nobody is called.
     pbx.transfers(&daemon, "Desk");
     pbx.accepts_refer();
     pbx.notifies("SIP/2.0 404 Not Found\r\n", OVER);

@@ -1,5 +1,5 @@
-//! Attacks by a peer that has read the tags of a call: requests, an ACK and a response from an address that has no part in it. The honest
-//! peers of the same calls are served: those whose port or IP moves, that have several addresses, or that are behind a proxy.
+//! Attacks by a peer that has read the tags of a call: requests, an ACK and a response from an address outside the call. The legitimate peers of the
+//! same calls are served: those whose port or IP moves, that have several addresses, or that are behind a proxy.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -14,11 +14,11 @@ use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Message, Peer};
 
 const FOREIGN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
-/// Whoever reads this has diverted the audio.
+/// SDP that would divert the audio.
 const STOLEN: &str = "v=0\r\no=- 1 9 IN IP4 127.0.0.2\r\ns=-\r\nc=IN IP4 127.0.0.2\r\nt=0 0\r\nm=audio 40666 RTP/AVP 8\r\n";
 const COUNTED: &str = "trunkline_sip_foreign_total";
 
-/// The caller's side of a call.
+/// Returns the caller's side of a call.
 fn of_caller(dialling: &Dialling, tag: &str, daemon: SocketAddr) -> Dialog {
     Dialog {
         uri: format!("sip:trunkline@{daemon}"),
@@ -29,7 +29,7 @@ fn of_caller(dialling: &Dialling, tag: &str, daemon: SocketAddr) -> Dialog {
     }
 }
 
-/// The line that answers a challenge to a request of this method.
+/// Returns the header that answers a challenge to a request of this method.
 fn proof(of: &Dialog, challenge: &Message, method: &str, credentials: &Credentials) -> String {
     let asking = Asking {
         method,
@@ -49,14 +49,14 @@ pub(crate) struct Up {
 }
 
 impl Up {
-    /// With a caller that has proven its password.
+    /// Makes a call whose caller has proven its password.
     fn by_digest() -> Self {
         Self::of(one_shard(DaemonSetup::new()), |caller, dialling| {
             caller.dial(dialling)
         })
     }
 
-    /// With a caller that was admitted by its address, for which nothing was proven.
+    /// Makes a call whose caller was admitted by its address and has proven nothing.
     fn by_address(setup: DaemonSetup) -> Self {
         Self::of(setup, |caller, dialling| caller.ask(dialling, dialling))
     }
@@ -118,7 +118,7 @@ impl Up {
         peer.send(of.request(peer, (cseq, "ACK"), "", ""));
     }
 
-    /// A key of the runtime comes to this socket of the caller's side.
+    /// An INFO of the runtime reaches this socket of the caller's side.
     fn informs(&self, peer: &Peer, cseq: u32) {
         let runtime = &self.runtime;
         runtime.send(self.of_runtime.request(runtime, (cseq, "INFO"), "", ""));
@@ -147,7 +147,7 @@ const METHODS: [&str; 8] = [
     "INVITE", "UPDATE", "REFER", "BYE", "INFO", "NOTIFY", "PRACK", "OPTIONS",
 ];
 
-/// Everything that reads an answer over TCP: the status of the only one.
+/// Sends a request over TCP; returns the status of the only answer.
 fn over_tcp(of: &Dialog, what: (u32, &str), daemon: SocketAddr, sdp: &str) -> u16 {
     let peer = Peer::tcp(FOREIGN, daemon);
     peer.send(of.request(&peer, what, "", sdp));
@@ -176,7 +176,7 @@ fn whoever_has_the_tags_of_a_proven_leg_needs_its_password() {
             "{method}"
         );
     }
-    // A wrong password, and the right one of somebody else's name.
+    // A wrong password, and a correct one of another user.
     let credentials = up.daemon.credentials();
     for (cseq, wrong) in [
         (
@@ -208,7 +208,7 @@ fn whoever_has_the_tags_of_a_proven_leg_needs_its_password() {
         failures.to_string().contains("127.0.0.2").then_some(())
     });
 
-    // Nothing of it has counted: neither the numbers nor the way to the caller.
+    // None of it had an effect, neither on CSeq nor on the path to the caller.
     up.informs(&up.caller.peer, 2);
     up.reinvites(&up.of_caller, &up.caller.peer, 3);
     up.hangs_up(&up.caller.peer, 4);
@@ -219,7 +219,7 @@ fn a_phone_that_moves_proves_itself_and_is_followed() {
     let up = Up::by_digest();
     let credentials = up.daemon.credentials();
 
-    // Behind NAT its port moves, and nothing is asked.
+    // Behind NAT the caller's port moves, without a challenge.
     let port = Peer::new(up.daemon.sip());
     assert_eq!(up.of_caller.status(&port, (3, "OPTIONS"), ""), 200);
     up.reinvites(&up.of_caller, &port, 4);
@@ -265,7 +265,7 @@ fn a_leg_that_nothing_has_proven_is_held_to_its_places() {
     up.counts(sent);
     up.informs(&up.caller.peer, 2);
 
-    // The PBX has another address that its trunk allows; the runtime may not use that one.
+    // The trunk allows a second address of the PBX, which the runtime may not use.
     let second = Peer::on(SECOND, up.daemon.sip());
     assert_eq!(up.of_runtime.status(&second, (60, "OPTIONS"), ""), 403);
     up.reinvites(&up.of_caller, &second, 3);
@@ -273,7 +273,7 @@ fn a_leg_that_nothing_has_proven_is_held_to_its_places() {
     up.hangs_up(&up.caller.peer, 4);
 }
 
-/// A branch and the tags are known to whoever reads the trace while it rings.
+/// The branch and the tags are known to anybody who reads the trace while it rings.
 #[test]
 fn answers_and_acks_from_another_address_are_nobodys() {
     let setup = one_shard(DaemonSetup::new());
@@ -307,7 +307,7 @@ fn answers_and_acks_from_another_address_are_nobodys() {
     assert!(ack.body().contains("m=audio 40000"), "{ack}");
 }
 
-/// A proxy that has recorded its route sends on what its phone asks, and so may the phone's Contact.
+/// Requests may come from a proxy on the recorded route, and from the phone's Contact.
 #[test]
 fn a_proxy_on_the_route_and_a_contact_are_places_of_the_dialog() {
     let setup = one_shard(DaemonSetup::new());

@@ -1,4 +1,4 @@
-//! A runtime that joins two of its calls: it refers to a dialog of its own with us, whichever shard has it.
+//! A runtime that joins two of its calls: it refers to one of its own dialogs with us, on whichever shard.
 
 use crate::caller::{Caller, Dialling, OFFER};
 use crate::daemon_requests::{accepting, runtime};
@@ -20,14 +20,14 @@ fn sdp(port: u16) -> String {
 }
 
 impl Call {
-    /// A call of this name whose PBX listens at this port.
+    /// Makes a call with this name, whose PBX listens at this port.
     fn new(daemon: &Daemon, runtime: &Peer, name: &str, port: u16) -> Self {
         let pbx = Caller::new(daemon.sip(), daemon.credentials());
         let mut dialling = Dialling::new(name, &daemon.setup.first_number, daemon.sip());
         dialling.body = sdp(port);
         let answer = (&*accepting(runtime), &*sdp(41_000));
         let (tag, invite) = pbx.connect_to(runtime, &dialling, answer);
-        // The ACK before it has been served.
+        // The answer shows that the ACK before it has been served.
         pbx.send(&dialling, "OPTIONS", 3, &tag);
         pbx.peer.outcome("3 OPTIONS");
         Self {
@@ -46,7 +46,7 @@ impl Call {
         format!("{id}%3Bto-tag%3D{ours}%3Bfrom-tag%3Druntime")
     }
 
-    /// The runtime refers this call's caller to who is named.
+    /// The runtime refers this call's caller to the target.
     fn refer(&self, daemon: &Daemon, runtime: &Peer, cseq: u32, named: &str) {
         let daemon = daemon.sip();
         let refer_to = format!("Refer-To: <sip:trunkline@{daemon}?Replaces={named}>\r\n");
@@ -54,7 +54,7 @@ impl Call {
         runtime.send(dialog.request(runtime, (cseq, "REFER"), &refer_to, ""));
     }
 
-    /// Takes the next offer with the PBX's own media; what was offered. What else is asked is granted.
+    /// Answers the next offer with the PBX's own media; returns the offer. Grants other requests.
     fn takes_offer(&self, port: u16) -> String {
         let invite = self.pbx.peer.request("INVITE");
         let body = sdp(port).replace("o=- 1 1", "o=- 1 2");
@@ -69,8 +69,7 @@ impl Call {
     }
 }
 
-/// Collects the runtime's messages until so many calls were hung up on, or until the end of its subscription: fragments of NOTIFYs, and Call-IDs of
-/// BYEs.
+/// Collects the runtime's messages until so many BYEs came, or until its subscription ends: fragments of NOTIFYs, and Call-IDs of BYEs.
 fn told(runtime: &Peer, byes: usize) -> (Vec<String>, Vec<String>) {
     let (mut fragments, mut gone) = (Vec::new(), Vec::new());
     let is_over = |fragments: &Vec<String>| {
@@ -135,7 +134,7 @@ fn two_far_ends_hear_each_other_on_whichever_shards_they_are() {
     assert_eq!(joined.count(), pairs.len(), "{records:?}");
 }
 
-/// A dialog that isn't there, and one whose far end won't: the runtime is told, and keeps its caller.
+/// If the dialog doesn't exist or its far end refuses, the runtime gets a NOTIFY and keeps its caller.
 #[test]
 fn a_far_end_that_is_not_there_or_refuses_changes_nothing() {
     let setup = DaemonSetup::new();
@@ -183,7 +182,7 @@ fn a_far_end_that_is_not_there_or_refuses_changes_nothing() {
     }
 }
 
-/// Nobody but ourselves takes an agent's place, whatever it knows of the call.
+/// Only the daemon itself replaces an agent, whatever a peer knows of the call.
 #[test]
 fn nobody_else_takes_an_agents_place() {
     let setup = one_shard(DaemonSetup::new());

@@ -1,4 +1,4 @@
-//! kill -9 the moment that a call is listed or answered: it has a record all the same.
+//! kill -9 at the moment a call is listed or answered: it has a record all the same.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -67,10 +67,10 @@ fn a_call_whose_bye_was_answered_is_over_at_once() {
     }
 }
 
-/// Calls that are dialled together, so that the kill meets them in every state.
+/// Calls dialled together, so that the kill meets them in every state.
 const TOGETHER: usize = 8;
 
-/// Ten rounds; `TRUNKLINE_KILL_ANSWERS` makes it more.
+/// Returns the number of rounds: ten, or as `TRUNKLINE_KILL_ANSWERS` sets.
 fn rounds() -> usize {
     let given = std::env::var("TRUNKLINE_KILL_ANSWERS").ok();
     given.map_or(10, |rounds| {
@@ -80,7 +80,7 @@ fn rounds() -> usize {
 
 #[test]
 fn a_call_that_was_answered_has_a_record_after_kill_9() {
-    // The built-in agent answers in the turn of the INVITE: nothing of such a call can be on disk by then.
+    // The built-in agent answers in the INVITE's own turn, so no fact of the call was on disk before.
     let mut daemon = DaemonSetup::new().serve();
     let mut answered = 0;
     for round in 1..=rounds() {
@@ -104,7 +104,7 @@ fn a_call_that_was_answered_has_a_record_after_kill_9() {
     assert!(answered >= rounds(), "{answered}");
 }
 
-/// Dials some calls and kills the daemon at one of the first answers, another in each round: whose 200 has come.
+/// Dials some calls and kills the daemon at one of the first answers, another in each round. Returns the callers whose 200 came.
 fn answered_and_killed(daemon: &mut Daemon, round: usize) -> BTreeSet<String> {
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let number = daemon.setup.first_number.clone();

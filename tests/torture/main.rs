@@ -1,8 +1,8 @@
-//! The built daemon under torture: each message of `fixtures/messages` and of the RFCs over UDP and TCP, and what
-//! strangers, tenants and peers may try.
+//! The built daemon under torture: each message of `fixtures/messages` and of the RFCs over UDP and TCP, and attacks by unauthenticated peers,
+//! tenants and call parties.
 //!
-//! One shard serves, so that what it answers comes in the order of what it was sent: an OPTIONS behind each message
-//! shows that the daemon is well, and that nothing more comes for the message.
+//! With one shard, answers come in the order of their requests: an OPTIONS after each message shows that the daemon is well and that no further
+//! response follows.
 
 mod bridged_first;
 mod caller;
@@ -34,7 +34,7 @@ use trunkline_testkit::message::statuses_of;
 use trunkline_testkit::peer::{TRIES, is_shed};
 use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
 
-/// A valid request is answered by a message that its sender knows again.
+/// Checks that the answer to a valid request matches it.
 fn assert_known_again(case: &Case, answer: &Message) {
     let (Ok(request), Ok(answer)) = (
         lex(&case.octets, Framing::Datagram),
@@ -53,7 +53,7 @@ fn assert_known_again(case: &Case, answer: &Message) {
     assert!(answer.to_tag().is_some(), "{}", case.name);
 }
 
-/// With one shard answers come in the order of what they answer.
+/// With one shard, answers come in the order of their requests.
 fn one_shard(setup: DaemonSetup) -> DaemonSetup {
     setup.set("TRUNKLINE__SIP__SHARDS", "1")
 }
@@ -112,7 +112,7 @@ fn answers_to(sender: &Peer, listening: &[Peer], octets: &[u8]) -> Vec<Message> 
     panic!("no turn for a new INVITE");
 }
 
-/// An address whose ports are nobody else's.
+/// An address whose ports nothing else uses.
 const LISTENING: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 99);
 
 /// The port of sent-by, where an answer to a request without `rport` goes.

@@ -1,4 +1,4 @@
-//! Peers that act at the wrong moment or too often: they cancel another's call, answer what is over, never acknowledge.
+//! Peers that act at the wrong moment or too often: they cancel another's call, answer a finished one, never acknowledge.
 
 use std::net::Ipv4Addr;
 
@@ -39,7 +39,7 @@ fn only_its_caller_cancels_a_call() {
     runtime.request("CANCEL");
 }
 
-/// Each 2xx to what is over gets its ACK (RFC 3261 §13.2.2.4); what is kept for their BYEs has an end.
+/// Each 2xx for a finished call gets its ACK (RFC 3261 §13.2.2.4); the legs kept for their BYEs are bounded.
 #[test]
 fn answers_to_what_is_over_are_bounded() {
     const ANSWERS: usize = 1_000;
@@ -52,7 +52,7 @@ fn answers_to_what_is_over_are_bounded() {
     let invite = runtime.request("INVITE");
     runtime.answer(&invite, "486 Busy", "", "");
     runtime.request("ACK");
-    // Nobody reads what goes to that Contact.
+    // Nothing reads at that Contact.
     let sink = Peer::new(daemon.sip());
     let contact = format!("Contact: <sip:agent@{}>\r\n", sink.own);
     for number in 0..ANSWERS {

@@ -1,5 +1,4 @@
-//! Texts that cross the bridge stay what they were: no name, number or phrase of one side becomes a line for the other, or for
-//! the log.
+//! Texts stay intact across the bridge: no name, number or phrase of one side becomes a line on the other side, or in the log.
 
 use trunkline_sip::wire::HeaderName;
 
@@ -131,7 +130,7 @@ fn no_header_is_smuggled_to_the_caller() {
         "{ANSWER}X-Kept: a\r\n X-Evil: b\r\nWWW-Authenticate: Digest realm=\"x\", nonce=\"y\"\r\nRecord-Route: <sip:evil.invalid;lr>\r\n\
          Require: evil\r\nVia: SIP/2.0/UDP evil.invalid\r\n"
     );
-    // A second Via makes it somebody else's.
+    // With a second Via, the response isn't for us (RFC 3261 §8.1.3.3).
     runtime.answer(&octets, "200 Two Vias", &lines, OFFER);
     let lines = lines.replace("Via: SIP/2.0/UDP evil.invalid\r\n", "");
     runtime.answer(&octets, "200 \u{1b}[2J OK\u{0}", &lines, OFFER);

@@ -14,7 +14,7 @@ fn replaces(old: &Dialling, tag: &str) -> String {
     format!("Replaces: {id}@pbx.invalid;to-tag={tag};from-tag=f-{id}")
 }
 
-/// The INVITE of a new leg, as a PBX sends it: to our Contact in the old call.
+/// Returns the INVITE of a new leg, as a PBX sends it: to our Contact in the old call.
 fn takeover(id: &str, daemon: &Daemon, replaces: &str) -> Dialling {
     let mut dialling = Dialling::new(id, "trunkline", daemon.sip())
         .with(replaces)
@@ -23,13 +23,13 @@ fn takeover(id: &str, daemon: &Daemon, replaces: &str) -> Dialling {
     dialling
 }
 
-/// The next request; answered with 200.
+/// Expects a request and answers 200.
 fn obeys(caller: &Caller, method: &str) {
     let request = caller.peer.request(method);
     caller.peer.answer(&request, "200 OK", "", "");
 }
 
-/// Waits until the ACK before it has been served: an OPTIONS inside the call goes the same way, behind it.
+/// Waits until the ACK has been served, by an OPTIONS behind it inside the call.
 fn settled(pbx: &Caller, old: &Dialling, tag: &str) {
     pbx.send(old, "OPTIONS", 3, tag);
     assert_eq!(status_of(&pbx.peer.outcome("3 OPTIONS")), 200);
@@ -39,14 +39,14 @@ fn cseq_of(invite: &Message) -> u32 {
     invite.wire().cseq().number
 }
 
-/// The runtime's next INVITE after that of this CSeq, which may have been sent more than once.
+/// Returns the runtime's next INVITE after that of this CSeq; skips retransmissions.
 fn invite_after(runtime: &Peer, cseq: u32) -> Message {
     runtime.next("a later INVITE", |message| {
         message.is_request("INVITE") && cseq_of(message) > cseq
     })
 }
 
-/// Returns whether the peer got no request; answers may have come twice.
+/// Returns whether the peer got no request; answers may have been retransmitted.
 fn is_left_alone(caller: &Caller) -> bool {
     let came = caller.peer.answers_until_probed();
     came.iter().all(|message| message.method().is_none())
@@ -76,7 +76,7 @@ fn a_new_leg_takes_the_callers_place() {
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "caller", "{record}");
-    // Both legs are the caller's, and in one ladder.
+    // Both legs are the caller's, in one ladder.
     let id = record["id"].as_str().expect("an id");
     let trace = daemon.shown(&format!("/phone/calls/{id}/trace"));
     let items = trace["items"].as_array().expect("items").iter();
@@ -104,7 +104,7 @@ fn a_new_leg_takes_the_callers_place() {
     }
 }
 
-/// The caller of the daemon's runtime, connected.
+/// Connects a caller to the daemon's runtime.
 fn connected(daemon: &Daemon, runtime: &Peer, old: &Dialling) -> (Caller, String) {
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let answer = (&*accepting(runtime), OFFER);
@@ -122,7 +122,7 @@ fn the_runtime_is_offered_the_new_legs_media() {
     let (pbx, tag) = connected(&daemon, &runtime, &old);
     let other = Caller::new(daemon.sip(), daemon.credentials());
 
-    // Refused, and nothing has happened.
+    // The INVITE is refused, and the old call goes on.
     let new = takeover("refused", &daemon, &replaces(&old, &tag));
     let came = other.dial(&new);
     let change = invite_after(&runtime, 1);
@@ -146,7 +146,7 @@ fn the_runtime_is_offered_the_new_legs_media() {
     let new_tag = came.to_tag();
     other.send(&new, "ACK", 2, &new_tag);
     obeys(&pbx, "BYE");
-    // The old leg is nobody's any more.
+    // The old leg can't be replaced again.
     let again = takeover("again", &daemon, &replaces(&old, &tag));
     assert_eq!(status_of(&other.call(&again)), 481);
     assert_eq!(other.hang_up(&new, 3, &new_tag), 200);
@@ -159,8 +159,8 @@ fn the_runtime_is_offered_the_new_legs_media() {
     assert_eq!(records.iter().filter(refused).count(), 1, "{records:?}");
 }
 
-/// On whichever shard the call is that was to be replaced; its INVITE has its answer at once. A runtime that says yes all the same
-/// gets its ACK, and the caller's media again.
+/// The call to replace may be on any shard; its INVITE is answered at once. A runtime that accepts all the same gets its ACK, and the caller's old
+/// media again.
 #[test]
 fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
     let setup = DaemonSetup::new().set("TRUNKLINE__SIP__SHARDS", "4");
@@ -239,8 +239,7 @@ fn what_names_no_call_is_refused() {
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
 }
 
-/// A runtime names its own dialogs as we have them: with our tag as the one that the INVITE would go to. Replaces that can't be read is no
-/// attended transfer.
+/// A runtime names its own dialogs with our tag as the remote one. An unreadable Replaces is no attended transfer.
 #[test]
 fn a_runtime_names_no_dialog_from_our_side() {
     let setup = DaemonSetup::new();
@@ -277,7 +276,7 @@ fn a_runtime_names_no_dialog_from_our_side() {
     assert!(daemon.record()["transfer"].is_null());
 }
 
-/// REFER is known, and taken inside a call alone.
+/// REFER is known, and accepted inside a call only.
 #[test]
 fn refer_outside_a_call_is_forbidden() {
     let daemon = DaemonSetup::new().serve();
@@ -288,7 +287,7 @@ fn refer_outside_a_call_is_forbidden() {
     pbx.send(&dialling, "OPTIONS", 2, "");
     let answer = pbx.answer(&dialling);
     let lists = |message: &wire::Message<'_>, name, token| message.has_token(name, token);
-    // Allow lists what is served there.
+    // Allow lists the methods served there.
     assert!(!lists(&answer.wire(), HeaderName::Allow, "REFER"));
     assert!(lists(&answer.wire(), HeaderName::Supported, "replaces"));
 }

@@ -1,4 +1,4 @@
-//! Two ends that are joined, each of which changes its SDP in each answer: what each finally holds of the other.
+//! Two joined ends that change their SDP in each answer: the SDP that each finally holds of the other.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::peer::Transport;
 use trunkline_testkit::{Deadline, Message, Peer};
 
-/// Without a message for so long nothing more is agreed.
+/// Time without a message after which nothing more is negotiated.
 const QUIET: Duration = Duration::from_millis(3_000);
 const TURN: Duration = Duration::from_millis(20);
 
-/// One of the two.
+/// One of the two ends.
 struct Side<'e> {
     end: &'e Peer,
-    /// Port of its first answer; each further one has two more, and another key.
+    /// Port of its first answer; each further answer adds two, and has another key.
     port: u16,
-    /// The answer to a re-INVITE without an offer, or to one that has it, where it refuses.
+    /// Status with which it refuses a re-INVITE that asks for an offer, or that makes one.
     refuses: Option<&'static str>,
-    /// The answer to what the other has changed.
+    /// Status with which it refuses the other's changed SDP.
     refuses_change: Option<&'static str>,
     /// Port and key that it sent last, and those that it holds of the other.
     said: (String, String),
     holds: (String, String),
-    /// Requests that it got, a word for each.
+    /// Requests that it got, one word each.
     asked: Vec<&'static str>,
 }
 
@@ -36,7 +36,7 @@ fn sdp(port: u16) -> String {
     )
 }
 
-/// The port and the key of an SDP.
+/// Returns port and key of an SDP.
 fn media(sdp: &str) -> (String, String) {
     let part = |before: &str, end: char| {
         let rest = sdp.split_once(before).map_or("", |(_, rest)| rest);
@@ -122,7 +122,7 @@ fn accept(end: &Peer, method: &str) {
     end.answer(&request, "200 OK", "", "");
 }
 
-/// Both ends are served until nothing comes for a while.
+/// Serves both ends until nothing comes for a while.
 fn settle(sides: &mut [Side<'_>]) {
     let mut quiet = Duration::ZERO;
     while quiet < QUIET {
@@ -143,7 +143,7 @@ fn settle(sides: &mut [Side<'_>]) {
     }
 }
 
-/// A caller whose destination has answered, before its own re-INVITE has been: neither has the agent been hung up on.
+/// Transfers a caller; returns once the destination has answered and before the caller's re-INVITE. The agent's leg is still up.
 fn hand_over(legs: &Legs, desk: &Peer) -> Dialog {
     let mut call = legs.invite(NAMED, "");
     let invite = legs.runtime.request("INVITE");
@@ -166,7 +166,7 @@ fn legs(desk: &Peer) -> Legs {
     legs
 }
 
-/// Returns whether the call's trace notes this at its end.
+/// Returns whether the end of the call's trace has this note.
 fn noted(legs: &Legs, call: &Dialog, what: &str) -> bool {
     let record = legs.record(call, |_| true);
     let id = record["id"].as_str().expect("an id");
@@ -194,7 +194,7 @@ fn two_ends_that_change_with_each_answer_hold_each_others_last() {
     let mut sides = [Side::new(&legs.caller, 50_000), Side::new(&desk, 52_000)];
     let invite = desk.request("INVITE");
     sides[1].takes(&invite);
-    // The caller comes first: until it has the new media, the agent stays.
+    // The caller is first: until it has the new media, the agent stays.
     let reinvite = legs.caller.request("INVITE");
     assert!(
         legs.runtime
@@ -213,7 +213,7 @@ fn two_ends_that_change_with_each_answer_hold_each_others_last() {
     assert_eq!(caller.said.1, "key50002");
     assert!(!noted(&legs, &call, "was to end that"));
 
-    // Two that answer alike again and again need no more than one re-INVITE.
+    // Two ends whose answers don't change need one re-INVITE only.
     legs.say(&call, "BYE", 90, "", "");
     accept(&desk, "BYE");
     legs.caller.outcome("BYE");
@@ -242,7 +242,7 @@ fn an_end_that_refuses_the_last_round_keeps_its_call() {
         accept(&legs.runtime, "BYE");
         assert!(noted(&legs, &call, note), "{note}");
         assert!(!sides[0].asked.contains(&"BYE") && !sides[1].asked.contains(&"BYE"));
-        // Whose offer was refused has the last answer that there was.
+        // The end whose offer was refused keeps the last answer.
         assert_eq!(
             sides[0].holds.0,
             if refuses == 0 { "52000" } else { "52002" }
@@ -274,7 +274,7 @@ fn an_end_that_refuses_what_the_other_has_changed_keeps_its_call() {
     assert_eq!(record["status"], "transferred", "{record}");
 }
 
-/// The usual end, which answers each offer with what it said before.
+/// The usual end, which repeats its SDP in each answer.
 #[test]
 fn an_end_that_repeats_its_sdp_is_asked_once() {
     let desk = Peer::listening(Transport::Udp).attentive();
@@ -291,7 +291,7 @@ fn an_end_that_repeats_its_sdp_is_asked_once() {
     desk.answer(&invite, "200 OK", &contact(&desk), &own);
     let reinvite = legs.caller.request("INVITE");
     assert_eq!(media(reinvite.body()), media(&own));
-    // Only what names the session differs from what the destination was offered.
+    // Only the session's name and version differ from the destination's offer.
     let same = crate::caller::OFFER
         .replace("o=- 1 1", "o=- 1 9")
         .replace("s=-", "s=again");

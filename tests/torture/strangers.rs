@@ -1,4 +1,4 @@
-//! Peers without credentials: they can't find out who is a customer, use an answer twice, or fill the daemon's memory.
+//! Unauthenticated peers: they can't find out which users exist, replay a digest, or fill the daemon's memory.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use trunkline_testkit::{Credentials, Daemon, Message, Peer};
 /// Rounds of a flood, and messages of one round: few enough for the socket's buffer.
 const ROUNDS: u32 = 400;
 const ROUND: u32 = 50;
-/// Most that a heap may waver by: less than 300 octets a message.
+/// Largest variation of the heap: less than 300 octets a message.
 const SLACK_KIB: u64 = 4_096;
 /// The database's page caches fill as failed log-ins are recorded.
 const CACHES_KIB: u64 = 12_288;
@@ -29,13 +29,13 @@ fn flood(stranger: &Peer, rounds: std::ops::Range<u32>, message: impl Fn(u32) ->
     answers
 }
 
-/// A flood before the measure fills what is filled once.
+/// A flood before the measurement fills one-time caches.
 fn assert_leaves_nothing(daemon: &Daemon, slack: u64, message: impl Fn(u32) -> Vec<u8>) -> usize {
     let stranger = Peer::new(daemon.sip());
     flood(&stranger, 0..ROUNDS / 4, &message);
     let before = memory(daemon);
     let answers = flood(&stranger, ROUNDS / 4..ROUNDS, &message);
-    // An allocator gives back what it doesn't need when it comes to it.
+    // The allocator returns free memory only from time to time.
     until(|| (memory(daemon) <= before + slack).then_some(()));
     assert_eq!(metric(daemon, "trunkline_sip_transactions"), 0.0);
     assert!(daemon.calls().is_empty(), "strangers leave no call");
@@ -87,7 +87,7 @@ fn a_flood_of_answers_leaves_nothing() {
     assert_eq!(answers, 0, "an answer is never answered");
 }
 
-/// The lines of a challenge with what is random, or the caller's own, taken out.
+/// Returns the lines of a challenge without random parts and the caller's own.
 fn shape(challenge: &Message) -> Vec<String> {
     let text = challenge.text();
     let masked = |line: &str| {
@@ -109,7 +109,7 @@ fn shape(challenge: &Message) -> Vec<String> {
     text.lines().map(masked).collect()
 }
 
-/// A user that nobody is, a wrong password, no credentials: one answer.
+/// An unknown user, a wrong password and no credentials get the same answer.
 #[test]
 fn nothing_tells_a_user_that_exists_from_one_that_does_not() {
     let daemon = served_by_one();
@@ -200,7 +200,7 @@ fn an_answer_to_a_challenge_serves_once() {
     assert!(is_stale(&answer_to("late", &unused)));
 }
 
-/// A nonce of another node, of another time, or made up: only who knows the password learns that it is stale.
+/// A nonce of another node, of another time, or made up: only a peer with the password learns that it is stale.
 #[test]
 fn a_foreign_nonce_is_stale_for_those_who_know_the_password() {
     let daemon = served_by_one();

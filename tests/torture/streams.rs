@@ -90,7 +90,7 @@ fn connections_of_one_source_are_bounded() {
         one_shard(DaemonSetup::new()).set("TRUNKLINE__LIMITS__MAX_CONNECTIONS_PER_SOURCE", "20");
     let daemon = setup.serve();
 
-    // Half a message each, so that all of them are waited for.
+    // Half a message each, so that the daemon waits for all of them.
     let held: Vec<Peer> = (0..ALLOWED).map(|_| connect(&daemon)).collect();
     for peer in &held {
         peer.send(b"OPTIONS sip:a SIP/2.0\r\n");
@@ -110,7 +110,7 @@ fn connections_of_one_source_are_bounded() {
     until(|| connect(&daemon).is_served().then_some(()));
 }
 
-/// Answers that nobody reads are kept up to a bound, then the connection ends; who shares the daemon notices nothing.
+/// Answers that nobody reads are queued up to a bound, then the connection is closed; other peers notice nothing.
 #[test]
 fn who_never_reads_is_cut_off() {
     const BATCHES: u32 = 200;

@@ -38,7 +38,7 @@ fn credentials_open_their_own_org_alone() {
     assert_eq!(neighbour.calls(&daemon), serde_json::json!([]));
 }
 
-/// The tags of a call are what its requests are known by: with one of them wrong there is no such call.
+/// A call's requests are matched by its tags: with one of them wrong there is no such call.
 #[test]
 fn a_forged_request_finds_no_call() {
     let daemon = served_by_one();
@@ -84,7 +84,7 @@ fn a_forged_request_finds_no_call() {
     assert_eq!(caller.hang_up(&dialling, 3, &tag), 200);
 }
 
-/// A request that an eavesdropper sends again changes nothing: neither the call nor the way to its caller.
+/// A request that an eavesdropper replays changes neither the call nor the path to its caller.
 #[test]
 fn a_request_sent_again_from_elsewhere_moves_nothing() {
     let daemon = served_by_one();

@@ -10,23 +10,23 @@ use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Responder, Runtime};
 
-/// A peer that knows this node by its address.
+/// A peer that authenticates this node by its address.
 const RESERVED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
 /// A peer that `sip.allow_private_peers` doesn't list.
 const PRIVATE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// An org that names one peer as runtime, by an outbound trunk and as a destination.
+/// An org that uses one peer as runtime, as outbound trunk and as destination.
 struct Org<'d> {
     daemon: &'d Daemon,
     pbx: Pbx,
     probe: Probe,
-    /// Its agent for the runtime; the first one dials.
+    /// Its agent for the runtime; the first agent dials.
     agent: String,
 }
 
 impl Org<'_> {
-    /// Enters the peer in the three places; the statuses of the answers.
+    /// Stores the peer in the three places; returns the statuses of the answers.
     fn enters(&self, host: &str, port: u16) -> [u16; 3] {
         let uri = format!("sip:x@{host}:{port}");
         let runtime = json!({"runtime": {"type": "sip", "uri": uri}});
@@ -50,7 +50,7 @@ impl Org<'_> {
         [runtime, carrier, destination]
     }
 
-    /// Calls each of the three; the peer is busy.
+    /// Calls each of the three; the peer answers 486.
     fn calls(&self, destination: &str, reaches: bool) {
         let line = format!("X-PLATFORM-AGENT-ID: {}", self.agent);
         let status = if reaches { 486 } else { 480 };
@@ -128,7 +128,7 @@ fn a_tied_peer_is_called_by_its_org_alone() {
         assert_eq!(peer.taken(), 3, "{host}: another org's again");
     }
 
-    // A tie leads to no listener of this node.
+    // A tie doesn't allow this node's own listeners.
     run("tie", &own, "127.0.0.0/8");
     let (sip, http) = (daemon.sip(), daemon.setup.http);
     for own in [sip, http] {

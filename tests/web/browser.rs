@@ -1,5 +1,5 @@
-//! A person with a browser: in by the link, a key made, used and revoked, and out again; calls read with the keyboard alone. `TRUNKLINE_TEST_API_ON=postgres` puts the daemon on
-//! PostgreSQL, as it does the API's tests.
+//! A person with a browser: logs in by the link, makes, uses and revokes a key, and logs out; reads calls with the keyboard alone.
+//! `TRUNKLINE_TEST_API_ON=postgres` puts the daemon on PostgreSQL, as it does the API's tests.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -116,7 +116,7 @@ fn a_person_makes_uses_and_revokes_a_key() {
     drop(browser);
 }
 
-/// A link for the org that `quickstart` made.
+/// Makes a login link for the org that `quickstart` made.
 pub(crate) fn link_to(daemon: &Daemon) -> String {
     let partners = daemon.setup.run(&["partner", "list", "--json"]);
     let id = partners[0]["id"].as_str().expect("an id");
@@ -128,7 +128,7 @@ pub(crate) fn link_to(daemon: &Daemon) -> String {
     );
     let org = format!("/partner/v1/orgs/{}", daemon.setup.org);
 
-    // The operator's account, which `quickstart` makes, is the org's first: a later one changes nothing unless its role says so.
+    // The operator's account, which `quickstart` makes, is the org's first: a later account needs a role to change anything.
     let roles = http::json(at, &format!("{org}/roles"), key);
     let mut roles = roles["items"].as_array().expect("a list").iter();
     let admin = roles
@@ -140,9 +140,9 @@ pub(crate) fn link_to(daemon: &Daemon) -> String {
     link["url"].as_str().expect("a link").to_owned()
 }
 
-/// That the page is no wider than a phone.
+/// Checks that the page is no wider than a phone.
 fn fits_a_phone(browser: &Browser) {
-    // A window can't be so narrow.
+    // Browser windows have a minimum width above a phone's.
     browser.resize(500, 844);
     browser.script("document.documentElement.style.width = '390px'");
     let widest = browser.script("return document.body.scrollWidth");
@@ -181,7 +181,7 @@ fn a_person_reads_of_calls_without_a_mouse() {
 
     const ENTER: char = '\u{e007}';
     browser.open(&format!("http://{}/dashboard", daemon.setup.http));
-    // The first thing that takes the focus leads past all the rest of the head.
+    // The first focusable element skips the rest of the head.
     browser.tab_to("a.skip");
     browser.screenshot("skip");
     browser.press(ENTER);

@@ -1,4 +1,4 @@
-//! The console in a browser: calls that are up, without a reload; hostile texts.
+//! The console in a browser: calls that are up appear without a reload; hostile texts do no harm.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn a_call_appears_changes_and_ends_on_the_live_page_without_a_reload() {
     );
     drop(caller);
 
-    // And from the page itself.
+    // From the page itself as well.
     let caller = daemon.caller().talks(Duration::from_secs(30));
     let caller = caller.play("caller_hangs_up");
     browser.changes_to("#up tbody tr", |text| text.contains("in progress"));

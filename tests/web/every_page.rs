@@ -1,5 +1,5 @@
-//! Every page of the console, in every size and colour, is sound: nothing is cut off, and people without a mouse, with a screen reader or with
-//! weak eyes can use it.
+//! Every page of the console, in every size and colour scheme: nothing is cut off, and people without a mouse, with a screen reader or with weak eyes
+//! can use it.
 
 use serde_json::{Value, json};
 use trunkline_testkit::tools;
@@ -7,10 +7,10 @@ use trunkline_testkit::tools;
 use crate::console::session;
 use crate::webdriver::Browser;
 
-/// Checks of our own, which need nothing else.
+/// Checks of our own, which need no other program.
 const SOUND: &str = include_str!("sound.js");
 
-/// The script of axe-core, which `just axe` and CI fetch; `TRUNKLINE_TEST_AXE` is its path.
+/// Returns the script of axe-core, which `just axe` and CI fetch; `TRUNKLINE_TEST_AXE` is its path.
 fn axe() -> Option<String> {
     let Some(path) = std::env::var_os("TRUNKLINE_TEST_AXE") else {
         eprintln!("TRUNKLINE_TEST_AXE isn't set: axe-core looks at no page (just axe)");
@@ -116,7 +116,7 @@ fn every_page_is_sound_in_every_size_and_colour() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Adds what is wrong with the page.
+/// Adds the page's faults.
 fn is_sound(browser: &Browser, page: &str, axe: Option<&str>, faults: &mut Vec<String>) {
     let mut note = |found: Value| {
         let found = found.as_array().expect("a list").clone();

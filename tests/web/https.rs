@@ -40,7 +40,7 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// Writes a new certificate for this host and its key, and gives the certificate.
+    /// Writes a new certificate for this host and its key; returns the certificate.
     fn issue(&self) -> CertificateDer<'static> {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
@@ -59,7 +59,7 @@ impl Authority {
             .serve()
     }
 
-    /// A TLS connection by a client that trusts the authority and knows these protocols.
+    /// Opens a TLS connection that trusts the authority and offers these protocols.
     async fn connect(&self, at: SocketAddr, protocols: &[&str]) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).expect("a root");
@@ -76,7 +76,7 @@ impl Authority {
         connecting.await.expect("a handshake that both trust")
     }
 
-    /// The certificate that a new connection sees.
+    /// Returns the certificate that a new connection gets.
     async fn shown(&self, at: SocketAddr) -> CertificateDer<'static> {
         let stream = self.connect(at, &[]).await;
         let chain = stream.get_ref().1.peer_certificates().expect("a chain");

@@ -1,4 +1,4 @@
-//! The built daemon as a web server: HTTPS, clients that take their time, and the dashboard in a browser.
+//! The built daemon as a web server: HTTPS, slow clients, and the dashboard in a browser.
 
 mod browser;
 mod console;

@@ -1,4 +1,4 @@
-//! Clients that take their time, over plain HTTP: each is cut off, and the others are served meanwhile.
+//! Slow clients over plain HTTP: each is cut off, and the others are served meanwhile.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use trunkline_testkit::{Daemon, DaemonSetup};
 
-/// Enough for whatever is cut off after a second or two, on a busy machine.
+/// Enough for a cut-off after a second or two, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn daemon() -> Daemon {
@@ -24,7 +24,7 @@ fn connect(at: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What comes until the daemon closes the connection, which it must.
+/// Returns the octets until the daemon closes the connection, which it must.
 fn rest(mut stream: TcpStream) -> String {
     let mut text = Vec::new();
     match stream.read_to_end(&mut text) {
@@ -64,7 +64,7 @@ fn slow_clients_are_cut_off() {
     }
 }
 
-/// A request that comes when a connection has rested for longer than a head may take, as a client's pool sends it.
+/// A request that comes when a connection has been idle for longer than a head may take, as from a client's pool.
 #[test]
 fn a_connection_may_rest_between_two_requests() {
     let daemon = DaemonSetup::new()
@@ -76,12 +76,12 @@ fn a_connection_may_rest_between_two_requests() {
         assert!(ask(&mut stream, "/healthz", None).is_some(), "it is closed");
         std::thread::sleep(Duration::from_secs(2));
     }
-    // The next head has its time all the same.
+    // The next head has its full time.
     stream.write_all(b"GET /he").expect("it takes this");
     assert_eq!(rest(stream), "");
 }
 
-/// One piece a time, each in time by itself, doesn't keep a request alive.
+/// Pieces that are each in time don't keep a request alive.
 #[test]
 fn a_body_that_comes_drop_by_drop_is_cut_off() {
     let daemon = daemon();
@@ -98,7 +98,7 @@ fn a_body_that_comes_drop_by_drop_is_cut_off() {
     assert!(cut, "the body is waited for");
 }
 
-/// Who reads nothing of what was asked for gives its place back.
+/// A client that reads no answers loses its connection.
 #[test]
 fn a_client_that_reads_nothing_is_cut_off() {
     let daemon = daemon();
@@ -107,7 +107,7 @@ fn a_client_that_reads_nothing_is_cut_off() {
         .set_write_timeout(Some(Duration::from_secs(1)))
         .expect("a time-out");
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100);
-    // Until neither side's buffers have room, and beyond.
+    // Until the buffers of both sides are full, and beyond.
     let cut = (0..5_000).any(|_| match stream.write_all(request.as_bytes()) {
         Ok(()) => false,
         Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
@@ -124,7 +124,7 @@ fn heads_are_bounded() {
     ] {
         let mut stream = connect(daemon.setup.http);
         let request = format!("GET /healthz HTTP/1.1\r\nHost: x\r\n{head}\r\n");
-        // It may close before it has read all.
+        // The daemon may close before it has read all.
         let _ = stream.write_all(request.as_bytes());
         let rest = rest(stream);
         assert!(
@@ -134,7 +134,7 @@ fn heads_are_bounded() {
     }
 }
 
-/// Sends a request on a connection that stays open; the answer's status and body, or `None` if the connection is closed.
+/// Sends a request on a connection that stays open; returns status and body, or `None` if the connection is closed.
 fn ask(stream: &mut TcpStream, path: &str, key: Option<&str>) -> Option<String> {
     let credential = key.map_or(String::new(), |key| {
         format!("Authorization: Bearer {key}\r\n")
@@ -165,7 +165,7 @@ fn is_ok(answer: Option<String>) -> bool {
     answer.is_some_and(|answer| answer.starts_with("HTTP/1.1 200 OK"))
 }
 
-/// From another loopback address, which is no trusted proxy.
+/// Connects from another loopback address, which isn't a trusted proxy.
 fn connect_from(source: [u8; 4], at: SocketAddr) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
     let socket = socket.expect("a socket");
@@ -179,8 +179,8 @@ fn connect_from(source: [u8; 4], at: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The attacker fills every place with connections that say nothing; health checks, the API and a client whose connection was open
-/// before are served all the same.
+/// The attacker fills every place with silent connections; health checks, the API and a client whose connection was open before are served all the
+/// same.
 #[test]
 fn idle_connections_of_one_client_take_nothing_from_the_others() {
     let daemon = DaemonSetup::new()
@@ -190,7 +190,7 @@ fn idle_connections_of_one_client_take_nothing_from_the_others() {
     let mut honest = connect(at);
     assert!(is_ok(ask(&mut honest, "/phone/calls", Some(key))));
 
-    // By way of a trusted proxy, so that no bound of a source applies.
+    // Through a trusted proxy, so that no bound per source applies.
     let idle: Vec<_> = (0..64).map(|_| connect(at)).collect();
     for path in ["/healthz", "/readyz"] {
         assert!(is_ok(ask(&mut connect(at), path, None)), "{path}");
@@ -224,7 +224,7 @@ fn a_source_holds_so_many_connections() {
     }
     assert_eq!(open, 4);
 
-    // Those that come by a trusted proxy are counted by it.
+    // Connections through a trusted proxy count for the proxy.
     let mut proxied: Vec<_> = (0..12).map(|_| connect(at)).collect();
     let served = proxied
         .iter_mut()
@@ -232,7 +232,7 @@ fn a_source_holds_so_many_connections() {
     assert!(served);
 }
 
-/// Where streams hold every place, health checks are answered still, and others learn why they aren't.
+/// If streams hold every place, health checks are still answered, and other requests get the reason for their refusal.
 #[test]
 fn health_checks_have_a_reserve() {
     let daemon = DaemonSetup::new()

@@ -13,10 +13,10 @@ use trunkline_testkit::{Daemon, DaemonSetup, tools};
 use crate::browser::link_to;
 use crate::webdriver::Browser;
 
-/// Pitch that the fake microphone hears, in Hz.
+/// Pitch of the fake microphone, in Hz.
 const PITCH: f64 = 1_000.0;
 
-/// A microphone that hears beeps of 300 ms: what suppresses noise takes a tone without an end for noise.
+/// Makes a microphone that plays beeps of 300 ms: noise suppression takes a continuous tone for noise.
 fn microphone(folder: &Path) -> String {
     const RATE: u32 = 48_000;
     let mut octets = Vec::new();
@@ -81,7 +81,7 @@ impl Phone {
         phone
     }
 
-    /// Loads the page, and keeps what its WebSocket brings.
+    /// Loads the page, and keeps the messages of its WebSocket.
     fn load(&self) {
         self.browser.open(&format!("{}/phone", self.home));
         self.browser.script(
@@ -106,7 +106,7 @@ impl Phone {
             .changes_to("[data-part=status]", |text| text == wanted);
     }
 
-    /// Octets of audio that the page has got.
+    /// Returns the octets of audio that the page has got.
     fn heard(&self) -> Vec<u8> {
         let heard = self.browser.script("return window.heard");
         let octets = heard.as_array().expect("a list").iter();
@@ -115,7 +115,7 @@ impl Phone {
             .collect()
     }
 
-    /// Waits until the page hears the microphone's pitch; the meter has to show it too.
+    /// Waits until the page hears the microphone's pitch and its meter shows it.
     fn hears(&self) {
         let is_beep = |window: &[u8]| share(window, PITCH) > 0.8;
         let found = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(30))
@@ -146,7 +146,7 @@ impl Phone {
     }
 }
 
-/// Share of a pitch in the power of µ-law audio; 0 for what is nearly silent.
+/// Returns the share of a pitch in the power of µ-law audio; 0 for near silence.
 fn share(window: &[u8], hertz: f64) -> f64 {
     let samples: Vec<f64> = window.iter().map(|octet| decoded(*octet)).collect();
     let total: f64 = samples.iter().map(|sample| sample * sample).sum();
@@ -187,7 +187,7 @@ fn a_person_calls_the_echo_and_hears_themselves() {
     );
     phone.hears();
 
-    // The ladder has drawn itself, and its messages can be read.
+    // The ladder is drawn, and its messages can be read.
     browser.changes_to("#messages", |text| text.contains("ACK"));
     browser.click("#messages .ladder summary.request");
     assert!(
@@ -211,7 +211,7 @@ fn a_person_calls_the_echo_and_hears_themselves() {
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["trunk_id"], Value::Null, "{record}");
 
-    // A number that leads to nobody, and a page that goes away.
+    // A number without an agent, and a page that is closed.
     daemon.setup.disable(&daemon.setup.first_agent);
     daemon.setup.settle();
     phone.load();
@@ -283,7 +283,7 @@ fn a_person_talks_to_the_example_bot() {
     let phone = Phone::open(&daemon);
     phone.call();
     phone.hears();
-    // The bot hangs up when it hears this key.
+    // The bot hangs up at this key.
     phone.browser.click("[data-key='#']");
     phone.says("The other side hung up.");
     assert_eq!(daemon.record()["hangup_by"], "agent");

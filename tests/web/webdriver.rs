@@ -1,4 +1,4 @@
-//! A browser of Debian's, driven over WebDriver (W3C WebDriver §9 and later), one HTTP request a command.
+//! Debian's browser, driven over WebDriver (W3C WebDriver §9 and later), with one HTTP request per command.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use trunkline_testkit::process::{Deadline, Process, free_port};
 
-/// For one command: a browser's start takes long on a busy machine.
+/// Limit on one command: a browser's start takes long on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The key under which WebDriver names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -30,7 +30,7 @@ impl Browser {
         Self::with(&[])
     }
 
-    /// Starts it with more arguments.
+    /// Starts a browser with further arguments.
     pub(crate) fn with(more: &[String]) -> Self {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let mut command = Command::new("chromedriver");
@@ -90,7 +90,7 @@ impl Browser {
         text(&self.command("GET", "/url", &Value::Null))
     }
 
-    /// The path of an element, which must be there.
+    /// Returns the path of an element, which must exist.
     fn element(&self, selector: &str) -> String {
         let found = self.command(
             "POST",
@@ -109,20 +109,20 @@ impl Browser {
         found.as_array().expect("a list").len()
     }
 
-    /// What a person reads there, looked up and read at once: between two commands the page may be replaced.
+    /// Returns the element's visible text. One script finds and reads it, since the page may be replaced between two commands.
     pub(crate) fn text(&self, selector: &str) -> String {
         let selector = json!(selector);
         let script = format!("return document.querySelector({selector})?.innerText ?? ''");
         text(&self.script(&script))
     }
 
-    /// What it reads once that is so: a click or a key may return before the page that it leads to is there.
+    /// Returns the text once `is_so` holds: a click or a key may return before the next page is loaded.
     fn once(&self, selector: &str, is_so: impl Fn(&str) -> bool) -> Option<String> {
         let read = || Some(self.text(selector)).filter(|text| is_so(text));
         Deadline::after(LIMIT).poll(read)
     }
 
-    /// Waits until it reads so.
+    /// Waits until the element has this text.
     pub(crate) fn shows(&self, selector: &str, wanted: &str) {
         let shown = self.once(selector, |text| text == wanted);
         assert!(
@@ -132,13 +132,13 @@ impl Browser {
         );
     }
 
-    /// What it reads, once it is there.
+    /// Returns the text of an element once it has one.
     pub(crate) fn appears(&self, selector: &str) -> String {
         let there = self.once(selector, |text| !text.is_empty());
         there.unwrap_or_else(|| panic!("there is no {selector}"))
     }
 
-    /// Waits until it is there and `word` isn't in it.
+    /// Waits until the element has a text without `word`.
     pub(crate) fn gone(&self, selector: &str, word: &str) {
         let gone = self.once(selector, |text| !text.is_empty() && !text.contains(word));
         assert!(gone.is_some(), "{word:?} is still in {selector}");
@@ -149,21 +149,20 @@ impl Browser {
         self.command("POST", &format!("{element}/click"), &json!({}));
     }
 
-    /// Types into whatever has the focus after a click there.
+    /// Types into the element that has the focus after a click there.
     pub(crate) fn fill(&self, selector: &str, typed: &str) {
         let element = self.element(selector);
         self.command("POST", &format!("{element}/value"), &json!({"text": typed}));
     }
 
-    /// Presses a key where the focus is.
+    /// Sends a key to the element that has the focus.
     pub(crate) fn press(&self, key: char) {
         let strokes = json!([{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]);
         let actions = json!({"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]});
         self.command("POST", "/actions", &actions);
     }
 
-    /// Goes on from one thing that takes the focus to the next, as people do without a mouse, until it is on that of `selector`. Each
-    /// on the way shows that it has it.
+    /// Moves the focus with Tab, as people without a mouse do, until `selector` has it. Checks that each element on the way shows its focus.
     pub(crate) fn tab_to(&self, selector: &str) {
         const TAB: char = '\u{e004}';
         let wanted = json!(selector);
@@ -208,7 +207,7 @@ impl Browser {
         );
     }
 
-    /// A command of Chromium's own protocol.
+    /// Sends a command of Chromium's own protocol.
     fn chromium(&self, command: &str, parameters: &Value) {
         let body = json!({"cmd": command, "params": parameters});
         self.command("POST", "/goog/cdp/execute", &body);
@@ -223,13 +222,13 @@ impl Browser {
         self.chromium("Emulation.setEmulatedMedia", &media);
     }
 
-    /// Waits until it reads something else.
+    /// Waits until `wanted` holds for the element's text; returns the text.
     pub(crate) fn changes_to(&self, selector: &str, wanted: impl Fn(&str) -> bool) -> String {
         let shown = self.once(selector, wanted);
         shown.unwrap_or_else(|| panic!("{selector} reads {:?}", self.text(selector)))
     }
 
-    /// The visible part of the page as PNG, into the folder of `TRUNKLINE_SCREENSHOTS` if it is set.
+    /// Saves the visible part of the page as PNG into the folder of `TRUNKLINE_SCREENSHOTS`, if it is set.
     pub(crate) fn screenshot(&self, name: &str) {
         let Some(folder) = std::env::var_os("TRUNKLINE_SCREENSHOTS") else {
             return;
@@ -242,7 +241,7 @@ impl Browser {
 }
 
 impl Drop for Browser {
-    /// The driver ends the browser with the session.
+    /// The driver closes the browser with the session.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.command("DELETE", "", &Value::Null);
@@ -265,7 +264,7 @@ fn text(value: &Value) -> String {
         .to_owned()
 }
 
-/// The value of the answer to a command, which must succeed.
+/// Returns the value of the answer to a command, which must succeed.
 fn command_to(at: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
     let mut stream = TcpStream::connect(at).expect("the driver listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
