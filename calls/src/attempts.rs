@@ -16,8 +16,6 @@ use super::effect::Effect;
 use super::target::{Place, Target};
 use super::ways::NoWay;
 
-/// Attempts of a call that are recorded.
-const MOST: u8 = 16;
 /// Octets of a target that are recorded.
 const LONGEST: usize = 256;
 
@@ -146,14 +144,11 @@ impl<'t> From<&'t Place> for Tried<'t> {
     }
 }
 
-/// Number of a call's attempts that are recorded, over all of its legs.
-#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Recorded(u8);
-
 /// The attempts on one leg of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    recorded: Recorded,
+    /// One on this leg is recorded, or was passed over before.
+    has_earlier: bool,
     /// One is under way.
     is_open: bool,
     began: Moment,
@@ -166,24 +161,17 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Those of another leg of a call.
-    pub(crate) fn after(recorded: Recorded) -> Self {
+    /// Those that follow others on their leg, which were at another kind of target and are counted apart.
+    pub(crate) fn following() -> Self {
         Self {
-            recorded,
+            has_earlier: true,
             ..Self::default()
         }
     }
 
-    /// Those of the whole call.
-    pub(crate) const fn recorded(&self) -> Recorded {
-        self.recorded
-    }
-
     /// A target is tried, or its name looked up.
     pub(crate) fn begin(&mut self, cx: &mut Cx<'_>) {
-        if let Some(cause) = self.last.take() {
-            cx.core.effects.push_back(Effect::FailedOver { cause });
-        }
+        self.pass_on(cx);
         self.is_open = true;
         self.began = cx.now;
         self.heard = Heard::Nothing;
@@ -200,7 +188,7 @@ impl Attempts {
 
     /// The target has answered the call. Of a call whose first target does nothing is recorded.
     pub(crate) fn answered(&mut self, cx: &mut Cx<'_>, whose: Whose, target: &Target, status: u16) {
-        if self.recorded != Recorded::default() && self.is_open {
+        if cx.recorded.has_any() && self.is_open {
             self.record(cx, whose, target.into(), &Came::Status(status));
         }
         self.is_open = false;
@@ -208,23 +196,22 @@ impl Attempts {
 
     /// A WebSocket is open.
     pub(crate) fn attached(&mut self, cx: &mut Cx<'_>, whose: Whose, tried: Tried<'_>) {
-        if self.recorded != Recorded::default() && self.is_open {
+        if cx.recorded.has_any() && self.is_open {
             self.record(cx, whose, tried, &Came::Attached);
         }
         self.is_open = false;
     }
 
-    /// Another kind of target follows, whose attempts are counted apart.
-    pub(crate) fn pass_on(&mut self, cx: &mut Cx<'_>) -> Recorded {
+    /// Another kind of target follows.
+    pub(crate) fn pass_on(&mut self, cx: &mut Cx<'_>) {
         if let Some(cause) = self.last.take() {
             cx.core.effects.push_back(Effect::FailedOver { cause });
         }
-        self.recorded
     }
 
-    /// The call ends before the target has answered. A first one that rings has failed in nothing.
+    /// The call ends before the target has answered. The first one of its leg that rings has failed in nothing.
     pub(crate) fn canceled(&mut self, cx: &mut Cx<'_>, whose: Whose, target: &Target) {
-        let is_plain = self.recorded == Recorded::default() && self.heard == Heard::Ringing;
+        let is_plain = !self.has_earlier && self.heard == Heard::Ringing;
         if self.is_open && !is_plain {
             self.record(cx, whose, target.into(), &Came::Canceled);
         }
@@ -265,11 +252,10 @@ impl Attempts {
     }
 
     fn record(&mut self, cx: &mut Cx<'_>, whose: Whose, tried: Tried<'_>, came: &Came) {
-        let Recorded(number) = &mut self.recorded;
-        if *number >= MOST {
+        self.has_earlier = true;
+        let Some(number) = cx.recorded.next() else {
             return;
-        }
-        *number += 1;
+        };
 
         let end = (0..=LONGEST.min(tried.uri.len()))
             .rev()
@@ -280,7 +266,7 @@ impl Attempts {
         cx.core.fact(Fact::Attempt(Box::new(Attempt {
             call: whose.call,
             org: whose.org,
-            number: *number,
+            number,
             leg: whose.leg,
             target: tried.uri[..end.unwrap_or(0)].into(),
             // Whoever names a host learns nothing of the addresses that it has in a network of the operator's.

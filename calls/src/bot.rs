@@ -210,7 +210,7 @@ impl Call {
         match stage {
             Some(Stage::Bot(url)) => self.open_socket(cx, url),
             Some(Stage::Sip(runtime)) => {
-                self.recorded = bot.attempts.pass_on(cx);
+                bot.attempts.pass_on(cx);
                 self.invite_in_place_of_bot(cx, runtime);
             }
             None => self.lack_runtime(cx),
@@ -301,13 +301,11 @@ impl Call {
             Ok(address) => {
                 bot.attempts.attached(cx, whose, tried(&url, Some(address)));
                 bot.state = State::Attached;
-                self.recorded = bot.attempts.recorded();
                 self.on_bot_attached(cx);
             }
             Err(BotFailure { address, fault }) => {
                 let came = fault.into();
                 bot.attempts.failed(cx, whose, tried(&url, address), &came);
-                self.recorded = bot.attempts.recorded();
                 self.next_runtime(cx);
             }
         }
@@ -446,7 +444,7 @@ impl Call {
         let (caller, called) = bot.chain.parties();
         let to = self.invited_to([called, caller], bot.chain.wants_krisp());
         let runtime = (&runtime, bot.chain.namer());
-        let invite = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
+        let invite = runtime_invite::invite(runtime, &cx.core.config, &to);
         let Some(dialing) = invite.map(Dialing::runtime) else {
             return;
         };
@@ -458,7 +456,7 @@ impl Call {
     /// A bot follows runtimes over SIP that can't be reached.
     pub(crate) fn return_to_bot(&mut self, cx: &mut Cx<'_>, chain: RuntimeChain) {
         let from_any = chain.takes_rtp_from_any();
-        let bot = Bot::new(chain, self.recorded);
+        let bot = Bot::new(chain);
         let media = LocalMedia::of(LocalAgent::Bot(Box::new(bot)), from_any);
         if self.outbound.is_some() {
             return self.return_callee_to_bot(cx, media);

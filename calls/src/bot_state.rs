@@ -2,7 +2,7 @@
 
 use trunkline_sip::dialog::sdp::Audio;
 
-use super::attempts::{Attempts, Recorded};
+use super::attempts::Attempts;
 use super::runtime_chain::RuntimeChain;
 
 /// The bot of a call.
@@ -32,10 +32,14 @@ pub(super) enum State {
 
 impl Bot {
     /// The bots of this list are to be dialled, one after another.
-    pub(crate) fn new(chain: RuntimeChain, before: Recorded) -> Self {
+    pub(crate) fn new(chain: RuntimeChain) -> Self {
+        let attempts = match chain.is_untried() {
+            true => Attempts::default(),
+            false => Attempts::following(),
+        };
         Self {
             chain,
-            attempts: Attempts::after(before),
+            attempts,
             state: State::Waiting,
             has_spoken: false,
             kept: None,

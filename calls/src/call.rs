@@ -13,7 +13,6 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::allow::to_peer;
-use super::attempts::Recorded;
 use super::crossing::{Crossing, Identity, Place};
 use super::destination_route::DestinationRoute;
 use super::dial::Dialing;
@@ -95,8 +94,6 @@ pub(crate) struct Call {
     pub(crate) hold: Hold,
     /// Hold of the call, by us and by its phone system.
     pub(crate) held: Held,
-    /// Attempts of the whole call.
-    pub(crate) recorded: Recorded,
 }
 
 impl Call {

@@ -18,7 +18,7 @@ use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
 use super::Calls;
-use super::attempts::{Recorded, Whose};
+use super::attempts::Whose;
 use super::bye::ByeContent;
 use super::call::Call;
 use super::callee::{Callee, CalleeLeg};
@@ -91,7 +91,7 @@ pub(super) fn dial_first(
     };
 
     let (plan, text) = callee.split(callee_leg, Patience::WithLast);
-    let client = InviteClient::new(leg, plan, Recorded::default());
+    let client = InviteClient::new(leg, plan);
     (placed, call_id, Dialing::callee(client, text))
 }
 
@@ -132,7 +132,6 @@ impl Calls {
             transfer: LastTransfer::default(),
             hold: Hold::default(),
             held: Held::default(),
-            recorded: Recorded::default(),
         };
 
         self.insert(call);
@@ -314,7 +313,7 @@ impl Call {
         let to = self.invited_to([called, caller], outbound.krisp);
 
         let runtime = (&*outbound.runtime, &outbound.namer);
-        let invite = runtime_invite::invite(runtime, &cx.core.config, &to, self.recorded);
+        let invite = runtime_invite::invite(runtime, &cx.core.config, &to);
         let dialing = invite.map(Dialing::runtime);
         let chain = self.outbound.as_deref_mut().and_then(|it| it.chain.take());
         let dialing = dialing.map(|dialing| match chain {

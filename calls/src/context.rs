@@ -31,6 +31,7 @@ use super::hops::Hops;
 use super::ids::{CallKey, CallTimer, DEPLOYMENT, TagOwner};
 use super::limits::Limits;
 use super::live::LiveCalls;
+use super::recorded::Recorded;
 use super::refusal::Reason;
 use super::sources::{ProvenSources, Questions};
 use super::stale::Stale;
@@ -293,6 +294,8 @@ impl Core {
 pub(crate) struct Cx<'a> {
     pub(crate) core: &'a mut Core,
     pub(crate) endpoint: &'a mut Endpoint,
+    /// Attempts of the call that is worked on.
+    pub(crate) recorded: &'a mut Recorded,
     pub(crate) now: Moment,
 }
 

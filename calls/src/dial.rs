@@ -65,7 +65,7 @@ impl Dialing {
     pub(crate) fn leading_to(mut self: Box<Self>, chain: RuntimeChain) -> Box<Self> {
         if let Peer::Runtime(says) = &mut self.peer {
             says.then = Some(Box::new(chain));
-            self.client.number_from(FIRST_FORK + 1);
+            self.client.follow(FIRST_FORK + 1);
         }
         self
     }

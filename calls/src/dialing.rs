@@ -76,7 +76,7 @@ impl Call {
         };
 
         let (plan, text) = callee.split(callee_leg, patience);
-        let client = InviteClient::new(leg, plan, self.recorded);
+        let client = InviteClient::new(leg, plan);
         self.dials(id, Dialing::destination(client, text));
     }
 
@@ -125,7 +125,6 @@ impl Call {
             }
         };
         self.tags.extend(client.take_tags());
-        self.recorded = client.recorded();
         if dialing.is_runtime() && dialing.client.transaction() != before {
             self.on_runtime_invited(&dialing.client);
         }
@@ -288,7 +287,6 @@ impl Call {
     pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) {
         if let Some((_, mut dialing)) = self.legs.take_dialing() {
             let failed = dialing.client.give_up(cx);
-            self.recorded = dialing.client.recorded();
             self.on_failed(cx, *dialing, failed);
         }
     }

@@ -14,6 +14,7 @@ use super::context::Cx;
 use super::effect::Effect;
 use super::ids::{CallKey, CallTimer, NOBODY, key_of};
 use super::late_answer::refuse_late_answer;
+use super::recorded::Recorded;
 use super::refusal::{Reason, uri_refusal};
 use super::shard::Calls;
 use super::{admission, attempts, setup, target, transfer};
@@ -71,6 +72,7 @@ impl Calls {
                 let mut cx = Cx {
                     core: &mut self.core,
                     endpoint,
+                    recorded: &mut Recorded::default(),
                     now,
                 };
                 refuse_late_answer(&mut cx, flow, None, &message);
@@ -270,6 +272,7 @@ impl Calls {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
+            recorded: &mut Recorded::default(),
             now,
         };
         let Some(call) = setup::start(&mut cx, key, admitted) else {
@@ -300,6 +303,7 @@ impl Calls {
             let mut cx = Cx {
                 core: &mut self.core,
                 endpoint,
+                recorded: &mut Recorded::default(),
                 now,
             };
             refuse_late_answer(&mut cx, flow, Some(tx), message);

@@ -66,6 +66,7 @@ mod privacy;
 mod proofs;
 mod provisional;
 mod provisional_relay;
+mod recorded;
 mod refusal;
 pub mod registrar;
 mod reoffer;

@@ -11,7 +11,6 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
-use super::attempts::Recorded;
 use super::bot_state::Bot;
 use super::callee::Callee;
 use super::calling::{Begun, dial_first, parties, prepare};
@@ -21,6 +20,7 @@ use super::effect::Effect;
 use super::leg::{LocalAgent, LocalMedia, Peer};
 use super::limits::{Claim, Full, Permit};
 use super::outbound::{Order, Outbound, Placed};
+use super::recorded::Recorded;
 use super::refusal::Reason;
 use super::runtime_chain::{ChainOf, RuntimeChain};
 use super::uas_invite::ContactState;
@@ -50,6 +50,7 @@ impl Calls {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
+            recorded: &mut Recorded::default(),
             now,
         };
         let parties = parties(&callee, way);
@@ -89,7 +90,7 @@ impl Calls {
                     from_any,
                 };
                 let chain = RuntimeChain::new(of, &cx.core.config);
-                let bot = Bot::new(chain, Recorded::default());
+                let bot = Bot::new(chain);
                 Some(LocalAgent::Bot(Box::new(bot)))
             }
         };

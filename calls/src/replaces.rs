@@ -24,6 +24,7 @@ use super::ids::{CallKey, LegId, TagOwner, owner_of};
 use super::keep_alive;
 use super::leg::{ForkDialog, LegState, Peer, Replacing, SipPeer};
 use super::own_request::{Pending, Purpose, QueuedRequest};
+use super::recorded::Recorded;
 use super::refusal::Reason;
 use super::role::LegRole;
 use super::{Calls, has_sdp, sdp_of, secure, setup};
@@ -46,6 +47,7 @@ impl Calls {
                 let mut cx = Cx {
                     core: &mut self.core,
                     endpoint,
+                    recorded: &mut Recorded::default(),
                     now,
                 };
                 return setup::turn_down(&mut cx, key, admitted, reason);

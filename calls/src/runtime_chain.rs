@@ -100,6 +100,11 @@ impl RuntimeChain {
         }
     }
 
+    /// Returns whether none has been tried.
+    pub(crate) const fn is_untried(&self) -> bool {
+        self.next == 0
+    }
+
     /// Returns whether a WebSocket is left.
     pub(crate) fn has_bot(&self) -> bool {
         self.runtime.uris().skip(self.next).any(is_web_socket)

@@ -16,7 +16,7 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use super::allow::RUNTIME;
-use super::attempts::{Recorded, Whose};
+use super::attempts::Whose;
 use super::context::Config;
 use super::credentials::LegCredentials;
 use super::crossing::{Crossing, Place};
@@ -61,12 +61,11 @@ pub(crate) struct RuntimeInvite {
     pub(crate) then: Option<Box<RuntimeChain>>,
 }
 
-/// Makes ready to call a runtime; `None` for an agent whose audio flows by way of us. `namer`: who names its hosts. `before`: the call's attempts so far.
+/// Makes ready to call a runtime; `None` for an agent whose audio flows by way of us. `namer`: who names its hosts.
 pub(crate) fn invite(
     (runtime, namer): (&Runtime, &Namer),
     config: &Config,
     to: &InvitedTo<'_>,
-    before: Recorded,
 ) -> Option<(InviteClient, RuntimeInvite)> {
     let Runtime::Sip {
         uri,
@@ -123,7 +122,7 @@ pub(crate) fn invite(
         krisp: to.krisp,
         then: None,
     };
-    let client = InviteClient::new(leg, plan, before);
+    let client = InviteClient::new(leg, plan);
     Some((client, says))
 }
 

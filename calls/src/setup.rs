@@ -20,7 +20,6 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
-use super::attempts::Recorded;
 use super::bot_state::Bot;
 use super::call::Call;
 use super::context::{Core, Cx, allows, lacks_refer};
@@ -390,7 +389,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                     from_any,
                 };
                 let chain = RuntimeChain::new(of, &cx.core.config);
-                let bot = Bot::new(chain, Recorded::default());
+                let bot = Bot::new(chain);
                 Some(LocalAgent::Bot(Box::new(bot)))
             }
         };
@@ -419,8 +418,8 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         };
 
         let namer = org.namer(agent);
-        let (runtime, none) = ((&*runtime, &namer), Recorded::default());
-        let dialing = runtime_invite::invite(runtime, &cx.core.config, &to, none);
+        let runtime = (&*runtime, &namer);
+        let dialing = runtime_invite::invite(runtime, &cx.core.config, &to);
         let dialing = dialing.map(Dialing::runtime);
         let contact_timer = (contact == ContactState::Pending)
             .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
@@ -461,7 +460,6 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             transfer: LastTransfer::default(),
             hold: Hold::default(),
             held: Held::default(),
-            recorded: none,
         })
     }
 }

@@ -12,6 +12,7 @@ use super::context::{Core, Cx};
 use super::effect::Effect;
 use super::ids::{CallKey, key_of};
 use super::outbound::Outbound;
+use super::recorded::Recorded;
 use super::refusal::Reason;
 
 /// Lost connections that are remembered before the calls are searched for them.
@@ -30,6 +31,8 @@ pub struct Calls {
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) generation: u32,
+    /// Attempts of the whole call.
+    recorded: Recorded,
     pub(crate) call: Box<Call>,
 }
 
@@ -163,6 +166,7 @@ impl Calls {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
+            recorded: &mut slot.recorded,
             now,
         };
         act(&mut slot.call, &mut cx);
@@ -221,6 +225,7 @@ impl Calls {
     pub(crate) fn insert(&mut self, call: Call) {
         self.slab.insert(Slot {
             generation: call.key.generation,
+            recorded: Recorded::default(),
             call: Box::new(call),
         });
     }

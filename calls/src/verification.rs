@@ -25,6 +25,7 @@ use super::ids::DEPLOYMENT;
 use super::leg::{LocalAgent, LocalMedia, Peer};
 use super::limits::{Claim, Full};
 use super::outbound::Outbound;
+use super::recorded::Recorded;
 use super::refusal::Reason;
 pub use super::spoken_code::SpokenCode;
 use super::uas_invite::ContactState;
@@ -90,6 +91,7 @@ impl Calls {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
+            recorded: &mut Recorded::default(),
             now,
         };
         let parties = parties(&callee, &asked.way);

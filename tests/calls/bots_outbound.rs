@@ -141,6 +141,56 @@ fn a_bot_hears_nothing_before_the_callee_answers() {
     bot.event("stop");
 }
 
+/// Legs and outcomes of a call's attempts.
+fn attempts(daemon: &Daemon, call: &Value) -> Vec<(String, String)> {
+    let routing = daemon.routing(call);
+    let attempts = routing["attempts"].as_array().cloned().unwrap_or_default();
+    let texts = attempts.iter().map(|attempt| {
+        let text = |field: &str| attempt[field].as_str().unwrap_or_default().to_owned();
+        (text("leg"), text("outcome"))
+    });
+    texts.collect()
+}
+
+#[test]
+fn attempts_at_bot_and_callee_are_all_in_the_record() {
+    let bots = [("runtime", "connection_refused"), ("runtime", "answered")];
+    let busy = [bots[0], bots[1], ("callee", "sip_status")];
+    for (case, answer, expected) in [
+        ("busy", Some("486 Busy Here"), &busy[..]),
+        ("it rings, and has failed in nothing", None, &bots[..]),
+    ] {
+        let daemon = setup().serve();
+        let server = BotServer::start();
+        let dead = format!("ws://127.0.0.1:{}/dead", free_port());
+        let runtime = json!({
+            "type": "websocket", "uri": dead, "wake": "ringing", "fallbacks": [server.url],
+        });
+        set(&daemon, &runtime);
+        let callee = Callee::called(&daemon);
+        callee.ring();
+        let bot = server.accepted();
+        let call = daemon.calls()[0].take();
+        let tried = Deadline::after(Duration::from_secs(15));
+        tried.poll(|| (attempts(&daemon, &call).len() == 2).then_some(()));
+
+        match answer {
+            Some(status) => callee.peer.answer(&callee.invite, status, "", ""),
+            None => {
+                daemon.hang_up(call["id"].as_str().expect("an id"));
+                callee.is_asked("CANCEL");
+            }
+        }
+        assert!(bot.is_over(), "{case}");
+        let seen = attempts(&daemon, &daemon.record());
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|(leg, outcome)| (&**leg, &**outcome))
+            .collect();
+        assert_eq!(seen, expected, "{case}");
+    }
+}
+
 #[test]
 fn a_bot_that_wakes_at_the_answer_is_not_dialled_before() {
     let daemon = setup().serve();

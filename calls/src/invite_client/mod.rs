@@ -19,7 +19,7 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::attempts::{Attempts, Came, Found, Recorded, Tried, Whose};
+use super::attempts::{Attempts, Came, Found, Tried, Whose};
 use super::context::Cx;
 use super::credentials::PeerAddresses;
 use super::effect::Effect;
@@ -114,12 +114,12 @@ enum Next {
 }
 
 impl InviteClient {
-    /// A client for that leg of a call with `before` attempts. Nothing is sent before [`Self::begin`].
-    pub(crate) fn new(leg: DialledLeg, plan: PeerPlan, before: Recorded) -> Self {
+    /// A client for that leg of a call. Nothing is sent before [`Self::begin`].
+    pub(crate) fn new(leg: DialledLeg, plan: PeerPlan) -> Self {
         Self {
             leg,
             plan,
-            attempts: Attempts::after(before),
+            attempts: Attempts::default(),
             targets: VecDeque::new(),
             addresses: PeerAddresses::default(),
             datagram: Datagram::default(),
@@ -135,8 +135,9 @@ impl InviteClient {
         }
     }
 
-    /// Numbers early dialogs from `first` on: those before belong to somebody else.
-    pub(crate) const fn number_from(&mut self, first: u8) {
+    /// Comes after other targets of its leg. Early dialogs are numbered from `first` on: those before are theirs.
+    pub(crate) fn follow(&mut self, first: u8) {
+        self.attempts = Attempts::following();
         self.forks = first;
     }
 
@@ -223,11 +224,6 @@ impl InviteClient {
             State::LookingAhead(_) | State::Resolving(_) | State::Connecting(_) => true,
             State::Idle | State::Inviting(..) | State::Over => false,
         }
-    }
-
-    /// Attempts of the whole call.
-    pub(crate) const fn recorded(&self) -> Recorded {
-        self.attempts.recorded()
     }
 
     /// Keys into the tag index, which are the call's from now on.

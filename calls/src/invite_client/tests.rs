@@ -24,6 +24,7 @@ use crate::caps::{Bounds, Caps};
 use crate::context::{Config, Core};
 use crate::limits::Limits;
 use crate::live::LiveCalls;
+use crate::recorded::Recorded;
 use crate::token::SessionTokens;
 
 const NOW: Moment = Moment::from_secs(1_790_000_000);
@@ -152,6 +153,7 @@ impl World {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint: &mut self.endpoint,
+            recorded: &mut Recorded::default(),
             now: NOW,
         };
         act(client, &mut cx, &self.words)
@@ -205,7 +207,7 @@ fn client(places: Vec<Place>) -> InviteClient {
         patience: Patience::WithLast,
         call_ids: CallIds::PerTarget,
     };
-    InviteClient::new(leg, plan, Recorded::default())
+    InviteClient::new(leg, plan)
 }
 
 const STATES: [&str; 6] = [
