@@ -202,6 +202,7 @@ impl Call {
         let (org, agent) = (self.org, self.agent);
         // The caller has our answer: a runtime over SIP would have to be given its media first.
         let bots_alone = self.outbound.is_none() && self.status() != CallStatus::SettingUp;
+        let is_transferred = self.is_being_transferred();
         let Some(bot) = self.bot_mut() else { return };
         let stage = match bots_alone {
             true => bot.chain.next_bot(agent, org).map(Stage::Bot),
@@ -209,6 +210,8 @@ impl Call {
         };
         match stage {
             Some(Stage::Bot(url)) => self.open_socket(cx, url),
+            // The destination of a transfer is being called: no other INVITE of ours is, beside that.
+            Some(Stage::Sip(_)) if is_transferred => self.agent_hangs_up(cx),
             Some(Stage::Sip(runtime)) => {
                 bot.attempts.pass_on(cx);
                 self.invite_in_place_of_bot(cx, runtime);
@@ -350,6 +353,7 @@ impl Call {
         // Before the call is up, a bot that leaves is one that can't be reached.
         let is_up = status != CallStatus::SettingUp;
         if is_up && (bot.chain.on_close() == OnClose::HangUp || !bot.chain.has_bot()) {
+            bot.state = State::Over;
             return self.agent_hangs_up(cx);
         }
         bot.state = State::Waiting;
@@ -363,7 +367,7 @@ impl Call {
         };
         let waits = match bot.state {
             State::Waiting | State::Dialling(_) => !bot.has_spoken,
-            State::Attached | State::Started => false,
+            State::Attached | State::Started | State::Over => false,
         };
         if waits {
             bot.kept = Some(audio);
@@ -380,16 +384,23 @@ impl Call {
         }
     }
 
+    fn is_being_transferred(&self) -> bool {
+        self.transfer.is_under_way() || self.transfer.is_handed_over()
+    }
+
     /// The agent has hung up. A transfer of its caller goes on without it.
     fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
-        match self.transfer.is_under_way() || self.transfer.is_handed_over() {
+        match self.is_being_transferred() {
             true => self.agent_parts(cx, self.agent_id()),
             false => self.leave(cx, Status::Completed, HangupBy::Agent),
         }
     }
 
-    /// No runtime is left to try.
+    /// No runtime is left to try. A transfer that was ordered meanwhile goes on.
     fn lack_runtime(&mut self, cx: &mut Cx<'_>) {
+        if self.is_being_transferred() {
+            return self.agent_hangs_up(cx);
+        }
         let is_forbidden = self.bot().is_some_and(|bot| bot.attempts.are_forbidden());
         let reason = match is_forbidden {
             true => Reason::PeerNotAllowed,

@@ -28,6 +28,8 @@ pub(super) enum State {
     Attached,
     /// The bot has the call.
     Started,
+    /// It has been closed, and the call ends: none follows.
+    Over,
 }
 
 impl Bot {

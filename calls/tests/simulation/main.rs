@@ -7,9 +7,11 @@
 //! Three tests run such numbers, called seeds: the first ones, in which everything in [`SURE`] must happen; those from a number on that each run
 //! draws anew and prints; those that found a fault once ([`FOUND`]).
 //!
-//! `TRUNKLINE_SIM_CALLS` sets the number of calls from the fresh seed; `TRUNKLINE_SIM_SEED` runs one seed alone and prints all it did.
+//! `TRUNKLINE_SIM_CALLS` sets the number of calls from the fresh seed; `TRUNKLINE_SIM_SEED` runs one seed alone and prints all it did, with bots in
+//! the place of runtimes where `TRUNKLINE_SIM_BOTS` is set.
 
 mod acts;
+mod bots;
 mod caller;
 mod cases;
 mod dice;
@@ -24,6 +26,7 @@ mod orders;
 mod party;
 mod plan;
 mod runtime;
+mod scheduled;
 mod session;
 mod trunk;
 mod verdict;
@@ -213,6 +216,8 @@ fn tally(world: &World) -> Tally {
         .holds
         .iter()
         .for_each(|what| count((*what).into()));
+    let bots = world.node.bots_seen.iter();
+    bots.for_each(|what| count((*what).into()));
     for caller in &world.callers {
         count(format!("{:?}", caller.outcome));
     }
@@ -234,8 +239,8 @@ fn tally(world: &World) -> Tally {
 }
 
 /// The same run once more, with everything it did.
-fn explain(seed: u64) -> String {
-    let plan = Plan::draw(seed);
+fn explain(draw: Draw, seed: u64) -> String {
+    let plan = draw(seed);
     let told = format!("{plan:#?}");
     let Report { faults, trace, .. } = run(plan, true);
     let from = trace.len().saturating_sub(SHOWN);
@@ -243,7 +248,7 @@ fn explain(seed: u64) -> String {
         "{told}\n{}\n{}\n{}",
         trace[from..].join("\n"),
         faults.join("\n"),
-        repeated_by(seed)
+        repeated_by(draw, seed)
     )
 }
 
@@ -256,17 +261,20 @@ fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// Makes the plan of a seed.
+type Draw = fn(u64) -> Plan;
+
 /// A seed and what was wrong in its run.
 type Failed = (u64, Vec<String>);
 
 /// Runs the seeds from `first` on, on all processors, until they had `wanted` calls.
-fn run_from(first: u64, wanted: usize) -> (Tally, Vec<Failed>) {
+fn run_from(draw: Draw, first: u64, wanted: usize) -> (Tally, Vec<Failed>) {
     let (done, seeds) = (AtomicUsize::new(0), AtomicU64::new(first));
     let work = || {
         let (mut tally, mut failed) = (Tally::new(), Vec::new());
         while done.load(Ordering::Relaxed) < wanted && failed.len() < MOST_FAILED {
             let seed = seeds.fetch_add(1, Ordering::Relaxed);
-            let plan = Plan::draw(seed);
+            let plan = draw(seed);
             done.fetch_add(plan.calls.len(), Ordering::Relaxed);
 
             let report = run(plan, false);
@@ -302,7 +310,7 @@ fn run_from(first: u64, wanted: usize) -> (Tally, Vec<Failed>) {
 }
 
 /// Fails with the trace of the first failed seed and the command that repeats its run.
-fn assert_none(failed: &[Failed]) {
+fn assert_none(draw: Draw, failed: &[Failed]) {
     if let Some((seed, _)) = failed.first() {
         let all: Vec<_> = failed
             .iter()
@@ -310,34 +318,43 @@ fn assert_none(failed: &[Failed]) {
             .collect();
         panic!(
             "{}\n{}\n{}",
-            explain(*seed),
+            explain(draw, *seed),
             all.join("\n"),
-            repeated_by(*seed)
+            repeated_by(draw, *seed)
         );
     }
 }
 
-fn repeated_by(seed: u64) -> String {
+fn repeated_by(draw: Draw, seed: u64) -> String {
+    let bots = match std::ptr::fn_addr_eq(draw, bots::plan as Draw) {
+        true => "TRUNKLINE_SIM_BOTS=1 ",
+        false => "",
+    };
     format!(
-        "TRUNKLINE_SIM_SEED={seed} cargo test -p trunkline-calls --test simulation one_seed -- --nocapture"
+        "{bots}TRUNKLINE_SIM_SEED={seed} cargo test -p trunkline-calls --test simulation one_seed -- --nocapture"
     )
 }
 
 #[test]
 fn every_call_reaches_its_end_and_nothing_is_left() {
-    let (tally, failed) = run_from(0, CALLS);
+    let (tally, failed) = run_from(Plan::draw, 0, CALLS);
     println!("{tally:#?}");
     let missed: Vec<_> = SURE
         .iter()
         .filter(|what| !tally.contains_key(**what))
         .collect();
     assert!(missed.is_empty(), "never happened: {missed:?}");
-    assert_none(&failed);
+    assert_none(Plan::draw, &failed);
 }
 
 #[test]
 fn fresh_seeds_find_no_fault() {
-    let wanted = number("TRUNKLINE_SIM_CALLS").map_or(FRESH_CALLS, |calls| calls as usize);
+    run_fresh(Plan::draw, FRESH_CALLS);
+}
+
+/// Runs seeds that no run had before, until they had so many calls, or as many as the environment says.
+fn run_fresh(draw: Draw, calls: usize) {
+    let wanted = number("TRUNKLINE_SIM_CALLS").map_or(calls, |calls| calls as usize);
     let first = fresh_seed();
     // Straight to the stream: what goes through eprintln! is only shown for tests that fail.
     writeln!(
@@ -345,19 +362,20 @@ fn fresh_seeds_find_no_fault() {
         "simulation: {wanted} calls of the seeds from {first} on"
     )
     .expect("standard error can be written");
-    let (_, failed) = run_from(first, wanted);
-    assert_none(&failed);
+    let (_, failed) = run_from(draw, first, wanted);
+    assert_none(draw, &failed);
 }
 
 #[test]
 fn found_seeds_stay_fixed() {
-    for (seed, found) in FOUND {
-        let faults = run(Plan::draw(seed), false).faults;
-        assert!(
-            faults.is_empty(),
-            "{found}\n{faults:?}\n{}",
-            repeated_by(seed)
-        );
+    stay_fixed(Plan::draw, &FOUND);
+}
+
+fn stay_fixed(draw: Draw, seeds: &[(u64, &str)]) {
+    for (seed, found) in seeds {
+        let faults = run(draw(*seed), false).faults;
+        let repeated = repeated_by(draw, *seed);
+        assert!(faults.is_empty(), "{found}\n{faults:?}\n{repeated}");
     }
 }
 
@@ -365,7 +383,11 @@ fn found_seeds_stay_fixed() {
 #[test]
 fn one_seed_is_explained() {
     let seed = number("TRUNKLINE_SIM_SEED").unwrap_or_default();
-    println!("{}", explain(seed));
-    let report = run(Plan::draw(seed), false);
+    let draw: Draw = match std::env::var_os("TRUNKLINE_SIM_BOTS") {
+        Some(_) => bots::plan,
+        None => Plan::draw,
+    };
+    println!("{}", explain(draw, seed));
+    let report = run(draw(seed), false);
     assert!(report.faults.is_empty(), "{}", report.faults.join("\n"));
 }

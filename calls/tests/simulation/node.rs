@@ -32,11 +32,12 @@ use trunkline_sip::slot::{Minter, Node as NodeNumber, Slot};
 use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
+use crate::bots::Attached;
 use crate::dice::Dice;
 use crate::handover::DESTINATIONS;
 use crate::network::Datagram;
 use crate::plan::Agent;
-use crate::trunk::{peer_login, way_out};
+use crate::trunk::{peer_login, runtime_of, way_out};
 
 /// The set-up deadline.
 pub(crate) const SETUP: Duration = Duration::from_secs(60);
@@ -61,6 +62,8 @@ pub(crate) fn address(text: &str) -> SocketAddr {
 /// What the node asks of the world and waits for.
 #[derive(Debug)]
 pub(crate) enum Wish {
+    /// With the session by which the bot names the call.
+    DialBot(CallKey, Uuid),
     Resolve(CallKey, Unresolved),
     FindContact(CallKey),
 }
@@ -84,11 +87,14 @@ pub(crate) struct Node {
     pub(crate) wishes: Vec<Wish>,
     /// Open media, by call.
     pub(crate) media: HashSet<CallKey>,
+    pub(crate) bots: Attached,
+    /// What became of bots, for the tally.
+    pub(crate) bots_seen: Vec<&'static str>,
     /// What was done with media that isn't open, and holds without an end.
     pub(crate) faults: Vec<String>,
     /// What became of holds, for the tally.
     pub(crate) holds: Vec<&'static str>,
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     kept: Kept,
 }
 
@@ -158,6 +164,8 @@ impl Node {
             wishes: Vec::new(),
             media: HashSet::new(),
             faults: Vec::new(),
+            bots: Attached::default(),
+            bots_seen: Vec::new(),
             holds: Vec::new(),
             endpoint,
             kept,
@@ -296,7 +304,7 @@ impl Node {
     }
 
     /// What the endpoint says of its own accord, and what the calls wish.
-    fn settle(&mut self, now: Moment) {
+    pub(crate) fn settle(&mut self, now: Moment) {
         while let Some(event) = self.endpoint.poll_event() {
             self.calls.handle_event(&mut self.endpoint, event, now);
         }
@@ -332,11 +340,12 @@ impl Node {
                     self.faults.push("media changed where none is open".into());
                 }
             }
-            Effect::DialBot { .. } | Effect::StartBot { .. } | Effect::PressKey { .. } => {
-                self.faults.push("no agent here is a bot".into());
-            }
+            Effect::DialBot { call, dial } => self.dial_bot(call, dial.session),
+            Effect::StartBot { call, answered_at } => self.start_bot(call, answered_at, now),
+            Effect::PressKey { call, .. } => self.press_key(call),
             Effect::SpeakCode { .. } => self.faults.push("nobody verifies a number here".into()),
             Effect::CloseMedia { call, .. } => {
+                self.bots.close(call);
                 if !self.media.remove(&call) {
                     self.faults.push("media closed where none is open".into());
                 }
@@ -392,6 +401,7 @@ impl Node {
             ("permits", self.limits.calls()),
             ("live calls", self.live.len()),
             ("open media", self.media.len()),
+            ("bots", self.bots.len()),
         ];
 
         left.into_iter()
@@ -437,29 +447,6 @@ pub(crate) fn resolve(wanted: &Unresolved) -> Vec<Target> {
 pub(crate) fn agent_id(agent: Agent) -> Uuid {
     let at = Agent::ALL.iter().position(|held| *held == agent);
     Uuid::from_u128(0xa0 + at.expect("all are listed") as u128)
-}
-
-fn runtime_of(agent: Agent) -> Runtime {
-    let at = |place: &str| format!("sip:{{agent_id}}@{place}").into_boxed_str();
-    let (uri, fallbacks) = match agent {
-        Agent::Echo => return Runtime::Echo,
-        Agent::One => (RUNTIME_A, vec![]),
-        Agent::Two => (RUNTIME_A, vec![at(RUNTIME_B)]),
-        Agent::DeadFirst => (NOBODY, vec![at(RUNTIME_B)]),
-        Agent::AllDead => (NOBODY, vec![at(NOBODY)]),
-        Agent::Named => ("runtime.example", vec![]),
-        Agent::Nowhere => ("nowhere.example", vec![]),
-        Agent::Stream => ("192.0.2.1:5060;transport=tcp", vec![]),
-    };
-
-    Runtime::Sip {
-        uri: at(uri),
-        fallbacks,
-        failover_on: Vec::new(),
-        headers: Default::default(),
-        session_token: false,
-        login: None,
-    }
 }
 
 fn config() -> Config {

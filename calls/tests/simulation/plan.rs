@@ -52,10 +52,14 @@ pub(crate) enum Agent {
     Nowhere,
     /// A runtime over TCP.
     Stream,
+    /// A bot on a WebSocket. Its calls are those of `bots`.
+    Bot,
+    /// A bot, then a runtime, then another bot.
+    BotThenSip,
 }
 
 impl Agent {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Echo,
         Self::One,
         Self::Two,
@@ -64,6 +68,8 @@ impl Agent {
         Self::Named,
         Self::Nowhere,
         Self::Stream,
+        Self::Bot,
+        Self::BotThenSip,
     ];
 }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use trunkline_model::auth_realms::AuthRealms;
 use trunkline_model::auth_realms::KnownRealm;
-use trunkline_model::settings::TransferWay;
+use trunkline_model::settings::{BotProtocol, OnClose, Runtime, TransferWay, Wake};
 use trunkline_model::view::{OutboundRoute, PeerLogin};
 use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
 
+use crate::node::{NOBODY, RUNTIME_A, RUNTIME_B};
 use crate::plan::Agent;
 
 /// What its carriers have challenged with before: only these realms may be answered inside a call.
@@ -26,10 +27,10 @@ pub(crate) fn peer_login() -> Arc<PeerLogin> {
 /// The trunk of an agent; some have none, and hand over by way of the PBX.
 pub(crate) fn way_out(agent: Agent) -> Option<Arc<OutboundRoute>> {
     let peer = match agent {
-        Agent::Echo | Agent::One | Agent::AllDead => "192.0.2.40",
+        Agent::Echo | Agent::One | Agent::AllDead | Agent::Bot => "192.0.2.40",
         Agent::Two => "carrier.example",
         Agent::Nowhere => "nowhere.example",
-        Agent::DeadFirst | Agent::Named | Agent::Stream => return None,
+        Agent::DeadFirst | Agent::Named | Agent::Stream | Agent::BotThenSip => return None,
     };
     let realms = CARRIER_REALMS.map(|realm| KnownRealm {
         realm: realm.into(),
@@ -52,4 +53,43 @@ pub(crate) fn way_out(agent: Agent) -> Option<Arc<OutboundRoute>> {
         transfer_way: TransferWay::Refer,
         keeps_caller: false,
     }))
+}
+
+/// URL of all bots.
+const BOT: &str = "wss://bot.example/ws";
+
+/// The runtime of an agent.
+pub(crate) fn runtime_of(agent: Agent) -> Runtime {
+    let at = |place: &str| format!("sip:{{agent_id}}@{place}").into_boxed_str();
+    let (uri, fallbacks) = match agent {
+        Agent::Echo => return Runtime::Echo,
+        Agent::One => (RUNTIME_A, vec![]),
+        Agent::Two => (RUNTIME_A, vec![at(RUNTIME_B)]),
+        Agent::DeadFirst => (NOBODY, vec![at(RUNTIME_B)]),
+        Agent::AllDead => (NOBODY, vec![at(NOBODY)]),
+        Agent::Named => ("runtime.example", vec![]),
+        Agent::Nowhere => ("nowhere.example", vec![]),
+        Agent::Stream => ("192.0.2.1:5060;transport=tcp", vec![]),
+        Agent::Bot => return Runtime::web_socket(BOT.into()),
+        Agent::BotThenSip => {
+            return Runtime::WebSocket {
+                uri: BOT.into(),
+                protocol: BotProtocol::Twilio,
+                fallbacks: vec![at(RUNTIME_B), BOT.into()],
+                wake: Wake::Answer,
+                on_close: OnClose::NextRuntime,
+                status_callback: None,
+                status_callback_events: Vec::new(),
+            };
+        }
+    };
+
+    Runtime::Sip {
+        uri: at(uri),
+        fallbacks,
+        failover_on: Vec::new(),
+        headers: Default::default(),
+        session_token: false,
+        login: None,
+    }
 }

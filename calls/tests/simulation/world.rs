@@ -1,6 +1,5 @@
 //! The world of one run: a clock that jumps, a queue of what happens next, the node, its peers, the network between them.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, Message, Method, lex};
 use uuid::Uuid;
 
+use crate::bots::BotStep;
 use crate::caller::{Caller, Line};
 use crate::dice::Dice;
 use crate::hands::{Alarm, Hands, Step};
@@ -20,6 +20,7 @@ use crate::node::{self, NODE, Node, Wish};
 use crate::orders;
 use crate::plan::{CallPlan, CallerPlan, Identity, Plan};
 use crate::runtime::{Role, Runtime};
+use crate::scheduled::Scheduled;
 use crate::wire::Place;
 use crate::wiretap::Wiretap;
 
@@ -33,7 +34,7 @@ const START: Moment = Moment::from_secs(1_750_000_000);
 
 /// Something that will happen.
 #[derive(Debug)]
-enum Occasion {
+pub(crate) enum Occasion {
     Arrives(Datagram),
     /// The network tells the node that nobody is there, or that the connection is gone.
     Lost(SocketAddr, Option<u32>),
@@ -43,6 +44,7 @@ enum Occasion {
     Runtime(usize, Alarm),
     Resolved(u32, CallKey, Unresolved),
     ContactFound(u32, CallKey),
+    Bot(u32, BotStep),
     Restart,
     /// A call is ordered, handed over to that destination, or ended by somebody.
     Order(usize),
@@ -56,39 +58,6 @@ enum Occasion {
     Drain,
     HangUpAll,
     Silence,
-}
-
-#[derive(Debug)]
-struct Scheduled {
-    at: Moment,
-    order: u64,
-    what: Occasion,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-impl Scheduled {
-    fn key(&self) -> Reverse<(Moment, u64)> {
-        Reverse((self.at, self.order))
-    }
 }
 
 #[derive(Debug)]
@@ -114,11 +83,13 @@ pub(crate) struct World {
     attempts: BTreeMap<(usize, Role), usize>,
     /// The call of each number, as the node knows it.
     ids: BTreeMap<usize, Uuid>,
-    boot: u32,
+    pub(crate) boot: u32,
     connections: Connections,
     /// Facts that were seen already.
     ended: usize,
     dice: Dice,
+    /// What bots do, apart from everything else.
+    pub(crate) bot_dice: Dice,
     queue: BinaryHeap<Scheduled>,
     order: u64,
 }
@@ -146,6 +117,7 @@ impl World {
             connections: Connections::default(),
             ended: 0,
             dice,
+            bot_dice: Dice::new(plan.seed ^ 0xb07_5eed),
             queue: BinaryHeap::new(),
             order: 0,
             plan,
@@ -265,7 +237,7 @@ impl World {
         self.schedule(TICK, Occasion::Caller(self.callers.len() - 1, dial));
     }
 
-    fn schedule(&mut self, after: Duration, what: Occasion) {
+    pub(crate) fn schedule(&mut self, after: Duration, what: Occasion) {
         self.schedule_at(self.now + after, what);
     }
 
@@ -325,6 +297,7 @@ impl World {
                     false,
                 );
             }
+            Occasion::Bot(boot, step) if boot == self.boot => self.bot_acts(step),
             Occasion::Resolved(boot, key, wanted) if boot == self.boot => {
                 self.node.resolved(key, node::resolve(&wanted), self.now);
             }
@@ -332,7 +305,7 @@ impl World {
                 let contact = Some(Uuid::from_u128(0xc0));
                 self.node.contact_found(key, contact, self.now);
             }
-            Occasion::Resolved(..) | Occasion::ContactFound(..) => {}
+            Occasion::Bot(..) | Occasion::Resolved(..) | Occasion::ContactFound(..) => {}
             Occasion::Restart => self.restart(),
             Occasion::Order(call) => {
                 let plan = &self.plan.calls[call];
@@ -511,6 +484,7 @@ impl World {
                     let what = Occasion::Resolved(self.boot, key, wanted);
                     self.schedule(self.plan.resolver, what);
                 }
+                Wish::DialBot(key, session) => self.dial_bot(key, session),
                 Wish::FindContact(key) => {
                     let what = Occasion::ContactFound(self.boot, key);
                     self.schedule(self.plan.contact, what);
@@ -573,7 +547,7 @@ impl World {
         }
     }
 
-    fn note(&mut self, what: impl FnOnce() -> String) {
+    pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
         let at = self.now.since(START).as_millis();
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>9}.{:03} {}", at / 1000, at % 1000, what()));
