@@ -80,12 +80,16 @@ async fn agents_are_listed_newest_first() {
         let body = with(json!({"name": name}));
         api.post("/phone", &tenant.token, body).await.with(201);
     }
+
     let names = walk(&api, "/phone", &tenant.token, 2, "name").await;
     assert_eq!(names, ["three", "two", "one"]);
+
     let none = json!({"items": [], "next": null, "total": 0});
     assert_eq!(api.get("/phone", &other.token).await.with(200), none);
+
     let page = api.get("/phone?limit=2", &tenant.token).await.with(200);
     assert_eq!(page["total"], 3);
+
     let cursor = page["next"].as_str().expect("a second page");
     let elsewhere = format!("/phone/numbers?cursor={cursor}");
     let refused = api.get(&elsewhere, &tenant.token).await.with(400);
@@ -103,6 +107,7 @@ async fn every_fault_of_a_new_agent_is_named() {
     });
     let refused = api.post("/phone?draft=1", &tenant.token, wrong).await;
     insta::assert_json_snapshot!(refused.with(400));
+
     for (name, body, message) in [
         (
             "nothing",
@@ -124,6 +129,7 @@ async fn every_fault_of_a_new_agent_is_named() {
         let refused = api.post("/phone", &tenant.token, body).await.with(400);
         assert_eq!(refused["message"], message, "{name}");
     }
+
     assert_eq!(api.get("/phone", &tenant.token).await.with(200)["total"], 0);
 }
 
@@ -158,6 +164,7 @@ async fn an_agent_of_another_tenant_is_as_one_that_is_not_there() {
         ];
         all_absent(&answers, "agent");
     }
+
     let path = format!("/phone/{}", id_of(&made));
     assert_eq!(api.get(&path, &acme.token).await.with(200), made);
 }

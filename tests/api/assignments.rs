@@ -119,6 +119,7 @@ async fn a_number_that_another_agent_holds_stays_there() {
             "message": format!("+442071838751 is assigned to the agent \"Anna\" ({anna})"),
         })
     );
+
     let config = api.get(&path(bea, "config"), &tenant.token).await.with(200);
     assert_eq!(config["inbound_numbers"], json!([]));
 }
@@ -172,6 +173,7 @@ async fn what_is_no_trunk_of_the_org_is_refused() {
     let agent = api.agent(acme.org, "Anna").await;
     let foreign = trunk(&api, &other).await;
     let nobody = Uuid::nil();
+
     for (body, message) in [
         (json!({}), "trunk_id: is required".to_owned()),
         (
@@ -198,6 +200,7 @@ async fn an_agent_of_another_tenant_is_as_one_that_is_not_there() {
     let api = TestApi::new().await;
     let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     let ours = api.agent(acme.org, "Anna").await.to_string();
+
     for agent in [&*ours, "00000000-0000-0000-0000-000000000000", "no-id"] {
         let answers = [
             api.get(&path(agent, "config?x=1"), &other.token).await,

@@ -61,6 +61,7 @@ fn named(row: &Row, test_org: &TestOrg, answer: &Answer) -> Option<Uuid> {
     if row.path.contains("/agents/{agent_id}/") {
         return test_org.ids["agent_id"].parse().ok();
     }
+
     let last = row.path.rsplit('/').find(|part| part.starts_with('{'));
     let ends_with_id = row.path.ends_with('}');
     if let Some(parameter) = last.filter(|_| ends_with_id) {
@@ -68,9 +69,11 @@ fn named(row: &Row, test_org: &TestOrg, answer: &Answer) -> Option<Uuid> {
             .parse()
             .ok();
     }
+
     if answer.status != 201 {
         return None;
     }
+
     let answer = answer.json();
     let ids = ["id", "api_key_id", "webhook_id"].map(|name| answer[name].as_str());
     ids.into_iter().flatten().find_map(|id| id.parse().ok())

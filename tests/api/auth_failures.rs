@@ -16,6 +16,7 @@ async fn failures(api: &TestApi, tenant: &Tenant, number: &str, count: u8) {
     api.number(tenant.org, number).await;
     let trunk = api.post(TRUNK, &tenant.token, json!({})).await.with(201);
     let trunk: Uuid = id_of(&trunk).parse().expect("an id");
+
     for at in 1..=count {
         pass(1);
         let failure = NewAuthFailure {
@@ -43,8 +44,10 @@ async fn failed_log_ins_are_listed_newest_first() {
     failures(&api, &other, "+442071838752", 0).await;
     let page = api.get(FAILURES, &acme.token).await.with(200);
     insta::assert_json_snapshot!(masked(page));
+
     let sources = walk(&api, FAILURES, &acme.token, 2, "source").await;
     assert_eq!(sources, ["192.0.2.3", "192.0.2.2", "192.0.2.1"]);
+
     for (query, expected) in [
         ("source=192.0.2.2", 1),
         ("source=::ffff:192.0.2.2", 1),
@@ -55,6 +58,7 @@ async fn failed_log_ins_are_listed_newest_first() {
         let page = api.get(&format!("{FAILURES}?{query}"), &acme.token).await;
         assert_eq!(page.with(200)["total"], expected, "{query}");
     }
+
     let none = json!({"items": [], "next": null, "total": 0});
     assert_eq!(api.get(FAILURES, &other.token).await.with(200), none);
 }

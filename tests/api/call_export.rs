@@ -99,11 +99,13 @@ async fn a_cursor_of_an_export_carries_its_filters() {
     let path = "/phone/calls?status=completed";
     let found = lines(&accepting(&api, path, &tenant.token, JSON_LINES).await);
     assert_eq!(ids(&found), [Uuid::from_u128(1)]);
+
     let cursor = found[0]["cursor"].as_str().expect("a cursor");
     for query in ["", "&status=completed"] {
         let path = format!("/phone/calls?cursor={cursor}{query}");
         assert!(lines(&accepting(&api, &path, &tenant.token, JSON_LINES).await).is_empty());
     }
+
     for (path, form) in [
         (
             format!("/phone/calls?cursor={cursor}&status=refused"),
@@ -117,9 +119,11 @@ async fn a_cursor_of_an_export_carries_its_filters() {
         let refused = accepting(&api, &path, &tenant.token, form).await;
         assert_eq!(refused.status, 400, "{path}: {}", refused.text);
     }
+
     let other = api.tenant("Other").await;
     let path = format!("/phone/calls?cursor={cursor}");
     assert!(lines(&accepting(&api, &path, &other.token, JSON_LINES).await).is_empty());
+
     let (_, token) = api.key(tenant.org, &["phone:read"]).await;
     let refused = accepting(&api, "/phone/calls", &token, "text/csv").await;
     assert_eq!(refused.status, 403);

@@ -320,6 +320,7 @@ async fn a_wrong_query_is_400_with_every_fault() {
         });
         assert_eq!(body, refusal, "{query}");
     }
+
     let body = api
         .get("/phone/calls?status=up", &tenant.token)
         .await
@@ -414,10 +415,12 @@ async fn only_a_call_that_is_up_is_hung_up() {
             "now: is no field of this request"
         );
     }
+
     for call in [id(3).to_string(), id(9).to_string(), "no-id".to_owned()] {
         let answer = api.post(&path(&call), &other.token, json!([])).await;
         all_absent(&[answer], "call");
     }
+
     let (_, reader) = api.key(acme.org, &["calls:read"]).await;
     let answer = api.post(&path("no-id"), &reader, json!([])).await;
     all_lack(&[answer], "calls:write");

@@ -165,6 +165,7 @@ async fn a_credential_of_another_kind_is_named() {
         let message = refused["message"].as_str().expect("a sentence");
         assert!(message.contains(right), "{message}");
     }
+
     for answer in [
         api.get("/phone/agents", &tenant.token).await.with(404),
         api.post("/phone/agents", &tenant.token, serde_json::json!({}))
@@ -174,8 +175,10 @@ async fn a_credential_of_another_kind_is_named() {
         let message = answer["message"].as_str().expect("a sentence");
         assert!(message.contains("listed at /phone"), "{message}");
     }
+
     let faults = serde_json::json!({"name": "", "colour": "red"});
     let refused = api.post("/api-keys", &tenant.token, faults).await.with(400);
+
     let errors = serde_json::json!([
         {"path": "name", "message": "must not be empty"},
         {"path": "colour", "message": "is no field of this request"},

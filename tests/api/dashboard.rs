@@ -26,12 +26,14 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
     let link = link(&api, &reseller, org, "ada@example.org").await;
     let head = ask(&api, "HEAD", &link, "", &[], String::new()).await;
     assert_eq!((head.status, head.header("Set-Cookie")), (200, None));
+
     let opened = visit(&api, &link, "").await;
     assert_eq!(opened.status, 303);
     assert_eq!(
         opened.header("Location"),
         Some(&*format!("/dashboard/{org}"))
     );
+
     let cookie = opened.header("Set-Cookie").expect("a cookie");
     let attributes: HashSet<_> = cookie.split("; ").skip(1).collect();
     let expected = [
@@ -42,12 +44,14 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
         "Secure",
     ];
     assert_eq!(attributes, HashSet::from(expected));
+
     let cookie = cookie.split(';').next().expect("a pair");
     let test_org = visit(&api, "/dashboard", cookie).await;
     assert_eq!(
         (test_org.status, test_org.header("Location")),
         (303, Some(&*format!("/dashboard/{org}")))
     );
+
     let page = visit(&api, &format!("/dashboard/{org}"), cookie).await;
     assert_eq!(page.status, 200);
     assert!(
@@ -55,20 +59,24 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
         "{}",
         page.text
     );
+
     // Script and style are separate files, and the policy allows nothing else to run.
     assert_eq!(page.text.matches("<script").count(), 1, "{}", page.text);
     assert!(!page.text.contains("<b>"), "{}", page.text);
+
     let policy = page.header("Content-Security-Policy").expect("a policy");
     assert!(
         policy.starts_with("default-src 'none'; style-src 'self'; script-src 'self';"),
         "{policy}"
     );
     assert_eq!(page.header("Cache-Control"), Some("no-store"));
+
     for used in [&link, "/partner-login?token=unknown", "/partner-login"] {
         let refused = visit(&api, used, "").await;
         assert_eq!((refused.status, refused.header("Set-Cookie")), (410, None));
         assert!(refused.text.contains("This login link is no longer good"));
     }
+
     for (before, media_type) in [
         (
             "<link rel=\"stylesheet\" href=\"",
@@ -85,6 +93,7 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
         let kept = asset.header("Cache-Control").expect("a policy");
         assert!(kept.contains("immutable"), "{kept}");
     }
+
     let absent = visit(&api, "/dashboard/a/b/c", cookie).await;
     assert_eq!(absent.status, 404);
     assert!(absent.text.contains("<h1>There is no such page</h1>"));
@@ -250,11 +259,14 @@ async fn forms_of_other_sites_and_sessions_change_nothing() {
         let answer = ask(&api, "POST", &keys, cookie, &headers, fields.clone()).await;
         assert_eq!(answer.status, status, "{name}: {}", answer.text);
     }
+
     let kept = found(&api.store, move |tx| org_keys::list(tx, org)).await;
     assert_eq!(kept.len(), 1);
+
     let others_proof = form_token(&visit(&api, &format!("/dashboard/{elsewhere}"), &other).await);
     let fields = format!("form_token={others_proof}&scopes=phone%3Aread");
     assert_eq!(submit(&api, &keys, &other, &fields).await.status, 404);
+
     for path in [
         &*page,
         "/dashboard/7",
@@ -262,6 +274,7 @@ async fn forms_of_other_sites_and_sessions_change_nothing() {
     ] {
         assert_eq!(visit(&api, path, &other).await.status, 404, "{path}");
     }
+
     assert_eq!(visit(&api, &page, "").await.status, 401);
 }
 
@@ -402,6 +415,7 @@ async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
     let other = api.tenant("Other").await;
     api.agent(other.org, "Foreign").await;
     let username = trunk["auth_username"].as_str().expect("a text");
+
     for (at, part) in [
         ("", "Acme"),
         ("", "ada@example.org"),
@@ -434,9 +448,12 @@ async fn a_calls_page_says_why_it_went_there() {
     api.project(&[started(1, org), started(2, other.org)]).await;
     let list = visit(&api, &page, &cookie).await;
     let path = format!("{page}/calls/{}", Uuid::from_u128(1));
+
     assert!(list.text.contains(&path), "{}", list.text);
+
     let shown = visit(&api, &path, &cookie).await;
     assert_eq!(shown.status, 200, "{}", shown.text);
+
     for part in [
         "The caller at 198.51.100.7 logged in with the trunk&#39;s credentials.",
         "What was dialled is no phone number.",
@@ -446,7 +463,9 @@ async fn a_calls_page_says_why_it_went_there() {
         let text = shown.text.replace("'", "&#39;");
         assert!(text.contains(part), "{part}: {}", shown.text);
     }
+
     assert!(!shown.text.contains("<b>030"));
+
     for absent in [
         Uuid::from_u128(2).to_string(),
         Uuid::from_u128(3).to_string(),
@@ -455,6 +474,7 @@ async fn a_calls_page_says_why_it_went_there() {
         let answer = visit(&api, &format!("{page}/calls/{absent}"), &cookie).await;
         assert_eq!(answer.status, 404, "{absent}");
     }
+
     assert_eq!(visit(&api, &path, "").await.status, 401);
 }
 
@@ -483,10 +503,12 @@ async fn a_login_link_is_not_consumed_by_what_fetches_it_ahead() {
         assert_eq!(ahead.header("Set-Cookie"), None, "{method} {name}: {value}");
         assert_ne!(ahead.status, 303, "{method} {name}: {value}");
     }
+
     let request = axum::http::Request::get(&*link)
         .header("Sec-Fetch-Dest", "document")
         .body(axum::body::Body::empty());
     let opened = api.send(request).await;
+
     assert_eq!(opened.status, 303);
     assert_eq!(
         visit(&api, &link, "").await.status,
@@ -505,18 +527,22 @@ async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
     let made = api.post(&path, &reseller.key, body).await.with(201);
     let url = made["url"].as_str().expect("a text");
     let link = url.strip_prefix("https://dashboard.example").expect("ours");
+
     // Link scanners use GET too and consume nothing.
     assert_eq!(
         ask(&api, "HEAD", link, "", &[], String::new()).await.status,
         200
     );
+
     for _ in 0..2 {
         let page = visit(&api, link, "").await;
         assert_eq!((page.status, page.header("Set-Cookie")), (200, None));
         assert!(page.text.contains("<button>"), "{}", page.text);
     }
+
     let (to, token) = link.split_once('?').expect("a token");
     assert!(!token.is_empty());
+
     let press = async |origin: &str| {
         let more = [
             ("Content-Type", "application/x-www-form-urlencoded"),
@@ -525,10 +551,13 @@ async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
         ask(&api, "POST", to, "", &more, token.to_owned()).await
     };
     assert_eq!(press("https://evil.example").await.status, 403);
+
     let opened = press("https://dashboard.example").await;
     assert_eq!(opened.status, 303);
+
     let place = format!("/dashboard/{org}");
     assert_eq!(opened.header("Location"), Some(&*place));
+
     let cookie = opened.header("Set-Cookie").expect("a cookie");
     let cookie = cookie.split(';').next().expect("a pair");
     assert_eq!(visit(&api, &place, cookie).await.status, 200);

@@ -184,7 +184,9 @@ async fn usage_of_a_deleted_org_stays() {
         let usage = format!("/partner/v1/usage{rest}");
         api.get(&usage, &partner.key).await.with(200)["items"][0]["calls"].clone()
     };
+
     assert_eq!(calls("?group_by=org").await, 1);
+
     api.delete(&path(ours.org, ""), &partner.key)
         .await
         .with(200);

@@ -90,9 +90,12 @@ async fn a_name_is_one_orgs_once_whatever_its_case() {
     let agent = api.agent(acme.org, "Anna").await;
     let create = json!({"create": loud});
     let again = api.post(&of_agent(agent), &acme.token, create).await;
+
     assert_eq!(again.with(409), taken);
+
     let none = api.get(&of_agent(agent), &acme.token).await.with(200);
     assert_eq!(none["total"], 0);
+
     let name = json!({"name": "SALES"});
     let path = |id: &str| format!("{DESTINATIONS}/{id}");
     api.patch(&path(&second), &acme.token, name.clone())
@@ -250,12 +253,14 @@ async fn what_is_another_tenants_is_as_if_it_were_not_there() {
         ];
         all_absent(&answers, "transfer destination");
     }
+
     let path = of_agent(ours);
     let answers = [
         api.get(&format!("{path}?x=1"), token).await,
         api.post(&path, token, json!([])).await,
         api.delete(&format!("{path}/{id}"), token).await,
     ];
+
     all_absent(&answers, "agent");
     assert_eq!(api.get(DESTINATIONS, token).await.with(200)["total"], 0);
     assert_eq!(

@@ -85,6 +85,7 @@ impl Serving {
             head.push_str(&line.to_ascii_lowercase());
             head.push('\n');
         }
+
         (head, stream)
     }
 }
@@ -243,9 +244,12 @@ async fn a_key_sees_the_types_that_its_scopes_allow() {
     drop((narrow, wide));
     let api = &serving.api;
     let refused = api.get("/phone/events?types=key.revoked", &token).await;
+
     all_lack(&[refused], "keys:write");
+
     let (_, other) = api.key(acme.org, &["phone:read"]).await;
     all_lack(&[api.get(EVENTS, &other).await], "calls:read");
+
     let wrong = api
         .get(
             "/phone/events?types=call.lost&last_event_id=x&colour=red",
@@ -261,7 +265,9 @@ async fn a_key_sees_the_types_that_its_scopes_allow() {
     ] {
         assert!(message.contains(fault), "{message}");
     }
+
     assert_eq!(api.get(EVENTS, "x").await.status, 401);
+
     serving.server.stop().await;
 }
 

@@ -107,6 +107,7 @@ async fn a_reason_narrows_the_list() {
         assert_eq!(sessions(&page), expected, "{query}");
         assert_eq!(page["total"], expected.len(), "{query}");
     }
+
     let walked = walk_of(&api, &tenant, "reason=insufficient_tools&limit=1").await;
     assert_eq!(walked, ["c", "b", "a"]);
 }
@@ -233,6 +234,7 @@ async fn a_walk_meets_every_handoff_once_while_new_ones_come_and_old_ones_age() 
         };
         path = format!("{EVENTS}?limit=4&cursor={next}");
     }
+
     let expected: Vec<_> = names.iter().rev().collect();
     assert_eq!(seen.iter().collect::<Vec<_>>(), expected);
 }
@@ -271,6 +273,7 @@ async fn a_cursor_is_good_for_its_filters_and_its_list() {
             ),
         }
     }
+
     let elsewhere = api
         .get(&format!("/phone/numbers?cursor={next}"), &tenant.token)
         .await;

@@ -102,6 +102,7 @@ async fn a_key_is_of_one_credential_and_path() {
     let elsewhere = ask(&api, DESTINATIONS, &theirs.token, "k", &sales()).await;
     assert_ne!(elsewhere.with(201)["id"], made.json()["id"]);
     assert!(!is_replay(&elsewhere));
+
     // Another API key of the org has its own idempotency keys: the name is taken.
     ask(&api, DESTINATIONS, &second, "k", &sales())
         .await

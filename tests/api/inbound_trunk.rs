@@ -259,7 +259,9 @@ async fn without_a_trunk_it_is_404_whatever_is_asked() {
         api.post(&format!("{TRUNK}/rotate-credentials"), token, json!([]))
             .await,
     ];
+
     all_absent(&answers, "inbound trunk");
+
     api.get(TRUNK, &acme.token).await.with(200);
 }
 

@@ -22,6 +22,7 @@ async fn our_tokens_are_checked_with_the_published_key() {
     let answer = api.send(Request::get(PATH).body(Body::empty())).await;
     let set = answer.with(200);
     assert_eq!(answer.header("Cache-Control"), Some("public, max-age=300"));
+
     let body = serde_json::json!({"external_id": "1"});
     let visitor = api
         .post(

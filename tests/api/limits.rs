@@ -21,11 +21,13 @@ async fn an_orgs_keys_together_may_ask_so_often() {
         let policy = api.policy("\"org\";q=3;w=60");
         assert_eq!(answer.header("RateLimit-Policy"), Some(&*policy));
     }
+
     pass(20);
     let refused = api.get("/phone/calls", &second).await;
     insta::assert_json_snapshot!("one_request_too_many", refused.with(429));
     assert_eq!(refused.header("Retry-After"), Some("40"));
     assert_eq!(refused.header("RateLimit"), Some("\"org\";r=0;t=40"));
+
     api.get("/phone/calls", &other.token).await.with(200);
     pass(39);
     api.get("/phone/calls", &second).await.with(429);
@@ -41,6 +43,7 @@ async fn unless_configured_the_limits_are_those_of_the_document() {
     let (_, token) = api.key(org, &["calls:read"]).await;
     let link = format!("/partner/v1/orgs/{org}/login-links");
     let email = json!({"email": "ada@example.org"});
+
     for (answer, policy) in [
         (api.get("/phone/calls", &token).await, "\"org\";q=100;w=60"),
         (
@@ -111,7 +114,9 @@ async fn a_visitors_token_counts_by_itself() {
     }
     let refused = api.get("/widget/me", &token).await;
     refused.with(429);
+
     assert_eq!(refused.header("RateLimit"), Some("\"visitor\";r=0;t=60"));
+
     api.get("/phone/calls", &tenant.token).await.with(200);
 }
 

@@ -58,8 +58,10 @@ async fn numbers_are_listed_newest_first() {
             .await
             .with(201);
     }
+
     let listed = walk(&api, "/phone/numbers", &tenant.token, 2, "phone_number").await;
     assert_eq!(listed, ["+442071838753", "+442071838752", "+442071838751"]);
+
     let none = json!({"items": [], "next": null, "total": 0});
     assert_eq!(
         api.get("/phone/numbers", &other.token).await.with(200),
@@ -71,6 +73,7 @@ async fn numbers_are_listed_newest_first() {
 async fn what_is_no_number_is_refused() {
     let api = TestApi::new().await;
     let tenant = api.tenant("Acme").await;
+
     for (body, message) in [
         (json!({}), "phone_number: is required"),
         (
@@ -140,6 +143,7 @@ async fn lists_are_narrowed_and_cursors_carry_what_narrows_them() {
     for at in 0..3 {
         api.number(tenant.org, &format!("+44207183875{at}")).await;
     }
+
     let other = json!({"phone_number": "+442071838759"});
     api.post("/phone/numbers", &tenant.token, other)
         .await
@@ -173,9 +177,11 @@ async fn lists_are_narrowed_and_cursors_carry_what_narrows_them() {
     ] {
         assert_eq!(total(path).await, expected, "{path}");
     }
+
     let first = "/phone/numbers?verified=true&limit=2";
     let first = api.get(first, &tenant.token).await.with(200);
     assert_eq!(first["total"], 3);
+
     let cursor = first["next"].as_str().expect("a cursor");
     let second = format!("/phone/numbers?cursor={cursor}");
     let second = api.get(&second, &tenant.token).await.with(200);
@@ -183,8 +189,10 @@ async fn lists_are_narrowed_and_cursors_carry_what_narrows_them() {
         (second["items"].as_array().map(Vec::len), &second["next"]),
         (Some(1), &json!(null))
     );
+
     let others = format!("/phone/numbers?cursor={cursor}&verified=false");
     api.get(&others, &tenant.token).await.with(400);
+
     for wrong in ["verified=yes", "phone_number=12", "type=inbound"] {
         api.get(&format!("/phone/numbers?{wrong}"), &tenant.token)
             .await

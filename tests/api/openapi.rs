@@ -219,6 +219,7 @@ fn every_property_is_described_or_names_a_schema() {
             }
         });
     }
+
     assert!(count > 500, "{count} properties");
     assert!(
         silent.is_empty(),

@@ -62,6 +62,7 @@ async fn refusals_have_no_error_field_wherever_they_come_from() {
         unknown.with(404),
         json!({"statusCode": 404, "message": "There is no such path", "code": "not_found"})
     );
+
     let method = api.delete(ORGS, &partner.key).await;
     let message = "This path does not take this method; see Allow";
     assert_eq!(
@@ -69,6 +70,7 @@ async fn refusals_have_no_error_field_wherever_they_come_from() {
         json!({"statusCode": 405, "message": message, "code": "method_not_allowed"})
     );
     assert_eq!(method.header("Allow"), Some("GET,HEAD,POST"));
+
     api.break_by("ALTER TABLE orgs RENAME TO orgs_of_another_version")
         .await;
     let request = Request::get(ORGS)
@@ -76,6 +78,7 @@ async fn refusals_have_no_error_field_wherever_they_come_from() {
         .header("X-Request-Id", "seven");
     let broken = api.send(request.body(Body::empty())).await;
     let message = "Something broke on our side; quote the request id seven";
+
     assert_eq!(
         broken.with(500),
         json!({"statusCode": 500, "message": message, "code": "internal_error"})
@@ -96,7 +99,9 @@ async fn a_revoked_key_and_an_inactive_partner_are_refused() {
     let refused = api.get(ORGS, &partner.key).await;
     insta::assert_json_snapshot!("an_inactive_partner", refused.with(401));
     assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"));
+
     set(true).await;
+
     // No server follows the change feed here: lookups are cached for a minute.
     pass(60);
     api.get(ORGS, &partner.key).await.with(200);
@@ -199,9 +204,11 @@ async fn a_partner_may_ask_so_often() {
         let told = format!("\"partner\";r={left};t=60");
         assert_eq!(answer.header("RateLimit"), Some(&*told));
     }
+
     let refused = api.get("/partner/v1/orgs/no-id/roles", &usual.key).await;
     insta::assert_json_snapshot!("a_partners_request_too_many", refused.with(429));
     assert_eq!(refused.header("Retry-After"), Some("60"));
+
     // The address is judged before the rate.
     from(&api, &own.key, "192.0.2.1", None).await.with(200);
     from(&api, &own.key, "192.0.2.1", None).await.with(429);

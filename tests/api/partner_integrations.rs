@@ -149,17 +149,21 @@ async fn good_credentials_are_tried_and_sealed() {
     connect(&api, &partner, both).await.with(201);
     let asked = platform.asked();
     assert_eq!(asked.len(), 2);
+
     let expected = "GET /api/v1/companies/ HTTP/1.1\r\n";
     assert!(
         asked.iter().all(|request| request.starts_with(expected)),
         "{asked:?}"
     );
+
     let rows = api.rows("SELECT name || ' ' || kind || ' ' || COALESCE(default_company_shortname, '-') FROM integrations ORDER BY name").await;
     assert_eq!(rows, ["Default booking boats", "Second booking -"]);
+
     let sealed = api.octets("SELECT credentials FROM integrations").await;
     let shows = |sealed: &Vec<u8>| sealed.windows(4).any(|part| part == b"user");
     assert_eq!(sealed.len(), 2);
     assert!(!sealed.iter().any(shows), "{sealed:?}");
+
     // A single connection may be given without a list.
     let one =
         json!({"name": "B", "integrations": {"tours": {"app_key": "app", "user_key": "user"}}});
@@ -180,6 +184,7 @@ async fn refused_credentials_are_400_and_the_connection_is_named() {
         "credentials_that_are_refused",
         connect(&api, &partner, wrong).await.with(400)
     );
+
     none_was_made(&api, &partner).await;
     let unauthorized = Booking::start(Platform::Says(
         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
@@ -279,10 +284,12 @@ async fn what_is_no_integration_is_refused_before_anything_is_tried() {
         ],
         "planes": {},
     });
+
     insta::assert_json_snapshot!(
         "faults_of_integrations",
         connect(&api, &partner, wrong).await.with(400)
     );
+
     let twins = json!({"tours": [
         {"app_key": "app", "user_key": "user"},
         {"app_key": "app", "user_key": "user", "name": "Default"},
@@ -291,12 +298,14 @@ async fn what_is_no_integration_is_refused_before_anything_is_tried() {
         "two_connections_of_one_name",
         connect(&api, &partner, twins).await.with(400)
     );
+
     // An external id that exists is refused before the platform is called.
     api.post(ORGS, &partner.key, json!({"name": "A", "external_id": "7"}))
         .await
         .with(201);
     let again = json!({"tours": {"app_key": "app", "user_key": "user"}});
     connect(&api, &partner, again).await.with(409);
+
     assert_eq!(platform.asked(), [""; 0]);
 }
 
@@ -314,6 +323,7 @@ async fn a_deployment_without_the_platform_refuses_it() {
         refused.with(400)["message"],
         "integrations.booking: is not an integration of this deployment"
     );
+
     for nothing in [json!({}), Value::Null] {
         let body = json!({"name": "A", "integrations": nothing});
         api.post(ORGS, &partner.key, body).await.with(201);

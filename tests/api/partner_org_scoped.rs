@@ -71,6 +71,7 @@ async fn a_key_has_a_name_by_default_and_nobodys_else() {
     let org_id = org.parse().expect("an id");
     let listed = found(&api.store, move |tx| org_keys::list(tx, org_id)).await;
     assert_eq!(listed[0].name, "Default");
+
     // The partner also revokes a key that it did not make; a key of another org is 404.
     let (own, _) = api.key(org_id, &["calls:read"]).await;
     let (foreign, _) = api
@@ -198,6 +199,7 @@ async fn an_org_is_born_with_two_roles() {
     let items = page["items"].as_array_mut().expect("items");
     items.sort_by_key(|role| role["name"].to_string());
     insta::assert_json_snapshot!("the_roles_of_an_org", masked(page));
+
     let first = api
         .get(&path(&org, "roles?limit=1"), &partner.key)
         .await
@@ -211,6 +213,7 @@ async fn an_org_is_born_with_two_roles() {
         .await
         .with(200);
     assert_ne!(first["items"], second["items"]);
+
     assert_eq!(second["next"], Value::Null);
 }
 

@@ -126,6 +126,7 @@ async fn orgs_are_listed_newest_first_by_limit_and_offset() {
     for name in ["a", "b", "c", "d"] {
         org(&api, &partner, json!({"name": name})).await;
     }
+
     for (query, expected) in [
         ("", vec!["d", "c", "b", "a"]),
         ("?limit=2", vec!["d", "c"]),
@@ -149,6 +150,7 @@ async fn orgs_are_listed_newest_first_by_limit_and_offset() {
             "{query}"
         );
     }
+
     org(&api, &partner, json!({"name": "b", "external_id": "7"})).await;
     for (query, expected) in [
         ("name=b", 2),
@@ -160,6 +162,7 @@ async fn orgs_are_listed_newest_first_by_limit_and_offset() {
         let page = api.get(&format!("{ORGS}?{query}"), &partner.key).await;
         assert_eq!(page.with(200)["total"], expected, "{query}");
     }
+
     let refused = api
         .get(&format!("{ORGS}?limit=0&offset=-1&cursor=x"), &partner.key)
         .await;
@@ -181,6 +184,7 @@ async fn every_fault_of_an_org_is_named() {
         "faults_of_an_org",
         api.post(ORGS, &partner.key, wrong).await.with(400)
     );
+
     for (body, message) in [
         (json!({}), "name: is required"),
         (
@@ -193,6 +197,7 @@ async fn every_fault_of_an_org_is_named() {
             message
         );
     }
+
     assert_eq!(api.get(ORGS, &partner.key).await.with(200)["total"], 0);
 }
 

@@ -244,6 +244,7 @@ fn no_statement_reads_a_table_from_end_to_end() {
     if std::env::var_os(ALONE).is_some() {
         return judge_all();
     }
+
     let own = std::env::current_exe().expect("its path");
     let judged = Command::new(own)
         .args([
@@ -256,6 +257,7 @@ fn no_statement_reads_a_table_from_end_to_end() {
     let [said, complaint] =
         [judged.stdout, judged.stderr].map(|octets| String::from_utf8_lossy(&octets).into_owned());
     assert!(judged.status.success(), "{said}{complaint}");
+
     assert!(said.contains("1 passed"), "{said}{complaint}");
 }
 

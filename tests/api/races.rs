@@ -95,6 +95,7 @@ async fn a_visitor_is_one_contact(api: &TestApi) {
         });
         assert_eq!(ids.collect::<HashSet<_>>().len(), 1, "{path} {body}");
     }
+
     let kept = api
         .rows("SELECT CAST(COUNT(*) AS TEXT) FROM contacts")
         .await;
@@ -203,6 +204,7 @@ async fn a_form_is_saved_once_for_a_version(api: &TestApi) {
         .await;
     assert_eq!((count(&answers, 303), count(&answers, 409)), (1, 19));
     let lost = answers.iter().filter(|answer| answer.status == 409);
+
     for answer in lost {
         assert!(answer.text.contains("id=\"conflict\""), "{}", answer.text);
     }
@@ -342,7 +344,9 @@ async fn a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive(api: &Te
         let cursor = page["next"].as_str();
         next = cursor.map(|cursor| format!("{EVENTS}?limit=100&cursor={cursor}"));
     }
+
     assert_eq!(old, 10_000, "of {} seen", seen.len());
+
     let page: Value = api.get(EVENTS, &tenant.token).await.with(200);
     let total = page["total"].as_u64().expect("a number");
     assert!(total >= 11_000, "{total}");

@@ -102,6 +102,7 @@ async fn a_body_is_json_of_at_most_a_mebibyte() {
     let api = TestApi::new().await;
     let tenant = api.tenant("Acme").await;
     let long = format!("{{\"name\": \"{}\"}}", "x".repeat(1 << 20));
+
     for (name, content_type, body, status, message) in [
         (
             "no type",

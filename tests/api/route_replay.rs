@@ -125,8 +125,10 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         (&json!(2), &json!(0), &json!(true)),
         "{today}"
     );
+
     let germany = replay(json!({"changes": {"trunk": {"default_country": "DE"}}})).await;
     assert_eq!(germany["elsewhere"], 1, "{germany}");
+
     let moved = &germany["items"][0];
     assert_eq!(moved["call_id"], json!(Uuid::from_u128(2)));
     assert_eq!(
@@ -137,6 +139,7 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         moved["after"],
         json!({"agent": {"id": sales, "step": "assigned_number"}})
     );
+
     let disabled = json!({"changes": {"agents": [{"id": sales, "enabled": false}]}});
     let disabled = replay(disabled).await;
     assert_eq!(
@@ -144,6 +147,7 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         json!(Uuid::from_u128(1)),
         "{disabled}"
     );
+
     // A number that moves to another agent, one that is removed, an agent that is deleted, a trunk's list.
     let number = |more: Value| {
         let mut number = json!({"phone_number": "+493012345678"});
@@ -194,10 +198,12 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
             "{what}"
         );
     }
+
     let nobody = json!({"changes": {"agents": [{"id": sales, "enabled": false}, {"id": reception, "enabled": false}]}});
     let nobody = replay(nobody).await;
     assert_eq!(nobody["elsewhere"], 2, "{nobody}");
     assert_eq!(nobody["items"][1]["after"], "no_agent", "{nobody}");
+
     // The earliest times that can be given: no calls, and no error.
     for end in ["1970-01-01", "1970-01-01T00:00:00Z"] {
         assert_eq!(
@@ -206,12 +212,14 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
             "{end}"
         );
     }
+
     let cut = replay(json!({"limit": 1})).await;
     assert_eq!(
         (&cut["calls"], &cut["complete"]),
         (&json!(1), &json!(false)),
         "{cut}"
     );
+
     // A hypothetical change isn't stored.
     let trunk = api
         .get("/phone/sip/inbound-trunk", &acme.token)
@@ -219,6 +227,7 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         .with(200);
     assert_eq!(trunk["default_country"], Value::Null);
     assert_eq!(replay(json!({})).await["elsewhere"], 0);
+
     // The current directory counts as soon as it changes.
     let change = json!({"default_country": "DE"});
     let changed = api
@@ -226,12 +235,14 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         .await;
     changed.with(200);
     assert_eq!(replay(json!({})).await["elsewhere"], 1);
+
     let theirs = api.post(PATH, &other.token, json!({})).await.with(200);
     assert_eq!(
         (&theirs["calls"], &theirs["elsewhere"]),
         (&json!(1), &json!(0)),
         "{theirs}"
     );
+
     let before = json!({"end_date": "2026-01-30"});
     assert_eq!(replay(before).await["calls"], 0);
 }
@@ -295,11 +306,13 @@ async fn a_call_says_who_it_was_and_what_it_came_close_to() {
     assert_eq!(shown["near_misses"], near, "{shown}");
     assert_eq!(shown["log_in"]["by"], "digest");
     assert_eq!(shown["log_in"]["source"], "198.51.100.7:5060");
+
     let said = shown["explanation"].as_array().expect("sentences");
     assert_eq!(
         said[0],
         "The caller at 198.51.100.7 logged in with the trunk's credentials."
     );
+
     let question = json!({"to": "030 12345678", "from": "+441632960001"});
     let foreseen = api
         .post("/phone/sip/route-test", &tenant.token, question)
@@ -310,6 +323,7 @@ async fn a_call_says_who_it_was_and_what_it_came_close_to() {
         said[1..],
         "the same words"
     );
+
     assert_eq!(foreseen["near_misses"], near);
 }
 

@@ -20,9 +20,11 @@ async fn the_decision_is_shown_and_explained() {
     let question = json!({"to": "+44 20 7183 8750", "from": "sip", "agent_id": "no-id"});
     let decision = api.post(PATH, &tenant.token, question).await.with(200);
     insta::assert_json_snapshot!(masked(decision));
+
     let question = json!({"to": "+442071838750", "busy": [agent]});
     let decision = api.post(PATH, &tenant.token, question).await.with(200);
     assert_eq!(decision["outcome"], json!({"agent_busy": {"id": agent}}));
+
     let calls = api.get("/phone/calls", &tenant.token).await.with(200);
     assert_eq!(calls["total"], 0, "nothing is placed");
 }
@@ -39,14 +41,17 @@ async fn a_change_counts_at_once() {
         decision["outcome"].clone()
     };
     assert_eq!(decide().await, json!("no_agent"));
+
     let agent = api.agent(tenant.org, "Anna").await;
     let step = |step: &str| json!({"agent": {"id": agent, "step": step}});
     assert_eq!(decide().await, step("first_available"));
+
     let number = api.number(tenant.org, "+442071838750").await.id;
     let numbers = format!("/phone/sip/agents/{agent}/inbound-numbers");
     let ids = json!({"phone_number_ids": [number]});
     api.json("PUT", &numbers, token, ids).await.with(200);
     assert_eq!(decide().await, step("assigned_number"));
+
     let path = format!("/phone/{agent}");
     api.patch(&path, token, json!({"enabled": false}))
         .await
@@ -58,6 +63,7 @@ async fn a_change_counts_at_once() {
     let path = format!("/phone/numbers/{number}");
     api.delete(&path, token).await.with(200);
     assert_eq!(decide().await, step("first_available"));
+
     api.delete(&format!("/phone/{agent}"), token)
         .await
         .with(200);

@@ -100,6 +100,7 @@ async fn a_runtime_sees_agent_destinations_contact_caller_and_headers() {
     let contact = contact(&api, &tenant).await;
     up(&api, &tenant, agent, Some(contact)).await;
     let token = token(&api, tenant.org, SESSION);
+
     let shown = api.get(&path(SESSION), &token).await.with(200);
     assert_eq!(shown["agent"]["id"], agent.to_string());
     assert_eq!(shown["contact"]["id"], contact.to_string());
@@ -209,6 +210,7 @@ async fn a_token_opens_its_own_session_while_the_call_is_up() {
         api.get(&path(SESSION), &good).await.with(200)["contact"],
         Value::Null
     );
+
     for (name, session, token) in [
         ("another session", CALL, good.clone()),
         ("another org's", SESSION, token(&api, other.org, CALL)),
@@ -218,16 +220,20 @@ async fn a_token_opens_its_own_session_while_the_call_is_up() {
         assert_eq!(refused.status, 401, "{name}: {}", refused.text);
         assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"), "{name}");
     }
+
     let malformed = api.get("/phone/sessions/7", &good).await;
     assert_eq!(malformed.status, 401);
+
     for elsewhere in ["/phone", "/widget/me", "/partner/v1/orgs"] {
         assert_eq!(api.get(elsewhere, &good).await.status, 401, "{elsewhere}");
     }
+
     api.get(&format!("{}?x=1", path(SESSION)), &good)
         .await
         .with(400);
     end(&api, &tenant).await;
     let over = api.get(&path(SESSION), &good).await.with(401);
+
     assert_eq!(
         over["message"],
         "The session is over, and its token with it"

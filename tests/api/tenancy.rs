@@ -133,6 +133,7 @@ async fn is_told_alike(
 async fn nobody_reaches_what_is_anothers() {
     let api = TestApi::new().await;
     let other = TestOrg::new(&api, 0).await;
+
     // Reads change nothing, so all of them share one org.
     let read = TestOrg::new(&api, 1).await;
     for (row, turn) in rows().iter().zip((2..).step_by(2)) {

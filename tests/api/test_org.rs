@@ -60,6 +60,7 @@ fn row(line: &'static str, turn: usize) -> Row {
         word
     };
     let (method, path, of, status) = (word(), word(), word(), word());
+
     Row {
         method,
         path,
@@ -203,6 +204,7 @@ impl TestOrg {
         let destination = made(api, &path, &token, destination).await;
         let hook = json!({"url": "https://hooks.example.com/x"});
         let hook = id_of(&made(api, "/webhooks", &token, hook).await);
+
         // An event, which makes a delivery.
         let handoff = json!({"session_id": "s-1"});
         made(api, "/handoff-analytics/events", &token, handoff).await;
@@ -256,6 +258,7 @@ impl TestOrg {
             ("contact_id", id_of(&visitor["contact"])),
             ("erasure_id", erasure),
         ]);
+
         Self {
             key: Asker::bearer(&token),
             visitor: Asker::bearer(visitor["token"].as_str().expect("a token")),

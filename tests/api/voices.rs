@@ -75,6 +75,7 @@ async fn a_wrong_question_is_refused() {
         "limit: expected a number from 1 to 100; cursor: is no cursor of this list; colour: is no parameter of this endpoint"
     );
     let (_, token) = api.key(tenant.org, &["phone:write"]).await;
+
     let body = api.get("/phone/voices", &token).await.with(403);
     assert_eq!(body["message"], "This API key lacks the scope phone:read");
 }

@@ -187,6 +187,7 @@ async fn what_is_no_webhook_is_refused() {
         let message = refused["message"].as_str().expect("a message");
         assert!(message.contains(fault), "{body}: {message}");
     }
+
     let (_, narrow) = api.key(tenant.org, &["calls:read"]).await;
     all_lack(
         &[
@@ -210,11 +211,13 @@ async fn another_tenant_sees_nothing() {
     let api = &office.api;
     let other = api.tenant("Bolt").await;
     emit(api, other.org, EventType::TrunkLost, 2).await;
+
     assert_eq!(
         office.deliver().await,
         0,
         "another org's events aren't sent"
     );
+
     let token = &other.token;
     all_absent(
         &[
@@ -230,6 +233,7 @@ async fn another_tenant_sees_nothing() {
         ],
         "webhook",
     );
+
     let absent = format!("{webhook}/deliveries/{}", Uuid::now_v7());
     all_absent(&[api.get(&absent, &office.tenant.token).await], "delivery");
     assert_eq!(api.get(WEBHOOKS, token).await.with(200)["total"], 0);
@@ -246,10 +250,12 @@ async fn events_are_sent_signed_and_logged() {
     office.api.patch(&other, token, narrow).await.with(200);
     office.emit(7).await;
     assert_eq!(office.deliver().await, 1);
+
     let got = receiver.take();
     let [got] = got.as_slice() else {
         panic!("one request: {got:?}")
     };
+
     assert!(got.is_signed_by(&secret));
     assert_eq!(got.path, "/hook?a=b");
     assert_eq!(got.headers["content-type"], "application/json");
@@ -258,14 +264,17 @@ async fn events_are_sent_signed_and_logged() {
         got.headers["webhook-timestamp"],
         now().as_secs().to_string()
     );
+
     let body: Value = serde_json::from_str(&got.body).expect("JSON");
     assert_eq!(
         (&body["type"], &body["data"]),
         (&json!("trunk.lost"), &json!({"number": 7}))
     );
     assert_eq!(body["id"], got.id());
+
     let delivery = office.delivery(&webhook).await;
     insta::assert_json_snapshot!("a_delivery", masked(delivery.clone()));
+
     let whole = office
         .get(&format!("{webhook}/deliveries/{}", id_of(&delivery)))
         .await;
@@ -286,6 +295,7 @@ async fn both_secrets_sign_for_a_day_after_a_rotation() {
         .await
         .with(200);
     let new = rotated["secret"].as_str().expect("a secret");
+
     for (passed, old_signs) in [(0, true), (86_399, true), (1, false)] {
         pass(passed);
         office.emit(1).await;
@@ -409,6 +419,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
     let office = Office::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
     let (webhook, _) = office.webhook(&receiver).await;
+
     // A port that nothing listens on.
     let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = closed.local_addr().expect("an address");
@@ -422,6 +433,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
         attempts += office.deliver().await;
         pass(3600);
     }
+
     let failed = office.delivery(&webhook).await;
     assert_eq!(
         (attempts, &failed["state"], &failed["attempts"]),
@@ -429,6 +441,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
     );
     assert_eq!(failed["log"][13]["fault"], "not_connected");
     assert_eq!(failed["next_attempt_at"], Value::Null);
+
     // A manual retry sends the same request.
     let here = json!({"url": receiver.url()});
     office.api.patch(&webhook, token, here).await.with(200);
@@ -442,9 +455,12 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
         (&json!("pending"), &json!(0))
     );
     assert_eq!(office.deliver().await, 1);
+
     let got = receiver.take().remove(0);
     assert_eq!(got.id(), failed["event_id"]);
+
     let whole = office.get(&path).await;
+
     assert_eq!(
         whole["event"],
         serde_json::from_str::<Value>(&got.body).expect("JSON")
@@ -463,14 +479,17 @@ async fn a_receiver_that_is_gone_disables_its_webhook() {
     let (webhook, _) = office.webhook(&receiver).await;
     office.emit(1).await;
     assert_eq!(office.deliver().await, 1);
+
     receiver.behave(Manner::Status(410));
     office.emit(2).await;
     assert_eq!(office.deliver().await, 1);
+
     let shown = office.get(&webhook).await;
     assert_eq!(
         (&shown["enabled"], &shown["disabled_reason"]),
         (&json!(false), &json!("gone"))
     );
+
     let failed = office
         .get(&format!("{webhook}/deliveries?state=failed"))
         .await;
@@ -478,6 +497,7 @@ async fn a_receiver_that_is_gone_disables_its_webhook() {
     office.emit(3).await;
     pass(86_400);
     assert_eq!(office.deliver().await, 0);
+
     let delivery = id_of(&failed["items"][0]);
     let redeliver = format!("{webhook}/deliveries/{delivery}/redeliver");
     office.post(&redeliver, json!({})).await.with(409);
@@ -491,6 +511,7 @@ async fn a_receiver_that_is_gone_disables_its_webhook() {
     assert_eq!(enabled["disabled_reason"], Value::Null);
     office.post(&redeliver, json!({})).await.with(200);
     office.emit(4).await;
+
     assert_eq!(
         office.deliver().await,
         2,

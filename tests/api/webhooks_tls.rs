@@ -96,6 +96,7 @@ impl Office {
             now(),
         );
         api.store.emit(event).await.expect("emitted");
+
         Self {
             api,
             tenant,
@@ -132,6 +133,7 @@ async fn a_receiver_that_proves_its_name_is_sent_to() {
 async fn one_that_does_not_is_sent_nothing_and_tried_again() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let good = ours.acceptor("localhost", Age::Good);
+
     for (name, acceptor, trusted) in [
         (
             "another name",

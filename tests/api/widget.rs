@@ -92,6 +92,7 @@ async fn the_token_says_who_and_nothing_else() {
     };
     let kid = api.store.keyring().signing_key().id().to_owned();
     assert_eq!(part(0), json!({"typ": "JWT", "alg": "EdDSA", "kid": kid}));
+
     let iat = now().as_secs();
     let claims = json!({
         "typ": "widget_contact", "sub": contact_of(&answer), "org": tenant.org, "iat": iat, "exp": iat + 86_400,
@@ -171,6 +172,7 @@ async fn other_ways_in_never_meet_a_contact_with_an_external_id() {
     ] {
         assert_ne!(authenticate(&api, &tenant, PLAIN, body).await, known);
     }
+
     let callers = api.store.contacts();
     let called = callers
         .find_or_create_by_phone_many(&[(tenant.org, phone)], now())
@@ -323,6 +325,7 @@ async fn every_fault_is_named() {
         "http_action_overrides": {"headers": [], "cookies": {}},
         "custom_data": {},
     });
+
     insta::assert_json_snapshot!(
         "faults_by_external_id",
         api.post(BY_ID, &tenant.token, wrong.clone())
@@ -333,6 +336,7 @@ async fn every_fault_is_named() {
         "faults_by_addresses",
         api.post(PLAIN, &tenant.token, wrong).await.with(400)
     );
+
     for (path, body, message) in [
         (
             PLAIN,
@@ -371,6 +375,7 @@ async fn every_fault_is_named() {
             message
         );
     }
+
     let longest = json!({"external_id": "é".repeat(255)});
     api.post(BY_ID, &tenant.token, longest).await.with(200);
 }

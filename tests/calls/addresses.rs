@@ -256,6 +256,7 @@ fn enter_private_hosts(daemon: &Daemon, entered: u16) {
         let (status, body) = daemon.change("POST", path, &body);
         assert_eq!(status, entered, "{path}: {body}");
     }
+
     // A row that is stored already stays, even if the rule refuses it.
     let source = Ipv4Addr::new(127, 0, 0, if entered == 201 { 5 } else { 6 });
     let sources = serde_json::json!({ "allowed_addresses": [source.to_string()] });

@@ -347,6 +347,7 @@ fn receiver() -> (String, Receiver<(String, String)>) {
             }
         }
     });
+
     (format!("http://127.0.0.1:{port}/status?a=b"), received)
 }
 
@@ -421,6 +422,7 @@ fn the_progress_of_calls_is_posted_as_twilio_does() {
 fn a_status_callback_is_judged_as_a_webhook() {
     let daemon = setup().serve();
     let agent = &daemon.setup.first_agent;
+
     for (url, fault) in [
         ("http://hooks.example.com/", "must be an https: URL"),
         (

@@ -99,6 +99,7 @@ fn a_dead_bot_followed_by_a_dead_one_ends_the_call() {
     bot.event("start");
     drop(bot);
     assert!(caller.talker.asked("BYE").is_some());
+
     let record = daemon.record();
     assert_eq!(record["reason"], "runtime_unreachable", "{record}");
 }
@@ -123,6 +124,7 @@ fn a_half_open_connection_is_noticed_and_the_next_bot_takes_over() {
 fn a_bot_that_reads_nothing_ends_its_call() {
     let (daemon, caller, bot, _second) = called("hang_up");
     bot.stall();
+
     // The bot's marks come back beside the audio, so the connection fills within seconds.
     let mut marks = 0;
     let ended_by = Deadline::after(GONE).poll(|| {
@@ -136,6 +138,7 @@ fn a_bot_that_reads_nothing_ends_its_call() {
     });
     assert!(ended_by.is_some(), "{marks} marks");
     assert!(ended(&daemon, "too_slow"));
+
     let record = daemon.record();
     assert_eq!(record["hangup_by"], "agent", "{record}");
 }

@@ -21,8 +21,10 @@ fn the_benchmark_of_bots_runs() {
         message_ms: 40,
     };
     let report = bots(&setting, talk).expect("a daemon");
+
     assert!(report.faults.is_empty(), "{report}");
     assert_eq!(report.value("calls_up"), Some(10.0), "{report}");
+
     for figure in ["to_bot_p50_ms", "ticks", "clears", "kilobytes_per_call"] {
         let value = report.value(figure);
         assert!(value.is_some_and(|value| value > 0.0), "{figure}: {report}");

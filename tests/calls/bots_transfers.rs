@@ -101,6 +101,7 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, server, token) = served();
     let failed = Notify("SIP/2.0 486 Busy Here", "terminated;reason=noresource");
     let steps = [Refer, ACCEPTED, RINGING, failed, Pause(1_500), Bye];
@@ -108,6 +109,7 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
     let (bot, start) = begun(&server);
     let (status, body) = post(&daemon, &start, &token, &twiml("<Dial>Sales</Dial>"));
     assert_eq!(status, 200, "{body}");
+
     let call = daemon.answered_call();
     let shown = Deadline::after(Duration::from_secs(20)).poll(|| {
         let shown = daemon.shown(&format!("/phone/calls/{call}"));
@@ -115,6 +117,7 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
     });
     let shown = shown.expect("the transfer fails");
     assert_eq!(shown["status"], "in_progress", "{shown}");
+
     // The frames went on meanwhile.
     let frame = |event: &Value| -> u64 {
         let timestamp = event["media"]["timestamp"].as_str().expect("a timestamp");
@@ -122,6 +125,7 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
     };
     let before = frame(&bot.event("media"));
     assert_eq!(frame(&bot.event("media")), before + 20);
+
     pbx.finish();
     bot.event("stop");
     assert_eq!(daemon.record()["status"], "completed");
@@ -279,6 +283,7 @@ fn a_call_without_a_bot_is_not_found() {
         "accountSid": format!("AC{}", daemon.setup.org.replace('-', "")),
         "callSid": format!("CA{}", bare(&call["session_id"])),
     });
+
     let (status, body) = post(&daemon, &start, &token, "Status=completed");
     assert_eq!((status, &body["code"]), (404, &json!(20404)), "{body}");
     assert_eq!(daemon.calls()[0]["status"], "in_progress");

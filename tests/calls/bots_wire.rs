@@ -72,14 +72,17 @@ fn a_bot_on_tls_proves_its_name_and_is_sent_a_signature() {
         bot.head
     );
     assert!(!bot.head.contains("permessage-deflate"), "{}", bot.head);
+
     bot.event("start");
     bot.play(&[0x23; 16_000]);
     assert!(caller.hears(0x91, |audio| *audio == [0x23; 160]));
+
     bot.until("the caller", |event| {
         event["event"] == "media" && audio_of(event) == [0x91; 160]
     });
     bot.close();
     assert!(caller.talker.asked("BYE").is_some());
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
 }
@@ -159,6 +162,7 @@ fn a_bot_that_checks_takes_its_own_token_alone() {
     let _caller = Caller::call(&daemon);
     right.accepted().event("start");
     let call = daemon.calls().remove(0);
+
     let attempts = daemon.routing(&call)["attempts"].take();
     assert_eq!(attempts[0]["outcome"], "handshake_failed", "{attempts}");
 }
@@ -336,6 +340,7 @@ fn a_hold_by_the_api_stops_neither_clock_nor_frames() {
     bot.event("start");
     let call = daemon.answered_call();
     let here = offer(caller.rtp.address());
+
     for deed in ["hold", "resume"] {
         let path = format!("/phone/calls/{call}/{deed}");
         std::thread::scope(|scope| {

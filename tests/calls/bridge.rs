@@ -45,13 +45,16 @@ fn the_runtime_gets_context_sdp_and_the_callers_own_headers() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
+
     // The first call creates the caller's contact; on a slow disk that may be too late for its INVITE.
     call(&daemon, runtime, ["caller_hangs_up", "runtime_answers"]);
     let agent = runtime.play("runtime_answers");
     let caller = daemon.caller().play("caller_hangs_up").finish();
     let (agent, record) = (agent.finish(), daemon.records(2).remove(0));
     let invite = agent.request("INVITE");
+
     assert_eq!(
         invite.headers("X-PLATFORM-SESSION-ID"),
         [record["session_id"].as_str().expect("a text")],
@@ -76,14 +79,17 @@ fn the_runtime_gets_context_sdp_and_the_callers_own_headers() {
         "{agent}"
     );
     assert_eq!(invite.body(), sent(&caller, "INVITE").body());
+
     // Keys that are pressed pass between the peers with the audio (RFC 4733), as both negotiate.
     assert!(invite.body().contains("telephone-event/8000"), "{agent}");
+
     let answer = caller.response(200, "INVITE");
     let answered = agent
         .sent()
         .find(|message| message.status() == Some(200))
         .expect("the runtime answered");
     assert_eq!(answer.body(), answered.body());
+
     assert_completed(&record, "caller");
 }
 
@@ -93,13 +99,16 @@ fn the_legs_share_neither_call_id_nor_tags_nor_credentials() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let (caller, agent, _) = call(&daemon, runtime, ["caller_hangs_up", "runtime_answers"]);
     let (came, went) = (agent.request("INVITE"), sent(&caller, "INVITE"));
     assert_ne!(came.header("Call-ID"), went.header("Call-ID"));
     assert_ne!(came.header("From"), went.header("From"));
     assert_eq!(came.header("Authorization"), None);
+
     let ours = daemon.sip().to_string();
+
     assert!(
         came.header("Contact")
             .is_some_and(|contact| contact.contains(&ours)),
@@ -151,8 +160,10 @@ fn a_delayed_offer_is_answered_in_the_callers_ack() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let (caller, agent, record) = call(&daemon, runtime, ["caller_offers_late", "runtime_answers"]);
+
     assert_eq!(agent.request("INVITE").body(), "", "{agent}");
     assert!(
         caller
@@ -174,6 +185,7 @@ fn hold_and_resume_cross() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let (caller, agent, record) = call(&daemon, runtime, ["caller_holds", "runtime_is_held"]);
     let offers: Vec<&str> = agent
@@ -190,7 +202,9 @@ fn hold_and_resume_cross() {
         offers.len() == 3 && offers[1].contains("a=sendonly") && offers[2].contains("a=sendrecv"),
         "{agent}"
     );
+
     assert_eq!(offers[1..], went[went.len() - 2..]);
+
     let answers = caller
         .received()
         .filter(|message| message.status() == Some(200) && message.body().contains("a=recvonly"));
@@ -206,6 +220,7 @@ fn reliable_ringing_is_acknowledged_end_to_end() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.play("runtime_rings_reliably");
     let caller = daemon
@@ -215,12 +230,14 @@ fn reliable_ringing_is_acknowledged_end_to_end() {
         .finish();
     let agent = agent.finish();
     let invite = agent.request("INVITE");
+
     assert!(
         invite
             .header("Supported")
             .is_some_and(|tags| tags.contains("100rel")),
         "{agent}"
     );
+
     let acknowledged = agent
         .request("PRACK")
         .header("RAck")
@@ -231,6 +248,7 @@ fn reliable_ringing_is_acknowledged_end_to_end() {
         format!("7700 {}", invite.header("CSeq").expect("INVITE has it")),
         "{agent}"
     );
+
     assert!(
         caller
             .response(180, "INVITE")
@@ -246,12 +264,14 @@ fn a_key_crosses() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let (caller, agent, _) = call(
         &daemon,
         runtime,
         ["caller_presses_a_key", "runtime_hears_a_key"],
     );
+
     let key = agent.request("INFO");
     assert_eq!(
         key.header("Content-Type"),

@@ -145,6 +145,7 @@ fn every_refusal_that_means_no_refer_leads_to_the_bridge() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let cases: [(&str, &[Step]); 3] = [
         ("501", &[Refer, Answer("501 Not Implemented", ""), Rejoined]),
         ("603", &[Refer, Answer("603 Decline", ""), Rejoined]),
@@ -152,6 +153,7 @@ fn every_refusal_that_means_no_refer_leads_to_the_bridge() {
     ];
     let carrier = Runtime::new();
     let daemon = daemon(carrier);
+
     for (place, (case, steps)) in cases.into_iter().enumerate() {
         let sales = carrier.play("runtime_hangs_up");
         let mut steps = steps.to_vec();
@@ -178,6 +180,7 @@ fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, carrier, runtime) = spoken_for(&json!({}));
     let (agent, sales) = (
         runtime.play("runtime_answers"),
@@ -191,12 +194,15 @@ fn a_destination_that_is_busy_leaves_the_caller_with_its_agent() {
     assert_eq!(shown["status"], "in_progress", "{shown}");
     assert_eq!(shown["transfer"]["sip_code"], 486, "{shown}");
     assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
+
     let (pbx, agent) = (pbx.finish(), agent.finish());
     assert!(pbx.requests("INVITE").is_empty(), "{pbx}");
     assert_eq!(agent.requests("BYE").len(), 1, "{agent}");
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(daemon.shown("/handoff-analytics/events")["total"], 0);
+
     let attempts = daemon.routing(&record)["attempts"].take();
     assert_eq!(attempts[0]["leg"], "destination", "{attempts}");
     assert_eq!(attempts[0]["sip_code"], 486, "{attempts}");
@@ -276,6 +282,7 @@ fn a_caller_who_leaves_while_the_destination_rings_takes_the_call_back() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let carrier = Runtime::new();
     let daemon = daemon(carrier);
     let sales = carrier.play("runtime_rings");
@@ -286,6 +293,7 @@ fn a_caller_who_leaves_while_the_destination_rings_takes_the_call_back() {
     pbx.finish();
     let sales = sales.finish();
     assert_eq!(sales.requests("CANCEL").len(), 1, "{sales}");
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["transfer"]["state"], "failed", "{record}");
@@ -297,6 +305,7 @@ fn a_trunk_that_wants_no_bridge_has_none() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = daemon(Runtime::new());
     let (status, body) = daemon.change(
         "PATCH",
@@ -304,10 +313,12 @@ fn a_trunk_that_wants_no_bridge_has_none() {
         &json!({"bridge_when_refer_fails": false}),
     );
     assert_eq!(status, 200, "{body}");
+
     daemon.setup.settle();
     let pbx = daemon.caller().takes(&[Refer, REFUSED, Pause(100), Bye]);
     transfer(&daemon, &daemon.answered_call());
     pbx.finish();
+
     let record = daemon.record();
     assert_eq!(record["transfer"]["way"], "refer", "{record}");
     assert_eq!(record["transfer"]["state"], "failed", "{record}");
@@ -320,6 +331,7 @@ fn a_caller_that_refuses_the_destinations_media_stays_with_its_agent() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let desk = Runtime::new();
     let daemon = DaemonSetup::new().serve();
     let uri = format!("sip:desk@{}?Subject=x", desk.address());
@@ -334,16 +346,20 @@ fn a_caller_that_refuses_the_destinations_media_stays_with_its_agent() {
     ]);
     transfer(&daemon, &daemon.answered_call());
     let (_, sales) = (pbx.finish(), sales.finish());
+
     assert!(sales.request("BYE").header("Reason").is_none());
+
     let start = format!("INVITE sip:desk@{} SIP/2.0", desk.address());
     let invite = sales.request("INVITE");
     assert_eq!(invite.start_line(), start);
+
     let number = daemon.caller().number;
     let from = invite.header("From").expect("a From");
     assert!(
         from.starts_with(&format!("\"Caller\" <sip:{number}@")),
         "{from}: the caller calls"
     );
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "caller", "{record}");

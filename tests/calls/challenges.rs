@@ -254,14 +254,17 @@ pub(crate) fn trunk_with(daemon: &Daemon, carrier: SocketAddr, more: &Value) -> 
     for (name, value) in more.as_object().expect("fields") {
         trunk[name] = value.clone();
     }
+
     let (status, trunk) = daemon.change("POST", "/phone/sip/outbound-trunks", &trunk);
     assert_eq!(status, 201, "{trunk}");
+
     let path = format!(
         "/phone/sip/agents/{}/outbound-trunk",
         daemon.setup.first_agent
     );
     let (status, config) = daemon.change("PUT", &path, &json!({"trunk_id": trunk["id"]}));
     assert_eq!(status, 200, "{config}");
+
     in_force(daemon);
     trunk
 }

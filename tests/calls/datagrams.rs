@@ -315,6 +315,7 @@ fn answers_go_to_the_port_where_the_peer_listens() {
     let daemon = DaemonSetup::new().serve();
     let (sends, listens) = (Peer::new(daemon.sip()), Peer::new(daemon.sip()));
     let port = listens.own.port();
+
     for (number, (via, at_listener)) in [
         (format!("127.0.0.1:{port}"), true),
         (format!("127.0.0.1:{port};rport"), false),

@@ -41,6 +41,7 @@ fn the_refer_is_as_the_page_shows_it() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     daemon.destination("Sales", "phone", "+442071838751");
     let pbx = daemon
@@ -50,6 +51,7 @@ fn the_refer_is_as_the_page_shows_it() {
     let path = format!("/phone/calls/{call}/transfer");
     let (status, begun) = daemon.change("POST", &path, &json!({"destination": "Sales"}));
     assert_eq!(status, 202, "{begun}");
+
     let pbx = pbx.finish();
     let (sent, shown) = (pbx.request("REFER"), shown("REFER ", "\nRefer-To: "));
     assert_eq!(shown.header_names(), sent.header_names(), "{pbx}");
@@ -62,6 +64,7 @@ fn the_bridged_invite_is_as_the_page_shows_it() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let desk = Runtime::new();
     let daemon = DaemonSetup::new().serve();
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
@@ -76,6 +79,7 @@ fn the_bridged_invite_is_as_the_page_shows_it() {
     let path = format!("/phone/calls/{call}/transfer");
     let (status, begun) = daemon.change("POST", &path, &json!({"destination": "Desk"}));
     assert_eq!(status, 202, "{begun}");
+
     answering.wait_for("ACK");
     pbx.wait_for("ACK");
     daemon.hang_up(&call);
@@ -86,6 +90,7 @@ fn the_bridged_invite_is_as_the_page_shows_it() {
         shown("INVITE ", "\nSession-Expires: "),
     );
     assert_eq!(shown.header_names(), sent.header_names(), "{answering}");
+
     for name in CONTEXT {
         assert!(sent.header(name).is_some(), "{answering}");
     }

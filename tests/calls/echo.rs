@@ -49,6 +49,7 @@ fn a_phone_is_transferred_by_a_key() {
     if !tools(&["baresip", "sipp"]) {
         return;
     }
+
     let desk = Runtime::new();
     let daemon = DaemonSetup::new().serve();
     daemon.destination("Sales", "phone", "+442071838751");
@@ -63,9 +64,12 @@ fn a_phone_is_transferred_by_a_key() {
             .any(|call| call["status"] == "in_progress")
     };
     let up = Deadline::after(Duration::from_secs(20)).poll(|| is_up().then_some(()));
+
     assert!(up.is_some(), "{}", phone.output());
+
     phone.press("2");
     answering.wait_for("ACK");
+
     // Where its 200 comes at once, the phone has to hang up.
     let is_settled = || {
         let state = &daemon.calls()[0]["transfer"]["state"];
@@ -78,15 +82,18 @@ fn a_phone_is_transferred_by_a_key() {
         daemon.calls(),
         phone.output()
     );
+
     let output = phone.leave();
     let record = daemon.record();
     let answering = answering.finish();
     assert_eq!(record["status"], "transferred", "{record}\n{output}");
     assert_eq!(record["transfer"]["destination"], "Desk", "{record}");
     assert_eq!(record["transfer"]["way"], "refer", "{record}");
+
     let line = answering.request("INVITE").start_line();
     let desk = format!("INVITE sip:desk@{}", desk.address());
     assert!(line.starts_with(&desk), "{line}");
+
     let session = record["session_id"].as_str().expect("an id");
     assert!(line.contains(session), "with the context: {line}");
 }

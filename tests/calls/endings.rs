@@ -100,6 +100,7 @@ fn a_call_is_hung_up_over_the_api() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.play("runtime_answers");
     let caller = daemon.caller().play("caller_is_hung_up_on");
@@ -109,9 +110,11 @@ fn a_call_is_hung_up_over_the_api() {
     assert_ended(&call, "completed", "platform");
     assert_eq!(call["reason"], "operator", "{call}");
     assert!(!call["ended_at"].is_null(), "{call}");
+
     caller.finish();
     agent.finish();
     assert_eq!(daemon.record(), call);
+
     let path = format!("/phone/calls/{id}/hangup");
     let (status, refused) = daemon.change("POST", &path, &json!({}));
     assert_eq!(status, 409, "{refused}");

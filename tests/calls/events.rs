@@ -51,6 +51,7 @@ fn a_call_and_a_refused_one_are_told() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let runtime = Runtime::new();
     let setup = DaemonSetup::new();
     setup.runtime(&setup.first_agent, &runtime.uri());
@@ -62,6 +63,7 @@ fn a_call_and_a_refused_one_are_told() {
     let disabled = json!({"enabled": false});
     let agent = format!("/phone/{}", daemon.setup.first_agent);
     assert_eq!(daemon.change("PATCH", &agent, &disabled).0, 200);
+
     daemon.setup.settle();
     daemon.caller().play("caller_is_refused").finish();
     let told = told(&daemon, |told| told.len() == 6);
@@ -76,12 +78,15 @@ fn a_call_and_a_refused_one_are_told() {
             "call.refused"
         ]
     );
+
     for event in &told[..4] {
         assert_eq!(event["data"]["call_id"], call["id"], "{event}");
         assert_eq!(event["data"]["session_id"], call["session_id"], "{event}");
     }
+
     let trunk = daemon.shown("/phone/sip/inbound-trunk");
     assert_eq!(call["trunk_id"], trunk["id"], "{call}");
+
     for field in [
         "status",
         "agent_id",
@@ -97,6 +102,7 @@ fn a_call_and_a_refused_one_are_told() {
     ] {
         assert_eq!(told[3]["data"][field], call[field], "{field}");
     }
+
     assert_eq!(told[5]["data"]["reason"], "no_agent", "{}", told[5]);
     assert!(daemon.stop(), "an open stream holds nothing up");
 }

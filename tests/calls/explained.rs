@@ -33,6 +33,7 @@ fn a_failed_log_in_says_which_part_was_wrong() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let setup = DaemonSetup::new();
     let daemon = setup.serve();
     let right = daemon.credentials();
@@ -64,14 +65,17 @@ fn a_failed_log_in_says_which_part_was_wrong() {
         let said = newest["explanation"].as_str().expect("a sentence");
         assert!(said.contains(sentence), "{said}");
     }
+
     // An unknown user name is shown to no org, and the response on the wire shows nothing.
     answers.push(refusal(&daemon.caller().with(with("nobody", "wrong"))));
     let names: Vec<_> = answers.iter().map(Message::header_names).collect();
     assert!(names.windows(2).all(|pair| pair[0] == pair[1]), "{names:?}");
+
     for answer in &answers {
         assert_eq!(answer.status(), Some(401), "{answer:?}");
         assert_eq!(answer.header("Warning"), None, "{answer:?}");
     }
+
     failures(&daemon, 2);
 }
 
@@ -81,6 +85,7 @@ fn a_user_name_of_nobody_is_told_to_whom_the_address_belongs() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let setup = DaemonSetup::new();
     setup.allow("127.0.0.0/8");
     let daemon = setup.serve();
@@ -90,6 +95,7 @@ fn a_user_name_of_nobody_is_told_to_whom_the_address_belongs() {
     };
     let caller = daemon.caller().dials("+493099999999").with(nobody);
     assert_eq!(refusal(&caller).status(), Some(401));
+
     let newest = failures(&daemon, 1).remove(0);
     assert_eq!(
         (&newest["part"], &newest["username"]),
@@ -131,6 +137,7 @@ fn who_proves_nothing_is_named_by_its_address() {
     };
     calls("127.0.0.2", LISTED, "elsewhere");
     let found = newest(1);
+
     assert_eq!(
         [
             &found["part"],
@@ -141,6 +148,7 @@ fn who_proves_nothing_is_named_by_its_address() {
         ["address", "127.0.0.2", LISTED, "elsewhere"],
         "{found}"
     );
+
     // In the national format of the trunk's country, from another address again.
     calls("127.0.0.3", "2025550199", "national");
     let found = newest(2);
@@ -149,6 +157,7 @@ fn who_proves_nothing_is_named_by_its_address() {
         ["address", "127.0.0.3", UNLISTED],
         "{found}"
     );
+
     calls("127.0.0.1", UNLISTED, "another-number");
     let found = newest(3);
     assert_eq!(
@@ -156,9 +165,11 @@ fn who_proves_nothing_is_named_by_its_address() {
         ["number", UNLISTED],
         "{found}"
     );
+
     // A number of no org, and a source seen before: nothing new is recorded.
     calls("127.0.0.2", "+442071838750", "nobody");
     calls("127.0.0.2", LISTED, "again");
+
     // A peer that answers the challenge isn't recorded.
     if tools(&["sipp"]) {
         daemon
@@ -167,14 +178,17 @@ fn who_proves_nothing_is_named_by_its_address() {
             .play("caller_hangs_up")
             .finish();
     }
+
     let (code, report) = daemon.setup.doctor();
     assert_eq!(code, Some(1), "{report}");
+
     let told = problems(&report);
     assert!(
         told.iter()
             .any(|text| text.contains("without credentials (number)")),
         "{told:?}"
     );
+
     std::thread::sleep(Duration::from_secs(6));
     failures(&daemon, 3);
 }
@@ -207,6 +221,7 @@ fn a_call_says_what_it_came_close_to() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let setup = DaemonSetup::new();
     let foreign = setup.foreign_agent();
     let sales = setup.agent("Sales", Runtime::new());
@@ -219,9 +234,11 @@ fn a_call_says_what_it_came_close_to() {
         .dials("030 12345601".replace(' ', "").as_str());
     let answer = refusal(&caller.names_agent(&foreign));
     assert_eq!(answer.status(), Some(480), "{answer:?}");
+
     let call = daemon.record();
     let routing = daemon.routing(&call);
     assert_eq!(routing["log_in"]["by"], "digest", "{routing}");
+
     let near = routing["near_misses"].as_array().expect("near misses");
     assert_eq!(
         near[0],
@@ -235,6 +252,7 @@ fn a_call_says_what_it_came_close_to() {
     );
     assert_eq!(near[1]["number"]["agent"], json!(sales), "{routing}");
     assert_eq!(near[2]["agent"]["state"], "disabled", "{routing}");
+
     let said = routing["explanation"].to_string();
     assert!(
         said.contains("set the trunk's default_country to DE"),
@@ -244,16 +262,20 @@ fn a_call_says_what_it_came_close_to() {
         !said.contains("Foreign") && !said.contains("Elsewhere"),
         "{said}"
     );
+
     let question = json!({"to": "03012345601", "from": "+441632960001", "agent_id": foreign});
     let (status, foreseen) = daemon.change("POST", "/phone/sip/route-test", &question);
     assert_eq!(status, 200, "{foreseen}");
     assert_eq!(foreseen["near_misses"], routing["near_misses"]);
+
     // The inputs of the routing are stored, so the call can be routed again.
     let germany = json!({"changes": {"trunk": {"default_country": "DE"}, "agents": [{"id": sales, "enabled": true}]}});
     let (status, replayed) = daemon.change("POST", "/phone/sip/route-replay", &germany);
     assert_eq!(status, 200, "{replayed}");
+
     let after = json!({"agent": {"id": sales, "step": "assigned_number"}});
     assert_eq!(replayed["items"][0]["after"], after, "{replayed}");
+
     // The command line and the API explain it in the same words.
     let change = daemon.setup.folder.path().join("change.json");
     std::fs::write(&change, germany["changes"].to_string()).expect("it can be written");
@@ -276,7 +298,9 @@ fn a_call_says_what_it_came_close_to() {
         &foreign,
         "--json",
     ]);
+
     assert_eq!(tested["explanation"], foreseen["explanation"], "{tested}");
+
     let said = routing["explanation"].as_array().expect("sentences");
     let foreseen = foreseen["explanation"].as_array().expect("sentences");
     let first = said.iter().position(|sentence| *sentence == foreseen[0]);
@@ -289,14 +313,17 @@ fn the_doctor_reports_on_the_trunk() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let asks = daemon.caller().dials("doctor");
     let asks = asks.with_header("User-Agent: Asterisk PBX 20.5.0");
     let answer = refusal(&asks);
     assert_eq!(answer.status(), Some(480), "{answer:?}");
     assert_eq!(answer.header("X-Trunkline-Reason"), Some("examined"));
+
     let call = daemon.record();
     assert_eq!(call["reason"], "examined", "{call}");
+
     let report = daemon.shown("/phone/sip/inbound-trunk/doctor");
     assert_eq!(report["call_id"], call["id"], "{report}");
     assert_eq!(
@@ -304,6 +331,7 @@ fn the_doctor_reports_on_the_trunk() {
         (&json!("Asterisk"), &json!("udp")),
         "{report}"
     );
+
     let level = |check: &str| {
         let findings = report["findings"].as_array().expect("findings").iter();
         let mut found = findings.filter(|finding| finding["check"] == check);
@@ -320,6 +348,7 @@ fn the_doctor_reports_on_the_trunk() {
     ] {
         assert_eq!(level(check), Some(json!(expected)), "{check}: {report}");
     }
+
     let settings = report["settings"].as_str().expect("settings for Asterisk");
     let credentials = daemon.credentials();
     assert!(settings.contains(&credentials.username), "{settings}");
@@ -327,10 +356,12 @@ fn the_doctor_reports_on_the_trunk() {
         !report.to_string().contains(&credentials.password),
         "{report}"
     );
+
     // With timers on, no problem is left.
     let fixed = daemon.caller().dials("doctor");
     refusal(&fixed.with_header("Supported: timer"));
     daemon.records(2);
+
     let report = daemon.shown("/phone/sip/inbound-trunk/doctor");
     assert!(
         !report["findings"].to_string().contains("warning"),

@@ -64,6 +64,7 @@ fn a_key_leads_to_no_number_that_is_not_allowed() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = setup().serve();
     daemon.destination("Premium", "phone", PREMIUM);
     daemon.destination("Phone", "sip", "sip:9005550100@198.51.100.9;user=phone");
@@ -75,6 +76,7 @@ fn a_key_leads_to_no_number_that_is_not_allowed() {
     let [refer] = referred.as_slice() else {
         panic!("one REFER: {pbx}");
     };
+
     let to = refer.header("Refer-To").expect("a Refer-To");
     assert!(to.contains(ALLOWED), "the allowed number alone: {to}");
 }
@@ -84,12 +86,14 @@ fn a_destination_redirects_to_no_number_that_is_not_allowed() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let callee = Responder::busy();
     let redirecting = |user: &str, more: &str| -> SocketAddr {
         let line = format!("Contact: <sip:{user}@{}{more}>\r\n", callee.address);
         Responder::answering("302 Moved Temporarily", line.leak()).address
     };
     let daemon = setup().serve();
+
     for (case, user, more, reached) in [
         ("a number", PREMIUM, "", 0),
         ("its digits", "19005550100", "", 0),
@@ -179,10 +183,12 @@ fn hand_over(daemon: &Daemon, runtime: Runtime, way: Way) -> Value {
         let (status, body) = daemon.change("POST", &path, &json!({"destination": "desk"}));
         assert_eq!(status, 202, "{way:?}: {body}");
     }
+
     pbx.finish();
     if let Some(agent) = agent {
         agent.finish();
     }
+
     let record = daemon.records(before + 1).remove(0);
     record["transfer"]["sip_code"].clone()
 }

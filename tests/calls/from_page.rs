@@ -132,6 +132,7 @@ impl Page {
                 return true;
             }
         }
+
         false
     }
 
@@ -364,6 +365,7 @@ impl Bot {
         let mut first = String::new();
         lines.read_line(&mut first).expect("a line");
         assert!(first.contains("listening"), "{first}");
+
         // A bot blocks when its output pipe is full.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Self {

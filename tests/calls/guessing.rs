@@ -87,6 +87,7 @@ impl<'d> Client<'d> {
             tries += 1;
             message = self.send(&authorization);
         }
+
         Outcome {
             answer: message,
             tries,

@@ -85,6 +85,7 @@ fn an_outbound_trunk_shows_whether_its_peer_answers() {
         }),
     );
     assert_eq!(status, 201, "{trunk}");
+
     let id = trunk["id"].as_str().expect("an id").to_owned();
     let path = format!(
         "/phone/sip/agents/{}/outbound-trunk",
@@ -94,6 +95,7 @@ fn an_outbound_trunk_shows_whether_its_peer_answers() {
         daemon.change("PUT", &path, &json!({ "trunk_id": id })).0,
         200
     );
+
     let becomes = |expected: bool| {
         let path = format!("/phone/sip/outbound-trunks/{id}");
         let seen = Deadline::after(PATIENCE)
@@ -106,6 +108,7 @@ fn an_outbound_trunk_shows_whether_its_peer_answers() {
     let told = || daemon.log().contains("doesn't answer OPTIONS");
     let told = Deadline::after(PATIENCE).poll(|| told().then_some(()));
     assert!(told.is_some(), "{}", daemon.log());
+
     let call = json!({"phone_agent_id": daemon.setup.first_agent, "phone_number": "+14155550100"});
     let (status, refused) = daemon.change("POST", "/phone/outbound-call", &call);
     assert_eq!(status, 409, "{refused}");
@@ -114,6 +117,7 @@ fn an_outbound_trunk_shows_whether_its_peer_answers() {
         "{refused}"
     );
     assert!(daemon.calls().is_empty(), "nothing was begun");
+
     peer.answers.store(true, Ordering::Relaxed);
     becomes(true);
 }

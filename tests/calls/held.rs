@@ -84,6 +84,7 @@ fn both_sides_are_held_and_resumed() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
     let pbx = daemon
@@ -91,13 +92,17 @@ fn both_sides_are_held_and_resumed() {
         .takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
     let call = daemon.answered_call();
     assert_eq!(daemon.shown(&format!("/phone/calls/{call}"))["held"], false);
+
     turn(&daemon, &call, "hold");
     let (status, again) = ask(&daemon, &call, "hold");
     assert_eq!((status, &again["held"]), (200, &json!(true)), "{again}");
+
     let listed = daemon.shown("/phone/calls");
     assert_eq!(listed["items"][0]["held"], true, "{listed}");
+
     turn(&daemon, &call, "resume");
     assert_eq!(ask(&daemon, &call, "resume").0, 200);
+
     daemon.hang_up(&call);
     let (pbx, agent) = (pbx.finish(), agent.finish());
     let to_agent = offers(&agent);
@@ -108,6 +113,7 @@ fn both_sides_are_held_and_resumed() {
         "{agent}"
     );
     assert_eq!(directions(&to_pbx), ["a=sendonly", "a=sendrecv"], "{pbx}");
+
     let first = described(&to_agent)[0].1;
     let versions: Vec<u64> = described(&to_agent)
         .iter()
@@ -117,6 +123,7 @@ fn both_sides_are_held_and_resumed() {
     for (_, _, port) in described(&to_agent) {
         assert_eq!(port, "41000", "the caller's media, to the agent");
     }
+
     // The runtime's answer was version 8.
     assert_eq!(
         described(&to_pbx)
@@ -126,9 +133,11 @@ fn both_sides_are_held_and_resumed() {
         [(9, "42000"), (10, "42000")],
         "{pbx}"
     );
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["held"], false, "{record}");
+
     let (status, refused) = ask(&daemon, &call, "hold");
     assert_eq!(
         (status, &refused["message"]),
@@ -380,11 +389,13 @@ fn a_transfer_that_fails_ends_the_hold() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     daemon.destination("Sales", "phone", "+442071838751");
     let no_bridge = serde_json::json!({"bridge_when_refer_fails": false});
     let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &no_bridge);
     assert_eq!(status, 200, "{body}");
+
     daemon.setup.settle();
     let agent = runtime.takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
     let pbx = daemon.caller().takes(&[
@@ -403,9 +414,12 @@ fn a_transfer_that_fails_ends_the_hold() {
         (shown["transfer"]["state"] == "failed" && shown["held"] == false).then_some(())
     };
     let waited = Deadline::after(Duration::from_secs(20)).poll(goes_on);
+
     assert!(waited.is_some(), "{}", daemon.shown(&path));
+
     daemon.hang_up(&call);
     let (pbx, agent) = (pbx.finish(), agent.finish());
+
     assert_eq!(
         directions(&offers(&pbx)),
         ["a=sendonly", "a=sendrecv"],
@@ -423,6 +437,7 @@ fn a_call_that_rings_is_not_held() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.play("runtime_rings");
     let pbx = daemon.caller().play("caller_cancels");
@@ -434,6 +449,7 @@ fn a_call_that_rings_is_not_held() {
         refused["message"], "The call has not been answered yet",
         "{refused}"
     );
+
     pbx.finish();
     agent.finish();
 }

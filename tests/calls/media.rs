@@ -93,19 +93,23 @@ fn audio_and_keys_are_taken_from_the_callers_address_alone() {
         attacker.speak(media);
         attacker.press(media, 1);
     }
+
     let heard = honest.converse(media);
     assert_eq!(
         heard,
         Some(media),
         "the honest peer is served, from the port that SDP names"
     );
+
     for _ in 0..20 {
         attacker.speak(media);
         attacker.press(media, 1);
         assert_eq!(honest.converse(media), Some(media), "it goes on");
     }
+
     assert_eq!(attacker.hears(), None, "nothing is sent to another address");
     assert_eq!(daemon.calls()[0]["transfer"], Value::Null, "no key counts");
+
     honest.press(media, 1);
     let referred = talker
         .asked("REFER")
@@ -215,14 +219,17 @@ fn ports_are_bound_when_calls_need_them_and_run_out_as_503() {
     let daemon = setup.serve();
     let is_bound = |port| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_err();
     assert!(!is_bound(range) && !is_bound(range + 1), "no call, no port");
+
     let honest = Rtp::new(PEER);
     let (_one, first) = call(&daemon, &offer(honest.address()));
     let (_other, second) = call(&daemon, &offer(honest.address()));
     assert!(is_bound(range) && is_bound(range + 1));
+
     let number = &daemon.setup.first_number;
     let (_, refused) = Talker::call(PEER, daemon.sip(), number, &offer(honest.address()));
     assert_eq!(refused.status(), Some(503), "{refused:?}");
     assert!(refused.header("Retry-After").is_some(), "{refused:?}");
+
     for media in [first, second] {
         assert_eq!(
             honest.converse(media),

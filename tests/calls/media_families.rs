@@ -70,6 +70,7 @@ fn a_public_host_that_is_a_name_is_looked_up_for_media() {
         ),
         ("a.service.test", here),
     ]);
+
     for name in ["voice.test", "service.test"] {
         let daemon = DaemonSetup::new()
             .set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string())

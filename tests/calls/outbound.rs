@@ -31,8 +31,10 @@ pub(crate) fn give_trunk(daemon: &Daemon, carrier: Runtime, more: &Value) {
     for (name, value) in more.as_object().expect("fields") {
         trunk[name] = value.clone();
     }
+
     let (status, trunk) = daemon.change("POST", "/phone/sip/outbound-trunks", &trunk);
     assert_eq!(status, 201, "{trunk}");
+
     let agent = &daemon.setup.first_agent;
     let path = format!("/phone/sip/agents/{agent}/outbound-trunk");
     let (status, config) = daemon.change("PUT", &path, &json!({"trunk_id": trunk["id"]}));
@@ -478,6 +480,7 @@ fn each_cap_refuses_the_next_call() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let caps = [
         (
             "of the trunk at once",
@@ -534,18 +537,23 @@ fn what_cannot_be_called_is_refused_at_once() {
         daemon.change("POST", "/phone/outbound-call", &order)
     };
     assert_eq!(try_order(&agent, NUMBER).0, 409, "no trunk");
+
     give_trunk(&daemon, Runtime::new(), &json!({}));
     let unknown = try_order("0197a000-0000-7000-8000-000000000000", NUMBER);
     assert_eq!(unknown.0, 404);
     assert_eq!(try_order("nonsense", NUMBER), unknown);
+
     for number in ["4155550100", "+", "tel:+14155550100", "+0123456789"] {
         assert_eq!(try_order(&agent, number).0, 400, "{number}");
     }
+
     let elsewhere = try_order(&agent, "+8821234567");
     assert_eq!(elsewhere.0, 403, "{elsewhere:?}");
     assert_eq!(try_order(&agent, NUMBER).0, 201);
+
     let (status, refused) = try_order(&agent, NUMBER);
     assert_eq!(status, 429, "{refused}");
+
     daemon.setup.disable(&agent);
     daemon.setup.settle();
     assert_eq!(try_order(&agent, NUMBER).0, 409, "disabled");

@@ -28,12 +28,14 @@ fn trunk(daemon: &Daemon, kamailio: &Kamailio, register: bool) -> Value {
         }),
     );
     assert_eq!(status, 201, "{trunk}");
+
     let path = format!(
         "/phone/sip/agents/{}/outbound-trunk",
         daemon.setup.first_agent
     );
     let assigned = daemon.change("PUT", &path, &json!({"trunk_id": trunk["id"]}));
     assert_eq!(assigned.0, 200, "{}", assigned.1);
+
     trunk
 }
 
@@ -50,6 +52,7 @@ fn a_call_to_a_trunk_goes_through_the_proxy_until_its_end() {
     if !tools(&["kamailio", "sipp"]) {
         return;
     }
+
     let phone = Runtime::new();
     let (kamailio, daemon) = behind_kamailio(phone);
     trunk(&daemon, &kamailio, false);
@@ -59,7 +62,9 @@ fn a_call_to_a_trunk_goes_through_the_proxy_until_its_end() {
     });
     let (status, placed) = daemon.change("POST", "/phone/outbound-call", &order);
     assert_eq!(status, 201, "{placed}");
+
     let callee = callee.finish();
+
     // Without the Route to Kamailio, a request would have come by one hop.
     for method in ["INVITE", "ACK", "BYE"] {
         let request = callee.request(method);
@@ -70,7 +75,9 @@ fn a_call_to_a_trunk_goes_through_the_proxy_until_its_end() {
             .sum();
         assert_eq!(hops, 2, "{method}:\n{callee}");
     }
+
     assert!(callee.request("INVITE").header("Record-Route").is_some());
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["reason"], "max_duration", "{record}");
@@ -81,6 +88,7 @@ fn an_inbound_call_comes_through_the_proxy() {
     if !tools(&["kamailio", "sipp"]) {
         return;
     }
+
     let setup = DaemonSetup::new();
     let kamailio = Kamailio::start(setup.sip, Runtime::new().address());
     let runtime = Runtime::new();
@@ -90,9 +98,11 @@ fn an_inbound_call_comes_through_the_proxy() {
     let heard = caller(&daemon, &kamailio).play("caller_hangs_up").finish();
     agent.finish();
     assert!(heard.statuses("INVITE").contains(&401), "{heard}");
+
     let answer = heard.response(200, "INVITE");
     let route = answer.header("Record-Route").expect("the proxy stays");
     assert!(route.contains(&kamailio.address.to_string()), "{route}");
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "caller", "{record}");

@@ -192,6 +192,7 @@ fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
     ];
     let pairs = [(&*own.password, &*own.username), ("other", &*own.username)];
     let carriers = pairs.map(|(password, username)| registering(username, password));
+
     // Another Trunkline is the carrier, whose realm may be the same.
     let other = registering("acme", "wonder land");
     let seen = RefCell::new(HashSet::new());
@@ -208,6 +209,7 @@ fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
             refuse(carrier, &bare, challenge);
         }
     }
+
     let honest = of("carrier.example");
     for (carrier, challenge) in [
         (&carriers[0], &honest),

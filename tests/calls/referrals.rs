@@ -38,6 +38,7 @@ fn a_runtime_refers_its_caller_and_is_told_the_truth() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let steps = [
         Refer,
         Answer("202 Accepted", ""),
@@ -49,6 +50,7 @@ fn a_runtime_refers_its_caller_and_is_told_the_truth() {
     let (pbx, agent, record) = referring("sales", "runtime_refers", &steps);
     let to = pbx.request("REFER").header("Refer-To").expect("a Refer-To");
     assert!(to.starts_with(&format!("<sip:{NUMBER}@127.0.0.1")), "{to}");
+
     let told: Vec<_> = agent
         .requests("NOTIFY")
         .into_iter()
@@ -64,6 +66,7 @@ fn a_runtime_refers_its_caller_and_is_told_the_truth() {
         "{agent}"
     );
     let first = agent.request("NOTIFY");
+
     assert_eq!(first.header("Event"), Some("refer"), "{agent}");
     assert_eq!(
         first.header("Content-Type"),
@@ -84,6 +87,7 @@ fn a_runtime_is_told_of_a_failure_and_keeps_its_caller() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let steps = [
         Refer,
         Answer("202 Accepted", ""),
@@ -93,6 +97,7 @@ fn a_runtime_is_told_of_a_failure_and_keeps_its_caller() {
         Bye,
     ];
     let (_, agent, record) = referring(NUMBER, "runtime_refers", &steps);
+
     let last = agent.requests("NOTIFY").last().map(|notify| notify.body());
     assert_eq!(last, Some("SIP/2.0 486 Busy Here"), "{agent}");
     assert_eq!(record["status"], "completed", "{record}");
@@ -115,6 +120,7 @@ fn a_runtime_hands_its_caller_to_whom_it_has_asked() {
     if !tools(&["sipp"]) {
         return;
     }
+
     const REPLACES: &str = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
     let steps = [
         Refer,
@@ -125,6 +131,7 @@ fn a_runtime_hands_its_caller_to_whom_it_has_asked() {
         ByeComes,
     ];
     let (pbx, _, record) = referring_with(("sales", Some(REPLACES)), "runtime_refers", &steps);
+
     let to = pbx.request("REFER").header("Refer-To").expect("a Refer-To");
     assert!(to.starts_with(&format!("<sip:{NUMBER}@127.0.0.1")), "{to}");
     assert!(
@@ -157,6 +164,7 @@ fn a_runtime_joins_two_of_its_calls() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (asked, asking) = (Runtime::new(), Runtime::new());
     let setup = DaemonSetup::new();
     setup.runtime(&setup.first_agent, &asked.uri());
@@ -202,11 +210,13 @@ fn a_runtime_joins_two_of_its_calls() {
         ],
         "{joins}"
     );
+
     assert_eq!(expert.requests("BYE").len(), 1, "{expert}");
     assert!(
         pbx.requests("REFER").is_empty(),
         "it isn't the PBX's affair: {pbx}"
     );
+
     for (trace, who) in [(&pbx, "the caller"), (&callee, "the callee")] {
         let offer = trace.request("INVITE");
         let theirs = "a=x-unknown:kept as it is";
@@ -216,6 +226,7 @@ fn a_runtime_joins_two_of_its_calls() {
         );
         assert!(offer.header("X-PLATFORM-JOIN").is_none(), "{trace}");
     }
+
     let records = daemon.records(2);
     for record in &records {
         assert_eq!(record["status"], "transferred", "{record}");
@@ -237,6 +248,7 @@ fn a_runtime_transfers_and_hangs_up_its_own_call_by_its_token() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
     setup.runtime(&setup.first_agent, &runtime.uri());
     let daemon = setup.serve();
@@ -256,21 +268,27 @@ fn a_runtime_transfers_and_hangs_up_its_own_call_by_its_token() {
     let ask =
         |path: &str, body: &Value| http::change("POST", daemon.setup.http, path, &token, body);
     let (status, body) = ask("/phone/outbound-call", &json!({}));
+
     assert_eq!(status, 401, "{body}");
+
     let (status, body) = ask(
         &format!("/phone/calls/{}/hangup", daemon.setup.org),
         &json!({}),
     );
     assert_eq!(status, 401, "{body}");
+
     let (status, body) = ask(
         &format!("/phone/calls/{call}/transfer"),
         &json!({"destination": "Sales"}),
     );
     assert_eq!(status, 202, "{body}");
+
     pbx.wait_for("REFER");
     let (status, body) = ask(&format!("/phone/calls/{call}/hangup"), &json!({}));
+
     // The call's end may not be stored yet.
     assert!(matches!(status, 200 | 202), "{status}: {body}");
+
     agent.finish();
     pbx.finish();
     let (status, body) = ask(&format!("/phone/calls/{call}/hangup"), &json!({}));

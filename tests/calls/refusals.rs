@@ -67,12 +67,14 @@ fn an_allowed_address_needs_no_password_for_listed_numbers_alone() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let setup = DaemonSetup::new();
     setup.allow("127.0.0.0/8");
     let daemon = setup.serve();
     daemon.caller().play("caller_known_by_address").finish();
     let call = daemon.record();
     assert_eq!(call["status"], "completed", "{call}");
+
     // sipp plays this scenario to its end only if it is challenged.
     daemon
         .caller()

@@ -160,6 +160,7 @@ fn nobody_registers_anothers_address() {
     let mut pbx = Pbx::udp(&daemon);
     let own = pbx.registers.clone();
     let lines = format!("Contact: <sip:pbx@{}>\r\nExpires: 120\r\n", pbx.address());
+
     for (registers, status, count) in [
         (others.clone(), 403, 0),
         (own, 200, 1),

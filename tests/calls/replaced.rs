@@ -37,6 +37,7 @@ fn neighbour(setup: &DaemonSetup) -> Credentials {
     ];
     setup.run(&number);
     let trunk = setup.run(&["trunk", "create", "--org", &org, "--json"]);
+
     Credentials {
         username: text(&trunk["auth_username"]),
         password: text(&trunk["auth_password"]),

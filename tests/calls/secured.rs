@@ -123,6 +123,7 @@ fn a_runtime_with_a_wrong_name_hears_nothing_and_the_caller_is_told() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let authority = Authority::new();
     authority.certify("other", "127.0.0.2");
     let runtime = SecureRuntime::start(&authority, "other");
@@ -131,8 +132,10 @@ fn a_runtime_with_a_wrong_name_hears_nothing_and_the_caller_is_told() {
     let daemon = setup.serve();
     let caller = daemon.caller().play("caller_is_refused").finish();
     assert!(caller.statuses("INVITE").contains(&480), "{caller}");
+
     let heard = runtime.finish();
     assert!(heard.requests.is_empty(), "{heard:?}");
+
     let call = daemon.record();
     assert_eq!(call["reason"], "runtime_unreachable", "{call}");
     assert!(daemon.log().contains("the peer was not verified"));

@@ -12,9 +12,11 @@ fn a_runtime_reads_its_session_while_the_call_lasts() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
     setup.runtime(&setup.first_agent, &runtime.uri());
     let daemon = setup.serve();
+
     // The first call creates the caller's contact; on a slow disk that may be too late for its INVITE.
     let agent = runtime.play("runtime_answers");
     daemon.caller().play("caller_hangs_up").finish();
@@ -31,6 +33,7 @@ fn a_runtime_reads_its_session_while_the_call_lasts() {
     let path = format!("/phone/sessions/{}", header("X-PLATFORM-SESSION-ID"));
     let token = header("X-PLATFORM-SESSION-TOKEN");
     let (status, shown) = daemon.read(&path, &token);
+
     assert_eq!(status, 200, "{shown}");
     assert_eq!(shown["status"], "in_progress");
     assert_eq!(shown["agent"]["id"], daemon.setup.first_agent);
@@ -42,6 +45,7 @@ fn a_runtime_reads_its_session_while_the_call_lasts() {
         daemon.read(&path, daemon.key()).1["call_id"],
         shown["call_id"]
     );
+
     caller.finish();
     agent.finish();
     daemon.records(2);
@@ -50,7 +54,9 @@ fn a_runtime_reads_its_session_while_the_call_lasts() {
         (status, &over["message"]),
         (401, &json!("The session is over, and its token with it"))
     );
+
     let (status, shown) = daemon.read(&path, daemon.key());
+
     assert_eq!((status, &shown["status"]), (200, &json!("completed")));
     assert_eq!(shown["headers"]["X-Account"], "4711");
     assert!(

@@ -85,12 +85,14 @@ fn another_orgs_agent_is_noted_and_passed() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (setup, runtime) = (DaemonSetup::new(), Runtime::new());
     let foreign = setup.foreign_agent();
     setup.disable(&setup.first_agent);
     let sales = setup.agent("Sales", runtime);
     let daemon = setup.serve();
     let (trace, record) = call(&daemon, runtime, &daemon.caller().names_agent(&foreign));
+
     let routing = daemon.routing(&record);
     assert_eq!(
         routing["trail"][0],
@@ -121,6 +123,7 @@ fn what_was_set_up_over_the_api_takes_the_next_call() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = (DaemonSetup::new().serve(), Runtime::new());
     let made = |(status, body): (u16, Value)| {
         assert!(status == 200 || status == 201, "{status}: {body}");
@@ -151,6 +154,7 @@ fn what_was_set_up_over_the_api_takes_the_next_call() {
     let question = json!({"to": "+493012345601", "from": "+441632960001"});
     let foreseen = made(daemon.change("POST", "/phone/sip/route-test", &question));
     let seen = call(&daemon, runtime, &daemon.caller().dials("+493012345601"));
+
     let decided = daemon.routing(&seen.1);
     assert_eq!(
         (&foreseen["outcome"], &foreseen["trail"]),

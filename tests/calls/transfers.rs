@@ -33,6 +33,7 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = daemon();
     let pbx = daemon.caller().takes(&[
         Refer,
@@ -50,7 +51,9 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
         "sentiment": "happy",
     });
     let (status, begun) = transfer(&daemon, &call, &ask);
+
     assert_eq!(status, 202, "{begun}");
+
     let trace = pbx.finish();
     let record = daemon.record();
     let refer = trace.request("REFER");
@@ -60,8 +63,10 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
     assert_eq!(refer.headers("X-PLATFORM-SESSION-ID"), [session], "{trace}");
     assert_eq!(refer.headers("X-PLATFORM-AGENT-ID"), [agent], "{trace}");
     assert_eq!(refer.headers("X-PLATFORM-CONTACT-ID"), [contact], "{trace}");
+
     let to = refer.header("Refer-To").expect("a Refer-To");
     assert!(to.starts_with(&format!("<sip:{NUMBER}@127.0.0.1")), "{to}");
+
     let inside = format!(
         "?X-PLATFORM-SESSION-ID={session}&X-PLATFORM-AGENT-ID={agent}&X-PLATFORM-CONTACT-ID={contact}>"
     );
@@ -74,15 +79,20 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
     );
     assert!(refer.header("Contact").is_some(), "{trace}");
     assert_eq!(record["status"], "transferred", "{record}");
+
     let done = &record["transfer"];
     assert_eq!(done["state"], "completed", "{record}");
     assert_eq!(done["way"], "refer", "{record}");
+
     for time in ["requested_at", "accepted_at", "ringing_at", "ended_at"] {
         assert!(done[time].is_string(), "{time}: {record}");
     }
+
     let handoffs = daemon.shown("/handoff-analytics/events");
     assert_eq!(handoffs["total"], 1, "{handoffs}");
+
     let handoff = &handoffs["items"][0];
+
     assert_eq!(handoff["session_id"], session, "{handoff}");
     assert_eq!(
         handoff["reasons"],
@@ -99,6 +109,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
     if !tools(&["sipp"]) {
         return;
     }
+
     const ACCEPTED: Step = Answer("202 Accepted", "");
     const TRYING: Step = Notify("SIP/2.0 100 Trying", "active;expires=60");
     const RINGING: Step = Notify("SIP/2.0 180 Ringing", "active;expires=60");
@@ -265,6 +276,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
     let daemon = daemon();
     no_bridge(&daemon);
     let mut handoffs = 0;
+
     for (place, (case, steps, [status, state], code, handed)) in cases.into_iter().enumerate() {
         let pbx = daemon.caller().takes(steps);
         let call = daemon.answered_call();
@@ -298,6 +310,7 @@ fn a_challenge_is_answered_with_the_trunks_own_pair() {
     if !tools(&["sipp"]) {
         return;
     }
+
     const QOP: &str = "realm=\"pbx\", nonce=\"n0nce\", algorithm=MD5, qop=\"auth\"";
     const OLD: &str = "realm=\"pbx\", nonce=\"0ld\"";
     let cases = [
@@ -312,6 +325,7 @@ fn a_challenge_is_answered_with_the_trunks_own_pair() {
     ];
     let daemon = daemon();
     no_bridge(&daemon);
+
     for (place, (status, kind, parts, answer_is_taken)) in cases.into_iter().enumerate() {
         let challenge: &'static str = format!("{kind}Authenticate: Digest {parts}").leak();
         let mut steps = vec![Refer, Answer(status, challenge)];
@@ -396,6 +410,7 @@ fn the_number_for_human_escalation_is_a_destination() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = daemon();
     let path = format!("/phone/{}", daemon.setup.first_agent);
     let (status, body) = daemon.change(
@@ -404,6 +419,7 @@ fn the_number_for_human_escalation_is_a_destination() {
         &json!({"handoff_phone_number": "+442071838759"}),
     );
     assert_eq!(status, 200, "{body}");
+
     let pbx = daemon
         .caller()
         .takes(&[Refer, Answer("603 Declined", ""), Pause(100), Bye]);
@@ -411,6 +427,7 @@ fn the_number_for_human_escalation_is_a_destination() {
     let (status, begun) = transfer(&daemon, &call, &json!({"destination": "Human"}));
     assert_eq!(status, 202, "{begun}");
     assert!(begun["destination_id"].is_null(), "{begun}");
+
     let trace = pbx.finish();
     let to = trace
         .request("REFER")
@@ -478,6 +495,7 @@ fn a_key_hands_the_echo_agents_caller_over() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = daemon();
     daemon.destination("Second", "phone", "+442071838752");
     let steps = [
@@ -490,6 +508,7 @@ fn a_key_hands_the_echo_agents_caller_over() {
         Bye,
     ];
     let trace = daemon.caller().takes(&steps).finish();
+
     let to = trace
         .request("REFER")
         .header("Refer-To")
@@ -504,6 +523,7 @@ fn a_key_among_the_audio_does_the_same() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = daemon();
     daemon.destination("Second", "phone", "+442071838752");
     let pbx = daemon
@@ -548,9 +568,11 @@ fn a_key_among_the_audio_does_the_same() {
         ];
         phone.send_to(&packet, &ours).expect("it is sent");
     }
+
     let trace = pbx.finish();
     let refers = trace.requests("REFER");
     assert_eq!(refers.len(), 1, "{trace}");
+
     let to = refers[0].header("Refer-To").expect("a Refer-To");
     assert!(to.starts_with("<sip:+442071838752@"), "{to}");
     assert_eq!(daemon.record()["transfer"]["destination"], "Second");

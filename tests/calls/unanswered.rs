@@ -83,5 +83,6 @@ fn the_doctor_names_a_pbx_that_was_admitted_by_address() {
         &daemon,
         &["The PBX of", "challenged BYE", "admitted by address"],
     );
+
     assert_eq!(daemon.record()["status"], "completed");
 }

@@ -52,8 +52,10 @@ fn daemon_of(setup: DaemonSetup, host: &str) -> (Daemon, Peer, String) {
         .set("TRUNKLINE__LIMITS__OUTBOUND_CALLS_PER_DAY", "1")
         .serve();
     let (status, made) = daemon.change("POST", "/phone/numbers", &json!({"phone_number": NUMBER}));
+
     assert_eq!(status, 201, "{made}");
     assert_eq!(made["verified"], false);
+
     let id = made["id"].as_str().expect("an id").to_owned();
     (daemon, carrier, id)
 }

@@ -131,6 +131,7 @@ fn a_carrier_on_tls_is_found_by_its_name_and_the_second_target_when_the_first_is
     let authority = Authority::new();
     authority.certify("carrier", "carrier.test");
     authority.certify("two", "two.carrier.test");
+
     for (certificate, reached) in [("carrier", true), ("two", false)] {
         let carrier = SecureRuntime::start(&authority, certificate);
         let local = Record::Address(Ipv4Addr::LOCALHOST);

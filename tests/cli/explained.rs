@@ -133,9 +133,12 @@ fn the_doctor_looks_and_changes_nothing() {
     let doctor = |more: &[&'static str]| shell.run(&[&free[..], &["doctor"], more].concat());
     let before = shell.files();
     let ran = doctor(&["--json"]);
+
     assert_eq!(ran.code, Some(1), "{ran:?}");
+
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!(report["problems"], 1, "{report}");
+
     let first = &report["findings"][0];
     assert_eq!(
         (&first["check"], &first["level"]),
@@ -143,10 +146,12 @@ fn the_doctor_looks_and_changes_nothing() {
         "{report}"
     );
     assert_eq!(first["fix"], "Start it: trunkline serve.");
+
     let told = doctor(&["--quiet"]);
     assert_eq!(told.stdout.lines().count(), 2, "{}", told.stdout);
     assert_eq!(told.stderr, "trunkline: 1 error and 0 warnings found\n");
     assert!(before == shell.files(), "something on disk has changed");
+
     let faulty = shell.run(&["--set", "sip.shards=x", "doctor"]);
     assert_eq!(faulty.code, Some(2), "{faulty:?}");
 }

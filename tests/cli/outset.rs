@@ -12,6 +12,7 @@ fn refuses(shell: &Shell, arguments: &[&str], said: &[&str]) {
     let ran = shell.run(arguments);
     assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
     assert_eq!(ran.stdout, "", "{arguments:?}");
+
     for part in said {
         assert!(
             ran.stderr.contains(part),
@@ -19,6 +20,7 @@ fn refuses(shell: &Shell, arguments: &[&str], said: &[&str]) {
             ran.stderr
         );
     }
+
     assert!(
         before == shell.files(),
         "{arguments:?} changed something on disk: {:?}",
@@ -101,6 +103,7 @@ fn a_taken_port() {
         "--set",
         "sip.tcp=127.0.0.1:0",
     ];
+
     for (setting, key) in [
         (&udp, "sip.udp"),
         (&sip_tcp, "sip.tcp"),
@@ -162,6 +165,7 @@ fn an_unreadable_database() {
         "these are no database's octets, but somebody's notes that must not be touched\n"
             .repeat(99),
     );
+
     for command in [
         &["serve"] as &[&str],
         &["org", "list"],

@@ -91,6 +91,7 @@ fn each_phone_systems_lines_have_the_trunks_values_and_say_what_they_were_run_ag
     let setup = DaemonSetup::new();
     let trunk = setup.run(&["trunk", "show", "--json"]);
     let values = [text(&trunk["auth_username"]), text(&trunk["auth_password"])];
+
     for (program, heading) in [
         ("asterisk", "Asterisk 22.10"),
         ("freeswitch", "FreeSWITCH 1.11.2"),

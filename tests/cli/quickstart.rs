@@ -270,6 +270,7 @@ fn beside_a_daemon_it_prints_the_calls_that_the_daemon_takes() {
     if !crate::has("sipp") {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let mut command = daemon.setup.program(&trunkline().display().to_string());
     let mut watching = command
@@ -281,6 +282,7 @@ fn beside_a_daemon_it_prints_the_calls_that_the_daemon_takes() {
         .lines()
         .map_while(Result::ok);
     let line = lines.by_ref().find(|line| line.starts_with("sipp "));
+
     let call = daemon
         .setup
         .program("sh")

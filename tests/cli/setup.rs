@@ -38,6 +38,7 @@ fn acme(shell: &Shell) -> String {
         &agent,
     ]);
     shell.json(&["trunk", "create", "--org", "Acme", "--country", "GB"]);
+
     agent
 }
 
@@ -51,6 +52,7 @@ fn a_tenant_is_set_up_and_routed() {
         serde_json::json!({"agent": {"id": agent, "step": "assigned_number"}}),
         "{decision}"
     );
+
     let decision = shell.json(&[
         "route-test",
         "--org",
@@ -65,6 +67,7 @@ fn a_tenant_is_set_up_and_routed() {
         serde_json::json!({"agent_busy": {"id": agent}}),
         "{decision}"
     );
+
     let told = shell.run(&[
         "route-test",
         "--org",
@@ -74,6 +77,7 @@ fn a_tenant_is_set_up_and_routed() {
         "--agent-id",
         "nobody",
     ]);
+
     assert_eq!(told.code, Some(0), "{told:?}");
     assert!(told.stdout.contains("takes the call"), "{}", told.stdout);
 }
@@ -94,12 +98,14 @@ fn what_is_made_is_listed_and_changed() {
         "--runtime",
         "echo",
     ]);
+
     assert_eq!(
         (&changed["enabled"], &changed["max_concurrent_calls"]),
         (&false.into(), &3.into()),
         "{changed}"
     );
     assert_eq!(changed["runtime"], serde_json::json!({"type": "echo"}));
+
     let changed = shell.json(&[
         "agent",
         "update",
@@ -121,18 +127,21 @@ fn what_is_made_is_listed_and_changed() {
         (&true.into(), &().into(), &().into()),
         "{changed}"
     );
+
     let numbers = shell.json(&["number", "list", "--org", "Acme"]);
     assert_eq!(
         (&numbers[0]["phone_number"], &numbers[0]["agent_id"]),
         (&"+442071838750".into(), &agent.clone().into()),
         "{numbers}"
     );
+
     let number = shell.json(&["number", "unverify", "+442071838750", "--org", "Acme"]);
     assert_eq!(
         (&number["verified"], &number["agent_id"]),
         (&false.into(), &().into()),
         "{number}"
     );
+
     let table = shell.run(&["agent", "list", "--org", "Acme"]).stdout;
     let rows: Vec<&str> = table.lines().collect();
     assert!(
@@ -150,6 +159,7 @@ fn a_trunks_credentials_are_rotated_and_networks_dedicated() {
     assert_eq!(before["id"], after["id"]);
     assert_ne!(before["auth_password"], after["auth_password"]);
     assert_eq!(after["agent_id_header"], "X-PLATFORM-AGENT-ID");
+
     shell.json(&[
         "number",
         "add",
@@ -163,8 +173,10 @@ fn a_trunks_credentials_are_rotated_and_networks_dedicated() {
         listed["phone_numbers"],
         serde_json::json!(["+442071838750", "+442071838751"])
     );
+
     let dedicated = shell.json(&["trunk", "dedicate", "198.51.100.0/24", "--org", "Acme"]);
     assert_eq!(dedicated["network"], "198.51.100.0/24");
+
     shell.json(&["org", "create", "--name", "Other"]);
     let refused = shell.run(&["trunk", "dedicate", "198.51.100.0/24", "--org", "Other"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
@@ -228,6 +240,7 @@ fn partners_are_made_with_keys() {
         partner["allowed_networks"],
         serde_json::json!(["198.51.100.7/32"])
     );
+
     let key = shell.json(&[
         "partner",
         "key",
@@ -243,6 +256,7 @@ fn what_can_not_be_done_is_exit_code_1_and_a_sentence() {
     let shell = Shell::new();
     acme(&shell);
     let nobody = "00000000-0000-0000-0000-000000000000";
+
     for (arguments, said) in [
         (
             &["org", "show", "Nope"] as &[&str],
@@ -288,6 +302,7 @@ fn arguments_are_held_to_the_rules_of_the_api() {
     shell.json(&["org", "create", "--name", "Acme"]);
     let hyphens = "ids are UUIDs with their hyphens";
     let unhyphenated = "0198f3a27c417d129b1e3f5f0c6d2a10";
+
     for (arguments, said) in [
         (&["agent", "show", unhyphenated][..], hyphens),
         (&["trace", "x"], hyphens),

@@ -58,9 +58,11 @@ fn a_call_on_one_is_held_resumed_and_hung_up_at_the_other() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
+
     let pbx = pair.caller(&pair.second);
     let pbx = pbx.takes(&[Turned("recvonly"), Turned("sendrecv"), ByeComes]);
     let call = answered(&pair.first, &pair.key);
@@ -69,10 +71,12 @@ fn a_call_on_one_is_held_resumed_and_hung_up_at_the_other() {
     let path = format!("/phone/calls/{call}/hangup");
     let (status, ended) = pair.first.change("POST", &path, &pair.key, &json!({}));
     assert!([200, 202].contains(&status), "{status}: {ended}");
+
     pbx.finish();
     let ended = call_that(&pair.first, &pair.key, |call| call["ended_at"].is_string());
     assert_eq!(ended["hangup_by"], "platform", "{ended}");
     assert_eq!(ended["held"], false, "{ended}");
+
     for what in ["hangup", "hold", "transfer"] {
         let path = format!("/phone/calls/{call}/{what}");
         let body = match what {
@@ -93,14 +97,17 @@ fn a_call_on_one_is_transferred_at_the_other() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
+
     // Without this, a REFER that the PBX refuses is followed by a bridge.
     let path = "/phone/sip/inbound-trunk";
     let no_bridge = json!({"bridge_when_refer_fails": false});
     let (status, changed) = pair.first.change("PATCH", path, &pair.key, &no_bridge);
     assert_eq!(status, 200, "{changed}");
+
     // A call keeps the settings from its beginning, so this request waits until the node has the change.
     let question = json!({"to": "1"});
     let path = "/phone/sip/route-test";
@@ -117,9 +124,12 @@ fn a_call_on_one_is_transferred_at_the_other() {
     let path = format!("/phone/calls/{call}/transfer");
     let ask = |body: Value| pair.first.change("POST", &path, &pair.key, &body);
     let (status, refused) = ask(json!({"destination": "Nobody"}));
+
     assert_eq!(status, 400, "{refused}");
+
     let message = refused["message"].as_str().unwrap_or_default();
     assert!(message.starts_with("destination: "), "{refused}");
+
     // The call's node may learn of the destination a little later than the node that made it.
     let begun = Deadline::after(LIMIT).poll(|| {
         let (status, begun) = ask(json!({"destination": "sales", "summary": "Wants a price"}));
@@ -129,6 +139,7 @@ fn a_call_on_one_is_transferred_at_the_other() {
     assert_eq!(status, 202, "{begun}");
     assert_eq!(begun["state"], "requested", "{begun}");
     assert_eq!(begun["summary"], "Wants a price", "{begun}");
+
     pbx.finish();
     let ended = call_that(&pair.first, &pair.key, |call| call["ended_at"].is_string());
     assert_eq!(ended["transfer"]["id"], begun["id"], "{ended}");

@@ -113,8 +113,10 @@ fn certificates_are_told_before_they_end() {
             "{days} days: {fix}"
         );
     }
+
     let setup = DaemonSetup::new();
     let gone = setup.folder.path().join("gone.pem").display().to_string();
+
     let (_, report) = setup
         .set("TRUNKLINE__SIP__TLS_CERTIFICATE", &gone)
         .set("TRUNKLINE__SIP__TLS_KEY", &gone)
@@ -262,7 +264,9 @@ fn carriers_that_cannot_be_reached_are_told_of() {
     trunk("Alive", "127.0.0.1", alive.address.port());
     trunk("Nowhere", "carrier.test", 5060);
     let (code, report) = daemon.setup.doctor();
+
     assert_eq!(code, Some(1), "{report}");
+
     for (name, level, said) in [
         ("Silent", "error", "can't be reached"),
         ("Alive", "ok", "answers at"),
@@ -314,7 +318,9 @@ fn a_runtime_that_fails_is_named_first() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let setup = DaemonSetup::new();
+
     // Nothing listens there.
     setup.runtime(&setup.first_agent, "sip:bot@127.0.0.1:1;transport=tcp");
     let daemon = setup.serve();
@@ -323,14 +329,17 @@ fn a_runtime_that_fails_is_named_first() {
     daemon.record();
     let (code, report) = daemon.setup.doctor();
     assert_eq!(code, Some(1), "{report}");
+
     let first = &report["findings"][0];
     assert_eq!(
         (&first["check"], &first["level"]),
         (&"runtime".into(), &"error".into()),
         "{report}"
     );
+
     let text = first["text"].as_str().unwrap_or_default();
     assert!(text.contains("the connection was refused"), "{text}");
+
     let (level, text, _) = one(&report, "session_timers");
     assert!(
         level == "warning" && text.contains("calls (Old PBX 1.0): It speaks no"),

@@ -40,6 +40,7 @@ impl Scene {
             trunk,
         };
         scene.settled();
+
         Some(scene)
     }
 

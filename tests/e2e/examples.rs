@@ -67,12 +67,14 @@ fn the_examples_run_as_they_are_printed() {
     if !tools(&["bash", "curl", "jq"]) {
         return;
     }
+
     let setup = NodeSetup::new(&[]);
     let key = setup.run(&["quickstart", "--no-serve", "--json"]);
     let node = setup.serve();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api.md");
     let examples = examples(&std::fs::read_to_string(page).expect("the page"));
     assert!(examples.len() > 8, "{examples:?}");
+
     let script: String = examples
         .iter()
         .enumerate()

@@ -75,6 +75,7 @@ pub(crate) fn of_the_api<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let listed = Probe::new(LISTED, scene.watcher.setup.sip);
     let patch = move |body: Value| drop(scene.made("PATCH", &path, &body));
     let (enable, runtime) = (patch.clone(), patch);
+
     vec![
         kind(
             "an agent",
@@ -160,6 +161,7 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let dials = json!({"phone_agent_id": caller, "phone_number": "+442071838752"});
     let limits = format!("/partner/v1/orgs/{}/limits", scene.org);
     let partner = text(&scene.outset["partner_key"]);
+
     vec![
         kind(
             "a limit",
@@ -360,6 +362,7 @@ fn of_the_operators_org<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let dedicated = Probe::new(DEDICATED, scene.watcher.setup.sip);
     let own = text(&scene.outset["phone_number"]);
     scene.of_org(&["number", "add", UNVERIFIED]);
+
     vec![
         kind(
             "an agent's switch by hand",
@@ -448,6 +451,7 @@ fn of_the_operator<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let partner = text(&scene.outset["partner_id"]);
     let partner_key = text(&scene.outset["partner_key"]);
     let (of_partner, listed, asking) = (partner.clone(), partner.clone(), partner_key.clone());
+
     vec![
         kind(
             "the trunk's credentials by hand",

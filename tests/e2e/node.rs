@@ -53,6 +53,7 @@ impl NodeSetup {
         ];
         let own = own.map(|(name, value)| (format!("TRUNKLINE__{name}"), value));
         let environment = own.into_iter().chain(more.iter().cloned()).collect();
+
         Self {
             folder,
             environment,
@@ -89,6 +90,7 @@ impl NodeSetup {
             "{arguments:?}: {}\n{told}\n{complaint}",
             output.status
         );
+
         serde_json::from_str(told.trim()).unwrap_or_default()
     }
 

@@ -97,11 +97,14 @@ fn credentials_made_on_one_are_good_on_the_other() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
+
     let path = "/phone/sip/inbound-trunk/rotate-credentials";
     let trunk = pair.first.made("POST", path, &pair.key, &json!({}));
+
     // The list doesn't show how far the second node's directory has followed: the test waits until its routing knows the agent.
     let agent = json!({"name": "Marker", "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": false});
     let agent = pair.first.made("POST", "/phone", &pair.key, &agent);
@@ -113,12 +116,14 @@ fn credentials_made_on_one_are_good_on_the_other() {
         (decided["outcome"]["agent"]["id"] == agent["id"]).then_some(())
     });
     assert!(known.is_some(), "the second doesn't know the agent");
+
     let rotated = Credentials {
         username: text(&trunk["auth_username"]),
         password: text(&trunk["auth_password"]),
     };
     let caller = pair.caller(&pair.second).with(rotated);
     caller.play("caller_hangs_up").finish();
+
     // The first node shows the record of the second node's call.
     let ended = Deadline::after(LIMIT).poll(|| {
         let (_, calls) = pair.first.get("/phone/calls?status=completed", &pair.key);

@@ -74,6 +74,7 @@ fn order(agent: &str) -> Value {
 fn calls(node: &Node, key: &str, agent: &str, pbx: Pbx) -> Pbx {
     let (status, placed) = node.change("POST", "/phone/outbound-call", key, &order(agent));
     assert_eq!(status, 201, "{placed}");
+
     let answers = std::thread::spawn(move || {
         let mut pbx = pbx;
         let heard = pbx.take_call();
@@ -85,11 +86,15 @@ fn calls(node: &Node, key: &str, agent: &str, pbx: Pbx) -> Pbx {
         call.contains("\"in_progress\"").then_some(())
     });
     assert!(up.is_some(), "the PBX doesn't answer");
+
     let (status, ended) = node.change("POST", &format!("{call}/hangup"), key, &json!({}));
+
     // The call's end may not be stored yet.
     assert!(matches!(status, 200 | 202), "{status}: {ended}");
+
     let (pbx, heard) = answers.join().expect("the PBX");
     assert_eq!(heard.first().and_then(Message::method), Some("INVITE"));
+
     pbx
 }
 

@@ -108,6 +108,7 @@ impl<'s> Scene<'s> {
         for number in [NUMBER, ON_TRUNK] {
             setup.run(&["number", "add", number, "--org", &org, "--verified"]);
         }
+
         let at = |runtime: &Responder| format!("sip:agent@{}", runtime.address);
         let update = ["agent", "update", &first_agent, "--org", &org, "--runtime"];
         setup.run(&[&update[..], &[&at(&first)]].concat());
@@ -129,7 +130,9 @@ impl<'s> Scene<'s> {
         };
         let named = scene.second_agent.clone();
         let ready = Deadline::after(LIMIT).poll(|| scene.reaches_second(&named).then_some(()));
+
         assert!(ready.is_some(), "the second agent isn't reached");
+
         scene
     }
 

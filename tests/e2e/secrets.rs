@@ -75,6 +75,7 @@ fn cookie(node: &Node, url: &str) -> String {
     let cookie = cookies.next().expect("a cookie");
     let (pair, _) = cookie.split_once(';').expect("attributes");
     let (_, value) = pair.split_once('=').expect("a pair");
+
     value.to_owned()
 }
 
@@ -323,6 +324,7 @@ impl Scene {
             assert!((400..500).contains(&status), "{path} {body}: {status}");
             answers.push((format!("POST {path} {status}"), answer.to_string()));
         }
+
         answers
     }
 }
@@ -428,8 +430,10 @@ fn nothing_is_told(database: Option<Database>) {
     scene.look_around("after its end");
     let segments = files(&scene.node.setup.data().join("traces"));
     assert!(!segments.is_empty(), "no trace is on disk");
+
     scene.node.serve_again();
     scene.look_at_traces("from disk");
+
     // Checks that the search covers something.
     match &scene.database {
         Some(database) => {
@@ -444,6 +448,7 @@ fn nothing_is_told(database: Option<Database>) {
             assert!(holds(&file.expect("the database"), "Challenger"));
         }
     }
+
     let faults = &scene.faults;
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

@@ -152,7 +152,9 @@ impl Scene {
         self.until(&call, "in_progress");
         self.post(&format!("{call}/hangup"), &json!({}));
         let heard = callee.finish().to_string();
+
         assert!(proofs(&heard).len() >= 4, "{heard}");
+
         self.hide("a proof to a carrier", &heard);
         self.calls.push(text(&placed["call_id"]));
     }

@@ -235,6 +235,7 @@ fn every_metric_is_documented_and_exists() {
         source.is_under("src/telemetry/metrics.rs") || source.text.contains("metrics::")
     };
     let shipped = sources.iter().filter(|source| !source.is_under("tests/"));
+
     let defined: BTreeSet<String> = shipped
         .filter(sets_metrics)
         .flat_map(|source| docs::metrics_defined(&source.text))
@@ -411,6 +412,7 @@ fn each_rule_finds_a_violation_and_only_that() {
         (files_are_short, "src/x.rs", &long, "src/x/tests.rs", &long),
         (files_are_short, "src/x.rs", &long, "src/x.rs", &long_tests),
     ];
+
     for (rule, bad_path, bad, good_path, good) in cases {
         assert_ne!(
             rule(&Source::new(bad_path, bad)),

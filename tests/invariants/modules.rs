@@ -62,6 +62,7 @@ impl Crate {
             }
             _ => {}
         }
+
         let is_known = self.0.contains_key(&child(from, first));
         let is_imported = self.0.get(from)?.names.contains_key(first);
         (is_known || is_imported)

@@ -224,6 +224,7 @@ pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<St
     let shipped = shipped.and_then(|rest| rest.split("\n[").next());
     let named = shipped.into_iter().flat_map(str::lines);
     let named = named.filter_map(|line| line.split(['=', '.', ' ']).next());
+
     named
         .filter(|name| is_forbidden(name))
         .map(|name| format!("{of} depends on {name}"))

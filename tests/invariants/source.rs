@@ -137,6 +137,7 @@ pub(crate) fn imports<'a>(
     let root = format!("{root}::");
     let starts: Vec<_> = code.match_indices(&root).map(|(at, _)| at).collect();
     let length = root.len();
+
     starts
         .into_iter()
         .filter(move |at| {

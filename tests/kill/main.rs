@@ -51,8 +51,10 @@ fn nothing_acknowledged_is_lost() {
         acknowledged.extend(seen);
         sockets = engine.into_sockets();
     }
+
     let daemon = start(&folder, &sockets);
     one_call_completes(&mut engine(sockets, &daemon), rounds() + 1);
+
     let last = records_after_restart(&daemon, &acknowledged, rounds() + 1);
     assert!(
         cut + last.count(Status::Lost) > 0,

@@ -104,6 +104,7 @@ impl Made {
             cause: None,
         };
         let ended = Fact::Ended(Box::new(ended));
+
         answered.into_iter().chain([ended]).collect()
     }
 }
@@ -237,8 +238,10 @@ fn record(folder: &Path, boot: u64, from: u64, enough: Option<u64>) -> u64 {
             child.kill().expect("it runs");
         }
     }
+
     let ended = child.wait().expect("it has run");
     assert_eq!(ended.success(), enough.is_none(), "{ended}");
+
     acknowledged
 }
 

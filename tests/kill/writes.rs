@@ -77,6 +77,7 @@ fn play(environment: Vec<(String, String)>) {
         cut += ledgers.iter().filter(|ledger| ledger.is_cut).count();
         ledgers.into_iter().for_each(|ledger| known.extend(ledger));
     }
+
     let daemon = start();
     known.make_again(&daemon, rounds() + 1);
     known.check(&daemon, rounds() + 1);
@@ -115,6 +116,7 @@ fn raise_limits(launch: &Launch) {
 fn write_and_kill(daemon: &mut Daemon, round: u64) -> Vec<Ledger> {
     let (at, key) = (daemon.http, daemon.announcement.api_key.clone());
     let done = AtomicUsize::new(0);
+
     thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {

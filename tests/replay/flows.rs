@@ -56,6 +56,7 @@ impl Tenant {
             let second = made(&["agent", "create", "--name", "Second", "--runtime", uri]);
             agent = text(&second["id"]);
         }
+
         let trunk = made(&["trunk", "create"]);
         Self {
             flows,
@@ -174,6 +175,7 @@ impl Stage {
             "--set",
             &public,
         ];
+
         self.play(flow, &ways, flags)
     }
 
@@ -189,6 +191,7 @@ impl Stage {
         } else {
             &credentials.password
         };
+
         let mut arguments = vec!["replay", flow, "--user", &credentials.username];
         arguments.extend(["--password", password]);
         arguments.extend(ways);
@@ -196,12 +199,14 @@ impl Stage {
         if flow.ends_with("echo.flow") {
             arguments.extend(["--replace", &echoing]);
         }
+
         // The agent in the flow is replaced by this stage's agent.
         let text = std::fs::read_to_string(flow).unwrap_or_default();
         let agent = agent_of(&text).map(|id| format!("{id}={chosen}"));
         if let Some(agent) = &agent {
             arguments.extend(["--replace", agent]);
         }
+
         arguments.extend(flags);
         self.shell.run(&arguments)
     }
@@ -390,6 +395,7 @@ fn what_was_changed_is_named() {
         assert!(answered.contains(from), "{from}");
         answered.replacen(from, to, 1)
     };
+
     // Returns the head of a message, found by its start line and direction.
     let timed = |way: &str, line: &str| {
         let at = answered
@@ -452,6 +458,7 @@ fn what_was_changed_is_named() {
         let junit = std::fs::read_to_string(stage.shell.path("report.xml")).expect("the report");
         assert!(junit.contains("failures=\"1\"") && junit.contains(words[0].split(',').next().unwrap_or_default()), "{junit}");
     }
+
     // The calls of flows that failed were ended.
     let ended = stage
         .daemon

@@ -223,10 +223,12 @@ fn a_large_capture_is_replayed_in_little_memory() {
         .arg(setup.folder.path().join("data"))
         .args(["--patience", "1"]);
     let (code, said, peak) = fed(command);
+
     // The caller in the capture was never admitted.
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("1 of 1 calls went differently"), "{said}");
     assert!(peak > 0 && peak <= MOST_KIB, "{peak} KiB");
+
     println!("replay: {peak} KiB");
 }
 

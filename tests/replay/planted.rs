@@ -158,6 +158,7 @@ fn a_planted_change_is_named_by_message_and_header() {
     ];
     let replace = format!("{first}={}", stage.daemon.setup.first_agent);
     let flags = ["--replace", &replace, "--patience", "4"];
+
     for mode in ["over sockets", "in process"] {
         let play = |text: &str| {
             stage.shell.write("planted.flow", text);

@@ -85,6 +85,7 @@ fn a_call_shows_both_legs_in_three_forms() {
         leg.map(|message| (text(&message["direction"]), text(&message["summary"])))
             .collect()
     };
+
     assert_eq!(
         of("caller")[..5],
         [
@@ -119,6 +120,7 @@ fn a_call_shows_both_legs_in_three_forms() {
             && text(&item["text"]).contains("call ended: completed")),
         "{shown}"
     );
+
     let login = messages
         .iter()
         .find(|message| text(&message["text"]).contains("\nAuthorization:"))
@@ -128,6 +130,7 @@ fn a_call_shows_both_legs_in_three_forms() {
         "{login}"
     );
     assert!(!shown.to_string().contains("SESSION-TOKEN: ey"), "{shown}");
+
     let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
     assert!(
         ladder.contains("---> INVITE")
@@ -136,20 +139,25 @@ fn a_call_shows_both_legs_in_three_forms() {
         "{ladder}"
     );
     assert_eq!(ladder.lines().count(), 19, "{ladder}");
+
     let picture = String::from_utf8(traced.get("image/svg+xml")).expect("text");
     assert!(picture.starts_with("<svg "), "{picture}");
     assert_eq!(picture.matches("marker-end").count(), 16, "{picture}");
+
     // Another org's key, or an unknown call: the same 404.
     let setup = &traced.stage.daemon.setup;
     let other = setup.run(&["org", "create", "--name", "Elsewhere", "--json"]);
     let other = setup.run(&["key", "create", "--org", text(&other["id"]), "--json"]);
     let (status, _) = get(setup.http, &traced.path, text(&other["api_key"]), "*/*");
     assert_eq!(status, 404);
+
     if !tools(&["tshark"]) {
         return;
     }
+
     let file = traced.stage.shell.path("trace.pcap");
     std::fs::write(&file, traced.get("application/vnd.tcpdump.pcap")).expect("it can be written");
+
     let read = Command::new("tshark")
         .arg("-r")
         .arg(&file)
@@ -204,14 +212,19 @@ fn a_destination_that_is_called_from_here_is_shown() {
         assert!(passed.contains(&expected), "{expected:?}: {passed:?}");
     }
     let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
+
     assert!(ladder.contains("---> INVITE  [destination]"), "{ladder}");
+
     let picture = String::from_utf8(traced.get("image/svg+xml")).expect("text");
     assert!(picture.contains(">destination</text>"), "{picture}");
+
     let file = traced.get("application/vnd.tcpdump.pcap");
     let invites = file.windows(12).filter(|octets| *octets == b"INVITE sip:d");
     assert_eq!(invites.count(), 1, "the desk was called once");
+
     let setup = &traced.stage.daemon.setup;
     let id = traced.path.split('/').nth(3).expect("an id");
+
     let ran = Command::new(env!("CARGO_BIN_EXE_trunkline"))
         .args([
             "trace",
@@ -295,7 +308,9 @@ fn a_collector_gets_both_legs_under_one_id() {
     };
     let caller = call_id(&texts("caller")[0]);
     let runtime = call_id(&texts("runtime")[0]);
+
     assert_ne!(caller, runtime);
+
     let mut envelope = vec![0; 65_536];
     let (mut of_caller, mut of_runtime) = (0, 0);
     while of_caller + of_runtime < 16 {
@@ -320,6 +335,7 @@ fn a_collector_gets_both_legs_under_one_id() {
         of_caller += usize::from(leg == caller);
         of_runtime += usize::from(leg == runtime);
     }
+
     assert_eq!((of_caller, of_runtime), (10, 6));
 }
 
@@ -393,6 +409,7 @@ fn taken(collector: &std::net::TcpListener) -> Value {
     stream.set_read_timeout(wait).expect("a timeout");
     let mut request = Vec::new();
     let mut piece = [0; 4_096];
+
     loop {
         let length = stream.read(&mut piece).expect("a request");
         assert!(

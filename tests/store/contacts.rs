@@ -101,6 +101,7 @@ async fn addresses_find_the_oldest(db: &TestDb) {
 async fn many_at_once_make_one_contact(db: &TestDb) {
     let stores = [db.open().await, db.open().await];
     let org = org(&stores[0], "Org").await.id;
+
     for turn in 0..3 {
         let mut tasks = tokio::task::JoinSet::new();
         for at in 0..16 {

@@ -263,6 +263,7 @@ fn call(org: Uuid, id: u128, at: Moment, talked: Option<u64>) -> Vec<Fact> {
             .into(),
         ));
     }
+
     facts
 }
 

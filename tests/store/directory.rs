@@ -177,6 +177,7 @@ async fn every_edit_is_followed(db: &TestDb) {
     })
     .await;
     let view = directory.load();
+
     assert_eq!(
         view.login(after.as_bytes()).expect("a login").expires_at,
         None
@@ -185,6 +186,7 @@ async fn every_edit_is_followed(db: &TestDb) {
         view.login(before.as_bytes()).expect("a login").expires_at,
         Some(later(24 * 3600))
     );
+
     elsewhere
         .write(move |tx| inbound_trunks::delete(tx, org, NOW))
         .await
@@ -198,6 +200,7 @@ async fn every_edit_is_followed(db: &TestDb) {
         view.orgs[&org].routing.agents.is_empty()
     })
     .await;
+
     assert!(directory.is_current());
 }
 

@@ -33,6 +33,7 @@ pub(crate) const RUN: Origin = Origin { node: 3, boot: 7 };
 
 pub(crate) fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
     let id = Uuid::from_u128(call);
+
     // Parsed as from the journal, so that the test names only the fields that matter.
     let started: Started = serde_json::from_value(json!({
         "call": id,
@@ -59,6 +60,7 @@ pub(crate) fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
         hangup_by: HangupBy::Caller,
         cause: None,
     };
+
     vec![
         Fact::Started(started.into()),
         Fact::Ringing {

@@ -75,6 +75,7 @@ async fn windows_and_reasons_are_counted(db: &TestDb) {
             .await;
         }
     }
+
     for (name, filter, total) in [
         ("all", all(None), 30),
         ("a reason of all", all(Some(InsufficientTools)), 30),

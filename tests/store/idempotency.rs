@@ -329,6 +329,7 @@ async fn of_a_hundred_at_once_one_has_the_claim(db: &TestDb) {
             .expect("the store works");
         *counts.entry(format!("{claim:?}")).or_insert(0) += 1;
     }
+
     let expected = [("New".to_owned(), 1), ("InProgress".to_owned(), 99)];
     assert_eq!(counts, HashMap::from(expected));
 }

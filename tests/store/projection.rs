@@ -184,6 +184,7 @@ async fn a_hold_is_shown_as_it_was_told_last(db: &TestDb) {
         assert_eq!(shown.held, Some(held), "{facts:?}");
         assert_eq!(shown.status, Status::InProgress);
     }
+
     project(&store, RUN, &life(1))
         .await
         .expect("projected again");
@@ -203,29 +204,36 @@ async fn what_a_node_is_asked_is_done_once(db: &TestDb) {
     assert_eq!((taken[0].org_id, taken[0].call_id), of(1));
     assert_eq!(take(1, NOW).await, [], "once");
     assert_eq!(take(2, later(1)).await, [], "whoever asked has given up");
+
     let state = async |org, ask| found(&store, move |tx| commands::state(tx, org, ask)).await;
     assert_eq!(state(ORG, first).await, CommandState::Taken);
     assert_eq!(state(ORG, other).await, CommandState::Waits);
+
     done(&store, move |tx| commands::answer(tx, first, 409, "No")).await;
     let no = CommandState::Answered(409, "No".to_owned());
     assert_eq!(state(ORG, first).await, no);
+
     let foreign = Uuid::from_u128(2);
     assert_eq!(
         state(foreign, first).await,
         CommandState::Waits,
         "another org's"
     );
+
     for (ask, untouched) in [(first, false), (other, true)] {
         assert!(!done(&store, move |tx| commands::forget(tx, foreign, ask)).await);
         let forgotten = done(&store, move |tx| commands::forget(tx, ORG, ask)).await;
         assert_eq!(forgotten, untouched);
     }
+
     assert_eq!(take(2, NOW).await, [], "taken back");
+
     let old = done(&store, move |tx| commands::put(tx, of(3), 1, "old", NOW)).await;
     done(&store, move |tx| {
         commands::put(tx, of(4), 1, "new", later(61))
     })
     .await;
+
     assert_eq!(state(ORG, old).await, CommandState::Waits);
     assert!(!done(&store, move |tx| commands::forget(tx, ORG, old)).await);
 }
@@ -242,6 +250,7 @@ async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {
             .await
             .expect("projected");
     }
+
     project(&store, earlier, &life(4)).await.expect("projected");
     assert_eq!(
         done(&store, move |tx| lost::close(
@@ -253,14 +262,17 @@ async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {
         .await,
         1
     );
+
     let lost = call(&store, 1).await;
     assert_eq!(
         (lost.status, lost.ended_at, lost.reason.as_deref()),
         (Status::Lost, Some(later(10)), Some("node_lost"))
     );
+
     for number in [2, 3] {
         assert_eq!(call(&store, number).await.status, Status::InProgress);
     }
+
     project(&store, earlier, &life(1)[..4])
         .await
         .expect("projected again");
@@ -277,6 +289,7 @@ async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {
         (corrected.status, corrected.ended_at, corrected.reason),
         (Status::Completed, Some(later(3)), None)
     );
+
     project(&store, earlier, &[ended(1, Status::Failed, later(9))])
         .await
         .expect("a second end");
@@ -314,6 +327,7 @@ async fn a_decision_is_read_back(db: &TestDb) {
         Fact::Started(started(2, NOW).into()),
     ];
     project(&store, RUN, &facts).await.expect("projected");
+
     let read = async |org, call| {
         store
             .read_inline(move |tx| calls::decision(tx, org, Uuid::from_u128(call)))

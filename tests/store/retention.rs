@@ -83,6 +83,7 @@ fn call(org: Uuid, id: u128, at: Moment, is_over: bool) -> Vec<Fact> {
         };
         facts.push(Fact::Ended(ended.into()));
     }
+
     facts
 }
 

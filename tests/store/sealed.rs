@@ -174,7 +174,9 @@ async fn opened(store: &Store, org: Uuid) -> Vec<String> {
     let bookings = found(store, move |tx| integrations::bookings(tx, org)).await;
     let (app, user) = bookings[0].credentials(store.keyring()).expect("it opens");
     let answer = Answers(store.clone()).look_up(&asked(), NOW).await;
+
     assert_eq!(answer.expect("it opens"), Some(Claim::Done(kept())));
+
     let erasure = found(store, move |tx| erasures::open(tx, 3))
         .await
         .remove(0);

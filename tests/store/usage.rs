@@ -80,6 +80,7 @@ fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64
             runtime_call_id: "r".into(),
         });
     }
+
     facts.push(Fact::Ended(
         Ended {
             call,
@@ -104,6 +105,7 @@ fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64
     counted.0 += 1;
     counted.1 += i64::from(talked > 0);
     counted.2 += i64::try_from(talked.div_ceil(1_000)).expect("seconds");
+
     facts
 }
 

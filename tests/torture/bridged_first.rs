@@ -15,6 +15,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
     let desk = Peer::new(daemon.sip());
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
     daemon.setup.settle();
+
     for (way, reason) in [("bridge", "configured"), ("auto", "not_proven")] {
         trunk(&daemon, &json!({"transfer_way": way}));
         let shown = daemon.shown("/phone/sip/inbound-trunk");
@@ -77,6 +78,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
 fn a_bridge_shows_the_callers_name() {
     let daemon = daemon();
     trunk(&daemon, &json!({"transfer_way": "bridge"}));
+
     for (case, name, lines, expected) in [
         (
             "quoted",

@@ -75,9 +75,11 @@ impl Legs {
         }});
         let (status, body) = daemon.change("PATCH", &format!("/phone/{agent}"), &wanted);
         assert_eq!(status, 200, "{body}");
+
         let fields = json!({"transfer_way": "bridge"});
         let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &fields);
         assert_eq!(status, 200, "{body}");
+
         Self {
             caller: match transport {
                 Transport::Tcp => Peer::tcp(CALLER, daemon.sip()).attentive(),
@@ -516,6 +518,7 @@ fn two_agents_that_a_call_names_do_not_count() {
         legs.daemon.setup.first_agent.clone(),
         "5f0c2c1e-0000-4000-8000-000000000000",
     );
+
     for (second, step) in [(other, "assigned_number"), (&*own, "header")] {
         let lines = format!("X-PLATFORM-AGENT-ID: {own}\r\nX-PLATFORM-AGENT-ID: {second}\r\n");
         let mut call = legs.invite(NAMED, &lines);

@@ -53,6 +53,7 @@ impl Neighbour {
         ]);
         let trunk = setup.run(&["trunk", "create", "--org", &org, "--json"]);
         let key = setup.run(&["key", "create", "--org", &org, "--json"]);
+
         Self {
             agent: text(&agent["id"]),
             credentials: Credentials {

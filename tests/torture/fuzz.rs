@@ -276,6 +276,7 @@ fn a_runtime_may_babble_at_a_call_that_is_set_up() {
         let answers = caller.peer.answers_until_probed();
         end(&caller, &dialling, &answers);
     }
+
     assert_well(&daemon);
 }
 

@@ -301,11 +301,13 @@ fn a_declined_refer_leads_to_no_other_host() {
         let came = desk.answers_until_probed();
         assert!(came.is_empty(), "{status}: {came:?}");
     }
+
     pbx.transfers(&daemon, "Desk");
     let refer = pbx.request("REFER");
     pbx.answers(&refer, "501 Not Implemented");
     let invite = desk.receive();
     assert!(invite.is_request("INVITE"), "{invite}");
+
     desk.send(invite.answer("486 Busy Here", "desk", "", ""));
     let shown = pbx.transferred(&daemon, "failed");
     assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
@@ -321,6 +323,7 @@ fn a_pbx_that_says_200_has_two_seconds_for_its_bye() {
     let daemon = setup.serve();
     daemon.destination("Sales", "phone", NUMBER);
     daemon.setup.settle();
+
     for (case, user_agent, rings, confirmed, ends, by) in [
         ("freeswitch", FREESWITCH, false, false, "pbx", "caller"),
         ("asterisk", ASTERISK, true, true, "platform", "platform"),
@@ -569,6 +572,7 @@ fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
         let ack = desk.receive();
         assert!(ack.is_request("ACK"), "{ack}");
     }
+
     // The dialog is gone: nobody is called.
     pbx.transfers(&daemon, "Desk");
     pbx.accepts_refer();
@@ -577,6 +581,7 @@ fn a_destination_that_the_pbx_does_not_know_is_called_from_here() {
     pbx.answers(&asked, "481 Call/Transaction Does Not Exist");
     let bye = pbx.request("BYE");
     pbx.answers(&bye, "200 OK");
+
     let record = pbx.ended(&daemon);
     assert_eq!(record["transfer"]["sip_code"], 404, "{record}");
     assert_eq!(record["transfer"]["way"], "refer", "{record}");

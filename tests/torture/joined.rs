@@ -124,10 +124,12 @@ fn two_far_ends_hear_each_other_on_whichever_shards_they_are() {
         );
         callee.is_hung_up_on();
     }
+
     let records = daemon.records(2 * pairs.len());
     for record in &records {
         assert_eq!(record["status"], "transferred", "{record}");
     }
+
     let joined = records
         .iter()
         .filter(|record| record["transfer"]["way"] == "bridge");
@@ -199,7 +201,9 @@ fn nobody_else_takes_an_agents_place() {
     let stranger = Peer::new(daemon.sip());
     let answers = stranger.answers_to(dialling("stranger").invite(1, stranger.own));
     let statuses = statuses_of(&answers);
+
     assert_eq!(statuses, [401]);
+
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     assert_eq!(
         status_of(&pbx.call(&dialling("pbx"))),
@@ -207,6 +211,7 @@ fn nobody_else_takes_an_agents_place() {
         "it is the agent's dialog"
     );
     assert_eq!(call.pbx.hang_up(&call.dialling, 9, &call.tag), 200);
+
     let bye = runtime.request("BYE");
     runtime.answer(&bye, "200 OK", "", "");
 }

@@ -101,6 +101,7 @@ fn a_call_that_was_answered_has_a_record_after_kill_9() {
             assert!(call["answered_at"].is_string(), "round {round}: {call}");
         }
     }
+
     assert!(answered >= rounds(), "{answered}");
 }
 

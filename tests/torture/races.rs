@@ -52,6 +52,7 @@ fn answers_to_what_is_over_are_bounded() {
     let invite = runtime.request("INVITE");
     runtime.answer(&invite, "486 Busy", "", "");
     runtime.request("ACK");
+
     // Nothing reads at that Contact.
     let sink = Peer::new(daemon.sip());
     let contact = format!("Contact: <sip:agent@{}>\r\n", sink.own);
@@ -61,8 +62,10 @@ fn answers_to_what_is_over_are_bounded() {
             runtime.answers_until_probed();
         }
     }
+
     runtime.answers_until_probed();
     let waiting = || metric(&daemon, "trunkline_sip_transactions");
+
     let settled = until(|| (waiting() > 0.0).then(waiting));
     assert!(
         settled <= 300.0,

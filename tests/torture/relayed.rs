@@ -104,12 +104,14 @@ fn no_header_is_smuggled_to_the_runtime() {
         assert_eq!(status_of(&refusal), 486, "{case}");
         caller.send(&dialling, "ACK", 2, &refusal.to_tag());
     }
+
     let log = daemon.log();
     assert!(
         !log.contains(|char: char| char.is_control() && char != '\n'),
         "{}",
         log.escape_debug()
     );
+
     let stamped = |line: &str| line.starts_with("20") && line.as_bytes().get(10) == Some(&b'T');
     assert!(
         log.lines().all(stamped),

@@ -67,19 +67,24 @@ fn a_new_leg_takes_the_callers_place() {
         answered.body().contains("m=audio "),
         "the echo agent answers"
     );
+
     let new_tag = answered.to_tag();
     other.send(&new, "ACK", 2, &new_tag);
     let bye = pbx.peer.request("BYE");
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200, "a BYE that crosses ours");
+
     pbx.peer.answer(&bye, "200 OK", "", "");
     assert_eq!(other.hang_up(&new, 3, &new_tag), 200);
+
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "caller", "{record}");
+
     // Both legs are the caller's, in one ladder.
     let id = record["id"].as_str().expect("an id");
     let trace = daemon.shown(&format!("/phone/calls/{id}/trace"));
     let items = trace["items"].as_array().expect("items").iter();
+
     let passed: Vec<(&str, &str)> = items
         .filter(|item| item["type"] == "message" && item["leg"] == "caller")
         .map(|item| {
@@ -201,8 +206,10 @@ fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
         runtime.answer(&restoring, "200 OK", &accepting(&runtime), OFFER);
         runtime.request("ACK");
     }
+
     assert!(is_left_alone(&pbx), "the old leg has heard nothing of it");
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
+
     let bye = runtime.request("BYE");
     runtime.answer(&bye, "200 OK", "", "");
     let record = daemon.record();
@@ -270,7 +277,9 @@ fn a_runtime_names_no_dialog_from_our_side() {
         let answer = runtime.outcome(&format!("{cseq} REFER"));
         assert_eq!(answer.status(), Some(status), "{replaces}: {answer:?}");
     }
+
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
+
     let bye = runtime.request("BYE");
     runtime.answer(&bye, "200 OK", "", "");
     assert!(daemon.record()["transfer"].is_null());

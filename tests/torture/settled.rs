@@ -183,6 +183,7 @@ fn noted(legs: &Legs, call: &Dialog, what: &str) -> bool {
             })
             .then_some(())
     };
+
     Deadline::after(Duration::from_secs(5)).poll(seen).is_some()
 }
 
@@ -291,6 +292,7 @@ fn an_end_that_repeats_its_sdp_is_asked_once() {
     desk.answer(&invite, "200 OK", &contact(&desk), &own);
     let reinvite = legs.caller.request("INVITE");
     assert_eq!(media(reinvite.body()), media(&own));
+
     // Only the session's name and version differ from the destination's offer.
     let same = crate::caller::OFFER
         .replace("o=- 1 1", "o=- 1 9")
@@ -302,11 +304,13 @@ fn an_end_that_repeats_its_sdp_is_asked_once() {
         let came = end.receive_within(QUIET);
         came.filter(|came| came.is_request("INVITE"))
     };
+
     assert!(
         more(&desk).is_none(),
         "nothing has changed for the destination"
     );
     assert!(more(&legs.caller).is_none(), "nor for the caller");
+
     legs.say(&call, "BYE", 90, "", "");
     accept(&desk, "BYE");
     legs.caller.outcome("BYE");

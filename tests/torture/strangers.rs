@@ -106,6 +106,7 @@ fn shape(challenge: &Message) -> Vec<String> {
             _ => line.to_owned(),
         }
     };
+
     text.lines().map(masked).collect()
 }
 

@@ -79,6 +79,7 @@ fn what_cannot_be_a_message_closes_the_connection() {
         peer.send(&octets);
         assert!(peer.answers_until_closed().is_empty(), "{case}");
     }
+
     assert!(Peer::new(daemon.sip()).answers_until_probed().is_empty());
 }
 
@@ -127,6 +128,7 @@ fn who_never_reads_is_cut_off() {
         !peer.takes(&octets)
     });
     assert!(is_cut_off, "all of it was taken");
+
     let after = memory(&daemon);
     assert!(
         after <= before + 24 * 1_024,

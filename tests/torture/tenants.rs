@@ -32,9 +32,11 @@ fn credentials_open_their_own_org_alone() {
         let tag = caller.connect(dialling);
         assert_eq!(caller.hang_up(dialling, 3, &tag), 200, "{case}");
     }
+
     for call in daemon.records(dialled.len()) {
         assert_eq!(call["agent_id"], daemon.setup.first_agent, "{call}");
     }
+
     assert_eq!(neighbour.calls(&daemon), serde_json::json!([]));
 }
 
@@ -50,6 +52,7 @@ fn a_forged_request_finds_no_call() {
         forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
         String::from_utf8(forged).expect("still ASCII")
     };
+
     let attacker = Peer::on(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     let here = attacker.own;
     let mut forgeries = vec![
@@ -77,6 +80,7 @@ fn a_forged_request_finds_no_call() {
         let statuses = statuses_of(&answers);
         assert_eq!(statuses, [481], "{case}");
     }
+
     assert!(
         caller.peer.answers_until_probed().is_empty(),
         "the call has heard nothing of it"

@@ -128,7 +128,9 @@ async fn both_versions_of_http_are_spoken_over_tls() {
             (StatusCode::OK, version)
         );
     }
+
     let plain = trunkline_testkit::http::get(at, "/healthz", None);
+
     assert_eq!(plain, None, "HTTP without TLS is answered");
     assert!(
         daemon.log().contains(&format!("http=https://{at} ")),

@@ -39,6 +39,7 @@ fn rest(mut stream: TcpStream) -> String {
 fn slow_clients_are_cut_off() {
     let daemon = daemon();
     let at = daemon.setup.http;
+
     for (name, sent, answer) in [
         ("nothing", String::new(), ""),
         ("half a head", "GET /healthz HTTP/1.1\r\nHo".to_owned(), ""),
@@ -243,14 +244,17 @@ fn health_checks_have_a_reserve() {
     for stream in &mut streams {
         assert!(is_ok(ask(stream, "/phone/events", Some(key))));
     }
+
     for path in ["/healthz", "/readyz"] {
         assert!(is_ok(ask(&mut connect(at), path, None)), "{path}");
     }
+
     let refused = ask(&mut connect(at), "/phone/calls", Some(key)).expect("an answer");
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     assert!(
         refused.to_ascii_lowercase().contains("retry-after: 1\r\n"),
         "{refused}"
     );
+
     drop(streams);
 }

@@ -78,6 +78,7 @@ impl Phone {
             _sounds: sounds,
         };
         phone.load();
+
         phone
     }
 

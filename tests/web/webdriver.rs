@@ -42,6 +42,7 @@ impl Browser {
         let ready = || TcpStream::connect(at).is_ok().then_some(());
         let waited = Deadline::after(LIMIT).poll(ready);
         assert_eq!(waited, Some(()), "chromedriver doesn't listen");
+
         let profile = tempfile::tempdir().expect("a folder");
         let folder = format!("--user-data-dir={}", profile.path().display());
         let usual = [
@@ -65,6 +66,7 @@ impl Browser {
             json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}});
         let made = command_to(at, "POST", "/session", &capabilities);
         let session = made["sessionId"].as_str().expect("a session").to_owned();
+
         Self {
             at,
             session,
@@ -273,6 +275,7 @@ fn command_to(at: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
     } else {
         body.to_string()
     };
+
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {at}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -293,10 +296,12 @@ fn command_to(at: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
             length = given.trim().parse().expect("a length");
         }
     }
+
     let mut answer = vec![0; length];
     reader.read_exact(&mut answer).expect("a whole answer");
     let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
     let value = answer["value"].take();
     assert!(value.get("error").is_none(), "{method} {path}: {value}");
+
     value
 }

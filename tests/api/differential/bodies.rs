@@ -35,6 +35,7 @@ pub(super) struct Fixtures {
 impl Fixtures {
     pub(super) async fn create(api: &TestApi) -> Self {
         let partner = api.reseller("Reseller").await;
+
         // Set before the partner's first request, which caches it.
         done(&api.store, move |tx, _| {
             partners::let_verify(tx, partner.id, true, NOW)
@@ -45,6 +46,7 @@ impl Fixtures {
             let made = api.post("/partner/v1/orgs", &partner.key, json!({"name": name}));
             orgs.push(id_of(&made.await.with(201)));
         }
+
         let [org, spare] = orgs.try_into().expect("two orgs");
         let org_id: Uuid = org.parse().expect("an id");
         let (_, token) = api.key(org_id, &trunkline::api::SCOPES).await;
@@ -65,6 +67,7 @@ impl Fixtures {
         )
         .await;
         let webhook = made("/webhooks", webhook()).await;
+
         Self {
             partner: partner.key,
             org,

@@ -459,6 +459,7 @@ async fn what_stands_in_a_path_is_never_called_malformed() {
     let api = TestApi::new().await;
     let document = api.get("/openapi.json", "").await.with(200);
     let db = Fixtures::create(&api).await;
+
     for operation in operations(&document) {
         let is_about = operation.path.contains('{') && operation.method == "get";
         if !is_about || operation.described["security"] == json!([{"widgetToken": []}]) {

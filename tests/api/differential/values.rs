@@ -230,15 +230,18 @@ pub(super) fn at_bounds(schema: &Value, path: &[String], good: &Value) -> Vec<Va
     for count in bounds("minLength", "maxLength") {
         values.extend(["a", "😀"].map(|letter| letter.repeat(length(count)).into()));
     }
+
     for count in bounds("minimum", "maximum") {
         values.extend([json!(count), json!(count as f64), json!(count.to_string())]);
     }
+
     if let Some(first) = good.as_array().and_then(|items| items.first()) {
         // A longer list would exceed the limit on bodies.
         for count in bounds("minItems", "maxItems") {
             values.push(vec![first.clone(); length(count)].into());
         }
     }
+
     for schema in &schemas {
         for word in schema["enum"].as_array().into_iter().flatten().take(3) {
             let text = word.as_str().unwrap_or_default();
@@ -249,11 +252,13 @@ pub(super) fn at_bounds(schema: &Value, path: &[String], good: &Value) -> Vec<Va
             ]);
         }
     }
+
     if let Value::Object(fields) = good {
         let mut more = fields.clone();
         more.insert("colour".to_owned(), json!("red"));
         values.push(more.into());
     }
+
     values
 }
 
