@@ -1,7 +1,7 @@
-//! Sockets of Trunkline: SIP over UDP, TCP and TLS, RTP of calls that end here, WebSockets of bots, and the certificates of
-//! TLS.
+//! Sockets of Trunkline: SIP over UDP, TCP and TLS, RTP of calls whose media Trunkline terminates, WebSockets of bots, and TLS
+//! certificates.
 //!
-//! Knows of SIP messages only where one ends. The clock is passed in.
+//! Knows of a SIP message only where it ends. The clock is passed in.
 
 pub mod bot;
 pub mod listener;

@@ -1,7 +1,7 @@
 //! Certificates: the one that this node presents, read from PEM files and replaced without closing connections, and the authorities that
 //! clients trust.
 //!
-//! An unusable file replaces nothing: the certificate in use stays until a good one is read.
+//! An unusable file leaves the certificate in use as it is, until a usable one is read.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// Returns the system's trusted authorities, leaving out unreadable ones. Logs a warning with the consequence `otherwise` if there is none.
+/// Returns the system's trusted authorities, without unreadable ones. If there is none, logs a warning with the consequence `otherwise`.
 pub fn system_roots(otherwise: &str) -> RootCertStore {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
@@ -52,7 +52,7 @@ pub fn authorities(file: &Path, mut roots: RootCertStore) -> Result<RootCertStor
 /// Returns the configuration of a client that trusts `roots` and presents no certificate.
 ///
 /// # Panics
-/// Never: ring knows the versions of TLS.
+/// Never: ring supports the versions of TLS.
 pub fn client(roots: RootCertStore) -> ClientConfig {
     ClientConfig::builder_with_provider(ring::default_provider().into())
         .with_safe_default_protocol_versions()
@@ -79,7 +79,7 @@ pub struct Files {
 /// Reason why a certificate can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// The file can't be read, or holds nothing of the kind.
+    /// The file can't be read, or holds no item of the expected kind.
     #[error("{0}: {1}")]
     File(PathBuf, String),
     /// Key and certificate don't match, or are of an unknown kind.
@@ -97,10 +97,10 @@ impl Certificate {
         Ok(Arc::new(Self { files, current }))
     }
 
-    /// Reads the files again. Open connections continue; new ones use what was read.
+    /// Reads the files again. Open connections continue; new ones use the new certificate.
     ///
     /// # Errors
-    /// The files hold no certificate with its key; the one in use stays.
+    /// The files hold no certificate with its key; the certificate in use stays.
     pub fn reload(&self) -> Result<(), Unusable> {
         self.current.store(Arc::new(read(&self.files)?));
         Ok(())
@@ -116,8 +116,8 @@ impl Certificate {
         &self.files
     }
 
-    /// Returns the configuration of a server with this certificate: TLS 1.2 or 1.3, and one of the protocols, the first that the client
-    /// knows (RFC 7301).
+    /// Returns the configuration of a server with this certificate: TLS 1.2 or 1.3, and the first of the `protocols` that the client
+    /// supports (RFC 7301).
     pub fn server(self: &Arc<Self>, protocols: &[&[u8]]) -> Arc<ServerConfig> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -161,13 +161,13 @@ fn read(files: &Files) -> Result<CertifiedKey, Unusable> {
 
 #[expect(
     clippy::wildcard_enum_match_arm,
-    reason = "all the others are told alike"
+    reason = "all other errors get the same text"
 )]
 fn unreadable(file: &Path, what: &str, error: &pem::Error) -> Unusable {
     let why = match error {
         pem::Error::Io(error) => format!("can't be read: {error}"),
         pem::Error::NoItemsFound => format!("holds no {what}"),
-        // The error's text may quote the file, and that may be the key.
+        // The error's text may quote the file, which may be the key.
         _ => format!("holds no well-formed PEM {what}"),
     };
     Unusable::File(file.to_owned(), why)

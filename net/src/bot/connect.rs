@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use super::connected::Bot;
 use super::request::{BotError, BotRequest};
 
-/// Octets of an answer's head at most.
+/// Most octets of the response's head.
 const MAX_HEAD: usize = 16 * 1_024;
 
 /// Appended to the key before it is hashed (RFC 6455 §1.3).
@@ -53,7 +53,7 @@ async fn dial(request: BotRequest) -> Result<Bot, BotError> {
         (stream, None, rest)
     };
 
-    // Leaves the runtime, and stays non-blocking.
+    // The socket leaves the runtime, and stays non-blocking.
     let socket = stream.into_std().map_err(refused)?;
 
     Ok(Bot {
@@ -76,8 +76,8 @@ fn refused(error: std::io::Error) -> BotError {
     BotError::Refused(error.to_string())
 }
 
-/// Returns the configuration with HTTP/1.1 as the only protocol: a server that prefers HTTP/2 knows no upgrade there. Sessions aren't resumed,
-/// so that bots' tickets don't push those of peers on SIP out of the store that `config` has.
+/// Returns the configuration with HTTP/1.1 as the only protocol, since a server that prefers HTTP/2 couldn't upgrade. Sessions aren't resumed,
+/// so that bots' tickets don't displace those of SIP peers in the store that `config` has.
 fn over_http1(config: &Arc<ClientConfig>) -> Arc<ClientConfig> {
     let mut config = ClientConfig::clone(config);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -93,10 +93,10 @@ fn server_name(host: &str) -> Result<ServerName<'static>, BotError> {
 /// Parts of a WebSocket's URL (RFC 6455 §3).
 struct Url<'u> {
     is_tls: bool,
-    /// Host and port as written.
+    /// Host and port as given.
     authority: &'u str,
     host: &'u str,
-    /// Path and query; empty where the URL has none.
+    /// Path and query; empty if the URL has none.
     target: &'u str,
 }
 
@@ -131,7 +131,7 @@ impl<'u> Url<'u> {
 
 fn key() -> String {
     let mut key = [0; 16];
-    // A key that can be guessed harms nobody but a cache between us and the bot.
+    // A predictable key would only help a cache between us and the bot to be poisoned, so a failure is ignored.
     let _ = ring::default_provider().secure_random.fill(&mut key);
     STANDARD.encode(key)
 }
@@ -154,7 +154,7 @@ fn head(url: &Url<'_>, headers: &[(String, String)], key: &str) -> Result<String
     Ok(head)
 }
 
-/// Sends the request and reads its answer; returns what came behind it.
+/// Sends the request and reads the response's head; returns the octets behind it.
 async fn upgrade(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     head: &str,
@@ -187,7 +187,7 @@ async fn upgrade(
     Ok(rest)
 }
 
-/// Checks an answer's head (RFC 6455 §4.1, steps 1 to 6 of the client's validation). `asked` are the subprotocols that were offered.
+/// Checks a response's head (RFC 6455 §4.1, steps 1 to 6 of the client's validation). `asked` are the subprotocols that we offered.
 fn examine(head: &[u8], key: &str, asked: Option<&str>) -> Result<(), BotError> {
     let not = BotError::NotWebSocket;
     let head = str::from_utf8(head).map_err(|_| not("it isn't text"))?;

@@ -1,4 +1,4 @@
-//! A bot that has accepted the WebSocket, and why it went.
+//! A bot that has accepted the WebSocket, and the reason why its connection ended.
 
 use std::fmt;
 use std::net::TcpStream;
@@ -7,11 +7,11 @@ use rustls::ClientConnection;
 
 use super::request::BotStart;
 
-/// Bot that has accepted the WebSocket, to be attached to a call's media. Dropping it closes the connection.
+/// Bot that has accepted the WebSocket, ready to be attached to a call's media. Dropping it closes the connection.
 pub struct Bot {
     pub(super) socket: TcpStream,
     pub(super) tls: Option<Box<ClientConnection>>,
-    /// Octets that came behind the answer to the handshake.
+    /// Octets that came behind the handshake's response.
     pub(super) rest: Vec<u8>,
     pub(super) url: String,
     pub(super) start: BotStart,
@@ -43,7 +43,7 @@ impl fmt::Debug for Bot {
 pub enum BotEnd {
     /// The bot closed the WebSocket.
     Closed,
-    /// The bot broke the protocol, or sent too much of what isn't understood.
+    /// The bot broke the protocol, or sent too many messages with an unknown meaning.
     Protocol,
     /// The bot reads more slowly than audio comes.
     TooSlow,

@@ -1,8 +1,8 @@
 //! Frames of RFC 6455 §5, the client's side: ours are masked, the bot's are not.
 //!
-//! A codec of our own and not tungstenite's: its `WebSocketContext` wants each message in a buffer that it keeps, so a frame of audio costs
-//! an allocation and two copies, and it checks texts for UTF-8 that the JSON parser checks again. Here a frame is built in a buffer that is
-//! used again, and a message that wasn't fragmented is read where it arrived.
+//! We don't use tungstenite's codec. Its `WebSocketContext` keeps each message in a buffer of its own, so that a frame of audio costs an
+//! allocation and two copies, and it checks texts for UTF-8 that the JSON parser checks again. Here a frame is built in a reused buffer, and
+//! an unfragmented message is read where it arrived.
 
 /// Longest message of a bot in octets.
 pub(crate) const MAX_MESSAGE: usize = 1 << 20;
@@ -10,7 +10,7 @@ pub(crate) const MAX_MESSAGE: usize = 1 << 20;
 /// Longest payload of a control frame (RFC 6455 §5.5).
 pub(crate) const MAX_CONTROL: usize = 125;
 
-/// Longest header of a frame that isn't masked.
+/// Longest header of an unmasked frame.
 const MAX_HEADER: usize = 10;
 
 /// Size of a receive buffer that is kept when it is empty.
@@ -92,12 +92,12 @@ pub(crate) fn write(to: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8;
 struct Header {
     is_last: bool,
     opcode: Opcode,
-    /// Its length in octets.
+    /// Length of the payload in octets.
     length: usize,
     payload: usize,
 }
 
-/// Reads a header; `None` where more octets are needed.
+/// Reads a header; `None` if more octets are needed.
 fn read_header(octets: &[u8]) -> Result<Option<Header>, FrameFault> {
     let &[first, second, ref rest @ ..] = octets else {
         return Ok(None);
@@ -158,11 +158,11 @@ impl<'r> Received<'r> {
     }
 }
 
-/// Octets of a bot on their way to becoming messages.
+/// Received octets, until they are whole messages.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     octets: Vec<u8>,
-    /// Octets at the front that have become messages.
+    /// Octets at the front that have been returned as messages.
     read: usize,
     /// Message whose fragments are still coming.
     fragments: Vec<u8>,
@@ -179,7 +179,7 @@ impl Reader {
         }
     }
 
-    /// Returns the buffer that received octets are appended to, without those that have become messages.
+    /// Returns the buffer to append received octets to, after dropping those already returned as messages.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         if self.fragmented.is_none() {
             self.fragments.clear();
@@ -195,7 +195,7 @@ impl Reader {
         &mut self.octets
     }
 
-    /// Returns the next message; `None` where more octets are needed.
+    /// Returns the next message; `None` if more octets are needed.
     pub(crate) fn next(&mut self) -> Result<Option<Received<'_>>, FrameFault> {
         loop {
             let Some(header) = read_header(&self.octets[self.read..])? else {

@@ -1,6 +1,6 @@
 //! The connection to a bot on a media thread: non-blocking, over TLS or without, with bounded buffers in both directions.
 //!
-//! rustls keeps one buffer a record and gives it back, so with TLS each frame costs the allocations of rustls and none of ours.
+//! rustls allocates one buffer per record and frees it, so that with TLS each frame costs rustls's allocations and none of ours.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -14,20 +14,20 @@ use super::connected::{Bot, BotEnd};
 use super::frame::{self, Opcode, Reader};
 use super::request::BotStart;
 
-/// Octets that wait for a bot that reads slowly, beside what the kernel keeps: 4 s of audio. A bot that is further behind is too slow.
+/// Most octets that wait for a slow bot, besides the kernel's buffer: 4 s of audio. A bot that is further behind is too slow.
 const MAX_WAITING: usize = 64 * 1_024;
 
-/// The kernel's buffer of sent octets; twice of it is what Linux takes.
+/// Size of the kernel's send buffer; Linux allocates twice as much.
 const SEND_BUFFER: usize = 16 * 1_024;
 
-/// Time after which data that the peer hasn't acknowledged breaks the connection. Audio leaves every 20 ms, so a peer that is gone is
-/// noticed so long after.
+/// Time after which unacknowledged data breaks the connection. Audio leaves every 20 ms, so a vanished peer is noticed after this
+/// time.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Octets read in one turn, as they come on the wire and as they are decrypted, so that a bot that sends without end doesn't delay the others.
+/// Most octets read in one turn, both encrypted and decrypted, so that a bot that sends without end doesn't delay the others.
 pub(crate) const TURN: usize = 16 * 1_024;
 
-/// Session tickets that a server may send (RFC 8446 §4.6.1). We resume no session, and each ticket costs more to take than to send.
+/// Most session tickets from a server (RFC 8446 §4.6.1). We resume no session, and a ticket costs us more to take than the server to send.
 const MAX_TICKETS: u32 = 16;
 
 /// Result of reading for a turn.
@@ -45,7 +45,7 @@ pub(crate) enum Turn {
 pub(crate) struct Link {
     stream: TcpStream,
     tls: Option<Box<ClientConnection>>,
-    /// Frames that the socket hasn't taken (without TLS; rustls has a buffer of its own).
+    /// Frames that the socket hasn't taken (without TLS; rustls has its own buffer).
     waiting: Vec<u8>,
     /// The frame being built.
     frame: Vec<u8>,
@@ -60,7 +60,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Takes the connection of a bot; returns it with what has already come, and the bot's facts.
+    /// Takes the connection of a bot; returns it with the octets that have already come, and the bot's facts.
     ///
     /// # Errors
     /// The socket refuses its options.
@@ -88,7 +88,7 @@ impl Link {
         &mut self.stream
     }
 
-    /// Reads what has come, at most [`TURN`] octets, to the end of `to`.
+    /// Reads the available octets, at most [`TURN`], and appends them to `to`.
     pub(crate) fn read(&mut self, to: &mut Vec<u8>) -> Turn {
         let most = to.len() + TURN;
         let mut wire = 0;
@@ -133,7 +133,7 @@ impl Link {
         self.flush()
     }
 
-    /// Writes what waits for the socket.
+    /// Writes the waiting octets to the socket.
     ///
     /// # Errors
     /// The bot is lost.
@@ -157,7 +157,7 @@ impl Link {
         }
     }
 
-    /// Sends what waits, and throws away what has come, at most [`TURN`] octets. Returns false when either side has closed.
+    /// Sends the waiting octets, and discards received ones, at most [`TURN`]. Returns false once either side has closed.
     pub(crate) fn drain(&mut self) -> bool {
         let mut octets = [0; 4_096];
         let mut left = TURN;
@@ -175,7 +175,7 @@ impl Link {
         is_open
     }
 
-    /// Says that nothing more will be sent.
+    /// Tells the bot that nothing more will be sent.
     pub(crate) fn finish(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -197,14 +197,14 @@ fn read_plain(stream: &mut TcpStream, to: &mut Vec<u8>) -> Turn {
     }
 }
 
-/// Reads some octets, and adds those that came on the wire to `wire`: records without content give none to `to`.
+/// Reads some octets. Adds the encrypted ones to `wire`, since records without content add nothing to `to`.
 fn read_tls(
     tls: &mut ClientConnection,
     stream: &mut TcpStream,
     to: &mut Vec<u8>,
     wire: &mut usize,
 ) -> Turn {
-    // What the handshake left decrypted comes first.
+    // Octets that the handshake left decrypted come first.
     let mut octets = [0; 4_096];
     match tls.reader().read(&mut octets) {
         Ok(0) => return Turn::Ended(BotEnd::Closed),

@@ -1,4 +1,4 @@
-//! Messages of a bot, read leniently: what both formats share, by the same names.
+//! Messages of a bot, read leniently: the events that both formats share under the same names.
 
 use std::borrow::Cow;
 
@@ -49,7 +49,7 @@ struct Dtmf<'m> {
     digit: Cow<'m, str>,
 }
 
-/// Reads a message; `None` if it isn't one. Fields that don't matter may be of any kind: bots send a null `streamSid`, for instance.
+/// Parses a message; `None` if it isn't one. Irrelevant fields may be of any type: bots send a null `streamSid`, for instance.
 pub(crate) fn read(text: &[u8]) -> Option<BotMessage<'_>> {
     let envelope: Envelope<'_> = serde_json::from_slice(text).ok()?;
     Some(match &*envelope.event {

@@ -1,7 +1,7 @@
 //! WebSocket of a bot (RFC 6455): the handshake, and afterwards the connection that a media thread reads and writes.
 //!
 //! Owns the wire: frames, masks, and the JSON of both formats that bots speak. Knows nothing of RTP, nor of the time at which audio is due.
-//! The caller has resolved and judged the bot's address.
+//! The caller has resolved and checked the bot's address.
 
 mod connect;
 mod connected;

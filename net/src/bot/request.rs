@@ -1,18 +1,18 @@
-//! A bot to be connected to, and why it isn't.
+//! Request to connect to a bot, and the reasons why it fails.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
 
-/// Bot to be connected to.
+/// Bot to connect to.
 #[derive(Clone, Debug)]
 pub struct BotRequest {
-    /// URL as configured, `wss://` or `ws://`. Its host is the one that the certificate has to name.
+    /// URL as configured, `wss://` or `ws://`. The certificate has to name its host.
     pub url: String,
-    /// Address of the host, resolved and judged.
+    /// Address of the host, resolved and checked.
     pub address: SocketAddr,
-    /// Trusted authorities, for `wss://`.
+    /// Trusted certificate authorities, for `wss://`.
     pub tls: Arc<ClientConfig>,
     /// Headers of the handshake beside those of RFC 6455 §4.1.
     pub headers: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! The handshake over sockets on loopback.
+//! The handshake over loopback sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn request(url: String, address: SocketAddr) -> BotRequest {
     }
 }
 
-/// Connects to a server that answers as given; `None`: never.
+/// Connects to a server that answers with `answer`; `None`: never.
 async fn answered(scheme: &str, answer: Option<&'static [u8]>) -> BotError {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -187,7 +187,7 @@ async fn a_certificate_for_another_name_is_refused() {
     assert!(serving.join().unwrap().is_err());
 }
 
-/// Tickets have no content, so a bot could send them without end and keep a turn from ending.
+/// Tickets carry no data, so without a bound a bot could send them without end and keep a turn from ending.
 #[tokio::test]
 async fn a_bot_that_sends_many_tickets_is_ended() {
     let (mut server, client) = certified();
@@ -207,6 +207,6 @@ async fn a_bot_that_sends_many_tickets_is_ended() {
     assert_eq!(end, BotEnd::Protocol);
 
     drop(link);
-    // The server's own end of it may be an error.
+    // The server's side may end with an error.
     let _ = serving.join().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Messages to a bot, as Twilio's Media Streams and Telnyx' media streaming have them. Every counter is a string.
+//! Messages to a bot in the format of Twilio's Media Streams and of Telnyx' media streaming. Every counter is a string.
 
 use std::io::Write as _;
 
@@ -38,7 +38,7 @@ impl Wire {
         }
     }
 
-    /// Writes the first message of all.
+    /// Writes the very first message.
     pub(crate) fn connected(&self, to: &mut Vec<u8>) {
         to.clear();
         to.extend_from_slice(match self.protocol {
@@ -84,7 +84,7 @@ impl Wire {
         self.close(to);
     }
 
-    /// Writes a frame of the caller's audio, in µ-law. Its timestamp is that of its slot: 20 ms a frame from the start.
+    /// Writes a frame of the caller's audio, in µ-law. Its timestamp is that of its slot: 20 ms per frame from the start.
     pub(crate) fn media(&mut self, to: &mut Vec<u8>, audio: &[u8; FRAME]) {
         let timestamp = self.chunk * 20;
         self.chunk += 1;
@@ -95,7 +95,7 @@ impl Wire {
         put(to, br#","payload":""#);
 
         let mut encoded = [0; ENCODED];
-        // The buffer has the very length of a frame in base64.
+        // The buffer has exactly the length of a frame in base64.
         let length = STANDARD.encode_slice(audio, &mut encoded).unwrap_or(0);
         put(to, &encoded[..length]);
 
@@ -171,7 +171,7 @@ fn put(to: &mut Vec<u8>, octets: &[u8]) {
     to.extend_from_slice(octets);
 }
 
-/// Writes `before`, and a number as a string behind it.
+/// Writes `before`, then a number as a string.
 fn number(to: &mut Vec<u8>, before: &[u8], number: u64) {
     put(to, before);
     // Writing to memory never fails.

@@ -26,7 +26,7 @@ const READ: usize = 4_096;
 /// Time for which answers are still written after the peer has closed its side.
 const LINGER: Duration = Duration::from_millis(300);
 
-/// Interval and number of checks for the 400 that refuses a message without a readable length: 2 seconds in all.
+/// Interval and number of checks for the 400 that refuses a message without a readable length: 2 seconds in total.
 const REFUSAL_LOOK: Duration = Duration::from_millis(10);
 const REFUSAL_LOOKS: u32 = 200;
 
@@ -41,7 +41,7 @@ pub(super) enum Ended {
     SlowToSend,
     #[error("what is sent is not read in time")]
     SlowToRead,
-    #[error("messages cannot be told apart: {0}")]
+    #[error("messages cannot be separated: {0}")]
     Framing(FrameFault),
     #[error("could not be opened in time")]
     NotOpened,
@@ -108,8 +108,8 @@ pub(super) struct Connection<S, C> {
 }
 
 impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
-    /// Reads and writes until the stream ends. Every message read whole is delivered, and queued octets are written as far as the peer
-    /// takes them, whichever side ended the stream. `closing` is awaited once the peer sends no more, before the last answers leave.
+    /// Reads and writes until the stream ends, whichever side ends it. Every complete message is delivered, and queued octets are written as
+    /// far as the peer takes them. `closing` is awaited once the peer sends no more, before the last answers leave.
     pub(super) async fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send,
@@ -136,7 +136,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         of_reading.or(of_writing).unwrap_or(Ended::ByPeer)
     }
 
-    /// `None` when it is the writing that has ended.
+    /// Reads until the stream ends; `None` if writing has ended first.
     async fn read(&self, mut stream: impl AsyncRead + Unpin, broken: &Notify) -> Option<Ended> {
         let mut reading = Reading::new(&self.settings, self.awaited, self.began);
         let mut octets = [0; READ];
@@ -208,8 +208,8 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         Ok(())
     }
 
-    /// Has a message without a readable length refused with 400 before the connection is closed (RFC 3261 §18.3), if its header is
-    /// sufficient for a response. The response comes by way of the sink, like any other, and is waited for.
+    /// Delivers the header of a message without a readable length, so that the sink refuses it with 400 before the connection is closed
+    /// (RFC 3261 §18.3). Does so only if the header suffices for a response. Waits until the response is in the outbox.
     async fn refuse_unframed(&self, header: &[u8], received_at: Moment) {
         // Only input that the lexer refuses with a response may be delivered: the sink must not take it for a message.
         if !lex(header, Framing::Stream).is_err_and(|refused| refused.answer.is_some()) {
@@ -235,7 +235,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         }
     }
 
-    /// `None` when it is the reading that has ended.
+    /// Writes until the stream ends; `None` if reading has ended first.
     async fn write(&self, stream: &mut (impl AsyncWrite + Unpin)) -> Option<Ended> {
         let mut octets = Vec::new();
         loop {
@@ -254,7 +254,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
             }
 
             octets.clear();
-            // An idle connection doesn't keep the buffer of a burst.
+            // An idle connection doesn't keep the large buffer of a burst.
             octets.shrink_to(READ);
         }
     }
@@ -267,7 +267,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         while !octets.is_empty() {
             let written = tokio::select! {
                 written = timeout(self.settings.message, stream.write(octets)) => written,
-                // A peer that reads nothing but keeps sending requests overfills the outbox: don't wait for its full time then.
+                // A peer that reads nothing but keeps sending requests overfills the outbox: end at once instead of after the full timeout.
                 () = self.outbox.overfull() => return Err(Ended::SlowToRead),
             };
             match written.map_err(|_| Ended::SlowToRead)?? {
@@ -282,7 +282,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
     }
 }
 
-/// Leaves time for the answers to what came before the end. Further input is read and discarded: closing a socket with unread octets resets
+/// Leaves time for the answers to the last messages. Further input is read and discarded: closing a socket with unread octets resets
 /// it, and the peer may then lose the answers.
 async fn linger(mut stream: impl AsyncRead + Unpin, broken: &Notify) {
     let reading_away = async {
@@ -319,7 +319,7 @@ pub(super) enum Awaited {
     Next,
 }
 
-/// The most that a read has completed, in ascending order.
+/// The furthest that a read has come, in ascending order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Progress {
     Part,
@@ -348,8 +348,8 @@ impl Reading {
         whole.saturating_sub(now.since(self.since))
     }
 
-    /// Notes the result of a read. More of the same message is no progress: its time runs from its beginning, and that of the first message
-    /// from the start of the connection.
+    /// Records the result of a read. More octets of the same message are no progress: the limit runs from the message's first octet, and for
+    /// the first message from the start of the connection.
     fn note(&mut self, got: Progress, now: Moment) {
         let is_begun = self.framer.is_within_message();
 

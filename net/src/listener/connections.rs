@@ -1,4 +1,4 @@
-//! The table of open connections: sending on one, opening one, and using one again (RFC 3261 §18.1.1, §18.2.2). Owns the bounds on their
+//! The table of open connections: sending on one, opening one, and reusing one (RFC 3261 §18.1.1, §18.2.2). Owns the bounds on their
 //! number; knows nothing of messages.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use super::stream::StreamSettings;
 
 pub use super::send_error::SendError;
 
-/// Greatest connection number; the numbers above stand for host names ([`trunkline_sip::verified`]).
+/// Greatest connection number; the numbers above refer to host names ([`trunkline_sip::verified`]).
 const LAST_NUMBER: u32 = (1 << 31) - 1;
 
 /// Handle for sending; clones share the table.
@@ -52,7 +52,7 @@ struct Table {
     by_peer: HashMap<(Transport, SocketAddr, u32), u32>,
     accepted: usize,
     in_process: usize,
-    /// Number of accepted connections by source, and of opened ones by peer.
+    /// Number of accepted connections by source, and of connections that we opened by peer.
     by_source: HashMap<IpAddr, usize>,
     opened_to: HashMap<IpAddr, usize>,
 }
@@ -91,7 +91,7 @@ impl Connections {
 
     /// Queues a message; never waits.
     ///
-    /// If `flow.connection` is 0 or the number of a name, an open connection to the peer (that has proved that name) is used again, or one
+    /// If `flow.connection` is 0 or the number of a name, an open connection to the peer (that has proved that name) is reused, or one
     /// is opened in the background, from `flow.local`'s address unless that is unspecified. If it can't be opened, or closes later,
     /// [`Sink::lost`](super::stream::Sink::lost) reports it.
     ///
@@ -142,7 +142,7 @@ impl Connections {
         self.table().by_number.len()
     }
 
-    /// Adds an accepted connection; `None` if there are too many, in all or from its source.
+    /// Adds an accepted connection; `None` if there are too many, in total or from its source.
     pub(super) fn accept(&self, flow: Flow) -> Option<(Flow, Arc<Outbox>)> {
         let settings = &self.shared.settings;
         let mut table = self.table();
@@ -156,7 +156,7 @@ impl Connections {
         Some(table.enter(flow, 0, Origin::Accepted, settings.outbox_octets))
     }
 
-    /// Adds a user agent in this process: what is sent by the flow that it gets comes out of the outbox. The caller bounds their number.
+    /// Adds a user agent in this process. Messages sent by the returned flow come out of the returned outbox. The caller bounds their number.
     pub(super) fn enter_in_process(&self, flow: Flow) -> (Flow, Arc<Outbox>) {
         let mut table = self.table();
         table.in_process += 1;
@@ -255,7 +255,7 @@ impl Table {
             outbox.set_opened();
         }
 
-        // A peer on the network never answers for a user agent in this process, and the other way round.
+        // Not listed by its address, so that messages to a network peer at the same address never reach the user agent.
         if origin != Origin::InProcess {
             self.by_peer
                 .insert((flow.transport, flow.peer, required_name), flow.connection);

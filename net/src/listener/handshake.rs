@@ -1,4 +1,4 @@
-//! Reasons of failed TLS handshakes with peers that this node calls, in words, and the limit of one log line an hour for the same reason.
+//! Reasons of failed TLS handshakes with peers that this node calls, in words, and a limit of one log line per hour for the same reason.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,7 +10,7 @@ use rustls::{CertificateError, Error as TlsError};
 use trunkline_sip::header::text::printable;
 use trunkline_sip::moment::Moment;
 
-/// Interval between two log lines of the same peer and reason.
+/// Interval between two log lines for the same peer and reason.
 const AGAIN: Duration = Duration::from_secs(3_600);
 /// Most peers that are remembered.
 const MOST: usize = 1_024;
@@ -71,7 +71,7 @@ fn certificate(fault: &CertificateError, name: &str) -> String {
 pub(super) struct Unverified(Mutex<HashMap<(SocketAddr, Arc<str>), Moment>>);
 
 impl Unverified {
-    /// Returns whether this failure has to be logged, and notes that it is.
+    /// Returns true if this failure has to be logged, and records that it is.
     pub(super) fn is_news(&self, peer: SocketAddr, reason: &Arc<str>, now: Moment) -> bool {
         let Self(said) = self;
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);

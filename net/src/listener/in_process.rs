@@ -1,4 +1,4 @@
-//! A user agent in this process: it has a connection like a peer on the network, but no socket. What is sent by its flow comes out here.
+//! A user agent in this process: it has a connection like a peer on the network, but no socket. Messages sent by its flow come out here.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ impl InProcess {
         }
     }
 
-    /// Returns the flow by which its messages come and go.
+    /// Returns the flow of its messages, in both directions.
     pub const fn flow(&self) -> Flow {
         self.flow
     }
 
-    /// Waits for messages, and swaps their octets into `octets`, which must be empty; false once nothing more comes.
+    /// Waits for messages, and swaps their octets into `octets`, which must be empty; false once no more will come.
     pub async fn receive(&self, octets: &mut Vec<u8>) -> bool {
         self.outbox.take(octets).await.is_ok()
     }
@@ -66,7 +66,7 @@ mod tests {
         assert!(flow.is_connection());
 
         connections.send(&flow, b"one").unwrap();
-        // A message to that address opens a connection to it, and isn't the user agent's.
+        // A message to that address opens a connection to it, and never reaches the user agent.
         connections.send(&peer, b"other").unwrap();
         let mut octets = Vec::new();
         assert!(agent.receive(&mut octets).await);

@@ -7,12 +7,12 @@ use super::send_error::SendError;
 
 /// A flow whose peer has become unreachable: its connection closed or failed to open, or an ICMP message said so (RFC 3261 §18.4).
 ///
-/// All messages sent on the connection are lost, as are those sent to `flow.peer` on `flow.transport` with connection 0, which stands for
-/// any connection to this peer.
+/// All messages sent on the connection are lost. So are those sent to `flow.peer` on `flow.transport` with connection 0, which means any
+/// connection to this peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lost {
-    /// The flow. On UDP `local` is the socket's address, and `connection` is 0. A stream that never opened has the number that its
-    /// connection would have had.
+    /// The flow. On UDP `local` is the socket's address, and `connection` is 0. A stream that never opened has the number reserved for its
+    /// connection.
     pub flow: Flow,
     /// Number of the name that the peer has proved ([`trunkline_sip::verified`]); 0: none.
     pub proved: u32,

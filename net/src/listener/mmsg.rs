@@ -47,8 +47,8 @@ pub(super) struct Arrival {
     length: usize,
 }
 
-/// Buffers for receiving, allocated at the first batch and reused. An empty value costs nothing, so it can stand in for one that is lent
-/// out.
+/// Buffers for receiving, allocated at the first batch and reused. An empty value costs nothing, so it can take the place of one that is
+/// lent out.
 #[derive(Default)]
 pub(super) struct Incoming {
     octets: Vec<u8>,
@@ -184,7 +184,7 @@ impl<'a> Outgoing<'a> {
         self.count = 0;
     }
 
-    /// Adds a datagram, sent from `source` where the socket is bound to a wildcard address. The batch must have fewer than [`BATCH`]
+    /// Adds a datagram, sent from `source` if the socket is bound to a wildcard address. The batch must have fewer than [`BATCH`]
     /// datagrams.
     pub(super) fn push(&mut self, octets: &'a [u8], peer: SocketAddr, source: Option<IpAddr>) {
         let at = self.count;
@@ -212,7 +212,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Sends from the `from`th datagram on, never blocking. Returns the number sent. An error concerns the `from`th datagram, or an earlier
-    /// one that an ICMP message has answered meanwhile.
+    /// one to which an ICMP message has come meanwhile.
     pub(super) fn send(&mut self, socket: &UdpSocket, from: usize) -> io::Result<usize> {
         // SAFETY: zero is a valid mmsghdr (null pointers and zero lengths).
         let mut headers: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
@@ -259,8 +259,8 @@ impl Name {
     }
 }
 
-/// Takes one entry of the error queue: the peer that an ICMP message reports as unreachable, `Some(None)` for an entry that reports no loss
-/// (RFC 3261 §18.4 ignores those), `None` when the queue is empty.
+/// Takes one entry of the error queue: the peer that an ICMP message reports as unreachable; `Some(None)` for an entry that reports no
+/// loss (RFC 3261 §18.4 ignores those); `None` if the queue is empty.
 pub(super) fn next_unreachable(
     socket: &UdpSocket,
 ) -> io::Result<Option<Option<(SocketAddr, Unreachable)>>> {
@@ -313,7 +313,7 @@ enum ControlMessage {
     Destination(IpAddr),
     Stamp(Duration),
     Overflow(u32),
-    /// An extended error; the kind of unreachability, if it means that.
+    /// An extended error; the kind of unreachability, if it reports one.
     Unreachable(Option<Unreachable>),
     Other,
 }
@@ -394,9 +394,9 @@ const fn unreachable(error: &libc::sock_extended_err) -> Option<Unreachable> {
     })
 }
 
-/// Sets the options that [`Incoming`] relies on for a socket to be bound to `address`: destination addresses if it is a wildcard,
-/// timestamps, overflow counts and, through the error queue, ICMP messages. Permits IP fragmentation, since a datagram can't be sent again
-/// in pieces.
+/// Sets the options that [`Incoming`] relies on, for a socket to be bound to `address`: destination addresses if it is a wildcard,
+/// timestamps, overflow counts and, through the error queue, ICMP messages. Permits IP fragmentation, since a datagram can't be sent
+/// again in pieces.
 pub(super) fn prepare(
     socket: &UdpSocket,
     address: SocketAddr,
@@ -434,7 +434,7 @@ pub(super) fn prepare(
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
     set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
 
-    // Only a privileged process may exceed net.core.rmem_max; any other gets that much.
+    // Only a privileged process may exceed net.core.rmem_max; any other gets net.core.rmem_max.
     for (forced, plain) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
@@ -464,8 +464,8 @@ fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     }
 }
 
-/// Registers the socket for reading and errors only: interest in writing would wake the loop at each packet sent. Must be called within a
-/// runtime.
+/// Registers the socket for reading and errors only: interest in writing would wake the loop at each packet sent. Must be called within
+/// a runtime.
 pub(super) fn register(socket: UdpSocket) -> io::Result<AsyncFd<UdpSocket>> {
     // SAFETY: the socket is owned by the AsyncFd, which gives it out by shared reference alone, so that its
     // descriptor stays open and the same.
@@ -480,7 +480,7 @@ pub(super) fn await_room(socket: &UdpSocket, patience: Duration) {
         events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: one pollfd, alive during the call. A failure means no room, which the next send tells.
+    // SAFETY: one pollfd, alive during the call. A failure means no room, which the next send reports.
     unsafe {
         libc::poll(
             &raw mut poll,

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 pub(super) struct Outbox {
     waiting: Mutex<Waiting>,
     changed: Notify,
-    /// Wakes tasks that wait until the connection is open or has failed.
+    /// Wakes tasks that wait for the connection to open or fail.
     settled: Notify,
     limit_octets: usize,
 }
@@ -26,7 +26,7 @@ struct Waiting {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
     Open,
-    /// Accepts nothing more; the queued octets are still written.
+    /// The outbox accepts nothing more; the queued octets are still written.
     Finishing,
     /// The peer reads too slowly: the queued octets are not written any more.
     Overfull,
@@ -39,7 +39,7 @@ pub(super) struct OutboxClosed;
 /// Reason why writing ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Done {
-    /// All accepted octets have been taken.
+    /// All accepted octets have been written.
     Finished,
     /// More octets were pushed than the bound allows.
     Overfull,
@@ -61,7 +61,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a message. One that doesn't fit ends the connection: a stream can't skip a message.
+    /// Adds a message. If it doesn't fit, the connection ends, since a stream can't skip a message.
     pub(super) fn push(&self, octets: &[u8]) -> Result<(), OutboxClosed> {
         let mut waiting = self.waiting();
         if waiting.state != State::Open {
@@ -138,7 +138,7 @@ impl Outbox {
         Ok(!octets.is_empty())
     }
 
-    /// Accepts nothing more.
+    /// Stops accepting messages.
     pub(super) fn finish(&self) {
         let mut waiting = self.waiting();
         if waiting.state == State::Open {

@@ -11,25 +11,25 @@ use super::Lost;
 /// Bounds of the streams: numbers of connections, times, and octets.
 #[derive(Clone, Debug)]
 pub struct StreamSettings {
-    /// Accepted connections, in all.
+    /// Most accepted connections in total.
     pub accepted: usize,
-    /// Accepted connections from one source: in IPv6 a /64.
+    /// Most accepted connections from one source: in IPv6 a /64.
     pub accepted_per_source: usize,
-    /// Connections that this node opened.
+    /// Most connections that this node opened.
     pub opened: usize,
-    /// Connections that this node opened to one peer, over all ports and names: in IPv6 to a /64.
+    /// Most connections that this node opened to one peer, over all ports and names: in IPv6 to a /64.
     pub opened_to_one: usize,
     /// Time from accepting a connection to its first octet.
     pub first_octet: Duration,
     /// Time from the start of a connection to its first whole message.
     pub first_message: Duration,
-    /// Time from the first octet of a message to its last, and time for the peer to read some of what is sent.
+    /// Time from the first octet of a message to its last, and time for the peer to read some of the sent octets.
     pub message: Duration,
     /// Idle time between messages or keep-alives.
     pub idle: Duration,
     /// Time for opening a connection.
     pub connect: Duration,
-    /// Octets that may be queued for one connection.
+    /// Most octets queued for one connection.
     pub outbox_octets: usize,
 }
 
@@ -55,7 +55,7 @@ impl Default for StreamSettings {
 pub struct Received {
     /// Connection of the message.
     pub flow: Flow,
-    /// The message, and nothing else.
+    /// The message without anything around it.
     pub octets: Bytes,
     /// Time at which its last octets were read.
     pub received_at: Moment,
@@ -63,11 +63,11 @@ pub struct Received {
 
 /// Receiver of the messages and the end of streams.
 pub trait Sink: Clone + Send + Sync + 'static {
-    /// Takes a message, and returns once there was room for it: until then the connection isn't read.
+    /// Takes a message, and returns once there is room for it: until then the connection isn't read.
     fn deliver(&self, received: Received) -> impl Future<Output = ()> + Send;
 
     /// Reports that the peer of a connection sends no more, or nothing readable. Responses still leave by the connection, but no new
-    /// request may use it ([`Connections::retire`](super::connections::Connections::retire)). `proved` as in [`Lost`].
+    /// request may use it ([`Connections::retire`](super::connections::Connections::retire)). `proved` is that of [`Lost`].
     fn closing(&self, flow: Flow, proved: u32) -> impl Future<Output = ()> + Send;
 
     /// Reports that a connection has ended, or could not be opened. Called after the connection's last message.

@@ -30,7 +30,7 @@ pub use super::stream::{Received, Sink, StreamSettings};
 /// Connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 1_024;
 
-/// Pause of accepting when the process has no file descriptors left.
+/// Pause between accepts if the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
 /// Opens and binds a listening socket without an executor, so that an error shows at startup. An IPv6 wildcard accepts no IPv4: the two are
@@ -131,7 +131,7 @@ async fn accept<S: Sink>(
     loop {
         let (stream, peer) = match socket.accept().await {
             Ok(accepted) => accepted,
-            // Either the peer has gone again, or there is no descriptor left, which passes as connections end.
+            // Either the peer has already gone, or no descriptor is left, which passes as connections end.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
@@ -183,7 +183,7 @@ struct Task<S, C> {
     outbox: Arc<Outbox>,
     sink: S,
     clock: C,
-    /// The sink has been told that the peer sends no more.
+    /// The sink knows that the peer sends no more.
     is_closing: AtomicBool,
 }
 
@@ -248,7 +248,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         }
     }
 
-    /// Performs the TLS handshake, on a TLS flow, and verifies the peer.
+    /// Performs the TLS handshake on a TLS flow, and verifies the peer.
     async fn verified(
         &self,
         stream: TcpStream,
@@ -269,7 +269,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
                 let name = name.map_or_else(|| peer.ip().to_string(), |name| name.to_string());
                 let reason = handshake::reason(&error, &name);
 
-                // A peer to which OPTIONS are sent fails at each of them: log the same reason once an hour.
+                // OPTIONS to an unverified peer fail again and again: log the same reason once an hour.
                 if self
                     .security
                     .unverified()
@@ -345,7 +345,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         }
     }
 
-    /// Returns the flow of messages that were sent to "any connection whose peer has proved this name" without knowing its number.
+    /// Returns the flow of messages sent to "any connection whose peer has proved this name", which don't know the connection's number.
     fn named(&self, flow: Flow) -> Option<Flow> {
         let connection = self.required_name;
         (connection != 0).then_some(Flow { connection, ..flow })
@@ -363,7 +363,7 @@ fn source(flow: &Flow) -> Option<IpAddr> {
     Some(flow.local.ip()).filter(|ip| !ip.is_unspecified() && ip.is_ipv4() == flow.peer.is_ipv4())
 }
 
-/// Sets socket options: messages leave at once, and a peer that has vanished is noticed.
+/// Sets socket options: messages leave at once, and a vanished peer is noticed.
 fn prepare(stream: &TcpStream, unread: Duration) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))

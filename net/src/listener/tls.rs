@@ -1,6 +1,6 @@
 //! TLS of SIP streams: the certificate that this node presents, and the authorities that it trusts (RFC 3261 §26.3, RFC 5922).
 //!
-//! Read from PEM files, and again on SIGHUP. An unusable file replaces nothing.
+//! Read from PEM files at startup, and again on SIGHUP. An unusable file leaves the configuration as it is.
 
 use std::fmt;
 use std::io;
@@ -26,9 +26,9 @@ use crate::tls::{Certificate, Files, Unusable, authorities, system_roots};
 pub struct TlsSettings {
     /// Certificate presented to clients, and to servers that ask for one.
     pub certificate: Option<Files>,
-    /// Authorities of servers; absent: the system's.
+    /// Certificate authorities of servers; `None`: the system's.
     pub authorities: Option<PathBuf>,
-    /// Authorities of clients; absent: clients present no certificate.
+    /// Certificate authorities of clients; `None`: clients present no certificate.
     pub client_authorities: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ pub struct Security {
 }
 
 struct Current {
-    /// `None` without a certificate.
+    /// Configuration for clients that connect; `None` without a certificate.
     server: Option<Arc<ServerConfig>>,
     client: Arc<ClientConfig>,
 }

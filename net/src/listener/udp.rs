@@ -57,7 +57,7 @@ pub struct UdpSocket {
     io: AsyncFd<std::net::UdpSocket>,
     listener: u16,
     local: SocketAddr,
-    /// The error queue may have entries.
+    /// True if the error queue may have entries.
     has_errors: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ impl UdpSocket {
         })
     }
 
-    /// [`bind`] and [`UdpSocket::new`] in one.
+    /// Calls [`bind`] and [`UdpSocket::new`].
     pub fn bind(address: SocketAddr, listener: u16, reuse_port: bool) -> io::Result<Self> {
         Self::new(bind(address, reuse_port)?, listener)
     }
@@ -119,7 +119,7 @@ impl UdpSocket {
             self.receive_some(&mut batch.incoming, socket)
         });
         if !is_asked {
-            // The runtime hasn't seen the socket readable, as always when nobody has waited for it.
+            // The runtime hasn't seen the socket as readable: always so if no task has waited for it.
             received = self.receive_some(&mut batch.incoming, self.io.get_ref());
         }
         self.take_lost(lost)?;
@@ -129,7 +129,7 @@ impl UdpSocket {
         }
     }
 
-    /// Reports `WouldBlock` after a batch that isn't full, since the socket is then empty: saves the system call that would only say so.
+    /// Receives datagrams. Reports `WouldBlock` after a partial batch, since the socket is then empty: saves the system call that would say so.
     fn receive_some(
         &self,
         incoming: &mut Incoming,
@@ -139,7 +139,7 @@ impl UdpSocket {
             match incoming.receive(socket) {
                 Ok(BATCH) => return Ok(()),
                 Ok(_) => return Err(io::ErrorKind::WouldBlock.into()),
-                // The error of an earlier datagram is reported once, before any received datagram.
+                // The kernel reports the error of an earlier datagram once, before any received datagram.
                 Err(error) if is_of_a_peer(&error) => {
                     self.has_errors.store(true, Ordering::Relaxed)
                 }
@@ -204,7 +204,7 @@ impl UdpSocket {
         }
     }
 
-    /// Returns the source address to request: `None` where the socket has only one, or the flow leaves it open.
+    /// Returns the source address to request: `None` if the socket has only one, or the flow leaves it open.
     fn source(&self, flow: &Flow) -> Option<IpAddr> {
         Some(flow.local.ip()).filter(|ip| self.local.ip().is_unspecified() && !ip.is_unspecified())
     }
@@ -219,7 +219,7 @@ impl fmt::Debug for UdpSocket {
     }
 }
 
-/// Returns whether an error of the socket reports an ICMP message for some datagram sent before.
+/// Returns whether an error of the socket reports an ICMP message about an earlier datagram.
 fn is_of_a_peer(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -301,7 +301,7 @@ impl<'a> Sending<'_, 'a> {
         }
     }
 
-    /// Sends, and tries once more after an error that may concern an earlier datagram's peer: only an error that comes twice is this
+    /// Sends, and tries once more after an error that may concern an earlier datagram's peer: only an error that occurs twice is this
     /// datagram's own.
     fn send_patiently(&mut self, from: usize) -> io::Result<usize> {
         let socket = self.socket.io.get_ref();
@@ -392,7 +392,7 @@ impl Batch {
         })
     }
 
-    /// Returns the number of datagrams dropped for want of buffer since the socket was created (wraps around).
+    /// Returns the number of datagrams dropped for lack of buffer space since the socket was created (wraps around).
     pub const fn overflowed(&self) -> u32 {
         self.incoming.overflowed()
     }

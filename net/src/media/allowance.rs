@@ -1,8 +1,8 @@
-//! Count of what a peer or a bot may send: so much at once, and so much a second after that.
+//! Rate limit on packets or messages of a peer or a bot: a burst, and a rate after it.
 
 use trunkline_sip::moment::Moment;
 
-/// Packets that are accepted: so many at once, and so many a second after that.
+/// Rate limit: so many packets at once, and so many per second after that.
 #[derive(Debug)]
 pub(super) struct Allowance {
     at_once: u32,
@@ -11,7 +11,7 @@ pub(super) struct Allowance {
     filled_at: Moment,
 }
 
-/// Result of taking one from an allowance.
+/// Result of taking one packet or message from an allowance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Taken {
     Within,
@@ -28,7 +28,7 @@ impl Allowance {
         }
     }
 
-    /// Takes one.
+    /// Takes one packet or message.
     pub(super) fn take(&mut self, now: Moment) -> Taken {
         let gained = now.since(self.filled_at).as_millis() * u128::from(self.a_second) / 1_000;
         if gained > 0 {

@@ -13,7 +13,7 @@ pub(super) const FREE: usize = 64 * 1_024;
 /// Size of reservations in octets.
 const BLOCK: usize = 64 * 1_024;
 
-/// Octets that all calls of a node may reserve, and those of one account: a quarter. Queues that grow take up to twice as much memory.
+/// Octets that all calls of a node may reserve, and those of one account: a quarter. A growing queue takes up to twice as much memory.
 const OF_NODE: usize = 256 << 20;
 const OF_ACCOUNT: usize = OF_NODE / 4;
 
@@ -53,7 +53,7 @@ pub(super) struct AudioShare {
 }
 
 impl AudioShare {
-    /// Reserves what a queue of so many octets needs; returns the number of octets that it may hold.
+    /// Reserves memory for a queue of `octets`; returns the number of octets that it may hold.
     pub(super) fn reserve(&mut self, octets: usize) -> usize {
         let needed = octets.saturating_sub(FREE).next_multiple_of(BLOCK);
         if needed > self.reserved {

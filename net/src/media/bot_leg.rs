@@ -22,7 +22,7 @@ use super::keys::{KeyFrame, SentKeys};
 use super::playout::{MarkOutcome, Played, Playout, PlayoutCounts};
 use super::rtp::Header;
 
-/// Messages without a meaning that a bot may send at once, and that it may send in a second after those.
+/// Messages with an unknown meaning that a bot may send at once, and per second after that.
 const JUNK_AT_ONCE: u32 = 500;
 const JUNK_A_SECOND: u32 = 100;
 
@@ -31,7 +31,7 @@ const JUNK_A_SECOND: u32 = 100;
 const CHATTER_AT_ONCE: u32 = 2_000;
 const CHATTER_A_SECOND: u32 = 500;
 
-/// Reads base64 with its padding or without.
+/// Decodes base64 with or without its padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -67,7 +67,7 @@ pub(super) struct BotLeg {
     entropy: Entropy,
 }
 
-/// Messages that weren't understood, and how many more are borne.
+/// Messages with an unknown meaning, and how many more are tolerated.
 #[derive(Debug)]
 struct Junk {
     total: u64,
@@ -84,7 +84,7 @@ pub(super) struct BotCounts {
 }
 
 impl BotLeg {
-    /// Takes a bot that has accepted the WebSocket. `hold` was learnt in calls before.
+    /// Takes a bot that has accepted the WebSocket. `hold` was learnt in earlier calls.
     ///
     /// # Errors
     /// Its socket refuses options.
@@ -210,17 +210,17 @@ impl BotLeg {
         Ok(self.playout.play(frame, now))
     }
 
-    /// Returns the frame of this tick of a key that the bot presses. Its audio waits meanwhile.
+    /// Returns this tick's frame of a key that the bot presses. The bot's audio waits meanwhile.
     pub(super) fn key(&mut self) -> Option<KeyFrame> {
         self.keys.next()
     }
 
-    /// Returns the time that passed between a clear and its last audible packet; once.
+    /// Returns the time between a clear and its last audible packet; once.
     pub(super) const fn take_cleared(&mut self) -> Option<Duration> {
         self.playout.take_cleared()
     }
 
-    /// Reads what the bot has sent, for one turn.
+    /// Reads the bot's messages for one turn.
     pub(super) fn read(&mut self, scratch: &mut Scratch, now: Moment) -> Turn {
         let turn = self.link.read(self.reader.buffer());
         if let Err(end) = self
@@ -267,7 +267,7 @@ impl BotLeg {
                     copy[..length].copy_from_slice(data);
                     let mask = mask(&mut self.entropy);
                     self.link.send(Opcode::Pong, &copy[..length], mask)?;
-                    // A bot that does nothing but ping is borne no more than one that sends junk.
+                    // A bot that only sends pings is tolerated no longer than one that sends junk.
                     self.junk.take(now, Counted::No)?;
                     true
                 }
@@ -300,7 +300,7 @@ impl BotLeg {
         self.link.flush()
     }
 
-    /// Says that the call is over, and closes the WebSocket.
+    /// Tells the bot that the call is over, and closes the WebSocket.
     pub(super) fn stop(&mut self, scratch: &mut Scratch) {
         if self.is_started() {
             self.wire.stop(&mut scratch.message);
@@ -318,7 +318,7 @@ impl BotLeg {
         self.link.finish();
     }
 
-    /// Returns the connection, when the rest is over.
+    /// Returns the connection, once the bot's leg is over.
     pub(super) fn into_link(self) -> Link {
         self.link
     }
@@ -354,7 +354,7 @@ fn mask(entropy: &mut Entropy) -> [u8; 4] {
     (entropy.bits64() as u32).to_be_bytes()
 }
 
-/// Count of messages that weren't understood: a ping is borne like one, and isn't counted.
+/// Counting of a message in [`Junk::total`]. A ping uses up the same allowance, but isn't counted.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Counted {
     Yes,
@@ -362,14 +362,14 @@ enum Counted {
 }
 
 impl Junk {
-    /// Takes a message without a meaning.
+    /// Takes a message with an unknown meaning.
     fn take(&mut self, now: Moment, counted: Counted) -> Result<(), BotEnd> {
         self.total += u64::from(counted == Counted::Yes);
         borne(&mut self.allowance, now)
     }
 }
 
-/// Takes a message from an allowance; the bot's end if there are too many.
+/// Takes a message from an allowance; returns the bot's end if there are too many.
 fn borne(allowance: &mut Allowance, now: Moment) -> Result<(), BotEnd> {
     match allowance.take(now) {
         Taken::Within => Ok(()),

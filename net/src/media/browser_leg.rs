@@ -15,13 +15,13 @@ use super::rtp::Header;
 /// 20 ms of µ-law audio.
 pub type AudioFrame = [u8; FRAME];
 
-/// Frames that wait for a browser, or of it: one second. A frame beyond is dropped.
+/// Most frames that wait in each direction: one second. Further frames are dropped.
 const WAITING: usize = 50;
 
-/// Frames of the microphone that wait before they are played: what the network delays is made up by them.
+/// Frames of the microphone that are buffered before they are played, to absorb the network's jitter.
 const START: usize = 3;
 
-/// Frames of the microphone that wait at most. Beyond, a clock that runs fast would delay the caller more and more.
+/// Most frames of the microphone that wait. Without this bound, a clock that runs fast would delay the caller more and more.
 const MOST: usize = 15;
 
 /// The browser's ends of the queues.
@@ -76,7 +76,7 @@ impl BrowserLeg {
         self.inbound.tick(now, |frame| pass(to_browser, frame));
     }
 
-    /// Returns the frame of the microphone that is due; `None` where there is none.
+    /// Returns the frame of the microphone that is due; `None` if there is none.
     pub(super) fn speak(&mut self) -> Option<AudioFrame> {
         while let Ok(frame) = self.from_browser.try_recv() {
             self.microphone.push(frame);
@@ -95,7 +95,7 @@ impl BrowserLeg {
     }
 }
 
-/// A browser that reads too slowly misses a frame: its delay doesn't grow.
+/// Passes a frame on. A browser that reads too slowly loses it, so that its delay doesn't grow.
 fn pass(to_browser: &Sender<AudioFrame>, frame: &AudioFrame) {
     let _ = to_browser.try_send(*frame);
 }

@@ -1,4 +1,4 @@
-//! Media of one call on its thread: the peer's packets on the way to the echo, to speech or to a bot, and theirs on the way to the peer.
+//! Media of one call on its thread: the peer's packets on the way to the echo or a bot, and echo, speech or bot's audio on the way to the peer.
 
 mod browser;
 
@@ -29,7 +29,7 @@ use super::timeline::MediaStepKind;
 /// Time between two ticks.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Slots that may pass between two ticks without being counted, after a thread was held up for long.
+/// Slots by which a tick may be late without being counted, after a thread was held up for long.
 const MAX_PASSED: u128 = 50;
 
 /// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. That takes four packets of the peer, and what is played
@@ -53,7 +53,7 @@ pub(super) struct Call {
     browser: Option<Box<BrowserLeg>>,
     /// The call is up.
     is_started: bool,
-    /// Time of the answer: as it was passed, or else of the first negotiation.
+    /// Time of the answer: as passed to [`Call::start`], or else of the first negotiation.
     answered_at: Option<Moment>,
     /// Reason why the bot has gone, until it is reported.
     ended: Option<BotEnd>,
@@ -73,7 +73,7 @@ pub(super) struct Call {
     shared: Arc<Shared>,
 }
 
-/// Fate of a packet that came.
+/// What becomes of a received packet.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate<'p> {
     /// It goes back to the peer.
@@ -113,7 +113,7 @@ impl Call {
         }
     }
 
-    /// Has the peer be heard at an address, and the call be up with a bot, as far as reports are concerned.
+    /// Makes an address the peer's, and marks the call as up with a bot, for reports only.
     #[cfg(test)]
     pub(super) fn become_heard_at(&mut self, peer: SocketAddr, now: Moment) {
         self.negotiate(
@@ -134,7 +134,7 @@ impl Call {
         self.figures.has_concealment = true;
     }
 
-    /// Takes a packet of any kind from what the call may be sent.
+    /// Takes a packet of any kind from the call's allowance.
     pub(super) fn take_packet(&mut self, now: Moment) -> Taken {
         self.allowance.take(now)
     }
@@ -154,7 +154,7 @@ impl Call {
         self.shared.read()
     }
 
-    /// Attaches a bot in place of the echo or of another bot. It starts at once where the call is up. Returns the bot before, stopped.
+    /// Attaches a bot in place of the echo or of another bot. It starts at once if the call is up. Returns the previous bot, stopped.
     pub(super) fn attach(
         &mut self,
         bot: BotLeg,
@@ -185,7 +185,7 @@ impl Call {
         self.publish(now);
     }
 
-    /// The call is up since `answered_at`: the bot gets its start.
+    /// Marks the call as up since `answered_at`: the bot gets its start.
     pub(super) fn start(&mut self, answered_at: Moment, scratch: &mut Scratch, now: Moment) {
         self.is_started = true;
         self.start_browser(now);
@@ -286,7 +286,7 @@ impl Call {
         self.check(heard);
     }
 
-    /// Passes a key on to the bot that the peer pressed outside of its audio.
+    /// Passes on to the bot a key that the peer pressed outside of its audio.
     pub(super) fn pass_key(&mut self, key: char, scratch: &mut Scratch) {
         let is_key = u8::try_from(key).is_ok_and(|key| KEYS.contains(&key));
         if let Some(bot) = self.bot.as_mut().filter(|_| is_key) {
@@ -305,7 +305,7 @@ impl Call {
         (event <= 9).then_some(event)
     }
 
-    /// Makes the tick of every 20 ms: fills the slot of a caller that sends nothing, and returns the packet that is due to the peer.
+    /// Runs the tick of every 20 ms: fills the slot of a caller that sends nothing, and returns the packet that is due to the peer.
     pub(super) fn tick<'p>(
         &mut self,
         octets: &'p mut [u8],
@@ -370,7 +370,7 @@ impl Call {
         Some((to, packet))
     }
 
-    /// Returns whether the bot's audio waits for a peer that is to be heard first. A peer on hold isn't waited for.
+    /// Returns whether the bot's audio waits until the peer is heard. A peer on hold isn't waited for.
     fn waits_for_peer(&mut self) -> bool {
         let is_awaited = self.session.agreed().is_some() && self.session.peer().is_none();
         if is_awaited && self.unheard < MAX_UNHEARD {
@@ -385,7 +385,7 @@ impl Call {
         octets: &'p mut [u8],
         key: KeyFrame,
     ) -> Option<(SocketAddr, &'p [u8])> {
-        // The octets are borrowed for as long as the packet lives, so a key that can't be sent is seen first.
+        // The octets are borrowed for as long as the packet lives, so an unsendable key is detected first.
         if self.session.peer().is_none() {
             self.session.pass();
             return None;
@@ -428,7 +428,7 @@ impl Call {
         {
             let mut octets = [0; MAX_REPORT];
             let length = Rtcp::write_goodbye(&mut octets, self.session.stream().0);
-            // A peer that doesn't hear it has the BYE of SIP.
+            // A peer that misses it still gets the BYE of SIP.
             let _ = self.rtcp_socket().send_to(&octets[..length], to);
         }
     }
@@ -443,7 +443,7 @@ impl Call {
         Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?))
     }
 
-    /// Takes RTCP, if it is from the address that was learnt, or from the port above (RFC 3550 §11).
+    /// Takes RTCP, if it is from the learnt address, or from the port above (RFC 3550 §11).
     pub(super) fn receive_rtcp(&mut self, octets: &[u8], source: SocketAddr, now: Moment) {
         let is_peer = self.session.peer().is_some_and(|peer| {
             let ports = [Some(peer.port()), peer.port().checked_add(1)];
@@ -481,7 +481,7 @@ impl Call {
         spoken
     }
 
-    /// Lets the timestamps go on over ticks that were skipped.
+    /// Advances the timestamps over ticks that were skipped.
     fn let_pass(&mut self, now: Moment) {
         if let Some(before) = self.ticked_at {
             let half = TICK.as_micros() / 2;
@@ -493,7 +493,7 @@ impl Call {
         self.ticked_at = Some(now);
     }
 
-    /// Takes the result of what was sent to the bot.
+    /// Notes the bot's end if a message couldn't be sent to it.
     pub(super) fn check(&mut self, sent: Result<(), BotEnd>) {
         if let Err(end) = sent {
             self.ended.get_or_insert(end);
@@ -552,7 +552,7 @@ impl Call {
         self.noted = counts;
     }
 
-    /// Returns the time that passed between a clear and its last audible packet; once.
+    /// Returns the time between a clear and its last audible packet; once.
     pub(super) fn take_cleared(&mut self, now: Moment) -> Option<Duration> {
         let after = self.bot.as_mut()?.take_cleared()?;
         self.figures.clear_to_silence = self.figures.clear_to_silence.max(Some(after));

@@ -49,7 +49,7 @@ pub(super) enum Command {
     AttachBrowser { key: u64, browser: Box<BrowserLeg> },
     /// Press keys on behalf of a call's browser.
     Press { key: u64, keys: Box<[u8]> },
-    /// The call is up since this time.
+    /// The call has been up since this time.
     Start { key: u64, answered_at: Moment },
     /// The peer pressed a key outside of its audio.
     PassKey { key: u64, pressed: char },
@@ -76,7 +76,7 @@ impl Mailbox {
         }
     }
 
-    /// Wakes the thread. One that can't be woken still runs once a second.
+    /// Wakes the thread. A thread that can't be woken still runs once a second.
     pub(super) fn wake(&self) {
         let _ = self.waker.wake();
     }

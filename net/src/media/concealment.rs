@@ -1,4 +1,4 @@
-//! Concealment of lost audio: the last pitch cycles go on and fade (ITU-T G.711 Appendix I).
+//! Concealment of lost audio: repeats the last pitch cycles and fades them (ITU-T G.711 Appendix I).
 //!
 //! Two things differ from the Appendix. Its output is late by 3.75 ms so that the last quarter of a cycle before the loss can still be
 //! blended; here audio isn't delayed, and the blend is made where a cycle joins the next. And the history is kept in µ-law: a frame that
@@ -16,7 +16,7 @@ const PITCH_MAX: usize = 120;
 /// Longest blend between two cycles: a quarter of one.
 const OVERLAP_MAX: usize = PITCH_MAX / 4;
 
-/// Three cycles and a quarter.
+/// Length of the history: three cycles and a quarter.
 const HISTORY: usize = PITCH_MAX * 3 + OVERLAP_MAX;
 
 /// Samples that are correlated.
@@ -40,7 +40,7 @@ pub(super) struct Concealment {
     history: [u8; HISTORY],
     /// The last cycles before the loss, the latest at the end.
     cycles: [f32; HISTORY],
-    /// The last samples before the loss, as they were.
+    /// The last samples before the loss, unchanged.
     tail: [f32; OVERLAP_MAX],
     pitch: usize,
     /// Samples at the end of `cycles` that are repeated: one to three cycles.
@@ -66,7 +66,7 @@ impl Default for Concealment {
 }
 
 impl Concealment {
-    /// Takes audio that was heard. Its beginning is blended with the concealment that precedes it.
+    /// Takes received audio. Blends its beginning with the concealment before it.
     pub(super) fn hear(&mut self, audio: &mut [u8]) {
         if self.blocks > 0 {
             self.blend_end(audio);
@@ -75,7 +75,7 @@ impl Concealment {
         self.remember(audio);
     }
 
-    /// Fills `audio` in place of what was lost; its length is a multiple of 10 ms.
+    /// Fills `audio` in place of lost audio; its length is a multiple of 10 ms.
     pub(super) fn conceal(&mut self, audio: &mut [u8]) {
         for block in audio.chunks_mut(BLOCK) {
             let mut samples = [0.0; BLOCK];
@@ -131,7 +131,7 @@ impl Concealment {
         self.join_cycles();
     }
 
-    /// Blends the end of the repeated samples into what precedes their beginning, so that one repetition joins the next.
+    /// Blends the end of the repeated samples into the samples before their beginning, so that one repetition joins the next.
     fn join_cycles(&mut self) {
         let overlap = self.pitch / 4;
         let before = HISTORY - self.repeated - overlap;
@@ -182,7 +182,7 @@ fn blend(before: &[f32], after: &mut [f32]) {
     }
 }
 
-/// Returns the pitch in samples: the lag at which the last 20 ms resemble what precedes them most. Every other sample is looked at first,
+/// Returns the pitch in samples: the lag at which the last 20 ms are most like the samples before them. Every other lag is tried first,
 /// then the lags beside the best.
 fn pitch(cycles: &[f32; HISTORY]) -> usize {
     let likeness = |lag: usize, step: usize| {

@@ -1,4 +1,4 @@
-//! Connections to bots whose calls are over, kept until the bot has read the end.
+//! Connections to bots whose calls are over, kept until the bot has read the end of the call.
 //!
 //! TCP resets a connection that is closed with octets unread, or that is sent more (RFC 1122 §4.2.2.13), and a bot whose write fails may
 //! never read `stop`. So what it still says is read and thrown away until it closes too, for a bounded time.
@@ -10,10 +10,10 @@ use trunkline_sip::moment::Moment;
 
 use crate::bot::link::Link;
 
-/// Time that a bot has.
+/// Time that a bot has to close its side.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Most connections kept; the oldest gives way.
+/// Most connections kept; the oldest is dropped first.
 const MOST: usize = 256;
 
 /// Connections that wait for their bots to close, in the order of their ends.
@@ -21,7 +21,7 @@ const MOST: usize = 256;
 pub(super) struct Farewells(VecDeque<(Moment, Link)>);
 
 impl Farewells {
-    /// Keeps a connection, on which nothing more will be sent.
+    /// Keeps a connection on which we send nothing more.
     pub(super) fn add(&mut self, link: Link, now: Moment) {
         if self.0.len() >= MOST {
             self.0.pop_front();
@@ -29,7 +29,7 @@ impl Farewells {
         self.0.push_back((now + PATIENCE, link));
     }
 
-    /// Throws away what has come, and closes what is over.
+    /// Discards received octets, and closes the connections that are done.
     pub(super) fn make_round(&mut self, now: Moment) {
         self.0
             .retain_mut(|(until, link)| *until > now && link.drain());

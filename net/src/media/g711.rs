@@ -3,7 +3,7 @@
 /// Silence in µ-law.
 pub(super) const SILENCE: u8 = 0xff;
 
-/// Added to a magnitude before its µ-law segment is sought.
+/// Added to a magnitude before its µ-law segment is determined.
 const BIAS: i32 = 0x84;
 
 /// Largest magnitude that µ-law holds.

@@ -20,28 +20,28 @@ const SLOT: Duration = Duration::from_millis(20);
 /// Time after which a slot is filled.
 pub(super) const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Time that packets wait behind a gap.
+/// Longest time that packets wait behind a gap.
 const GAP: Duration = Duration::from_millis(40);
 
-/// Packets that wait behind a gap.
+/// Most packets that wait behind a gap.
 const WAITING: usize = 2;
 
 /// Longest packet that may wait, in octets: 60 ms.
 const MAX_PACKET: usize = 480;
 
-/// Slots that the stream may be ahead of the clock.
+/// Most slots that the stream may be ahead of the clock.
 const MAX_AHEAD: u64 = 5;
 
-/// Frames that one tick fills at most, after the thread was held up.
+/// Most frames that one tick fills after the thread was held up.
 const MAX_FILL: usize = 10;
 
-/// Frames of one gap that are concealed at most.
+/// Most frames of one gap that are concealed.
 const MAX_CONCEALED: usize = 10;
 
 /// Frames for which a silent caller is concealed before silence is sent.
 const CONCEALED: u32 = 3;
 
-/// Numbers between which packets belong to one stream without a restart.
+/// Greatest difference of sequence numbers within one stream; beyond it the sender has restarted.
 const NEAR: u16 = 50;
 
 /// Caller's audio on its way to a bot.
@@ -50,7 +50,7 @@ pub(super) struct Inbound {
     started_at: Option<Moment>,
     /// Frames passed on: the number of the next slot.
     slots: u64,
-    /// Frame that isn't full.
+    /// Frame that isn't full yet.
     partial: Vec<u8>,
     expected: Option<Numbers>,
     waiting: [Waiting; WAITING],
@@ -69,11 +69,11 @@ pub(super) struct InboundCounts {
     pub(super) late: u64,
     /// Frames that were concealed or filled.
     pub(super) concealed: u64,
-    /// Frames discarded since the stream was too far ahead of the clock.
+    /// Frames discarded because the stream was too far ahead of the clock.
     pub(super) ahead: u64,
 }
 
-/// Numbers by which a packet is known.
+/// Numbers that identify a packet.
 #[derive(Copy, Clone, Debug)]
 struct Numbers {
     ssrc: u32,
@@ -90,7 +90,7 @@ impl Numbers {
         }
     }
 
-    /// Returns the numbers of the packet after this one, which has so many octets of audio.
+    /// Returns the numbers of the packet after this one, which has `octets` of audio.
     const fn next(self, octets: usize) -> Self {
         Self {
             ssrc: self.ssrc,
@@ -100,7 +100,7 @@ impl Numbers {
     }
 }
 
-/// A packet behind a gap; empty where it has no audio.
+/// A packet behind a gap; empty if it has no audio.
 #[derive(Clone, Debug, Default)]
 struct Waiting {
     sequence: u16,
@@ -149,7 +149,7 @@ impl Inbound {
                 let missing = frames(header.timestamp.wrapping_sub(expected.timestamp));
                 let is_filled = usize::try_from(self.filled)
                     .is_ok_and(|filled| filled >= missing.min(usize::from(ahead)));
-                // Behind another that waits, so that the two stay in order.
+                // It queues behind a waiting packet, so that the two stay in order.
                 let must_wait =
                     (!is_filled || self.waiting_since.is_some()) && audio.len() <= MAX_PACKET;
                 if must_wait {
@@ -167,7 +167,7 @@ impl Inbound {
                 }
             }
             behind if behind >= NEAR.wrapping_neg() => self.counts.late += 1,
-            // The sender has begun again.
+            // The sender has restarted.
             _ => {
                 self.release(now, &mut pass);
                 self.accept(numbers, audio, now, &mut pass);
@@ -175,7 +175,7 @@ impl Inbound {
         }
     }
 
-    /// Fills the slots for which nothing has come in time.
+    /// Fills the slots whose audio hasn't come in time.
     pub(super) fn tick(&mut self, now: Moment, mut pass: impl FnMut(&[u8; FRAME])) {
         let Some(started_at) = self.started_at else {
             return;
@@ -252,7 +252,7 @@ impl Inbound {
         }
     }
 
-    /// Passes on the waiting packets that are in order by now.
+    /// Passes on the waiting packets that are now in order.
     fn release_in_order(&mut self, now: Moment, pass: &mut impl FnMut(&[u8; FRAME])) {
         while let Some(Numbers { ssrc, sequence, .. }) = self.expected {
             let next = self
@@ -298,12 +298,12 @@ impl Inbound {
             timestamp,
         };
         self.accept(numbers, &audio, now, pass);
-        // The buffer is used again.
+        // The buffer is reused.
         audio.clear();
         self.waiting[at].audio = audio;
     }
 
-    /// Conceals what is missing before `timestamp`, less what the clock has filled.
+    /// Conceals the audio missing before `timestamp`, except for frames that the clock has filled.
     fn fill_gap(&mut self, timestamp: u32, now: Moment, pass: &mut impl FnMut(&[u8; FRAME])) {
         let Some(expected) = self.expected else {
             return;
@@ -344,7 +344,7 @@ const fn slot(started_at: Moment, now: Moment) -> u64 {
     now.since(started_at).as_micros() as u64 / SLOT.as_micros() as u64
 }
 
-/// Returns the number of frames in a difference of timestamps, rounded; 0 where it lies in the past.
+/// Returns the number of frames in a difference of timestamps, rounded; 0 if the difference is negative.
 fn frames(difference: u32) -> usize {
     match difference {
         0..0x8000_0000 => (difference as usize + FRAME / 2) / FRAME,
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn packets_pass_at_once_in_order_and_losses_are_concealed() {
-        /// Times and numbers of packets.
+        /// Times and sequence numbers of packets.
         type Packets = &'static [(u64, u16)];
 
         let cases: [(&str, Packets, u64, &str); 6] = [

@@ -1,4 +1,4 @@
-//! Keys in both directions beside the audio: telephone-events (RFC 4733), and tones in the audio where those weren't negotiated (ITU-T Q.23).
+//! Keys in both directions beside the audio: telephone-events (RFC 4733), or tones in the audio if those weren't negotiated (ITU-T Q.23).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::rtp::Header;
 /// Keys by the number of their event (RFC 4733 §3.2).
 pub(super) const KEYS: &[u8; 16] = b"0123456789*#ABCD";
 
-/// Least time between two key presses of a person.
+/// Shortest time between two key presses of a person.
 const PRESS: Duration = Duration::from_millis(40);
 
-/// Keys that wait to be sent.
+/// Most keys that wait to be sent.
 const MAX_WAITING: usize = 64;
 
-/// Frames of a key: 100 ms pressed, the end said three times (RFC 4733 §2.5.1.4), and a pause.
+/// Frames of a key: 100 ms pressed, the end sent three times (RFC 4733 §2.5.1.4), and a pause.
 const PRESSED: u16 = 5;
 const ENDS: u16 = 3;
 const PAUSE: u16 = 3;
@@ -75,7 +75,7 @@ pub(super) struct KeyFrame {
 }
 
 impl SentKeys {
-    /// Takes keys; returns whether all of them are keys, and there was room.
+    /// Queues keys up to the first that isn't one, as far as there is room; returns whether all are queued.
     pub(super) fn press(&mut self, keys: &[u8]) -> bool {
         let event = |key: &u8| {
             KEYS.iter()
@@ -102,12 +102,12 @@ impl SentKeys {
 }
 
 impl KeyFrame {
-    /// Returns whether the timestamp of the event is that of this frame.
+    /// Returns whether this is the frame whose timestamp the event has.
     pub(super) const fn is_first(self) -> bool {
         self.at == 0
     }
 
-    /// Returns the payload of the telephone-event; `None` in the pause behind a key.
+    /// Returns the payload of the telephone-event; `None` in the pause after a key.
     pub(super) const fn event(self) -> Option<[u8; 4]> {
         const END: u8 = 0x80;
         const VOLUME: u8 = 10;
@@ -124,7 +124,7 @@ impl KeyFrame {
         }
     }
 
-    /// Fills a frame with the key's tones, in place of the audio; silence behind them.
+    /// Fills a frame with the key's tones in place of the audio, and with silence after them.
     pub(super) fn tone(self, audio: &mut [u8; FRAME]) {
         audio.fill(g711::SILENCE);
         let at = PAD.iter().enumerate().find_map(|(row, keys)| {
@@ -146,22 +146,22 @@ impl KeyFrame {
     }
 }
 
-/// Samples of a block in which tones are looked for: 13 ms, half of the shortest key press that must be heard (ITU-T Q.24).
+/// Samples of a block that is searched for tones: 13 ms, half of the shortest key press that must be detected (ITU-T Q.24).
 const BLOCK: usize = 106;
 
 /// Least energy of a tone, as the mean square of a sample: -30 dBm0.
 const MIN_POWER: f32 = 30_000.0;
 
-/// Share of a block's energy that the two tones have at least.
+/// Least share of a block's energy in the two tones.
 const MIN_SHARE: f32 = 0.75;
 
-/// Ratio of power between the two tones, at most: 8 dB either way.
+/// Greatest ratio of power between the two tones: 8 dB either way.
 const MAX_TWIST: f32 = 6.3;
 
-/// Ratio of power of a tone to the next strongest of its group, at least.
+/// Least ratio of power of a tone to the next strongest of its group.
 const MIN_LEAD: f32 = 4.0;
 
-/// Blocks in which a key is heard before it counts, and after which it has ended.
+/// Blocks after which a key counts as pressed, and after which it counts as released.
 const ENOUGH: u8 = 2;
 
 /// Keys that the peer presses, as tones in its audio.
@@ -172,7 +172,7 @@ pub(super) struct HeardTones {
     /// Event of the last blocks, and their number.
     last: Option<u8>,
     blocks: u8,
-    /// Event that has been reported and hasn't ended.
+    /// Event that has been reported and is still pressed.
     pressed: Option<u8>,
 }
 

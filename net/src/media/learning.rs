@@ -24,23 +24,23 @@ const CANDIDATES: usize = 8;
 pub(super) struct Learning {
     source: Option<SocketAddr>,
     window: Window,
-    /// In the order in which they were last heard, the latest at the back.
+    /// Sources in the order in which they were last heard, the latest at the back.
     candidates: VecDeque<Candidate>,
 }
 
 /// Sources that may become the peer while the learnt address is sending.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum Window {
-    /// Every source that the agreement admits.
+    /// Every source that the negotiated media admit.
     #[default]
     Open,
     /// The expected addresses only, since another address has been learnt meanwhile.
     Expected,
-    /// None.
+    /// No source.
     Closed,
 }
 
-/// Rank of a source under an agreement.
+/// Rank of a source under the negotiated media.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum SourceRank {
     /// One of [`NegotiatedMedia::sources`].
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Which of the packets (source, sequence, milliseconds since the peer was heard) are heard.
+    /// Returns which of the packets (source, sequence, milliseconds since the peer was heard) are heard.
     fn heard(agreed: &NegotiatedMedia, packets: &[(&str, u16, u64)]) -> String {
         let mut learning = Learning::default();
         learning.restart(agreed, true);

@@ -1,4 +1,4 @@
-//! Media that ends here (RFC 3550, RFC 4733): of the built-in echo agent, of calls that speak a code, and of bots on a WebSocket.
+//! Media that Trunkline terminates (RFC 3550, RFC 4733): for the built-in echo agent, for spoken codes, and for bots on a WebSocket.
 //!
 //! Owns the RTP sockets, the threads that serve them, and the choice of the address that is heard on each. A thread owns its calls with all
 //! that belongs to them; commands reach it through a channel. Knows nothing of SIP or SDP: a call is a number, and [`Media::update`] passes
@@ -120,7 +120,7 @@ impl Media {
         self.ports.open(key, ip)
     }
 
-    /// Sets what the call `key` has negotiated. Nothing is sent before the peer is heard, and then only to the address it is heard from.
+    /// Sets the negotiated media of the call `key`. Nothing is sent before the peer is heard, and then only to the address it is heard from.
     pub fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
         self.ports.update(key, agreed, now);
     }
@@ -165,7 +165,7 @@ impl Media {
         self.ports.pass_key(key, pressed);
     }
 
-    /// Returns the figures of the call's media so far; `None` where the call holds no port.
+    /// Returns the figures of the call's media so far; `None` if the call holds no port.
     pub fn statistics(&self, key: u64) -> Option<MediaStatistics> {
         self.ports.statistics(key)
     }

@@ -1,4 +1,4 @@
-//! Result of an offer and its answer, as the echo needs it.
+//! Negotiated media: the result of an offer and its answer, reduced to what RTP needs.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,6 +1,6 @@
-//! The RTP sockets: bound when a call needs one, kept for a while after it, and assigned to calls and their threads.
+//! The RTP sockets: bound when a call needs one, kept for a while after the call, and assigned to calls and their threads.
 //!
-//! A released port goes to the end of the queue, so that a late packet of its old call finds no new one.
+//! A released port goes to the end of the queue, so that a late packet of its old call meets no new call.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -24,10 +24,10 @@ use super::speech::Speech;
 use super::statistics::{MediaStatistics, Shared};
 use super::timeline::MediaStepKind;
 
-/// Sockets without a call that stay bound for the next calls; those beyond are closed over time.
+/// Sockets without a call that stay bound for the next calls; further ones are closed over time.
 pub(super) const KEPT: usize = 32;
 
-/// Most ports that are tried for one call, since its shard waits meanwhile.
+/// Most ports that are tried for one call, since the call's shard waits meanwhile.
 const ATTEMPTS: usize = 128;
 
 /// Most stale packets that are discarded from a socket before its next call.
@@ -62,15 +62,15 @@ struct Held {
     statistics: Arc<Shared>,
     /// Account and URL of the bot that is attached, by which its hold is remembered.
     bot: Option<Box<str>>,
-    /// Socket of RTCP, which calls with a bot have.
+    /// Socket of RTCP, which only calls with a bot have.
     rtcp: Option<Rtp>,
 }
 
 /// Assignment of ports to calls. Locked when a call begins, changes or ends, never for a packet.
 struct Stock {
-    /// Bound and free, the one that has been free longest at the front.
+    /// Bound sockets without a call, the one that has been free longest at the front.
     free: VecDeque<(SocketAddr, Rtp)>,
-    /// Not bound: even ports first (RFC 3550 §11), odd ones when all even ones are in use.
+    /// Unbound ports: even ones first (RFC 3550 §11), odd ones once all even ones are in use.
     unbound: VecDeque<u16>,
     held: HashMap<u64, Held>,
     /// Hold learnt for the audio of bots, by account and URL.
@@ -169,7 +169,7 @@ impl Ports {
             stock.return_unbound(port);
         }
         stock.free.push_back((held.address, held.socket));
-        // Sent with the lock held, so that the port's next call comes behind it.
+        // Sent with the lock held, so that commands of the port's next call come after it.
         self.thread(held.address.port())
             .send(Command::Close { key });
         Some(figures)
@@ -216,7 +216,7 @@ impl Ports {
         });
     }
 
-    /// Attaches a browser; the queues are closed where the call has no port.
+    /// Attaches a browser; its queues are closed at once if the call has no port.
     pub(super) fn attach_browser(&self, key: u64) -> BrowserAudio {
         let (leg, audio) = BrowserLeg::new();
         let browser = Box::new(leg);
@@ -229,7 +229,7 @@ impl Ports {
         self.command(key, |_, _| Command::Press { key, keys });
     }
 
-    /// Sends a command to the thread of a call; none where the call has no port.
+    /// Sends a command to the thread of a call; none if the call has no port.
     fn command(&self, key: u64, make: impl FnOnce(&mut Held, &mut Stock) -> Command) {
         let mut stock = self.stock();
         let Some(mut held) = stock.held.remove(&key) else {
@@ -267,7 +267,7 @@ impl Ports {
         })
     }
 
-    /// Closes a part of the free sockets beyond [`KEPT`], so that few remain after a burst of calls.
+    /// Closes some of the free sockets beyond [`KEPT`], so that few remain after a burst of calls.
     pub(super) fn shrink(&self) {
         let mut stock = self.stock();
         let excess = stock.free.len().saturating_sub(KEPT);
@@ -342,7 +342,7 @@ impl Ports {
     }
 
     fn thread(&self, port: u16) -> &Mailbox {
-        // RTP has even ports as long as there are any.
+        // RTP uses even ports while there are any, so half the number spreads calls over all threads.
         &self.threads[usize::from(port / 2) % self.threads.len()]
     }
 

@@ -9,7 +9,7 @@ pub(super) enum Concealed {
     No,
 }
 
-/// Rating of a connection on which nothing is wrong.
+/// Rating of a flawless connection.
 const BEST: f64 = 93.2;
 
 /// Robustness of G.711 to loss, with concealment and without (ITU-T G.113 Appendix I).

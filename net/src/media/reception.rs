@@ -7,13 +7,13 @@ use trunkline_sip::moment::Moment;
 use super::rtcp::ReceptionReport;
 use super::rtp::Header;
 
-/// Numbers by which a packet may be ahead without the sender having begun again (RFC 3550 §A.1).
+/// Most sequence numbers that a packet may skip before the sender counts as restarted (RFC 3550 §A.1).
 const MAX_DROPOUT: u16 = 3_000;
 
-/// Numbers by which a packet may be behind.
+/// Most sequence numbers by which a packet may be late.
 const MAX_MISORDER: u16 = 100;
 
-/// Microseconds of a unit of the timestamp at 8 kHz.
+/// Microseconds per timestamp unit at 8 kHz.
 const MICROS: i64 = 125;
 
 /// Reception of the peer's streams.
@@ -23,7 +23,7 @@ pub(super) struct Reception {
     /// Packets expected of streams that have ended.
     expected: u64,
     received: u64,
-    /// Sixteenths of a unit.
+    /// Jitter in sixteenths of a timestamp unit.
     jitter: u64,
     transit: Option<i64>,
     /// Expected and received at the last report.
@@ -33,13 +33,13 @@ pub(super) struct Reception {
 #[derive(Copy, Clone, Debug)]
 struct Stream {
     ssrc: u32,
-    /// First number, and the highest with the wraps above it.
+    /// First sequence number, and the highest one with its wraps in the upper bits.
     base: u64,
     highest: u64,
 }
 
 impl Reception {
-    /// Counts a packet of the peer. `is_timed` says that its timestamp is that of its sending, as those of audio are.
+    /// Counts a packet of the peer. `is_timed` is true if its timestamp is the time of sending, as for audio.
     pub(super) fn hear(&mut self, header: &Header, is_timed: bool, now: Moment) {
         self.received += 1;
         let sequence = u64::from(header.sequence);

@@ -1,4 +1,4 @@
-//! RTCP of one call: sender and receiver reports both ways (RFC 3550 §6.4), by which either side learns of losses and of the round trip.
+//! RTCP of one call: sender and receiver reports both ways (RFC 3550 §6.4), from which both sides learn losses and the round-trip time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use trunkline_sip::moment::Moment;
 /// Interval of reports (RFC 3550 §6.2).
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Octets of the longest packet of ours: a sender report with one block, and the name of the source.
+/// Octets of our longest packet: a sender report with one block, and the name of the source.
 pub(super) const MAX_REPORT: usize = 28 + BLOCK + 20;
 
 const BLOCK: usize = 24;
@@ -45,9 +45,9 @@ pub(super) struct ReceptionReport {
 /// RTCP of one call.
 #[derive(Debug, Default)]
 pub(super) struct Rtcp {
-    /// Time of the last report, or of the first packet of all.
+    /// Time of the last report, or of the first packet.
     reported_at: Option<Moment>,
-    /// Middle of the NTP time in the peer's last sender report, and the time at which it came.
+    /// Middle 32 bits of the NTP time in the peer's last sender report, and the report's time of arrival.
     heard: Option<(u32, Moment)>,
     round_trip: Option<Duration>,
     /// Reception of our stream at the peer: packets lost, and jitter in units of the timestamp.
@@ -60,7 +60,7 @@ pub(super) fn is_rtcp(octets: &[u8]) -> bool {
 }
 
 impl Rtcp {
-    /// Returns whether a report is due; true once every [`INTERVAL`].
+    /// Returns true once every [`INTERVAL`], when a report is due.
     pub(super) fn take_due(&mut self, now: Moment) -> bool {
         let since = *self.reported_at.get_or_insert(now);
         let is_due = now.since(since) >= INTERVAL;
@@ -83,7 +83,7 @@ impl Rtcp {
         Some((lost.into(), Duration::from_micros(jitter)))
     }
 
-    /// Writes a report: a sender's where packets were sent, else a receiver's. Returns its length.
+    /// Writes a report: a sender report if packets were sent, else a receiver report. Returns its length.
     pub(super) fn write(
         &self,
         to: &mut [u8; MAX_REPORT],
@@ -122,7 +122,7 @@ impl Rtcp {
             packet.word(delay);
         }
 
-        // The name says no more than the stream does: it must not tell of this machine (RFC 7022 §4.2).
+        // The name repeats the SSRC alone: it must not identify this machine (RFC 7022 §4.2).
         packet.begin(1, SOURCE_DESCRIPTION, 4);
         packet.word(sent.ssrc);
         const NAME: u8 = 1;
@@ -136,7 +136,7 @@ impl Rtcp {
         packet.length
     }
 
-    /// Writes the end of our stream, behind a report of its own (RFC 3550 §6.6). Returns its length.
+    /// Writes the end of our stream (BYE), after a report of its own (RFC 3550 §6.6). Returns its length.
     pub(super) fn write_goodbye(to: &mut [u8; MAX_REPORT], ssrc: u32) -> usize {
         let mut packet = Packet {
             octets: to,
@@ -149,7 +149,7 @@ impl Rtcp {
         packet.length
     }
 
-    /// Takes a compound packet of the peer. `ours` is the source of our stream.
+    /// Takes a compound packet of the peer. `ours` is the SSRC of our stream.
     pub(super) fn hear(&mut self, octets: &[u8], ours: u32, now: Moment) {
         let mut rest = octets;
         while let [first, kind, high, low, ..] = *rest {
@@ -188,7 +188,7 @@ impl Rtcp {
             if last == 0 {
                 continue;
             }
-            // RFC 3550 §6.4.1: a peer that computes its delay wrongly would make this negative.
+            // RFC 3550 §6.4.1: a peer that computes its delay wrongly would make the round trip negative.
             let (seconds, fraction) = ntp(now);
             let trip = (seconds << 16 | fraction >> 16)
                 .wrapping_sub(last)
@@ -319,7 +319,7 @@ mod tests {
             ..RECEIVED
         };
 
-        // 30 ms there, 2 s of thought, 50 ms back.
+        // 30 ms to the peer, 2 s until its report, 50 ms back.
         other.hear(&written(&one, &SENT, None, at(0)), 7, at(30));
         one.hear(
             &written(&other, &theirs, Some(&of_ours), at(2_030)),

@@ -3,7 +3,7 @@
 /// Length of the fixed header in octets.
 const HEADER: usize = 12;
 
-/// Header fields that matter to an echo.
+/// Header fields that the media code needs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) marker: bool,
@@ -69,7 +69,7 @@ impl Packet {
     }
 }
 
-/// Writes a new packet; `None` where `octets` have no room for it.
+/// Writes a new packet; `None` if `octets` has no room for it.
 pub(super) fn write<'p>(octets: &'p mut [u8], header: &Header, payload: &[u8]) -> Option<&'p [u8]> {
     let packet = octets.get_mut(..HEADER + payload.len())?;
     put(packet, header);
@@ -85,7 +85,7 @@ fn put(packet: &mut [u8], header: &Header) {
     packet[8..12].copy_from_slice(&header.ssrc.to_be_bytes());
 }
 
-/// Returns the start of the payload, behind contributing sources and the header extension (RFC 3550 §5.3.1).
+/// Returns the start of the payload, after contributing sources and the header extension (RFC 3550 §5.3.1).
 fn payload_start(octets: &[u8], first: u8) -> Option<usize> {
     let sources = HEADER + usize::from(first & 0x0f) * 4;
     if first & 0x10 == 0 {
@@ -95,7 +95,7 @@ fn payload_start(octets: &[u8], first: u8) -> Option<usize> {
     Some(sources + 4 + usize::from(u16::from_be_bytes([extension[2], extension[3]])) * 4)
 }
 
-/// Returns the number of padding octets; `None` if the packet announces none, or more than it has.
+/// Returns the number of padding octets; `None` if the packet announces more than it has, or an invalid number.
 fn padding(octets: &[u8], first: u8) -> Option<usize> {
     if first & 0x20 == 0 {
         return Some(0);

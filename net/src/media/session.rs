@@ -1,4 +1,4 @@
-//! RTP session of one call: the peer that it hears, and the stream that it sends, an echo or audio of ours. Pure: packets and time come in, packets go out.
+//! RTP session of one call: the peer that it hears, and the stream that it sends. Pure: packets and time come in, packets go out.
 //!
 //! Packets go to the address that the peer is heard from (symmetric RTP, RFC 4961), which may differ from the signalled one behind a NAT.
 //! That address is learnt from packets in sequence; packets of other addresses are dropped. The sent stream is our own: one SSRC, with
@@ -66,12 +66,12 @@ impl Session {
         }
     }
 
-    /// Sends to the negotiated address at once: it is a port of this node's.
+    /// Sends to the negotiated address at once if `is_near`: the address is a port of this node.
     pub(super) const fn speak_first(&mut self, is_near: bool) {
         self.is_near = is_near;
     }
 
-    /// Plays this instead of the echo from now on.
+    /// Plays `speech` instead of the echo from now on.
     pub(super) fn say(&mut self, speech: Speech) {
         self.speech = Some(speech);
     }
@@ -214,7 +214,7 @@ impl Session {
         Some((to, packet?))
     }
 
-    /// Writes a frame of a key for the peer, where telephone-events were negotiated and the peer was heard; `None`: it is to be played.
+    /// Writes a frame of a key for the peer, if telephone-events were negotiated and the peer was heard; `None`: play the key as tones.
     pub(super) fn key<'p>(
         &mut self,
         octets: &'p mut [u8],
@@ -238,12 +238,12 @@ impl Session {
         self.learning.source()
     }
 
-    /// Returns the source of the stream that is sent, and its timestamp now.
+    /// Returns the SSRC of the sent stream, and its timestamp now.
     pub(super) const fn stream(&self) -> (u32, u32) {
         (self.stream.ssrc(), self.stream.timestamp())
     }
 
-    /// Lets a slot of 20 ms pass for which nothing is sent.
+    /// Skips a slot of 20 ms in which nothing is sent.
     pub(super) const fn pass(&mut self) {
         self.stream.pass();
     }
@@ -472,7 +472,7 @@ mod tests {
         );
     }
 
-    /// Where the echo of a good packet from `source` goes.
+    /// Returns where the echo of a valid packet from `source` goes.
     fn echoed_to(session: &mut Session, source: &str, now: Moment) -> Option<String> {
         receive(session, &mut rtp(8, 1, 0, 7), source, now).map(|(to, _)| to.to_string())
     }
@@ -499,7 +499,7 @@ mod tests {
                 .filter(|time| echoed_to(&mut session, SIGNALLED, at(*time)).is_some())
                 .count()
         };
-        // One was sent when the peer was learnt.
+        // One packet was sent when the peer was learnt.
         assert_eq!(sent(1..1_000), PER_SECOND - 1);
         assert_eq!(sent(1_000..2_000), PER_SECOND);
         let paced: usize = (3_000..5_000)
@@ -568,7 +568,7 @@ mod tests {
             let mut octets = rtp(8, sequence, 0, 7);
             assert_eq!(receive(&mut session, &mut octets, SIGNALLED, at(0)), None);
         }
-        // Milliseconds; sequence, timestamp and SSRC that came; sequence, timestamp and marker that left.
+        // Milliseconds; sequence, timestamp and SSRC received; sequence, timestamp and marker sent.
         let cases = [
             ("the first", 0, (65_534, 1_000, 7), (1, 0, true)),
             (

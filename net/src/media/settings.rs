@@ -1,10 +1,10 @@
-//! Settings of media that ends here.
+//! Settings of media that Trunkline terminates.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Settings of media that ends here.
+/// Settings of media that Trunkline terminates.
 #[derive(Clone, Debug)]
 pub struct MediaSettings {
     /// UDP ports, even ones first (RFC 3550 §11). Each call takes one.
@@ -15,7 +15,7 @@ pub struct MediaSettings {
     pub own: Vec<IpAddr>,
     /// Bound addresses of SIP and HTTP, which are never a peer.
     pub listeners: Vec<SocketAddr>,
-    /// Silence of a peer after which it is reported.
+    /// Time of silence after which a peer is reported.
     pub silence: Duration,
     /// Threads that serve the sockets, at least 1.
     pub workers: usize,

@@ -15,7 +15,7 @@ const PACKET_TIME: Duration = Duration::from_millis(20);
 /// only what SDP claims.
 const OPENING: u32 = 4;
 const OPENING_TIME: Duration = Duration::from_millis(200);
-/// Time to wait for a listener that isn't heard.
+/// Longest wait for a listener that isn't heard.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Delay after which audio continues from the present instead of catching up.
 const LATE: Duration = Duration::from_millis(200);
@@ -28,7 +28,7 @@ pub(super) struct Speech {
     audio: Box<[u8]>,
     /// Octets sent so far.
     at: usize,
-    /// The address in SDP is the one that signals: it is spoken to before it is heard.
+    /// The address in SDP is the one that signals, so audio is sent to it before it is heard.
     is_known: bool,
     /// Time at which SDP first gave an address.
     since: Option<Moment>,

@@ -19,7 +19,7 @@ const DIGITS: [&[u8]; 10] = [
     include_bytes!("../../../assets/spoken/9.ulaw"),
 ];
 
-/// Returns a few digits as audio: what a caller without a microphone says.
+/// Returns a few digits as audio, for a test caller without a microphone.
 pub fn sample() -> Vec<u8> {
     let mut audio = vec![SILENCE; SECOND / 2];
     for clip in &DIGITS[1..=5] {

@@ -1,4 +1,4 @@
-//! Figures of one call's media: written by its thread, read by anybody. No lock: each figure is a number of its own.
+//! Figures of one call's media: written by its thread, read by any thread. No lock: each figure is its own atomic number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -30,11 +30,11 @@ pub struct MediaStatistics {
     pub round_trip: Option<Duration>,
     /// Mean opinion score of what the peer sent (ITU-T G.107), 1 to 4.41; `None` before anything was received.
     pub mos: Option<f64>,
-    /// Reception at the peer; `None` where it never reported any.
+    /// Reception at the peer; `None` if the peer never reported any.
     pub sent: Option<SentStatistics>,
     /// Times that the bot's audio ran out inside a talk spurt.
     pub underruns: u64,
-    /// Times that the bot discarded audio that was being played.
+    /// Times that the bot cleared audio that was being played.
     pub clears: u64,
     /// Longest time from such a clear to the last audible packet.
     pub clear_to_silence: Option<Duration>,
@@ -42,9 +42,9 @@ pub struct MediaStatistics {
     pub first_word: Option<Duration>,
     /// Hold that was learnt for the bot's audio.
     pub hold: Duration,
-    /// Octets of the bot's audio discarded, since ten minutes were queued.
+    /// Octets of the bot's audio discarded because the queue was full.
     pub discarded: u64,
-    /// Messages of the bot that weren't understood.
+    /// Messages of the bot with an unknown meaning.
     pub junk: u64,
     /// An offer and its answer named media.
     pub is_negotiated: bool,
@@ -89,7 +89,7 @@ pub(super) struct Figures {
     pub(super) is_negotiated: bool,
 }
 
-/// Absence of a duration.
+/// Value that means "no duration".
 const NONE: u64 = u64::MAX;
 
 /// Figures as both sides share them.
@@ -101,7 +101,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Publishes figures. Readers may see some of them before the others.
+    /// Publishes figures. Readers may see some of them earlier than others.
     pub(super) fn write(&self, figures: &Figures) {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(NONE);
         let optional = |duration: Option<Duration>| duration.map_or(NONE, micros);

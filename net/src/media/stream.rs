@@ -75,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// Returns the header of a packet of our own, 20 ms after the one before.
+    /// Returns the header of our own packet, 20 ms after the previous one.
     pub(super) const fn own(&mut self, payload_type: u8, marker: bool) -> Header {
         self.sequence = self.sequence.wrapping_add(1);
         self.pass();
@@ -100,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// Lets the timestamp go on by 20 ms.
+    /// Advances the timestamp by 20 ms.
     pub(super) const fn pass(&mut self) {
         self.timestamp = self
             .timestamp
@@ -131,7 +131,7 @@ impl Stream {
     }
 }
 
-/// Returns whether a sequence number lies ahead of the last: in the next half of the circle (RFC 3550 §A.1).
+/// Returns whether a sequence number is after the last: in the next half of the circle (RFC 3550 §A.1).
 const fn is_after(sequence: u16, last: u16) -> bool {
     matches!(sequence.wrapping_sub(last), 1..0x8000)
 }

@@ -11,7 +11,7 @@ fn now() -> Moment {
     Moment::from_secs(1_000)
 }
 
-/// An address that no other process's tests use: 127/8 is all ours, and a process has its number to itself.
+/// A loopback address that tests of no other process use: 127/8 is free for use, and a process id is unique.
 fn loopback(test: u8) -> IpAddr {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     IpAddr::V4(Ipv4Addr::new(127, high | 0x80, low, test))
@@ -65,7 +65,7 @@ fn what_a_peer_sends_comes_back() {
             "opening twice is once"
         );
         media.update(*key, agreed(peer.local_addr().unwrap(), None), now());
-        // More than one turn's worth, so that a socket left half read is come back to; the first three are echoed to nobody.
+        // More than one turn's worth, so that the worker returns to a partly read socket. The first three packets get no echo.
         for sequence in 0..43 {
             peer.send_to(&packet(sequence), ours).unwrap();
         }
@@ -252,7 +252,7 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
         workers: 1,
     };
 
-    // A clock on which each look is another hour: rounds and silence come at once.
+    // Each reading of this clock is another hour later: rounds and silence come at once.
     static HOURS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
     let clock =
@@ -263,7 +263,7 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
     let remote = "192.0.2.1:4000".parse().unwrap();
     media.update(77, agreed(remote, None), Moment::default());
 
-    // Anything that arrives wakes the worker.
+    // Any packet wakes the worker.
     peer(6).send_to(b"?", ours).unwrap();
 
     let told = silent.recv_timeout(Duration::from_secs(5));

@@ -16,7 +16,7 @@ const MAX_OF_KIND: usize = 8;
 /// Step of a call's media.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct MediaStep {
-    /// When.
+    /// Time of the step.
     pub at: Moment,
     /// Kind of the step.
     pub kind: MediaStepKind,
@@ -25,27 +25,27 @@ pub struct MediaStep {
 /// Kind of a step of a call's media.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum MediaStepKind {
-    /// A port was taken.
+    /// A port was assigned.
     Opened,
     /// The first packet with a negotiated payload type came, from this address.
     FirstPacket(SocketAddr),
-    /// The peer is heard at this address, and spoken to there.
+    /// The peer is heard at this address, and audio goes there.
     Learnt(SocketAddr),
     /// A bot was attached.
     BotConnected,
-    /// The bot got the call.
+    /// The bot got its `start`.
     Started,
     /// The first audio of the agent was sent to the peer.
     FirstAudio,
-    /// The bot discarded audio that waited.
+    /// The bot cleared audio that was queued.
     Cleared,
-    /// The last audible packet after that was sent.
+    /// The last audible packet after a clear was sent.
     Silent,
     /// The audio before a mark of the bot was played.
     Mark,
     /// The bot's audio ran out inside a talk spurt.
     Underrun,
-    /// The bot has gone before its call.
+    /// The bot has gone before the end of its call.
     BotClosed(BotEnd),
     /// The port was released.
     Closed,

@@ -7,7 +7,7 @@ use trunkline_sip::moment::Moment;
 /// Slots, of 1 ms each.
 const SLOTS: usize = 20;
 
-/// Ticks that are made up for after a delay; older ones are skipped.
+/// Most milliseconds that are caught up after a delay; older ticks are skipped.
 const CATCH_UP: u64 = 200;
 
 /// Calls by the slot of their tick.
@@ -22,12 +22,12 @@ pub(super) struct Wheel {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Due {
     pub(super) slot: usize,
-    /// Time at which it was due.
+    /// Time at which the slot was due.
     pub(super) at: Moment,
 }
 
 impl Wheel {
-    /// Adds a call that ticks first at `at`, rounded up to a millisecond. A call that ticks already goes on as it does.
+    /// Adds a call with its first tick at `at`, rounded up to a millisecond. A call that is already in the wheel stays where it is.
     pub(super) fn add(&mut self, call: usize, at: Moment) {
         if self.slots.iter().any(|slot| slot.contains(&call)) {
             return;

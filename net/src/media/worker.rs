@@ -33,7 +33,7 @@ use super::timeline::MediaStepKind;
 use super::tokens::{Socket, WAKER};
 use super::wheel::Wheel;
 
-/// Most packets read from one socket before the others have their turn.
+/// Most packets read from one socket before the other sockets have their turn.
 const TURN: usize = 16;
 
 /// Time for which nothing is read from the sockets of a call that is sent too much: what doesn't fit into their buffers meanwhile costs
@@ -43,7 +43,7 @@ const DEAF: Duration = Duration::from_millis(100);
 /// Interval at which a worker looks for silent calls and closes surplus sockets.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Buffer size in octets. Longer packets are no telephone audio.
+/// Buffer size in octets. A longer packet is no telephone audio.
 const LONGEST: usize = 2_048;
 
 /// Phase of a call's tick in its slot of 20 ms: the time after which a slot is filled.
@@ -198,7 +198,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 if let Some(call) = self.call(key) {
                     let call = &mut self.calls[call];
                     call.negotiate(agreed, now);
-                    // The agent may wait to hear its caller, and learns its address from what that sends.
+                    // The agent may wait to hear its caller, and learns the caller's address from the packets that the browser's side sends.
                     let is_near = call.has_browser() && self.ports.is_ours(agreed.remote);
                     call.session.speak_first(is_near);
                 }
@@ -268,7 +268,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         if let Some(bot) = call.take_bot() {
             self.dismiss(*bot, now);
         }
-        // The far end of a browser's audio is the agent, whose own leg counts.
+        // The other end of a browser's audio is the agent, whose own leg counts.
         if !call.has_browser() {
             self.meters.call_over(&call.figures());
         }
@@ -314,7 +314,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             tracing::warn!(%error, "a bot's socket cannot be watched");
         }
 
-        // What came with the handshake makes no event.
+        // Octets that came with the handshake cause no event.
         self.unread.push(token);
         if let Some(before) = self.calls[call].attach(bot, &mut self.scratch, now) {
             self.dismiss(*before, now);
@@ -324,7 +324,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         self.remove_ended(call, now);
     }
 
-    /// Lets a bot go that has been stopped.
+    /// Removes a stopped bot.
     fn dismiss(&mut self, bot: BotLeg, now: Moment) {
         self.meters.bot_gone(&bot.counts(), None);
         let mut link = bot.into_link();
@@ -352,11 +352,11 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return self.settle(place, (self.clock)());
                 }
-                // An ICMP error of an earlier packet; the next packet may be readable all the same.
+                // An ICMP error of an earlier packet; the next packet may still be readable.
                 Err(_) => continue,
             };
             if !call.session.is_negotiated() {
-                // What was negotiated before the packet was sent counts for it.
+                // Media negotiated before the packet was sent apply to it.
                 self.run_commands();
             }
 
@@ -427,13 +427,13 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         self.unread.push(Socket::Rtcp(place).token());
     }
 
-    /// Stops to watch a socket of a call for a while.
+    /// Stops watching a socket of a call for a while.
     fn deafen(&mut self, token: Token, now: Moment) {
         let Some((call, socket)) = self.socket(token) else {
             return;
         };
         let key = call.key;
-        // A socket that can't be forgotten goes on making events; each costs one packet.
+        // If that fails, the socket keeps causing events; each costs one packet.
         let _ = self
             .poll
             .registry()
@@ -441,7 +441,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         self.deaf.push_back((now + DEAF, key, token));
     }
 
-    /// Watches the sockets again that haven't been watched for long enough. One that has packets makes an event at once.
+    /// Watches sockets again after their pause. One that has packets causes an event at once.
     fn hear_again(&mut self, now: Moment) {
         while self.deaf.front().is_some_and(|(until, ..)| *until <= now) {
             let Some((_, key, token)) = self.deaf.pop_front() else {
@@ -450,7 +450,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             let Some((call, socket)) = self.socket(token) else {
                 continue;
             };
-            // The place may have another call by now.
+            // The place may hold another call by now.
             if call.key != key {
                 continue;
             }
@@ -500,7 +500,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         self.settle(place, now);
     }
 
-    /// Publishes what a turn has changed.
+    /// Publishes the changes of a turn.
     fn settle(&mut self, place: usize, now: Moment) {
         if let Some(call) = self.calls.get_mut(place) {
             call.publish(now);

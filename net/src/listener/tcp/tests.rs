@@ -1,4 +1,4 @@
-//! Streams on loopback: what arrives, what is answered, and who is cut off.
+//! Streams on loopback: the messages that arrive, the answers, and the peers that are disconnected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -92,7 +92,7 @@ impl Server {
         }
     }
 
-    /// The next that is lost, be it that its peer closed it first.
+    /// Waits for the next lost connection, whether or not its peer closed it first.
     async fn lost(&mut self) -> Flow {
         loop {
             match self.event().await {
@@ -114,13 +114,13 @@ impl Server {
     }
 }
 
-/// Nothing to show.
+/// TLS settings without a certificate.
 fn unsecured() -> Arc<Security> {
     Security::load(super::super::tls::TlsSettings::default(), Arc::default())
         .expect("no file to read")
 }
 
-/// A test that waits for ever says nothing.
+/// Bounds a wait, since a test that waits for ever reports nothing.
 async fn patiently<T>(future: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(20), future)
         .await
@@ -204,7 +204,7 @@ async fn what_came_before_the_end_is_handed_over_before_the_loss() {
 async fn who_dawdles_or_babbles_is_cut_off() {
     static LOOKS: AtomicU64 = AtomicU64::new(0);
 
-    /// What a client sends at first, and then again and again.
+    /// A case's name, the octets that its client sends first, and those that it then repeats.
     type Habit = (&'static str, &'static [u8], &'static [u8]);
 
     let cases: [Habit; 6] = [
@@ -216,7 +216,7 @@ async fn who_dawdles_or_babbles_is_cut_off() {
         ("talks no SIP", b"GET / HTTP/1.1\r\n\r\n", b""),
     ];
     for (name, first, then) in cases {
-        // Each look at this clock is a tenth of what a message may take.
+        // Each reading of this clock is a tenth of a message's time limit later.
         let clock = || Moment::from_micros(10_000 * LOOKS.fetch_add(1, Ordering::Relaxed));
         let mut server = Server::start_at(brief(), 16, clock);
         let client = TcpStream::connect(server.address).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_full_sink_stops_the_reading_and_drops_nothing() {
     let mut server = Server::start(brief(), 1);
     let mut client = TcpStream::connect(server.address).await.unwrap();
 
-    // Messages of a kind that shows if one is missing.
+    // Each message differs, so that a missing one shows.
     let message = |number: u32| {
         format!(
             "A sip:{number} SIP/2.0\r\nl: 50000\r\n\r\n{:050000}",
@@ -278,7 +278,7 @@ async fn a_full_sink_stops_the_reading_and_drops_nothing() {
     let mut written = 0_u32;
     let mut unsent = Vec::new();
 
-    // Until the kernel's buffers on both sides are full, because nobody reads.
+    // Sends until the kernel's buffers on both sides are full, because the peer doesn't read.
     let stuck = Duration::from_millis(300);
     while unsent.is_empty() {
         let octets = message(written).into_bytes();
@@ -334,7 +334,7 @@ async fn a_connection_is_opened_once_and_used_again() {
     let mut server = Server::start(StreamSettings::default(), 16);
     let peer = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let flow = server.flow_to(peer.local_addr().unwrap());
-    // The second is queued while the first still opens.
+    // The second message is queued while the connection still opens.
     server.connections.send(&flow, b"one").unwrap();
     server.connections.send(&flow, b"two").unwrap();
     let (mut accepted, from) = patiently(peer.accept()).await.unwrap();
@@ -380,7 +380,7 @@ async fn nothing_begins_on_a_connection_whose_peer_sends_no_more() {
     client.shutdown().await.unwrap();
     assert_eq!(server.closing().await, first);
     server.connections.retire(first.connection);
-    // Nobody listens where the client came from.
+    // No socket listens at the port that the client came from.
     let anew = server.flow_to(first.peer);
     server.connections.send(&anew, MESSAGE).unwrap();
     let lost = [server.lost().await, server.lost().await];
@@ -420,7 +420,7 @@ async fn a_peer_that_does_not_answer_is_given_up() {
     };
     let mut server = Server::start(limits, 16);
 
-    // Its backlog is full, so that it drops what asks for more.
+    // Its backlog is full, so that it drops further connection requests.
     let peer = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     peer.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
         .unwrap();
@@ -525,7 +525,7 @@ async fn the_first_octet_and_the_first_message_have_times_of_their_own() {
         server.lost().await;
     }
 
-    // One that has sent a whole message in time isn't held to these any more.
+    // A peer that has sent a complete message in time isn't held to these limits any more.
     let mut server = Server::start(limits(200, 200), 16);
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client.write_all(MESSAGE).await.unwrap();
@@ -573,7 +573,7 @@ fn sources_of_ipv6_are_counted_by_their_64() {
     }
 }
 
-/// A tenant may name any number of ports, and names, at a server of its own.
+/// A tenant may name any number of ports, and names, at its own server.
 #[test]
 fn connections_that_we_open_are_bounded_by_their_peer() {
     let settings = StreamSettings {
@@ -607,7 +607,7 @@ fn connections_that_we_open_are_bounded_by_their_peer() {
         assert_eq!(open(peer), opened, "{peer}");
     }
 
-    // The first that was opened has the first number, and leaves its place.
+    // The first opened connection has number 1, and frees its place.
     connections.remove(1);
     assert_eq!(open("192.0.2.1:5062"), Ok(()));
 }

@@ -39,7 +39,7 @@ async fn receive(socket: &UdpSocket, enough: usize) -> (Vec<(Flow, Vec<u8>)>, Ve
     (received, lost)
 }
 
-/// Returns whether this machine speaks IPv6 on loopback; where it must and doesn't, the test fails.
+/// Returns whether this machine has IPv6 on loopback. If it must have it and hasn't, the test fails.
 fn has_ipv6() -> bool {
     let has = std::net::UdpSocket::bind("[::1]:0").is_ok();
     assert!(
@@ -165,9 +165,9 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
         };
         let mut lost = Vec::new();
         server.send_batch([(to(gone), b"to nobody".as_slice())], &mut lost);
-        // The pending error of the first is met by the sending of the second, which must leave all the same.
+        // The pending error of the first datagram is reported when the second is sent, which must leave all the same.
         let sent = server.send_batch(
-            [(to(alive.local_addr().unwrap()), b"to somebody".as_slice())],
+            [(to(alive.local_addr().unwrap()), b"to a server".as_slice())],
             &mut lost,
         );
         assert_eq!(
@@ -181,7 +181,7 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
         let mut octets = [0; 100];
         assert_eq!(
             alive.recv(&mut octets).unwrap(),
-            b"to somebody".len(),
+            b"to a server".len(),
             "{name}"
         );
         if lost.is_empty() {
@@ -219,7 +219,7 @@ async fn word_of_a_lost_peer_wakes_an_idle_socket() {
         (vec![], vec![server.lost(gone, Unreachable::Port)])
     );
 
-    // And it does so once: the socket is quiet again.
+    // The error is reported once: the socket is quiet again.
     let mut batch = Batch::new();
     assert_eq!(
         server
@@ -295,7 +295,7 @@ async fn the_time_in_the_socket_is_taken_off_the_time_of_arrival() {
         "never later than now"
     );
 
-    // The kernel's stamp, seen from the future: the packet has waited since long before our epoch began.
+    // The wall clock is far in the future, so the packet seems to have waited since before our epoch.
     batch.wall = Duration::MAX;
 
     assert_eq!(

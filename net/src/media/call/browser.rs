@@ -49,7 +49,7 @@ impl Call {
         browser.hear(&packet.header, payload, now);
     }
 
-    /// Fills the slot of a peer that sends nothing, and returns the packet that is due to it.
+    /// Fills the slot of a peer that sends nothing, and returns the packet that is due to the peer.
     pub(super) fn tick_browser<'p>(
         &mut self,
         octets: &'p mut [u8],

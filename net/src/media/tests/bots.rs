@@ -52,7 +52,7 @@ impl Server {
         self.stream.write_all(&text(message)).unwrap();
     }
 
-    /// The next frame: its first octet and its payload, unmasked.
+    /// Returns the next frame: its first octet and its payload, unmasked.
     fn next(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 2];
         self.stream.read_exact(&mut head).unwrap();
@@ -237,7 +237,7 @@ fn a_caller_and_a_bot_converse() {
         assert_eq!(frame["sequenceNumber"], (at + 2).to_string());
     }
 
-    // The bot's audio reaches the caller whole, from messages of any size, and its mark comes back.
+    // The caller gets all of the bot's audio, from messages of any size, and its mark comes back.
     call.server.say(&said(&[0x90; 100]));
     call.server.say(&said(&[0x90; 700]));
     call.server
@@ -321,7 +321,7 @@ fn clear_discards_what_waits_and_returns_its_marks() {
     let mut call = converse(22, 0, b"");
     call.media.start(5, now());
     call.speak(0, 0x91, 0..6);
-    // Ten minutes in one burst, and some more that has no room.
+    // Ten minutes in one burst, and more audio for which there is no room.
     let minute = said(&[0x90; 480_000]);
     for _ in 0..11 {
         call.server.say(&minute);
@@ -348,7 +348,7 @@ fn a_bot_that_speaks_on_reads_the_end_of_its_call() {
     call.media.close(5, now()).unwrap();
     call.server.event("stop");
 
-    // The first of these would make TCP reset a connection that is closed.
+    // The first of these would make TCP reset a connection that was already closed.
     for _ in 0..20 {
         call.server.say(&said(&[0x90; 160]));
         std::thread::sleep(Duration::from_millis(5));

@@ -17,7 +17,7 @@ const DELAY: u64 = 60_000;
 const JITTER: u64 = 30_000;
 const CALLER: &str = "192.0.2.1:4000";
 
-/// Numbers that look random, and are the same in each run.
+/// Pseudorandom numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -71,9 +71,9 @@ fn network(packets: u64, slot: u64) -> (Vec<(u64, u64)>, u64) {
     (on_their_way, lost)
 }
 
-/// An hour as the bot and the record have it.
+/// An hour as the bot and the record see it.
 struct Heard {
-    /// All frames, one behind the other.
+    /// All frames, one after the other.
     audio: Vec<u8>,
     /// The most and the fewest slots that the frames were ahead of the clock.
     ahead: (i64, i64),
@@ -158,7 +158,7 @@ fn hear(voice: &[u8], slot: u64) -> Heard {
     }
 }
 
-/// Samples of a stretch that is looked for: a second, of which a tenth or so was lost or came too late.
+/// Samples of a stretch to find: a second, about a tenth of which was lost or came too late.
 const STRETCH: usize = 8_000;
 /// Most samples that a stretch may be late.
 const FURTHEST: usize = 2_400;
@@ -337,7 +337,7 @@ fn an_hour_of_a_bot_reaches_the_caller_whole() {
             let audio: Vec<u8> = (said..said + MESSAGE).map(|at| (at % 251) as u8).collect();
             playout.push(&audio, start + Duration::from_micros(came));
             said += MESSAGE;
-            // Its event loop is late now and then.
+            // The bot's event loop is late now and then.
             came = (said / MESSAGE) as u64 * EVERY + dice.below(8_000);
         }
         let (mut frame, mut octets) = ([0; FRAME], [0; 200]);
