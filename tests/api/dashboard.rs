@@ -274,7 +274,6 @@ async fn forms_of_other_sites_and_sessions_change_nothing() {
     ] {
         assert_eq!(visit(&api, path, &other).await.status, 404, "{path}");
     }
-
     assert_eq!(visit(&api, &page, "").await.status, 401);
 }
 
@@ -415,7 +414,6 @@ async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
     let other = api.tenant("Other").await;
     api.agent(other.org, "Foreign").await;
     let username = trunk["auth_username"].as_str().expect("a text");
-
     for (at, part) in [
         ("", "Acme"),
         ("", "ada@example.org"),
@@ -448,12 +446,9 @@ async fn a_calls_page_says_why_it_went_there() {
     api.project(&[started(1, org), started(2, other.org)]).await;
     let list = visit(&api, &page, &cookie).await;
     let path = format!("{page}/calls/{}", Uuid::from_u128(1));
-
     assert!(list.text.contains(&path), "{}", list.text);
-
     let shown = visit(&api, &path, &cookie).await;
     assert_eq!(shown.status, 200, "{}", shown.text);
-
     for part in [
         "The caller at 198.51.100.7 logged in with the trunk&#39;s credentials.",
         "What was dialled is no phone number.",
@@ -463,9 +458,7 @@ async fn a_calls_page_says_why_it_went_there() {
         let text = shown.text.replace("'", "&#39;");
         assert!(text.contains(part), "{part}: {}", shown.text);
     }
-
     assert!(!shown.text.contains("<b>030"));
-
     for absent in [
         Uuid::from_u128(2).to_string(),
         Uuid::from_u128(3).to_string(),
@@ -474,7 +467,6 @@ async fn a_calls_page_says_why_it_went_there() {
         let answer = visit(&api, &format!("{page}/calls/{absent}"), &cookie).await;
         assert_eq!(answer.status, 404, "{absent}");
     }
-
     assert_eq!(visit(&api, &path, "").await.status, 401);
 }
 
@@ -503,12 +495,10 @@ async fn a_login_link_is_not_consumed_by_what_fetches_it_ahead() {
         assert_eq!(ahead.header("Set-Cookie"), None, "{method} {name}: {value}");
         assert_ne!(ahead.status, 303, "{method} {name}: {value}");
     }
-
     let request = axum::http::Request::get(&*link)
         .header("Sec-Fetch-Dest", "document")
         .body(axum::body::Body::empty());
     let opened = api.send(request).await;
-
     assert_eq!(opened.status, 303);
     assert_eq!(
         visit(&api, &link, "").await.status,
@@ -527,22 +517,18 @@ async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
     let made = api.post(&path, &reseller.key, body).await.with(201);
     let url = made["url"].as_str().expect("a text");
     let link = url.strip_prefix("https://dashboard.example").expect("ours");
-
     // Link scanners use GET too and consume nothing.
     assert_eq!(
         ask(&api, "HEAD", link, "", &[], String::new()).await.status,
         200
     );
-
     for _ in 0..2 {
         let page = visit(&api, link, "").await;
         assert_eq!((page.status, page.header("Set-Cookie")), (200, None));
         assert!(page.text.contains("<button>"), "{}", page.text);
     }
-
     let (to, token) = link.split_once('?').expect("a token");
     assert!(!token.is_empty());
-
     let press = async |origin: &str| {
         let more = [
             ("Content-Type", "application/x-www-form-urlencoded"),
@@ -551,13 +537,10 @@ async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
         ask(&api, "POST", to, "", &more, token.to_owned()).await
     };
     assert_eq!(press("https://evil.example").await.status, 403);
-
     let opened = press("https://dashboard.example").await;
     assert_eq!(opened.status, 303);
-
     let place = format!("/dashboard/{org}");
     assert_eq!(opened.header("Location"), Some(&*place));
-
     let cookie = opened.header("Set-Cookie").expect("a cookie");
     let cookie = cookie.split(';').next().expect("a pair");
     assert_eq!(visit(&api, &place, cookie).await.status, 200);
