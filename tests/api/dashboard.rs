@@ -59,24 +59,20 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
         "{}",
         page.text
     );
-
     // Script and style are separate files, and the policy allows nothing else to run.
     assert_eq!(page.text.matches("<script").count(), 1, "{}", page.text);
     assert!(!page.text.contains("<b>"), "{}", page.text);
-
     let policy = page.header("Content-Security-Policy").expect("a policy");
     assert!(
         policy.starts_with("default-src 'none'; style-src 'self'; script-src 'self';"),
         "{policy}"
     );
     assert_eq!(page.header("Cache-Control"), Some("no-store"));
-
     for used in [&link, "/partner-login?token=unknown", "/partner-login"] {
         let refused = visit(&api, used, "").await;
         assert_eq!((refused.status, refused.header("Set-Cookie")), (410, None));
         assert!(refused.text.contains("This login link is no longer good"));
     }
-
     for (before, media_type) in [
         (
             "<link rel=\"stylesheet\" href=\"",
@@ -93,7 +89,6 @@ async fn a_link_opens_one_session_and_leads_to_the_orgs_page() {
         let kept = asset.header("Cache-Control").expect("a policy");
         assert!(kept.contains("immutable"), "{kept}");
     }
-
     let absent = visit(&api, "/dashboard/a/b/c", cookie).await;
     assert_eq!(absent.status, 404);
     assert!(absent.text.contains("<h1>There is no such page</h1>"));
@@ -259,14 +254,11 @@ async fn forms_of_other_sites_and_sessions_change_nothing() {
         let answer = ask(&api, "POST", &keys, cookie, &headers, fields.clone()).await;
         assert_eq!(answer.status, status, "{name}: {}", answer.text);
     }
-
     let kept = found(&api.store, move |tx| org_keys::list(tx, org)).await;
     assert_eq!(kept.len(), 1);
-
     let others_proof = form_token(&visit(&api, &format!("/dashboard/{elsewhere}"), &other).await);
     let fields = format!("form_token={others_proof}&scopes=phone%3Aread");
     assert_eq!(submit(&api, &keys, &other, &fields).await.status, 404);
-
     for path in [
         &*page,
         "/dashboard/7",
