@@ -73,7 +73,7 @@ pub(super) struct Call {
     shared: Arc<Shared>,
 }
 
-/// What becomes of a received packet.
+/// Outcome for a received packet.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate<'p> {
     /// It goes back to the peer.
