@@ -1,4 +1,4 @@
-//! baresip as a phone: it plays a tone into the call and records what comes back.
+//! baresip as a phone: it plays a tone into the call and records the audio that it receives.
 
 use std::f64::consts::TAU;
 use std::fmt::Write as _;
@@ -15,16 +15,16 @@ use crate::process::{Deadline, Process, free_port, free_range};
 const RATE: u32 = 8000;
 const TALK: Duration = Duration::from_secs(4);
 const LIMIT: Duration = Duration::from_secs(30);
-/// Ports of a phone's media.
+/// Number of RTP ports of a phone.
 const RTP_PORTS: u16 = 20;
-/// Debian's and Homebrew's.
+/// Module folders of Debian's and Homebrew's packages.
 const MODULES: [&str; 3] = [
     "/usr/lib/baresip/modules",
     "/usr/local/lib/baresip/modules",
     "/opt/homebrew/lib/baresip/modules",
 ];
 
-/// Sound of a call of four seconds.
+/// Audio that a phone heard in a call of four seconds.
 #[derive(Debug)]
 pub struct Baresip {
     /// Samples heard, 8 kHz mono.
@@ -33,12 +33,13 @@ pub struct Baresip {
 }
 
 impl Baresip {
-    /// Calls `number`, sings a tone of `hertz`, hangs up after four seconds.
+    /// Calls `number`, plays a tone of `hertz`, and hangs up after four seconds.
     pub fn call(daemon: SocketAddr, credentials: &Credentials, number: &str, hertz: f64) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         configure(folder.path(), daemon, credentials, hertz, "regint=0");
         let output = folder.path().join("output");
         let file = fs::File::create(&output).expect("the output can be written");
+
         let mut command = Command::new("baresip");
         command
             .arg("-f")
@@ -49,22 +50,25 @@ impl Baresip {
             .current_dir(folder.path())
             .stdout(Stdio::from(file))
             .stderr(Stdio::null());
+
         let status = Process::start("baresip", &mut command).wait(Deadline::after(LIMIT));
         let output = String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned();
         assert!(
             status.is_some_and(|status| status.success()),
             "baresip ended with {status:?}:\n{output}"
         );
+
         let heard = recording(folder.path())
             .map(|path| samples(&path))
             .unwrap_or_default();
         Self { heard, output }
     }
 
-    /// Calls `number` and stays in the call, for keys to be pressed.
+    /// Calls `number` and stays in the call, so that a test can press keys.
     pub fn dial(daemon: SocketAddr, credentials: &Credentials, number: &str) -> Phone {
         let folder = tempfile::tempdir().expect("a temporary folder");
         configure(folder.path(), daemon, credentials, 440.0, "regint=0");
+
         let control = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let file = fs::OpenOptions::new()
             .append(true)
@@ -73,6 +77,7 @@ impl Baresip {
         file.expect("the configuration is there")
             .write_all(lines.as_bytes())
             .expect("the configuration can be written");
+
         let log = folder.path().join("output");
         let output = fs::File::create(&log).expect("the output can be written");
         let mut command = Command::new("baresip");
@@ -82,6 +87,7 @@ impl Baresip {
             .current_dir(folder.path())
             .stdout(Stdio::from(output))
             .stderr(Stdio::null());
+
         Phone {
             process: Process::start("baresip", &mut command),
             control,
@@ -90,7 +96,7 @@ impl Baresip {
         }
     }
 
-    /// One that registers over `transport` and goes on.
+    /// Starts a phone that registers over `transport` and keeps running.
     pub fn registered(
         daemon: SocketAddr,
         credentials: &Credentials,
@@ -113,7 +119,7 @@ impl Baresip {
 
     /// Share of this tone in what was heard: 0 to 1.
     pub fn share_of(&self, hertz: f64) -> f64 {
-        // The first half second may hold the silence before the echo set in.
+        // The first half second may hold the silence before the echo starts.
         let heard = self.heard.get(RATE as usize / 2..).unwrap_or_default();
         let samples: Vec<f64> = heard.iter().map(|sample| f64::from(*sample)).collect();
         let total: f64 = samples.iter().map(|sample| sample * sample).sum();
@@ -125,7 +131,7 @@ impl Baresip {
     }
 }
 
-/// A baresip in a call, that is told what to do.
+/// A baresip in a call that takes commands.
 #[derive(Debug)]
 pub struct Phone {
     process: Process,
@@ -141,7 +147,7 @@ impl Phone {
         let netstring = format!("{}:{command},", command.len());
         let mut control = TcpStream::connect(self.control).expect("baresip takes commands");
         control.write_all(netstring.as_bytes()).expect("it is told");
-        // Its answer: the command has been read.
+        // Its answer shows that it has read the command.
         let mut octets = [0; 1];
         control.read_exact(&mut octets).expect("it says so");
     }
@@ -168,12 +174,12 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Ends without a farewell.
+    /// Kills the process, which can't unregister.
     pub fn kill(self) {
         drop(self.process);
     }
 
-    /// Ends as it is meant to: it takes its registration back.
+    /// Ends the process in the regular way: it unregisters.
     pub fn leave(mut self) {
         self.process.terminate();
         let status = self.process.wait(Deadline::after(LIMIT));
@@ -203,8 +209,9 @@ fn configure(
         .expect("baresip's modules are where packages put them");
     let tone = folder.join("tone.wav");
     fs::write(&tone, wave(hertz)).expect("the tone can be written");
-    // Behind those of the media one for SIP, and the next, which baresip takes for TLS by itself.
+    // Above the media ports come one port for SIP, and the next one, which baresip uses for TLS by itself.
     let rtp = free_range(RTP_PORTS + 2);
+
     let mut config = String::new();
     let lines = [
         ("sip_listen", format!("127.0.0.1:{}", rtp + RTP_PORTS)),
@@ -224,10 +231,12 @@ fn configure(
     ];
     let loaded = ["account", "menu", "g711", "aufile", "sndfile"]
         .map(|name| ("module", format!("{name}.so")));
+
     for (name, value) in lines.into_iter().chain(loaded) {
         writeln!(config, "{name} {value}").expect("a string takes what is written");
     }
     fs::write(folder.join("config"), config).expect("the configuration can be written");
+
     let Credentials { username, password } = credentials;
     let (uri, settings) = account.split_once(' ').unwrap_or(("", account));
     let account = format!(
@@ -243,6 +252,7 @@ fn wave(hertz: f64) -> Vec<u8> {
     let data: Vec<u8> = samples
         .flat_map(|sample| (sample as i16).to_le_bytes())
         .collect();
+
     let size = u32::try_from(data.len()).expect("seconds of sound are small");
     let mut file = Vec::with_capacity(44 + data.len());
     file.extend_from_slice(b"RIFF");
@@ -252,11 +262,12 @@ fn wave(hertz: f64) -> Vec<u8> {
     file.extend_from_slice(&(2 * RATE).to_le_bytes());
     file.extend_from_slice(b"\x02\0\x10\0data"); // two octets a sample
     file.extend_from_slice(&size.to_le_bytes());
+
     file.extend_from_slice(&data);
     file
 }
 
-/// The sndfile module names its recordings by the time, and ends the one of what was decoded in `-dec.wav`.
+/// Returns the recording of decoded audio: the sndfile module names its files by the time, and this one ends in `-dec.wav`.
 fn recording(folder: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(folder).expect("the folder can be read");
     let mut files = files.filter_map(|file| file.ok().map(|file| file.path()));

@@ -1,4 +1,4 @@
-//! A bot that a test plays: a WebSocket server on this machine, with TLS or without. Shares no code with the daemon's client.
+//! A bot played by a test: a WebSocket server on this machine, with TLS or without. It shares no code with the daemon's client.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,16 +18,16 @@ use crate::link::Stream;
 use crate::{Authority, Deadline};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Longest time between two looks at what the bot is to do.
+/// Longest time between two checks for new orders.
 const GLANCE: Duration = Duration::from_millis(1);
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Behaviour of a bot in the handshake.
 #[derive(Clone, Debug, Default)]
 pub struct Handshake {
-    /// Time before its answer.
+    /// Delay before the handshake's response.
     pub delay: Duration,
-    /// Token that has to have signed the URL: without that it answers 403.
+    /// Token that must have signed the URL: otherwise the bot answers 403.
     pub token: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub struct BotCall {
     orders: mpsc::Sender<Order>,
 }
 
-/// Sender of octets to the daemon, from another thread.
+/// Sends octets to the daemon from another thread.
 #[derive(Clone, Debug)]
 pub struct BotSender(mpsc::Sender<Order>);
 
@@ -66,7 +66,7 @@ enum Order {
     Send(Vec<u8>),
     /// Reads no more.
     Stall,
-    /// Drops whatever comes, so that nothing is acknowledged.
+    /// Drops all received packets, so that nothing is acknowledged.
     Vanish,
 }
 
@@ -75,12 +75,12 @@ impl BotServer {
         Self::with(Handshake::default())
     }
 
-    /// Without TLS.
+    /// Listens without TLS.
     pub fn with(handshake: Handshake) -> Self {
         Self::on("ws", handshake, None)
     }
 
-    /// Over TLS, under the certificate of that name.
+    /// Listens with TLS, under the certificate of that name.
     pub fn secured(authority: &Authority, name: &str) -> Self {
         let config = authority.server(name);
         Self::on("wss", Handshake::default(), Some(config))
@@ -99,7 +99,7 @@ impl BotServer {
                 counted.fetch_add(1, Ordering::Relaxed);
                 let (own, handshake) = (own.clone(), handshake.clone());
                 let (tls, accepted) = (tls.clone(), accepted.clone());
-                // A connection that breaks ends its thread, and no other.
+                // A broken connection ends its own thread alone.
                 std::thread::spawn(move || serve(socket, tls, &own, &handshake, &accepted));
             }
         });
@@ -116,35 +116,35 @@ impl BotServer {
         self.address
     }
 
-    /// The next WebSocket.
+    /// Waits for the next WebSocket.
     pub fn accepted(&self) -> BotCall {
         let call = self.calls.recv_timeout(PATIENCE);
         call.expect("the bot is dialled")
     }
 
-    /// Number of connections that came.
+    /// Number of connections so far.
     pub fn dialled(&self) -> usize {
         self.dialled.load(Ordering::Relaxed)
     }
 }
 
 impl BotCall {
-    /// The next event, whatever it is; `close` with its code is the last.
+    /// Waits for the next event of any kind; `close` with its code is the last.
     pub fn next(&self) -> Value {
         self.within(PATIENCE).expect("an event")
     }
 
-    /// The next event, if one comes within that time.
+    /// Returns the next event, if one comes within that time.
     pub fn within(&self, limit: Duration) -> Option<Value> {
         self.events.recv_timeout(limit).ok()
     }
 
-    /// The next event of this kind; others are passed over.
+    /// Waits for the next event of this kind, skipping others.
     pub fn event(&self, kind: &str) -> Value {
         self.until(kind, |event| event["event"] == kind)
     }
 
-    /// The next event like this.
+    /// Waits for the next event that `is_meant` accepts.
     pub fn until(&self, what: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
         let limit = Deadline::after(PATIENCE);
         while !limit.is_over() {
@@ -157,7 +157,7 @@ impl BotCall {
         panic!("no {what} came")
     }
 
-    /// The audio of the next frame.
+    /// Returns the audio of the next frame.
     pub fn frame(&self) -> Vec<u8> {
         audio_of(&self.event("media"))
     }
@@ -206,12 +206,12 @@ impl BotCall {
         self.send(vec![0x88, 2, 3, 232]);
     }
 
-    /// Reads no more from now on.
+    /// Stops reading.
     pub fn stall(&self) {
         self.obey(Order::Stall);
     }
 
-    /// Is gone without a word: nothing that comes is acknowledged any more.
+    /// Vanishes without a word: no received packet is acknowledged any more.
     pub fn vanish(&self) {
         self.obey(Order::Vanish);
     }
@@ -221,13 +221,13 @@ impl BotCall {
     }
 }
 
-/// The audio of a frame.
+/// Returns the audio of a frame.
 pub fn audio_of(event: &Value) -> Vec<u8> {
     let payload = event["media"]["payload"].as_str().expect("a payload");
     STANDARD.decode(payload).expect("base64")
 }
 
-/// A message as a frame.
+/// Encodes a message as a frame.
 pub fn text(message: &Value) -> Vec<u8> {
     let payload = message.to_string().into_bytes();
     let mut frame = vec![0x81];
@@ -317,7 +317,7 @@ fn converse(
                 Ok(Order::Send(octets)) => stream.write(&octets)?,
                 Ok(Order::Stall) => is_stalled = true,
                 Ok(Order::Vanish) => {
-                    // The program "return 0": the kernel keeps nothing of what comes to this socket.
+                    // The BPF program "return 0": the kernel drops every packet for this socket.
                     const NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0);
                     SockRef::from(stream.socket()).attach_filter(&[NOTHING])?;
                     is_stalled = true;
@@ -346,7 +346,7 @@ fn converse(
         }
         while let Some(event) = take(&mut octets) {
             let is_last = event["event"] == "close";
-            // The test may have heard enough.
+            // The receiver may be gone if the test has heard enough.
             let _ = heard.send(event);
             if is_last {
                 return stream.write(&[0x88, 0]);
@@ -355,7 +355,7 @@ fn converse(
     }
 }
 
-/// Takes the next frame: a message, or what is made of a control frame.
+/// Takes the next frame: a message, or an event made from a control frame.
 fn take(octets: &mut Vec<u8>) -> Option<Value> {
     let &[first, second, ..] = &octets[..] else {
         return None;

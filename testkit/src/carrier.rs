@@ -1,4 +1,4 @@
-//! A carrier with which an outbound trunk registers: it challenges, checks the digest, grants what it likes, and answers OPTIONS.
+//! A carrier with which an outbound trunk registers: it challenges, checks the digest, grants an expiry, and answers OPTIONS.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,19 +14,19 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Behaviour of the carrier, and the messages it has seen.
 #[derive(Debug)]
 pub struct Ways {
-    /// It says nothing at all.
+    /// True if it never answers.
     pub silent: bool,
     /// Expiry that it grants, in seconds.
     pub grants: u32,
     /// Least expiry that it accepts (`Min-Expires`), in seconds.
     pub least: u32,
-    /// It forgets its nonces so many times.
+    /// Number of times that it forgets its nonces.
     pub forgets: u32,
-    /// The REGISTERs whose digest was right: the seconds asked for, and the whole message.
+    /// REGISTERs with a correct digest: the expiry asked for, and the whole message.
     pub registered: Vec<(u32, String)>,
-    /// Those whose digest was wrong.
+    /// Number of REGISTERs with a wrong digest.
     pub wrong: usize,
-    /// Those without credentials.
+    /// Number of REGISTERs without credentials.
     pub bare: usize,
     pub options: usize,
 }
@@ -39,7 +39,7 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Knows one account.
+    /// Starts a carrier with one account.
     pub fn start(user: &str, password: &str) -> Self {
         let ways = Arc::new(Mutex::new(Ways {
             silent: false,
@@ -60,7 +60,7 @@ impl Carrier {
             uses: HashMap::new(),
         };
 
-        // A retransmission gets the answer of the request: by the whole of it, which is the same octet by octet.
+        // A retransmission is octet by octet the same as its request, and gets the same answer.
         let mut answered: HashMap<String, String> = HashMap::new();
         let seen = Arc::clone(&ways);
         let responder = Responder::start(Ipv4Addr::LOCALHOST, move |request| {
@@ -85,7 +85,7 @@ impl Carrier {
         self.ways.lock().expect("nobody panics with it")
     }
 
-    /// Waits until what the carrier has seen is as it should be.
+    /// Waits until `seen` accepts what the carrier has seen.
     pub fn until(&self, what: &str, seen: impl Fn(&Ways) -> bool) {
         let came = Deadline::after(PATIENCE).poll(|| seen(&self.ways()).then_some(()));
         assert!(came.is_some(), "{what}: {:?}", self.ways());
@@ -95,7 +95,7 @@ impl Carrier {
 /// Verifier of a digest.
 struct Desk {
     account: Credentials,
-    /// The nonces that it has issued, and the count of their last use: they never age, and none is used twice.
+    /// The nonces that it has issued, each with its last count. They never expire, and no count is accepted twice.
     uses: HashMap<String, u32>,
 }
 
@@ -154,7 +154,7 @@ impl Desk {
         line
     }
 
-    /// By a nonce of ours, which counts up, and with `qop`, as was asked.
+    /// Returns true if the digest is right, for one of our nonces with a rising count, and with the `qop` that we asked for.
     fn is_proved(&mut self, message: &Message) -> bool {
         let parts = parts(message.header("Authorization").unwrap_or_default());
         let part = |name: &str| parts.get(name).map_or("", String::as_str);

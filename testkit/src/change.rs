@@ -1,4 +1,4 @@
-//! Changes of messages at random, in places and by octets that mean something.
+//! Random changes of messages, at places and with octets that matter to a parser.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,11 +9,11 @@ pub enum Change {
     Put(prop::sample::Index, Vec<u8>),
     Insert(prop::sample::Index, Vec<u8>),
     Cut(prop::sample::Index, usize),
-    /// The piece from one place again at another.
+    /// Copies the piece at one place to another.
     Copy(prop::sample::Index, usize, prop::sample::Index),
 }
 
-/// Octets that mean something somewhere.
+/// Octets that matter to some parser.
 fn telling() -> impl Strategy<Value = Vec<u8>> {
     let words: Vec<&[u8]> = vec![
         b"\r\n",

@@ -1,5 +1,5 @@
-//! The messages of `fixtures/messages`, those of RFC 4475 and RFC 5118, and ours for the same cases, with what is expected of each: the tables
-//! of `fixtures/messages/README.md`.
+//! The messages of `fixtures/messages`, those of RFC 4475 and RFC 5118, and ours for the same cases, each with its expected results from
+//! the tables of `fixtures/messages/README.md`.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,21 +10,21 @@ use crate::rfc_messages;
 /// One message and its row.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// `own`; `rfc4475` or `rfc5118`; `built4475` or `built5118` for ours of the same cases.
+    /// `own`; `rfc4475` or `rfc5118`; `built4475` or `built5118` for our messages of the same cases.
     pub set: &'static str,
     pub name: String,
     pub octets: Vec<u8>,
-    /// The lexer's judgement of it as a datagram.
+    /// The lexer's result for the message as a datagram.
     pub lexer: Lexed,
-    /// Way in which `rsip` comes to read the INVITE: `read`, `parts`, `differs`, or `-` for anything else.
+    /// Outcome of `rsip` for the INVITE: `read`, `parts`, `differs`, or `-` for any other message.
     pub rsip: String,
-    /// The daemon's answers over UDP: one status a message that it holds, none for silence.
+    /// The daemon's answers over UDP: one status for each message inside, none for silence.
     pub udp: Vec<u16>,
     /// The same over TCP, and the connection's state afterwards.
     pub tcp: (Vec<u16>, Stream),
 }
 
-/// The lexer's judgement of a message.
+/// The lexer's result for a message.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Lexed {
     Valid,
@@ -34,7 +34,7 @@ pub enum Lexed {
     Dropped,
 }
 
-/// State of a connection after it has brought a message.
+/// State of a connection after a message has come on it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Stream {
     /// It serves the next message.
@@ -45,10 +45,10 @@ pub enum Stream {
     Closed,
 }
 
-/// The sets of the RFCs, each with that of our messages for its cases.
+/// The sets of the RFCs, each with the set of our messages for its cases.
 pub const RFC_SETS: [(&str, &str); 2] = [("rfc4475", "built4475"), ("rfc5118", "built5118")];
 
-/// Every message that is there, in the order of the tables. Ours for the cases of the RFCs always are.
+/// Every message that is present, in the order of the tables. Ours for the cases of the RFCs always are.
 pub fn cases() -> Vec<Case> {
     let tables = fs::read_to_string(own().join("README.md")).expect("the tables are readable");
     let mut found = from_folder("own", &own(), &rows(&tables, "own"));
@@ -98,7 +98,7 @@ fn own() -> PathBuf {
     workspace().join("fixtures/messages")
 }
 
-/// The RFCs' messages aren't ours to ship: they lie beside the workspace, or where `TRUNKLINE_TORTURE` says, or nowhere.
+/// The RFCs' messages may not be shipped: they are in `TRUNKLINE_TORTURE`, or else beside the workspace, or missing.
 fn folder(set: &str) -> Option<PathBuf> {
     let beside = std::env::var_os("TRUNKLINE_TORTURE")
         .map_or_else(|| workspace().join("../shared/torture"), PathBuf::from);
@@ -106,7 +106,7 @@ fn folder(set: &str) -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    // Straight to the stream: what goes through eprintln! is only shown for tests that fail.
+    // Written to the stream itself, since the test harness shows the output of eprintln! only for failed tests.
     let told = writeln!(
         std::io::stderr(),
         "SKIPPED the messages of {set}: no {}",
@@ -195,8 +195,8 @@ fn end_of(cell: &str) -> Stream {
     }
 }
 
-/// The octets of a message in the notation of RFC 4475 §2.1: each line ends in CRLF, `<hex>` holds octets in
-/// hexadecimal, `<repeat count=n>` what stands there so many times.
+/// Decodes a message in the notation of RFC 4475 §2.1: each line ends in CRLF, `<hex>` holds octets in
+/// hexadecimal, `<repeat count=n>` text that is repeated n times.
 fn written_out(text: &[u8]) -> Vec<u8> {
     let mut text = std::str::from_utf8(text).expect("the notation is text");
     let mut octets = Vec::new();

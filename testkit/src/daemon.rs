@@ -1,4 +1,4 @@
-//! The built daemon: set up through its own command line, served on free ports, stopped when the test ends.
+//! The built daemon: set up through its own command line, run on free ports, stopped when the test ends.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,13 +15,13 @@ use crate::process::{Deadline, Process, free_port, free_range, trunkline};
 use crate::sipp::{Caller, Runtime};
 
 const READY: Duration = Duration::from_secs(30);
-/// Far beyond what a record takes, since other tests may have the machine.
+/// Far longer than a record takes to be stored, since other tests may occupy the machine.
 const RECORDED: Duration = Duration::from_secs(30);
 
-/// Enough for the few calls of a test.
+/// Number of RTP ports, enough for the few calls of a test.
 const RTP_PORTS: u16 = 64;
 
-/// A data directory and its configuration, before the daemon serves it.
+/// A data directory and its configuration, before a daemon runs on it.
 #[derive(Debug)]
 pub struct DaemonSetup {
     pub folder: TempDir,
@@ -36,7 +36,7 @@ pub struct DaemonSetup {
 }
 
 impl DaemonSetup {
-    /// An org with an agent, a number and a trunk, as `quickstart` makes them.
+    /// An org with an agent, a number and a trunk, as `quickstart` creates them.
     pub fn new() -> Self {
         Self::on(Ipv4Addr::LOCALHOST.into())
     }
@@ -46,12 +46,13 @@ impl DaemonSetup {
         Self::with(ip, Vec::new())
     }
 
-    /// The same, with more settings from the beginning.
+    /// The same, with more settings from the start.
     pub fn with(ip: IpAddr, more: Vec<(&'static str, String)>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let sip = SocketAddr::new(ip, free_port());
         let http = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let rtp = free_range(RTP_PORTS);
+
         let mut settings = vec![
             (
                 "TRUNKLINE__DATA_DIR",
@@ -66,22 +67,25 @@ impl DaemonSetup {
                 format!("{rtp}-{}", rtp + RTP_PORTS - 1),
             ),
             ("TRUNKLINE__SIP__SHARDS", "2".to_owned()),
-            // Tests look into the list of calls again and again.
+            // Tests poll the list of calls.
             (
                 "TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE",
                 "1000000".to_owned(),
             ),
         ];
         settings.extend(more);
+
         let made = run(
             folder.path(),
             &settings,
             &["quickstart", "--json", "--no-serve"],
         );
+
         let credentials = Credentials {
             username: text(&made["trunk"]["auth_username"]),
             password: text(&made["trunk"]["auth_password"]),
         };
+
         Self {
             org: text(&made["org_id"]),
             first_agent: text(&made["agent_id"]),
@@ -137,14 +141,14 @@ impl DaemonSetup {
         self.run(&["trunk", "add-number", number, "--org", &self.org, "--json"]);
     }
 
-    /// Takes calls to the trunk's numbers from this network without credentials.
+    /// Allows calls from this network to the trunk's numbers without credentials.
     pub fn allow(&self, network: &str) {
         self.run(&[
             "trunk", "update", "--org", &self.org, "--allow", network, "--json",
         ]);
     }
 
-    /// Takes every call from this network as the org's.
+    /// Dedicates this network to the org.
     pub fn dedicate(&self, network: &str) {
         self.run(&["trunk", "dedicate", network, "--org", &self.org, "--json"]);
     }
@@ -202,11 +206,11 @@ impl DaemonSetup {
         ]);
     }
 
-    /// Gives the daemon time to follow a change that another process made: a second, and as much again, and more until its calls go by it.
+    /// Gives the daemon time to follow a change made by another process: two seconds, and then until it routes by the change.
     pub fn settle(&self) {
         const CATCHES_UP: Duration = Duration::from_secs(1);
         std::thread::sleep(2 * CATCHES_UP);
-        // The answer waits for what was changed before the question, a second at most: one that comes sooner knows it.
+        // The answer to a route test waits up to a second for earlier changes: one that comes sooner includes them.
         let known = Deadline::after(RECORDED).poll(|| {
             let waits = Deadline::after(CATCHES_UP);
             let question = serde_json::json!({"to": "1"});
@@ -228,12 +232,12 @@ impl DaemonSetup {
         )
     }
 
-    /// Runs a command of the command line, which must succeed. JSON or null.
+    /// Runs a command of the command line, which must succeed. Returns its JSON, or null.
     pub fn run(&self, arguments: &[&str]) -> Value {
         run(self.folder.path(), &self.settings, arguments)
     }
 
-    /// Another program, in the folder and with the settings of this daemon.
+    /// Another program, run in this daemon's folder and with its settings.
     pub fn program(&self, name: &str) -> Command {
         program(name.as_ref(), self.folder.path(), &self.settings)
     }
@@ -259,7 +263,7 @@ impl DaemonSetup {
         }
     }
 
-    /// Behind TLS the daemon's own word for it is taken.
+    /// Returns true if the daemon is ready. With TLS the daemon's log decides.
     fn is_ready(&self, log: &Path) -> bool {
         let https = |(name, _): &(&str, String)| *name == "TRUNKLINE__HTTP__TLS_CERTIFICATE";
         if self.settings.iter().any(https) {
@@ -288,7 +292,7 @@ impl DaemonSetup {
     }
 }
 
-/// A daemon that serves.
+/// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
     pub process: Process,
@@ -336,7 +340,7 @@ impl Daemon {
         self.records(1).remove(0)
     }
 
-    /// The records of so many calls, once they have ended and are rows; more than that there mustn't be.
+    /// The records of exactly `count` calls, once they have ended and are stored.
     pub fn records(&self, count: usize) -> Vec<Value> {
         let ended = Deadline::after(RECORDED).poll(|| {
             let calls = self.calls();
@@ -347,15 +351,15 @@ impl Daemon {
         ended.unwrap_or_else(|| panic!("not {count} records of ended calls: {:?}", self.calls()))
     }
 
-    /// Returns true if the ends of these calls are rows. On a busy machine a call is shown as over before that, and nothing else knows of its end then: no
-    /// event, no handoff, nor a command that reads the database.
+    /// Returns true if the ends of these calls are stored. On a busy machine the API shows a call as over before that, while events,
+    /// handoffs and commands that read the database don't know of its end yet.
     fn are_rows(&self, calls: &[Value]) -> bool {
         let rows = http::json_lines(self.setup.http, "/phone/calls", &self.setup.key);
         let is_row = |call: &Value| rows.iter().any(|row| row["id"] == call["id"]);
         calls.iter().all(is_row)
     }
 
-    /// A call once its end is a row.
+    /// Returns a call once its end is stored.
     pub fn stored(&self, call: &str) -> Value {
         let path = format!("/phone/calls/{call}");
         let stored = Deadline::after(RECORDED).poll(|| {
@@ -366,7 +370,7 @@ impl Daemon {
         stored.unwrap_or_else(|| panic!("no record of an end: {}", self.shown(&path)))
     }
 
-    /// Hangs up on both sides of a call; the call once its end is a row, for which the answer doesn't wait long.
+    /// Hangs up both sides of a call; returns the call once its end is stored, since the response doesn't wait for that long.
     pub fn hang_up(&self, call: &str) -> Value {
         let path = format!("/phone/calls/{call}/hangup");
         let (status, body) = self.change("POST", &path, &serde_json::json!({}));
@@ -374,7 +378,7 @@ impl Daemon {
         self.stored(call)
     }
 
-    /// Waits until a call has come so far.
+    /// Waits until a call has this status.
     pub fn wait_for_status(&self, id: &Value, status: &str) {
         let path = format!("/phone/calls/{}", text(id));
         let seen = Deadline::after(RECORDED).poll(|| {
@@ -393,7 +397,7 @@ impl Daemon {
         )
     }
 
-    /// Status and body of a request for a page of the API with a credential of one's own.
+    /// Status and body of a GET of the API with this credential.
     pub fn read(&self, path: &str, credential: &str) -> (u16, Value) {
         let (status, body) = http::get(self.setup.http, path, Some(credential)).expect("an answer");
         let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
@@ -405,17 +409,17 @@ impl Daemon {
         &self.setup.key
     }
 
-    /// Status and body of a request to the API that changes something.
+    /// Status and body of a request that changes something through the API.
     pub fn change(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         http::change(method, self.setup.http, path, &self.setup.key, body)
     }
 
-    /// A new destination of the first agent; its id.
+    /// Creates a destination of the first agent; returns its id.
     pub fn destination(&self, name: &str, kind: &str, value: &str) -> String {
         self.destination_via("pbx", name, kind, value)
     }
 
-    /// One that is called by this way.
+    /// The same, with the trunk over which it is called.
     pub fn destination_via(&self, via: &str, name: &str, kind: &str, value: &str) -> String {
         let path = format!(
             "/phone/sip/agents/{}/transfer-destinations",
@@ -428,7 +432,7 @@ impl Daemon {
         text(&made["id"])
     }
 
-    /// The id of the only call once somebody has answered it, and its contact is known.
+    /// The id of the only call, once it has been answered and its contact is known.
     pub fn answered_call(&self) -> String {
         let is_up =
             |call: &Value| call["status"] == "in_progress" && call["contact_id"].is_string();
@@ -437,7 +441,7 @@ impl Daemon {
         text(&call.expect("a call that is answered")["id"])
     }
 
-    /// Returns what the API shows at `path`.
+    /// Returns the JSON that the API has at `path`.
     pub fn shown(&self, path: &str) -> Value {
         http::json(self.setup.http, path, &self.setup.key)
     }
@@ -446,7 +450,7 @@ impl Daemon {
         read(&self.setup.folder.path().join("log"))
     }
 
-    /// Ends the daemon and starts it again with further settings.
+    /// Stops the daemon and starts it again with further settings.
     pub fn restart(&mut self, more: &[(&'static str, &str)]) {
         self.process.terminate();
         let ended = self.process.wait(Deadline::after(READY));
@@ -458,7 +462,7 @@ impl Daemon {
         self.process = self.setup.start();
     }
 
-    /// SIGTERM, and the end that follows it.
+    /// Sends SIGTERM and waits for the end.
     pub fn stop(mut self) -> bool {
         self.process.terminate();
         self.process
@@ -468,7 +472,7 @@ impl Daemon {
 }
 
 impl Drop for Daemon {
-    /// A test that failed shows what the daemon had to say.
+    /// Prints the daemon's log if the test failed.
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the daemon's log:\n{}", self.log());

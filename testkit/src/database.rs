@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::postgres;
 
-/// Key under which the daemons on it seal its keys.
+/// Master key of the daemons that use the database.
 pub const MASTER_KEY: &str = "the tests' own master key, long enough";
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// `None` where no server is named, which is no excuse under CI.
+    /// Creates a database; `None` if no server is named, which fails under CI.
     pub fn new() -> Option<Self> {
         let server = postgres::server()?;
         let name = format!("trunkline_test_{}", Uuid::new_v4().simple());
@@ -36,7 +36,7 @@ impl Database {
             .collect()
     }
 
-    /// The same, by names that stand fast.
+    /// The same, with names of static lifetime.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         vec![
             ("TRUNKLINE__DATABASE__URL", self.url()),
@@ -62,13 +62,13 @@ impl Database {
         })
     }
 
-    /// Sets what connections begin with.
+    /// Sets a parameter that every new connection begins with.
     pub fn alter(&self, what: &str) {
         let sql = format!("ALTER DATABASE {} {what}", self.name);
         administer(&self.server, sql);
     }
 
-    /// Its tables.
+    /// Names of the database's tables.
     pub fn tables(&self) -> Vec<String> {
         runtime().block_on(async {
             let mut connection = PgConnection::connect(&self.url())

@@ -1,4 +1,4 @@
-//! One side's requests in a dialog, or outside of one: all of it is text, so that a test may write what no peer would.
+//! One side's requests in a dialog, or outside of one: all of it is text, so that a test can write what no real peer would.
 
 use crate::Message;
 use crate::message::status_of;
@@ -6,22 +6,22 @@ use crate::peer::Peer;
 
 pub const ALLOW: &str = "Allow: INVITE, ACK, CANCEL, BYE, INFO, OPTIONS, UPDATE\r\n";
 
-/// Parts that its requests have in common.
+/// Parts that all requests of this side share.
 #[derive(Debug, Clone)]
 pub struct Dialog {
     /// The Request-URI.
     pub uri: String,
-    /// With its tag.
+    /// From, with its tag.
     pub from: String,
-    /// With its tag, once there is one.
+    /// To, with its tag once there is one.
     pub to: String,
     pub id: String,
-    /// More lines that each of them has.
+    /// Further lines of each request.
     pub lines: String,
 }
 
 impl Dialog {
-    /// A side that this INVITE has called, and that answers with this tag.
+    /// The side that this INVITE has called, which answers with `tag`.
     pub fn called(invite: &Message, tag: &str) -> Self {
         Self {
             uri: invite.uri("Contact"),
@@ -32,7 +32,7 @@ impl Dialog {
         }
     }
 
-    /// A side that calls this URI as `user`; `id` is in its Call-ID and its tag.
+    /// A side that calls this URI as `user`; `id` becomes part of its Call-ID and tag.
     pub fn calling(uri: &str, user: &str, id: &str, own: &Peer) -> Self {
         let own = own.own;
         Self {
@@ -44,7 +44,7 @@ impl Dialog {
         }
     }
 
-    /// Takes the tag and the place of the side that has answered.
+    /// Takes the tag and the Contact of the side that has answered.
     pub fn accepted(&mut self, answer: &Message) {
         self.to = answer.value("To");
         self.uri = answer.uri("Contact");
@@ -58,7 +58,7 @@ impl Dialog {
         }
     }
 
-    /// A request as this peer sends it. A body is an SDP unless the lines say another type.
+    /// Prints a request as this peer sends it. A body is an SDP unless `lines` give another type.
     pub fn request(
         &self,
         own: &Peer,
@@ -73,7 +73,7 @@ impl Dialog {
         self.written(own, (cseq, method, transaction), lines, body)
     }
 
-    /// The ACK of a refusal is of its INVITE's transaction (RFC 3261 §17.1.1.3); that of a 2xx is one of its own.
+    /// Prints an ACK. The ACK of a refusal belongs to its INVITE's transaction (RFC 3261 §17.1.1.3); the ACK of a 2xx is its own.
     pub fn ack(&self, own: &Peer, cseq: u32, answer: &Message) -> String {
         if answer.status() < Some(300) {
             return self.request(own, (cseq, "ACK"), "", "");
@@ -85,13 +85,13 @@ impl Dialog {
         refused.written(own, (cseq, "ACK", "INVITE"), "", "")
     }
 
-    /// Sends a request; the final answer.
+    /// Sends a request; returns the final answer.
     pub fn ask(&self, own: &Peer, (cseq, method): (u32, &str), body: &str) -> Message {
         own.send(self.request(own, (cseq, method), "", body));
         own.outcome(&format!("{cseq} {method}"))
     }
 
-    /// The status of that answer.
+    /// Sends a request; returns the status of the final answer.
     pub fn status(&self, own: &Peer, what: (u32, &str), body: &str) -> u16 {
         status_of(&self.ask(own, what, body))
     }
@@ -111,9 +111,11 @@ impl Dialog {
             id,
             lines: more,
         } = self;
+
         let (local, _) = id.split_once('@').unwrap_or((id, ""));
         let branch = format!("{local}-{cseq}-{transaction}-{}", own.port());
         let lines = format!("{more}{lines}");
+
         let contact = match lines.contains("Contact: ") {
             true => String::new(),
             false => format!("Contact: <{}>\r\n", peer.uri("peer")),
@@ -122,6 +124,7 @@ impl Dialog {
             true => "",
             false => "Content-Type: application/sdp\r\n",
         };
+
         format!(
             "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/{transport} {own};branch=z9hG4bK-{branch};rport\r\nMax-Forwards: 70\r\n\
              From: {from}\r\nTo: {to}\r\nCall-ID: {id}\r\nCSeq: {cseq} {method}\r\n{contact}{lines}{content}\

@@ -1,4 +1,4 @@
-//! Digest authentication by arithmetic of the tests' own (RFC 2617, RFC 7616): challenges are read and answered, answers are checked.
+//! Digest authentication in the tests' own code (RFC 2617, RFC 7616): reads and answers challenges, and checks answers.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub struct Credentials {
     pub password: String,
 }
 
-/// A challenge, as 401 and 407 bring it.
+/// A challenge of a 401 or 407.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Challenge {
     /// The header that answers it: `Authorization` or `Proxy-Authorization`.
@@ -31,9 +31,9 @@ pub struct Challenge {
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
     pub method: &'a str,
-    /// The Request-URI as it is sent.
+    /// The Request-URI as sent.
     pub uri: &'a str,
-    /// The use of the nonce, from 1 on.
+    /// The count of uses of the nonce, from 1 on.
     pub nc: u32,
 }
 
@@ -62,7 +62,7 @@ impl Challenge {
         }
     }
 
-    /// The header line that answers it with these credentials, without its line end.
+    /// The header line that answers the challenge with these credentials, without its line end.
     pub fn answer(&self, asking: &Asking<'_>, credentials: &Credentials) -> String {
         let Self { realm, nonce, .. } = self;
         let Asking { method, uri, nc } = asking;
@@ -97,12 +97,13 @@ impl Challenge {
     }
 }
 
-/// Returns true if a request proves in this header that its sender has this pair (RFC 2617 §3.2.2, MD5, with or without `qop`).
+/// Returns true if this header proves that the sender has these credentials (RFC 2617 §3.2.2, MD5, with or without `qop`).
 pub fn proves(request: &Message, header: &str, method: &str, credentials: &Credentials) -> bool {
     let parts = parts(request.header(header).unwrap_or_default());
     let part = |name: &str| parts.get(name).map_or("", String::as_str);
     let request_uri = request.start_line().split(' ').nth(1);
     let named = part("username") == credentials.username && request_uri == Some(part("uri"));
+
     let secret = md5(&[&credentials.username, part("realm"), &credentials.password]);
     let asked = md5(&[method, part("uri")]);
     let expected = match part("qop") {
@@ -116,6 +117,7 @@ pub fn proves(request: &Message, header: &str, method: &str, credentials: &Crede
             &asked,
         ]),
     };
+
     named && part("response") == expected
 }
 
@@ -136,7 +138,7 @@ pub(crate) fn parts(value: &str) -> HashMap<String, String> {
     parts
 }
 
-/// MD5 of the parts with colons between them, in hexadecimal digits.
+/// MD5 of the parts, joined by colons, in hexadecimal digits.
 fn md5(parts: &[&str]) -> String {
     hex(&Md5::digest(parts.join(":")))
 }
@@ -172,7 +174,7 @@ mod tests {
         }
     }
 
-    /// With commas in quotes, with qop and without, by MD5: what is answered is believed.
+    /// Our own answer to a challenge is accepted: with commas in quotes, with qop and without, by MD5.
     #[test]
     fn an_answer_to_a_challenge_proves_its_sender() {
         for qop in ["", ", qop=\"auth,auth-int\""] {
@@ -196,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The example of RFC 7616 §3.9.1 has another cnonce: its SHA-256 sums are what is compared here.
+    /// The example of RFC 7616 §3.9.1 has another cnonce, so this test compares its SHA-256 sums alone.
     #[test]
     fn sha_256_is_spoken_where_it_is_asked_for() {
         let challenged = Message::of(

@@ -1,4 +1,4 @@
-//! A name server of the test's own, on loopback: it answers A, AAAA, SRV and NAPTR questions from a table.
+//! A name server for tests, on loopback: it answers A, AAAA, SRV and NAPTR queries from a table.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -26,17 +26,17 @@ pub enum Record {
 /// Ways in which a name server fails.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
-    /// It leaves every question for IPv6 addresses without an answer.
+    /// It never answers queries for IPv6 addresses.
     DropsAaaa,
-    /// It leaves every question for a name that ends so without an answer.
+    /// It never answers queries for names with this ending.
     DropsUnder(&'static str),
-    /// It leaves every question without an answer once it was told to.
+    /// It answers no query after [`Faulty::begin_to_fail`].
     Silent,
-    /// It answers SERVFAIL once it was told to.
+    /// It answers SERVFAIL after [`Faulty::begin_to_fail`].
     Fails,
 }
 
-/// A name server that fails. Its answers are good for no time, so that each is asked for again.
+/// A name server that fails. Its answers have a TTL of 0, so that each name is queried again.
 #[derive(Debug)]
 pub struct Faulty {
     pub address: SocketAddr,
@@ -75,7 +75,7 @@ impl Faulty {
         self.fails.store(true, Ordering::SeqCst);
     }
 
-    /// Questions that have arrived.
+    /// Number of queries that have arrived.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -107,7 +107,7 @@ fn with_status(mut answer: Vec<u8>, status: u8) -> Vec<u8> {
     answer
 }
 
-/// The type that a question asks for: after the name, which a zero octet ends.
+/// The type that a query asks for. It follows the name, which a zero octet ends.
 fn kind(query: &[u8]) -> Option<u16> {
     let end = 12 + query.get(12..)?.iter().position(|octet| *octet == 0)?;
     Some(u16::from_be_bytes([
@@ -116,7 +116,7 @@ fn kind(query: &[u8]) -> Option<u16> {
     ]))
 }
 
-/// The name that a question is for.
+/// The name that a query asks for.
 fn asked_name(query: &[u8]) -> Option<String> {
     let (mut at, mut labels) = (12, Vec::new());
     while *query.get(at)? != 0 {
@@ -127,7 +127,7 @@ fn asked_name(query: &[u8]) -> Option<String> {
     Some(labels.join("."))
 }
 
-/// One question, as nearly all queries have it. The answer is good for `ttl` seconds.
+/// Answers a query with one question, as nearly all have. The answer has a TTL of `ttl` seconds.
 fn answer(query: &[u8], table: &[(&'static str, Record)], ttl: u8) -> Option<Vec<u8>> {
     let (name, kind) = (asked_name(query)?, kind(query)?);
     let end = 12 + query.get(12..)?.iter().position(|octet| *octet == 0)?;

@@ -1,4 +1,4 @@
-//! Recorded events against the published schema: no field more, none less, each of its type.
+//! Checks recorded events against the published schema: exactly its fields, each of its type.
 
 use serde_json::Value;
 
@@ -7,10 +7,11 @@ pub fn schema() -> Value {
     serde_json::from_str(include_str!("../../docs/events.schema.json")).expect("JSON")
 }
 
-/// Says where an event isn't as the schema has it.
+/// Asserts that an event fits the schema; the message says where it doesn't.
 pub fn assert_fits(kind: &str, data: &Value) {
     let schema = schema();
     let branches = schema["oneOf"].as_array().expect("branches");
+
     let mut of_kind = branches.iter().filter(|branch| {
         let kinds = branch["properties"]["type"]["enum"].as_array();
         kinds.expect("types").iter().any(|known| known == kind)
@@ -19,20 +20,24 @@ pub fn assert_fits(kind: &str, data: &Value) {
         .next()
         .unwrap_or_else(|| panic!("{kind} is in no branch"));
     assert!(of_kind.next().is_none(), "{kind} is in two branches");
+
     let name = branch["properties"]["data"]["$ref"]
         .as_str()
         .expect("a reference");
     let name = name.strip_prefix("#/$defs/").expect("one of this document");
+
     let properties = schema["$defs"][name]["properties"].as_object();
     let (properties, fields) = (
         properties.expect("properties"),
         data.as_object().expect("an object"),
     );
+
     let mut names: Vec<_> = properties.keys().collect();
     let mut there: Vec<_> = fields.keys().collect();
     names.sort();
     there.sort();
     assert_eq!(there, names, "{kind}");
+
     for (name, value) in fields {
         let property = &properties[name];
         let types = match &property["type"] {
@@ -42,6 +47,7 @@ pub fn assert_fits(kind: &str, data: &Value) {
                 panic!("{kind}.{name} has no type")
             }
         };
+
         let found = match value {
             Value::Null => "null",
             Value::Bool(_) => "boolean",
@@ -50,6 +56,7 @@ pub fn assert_fits(kind: &str, data: &Value) {
             Value::Array(_) => "array",
             Value::Object(_) => "object",
         };
+
         assert!(
             types.contains(&found),
             "{kind}.{name}: {value} is none of {types:?}"

@@ -1,4 +1,4 @@
-//! One request over HTTP/1.1, enough to read the API and to ask it something.
+//! One request over HTTP/1.1: enough to read and change things through the API.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,10 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// Longer than anything that the daemon waits for before it answers, on a machine that is busy with other things.
+/// Longer than any answer of the daemon takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Status and body. None: nobody answers there.
+/// Status and body of a GET; `None` if no server answers.
 pub fn get(address: SocketAddr, path: &str, key: Option<&str>) -> Option<(u16, String)> {
     ask("GET", address, path, (key, ""), None)
 }
@@ -47,7 +47,7 @@ pub fn form(
     (status, body)
 }
 
-/// A request with this key and more header lines.
+/// Sends a request with this key and further header lines.
 fn ask(
     method: &str,
     address: SocketAddr,
@@ -115,7 +115,7 @@ fn unchunk(mut body: &str) -> Option<String> {
     }
 }
 
-/// A JSON body that must come with 200.
+/// The JSON body of a GET, whose status must be 200.
 pub fn json(address: SocketAddr, path: &str, key: &str) -> Value {
     let (status, body) =
         get(address, path, Some(key)).unwrap_or_else(|| panic!("{path}: no answer"));
@@ -123,7 +123,7 @@ pub fn json(address: SocketAddr, path: &str, key: &str) -> Value {
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
 }
 
-/// The objects of a list that comes as lines of JSON, which must come with 200.
+/// The objects of a list in lines of JSON, whose status must be 200.
 pub fn json_lines(address: SocketAddr, path: &str, key: &str) -> Vec<Value> {
     let wanted = (Some(key), "Accept: application/x-ndjson\r\n");
     let (status, body) =

@@ -1,4 +1,4 @@
-//! Kamailio as a carrier's edge: registrar with one account, and a proxy with Record-Route between us and the carrier's phones.
+//! Kamailio as a carrier's edge: a registrar with one account, and a proxy with Record-Route between us and the carrier's phones.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::process::{Deadline, Process, free_port};
 const LISTENING: Duration = Duration::from_secs(20);
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Its one account.
+/// User name of its one account.
 pub const USER: &str = "acme";
 pub const PASSWORD: &str = "wonder land";
 
@@ -22,13 +22,13 @@ pub struct Kamailio {
 }
 
 impl Kamailio {
-    /// Starts it. A call from `daemon` is challenged and goes to `phone`; other calls go to `daemon`, or with `X-Way: registered` to the AOR that is
-    /// registered. Returns once it answers.
+    /// Starts it. A call from `daemon` is challenged and goes to `phone`. Other calls go to `daemon`, or with `X-Way: registered` to the
+    /// registered AOR. Returns once it answers.
     pub fn start(daemon: SocketAddr, phone: SocketAddr) -> Self {
         Self::challenging("1", daemon, phone)
     }
 
-    /// The same with challenges as its stock configuration makes them: without `qop`.
+    /// The same with the challenges of its stock configuration: without `qop`.
     pub fn stock(daemon: SocketAddr, phone: SocketAddr) -> Self {
         Self::challenging("0", daemon, phone)
     }
@@ -39,6 +39,7 @@ impl Kamailio {
         let config = folder.path().join("kamailio.cfg");
         std::fs::write(&config, configuration(address, daemon, phone, flags))
             .expect("it can be written");
+
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let mut command = Command::new("kamailio");
         command
@@ -50,11 +51,13 @@ impl Kamailio {
             .arg(folder.path())
             .stdout(Stdio::null())
             .stderr(log);
+
         let kamailio = Self {
             address,
             process: Process::start("kamailio", &mut command),
             folder,
         };
+
         let answers = Deadline::after(LISTENING).poll(|| kamailio.answers().then_some(()));
         assert!(answers.is_some(), "it doesn't answer:\n{}", kamailio.log());
         kamailio
@@ -84,7 +87,7 @@ impl Kamailio {
 }
 
 impl Drop for Kamailio {
-    /// Killed, it would leave its children behind.
+    /// Ends it by SIGTERM, since a killed Kamailio would leave its children behind.
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("kamailio's log:\n{}", self.log());

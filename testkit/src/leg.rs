@@ -1,4 +1,4 @@
-//! The sides of a call as raw peers: the PBX that has logged in, the runtime or carrier that was called, and what they send inside the call.
+//! The sides of a call as raw peers: the PBX that has authenticated, the runtime or carrier that was called, and their requests in the call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -13,9 +13,9 @@ use crate::message::SDP;
 use crate::{Credentials, Daemon, DaemonSetup, Deadline, Message, Peer};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// An address of this machine that is nobody's but the attacker's.
+/// An address of this machine that only the attacker uses.
 pub const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
-/// The challenge of an honest peer, and the same without `qop`.
+/// The challenge of an honest peer; below, the same without `qop`.
 pub const HONEST: &str = "realm=\"pbx.example\", nonce=\"made-up\", qop=\"auth\"";
 pub const WITHOUT_QOP: &str = "realm=\"pbx.example\", nonce=\"made-up\"";
 
@@ -25,7 +25,7 @@ pub struct Leg {
     pub end: Peer,
     pub dialog: Dialog,
     cseq: Cell<u32>,
-    /// Requests that have come, by CSeq.
+    /// CSeqs of the requests that have come.
     seen: RefCell<HashSet<String>>,
 }
 
@@ -44,7 +44,7 @@ impl Leg {
         Self::new(end, Dialog::called(invite, end.tag), 100)
     }
 
-    /// A request of this side, sent by `end`.
+    /// Sends a request of this side by way of `end`.
     pub fn send_by(&self, end: &Peer, method: &str, lines: &str, body: &str) -> u32 {
         let number = self.cseq.get() + 1;
         self.cseq.set(number);
@@ -59,7 +59,7 @@ impl Leg {
         self.end.send(ack);
     }
 
-    /// A request that crosses to the other side.
+    /// Sends a request that Trunkline passes on to the other side.
     pub fn ask(&self, method: &str) -> u32 {
         match method {
             "INVITE" | "UPDATE" => self.send_by(&self.end, method, ALLOW, SDP),
@@ -100,7 +100,7 @@ impl Harvest {
         Self { realm, nonce }
     }
 
-    /// Challenges of whoever wants a digest that is good here, or that it can work on.
+    /// Challenges of an attacker who wants a digest that is valid at the daemon, or one to try passwords on.
     pub fn reflections(&self) -> [String; 4] {
         let Self { realm, nonce } = self;
         [
@@ -116,7 +116,7 @@ impl Harvest {
 #[derive(Debug)]
 pub struct Agent {
     pub end: Peer,
-    /// The Call-IDs that it has had.
+    /// The Call-IDs of its calls so far.
     calls: RefCell<HashSet<String>>,
 }
 
@@ -128,7 +128,7 @@ impl Agent {
         }
     }
 
-    /// The next call.
+    /// Waits for the INVITE of the next call.
     pub fn next(&self) -> Message {
         let next = Deadline::after(PATIENCE).poll(|| self.try_next());
         next.expect("a new call")
@@ -141,7 +141,7 @@ impl Agent {
         is_new.then_some(message)
     }
 
-    /// Takes the next call, whose INVITE this is.
+    /// Answers the next call; returns its INVITE.
     pub fn answers(&self) -> Message {
         let invite = self.next();
         with_sdp(&self.end, &invite, &contact_of(&self.end));
@@ -157,8 +157,8 @@ pub fn recorded(route: Option<SocketAddr>) -> String {
     route.map_or_else(String::new, |at| format!("Record-Route: <sip:{at};lr>\r\n"))
 }
 
-/// A call of the PBX with this pair, up; the PBX's side and the runtime's. Requests to the PBX go to another Contact than itself or along a
-/// route where these are given.
+/// Sets up a call of the PBX with these credentials; returns the PBX's side and the runtime's. Requests to the PBX go to another Contact
+/// or along a route if these are given.
 pub fn inbound(
     daemon: &Daemon,
     agent: &Agent,
@@ -172,7 +172,7 @@ pub fn inbound(
     inbound_by(daemon, agent, Some(pair), places, accept)
 }
 
-/// The same without credentials where there is no pair; `accept` gets the INVITE to the runtime, and gives the one that it has accepted.
+/// The same, without credentials if there are none; `accept` gets the INVITE to the runtime, and returns the one that it has accepted.
 pub fn inbound_by(
     daemon: &Daemon,
     agent: &Agent,
@@ -213,7 +213,7 @@ pub fn inbound_by(
     dialog.lines.clear();
     let pbx = Leg::new(&end, dialog, 2);
     pbx.acknowledge(&accepted);
-    // What answers this has had the ACK before.
+    // The answer to this OPTIONS shows that the ACK has arrived before it.
     let number = pbx.send_by(&pbx.end, "OPTIONS", "", "");
     pbx.end.outcome(&format!("{number} OPTIONS"));
     (pbx, Leg::called(&agent.end, &invite))
@@ -228,7 +228,7 @@ pub fn with_runtime() -> (Daemon, Agent) {
     (setup.serve(), agent)
 }
 
-/// Waits until calls go by what was changed through the API.
+/// Waits until changes made through the API apply to calls.
 pub fn in_force(daemon: &Daemon) {
     let (status, decision) = daemon.change("POST", "/phone/sip/route-test", &json!({"to": "1"}));
     assert_eq!(status, 200, "{decision}");

@@ -1,5 +1,5 @@
-//! Things that the tests drive: the built daemon, databases for it, and the peers that call it and are called; and the corpora that several of them judge by. Of
-//! Trunkline it uses `sip::wire` alone, to read messages: a fault in the daemon's transactions, dialogs or digest must not be repeated by what checks them.
+//! Peers, daemons, databases and corpora that several test suites share. Of Trunkline's code it uses `sip::wire` alone, to read messages:
+//! a fault in the daemon's transactions, dialogs or digest must not be repeated in the code that checks them.
 
 #![expect(
     clippy::new_without_default,

@@ -1,4 +1,4 @@
-//! Connections of a peer: TCP and TLS, made or taken, and the messages that come by them.
+//! Connections of a peer: TCP and TLS, opened or accepted, and the messages on them.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -10,10 +10,10 @@ use trunkline_sip::wire::frame::{Frame, Framer};
 
 use crate::Message;
 
-/// Time for which one of several connections is listened to.
+/// Time for which one of several connections is read before the next.
 const TURN: Duration = Duration::from_millis(2);
 
-/// The socket that octets go by.
+/// The socket of a connection.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
@@ -57,7 +57,7 @@ struct Link {
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     listener: Option<TcpListener>,
-    /// Those that are open; the one that has brought the last message is the last.
+    /// Open connections; the one with the most recent message is the last.
     open: Vec<Link>,
     came: VecDeque<Message>,
 }
@@ -98,7 +98,7 @@ impl Links {
         })
     }
 
-    /// The next message, if it comes in this time.
+    /// Returns the next message, if it comes in this time.
     pub(crate) fn next(&mut self, wait: Duration) -> Option<Message> {
         if self.came.is_empty() {
             self.read(wait);
@@ -135,7 +135,7 @@ impl Links {
 }
 
 impl Link {
-    /// Returns true if it is still open, and how many messages came.
+    /// Reads messages into `came`; returns whether the connection is still open, and the number of messages.
     fn read(&mut self, wait: Duration, came: &mut VecDeque<Message>) -> (bool, usize) {
         let mut octets = [0; 4_096];
         let socket = self.stream.socket();

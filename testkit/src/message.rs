@@ -1,5 +1,5 @@
-//! One message, as it was on the wire, and the answers to it. Single lines are read by splitting text, apart from the reader that is under test;
-//! `wire` has the rest.
+//! One message, as it was on the wire, and the answers to it. Single lines are read by splitting text, independently of the reader under
+//! test; `wire` reads the rest.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::net::SocketAddr;
 
 use trunkline_sip::wire::{self, Framing, HeaderName, lex};
 
-/// An SDP that is offered and answered.
+/// An SDP for offers and answers.
 pub const SDP: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n";
 
-/// A message that came, or was sent.
+/// A message received or sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     octets: Vec<u8>,
-    /// The lines before the body, each on one line, that end in a bare line feed.
+    /// The lines before the body, unfolded, each ending in a bare line feed.
     head: String,
-    /// With the same line ends.
+    /// The body, with the same line ends.
     body: String,
 }
 
@@ -38,12 +38,12 @@ impl Message {
         }
     }
 
-    /// All of it.
+    /// The whole message.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.octets).into_owned()
     }
 
-    /// The same to the daemon's own reader, which must find a message.
+    /// The message as the daemon's own reader sees it; panics if that refuses it.
     pub fn wire(&self) -> wire::Message<'_> {
         lex(&self.octets, Framing::Datagram)
             .unwrap_or_else(|refused| panic!("{}: {self:?}", refused.fault))
@@ -53,7 +53,7 @@ impl Message {
         self.head.lines().next().unwrap_or_default()
     }
 
-    /// Of a request.
+    /// The method of a request.
     pub fn method(&self) -> Option<&str> {
         let is_request = self.status().is_none();
         let method = self.start_line().split(' ').next();
@@ -64,7 +64,7 @@ impl Message {
         self.method() == Some(method)
     }
 
-    /// Of a response.
+    /// The status of a response.
     pub fn status(&self) -> Option<u16> {
         let digits = self.start_line().strip_prefix("SIP/2.0 ")?.get(..3)?;
         digits.parse().ok()
@@ -74,7 +74,7 @@ impl Message {
         self.status() >= Some(200)
     }
 
-    /// Returns true if it is a response to a request of this method, or of this CSeq.
+    /// Returns true for a response to a request of this method, or of this CSeq.
     pub fn answers(&self, cseq: &str) -> bool {
         let of = self.header("CSeq").unwrap_or_default();
         let method = of.split(' ').next_back();
@@ -86,7 +86,7 @@ impl Message {
         self.headers(name).first().copied()
     }
 
-    /// One that has to be there.
+    /// The first header of this name, which must be present.
     pub fn value(&self, name: &str) -> String {
         let value = self.header(name);
         value
@@ -94,12 +94,12 @@ impl Message {
             .to_owned()
     }
 
-    /// In the order in which they stand.
+    /// Names of the headers, in their order.
     pub fn header_names(&self) -> Vec<&str> {
         self.header_lines().map(|(name, _)| name.trim()).collect()
     }
 
-    /// Under its full or its compact name.
+    /// All headers of this name, full or compact.
     pub fn headers(&self, name: &str) -> Vec<&str> {
         let of = HeaderName::from_bytes(name.as_bytes());
         let is_it = |found: &str| {
@@ -116,7 +116,7 @@ impl Message {
         lines.filter_map(|line| line.split_once(':'))
     }
 
-    /// The URI in brackets of a header that has to be there.
+    /// The URI in angle brackets of a header that must be present.
     pub fn uri(&self, name: &str) -> String {
         let value = self.value(name);
         let uri = value.split(['<', '>']).nth(1);
@@ -129,7 +129,7 @@ impl Message {
         tag.unwrap_or_default().to_owned()
     }
 
-    /// Lines end in a bare line feed here.
+    /// The body. Its lines end in a bare line feed.
     pub fn body(&self) -> &str {
         self.body.trim_end()
     }
@@ -177,7 +177,7 @@ impl fmt::Debug for Message {
     }
 }
 
-/// An answer to a request with this To-tag, where the request brings none and this isn't empty (RFC 3261 §8.2.6).
+/// An answer to a request, with this To-tag if the request brings none and the tag isn't empty (RFC 3261 §8.2.6).
 pub fn answer(
     request: &wire::Message<'_>,
     status: &str,
@@ -201,7 +201,7 @@ pub fn answer(
     )
 }
 
-/// CANCEL of an INVITE, or the ACK of its refusal: hop by hop, with the INVITE's branch (RFC 3261 §9.1, §17.1.1.3).
+/// The CANCEL of an INVITE, or the ACK of its refusal: hop by hop, with the INVITE's branch (RFC 3261 §9.1, §17.1.1.3).
 pub fn hop_request(invite: &wire::Message<'_>, method: &str, to: &str) -> String {
     format!(
         "{method} {} SIP/2.0\r\nVia: {}\r\nMax-Forwards: 70\r\nFrom: {}\r\nTo: {to}\r\nCall-ID: {}\r\nCSeq: {} {method}\r\n\
@@ -224,7 +224,7 @@ pub fn status_of(response: &Message) -> u16 {
     status.unwrap_or_else(|| panic!("no response: {response:?}"))
 }
 
-/// Those of responses, in their order.
+/// The statuses of responses, in their order.
 pub fn statuses_of<'m>(responses: impl IntoIterator<Item = &'m Message>) -> Vec<u16> {
     responses.into_iter().map(status_of).collect()
 }

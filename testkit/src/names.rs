@@ -1,13 +1,13 @@
-//! Names for what a message holds at random, so that two runs which behave alike read alike.
+//! Names for the random parts of a message, so that two runs that behave alike read alike.
 //!
-//! A tag, a branch, a Call-ID, a nonce and what is computed of one is named by its kind and order of appearance, and so is any other word with
-//! many hex digits. A `Content-Length` that is true is struck out: a random number may be a digit shorter.
+//! A tag, a branch, a Call-ID, a nonce and a value computed from one is named by its kind and order of appearance, and so is any other word
+//! with many hex digits. A correct `Content-Length` is removed, since random numbers vary in their number of digits.
 
 use std::collections::HashMap;
 
 use sha2::{Digest as _, Sha256};
 
-/// Hex digits from which on a word is taken for a random one.
+/// Number of hex digits from which on a word counts as random.
 const RANDOM: usize = 16;
 
 /// Texts that precede a random value, each with the name that replaces the value.
@@ -23,7 +23,7 @@ const MARKERS: [(&str, &str); 9] = [
     ("\r\nCall-ID: ", "call"),
 ];
 
-/// Names that were given.
+/// Names given so far.
 #[derive(Debug, Default)]
 pub struct Names {
     names: HashMap<String, String>,
@@ -40,7 +40,7 @@ impl Names {
         })
     }
 
-    /// A message with names in the place of random values; one name always stands for the same value.
+    /// Replaces the random values of a message by names; one name always means the same value.
     pub fn canonical(&mut self, message: &str) -> String {
         self.learn(message);
         let named = self.apply(message);
@@ -63,7 +63,7 @@ impl Names {
         }
     }
 
-    /// `text` with names in the place of random values.
+    /// Replaces the random values of `text` by their names.
     fn apply(&mut self, text: &str) -> String {
         let mut named = String::with_capacity(text.len());
         let mut rest = text;
@@ -86,14 +86,14 @@ impl Names {
     }
 }
 
-/// The word that `text` begins with: letters, digits, and what tokens, Base64 and Call-IDs hold besides.
+/// The word at the start of `text`: letters, digits, and the signs of tokens, Base64 and Call-IDs.
 fn word(text: &str) -> &str {
     let is_part = |char: char| char.is_ascii_alphanumeric() || "-._~+/@*!%'`".contains(char);
     let end = text.find(|char| !is_part(char)).unwrap_or(text.len());
     &text[..end]
 }
 
-/// Returns true if a word holds as many hex digits in a row as nothing that somebody wrote, or is a UUID.
+/// Returns true if a word holds more hex digits in a row than a written word would, or is a UUID.
 fn is_random(word: &str) -> bool {
     let digits = |char: char| char.is_ascii_hexdigit() || char == '-';
     word.split(|char| !digits(char)).any(|run| {
@@ -102,7 +102,7 @@ fn is_random(word: &str) -> bool {
     })
 }
 
-/// Sixteen hex digits that differ where the text does.
+/// Sixteen hex digits that depend on the whole text.
 pub fn digest(trace: &str) -> String {
     let hash = Sha256::digest(trace.as_bytes());
     hash[..8]
@@ -115,7 +115,7 @@ pub fn digest(trace: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Whatever is drawn at random has no part in the trace, and whatever is said has.
+    /// The trace depends on what a message says, not on its random values.
     #[test]
     fn names_stand_for_what_is_random() {
         let message = |tag: &str, branch: &str, reason: &str| {
@@ -124,6 +124,7 @@ mod tests {
              Refer-To: <sip:x@y?Replaces=1%3Bto-tag%3D{tag}>\r\nX-PLATFORM-SESSION-ID: 0198c0de-0000-7000-8000-0000{branch}\r\nReason: {reason}\r\n\r\n"
             )
         };
+
         let named = |text: &str| Names::default().canonical(text);
         let one = named(&message("07a1b2c3d4e5f60718", "11112222", "Q.850;cause=16"));
         let other = named(&message("07ffffffffffffffff", "33334444", "Q.850;cause=16"));
@@ -132,6 +133,7 @@ mod tests {
             one.contains("[tag 1]") && one.contains("[branch 1]"),
             "{one}"
         );
+
         let different = named(&message("07a1b2c3d4e5f60718", "11112222", "Q.850;cause=17"));
         assert_ne!(one, different);
     }

@@ -1,4 +1,4 @@
-//! A PBX that registers: it writes its own REGISTERs and answers the challenge.
+//! A PBX that registers: it writes its own REGISTERs and answers challenges.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -32,13 +32,13 @@ impl Pbx {
         Self::udp_from(daemon.ip(), daemon, credentials)
     }
 
-    /// Over UDP, by a NAT that has this address inside.
+    /// Registers over UDP from behind a NAT with this inner address.
     pub fn behind(daemon: &Daemon, nat: SocketAddr) -> Self {
         let peer = Peer::on(nat.ip(), nat);
         Self::new(daemon.sip(), daemon.credentials(), peer)
     }
 
-    /// Answers what comes from now on, beside what else is done.
+    /// Answers requests from now on, in the background.
     pub fn answer_options(&self) {
         let peer = self.peer.clone();
         std::thread::spawn(move || serve_call(&peer, "sip:pbx@10.9.8.7", FOREVER));
@@ -53,18 +53,18 @@ impl Pbx {
         Self::new(daemon, credentials, peer)
     }
 
-    /// From now on hears this node, and no other; by UDP alone.
+    /// Listens to this node alone from now on; for UDP.
     pub fn listens_to(&self, node: SocketAddr) {
         self.peer.turn_to(node);
     }
 
-    /// Over TLS to `listener`, whose certificate has to be this authority's.
+    /// Registers over TLS with `listener`, whose certificate must be this authority's.
     pub fn tls(daemon: &Daemon, listener: SocketAddr, authority: &Authority) -> Self {
         let peer = authority.peer(listener);
         Self::new(daemon.sip(), daemon.credentials(), peer)
     }
 
-    /// Over UDP from this address, which may be one behind a NAT.
+    /// Registers over UDP from this address, which may be behind a NAT.
     pub fn udp_from(own: IpAddr, daemon: SocketAddr, credentials: Credentials) -> Self {
         let pbx = Self::new(daemon, credentials, Peer::on(own, daemon));
         pbx.listens_to(daemon);
@@ -84,12 +84,12 @@ impl Pbx {
         }
     }
 
-    /// Answers what comes within that time, or until a call is hung up; what came.
+    /// Answers requests within that time, or until a call is hung up; returns the messages received.
     pub fn answer_within(&self, limit: Duration) -> Vec<Message> {
         serve_call(&self.peer, &format!("sip:pbx@{}", self.sent_by), limit)
     }
 
-    /// Answers one call on the socket that it has registered by, until that is hung up; what came.
+    /// Answers one call on the socket of its registration, until it is hung up; returns the messages received.
     pub fn take_call(&mut self) -> Vec<Message> {
         let heard = self.answer_within(LIMIT);
         let last = heard.last();
@@ -105,7 +105,7 @@ impl Pbx {
         self.peer.own
     }
 
-    /// Registers with these lines, answering the challenge once; the final answer.
+    /// Registers with these lines, answering the challenge once; returns the final answer.
     pub fn register(&mut self, lines: &str) -> Message {
         let refused = self.ask(lines);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! A raw peer on a socket: it sends given octets, right or wrong, and hands on each message that comes. It does nothing by itself.
+//! A raw peer on a socket: it sends given octets, right or wrong, and returns each message received. It does nothing by itself.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,15 +12,15 @@ use crate::link::{Links, Stream};
 use crate::message::status_of;
 use crate::{Deadline, Message};
 
-/// Longer than any answer takes, on a machine that is busy with other things.
+/// Longer than any answer takes on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// No test takes so long.
+/// Longer than any test takes.
 pub const FOREVER: Duration = Duration::from_secs(3_600);
-/// Wait for something that need not come.
+/// Wait for a message that need not come.
 const MOMENT: Duration = Duration::from_millis(200);
-/// After this a datagram is sent again that may have been lost where a buffer is full.
+/// Interval for sending a datagram again that may have been lost in a full buffer.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Times that a request is sent that may be lost, or shed since it waited too long for its turn, as happens on a busy machine.
+/// Most times that a request is sent: it may be lost, or shed because it waited too long, as happens on a busy machine.
 pub const TRIES: usize = 40;
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// As Via writes it.
+    /// The name in a Via header.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -47,7 +47,7 @@ enum PeerSocket {
     Streams(Mutex<Links>),
 }
 
-/// The peer. A clone is the same socket once more, which is closed with the last of them.
+/// The peer. Clones share its socket, which closes with the last of them.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub own: SocketAddr,
@@ -55,26 +55,26 @@ pub struct Peer {
     /// The To-tag of its answers.
     pub tag: &'static str,
     way: Arc<PeerSocket>,
-    /// Address that it sends to: the daemon, or the source of the last message where it only listens.
+    /// Address that it sends to: the daemon, or for a listening peer the source of the last message.
     far: Arc<Mutex<Option<SocketAddr>>>,
     probes: Arc<AtomicU32>,
-    /// Messages that came before, where those are passed over.
+    /// Messages seen before, if repetitions are skipped.
     seen: Option<Arc<Mutex<HashSet<String>>>>,
 }
 
 impl Peer {
-    /// Over UDP, from a port of its own.
+    /// A peer over UDP, with its own port.
     pub fn new(daemon: SocketAddr) -> Self {
         Self::on(Ipv4Addr::LOCALHOST, daemon)
     }
 
-    /// From another address of this machine.
+    /// A peer over UDP at another address of this machine.
     pub fn on(ip: impl Into<IpAddr>, daemon: SocketAddr) -> Self {
         let socket = UdpSocket::bind((ip.into(), 0)).expect("a port");
         Self::bound(socket, Some(daemon))
     }
 
-    /// By a socket that is bound.
+    /// A peer on a bound socket.
     pub fn bound(socket: UdpSocket, daemon: Option<SocketAddr>) -> Self {
         let own = socket.local_addr().expect("an address");
         Self::by(PeerSocket::Datagrams(socket), own, Transport::Udp, daemon)
@@ -92,12 +92,12 @@ impl Peer {
         }
     }
 
-    /// Over a connection of TCP.
+    /// A peer over a TCP connection.
     pub fn tcp(ip: Ipv4Addr, daemon: SocketAddr) -> Self {
         Self::connected(ip, daemon, |_| {})
     }
 
-    /// The same with a receive buffer that holds little, so that what isn't read soon stays with the daemon.
+    /// The same with a small receive buffer, so that unread messages soon stay with the daemon.
     pub fn with_small_window(daemon: SocketAddr) -> Self {
         Self::connected(Ipv4Addr::LOCALHOST, daemon, |socket| {
             socket.set_recv_buffer_size(4_096).expect("an option");
@@ -113,7 +113,7 @@ impl Peer {
         Self::over(Stream::Tcp(TcpStream::from(socket)))
     }
 
-    /// By a connection that is there.
+    /// A peer on an open connection.
     pub fn over(stream: Stream) -> Self {
         let transport = match &stream {
             Stream::Tcp(_) => Transport::Tcp,
@@ -124,7 +124,7 @@ impl Peer {
         Self::by(PeerSocket::Streams(links), own, transport, None)
     }
 
-    /// Waits for datagrams or connections.
+    /// A peer that waits for datagrams or connections.
     pub fn listening(transport: Transport) -> Self {
         let at = (Ipv4Addr::LOCALHOST, 0);
         if transport == Transport::Udp {
@@ -136,7 +136,7 @@ impl Peer {
         Self::by(PeerSocket::Streams(links), own, transport, None)
     }
 
-    /// Answers OPTIONS by itself, so that it counts as there, and passes over what comes again.
+    /// Answers OPTIONS by itself, so that the daemon finds it up, and skips repeated messages.
     pub fn attentive(mut self) -> Self {
         self.seen = Some(Arc::default());
         self
@@ -147,7 +147,7 @@ impl Peer {
         self
     }
 
-    /// From now on sends to this node, and hears no other.
+    /// Sends to this node from now on, and listens to no other.
     pub fn turn_to(&self, node: SocketAddr) {
         *self.far() = Some(node);
         if let PeerSocket::Datagrams(socket) = &*self.way {
@@ -159,7 +159,7 @@ impl Peer {
         self.far.lock().expect("nobody panics with it")
     }
 
-    /// A URI that leads here.
+    /// A URI that leads to this peer.
     pub fn uri(&self, user: &str) -> String {
         let parameter = match self.transport {
             Transport::Udp => "",
@@ -169,12 +169,12 @@ impl Peer {
         format!("sip:{user}@{}{parameter}", self.own)
     }
 
-    /// A connection that is refused in the middle of a long message is seen by reading.
+    /// Sends octets. A daemon that closes the connection halfway through a long message is noticed only by reading.
     pub fn send(&self, octets: impl AsRef<[u8]>) {
         self.takes(octets);
     }
 
-    /// Sends without reading; false if the daemon has closed, or takes no more.
+    /// Sends without reading; false if the daemon has closed, or reads no more.
     pub fn takes(&self, octets: impl AsRef<[u8]>) -> bool {
         let octets = octets.as_ref();
         match &*self.way {
@@ -198,12 +198,12 @@ impl Peer {
         }
     }
 
-    /// The next message.
+    /// Waits for the next message.
     pub fn receive(&self) -> Message {
         self.receive_within(LIMIT).expect("a message")
     }
 
-    /// The next message, if one comes within a moment.
+    /// Returns the next message, if one comes within a moment.
     pub fn soon(&self) -> Option<Message> {
         self.receive_within(MOMENT)
     }
@@ -254,7 +254,7 @@ impl Peer {
         is_new && !message.is_request("OPTIONS") && !id.is_empty()
     }
 
-    /// The next message like this, whatever else comes before.
+    /// Waits for the next message that `is_meant` accepts, skipping others.
     pub fn next(&self, what: &str, is_meant: impl Fn(&Message) -> bool) -> Message {
         let end = Deadline::after(LIMIT);
         let mut passed = Vec::new();
@@ -272,13 +272,13 @@ impl Peer {
         self.next(method, |message| message.is_request(method))
     }
 
-    /// The next response with this status.
+    /// Waits for the next response with this status.
     pub fn response(&self, status: u16) -> Message {
         let is_it = |message: &Message| message.status() == Some(status);
         self.next(&status.to_string(), is_it)
     }
 
-    /// The next final response to a request of this CSeq, or of this method.
+    /// Waits for the next final response to a request of this CSeq, or of this method.
     pub fn outcome(&self, of: &str) -> Message {
         self.next(of, |message| message.is_final() && message.answers(of))
     }
@@ -301,7 +301,7 @@ impl Peer {
         self.answer(invite, status, &lines, sdp);
     }
 
-    /// The final response to a request, which is sent again until that comes.
+    /// Sends a request until its final response comes; returns that.
     pub fn ask(&self, request: &str) -> Message {
         let asked = Message::of(request);
         let [id, cseq] = ["Call-ID", "CSeq"].map(|name| asked.value(name));
@@ -345,7 +345,7 @@ impl Peer {
                 if is_answer_to_probe(&answer, number) {
                     return answers;
                 }
-                // One that was sent twice is answered twice.
+                // A probe that was sent twice is answered twice.
                 if !is_answer_to_probe(&answer, number - 1) {
                     answers.push(answer);
                 }
@@ -355,7 +355,7 @@ impl Peer {
         panic!("no answer to an OPTIONS, but {answers:?}");
     }
 
-    /// An OPTIONS by which a peer learns that all before it was served.
+    /// An OPTIONS whose answer shows that all earlier messages were handled.
     fn probe(&self, number: u32) -> String {
         format!(
             "OPTIONS sip:trunkline SIP/2.0\r\nVia: SIP/2.0/{} probe.invalid;branch=z9hG4bKprobe{number};rport\r\nMax-Forwards: 70\r\n\
@@ -378,7 +378,7 @@ impl Peer {
         answers
     }
 
-    /// So many answers; and what comes, when we send nothing more, until the daemon closes.
+    /// Waits for `count` answers, shuts the sending side, and returns what comes until the daemon closes.
     pub fn answers_then_hang_up(&self, count: usize) -> Vec<Message> {
         let first = std::iter::from_fn(|| self.receive_within(LIMIT)).take(count);
         let mut answers: Vec<_> = first.collect();
@@ -392,7 +392,7 @@ impl Peer {
     }
 }
 
-/// Returns true if this says that an INVITE was shed.
+/// Returns true if the answer says that an INVITE was shed.
 pub fn is_shed(answer: &Message) -> bool {
     answer.status() == Some(503) && answer.header("Retry-After").is_some()
 }

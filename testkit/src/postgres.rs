@@ -1,10 +1,10 @@
-//! The PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names, on which tests make databases and schemas of their own.
+//! The PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names, on which tests create databases and schemas.
 
 use std::io::Write as _;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-/// Its URL, with a database; `None` where it isn't named, which is no excuse under CI.
+/// Its URL, with a database; `None` if it isn't named, which fails under CI.
 pub fn server() -> Option<String> {
     let server = std::env::var("TRUNKLINE_TEST_POSTGRES").ok();
     if server.is_none() {
@@ -21,7 +21,7 @@ pub fn server() -> Option<String> {
     server
 }
 
-/// Does what only the server's owner may.
+/// Runs a statement that needs the server's owner.
 pub async fn administer(server: &str, sql: String) {
     let mut connection = PgConnection::connect(server)
         .await

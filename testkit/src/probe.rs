@@ -1,4 +1,4 @@
-//! The smallest caller: it tries whether a call is taken, and where it goes.
+//! A minimal caller: it tests whether a call is accepted, and where it goes.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use crate::message::SDP;
 use crate::peer::FOREVER;
 use crate::{Credentials, Message, Peer};
 
-/// Calls from an address of its own, without credentials.
+/// Calls from its own address, without credentials.
 #[derive(Debug)]
 pub struct Probe {
     pub peer: Peer,
@@ -25,7 +25,7 @@ impl Probe {
         }
     }
 
-    /// One that doesn't answer what it is asked: what is sent to a forged source never comes to its forger.
+    /// A probe that answers no request: a sender with a forged source address gets none of them.
     pub fn forged(from: Ipv4Addr, daemon: SocketAddr) -> Self {
         Self {
             peer: Peer::on(from, daemon),
@@ -34,7 +34,7 @@ impl Probe {
         }
     }
 
-    /// The final status of a call to `user` with this header line; one that is answered stays up. `None`: the daemon had too much to do.
+    /// The final status of a call to `user` with this header line; an answered call stays up. `None`: the daemon was overloaded.
     pub fn call(&self, user: &str, line: &str) -> Option<u16> {
         let own = self.peer.own;
         let sdp = SDP.replace("127.0.0.1", &own.ip().to_string());
@@ -50,7 +50,7 @@ impl Probe {
         (status != 503).then_some(status)
     }
 
-    /// Another number at each turn: one caller may not call a number as often as tests do.
+    /// A dialog with another caller number each time, since one caller may not call a number as often as tests do.
     fn dialog(&self, uri: &str) -> Dialog {
         self.turn.set(self.turn.get() + 1);
         let caller = format!("+441632{:06}", self.turn.get() % 1_000_000);
@@ -65,7 +65,7 @@ impl Probe {
         self.peer.ask(&request)
     }
 
-    /// Refuses every REFER from now on, and says 200 to everything else.
+    /// Refuses every REFER from now on, and answers 200 to all other requests.
     pub fn refuse_transfers(self) {
         std::thread::spawn(move || {
             while let Some(message) = self.peer.receive_within(FOREVER) {

@@ -1,4 +1,4 @@
-//! Processes with a bounded life: nothing that a test starts outlives it, and no wait is without an end.
+//! Processes with a bounded life: no process outlives its test, and every wait ends.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -26,13 +26,13 @@ impl Deadline {
         self.0.saturating_duration_since(now())
     }
 
-    /// Returns the next of a series of deadlines. One that is later than `every` makes up for nothing.
+    /// Returns the next of a series of deadlines. A deadline missed by more than `every` isn't made up for.
     #[must_use]
     pub fn after_another(self, every: Duration) -> Self {
         Self((self.0 + every).max(now() - every))
     }
 
-    /// Asks until there is an answer or the time is over.
+    /// Calls `ask` until it returns a value or the time is over.
     pub fn poll<T>(self, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
             if let Some(answer) = ask() {
@@ -71,7 +71,7 @@ impl Process {
         }
     }
 
-    /// None: still running at the deadline.
+    /// Waits for the end; `None`: still running at the deadline.
     pub fn wait(&mut self, deadline: Deadline) -> Option<ExitStatus> {
         deadline.poll(|| self.exited())
     }
@@ -86,12 +86,12 @@ impl Process {
         self.child.id()
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.signal("TERM");
     }
 
-    /// kill -9, without the time that another program takes to send it.
+    /// Sends SIGKILL directly, which is faster than running kill.
     pub fn kill(&mut self) {
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed.unwrap_or_else(|error| panic!("{}: {error}", self.name));
@@ -111,16 +111,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only where the child is gone already.
+        // Both fail only if the child has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The built daemon, which Cargo puts into the folder above that of a test's executable.
+/// The built daemon, which Cargo puts into the folder above the test's executable.
 ///
 /// # Panics
-/// It isn't there: it is built with the tests of its own package alone.
+/// It isn't there: Cargo builds it only with the tests of its own package.
 pub fn trunkline() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let built = test
@@ -132,7 +132,7 @@ pub fn trunkline() -> PathBuf {
     daemon
 }
 
-/// Returns true if these programs are there. Under CI a missing one fails the test; elsewhere the test says that it is skipped.
+/// Returns true if these programs are installed. A missing one fails the test under CI; otherwise the test reports that it is skipped.
 pub fn tools(names: &[&str]) -> bool {
     let missing: Vec<&str> = names
         .iter()
@@ -146,21 +146,21 @@ pub fn tools(names: &[&str]) -> bool {
     false
 }
 
-/// Says that a test is skipped for want of something, which is no excuse under CI.
+/// Reports that a test is skipped because something is missing, which fails under CI.
 pub fn skipped(missing: &str) {
     let is_ci = std::env::var_os("CI").is_some();
     assert!(!is_ci, "{missing} missing: install it");
     say_skipped(&format!("{missing} missing"));
 }
 
-/// Says that a test is skipped since the machine doesn't let it do what it must, which nothing that is installed would change.
+/// Reports that a test is skipped because the machine forbids an operation, which installing something wouldn't change.
 pub fn not_allowed(refusal: &str) {
     say_skipped(refusal);
 }
 
 fn say_skipped(reason: &str) {
     let thread = std::thread::current();
-    // Straight to the stream: what goes through eprintln! is only shown for tests that fail.
+    // Written to the stream itself, since the test harness shows the output of eprintln! only for failed tests.
     let said = writeln!(
         std::io::stderr(),
         "SKIPPED {}: {reason}",
@@ -174,14 +174,14 @@ fn on_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// The first of so many UDP ports in a row that are free, below those that the kernel gives out: an even number of them, from an even one
-/// on. No two calls in a process get the same.
+/// The first of `size` consecutive free UDP ports, below the kernel's ephemeral ports. Begins at an even port. No two calls in a process
+/// get the same ports.
 pub fn free_range(size: u16) -> u16 {
     const FIRST: u16 = 20_000;
     const COUNT: u32 = 12_000;
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let size = size.next_multiple_of(2);
-    // Test processes that run side by side begin at different places.
+    // Test processes that run in parallel begin at different places.
     let start = std::process::id() % (COUNT / 2) * 2;
     let is_free = |port: u16| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
     let found = (0..COUNT).find_map(|_| {
@@ -192,8 +192,8 @@ pub fn free_range(size: u16) -> u16 {
     found.expect("a free range of UDP ports")
 }
 
-/// A loopback port that is free for UDP and TCP, above those that the kernel gives out: to whoever connects it would give one that waits
-/// to be used. No two calls in a process get the same.
+/// A loopback port that is free for UDP and TCP, above the kernel's ephemeral ports: from those the kernel could give the port to a
+/// connecting socket before the test uses it. No two calls in a process get the same.
 pub fn free_port() -> u16 {
     const FIRST: u16 = 61_000;
     const COUNT: u16 = 4_500;

@@ -1,40 +1,40 @@
-//! A PBX that is asked to transfer its caller, or to wait: sipp scenarios put together from steps, for the ways in which PBXs
-//! differ are the order of the same few messages. A runtime takes those of the steps that are answers.
+//! A PBX that is asked to transfer its caller, or to wait: sipp scenarios put together from steps, since PBXs differ mainly in
+//! the order of the same few messages. A runtime can take the steps that are answers.
 
 use std::fmt::Write as _;
 
-/// One thing that the PBX does, or waits for.
+/// One step of the PBX: something to send or to wait for.
 #[derive(Debug, Clone, Copy)]
 pub enum Step {
     /// Waits for REFER.
     Refer,
-    /// Answers the REFER with status and phrase, and with a further header line.
+    /// Answers the REFER with this status and phrase, and with a further header line.
     Answer(&'static str, &'static str),
-    /// A NOTIFY with this fragment and this subscription state; its 200 is waited for.
+    /// Sends a NOTIFY with this fragment and this subscription state, and waits for its 200.
     Notify(&'static str, &'static str),
-    /// Waits for a re-INVITE, takes it with an SDP of its own, and waits for the ACK.
+    /// Waits for a re-INVITE, accepts it with the PBX's own SDP, and waits for the ACK.
     Rejoined,
-    /// Waits for a re-INVITE, takes it with an SDP of this direction, and waits for the ACK.
+    /// Waits for a re-INVITE, accepts it with an SDP of this direction, and waits for the ACK.
     Turned(&'static str),
-    /// Sends a re-INVITE of this direction, waits until it is taken, and acknowledges it.
+    /// Sends a re-INVITE of this direction, waits for its 200, and acknowledges it.
     Offers(&'static str),
-    /// Sends a re-INVITE with media at this port from now on, waits until it is taken, and acknowledges it.
+    /// Sends a re-INVITE that moves the media to this port, waits for its 200, and acknowledges it.
     Moves(u16),
-    /// Rings for so many milliseconds before it answers: only a runtime does, and first of all.
+    /// Rings for this many milliseconds before it answers: for a runtime, as its first step.
     Rings(u32),
     /// Waits for a re-INVITE, refuses it with this status and phrase, and waits for the ACK.
     Unjoined(&'static str),
-    /// Hangs up; the 200 is waited for.
+    /// Hangs up, and waits for the 200.
     Bye,
-    /// Waits to be hung up on.
+    /// Waits for a BYE.
     ByeComes,
-    /// Presses a key; the 200 is waited for.
+    /// Presses a key, and waits for the 200.
     Key(char),
-    /// So many milliseconds.
+    /// Waits for this many milliseconds.
     Pause(u32),
 }
 
-/// The scenario of a PBX that logs in, is answered, and takes these steps.
+/// The scenario of a PBX that authenticates, is answered, and takes these steps.
 pub fn scenario(steps: &[Step]) -> String {
     let mut xml = String::from(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<scenario name=\"pbx\">\n<!-- include log_in.part -->\n",
@@ -51,15 +51,18 @@ pub fn of_runtime(steps: &[Step]) -> String {
         String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<scenario name=\"runtime\">\n");
     xml.push_str("<recv request=\"INVITE\" rrs=\"true\"/>\n");
     let tagged = LAST.replace("[last_To:]", "[last_To:];tag=[pid]runtime[call_number]");
+
     if let [Step::Rings(millis), ..] = steps {
         let head = format!("SIP/2.0 180 Ringing\n{tagged}");
         xml.push_str(&send("", &head, RUNTIMES, ""));
         let _ = writeln!(xml, "<pause milliseconds=\"{millis}\"/>");
     }
+
     let head = format!("SIP/2.0 200 OK\n{tagged}");
     let lines = format!("{RUNTIMES}\nContent-Type: application/sdp");
     xml.push_str(&send(" retrans=\"500\"", &head, &lines, OF_RUNTIME));
     xml.push_str("<recv request=\"ACK\"/>\n");
+
     play(&mut xml, steps, OF_RUNTIME);
     xml.push_str("</scenario>\n");
     xml
@@ -144,7 +147,7 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
     }
 }
 
-/// A re-INVITE, its 200 and the ACK.
+/// Prints a re-INVITE, its 200 and the ACK.
 fn offer(xml: &mut String, cseq: u32, sdp: &str) {
     let lines = "Contact: <sip:[caller]@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
     let invite = inside("INVITE", cseq);
@@ -158,16 +161,16 @@ fn turned(media: &str, direction: &str, version: u32) -> String {
     media.replacen(" 8 IN IP", &format!(" {version} IN IP"), 1)
 }
 
-/// Headers in which a runtime describes itself.
+/// Headers of a runtime's answers.
 const RUNTIMES: &str = "Contact: <sip:runtime@[local_ip]:[local_port];transport=[transport]>";
 
 const OF_RUNTIME: &str = "v=0\no=runtime 3 8 IN IP4 127.0.0.1\ns=agent\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 42000 RTP/AVP 8 101\n\
 a=rtpmap:8 PCMA/8000\na=rtpmap:101 telephone-event/8000\na=sendrecv";
 
-/// Headers that an answer repeats of its request.
+/// Headers that an answer copies from its request.
 const LAST: &str = "[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]";
 
-/// The caller's media once it hears somebody else: nothing has changed but the version.
+/// The caller's SDP once another party hears it: only the version has changed.
 const MOVED: &str = "v=0\no=caller 7 8 IN IP[local_ip_type] [media_ip]\ns=call\nc=IN IP[media_ip_type] [media_ip]\nt=0 0\n\
 m=audio 41000 RTP/AVP 8 0 101\na=rtpmap:8 PCMA/8000\na=rtpmap:0 PCMU/8000\na=rtpmap:101 telephone-event/8000\n\
 a=fmtp:101 0-16\na=x-unknown:kept as it is\na=sendrecv";

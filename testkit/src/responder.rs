@@ -1,4 +1,4 @@
-//! A peer that answers by a rule, in a thread of its own: a runtime, a callee or a carrier that nobody has to attend to.
+//! A peer that answers by a rule, in its own thread: a runtime, a callee or a carrier that no test code has to drive.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::Message;
 
-/// Longest time until a responder has heard that it is to stop.
+/// Longest time until a responder notices that it has to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Answers all that comes but ACKs.
+/// Answers every message except ACKs.
 #[derive(Debug)]
 pub struct Responder {
     pub address: SocketAddr,
@@ -22,7 +22,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// `says` gives what is sent back for a message, which need not be an answer.
+    /// Starts a responder; `says` returns the messages to send for a received one, which need not be answers.
     pub fn start<S: IntoIterator<Item = String>>(
         ip: impl Into<IpAddr>,
         says: impl FnMut(&Message) -> S + Send + 'static,
@@ -30,7 +30,7 @@ impl Responder {
         Self::on(UdpSocket::bind((ip.into(), 0)).expect("a port"), says)
     }
 
-    /// By a socket that is bound.
+    /// The same on a bound socket.
     pub fn on<S: IntoIterator<Item = String>>(
         socket: UdpSocket,
         mut says: impl FnMut(&Message) -> S + Send + 'static,
@@ -52,7 +52,7 @@ impl Responder {
                 };
                 hears.lock().expect("nobody panics with it").push(message);
                 for octets in said.into_iter().flatten() {
-                    // The daemon may have gone.
+                    // The daemon may have ended.
                     let _ = socket.send_to(octets.as_bytes(), from);
                 }
             }
@@ -66,7 +66,7 @@ impl Responder {
         }
     }
 
-    /// Answers each INVITE in one way, with these lines, and all else with 200.
+    /// Answers each INVITE with this status and these lines, and all other requests with 200.
     pub fn answering(status: &'static str, lines: &'static str) -> Self {
         Self::answering_at(Ipv4Addr::LOCALHOST, status, lines)
     }
@@ -78,7 +78,7 @@ impl Responder {
         })
     }
 
-    /// Takes no call, and says that it is there.
+    /// Refuses every call as busy, and answers OPTIONS.
     pub fn busy() -> Self {
         Self::busy_at(Ipv4Addr::LOCALHOST)
     }
@@ -87,7 +87,7 @@ impl Responder {
         Self::answering_at(ip, "486 Busy Here", "")
     }
 
-    /// Takes each call with this SDP; its Contact is where it is, unless that is given.
+    /// Accepts each call with this SDP; its Contact is its own address unless one is given.
     pub fn accepting(ip: impl Into<IpAddr>, contact: Option<&str>, sdp: String) -> Self {
         let socket = UdpSocket::bind((ip.into(), 0)).expect("a port");
         let own = socket.local_addr().expect("an address").to_string();
@@ -99,12 +99,12 @@ impl Responder {
         })
     }
 
-    /// All that has come, ACKs among it.
+    /// All messages received, ACKs among them.
     pub fn heard(&self) -> Vec<Message> {
         self.heard.lock().expect("nobody panics with it").clone()
     }
 
-    /// The requests of this method that have come.
+    /// The requests of this method received.
     pub fn requests(&self, method: &str) -> Vec<Message> {
         let heard = self.heard();
         let of_it = heard
@@ -113,7 +113,7 @@ impl Responder {
         of_it.collect()
     }
 
-    /// Number of calls that have come.
+    /// Number of calls received.
     pub fn taken(&self) -> usize {
         let invites = self.requests("INVITE");
         let calls: HashSet<_> = invites

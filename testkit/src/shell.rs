@@ -1,4 +1,4 @@
-//! Runs the built binary in a folder of its own, with nothing of this process's environment that it would read.
+//! Runs the built binary in its own folder, without the variables of this process's environment that it would read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ impl Shell {
         }
     }
 
-    /// With this variable set for every command.
+    /// Sets this variable for every command.
     pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
         self.environment.push((name, value));
         self
@@ -70,7 +70,7 @@ impl Shell {
         }
     }
 
-    /// The JSON that a command answers, which must succeed.
+    /// The JSON that a command prints, which must succeed.
     pub fn json(&self, arguments: &[&str]) -> Value {
         let ran = self.run(&[arguments, &["--json"]].concat());
         assert_eq!(ran.code, Some(0), "{arguments:?}: {ran:?}");

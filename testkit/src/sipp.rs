@@ -40,6 +40,7 @@ impl Peer {
         let [messages, errors, output] =
             ["messages", "errors", "output"].map(|name| folder.path().join(name));
         let output = std::fs::File::create(output).expect("the output can be written");
+
         let mut command = Command::new("sipp");
         command.args([
             "-nostdin",
@@ -52,6 +53,7 @@ impl Peer {
             "-p",
             &own.port().to_string(),
         ]);
+
         command.args([
             "-timeout_error",
             "-timeout",
@@ -59,6 +61,7 @@ impl Peer {
             "-recv_timeout",
             "50000",
         ]);
+
         command
             .arg("-sf")
             .arg(&script)
@@ -70,6 +73,7 @@ impl Peer {
             .current_dir(folder.path())
             .stdout(Stdio::from(output))
             .stderr(Stdio::null());
+
         configure(&mut command);
         let process = Process::start("sipp", &mut command);
         Self {
@@ -81,7 +85,7 @@ impl Peer {
         }
     }
 
-    /// Waits for the end of the scenario, which must have gone as it is written.
+    /// Waits for the end of the scenario, which must have succeeded.
     pub fn finish(mut self) -> Trace {
         let status = self.process.wait(Deadline::after(LIMIT));
         let fine = status.is_some_and(|status| status.success());
@@ -95,7 +99,7 @@ impl Peer {
         Trace::read(&self.messages)
     }
 
-    /// Waits until a request of this method has come in.
+    /// Waits until a request of this method has been received.
     pub fn wait_for(&self, method: &str) {
         let came =
             || self.messages.exists() && !Trace::read(&self.messages).requests(method).is_empty();
@@ -108,7 +112,7 @@ impl Peer {
         );
     }
 
-    /// Messages that have passed so far.
+    /// Messages sent and received so far.
     pub fn so_far(&self) -> Trace {
         Trace::read(&self.messages)
     }
@@ -135,10 +139,10 @@ pub struct Caller {
     pub number: String,
     /// The user of the Request-URI.
     pub dials: String,
-    /// A whole header line beside the usual ones, such as the one that names an agent.
+    /// A whole header line besides the usual ones, such as the one that names an agent.
     pub extra_header: String,
     pub tcp: bool,
-    /// Length of a call that it ends itself.
+    /// Length of a call that the caller ends itself.
     pub talks: Duration,
     /// Methods of its Allow header, if other than the scenario's.
     pub allow: Option<&'static str>,
@@ -183,7 +187,7 @@ impl Caller {
         self.play_text(scenario, &fixture(&format!("{scenario}.xml")))
     }
 
-    /// A PBX that takes these steps once it is answered.
+    /// Plays a PBX that takes these steps once it is answered.
     pub fn takes(&self, steps: &[Step]) -> Peer {
         self.play_text("pbx", &referred::scenario(steps))
     }
@@ -196,6 +200,7 @@ impl Caller {
             assert!(text.contains(usual), "the scenario has another Allow");
             text = text.replace(usual, &format!("Allow: {methods}"));
         }
+
         Peer::start(scenario, &text, own, |command| {
             command.args([
                 "-au",
@@ -203,7 +208,7 @@ impl Caller {
                 "-ap",
                 &self.credentials.password,
             ]);
-            // Without it sipp hashes an URI that has no user, unlike any phone.
+            // Without this option sipp hashes a URI without a user, unlike any phone.
             command.args(["-auth_uri", &format!("{}@{}", self.dials, self.daemon)]);
             command.args(["-s", &self.dials, "-key", "caller", &self.number]);
             command.args(["-key", "extra_header", &self.extra_header]);
@@ -223,7 +228,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A port that nobody listens on until a scenario is played.
+    /// A port on which no process listens until a scenario is played.
     pub fn new() -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())),
@@ -266,12 +271,12 @@ impl Runtime {
         self.play_text("nobody", "runtime", &referred::of_runtime(steps))
     }
 
-    /// The same in a scenario that names this user.
+    /// Answers one call with a scenario that names this user.
     pub fn refers_to(self, user: &str, scenario: &str) -> Peer {
         self.play_text(user, scenario, &fixture(&format!("{scenario}.xml")))
     }
 
-    /// The same with these headers inside its Refer-To.
+    /// The same, with these headers inside the Refer-To.
     pub fn refers_with(self, user: &str, headers: &str, scenario: &str) -> Peer {
         let text = fixture(&format!("{scenario}.xml"));
         let plain = "@anywhere.example>";
@@ -297,7 +302,7 @@ fn fixture(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A scenario with its parts put in place of `<!-- include NAME -->`.
+/// Replaces each `<!-- include NAME -->` of a scenario by its part.
 fn expand(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let part = line

@@ -1,4 +1,4 @@
-//! A caller with whatever SDP a test wants, and RTP from any address.
+//! A caller with any SDP that a test wants, and RTP from any address.
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::dialog::Dialog;
 use crate::{Deadline, Message, Peer};
 
-/// Longest time until RTP is heard: packets of this many milliseconds, so often.
+/// Interval of packets. Below, the longest wait for a packet or a request.
 const PACKET: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One call, from the caller's side. It isn't ended: the daemon of a test ends before it would miss anything.
+/// One call, from the caller's side. It sends no BYE: the test's daemon ends before it would miss one.
 #[derive(Debug)]
 pub struct Talker {
     peer: Peer,
@@ -29,16 +29,16 @@ pub fn offer(at: SocketAddr) -> String {
     )
 }
 
-/// Talkers of this process: a port comes back, and a call of the one that had it may be up.
+/// Number of talkers in this process. It makes each one's Call-ID unique: a port is reused while the earlier talker's call may be up.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 impl Talker {
-    /// Calls `user` from this address with this SDP; the final answer.
+    /// Calls `user` from this address with this SDP; returns the final answer too.
     pub fn call(from: IpAddr, daemon: SocketAddr, user: &str, sdp: &str) -> (Self, Message) {
         Self::call_with(None, from, daemon, user, sdp)
     }
 
-    /// The same, where its Contact may be another address than its own.
+    /// The same, with a Contact that may differ from the talker's own address.
     pub fn call_with(
         contact: Option<&str>,
         from: IpAddr,
@@ -72,14 +72,14 @@ impl Talker {
         (talker, answer)
     }
 
-    /// Offers something else inside the call.
+    /// Sends a new offer in the call.
     pub fn offer(&self, sdp: &str) -> Message {
         let answer = self.invite(sdp);
         self.acknowledge(&answer);
         answer
     }
 
-    /// Sends an INFO with this body inside the call; the final answer.
+    /// Sends an INFO with this body in the call; returns the final answer.
     pub fn inform(&self, kind: &str, body: &str) -> Message {
         self.cseq.set(self.cseq.get() + 1);
         let of = (self.cseq.get(), "INFO");
@@ -100,7 +100,7 @@ impl Talker {
         self.peer.send(ack);
     }
 
-    /// Accepts a request that came inside the call, with this SDP where there is one.
+    /// Accepts a request in the call, with this SDP if there is one.
     pub fn accept(&self, request: &Message, sdp: &str) {
         match sdp.is_empty() {
             true => self.peer.answer(request, "200 OK", "", ""),
@@ -108,7 +108,7 @@ impl Talker {
         }
     }
 
-    /// The next request of this method that comes inside the call; of any, where it is empty.
+    /// Waits for the next request of this method in the call; of any method if it is empty.
     pub fn asked(&self, method: &str) -> Option<Message> {
         Deadline::after(PATIENCE).poll(|| {
             let message = self.peer.soon()?;
@@ -151,7 +151,7 @@ impl Rtp {
         self.send(to, &packet(0, self.next(), self.address().port(), audio));
     }
 
-    /// Waits for a packet, for the length of one; returns its audio.
+    /// Waits for a packet, for the length of one packet; returns its audio.
     pub fn audio(&self) -> Option<Vec<u8>> {
         const HEADER: usize = 12;
         let mut octets = [0; 2_048];
@@ -159,7 +159,7 @@ impl Rtp {
         octets.get(HEADER..length).map(<[u8]>::to_vec)
     }
 
-    /// Presses a key: its event, three times.
+    /// Presses a key by sending its event three times.
     pub fn press(&self, to: SocketAddr, digit: u8) {
         for _ in 0..3 {
             let event = [digit, 10, 0, 160];
@@ -177,7 +177,7 @@ impl Rtp {
         self.socket.send_to(octets, to).expect("it is sent");
     }
 
-    /// Waits for a packet, for the length of one.
+    /// Waits for a packet, for the length of one packet; returns its source.
     pub fn hears(&self) -> Option<SocketAddr> {
         let mut octets = [0; 2_048];
         self.socket
@@ -186,7 +186,7 @@ impl Rtp {
             .map(|(_, from)| from)
     }
 
-    /// Speaks until it hears itself; where from.
+    /// Sends audio until it hears its echo; returns the echo's source.
     pub fn converse(&self, to: SocketAddr) -> Option<SocketAddr> {
         Deadline::after(PATIENCE).poll(|| {
             self.speak(to);
@@ -195,7 +195,7 @@ impl Rtp {
     }
 }
 
-/// An RTP packet; the SSRC is made of the port.
+/// An RTP packet; its SSRC is derived from the port.
 pub fn packet(payload_type: u8, sequence: u16, port: u16, payload: &[u8]) -> Vec<u8> {
     let mut octets = vec![0x80, payload_type];
     octets.extend(sequence.to_be_bytes());

@@ -1,4 +1,4 @@
-//! A certificate authority of the test's own, and a runtime that answers one call over TLS.
+//! A certificate authority for tests, and a runtime that answers one call over TLS.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -53,7 +53,7 @@ impl Authority {
         self.file(name).display().to_string()
     }
 
-    /// Writes `NAME.pem` and `NAME.key` for whoever has this name or address.
+    /// Writes `NAME.pem` and `NAME.key`, a certificate for this name or address.
     pub fn certify(&self, name: &str, subject: &str) {
         let params = CertificateParams::new(vec![subject.to_owned()]).expect("a name");
         let key = KeyPair::generate().expect("a key");
@@ -91,7 +91,7 @@ impl Authority {
         Arc::new(config.expect("a certificate"))
     }
 
-    /// Connects to a server on this machine that has to be certified.
+    /// Connects to a server on this machine, whose certificate must be valid.
     pub fn connect(
         &self,
         server: SocketAddr,
@@ -118,7 +118,7 @@ impl Authority {
         Peer::over(Stream::Client(Box::new(stream)))
     }
 
-    /// The certificate that a server shows now.
+    /// The certificate that a server presents now.
     pub fn seen_at(&self, server: SocketAddr) -> Vec<u8> {
         let stream = self.connect(server).expect("TLS");
         let shown = stream.conn.peer_certificates().expect("certificates");
@@ -126,7 +126,7 @@ impl Authority {
     }
 }
 
-/// Takes OPTIONS and refuses calls as busy under the certificate of that name, on any number of connections, until the test's process ends.
+/// Answers OPTIONS and refuses calls as busy under the certificate of that name, on any number of connections, until the process ends.
 pub fn busy(authority: &Authority, name: &str) -> SocketAddr {
     serving(authority, name, |peer| {
         while let Some(request) = peer.receive_within(FOREVER) {
@@ -139,7 +139,7 @@ pub fn busy(authority: &Authority, name: &str) -> SocketAddr {
     })
 }
 
-/// Takes calls under the certificate of that name, closes each connection once a call on it is acknowledged, and tells of every request.
+/// Accepts calls under the certificate of that name, closes each connection once its call is acknowledged, and reports every request.
 pub fn closing(authority: &Authority, name: &str) -> (SocketAddr, mpsc::Receiver<Message>) {
     let (came, requests) = mpsc::channel();
     let address = serving(authority, name, move |peer| {
@@ -147,14 +147,14 @@ pub fn closing(authority: &Authority, name: &str) -> (SocketAddr, mpsc::Receiver
         while !is_acknowledged && let Some(request) = peer.receive_within(FOREVER) {
             accept(peer, &request, &peer.uri("runtime"));
             is_acknowledged = request.is_request("ACK");
-            // Whoever listened may have heard enough.
+            // The receiver may be gone if the test has heard enough.
             let _ = came.send(request);
         }
     });
     (address, requests)
 }
 
-/// Has each connection served in a thread; one ends as soon as its client doesn't believe the certificate.
+/// Serves each connection in its own thread, which ends if the client refuses the certificate.
 fn serving(
     authority: &Authority,
     name: &str,
@@ -182,7 +182,7 @@ fn taken(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<Peer> {
     Ok(Peer::over(Stream::Server(Box::new(stream))))
 }
 
-/// Answers one call over TLS, and says what came.
+/// Answers one call over TLS, and returns the requests received.
 #[derive(Debug)]
 pub struct SecureRuntime {
     pub address: SocketAddr,
@@ -193,14 +193,14 @@ pub struct SecureRuntime {
 #[derive(Debug, Default)]
 pub struct TlsRequests {
     pub requests: Vec<Message>,
-    /// True if the client showed a certificate of the authority.
+    /// True if the client presented a certificate of the authority.
     pub knows_client: bool,
-    /// Reason for which no TLS came about.
+    /// Reason why the TLS handshake failed.
     pub refused: Option<String>,
 }
 
 impl SecureRuntime {
-    /// Listens under the certificate of that name and asks its clients for theirs.
+    /// Listens under the certificate of that name and requests client certificates.
     pub fn start(authority: &Authority, name: &str) -> Self {
         let (chain, key) = authority.shown(name);
         let provider = Arc::new(ring::default_provider());
@@ -215,10 +215,12 @@ impl SecureRuntime {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .expect("a certificate");
+
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let listener = TcpListener::bind((ip, 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
         let config = Arc::new(config);
+
         let heard = std::thread::spawn(move || match listener.accept() {
             Ok((socket, _)) => serve(config, socket),
             Err(error) => panic!("{error}"),
@@ -252,7 +254,7 @@ fn serve(config: Arc<ServerConfig>, mut socket: TcpStream) -> TlsRequests {
     heard
 }
 
-/// Answers what comes within that time, or until a call is hung up; what came.
+/// Answers requests within that time, or until a call is hung up; returns the messages received.
 pub(crate) fn serve_call(peer: &Peer, contact: &str, limit: Duration) -> Vec<Message> {
     let (mut heard, end) = (Vec::new(), Deadline::after(limit));
     while let Some(request) = peer.receive_within(end.left()) {
@@ -266,7 +268,7 @@ pub(crate) fn serve_call(peer: &Peer, contact: &str, limit: Duration) -> Vec<Mes
     heard
 }
 
-/// Answers a request with 200, and with our side of the media where that is asked for.
+/// Answers a request with 200, and with our SDP if it is an INVITE.
 pub(crate) fn accept(peer: &Peer, request: &Message, contact: &str) {
     let lines = format!("Contact: <{contact}>\r\nContent-Type: application/sdp\r\n");
     match request.method() {

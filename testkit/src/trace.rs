@@ -1,10 +1,10 @@
-//! Messages that a peer sent and received: sipp's message log, read back.
+//! Messages that a peer sent and received, read back from sipp's message log.
 
 use std::path::Path;
 
 use crate::Message;
 
-/// The messages of one peer, in order, and whether each came in.
+/// The messages of one peer, in order, each with whether it was received.
 #[derive(Debug)]
 pub struct Trace(Vec<(bool, Message)>);
 
@@ -31,7 +31,7 @@ impl Trace {
         found.map(|(_, message)| message)
     }
 
-    /// The first request of this method that came in.
+    /// The first request of this method received.
     pub fn request(&self, method: &str) -> &Message {
         self.requests(method)
             .first()
@@ -45,7 +45,7 @@ impl Trace {
             .collect()
     }
 
-    /// The first response with this status to this method that came in.
+    /// The first response with this status to this method received.
     pub fn response(&self, status: u16, method: &str) -> &Message {
         let found = self
             .received()
@@ -53,7 +53,7 @@ impl Trace {
         found.unwrap_or_else(|| panic!("no {status} to {method} came:\n{self}"))
     }
 
-    /// The statuses of every response to this method that came in, in order.
+    /// The statuses of all responses to this method received, in order.
     pub fn statuses(&self, method: &str) -> Vec<u16> {
         self.received()
             .filter(|message| message.answers(method))
@@ -79,7 +79,7 @@ impl std::fmt::Display for Trace {
     }
 }
 
-/// Returns true if it came in, and the message.
+/// Returns a message, and whether it was received.
 fn read(block: &str) -> Option<(bool, Message)> {
     let (_, block) = block.split_once(" message ")?;
     let (direction, text) = block.split_once('\n')?;

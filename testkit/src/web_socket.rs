@@ -1,10 +1,10 @@
-//! A client of RFC 6455 on a plain socket, which can also break its rules.
+//! A WebSocket client (RFC 6455) on a plain socket, which can also break the protocol.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than anything that the daemon waits for before it answers a handshake.
+/// Longer than any answer to a handshake takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A client's side of a WebSocket.
@@ -14,7 +14,7 @@ pub struct WebSocket {
     received: Vec<u8>,
 }
 
-/// A message, or the end.
+/// A received message, or the end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WebSocketMessage {
     Text(String),
@@ -27,10 +27,10 @@ pub enum WebSocketMessage {
 }
 
 impl WebSocket {
-    /// Asks for a WebSocket with these header lines.
+    /// Opens a WebSocket with these header lines.
     ///
     /// # Errors
-    /// The status of another answer than 101.
+    /// The status, if it isn't 101.
     pub fn open(at: SocketAddr, path: &str, lines: &str) -> Result<Self, u16> {
         let mut stream = TcpStream::connect_timeout(&at, LIMIT).expect("it connects");
         stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
@@ -71,7 +71,7 @@ impl WebSocket {
         self.frame(0x82, octets);
     }
 
-    /// Sends a masked frame that begins with this octet. A peer that has closed the connection is no fault here.
+    /// Sends a masked frame that begins with this octet. Ignores a peer that has closed the connection.
     pub fn frame(&mut self, first: u8, payload: &[u8]) {
         const MASK: [u8; 4] = [7, 77, 177, 17];
         let mut octets = vec![first];
@@ -131,6 +131,7 @@ impl WebSocket {
             127.. => panic!("longer than anything that a phone gets"),
             short => (2, usize::from(short)),
         };
+
         let payload = self.received.get(start..start + length)?.to_vec();
         self.received.drain(..start + length);
         Some(match first & 0x0f {

@@ -61,7 +61,7 @@ impl Draft {
         self
     }
 
-    /// Adds a header line, behind the others.
+    /// Adds a header line after the others.
     pub(super) fn with(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
@@ -72,7 +72,7 @@ impl Draft {
         self
     }
 
-    /// Puts a header line in the place of those of its name.
+    /// Replaces the header lines of the same name by this one.
     pub(super) fn set(mut self, line: &str) -> Self {
         let name = name_of(line).to_owned();
         let at = self.lines.iter().position(|line| name_of(line) == name);

@@ -1,7 +1,7 @@
-//! A message of our own for each case of RFC 4475 and RFC 5118, named as there: the same trap in other words.
+//! Our own message for each case of RFC 4475 and RFC 5118, with the RFC's name: the same trap in other words.
 //!
-//! The texts of the RFCs aren't part of this repository. Each function of `rfc4475` and `rfc5118` builds one message around the trap that its comment names;
-//! everything else in it is plain. The tables of `fixtures/messages/README.md` say what becomes of both.
+//! The texts of the RFCs aren't part of this repository. Each function of `rfc4475` and `rfc5118` builds one message around the trap that
+//! its comment names; everything else in it is plain. The tables of `fixtures/messages/README.md` list the expected results of both.
 
 mod draft;
 mod rfc4475;

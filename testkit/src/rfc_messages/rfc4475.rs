@@ -162,7 +162,7 @@ fn longreq(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.1.1.8: a second request in the same datagram, whose body goes on behind its Content-Length.
+/// RFC 4475 §3.1.1.8: a second request in the same datagram, after the first one's Content-Length.
 fn dblreq(name: &str) -> Vec<u8> {
     let mut octets = Draft::register(name).octets();
     octets.extend_from_slice(b"\r\n");
@@ -286,7 +286,7 @@ fn trws(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.1.2.11: a header in the Request-URI, where none may be; taken at its word it would plant a Route.
+/// RFC 4475 §3.1.2.11: a header in the Request-URI, where none is allowed; a parser that used it would insert a Route.
 fn escruri(name: &str) -> Vec<u8> {
     Draft::invite(name)
         .start("INVITE sip:desk@example.net?Route=%3Csip:elsewhere.example.org%3E SIP/2.0")
@@ -334,7 +334,7 @@ fn mismatch01(name: &str) -> Vec<u8> {
     Draft::options(name).set("CSeq: 7 INVITE").octets()
 }
 
-/// RFC 4475 §3.1.2.18: the same with a method that nobody knows.
+/// RFC 4475 §3.1.2.18: the same with an unknown method.
 fn mismatch02(name: &str) -> Vec<u8> {
     Draft::request(name, "UNHEARDOF", "sip:desk@example.net")
         .set("CSeq: 7 INVITE")
@@ -363,7 +363,7 @@ fn insuf(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.3.2: a Request-URI of a scheme that nobody knows.
+/// RFC 4475 §3.3.2: a Request-URI of an unknown scheme.
 fn unkscm(name: &str) -> Vec<u8> {
     Draft::options(name)
         .start("OPTIONS unheardof:something-opaque SIP/2.0")
@@ -386,7 +386,7 @@ fn unksm2(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.3.5: extensions that are required of us and of proxies, which nobody supports.
+/// RFC 4475 §3.3.5: required extensions, for us and for proxies, that no implementation supports.
 fn bext01(name: &str) -> Vec<u8> {
     Draft::options(name)
         .with("Require: x-unheard-of, x-unheard-of-too")
@@ -394,20 +394,20 @@ fn bext01(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.3.6: a body of a type that nobody knows.
+/// RFC 4475 §3.3.6: a body of an unknown type.
 fn invut(name: &str) -> Vec<u8> {
     Draft::invite(name)
         .body("application/x-unheard-of", "<talk port=\"30000\"/>\r\n")
         .octets()
 }
 
-/// RFC 4475 §3.3.7: credentials of a scheme that nobody knows.
+/// RFC 4475 §3.3.7: credentials of an unknown scheme.
 fn regaut01(name: &str) -> Vec<u8> {
     let credentials = "Authorization: UnheardOf something=opaque";
     Draft::register(name).with(credentials).octets()
 }
 
-/// RFC 4475 §3.3.8: two of each header that may be there once.
+/// RFC 4475 §3.3.8: two of each header that may occur once.
 fn multi01(name: &str) -> Vec<u8> {
     Draft::invite(name)
         .with("CSeq: 70 INVITE")
@@ -427,7 +427,7 @@ fn mcl01(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.3.10: a response that would go on to the broadcast address.
+/// RFC 4475 §3.3.10: a response that would be forwarded to the broadcast address.
 fn bcast(name: &str) -> Vec<u8> {
     Draft::response(name, "200 OK", "INVITE")
         .with("Via: SIP/2.0/UDP 255.255.255.255;branch=z9hG4bK-all")
@@ -435,7 +435,7 @@ fn bcast(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.3.11: no hop left. We are its destination.
+/// RFC 4475 §3.3.11: Max-Forwards is 0. We are the request's destination.
 fn zeromf(name: &str) -> Vec<u8> {
     Draft::options(name).set("Max-Forwards: 0").octets()
 }
@@ -454,7 +454,7 @@ fn cparam02(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.3.14: a header in a Contact's URI, where it may be.
+/// RFC 4475 §3.3.14: a header in a Contact's URI, where it is allowed.
 fn regescrt(name: &str) -> Vec<u8> {
     Draft::register(name)
         .set("Contact: <sip:quentin@example.org?Route=%3Csip:proxy.example.org%3E>")

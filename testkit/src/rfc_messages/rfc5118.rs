@@ -37,7 +37,7 @@ fn ipv6_bad(name: &str) -> Vec<u8> {
     over_ipv6(name, "REGISTER", "sip:2001:db8::7").octets()
 }
 
-/// RFC 5118 §4.3: a port that was meant, but is inside the brackets: the last part of the address.
+/// RFC 5118 §4.3: a port inside the brackets by mistake, so that it is the last part of the address.
 fn port_ambiguous(name: &str) -> Vec<u8> {
     over_ipv6(name, "REGISTER", "sip:[2001:db8::7:5080]").octets()
 }
@@ -57,7 +57,7 @@ fn received_with_brackets(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 5118 §4.5: `received` without brackets, as the grammar has it.
+/// RFC 5118 §4.5: `received` without brackets, which the grammar requires.
 fn received_without_brackets(name: &str) -> Vec<u8> {
     over_ipv6(name, "OPTIONS", "sip:[2001:db8::7]")
         .set(&format!(
@@ -96,7 +96,7 @@ fn both_families_in_sdp(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 5118 §4.9: IPv4 addresses written as IPv6, in Vias, Contact and SDP.
+/// RFC 5118 §4.9: IPv4-mapped IPv6 addresses in Vias, Contact and SDP.
 fn ipv4_mapped(name: &str) -> Vec<u8> {
     let offer = OFFER.replace("IP4 192.0.2.7", "IP6 ::ffff:192.0.2.7");
     Draft::invite(name)
@@ -109,7 +109,7 @@ fn ipv4_mapped(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 5118 §4.10: three colons in a row, as the grammar of RFC 3261 has it by mistake.
+/// RFC 5118 §4.10: three colons in a row, which the grammar of RFC 3261 allows by mistake.
 fn three_colons(name: &str) -> Vec<u8> {
     Draft::request(name, "OPTIONS", "sip:desk@[2001:db8:::192.0.2.7]")
         .set("To: <sip:desk@[2001:db8:::192.0.2.7]>")
