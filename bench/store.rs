@@ -1,5 +1,5 @@
-//! Costs of the store: point reads, one after the other and many at once, an edit, and the projection of calls. On SQLite, and on the
-//! PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names. Run it by `cargo bench --bench store`; two versions are compared by runs in turn.
+//! Costs of the store: point reads, sequential and concurrent, an edit, and the projection of calls. On SQLite, and on the
+//! PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names. Run it with `cargo bench --bench store`; compare two versions by alternating runs.
 
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ async fn written(store: &Store, facts: &[Fact]) {
     projected.expect("projected");
 }
 
-/// Facts of a whole call.
+/// The facts of a complete call.
 fn life(org: Uuid, place: u128) -> [Fact; 4] {
     let call = Uuid::from_u128(place + 1);
     let at = |seconds| NOW + Duration::from_secs(seconds);
@@ -165,6 +165,7 @@ fn life(org: Uuid, place: u128) -> [Fact; 4] {
         metadata: None,
         asked: None,
     };
+
     let ended = Ended {
         call,
         org,
@@ -175,6 +176,7 @@ fn life(org: Uuid, place: u128) -> [Fact; 4] {
         hangup_by: HangupBy::Caller,
         cause: None,
     };
+
     [
         Fact::Started(started.into()),
         Fact::Ringing {

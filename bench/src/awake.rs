@@ -1,5 +1,5 @@
-//! A core that never rests. A virtual machine's core that does is lent to others or slowed down by the host, so that whatever runs
-//! next takes longer: what a call costs at half the load then says as much about the host as about the daemon.
+//! A core that never idles. The host of a virtual machine lends an idle core to others or slows it down, so that the next work on it
+//! takes longer. The cost of a call at half the load would then say as much about the host as about the daemon.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::kernel;
 
-/// A thread that gives way to all others on its core, until this is dropped.
+/// A thread that yields to all others on its core, until this is dropped.
 #[derive(Debug)]
 pub struct Awake {
     ended: Arc<AtomicBool>,
@@ -20,7 +20,7 @@ impl Awake {
     /// Keeps `core` awake.
     ///
     /// # Errors
-    /// There is no thread to be had, or it may not choose its core or its policy.
+    /// No thread can be started, or it may not choose its core or its scheduling policy.
     pub fn keep(core: usize) -> io::Result<Self> {
         let ended = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&ended);
@@ -28,7 +28,7 @@ impl Awake {
         let turn = move || {
             let ready = kernel::pin_to(core).and_then(|()| kernel::give_way());
             let runs = ready.is_ok();
-            // Who asked waits for it.
+            // `keep` waits for this, so the channel is open.
             let _ = tell.send(ready);
             while runs && !told.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
@@ -51,7 +51,7 @@ impl Drop for Awake {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It does nothing that could panic.
+            // The thread does nothing that could panic.
             let _ = thread.join();
         }
     }

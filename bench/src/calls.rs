@@ -1,10 +1,10 @@
-//! One record a call, both its ends in it, found by the sixteen hex digits that every message of the call carries.
+//! One record per call, with both its ends, found by the sixteen hex digits that every message of the call carries.
 
 use std::net::SocketAddrV4;
 
 use crate::outbox::hex;
 
-/// A call's place and which of the calls that used that place it is.
+/// The place of a call, and a count of the calls that have used the place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallRef {
     index: u32,
@@ -12,12 +12,12 @@ pub struct CallRef {
 }
 
 impl CallRef {
-    /// Both halves as one number.
+    /// Packs both halves into one number.
     pub const fn bits(self) -> u64 {
         (self.serial as u64) << 32 | self.index as u64
     }
 
-    /// The reverse of [`bits`](Self::bits).
+    /// Reverses [`bits`](Self::bits).
     pub const fn from_bits(bits: u64) -> Self {
         Self {
             index: bits as u32,
@@ -25,7 +25,7 @@ impl CallRef {
         }
     }
 
-    /// As it stands in a message.
+    /// The sixteen hex digits that messages carry.
     pub fn digits(self) -> [u8; 16] {
         hex::<16>(self.bits())
     }
@@ -40,7 +40,7 @@ impl CallRef {
         Some(Self::from_bits(bits))
     }
 
-    /// The place alone, which small numbers are made of.
+    /// The place alone, from which small numbers are derived.
     pub const fn index(self) -> u32 {
         self.index
     }
@@ -63,17 +63,17 @@ impl<const MOST: usize> Default for InlineOctets<MOST> {
 }
 
 impl<const MOST: usize> InlineOctets<MOST> {
-    /// Returns the octets kept.
+    /// Returns the stored octets.
     pub fn as_bytes(&self) -> &[u8] {
         &self.octets[..usize::from(self.len)]
     }
 
-    /// Forgets it.
+    /// Removes all octets.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Keeps `more` behind what is there; false, and nothing kept of it, when it doesn't fit.
+    /// Appends `more`; false, and nothing appended, if it doesn't fit.
     #[must_use]
     pub fn push(&mut self, more: &[u8]) -> bool {
         let start = usize::from(self.len);
@@ -85,7 +85,7 @@ impl<const MOST: usize> InlineOctets<MOST> {
         true
     }
 
-    /// Keeps `octets` alone.
+    /// Replaces the content by `octets`; false if they don't fit.
     #[must_use]
     pub fn set(&mut self, octets: &[u8]) -> bool {
         self.clear();
@@ -93,35 +93,35 @@ impl<const MOST: usize> InlineOctets<MOST> {
     }
 }
 
-/// The caller's end.
+/// State of the caller's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallerState {
-    /// The INVITE is out, nothing has come back.
+    /// The INVITE was sent, and no response has come.
     Inviting,
     /// A provisional response came.
     Proceeding,
     /// The 200 was acknowledged.
     Talking,
-    /// The BYE is out.
+    /// The BYE was sent.
     HangingUp,
-    /// An OPTIONS is out.
+    /// An OPTIONS was sent.
     Probing,
     /// Nothing more is expected.
     Done,
 }
 
-/// The callee's end.
+/// State of the callee's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CalleeState {
     /// No INVITE has arrived.
     Idle,
     /// 180 was sent.
     Ringing,
-    /// 200 was sent and no ACK came.
+    /// 200 was sent, and no ACK has come.
     Answered,
     /// The ACK came.
     Talking,
-    /// The call was hung up or never was.
+    /// The call was hung up, or never began.
     Done,
 }
 
@@ -134,17 +134,17 @@ pub struct Call {
     pub caller: CallerState,
     /// The callee's end.
     pub callee: CalleeState,
-    /// Counted among the figures: it began inside the measured span.
+    /// The call began inside the measured time, so it counts.
     pub measured: bool,
-    /// Something went wrong that is counted already.
+    /// A failure of the call has been counted already.
     pub failed: bool,
     /// Credentials were sent in this call.
     pub authorized: bool,
     /// CSeq of the caller's newest INVITE.
     pub cseq: u8,
-    /// Time at which the call was due to begin, in microseconds.
+    /// Time at which the call should begin, in microseconds.
     pub scheduled: u64,
-    /// Time at which the caller's side was done, in microseconds.
+    /// Time at which the caller's side ended, in microseconds.
     pub ended: u64,
     /// Nonce and nonce count of the newest INVITE.
     pub nonce: InlineOctets<128>,
@@ -154,9 +154,9 @@ pub struct Call {
     pub remote_tag: InlineOctets<96>,
     /// Remote target of the caller's in-dialog requests: the daemon's Contact.
     pub remote_target: InlineOctets<160>,
-    /// Via to CSeq of the INVITE that the callee got, our tag in To: the head of every response to it.
+    /// Via to CSeq of the callee's INVITE, with our tag in To: the start of every response to it.
     pub invite_head: InlineOctets<1536>,
-    /// The whole top Via of that INVITE, reduced to a number.
+    /// Fingerprint of the top Via of that INVITE.
     pub invite_branch: u64,
     /// Source address of that INVITE.
     pub invite_source: SocketAddrV4,
@@ -214,7 +214,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Room for `most` at once; memory is used as calls are.
+    /// A table for at most `most` calls; it takes memory as calls begin.
     pub fn new(most: usize) -> Self {
         Self {
             all: Vec::with_capacity(most),
@@ -223,7 +223,7 @@ impl Calls {
         }
     }
 
-    /// A fresh record, the one freed last first; `None` when all are in use.
+    /// Takes a free record, the one freed last first; `None` if all are in use.
     pub fn begin(&mut self, scheduled: u64) -> Option<CallRef> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -241,14 +241,14 @@ impl Calls {
         })
     }
 
-    /// The call, if it still is the one meant.
+    /// Returns the call, if its record hasn't been reused.
     pub fn find(&mut self, call: CallRef) -> Option<&mut Call> {
         self.all
             .get_mut(call.index as usize)
             .filter(|found| found.live && found.serial == call.serial)
     }
 
-    /// Frees it; whatever arrives for it later finds nothing.
+    /// Frees the record. Later messages of the call find nothing.
     pub fn release(&mut self, call: CallRef) {
         if let Some(found) = self.find(call) {
             found.live = false;
@@ -262,7 +262,7 @@ impl Calls {
         self.all.len() - self.free.len()
     }
 
-    /// Every call alive, by reference.
+    /// All live calls, with their references.
     pub fn references(&self) -> impl Iterator<Item = (CallRef, &Call)> {
         let numbered = self.all.iter().enumerate().filter(|(_, call)| call.live);
         numbered.map(|(index, call)| {

@@ -1,4 +1,4 @@
-//! The generator's clock: microseconds since it was made. Everything else takes `now` as an argument.
+//! The generator's clock: microseconds since it was started. All other code takes `now` as an argument.
 
 use std::time::Instant;
 

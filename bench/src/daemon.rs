@@ -1,5 +1,5 @@
-//! The daemon that is measured: started with `quickstart --json` on free ports of loopback in a data directory of the
-//! caller's choice, its agent's runtime set to our callee, stopped when dropped.
+//! The measured daemon: started with `quickstart --json` on free loopback ports in a given data directory, with our callee as its
+//! agent's runtime, and stopped when dropped.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
@@ -23,9 +23,9 @@ pub struct Launch {
     pub data_dir: PathBuf,
     /// Address of the agents' runtime; the built-in echo agent when absent.
     pub runtime: Option<SocketAddrV4>,
-    /// The core to keep it on.
+    /// The core to run it on.
     pub core: Option<usize>,
-    /// More of its environment.
+    /// Further environment variables.
     pub environment: Vec<(String, String)>,
 }
 
@@ -59,13 +59,13 @@ pub struct Trunk {
     pub auth_password: String,
 }
 
-/// Reasons for which a daemon can't be started.
+/// Reason why a daemon can't be started.
 #[derive(Debug, thiserror::Error)]
 pub enum NoDaemon {
-    /// It can't be started or spoken to.
+    /// A process, file or connection fails.
     #[error("{0}: {1}")]
     Io(PathBuf, #[source] io::Error),
-    /// It ended or said something else instead of announcing itself.
+    /// It ended, or printed something other than its announcement.
     #[error("the daemon printed {printed:?} instead of one JSON object; its log:\n{log}")]
     Mute {
         /// The first line of its standard output.
@@ -73,7 +73,7 @@ pub enum NoDaemon {
         /// The end of its standard error.
         log: String,
     },
-    /// It doesn't become ready.
+    /// It doesn't become ready in time.
     #[error("the daemon isn't ready after {0} s; its log:\n{1}")]
     NotReady(u64, String),
 }
@@ -96,10 +96,10 @@ pub struct Daemon {
 const START: u64 = 60;
 
 impl Launch {
-    /// Starts it and waits until it is ready.
+    /// Starts the daemon and waits until it is ready.
     ///
     /// # Errors
-    /// With the end of its log, when it doesn't get there.
+    /// The end of the daemon's log, if it doesn't become ready.
     pub fn start(&self) -> Result<Daemon, NoDaemon> {
         let log = self.data_dir.with_extension("log");
         let broken = |error| NoDaemon::Io(self.binary.clone(), error);
@@ -151,7 +151,7 @@ impl Launch {
             .env("TRUNKLINE__MEDIA__RTP_PORTS", rtp_ports(sip))
             .env("TRUNKLINE__LOG__LEVEL", "warn")
             .env("TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE", "1000000")
-            // Counted as usual, though one caller of the load rings more often than any person.
+            // Limits apply as usual, but one caller of the load makes more calls than any person.
             .env("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "60000")
             .envs(self.runtime.map(|callee| {
                 (
@@ -164,7 +164,7 @@ impl Launch {
             .stdout(Stdio::piped())
             .stderr(fs::File::options().create(true).append(true).open(log)?);
 
-        // A child starts on the core of its parent's thread.
+        // A child process starts on the core of its parent's thread.
         if let Some(core) = self.core {
             kernel::pin_to(core)?;
         }
@@ -177,7 +177,7 @@ fn wrong(error: std::net::AddrParseError) -> serde_json::Error {
     serde::de::Error::custom(error)
 }
 
-/// A port that is free for UDP and TCP.
+/// Returns a port that is free for UDP and TCP.
 fn free_port() -> io::Result<SocketAddrV4> {
     for _ in 0..100 {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -189,7 +189,7 @@ fn free_port() -> io::Result<SocketAddrV4> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// A few ports that two daemons on one machine are unlikely to share.
+/// A few RTP ports that two daemons on one machine are unlikely to share.
 fn rtp_ports(sip: SocketAddrV4) -> String {
     let first = 20_000 + sip.port() % 10_000 / 64 * 64;
     format!("{first}-{}", first + 63)
@@ -213,18 +213,18 @@ fn stop(child: &mut Child) {
             sleep(Duration::from_millis(20));
         }
     }
-    // Both fail only when it is gone already.
+    // Both fail only if the process has already ended.
     drop(child.kill());
     drop(child.wait());
 }
 
 impl Daemon {
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// kill -9, now.
+    /// Kills the daemon with SIGKILL.
     ///
     /// # Errors
     /// The process has ended already.
@@ -233,7 +233,7 @@ impl Daemon {
         self.child.wait().map(drop)
     }
 
-    /// The Prometheus text.
+    /// Returns the Prometheus metrics as text.
     ///
     /// # Errors
     /// The daemon doesn't answer, or not with 200.
@@ -244,7 +244,7 @@ impl Daemon {
         }
     }
 
-    /// The end of its log.
+    /// Returns the end of the daemon's log.
     pub fn log(&self) -> String {
         tail(&self.log)
     }

@@ -1,4 +1,4 @@
-//! One call after the other, by SIP over UDP with digest: as little as brings the media of a call up.
+//! Calls made one after the other over UDP with digest: just enough SIP to set up a call's media.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddrV4, UdpSocket};
@@ -22,10 +22,10 @@ pub struct Dialler {
 }
 
 impl Dialler {
-    /// A phone whose media are at `media`.
+    /// A phone whose media address is `media`.
     ///
     /// # Errors
-    /// There is no port.
+    /// No port is free.
     pub fn new(
         server: SocketAddrV4,
         number: &str,
@@ -38,6 +38,7 @@ impl Dialler {
             std::net::SocketAddr::V4(own) => own,
             std::net::SocketAddr::V6(_) => return Err(ErrorKind::Unsupported.into()),
         };
+
         let (ip, port) = (media.ip(), media.port());
         Ok(Self {
             socket,
@@ -52,7 +53,7 @@ impl Dialler {
         })
     }
 
-    /// Makes a call from this number; returns the place of the daemon's media.
+    /// Calls from this number; returns the address of the daemon's media.
     ///
     /// # Errors
     /// The call isn't answered.
@@ -99,11 +100,12 @@ impl Dialler {
             "" => "",
             _ => "Content-Type: application/sdp\r\n",
         };
-        // The ACK of a 2xx is a transaction of its own (RFC 3261 §17.1.1.3); one more branch harms no other.
+        // The ACK of a 2xx is its own transaction (RFC 3261 §17.1.1.3). Giving every ACK its own branch does no harm.
         let transaction = match (method, cseq) {
             ("ACK", 2) => "acknowledged",
             _ => "invite",
         };
+
         let message = format!(
             "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{caller}-{cseq}-{transaction};rport\r\n\
              Max-Forwards: 70\r\nFrom: <sip:{caller}@{own}>;tag=t{caller}\r\nTo: {to}\r\nCall-ID: bots-{caller}\r\n\

@@ -1,18 +1,18 @@
-//! Digest as a client: RFC 2617 §3.2.2 with MD5 and `qop=auth`, which is what phone systems send.
+//! Digest as a client: RFC 2617 §3.2.2 with MD5 and `qop=auth`, as phone systems use it.
 
 use md5::{Digest, Md5};
 
 use crate::message::{attributes, unquoted};
 use crate::outbox::{Outbox, hex};
 
-/// A challenge's values.
+/// The parameters of a challenge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Challenge<'a> {
     /// Protection space.
     pub realm: &'a [u8],
     /// The server's nonce.
     pub nonce: &'a [u8],
-    /// To be sent back as it is.
+    /// Value to send back unchanged.
     pub opaque: Option<&'a [u8]>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Challenge<'a> {
     }
 }
 
-/// The lower-case hex of MD5 over `parts` with a colon between each two.
+/// The lower-case hex of MD5 over `parts`, joined by colons.
 pub fn md5_hex(parts: &[&[u8]]) -> [u8; 32] {
     let mut md5 = Md5::new();
     for (at, part) in parts.iter().enumerate() {
@@ -58,7 +58,7 @@ pub fn md5_hex(parts: &[&[u8]]) -> [u8; 32] {
     })
 }
 
-/// One account in one realm, whose hashes are made once.
+/// One account in one realm, whose hashes are computed once.
 #[derive(Debug, Default)]
 pub struct Account {
     user: Vec<u8>,
@@ -69,7 +69,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// From the trunk's credentials.
+    /// An account with the trunk's credentials.
     pub fn new(user: &str, password: &str) -> Self {
         Self {
             user: user.into(),

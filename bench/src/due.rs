@@ -1,5 +1,5 @@
-//! Timers: first in, first out for each length of wait, so that setting and firing cost a push and a pop.
-//! Nothing is cancelled; what fires for a call that has moved on is ignored by its state.
+//! Timers: one queue for each duration, first in, first out, so that setting and firing cost a push and a pop.
+//! No timer is cancelled: one that fires for a call in a later state is ignored.
 
 use std::collections::VecDeque;
 
@@ -7,40 +7,40 @@ use crate::calls::CallRef;
 
 /// RFC 3261 §17.1.1.1, in microseconds.
 pub const T1: u64 = 500_000;
-/// 64·T1: when a transaction gives up (Timers B, F, H).
+/// 64·T1: the time after which a transaction gives up (Timers B, F, H).
 pub const GIVE_UP: u64 = 64 * T1;
 
-/// Work of a timer.
+/// Action of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DueAction {
-    /// Timer A: the INVITE with this CSeq again.
+    /// Timer A: send the INVITE with this CSeq again.
     Invite { cseq: u8 },
-    /// Timer E: the BYE again.
+    /// Timer E: send the BYE again.
     Bye,
-    /// §13.3.1.4: the 2xx again until its ACK is here.
+    /// §13.3.1.4: send the 2xx again until its ACK has come.
     Ok,
-    /// An OPTIONS again.
+    /// Send an OPTIONS again.
     Probe,
-    /// The phone has rung long enough.
+    /// Answer a phone that has rung long enough.
     Answer,
-    /// Enough said.
+    /// Hang up after the talk time.
     HangUp,
 }
 
-/// One due thing.
+/// A timer that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
     /// Due time, in microseconds.
     pub at: u64,
-    /// Times that it was done before.
+    /// Number of times that the action was done before.
     pub round: u8,
-    /// For which call.
+    /// The call of the timer.
     pub call: CallRef,
     /// The action that is due.
     pub what: DueAction,
 }
 
-/// Queues by length of wait.
+/// Queues of timers, by their duration.
 #[derive(Debug)]
 pub struct Schedule {
     queues: Vec<(u64, VecDeque<Due>)>,
@@ -55,7 +55,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Fires `after` microseconds from `now`.
+    /// Sets a timer that fires `after` microseconds from `now`.
     pub fn push(&mut self, after: u64, round: u8, call: CallRef, what: DueAction, now: u64) {
         let due = Due {
             at: now + after,
@@ -69,7 +69,7 @@ impl Schedule {
         }
     }
 
-    /// The next that is due, earliest of its queue.
+    /// Takes a timer that is due at `now`.
     pub fn pop(&mut self, now: u64) -> Option<Due> {
         self.queues
             .iter_mut()
@@ -78,7 +78,7 @@ impl Schedule {
             .pop_front()
     }
 
-    /// Returns the due time of the next one.
+    /// Returns the earliest due time.
     pub fn next(&self) -> Option<u64> {
         self.queues
             .iter()
@@ -88,8 +88,8 @@ impl Schedule {
     }
 }
 
-/// The wait after sending number `round + 2`: doubling from T1, never above `most`, and ending 64·T1 after the first;
-/// `None` when that time is over.
+/// The wait after transmission `round + 2`: doubled from T1, never above `most`, and ending 64·T1 after the first transmission;
+/// `None` once that time is over.
 pub fn next_wait(round: u8, most: u64) -> Option<u64> {
     let wait = |round: u8| (T1 << round.min(6)).min(most);
     let passed: u64 = (0..=round).map(wait).sum();

@@ -1,4 +1,4 @@
-//! Two sockets and a clock for an [`Exchange`]: receive, hand over, do what is due, send; wait only when nothing came.
+//! Two sockets and a clock for an [`Exchange`]: receives, runs due timers and sends; waits only if nothing came.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -7,9 +7,9 @@ use crate::clock::Clock;
 use crate::exchange::{Exchange, Gate, Parties, Plan};
 use crate::kernel::{Receiver, Sender, wait, widen};
 
-/// Room in each socket's queues.
+/// Size of each socket's buffers.
 const QUEUE: i32 = 16 << 20;
-/// Interval at which waiting calls are looked through, in microseconds.
+/// Interval at which waiting calls are checked, in microseconds.
 const SWEEP: u64 = 2_000_000;
 
 /// See the module.
@@ -25,7 +25,7 @@ pub struct Engine {
     pub exchange: Exchange,
 }
 
-/// Sockets that have addresses and nothing to say yet, since the daemon must know the callee's before the caller knows the daemon.
+/// Bound sockets before any traffic, since the daemon must know the callee's address before the caller knows the daemon's.
 #[derive(Debug)]
 pub struct Sockets {
     caller: UdpSocket,
@@ -33,7 +33,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// On free ports of loopback.
+    /// Binds free loopback ports.
     pub fn bind() -> io::Result<Self> {
         let bind = || {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -65,7 +65,7 @@ fn address(socket: &UdpSocket) -> io::Result<SocketAddrV4> {
 }
 
 impl Engine {
-    /// For `room` calls at once; `gate` challenges when the callee is called without a daemon between.
+    /// An engine for `room` calls at once; `gate` challenges if the callee is called without a daemon in between.
     pub fn new(
         sockets: Sockets,
         parties: &Parties,
@@ -84,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// The sockets back, for another engine.
+    /// Returns the sockets, for another engine.
     pub fn into_sockets(self) -> Sockets {
         Sockets {
             caller: self.caller,
@@ -92,12 +92,12 @@ impl Engine {
         }
     }
 
-    /// Microseconds since the engine was made.
+    /// Microseconds since the engine was created.
     pub fn now(&self) -> u64 {
         self.clock.now()
     }
 
-    /// One turn; waits, when nothing came, until something is due or `until`.
+    /// Runs one turn. If nothing came, waits until a timer is due or until `until`.
     pub fn turn(&mut self, until: u64) {
         let received = self.receive_for_caller() + self.receive_for_callee();
         let now = self.now();

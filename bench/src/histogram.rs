@@ -1,10 +1,10 @@
-//! Times from a microsecond to an hour in fixed memory, exact to one part in 64.
+//! Durations from a microsecond to an hour in fixed memory, exact to one part in 64.
 
 const SUB_BITS: u32 = 6;
 const SUB: usize = 1 << SUB_BITS;
 const BUCKETS: usize = 28;
 
-/// Counts of times in microseconds.
+/// Counts of durations in microseconds.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64]>,
@@ -23,24 +23,24 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds one time, in microseconds.
+    /// Adds one duration, in microseconds.
     pub fn record(&mut self, micros: u64) {
         self.counts[bucket(micros)] += 1;
         self.total += 1;
         self.highest = self.highest.max(micros);
     }
 
-    /// Number of times recorded.
+    /// Number of durations recorded.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The longest, exactly.
+    /// The longest duration, exactly.
     pub fn highest(&self) -> u64 {
         self.highest
     }
 
-    /// The time, in microseconds, that `share` (0 to 1) of all don't exceed; 0 when nothing was recorded.
+    /// The duration, in microseconds, that `share` (0 to 1) of all don't exceed; 0 if nothing was recorded.
     pub fn quantile(&self, share: f64) -> u64 {
         let rank = ((self.total as f64) * share).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -54,7 +54,7 @@ impl Histogram {
     }
 }
 
-/// Below 64 a bucket a microsecond, then 64 buckets for every doubling.
+/// One bucket per microsecond below 64, then 64 buckets for every doubling.
 fn bucket(micros: u64) -> usize {
     let top = 63 - (micros | 1).leading_zeros();
     if top < SUB_BITS {

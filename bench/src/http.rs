@@ -1,10 +1,10 @@
-//! A GET, a POST and a PATCH: what a load generator needs of HTTP. HTTP/1.0, so that the answer ends with the connection.
+//! GET, POST and PATCH, which is all that a load generator needs of HTTP. HTTP/1.0, so that the answer ends with the connection.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Status and body. `bearer` is the key to show.
+/// Status and body of a GET. `bearer` is the key to send.
 pub fn get(server: SocketAddr, path: &str, bearer: Option<&str>) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -17,12 +17,12 @@ pub fn get(server: SocketAddr, path: &str, bearer: Option<&str>) -> io::Result<(
     read(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no HTTP answer"))
 }
 
-/// Status and body of a JSON body that is posted under a key.
+/// Status and body of a POST of JSON with a key.
 pub fn post(server: SocketAddr, path: &str, bearer: &str, body: &str) -> io::Result<(u16, String)> {
     send("POST", server, path, bearer, body)
 }
 
-/// Status and body of a change under a key.
+/// Status and body of a PATCH with a key.
 pub fn patch(
     server: SocketAddr,
     path: &str,

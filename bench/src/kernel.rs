@@ -1,4 +1,4 @@
-//! The only unsafe module: what the kernel offers and std doesn't. Many datagrams a system call, waiting on two sockets,
+//! The only unsafe module: kernel interfaces that std doesn't offer. Many datagrams per system call, waiting on two sockets,
 //! choosing a core, the length of a clock tick.
 #![expect(
     unsafe_code,
@@ -13,12 +13,12 @@ use std::ptr::null_mut;
 
 use crate::outbox::Outbox;
 
-/// Datagrams a system call.
+/// Most datagrams per system call.
 const BATCH: usize = 64;
-/// The longest datagram that is read whole.
+/// Longest datagram that is read whole.
 const ROOM: usize = 8 * 1024;
 
-/// Buffers that one `recvmmsg` fills. Boxed, so that the kernel's pointers stay true when it moves.
+/// Buffers that one `recvmmsg` fills. Boxed, so that the kernel's pointers stay valid when the struct moves.
 pub struct Receiver {
     buffers: Box<[u8]>,
     names: Box<[libc::sockaddr_in]>,
@@ -68,7 +68,7 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// Reads what is there, without waiting; 0 when nothing is.
+    /// Reads the waiting datagrams without blocking; 0 if there is none.
     pub fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         for header in &mut self.headers {
             header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
@@ -93,7 +93,7 @@ impl Receiver {
         }
     }
 
-    /// One of the datagrams read last, and where it came from.
+    /// One of the datagrams read last, and its source.
     pub fn datagram(&self, at: usize) -> (&[u8], SocketAddrV4) {
         let length = (self.headers[at].msg_len as usize).min(ROOM);
         let name = &self.names[at];
@@ -129,7 +129,7 @@ impl Default for Sender {
 }
 
 impl Sender {
-    /// Sends all and empties the outbox; returns how many were not taken.
+    /// Sends all messages and empties the outbox; returns how many were not sent.
     pub fn send(&mut self, socket: &UdpSocket, outbox: &mut Outbox) -> u64 {
         self.prepare(outbox);
         let (mut sent, mut lost) = (0, 0);
@@ -139,7 +139,7 @@ impl Sender {
             let count = unsafe {
                 libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0)
             };
-            // An error belongs to the first message, or is an ICMP error that an earlier one brought.
+            // An error concerns the first message, or is an ICMP error that an earlier message caused.
             let passed = usize::try_from(count).unwrap_or(0);
             lost += u64::from(passed == 0);
             sent += passed.max(1);
@@ -183,7 +183,7 @@ fn name_of(address: SocketAddrV4) -> libc::sockaddr_in {
     }
 }
 
-/// Gives a socket's queues room for `octets`, beyond the system's cap where we may.
+/// Sets the size of a socket's buffers, beyond the system's cap if permitted.
 pub fn widen(socket: &UdpSocket, octets: i32) {
     for (force, plain) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
@@ -222,7 +222,7 @@ pub fn wait(sockets: [&UdpSocket; 2], micros: u64) {
     unsafe { libc::ppoll(waited.as_mut_ptr(), 2, &raw const timeout, std::ptr::null()) };
 }
 
-/// Puts the calling thread, and what it starts from now on, on one core.
+/// Pins the calling thread, and the threads and processes that it starts from now on, to one core.
 pub fn pin_to(core: usize) -> io::Result<()> {
     // SAFETY: the set is a plain C structure; CPU_SET checks the core's number against its size.
     let result = unsafe {
@@ -251,13 +251,13 @@ pub fn give_way() -> io::Result<()> {
     }
 }
 
-/// Clock ticks a second, the unit of CPU times in /proc.
+/// Clock ticks per second, the unit of CPU times in /proc.
 pub fn ticks_per_second() -> f64 {
     // SAFETY: reads a constant of the system.
     unsafe { libc::sysconf(libc::_SC_CLK_TCK) as f64 }
 }
 
-/// Asks a process to end.
+/// Sends SIGTERM to a process.
 pub fn terminate(pid: u32) {
     // SAFETY: a signal to a child of ours that hasn't been waited for, so that its number can't be another's.
     unsafe { libc::kill(pid as i32, libc::SIGTERM) };

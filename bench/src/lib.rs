@@ -1,9 +1,9 @@
 //! A load generator for Trunkline: a caller (UAC with digest) and an agent's runtime (UAS) in one process and one thread,
 //! over UDP. It shares no SIP code with the daemon, so that a fault in one isn't hidden by the same fault in the other.
 //!
-//! Read from [`exchange`] down: it owns the calls and is free of sockets and clocks; [`engine`] gives it both;
-//! [`pace`] says when calls begin, [`modes`] what is loaded how and reported; [`daemon`] starts what is measured.
-//! The API is loaded by [`wrk`], over a database that [`seed`] has filled. Calls of bots have a load of their own: [`dial`] makes them, [`voice`]
+//! Read from [`exchange`] down: it owns the calls, without sockets or clocks; [`engine`] gives it both.
+//! [`pace`] decides when calls begin, [`modes`] what is loaded and reported; [`daemon`] starts the measured daemon.
+//! [`wrk`] loads the API, over a database that [`seed`] has filled. Calls of bots have their own load: [`dial`] makes them, [`voice`]
 //! speaks in them, [`web_socket`] is the bots' side.
 
 pub mod awake;

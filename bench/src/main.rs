@@ -251,7 +251,7 @@ fn print(report: &Report, json: bool) {
     }
 }
 
-/// Returns true if all runs were without fault.
+/// Runs the command; returns true if no run had a fault.
 fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
     let is_awake = command.common.awake;
     let setting = setting(command.common);
@@ -432,7 +432,7 @@ fn all(
         & tell(modes::tracing(setting, 1_000.0, 10, 3)?))
 }
 
-/// Returns true if all of them are without fault.
+/// Prints each report; returns true if none has a fault.
 fn tell_each(reports: Vec<Report>, tell: &dyn Fn(Report) -> bool) -> bool {
     reports.into_iter().map(tell).filter(|well| !well).count() == 0
 }

@@ -1,9 +1,9 @@
-//! Just enough of a SIP reader for a peer that knows what it will be sent: one pass, slices of the datagram, nothing allocated.
-//! It holds the daemon to what it prints: a blank line, a Content-Length that is right, one Call-ID, one CSeq.
+//! A SIP reader for a peer that knows which messages to expect: one pass, slices of the datagram, no allocation.
+//! It checks the daemon's output: a blank line, a correct Content-Length, one Call-ID, one CSeq.
 
 use memchr::memchr;
 
-/// Most lines of one kind that are kept.
+/// Most lines of one kind that are stored.
 const LINES: usize = 8;
 
 /// Whole header lines of one kind, with their line ends.
@@ -20,7 +20,7 @@ impl<'a> Lines<'a> {
         Some(())
     }
 
-    /// In the order of the message.
+    /// The lines in the order of the message.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
         self.lines.into_iter().take(self.count)
     }
@@ -29,9 +29,9 @@ impl<'a> Lines<'a> {
 /// The start line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start<'a> {
-    /// Its method.
+    /// A request, with its method.
     Request(&'a [u8]),
-    /// Its status.
+    /// A response, with its status.
     Response(u16),
 }
 
@@ -56,20 +56,20 @@ pub struct Message<'a> {
     pub cseq: u32,
     /// CSeq's method.
     pub method: &'a [u8],
-    /// Contact; empty when there is none.
+    /// Contact; empty if there is none.
     pub contact: &'a [u8],
-    /// Authorization; empty when there is none.
+    /// Authorization; empty if there is none.
     pub authorization: &'a [u8],
-    /// X-Bench-Call; empty when there is none.
+    /// X-Bench-Call; empty if there is none.
     pub mark: &'a [u8],
-    /// The session and agent headers are both there and not empty.
+    /// True if the session and agent headers are present and not empty.
     pub has_context: bool,
     /// Octets after the blank line.
     pub body: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// Reads a datagram; the error says what is wrong with it.
+    /// Reads a datagram; the error says why it isn't a valid message.
     pub fn read(datagram: &'a [u8]) -> Result<Self, &'static str> {
         let (first, mut rest) = line(datagram).ok_or("no start line")?;
         let mut reader = Reader {
@@ -108,7 +108,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The tag in To; `None` when there is none.
+    /// The tag in To; `None` if there is none.
     pub fn to_tag(&self) -> Option<&'a [u8]> {
         let after = self
             .to
@@ -142,6 +142,7 @@ impl<'a> Reader<'a> {
             header[colon + 1..].trim_ascii(),
         );
         let message = &mut self.message;
+
         let fits = match Name::read(name) {
             Name::Via => message.via.push(whole),
             Name::RecordRoute => message.record_route.push(whole),
@@ -201,7 +202,7 @@ enum Name {
 }
 
 impl Name {
-    /// By length first, since most names differ there.
+    /// Recognises a header name. Compares the length first, since most names differ in it.
     fn read(name: &[u8]) -> Self {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         match name.len() {
@@ -223,7 +224,7 @@ impl Name {
         }
     }
 
-    /// RFC 3261 §7.3.3.
+    /// Recognises a compact name (RFC 3261 §7.3.3).
     fn compact(letter: u8) -> Self {
         match letter.to_ascii_lowercase() {
             b'v' => Self::Via,
@@ -237,12 +238,12 @@ impl Name {
     }
 }
 
-/// Keeps `value` in `place` unless one is there already.
+/// Stores `value` in `place`; `None` if the place is taken.
 fn once<'a>(place: &mut &'a [u8], value: &'a [u8]) -> Option<()> {
     (place.is_empty() && !value.is_empty()).then(|| *place = value)
 }
 
-/// Up to the next line end, and what follows it.
+/// Splits at the next line end.
 fn line(octets: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = memchr(b'\n', octets)?;
     let line = octets[..end].strip_suffix(b"\r")?;
@@ -263,7 +264,7 @@ fn number(digits: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// `name=value` pairs between commas that stand outside quotes.
+/// `name=value` pairs of a list, separated by commas outside quotes.
 pub fn attributes(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = list;
     std::iter::from_fn(move || {
@@ -279,7 +280,7 @@ pub fn attributes(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Without the quotes around it.
+/// The value without the quotes around it.
 pub fn unquoted(value: &[u8]) -> &[u8] {
     value
         .strip_prefix(b"\"")

@@ -1,4 +1,4 @@
-//! Datagrams on their way out: one arena that is written into and sent from, so that a message costs no allocation.
+//! Outgoing datagrams: one arena that is written into and sent from, so that a message costs no allocation.
 
 use std::net::SocketAddrV4;
 
@@ -40,7 +40,7 @@ impl Outbox {
         self.put(&digits[at..]);
     }
 
-    /// Appends `number` in so many hex digits.
+    /// Appends `number` in `DIGITS` hex digits.
     pub fn put_hex<const DIGITS: usize>(&mut self, number: u64) {
         self.put(&hex::<DIGITS>(number));
     }
@@ -52,17 +52,17 @@ impl Outbox {
         &mut self.arena[start..]
     }
 
-    /// The message is whole.
+    /// Ends the message.
     pub fn end(&mut self, to: SocketAddrV4) {
         self.ends.push((self.arena.len(), to));
     }
 
-    /// Number of whole messages that wait.
+    /// Number of complete messages waiting.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns true if none waits.
+    /// Returns true if no message waits.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -75,7 +75,7 @@ impl Outbox {
             .map(|(start, (end, to))| (&self.arena[start..*end], *to))
     }
 
-    /// Forgets them; the memory stays.
+    /// Removes all messages; the memory stays allocated.
     pub fn clear(&mut self) {
         self.arena.clear();
         self.ends.clear();

@@ -2,40 +2,40 @@
 
 use crate::engine::Engine;
 
-/// Most calls that begin before the sockets are looked at again.
+/// Most calls that begin before the sockets are read again.
 const BURST: u32 = 64;
 
 /// The rule by which calls begin.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// So many at once: one ends, the next begins. Set-up times count from the sending.
+    /// A number of calls at once: when one ends, the next begins. Set-up times run from the sending.
     Closed {
         /// Calls at once.
         concurrency: usize,
     },
-    /// So many a second, whatever becomes of them. A call that begins late counts from when it was due, so that a
+    /// Calls per second, whatever their outcome. The set-up time of a call that begins late runs from its due time, so that a
     /// stalled server doesn't hide in a generator that waits for it.
     Rate {
         /// Calls a second.
         per_second: f64,
-        /// Due time of the next, in microseconds.
+        /// Due time of the next call, in microseconds.
         next: f64,
-        /// Number that may still begin.
+        /// Number of calls that may still begin.
         left: u64,
         /// Greatest lateness of the generator itself, in microseconds.
         lag: u64,
     },
-    /// OPTIONS, so many at once.
+    /// A number of OPTIONS at once.
     Probes {
         /// Requests at once.
         concurrency: usize,
     },
-    /// None.
+    /// No calls.
     Idle,
 }
 
 impl Pace {
-    /// So many a second from `now` on, without end.
+    /// A rate from `now` on, without end.
     pub fn rate(per_second: f64, now: u64) -> Self {
         Self::Rate {
             per_second,
@@ -45,7 +45,7 @@ impl Pace {
         }
     }
 
-    /// Begins what is to begin now; answers when to look again.
+    /// Begins the calls that are due; returns the time to call again.
     pub fn feed(&mut self, engine: &mut Engine) -> u64 {
         let now = engine.now();
         match self {

@@ -7,9 +7,9 @@ use crate::kernel::ticks_per_second;
 /// Resident memory, in octets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// All that is resident.
+    /// All resident memory.
     pub resident: u64,
-    /// Of that, what is backed by no file: heap and stacks.
+    /// The part without a file behind it: heap and stacks.
     pub anonymous: u64,
 }
 
@@ -18,7 +18,7 @@ pub fn cpu_seconds(pid: u32) -> io::Result<f64> {
     cpu_seconds_in(&format!("/proc/{pid}/stat"))
 }
 
-/// Those of the calling thread.
+/// CPU seconds of the calling thread.
 pub fn own_cpu_seconds() -> io::Result<f64> {
     cpu_seconds_in("/proc/thread-self/stat")
 }
@@ -29,7 +29,7 @@ fn cpu_seconds_in(stat: &str) -> io::Result<f64> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Memory now.
+/// Returns the memory of a process now.
 pub fn memory(pid: u32) -> io::Result<Memory> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -45,7 +45,7 @@ pub fn memory(pid: u32) -> io::Result<Memory> {
     }
 }
 
-/// utime and stime, fields 14 and 15; the name in field 2 may hold blanks and parentheses.
+/// utime and stime, fields 14 and 15. The name in field 2 may hold blanks and parentheses.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat[stat.rfind(')')? + 1..]
         .split_ascii_whitespace()

@@ -4,18 +4,18 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Named figures in the order they were found, and what went wrong.
+/// Named figures in the order in which they were found, and the faults.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Mode that was run.
+    /// Mode of the run.
     pub title: String,
     rows: Vec<(&'static str, Value)>,
-    /// Each a sentence; any of them makes the exit code 1.
+    /// Faults, each a sentence. Any of them makes the exit code 1.
     pub faults: Vec<String>,
 }
 
 impl Report {
-    /// Nothing found yet.
+    /// An empty report.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -24,12 +24,12 @@ impl Report {
         }
     }
 
-    /// A count.
+    /// Adds a count.
     pub fn count(&mut self, name: &'static str, count: u64) {
         self.rows.push((name, count.into()));
     }
 
-    /// A measure, kept to four significant digits.
+    /// Adds a measure, rounded to four significant digits.
     pub fn measure(&mut self, name: &'static str, value: f64) {
         let digits = 3 - value.abs().max(1e-9).log10().floor() as i32;
         let scale = 10_f64.powi(digits.clamp(0, 9));
@@ -37,17 +37,17 @@ impl Report {
             .push((name, ((value * scale).round() / scale).into()));
     }
 
-    /// Something went wrong.
+    /// Adds a fault.
     pub fn fault(&mut self, sentence: impl Into<String>) {
         self.faults.push(sentence.into());
     }
 
-    /// A figure by its name.
+    /// Returns a figure by its name.
     pub fn value(&self, name: &str) -> Option<f64> {
         self.rows.iter().find(|(row, _)| *row == name)?.1.as_f64()
     }
 
-    /// One object.
+    /// Returns the report as one JSON object.
     pub fn json(&self) -> Value {
         let mut object = Map::new();
         object.insert("run".into(), self.title.clone().into());

@@ -1,5 +1,5 @@
-//! Rows for the API to search in: other orgs, their contacts, and handoffs, written straight into the database of a daemon
-//! that isn't running.
+//! Rows for the API to search in: other orgs, their contacts, and handoffs, written directly into the database of a stopped
+//! daemon.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use sqlx::{Connection as _, Executor as _, Row as _};
 /// Number of rows of each kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
-    /// Orgs beside the one that is there.
+    /// Orgs besides the first.
     pub orgs: u32,
     /// Contacts over all orgs.
     pub contacts: u32,
-    /// Handoffs over all orgs; a tenth of them are those of the org that is there.
+    /// Handoffs over all orgs; the first org has a tenth of them.
     pub handoffs: u32,
-    /// Agents of the org that is there, beside its own.
+    /// Agents of the first org, besides its own first agent.
     pub agents: u32,
     /// Verified numbers over the other orgs, each held by an agent.
     pub numbers: u32,
 }
 
-/// The database can't be filled.
+/// Error: the database can't be filled.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct CannotFill(#[from] sqlx::Error);
@@ -50,6 +50,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
         agents,
         numbers,
     } = rows;
+
     let mut writing = database.begin().await?;
     let own = writing.fetch_one("SELECT id, created_at FROM orgs").await?;
     let now: i64 = own.try_get("created_at")?;
@@ -58,7 +59,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
             "WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})"
         )
     };
-    // Rank 0 is the org that is there.
+    // Rank 0 is the first org.
     let statements = [
         "CREATE TEMP TABLE ranked (rank INTEGER PRIMARY KEY, id BLOB NOT NULL)".to_owned(),
         "INSERT INTO ranked SELECT 0, id FROM orgs".to_owned(),
@@ -76,7 +77,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
              FROM numbered JOIN ranked ON ranked.rank = i % ({orgs} + 1)",
             numbered(contacts)
         ),
-        // Each tenth is the first org's; those of an org lie a second apart, the newest a second ago.
+        // Every tenth handoff is the first org's. An org's handoffs are a second apart, the newest a second ago.
         format!(
             "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, sentiment, position, created_at) {}
              SELECT randomblob(16), ranked.id, 'session-' || i, 'The caller asked for a person, and was told when one would call back.',
@@ -90,14 +91,14 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
         "INSERT INTO handoff_reasons (org_id, reason, created_at, handoff_id, position)
          SELECT org_id, 'user_requested_human_assistance', created_at, id, position FROM handoffs"
             .to_owned(),
-        // They only call: none of them is in the way of the agent that answers.
+        // These agents only make calls, so that none of them takes calls from the agent that answers.
         format!(
             "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, action_ids, enabled, created_at, updated_at) {}
              SELECT randomblob(16), ranked.id, 'Agent ' || i, 'outbound', 'en', 'Hello, this is agent ' || i, 1, '[]', 1, {now} + i, {now} + i
              FROM numbered JOIN ranked ON ranked.rank = 0 WHERE {agents} > 0",
             numbered(agents)
         ),
-        // An agent for each other org, under the org's own id.
+        // Each other org has one agent, with the org's own id.
         format!(
             "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, action_ids, enabled, created_at, updated_at)
              SELECT id, id, 'Agent', 'inbound', 'en', 'Hello', 1, '[]', 1, {now}, {now} FROM ranked WHERE rank > 0 AND {numbers} > 0"
@@ -109,6 +110,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
             numbered(numbers)
         ),
     ];
+
     for statement in statements {
         sqlx::query(sqlx::AssertSqlSafe(statement))
             .execute(&mut *writing)
@@ -118,10 +120,10 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
     database.close().await
 }
 
-/// Adds calls of the org that is there to the database `file`, a minute apart, the newest a minute ago.
+/// Adds calls of the first org to the database `file`, a minute apart, the newest a minute ago.
 ///
 /// # Errors
-/// As [`fill`].
+/// Those of [`fill`].
 pub fn calls(file: &Path, count: u32) -> Result<(), CannotFill> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -137,7 +139,7 @@ async fn called(file: &Path, count: u32) -> sqlx::Result<()> {
         .fetch_one(&mut database)
         .await?
         .try_get("created_at")?;
-    // One in ten failed, one in ten was refused.
+    // One call in ten failed, and one in ten was refused.
     let statement = format!(
         "INSERT INTO calls (id, org_id, node, boot, session_id, agent_id, direction, status, from_number, to_number, from_e164, to_e164,
              started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, caller_call_id, lost_told)

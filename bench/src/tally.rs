@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::histogram::Histogram;
 
-/// Reasons for which a call counts as failed.
+/// Reason why a call counts as failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Failure {
     /// Its INVITE, BYE or OPTIONS got this final response.
@@ -18,19 +18,19 @@ pub enum Failure {
     NoProbeAnswer,
     /// The callee's 200 was never acknowledged.
     NoAck,
-    /// The caller's end was over for long and the callee's wasn't.
+    /// The caller's end was long over and the callee's wasn't.
     CalleeLeftOver,
     /// The daemon hung up.
     HungUpOnUs,
     /// The daemon cancelled a call that its caller hadn't cancelled.
     CancelledOnUs,
-    /// A challenge that can't be answered.
+    /// A challenge couldn't be answered.
     Challenge,
     /// The session or agent header was missing at the callee.
     ContextMissing,
     /// The callee got another body than the caller sent.
     BodyChanged,
-    /// A tag, target or header too long to keep, or missing.
+    /// A tag, target or header is missing, or too long to store.
     Unusable,
     /// The generator had no room for another call.
     NoRoom,
@@ -56,7 +56,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Messages that were sent once more.
+/// Numbers of retransmitted messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Repeats {
     /// INVITEs.
@@ -70,7 +70,7 @@ pub struct Repeats {
 }
 
 impl Repeats {
-    /// All of them.
+    /// Sum of all kinds.
     pub fn total(&self) -> u64 {
         self.invite + self.answer + self.bye + self.options
     }
@@ -81,7 +81,7 @@ impl Repeats {
 pub struct Tally {
     /// Calls (or OPTIONS) begun.
     pub started: u64,
-    /// Calls answered, talked and hung up on both ends; OPTIONS answered.
+    /// Calls answered and hung up on both ends; OPTIONS answered.
     pub completed: u64,
     /// Calls refused with 503, which is what an overloaded server should do.
     pub shed: u64,
@@ -91,17 +91,17 @@ pub struct Tally {
     pub daemon: Repeats,
     /// Messages that we sent again.
     pub ours: Repeats,
-    /// Datagrams that are no SIP message as it should be, and the first fault.
+    /// Datagrams that are no valid SIP message. Below, the first fault.
     pub malformed: u64,
     /// See [`malformed`](Self::malformed).
     pub first_fault: Option<&'static str>,
     /// Messages for calls that were over.
     pub strays: u64,
-    /// Requests that the daemon should have no reason to send.
+    /// Requests that the daemon has no reason to send.
     pub unexpected: u64,
     /// ICMP errors and failed sends.
     pub socket_errors: u64,
-    /// From the moment a call was to begin to its 200 (or to the OPTIONS' 200), in microseconds.
+    /// From the due time of a call to its 200 (or to the 200 of an OPTIONS), in microseconds.
     pub set_up: Histogram,
 }
 

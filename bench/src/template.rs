@@ -1,4 +1,4 @@
-//! Messages made once and patched in place: every field has a fixed width, so a message is one copy and a few stores.
+//! Messages printed once and patched in place: every field has a fixed width, so that a message costs one copy and a few stores.
 
 use crate::calls::CallRef;
 use crate::outbox::{Outbox, hex};
@@ -32,7 +32,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads the places out of `text`.
+    /// Finds the places in `text`.
     pub fn new(text: &str) -> Self {
         let mut template = Self {
             octets: Vec::with_capacity(text.len() + 64),
@@ -49,7 +49,7 @@ impl Template {
         template
     }
 
-    /// Writes it for one call. `cseq` is below 10.
+    /// Prints the message for one call. `cseq` is below 10.
     pub fn put(&self, out: &mut Outbox, call: CallRef, cseq: u8, caller: u32) {
         let octets = out.put_and_patch(&self.octets);
         for &(at, field) in &self.fields {

@@ -1,5 +1,5 @@
-//! Callers and bots of a load, in one thread: what each caller says is stamped with the time, so that its bot knows how long it was on its
-//! way; and bots speak, burst and clear.
+//! Callers and bots of a load, in one thread. Each caller's audio is stamped with the time, so that its bot can measure the delay. The bots
+//! speak, send bursts and clear them.
 
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
@@ -23,11 +23,11 @@ use crate::web_socket::{After, Identity, WebSocket};
 const SLOT: u64 = 20_000;
 const FRAME: usize = 160;
 const SILENCE: u8 = 0xff;
-/// First of the octets that carry a time: four bits each, so that none of them is silence.
+/// First of the 16 octets that encode a time: four bits each, none of them silence.
 const NIBBLE: u8 = 0x10;
-/// Octet behind a time.
+/// Octet after a time.
 const STAMPED: u8 = 0x5a;
-/// Octets of a stamp: a time of 32 bits, and the octet behind it.
+/// Octets of a stamp: a time of 32 bits, and the octet after it.
 const STAMP: usize = 9;
 /// Characters of base64 that hold a stamp.
 const STAMP_CHARACTERS: usize = 12;
@@ -36,13 +36,13 @@ const LISTENER: Token = Token(0);
 const RTP: Token = Token(1);
 const FIRST: usize = 2;
 
-/// A bot's day: it speaks, sends a burst, clears it, and is silent for a while.
+/// A bot's cycle: it speaks, sends a burst, clears it, and is silent for a while.
 const CYCLE: u64 = 8_000_000;
 const BURST_AT: u64 = 6_000_000;
 const CLEAR_AT: u64 = 6_400_000;
 /// Octets of a burst: 2 s.
 const BURST: usize = 16_000;
-/// Time after a clear at which the last audible packet is behind it.
+/// Time after a clear by which the last audible packet has been sent.
 const SETTLED: u64 = 500_000;
 
 /// Behaviour of the load.
@@ -52,20 +52,20 @@ pub struct Voices {
     pub message_ms: u64,
 }
 
-/// Figures of what passed.
+/// Figures of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
-    /// From a caller's packet to its bot.
+    /// Delay from a caller's packet to its bot.
     pub to_bot: Histogram,
-    /// From a bot's clear to its caller's last audible packet.
+    /// Time from a bot's clear to its caller's last audible packet.
     pub cleared: Histogram,
     /// Lateness of our own packets.
     pub own_late: Histogram,
-    /// Frames that bots got.
+    /// Frames that bots received.
     pub frames: u64,
-    /// Packets that callers got.
+    /// Packets that callers received.
     pub packets: u64,
-    /// Packets that the kernel didn't take.
+    /// Packets that the kernel refused.
     pub untaken: u64,
     /// WebSockets that ended.
     pub ended: u64,
@@ -81,7 +81,7 @@ struct Caller {
 #[derive(Debug)]
 struct Bot {
     socket: WebSocket,
-    /// Its caller's place, once `start` has said that.
+    /// The place of its caller, once `start` has named it.
     caller: Option<usize>,
     began_at: u64,
     said: u64,
@@ -112,7 +112,7 @@ pub struct Load {
     pub heard: Heard,
 }
 
-/// A message with so many octets of audio, none of them silence.
+/// A message with this many octets of audio, none of them silence.
 fn spoken(octets: usize) -> Vec<u8> {
     let payload = STANDARD.encode(vec![0x31; octets]);
     format!("{{\"event\":\"media\",\"streamSid\":\"MZ\",\"media\":{{\"payload\":\"{payload}\"}}}}")
@@ -120,10 +120,10 @@ fn spoken(octets: usize) -> Vec<u8> {
 }
 
 impl Load {
-    /// Takes bots at `listener`, under `identity`; `new` tells of calls that are up.
+    /// Accepts bots at `listener`, under `identity`; `new` reports calls that are up.
     ///
     /// # Errors
-    /// The kernel has nothing to wait with.
+    /// The kernel offers no poll.
     pub fn new(
         voices: Voices,
         (listener, identity): (std::net::TcpListener, Identity),
@@ -138,6 +138,7 @@ impl Load {
             .register(&mut listener, LISTENER, Interest::READABLE)?;
         poll.registry()
             .register(&mut SourceFd(&rtp.as_raw_fd()), RTP, Interest::READABLE)?;
+
         Ok(Self {
             clock: Clock::start(),
             voices,
@@ -165,10 +166,10 @@ impl Load {
         bots.filter(|bot| bot.caller.is_some()).count()
     }
 
-    /// Runs until it has run for so long, in microseconds.
+    /// Runs for `micros` microseconds.
     ///
     /// # Errors
-    /// The kernel doesn't wait.
+    /// Polling or a socket fails.
     pub fn run(&mut self, micros: u64) -> io::Result<()> {
         let mut events = Events::with_capacity(1_024);
         let end = self.clock.now() + micros;
@@ -176,12 +177,13 @@ impl Load {
             self.take_new();
             self.speak();
             let wait = (self.next_slot * 1_000).saturating_sub(self.clock.now());
-            // Shorter than a turn of the wheel, and no less than what the kernel's clock resolves.
+            // At most a turn of the wheel, and at least the resolution of the kernel's clock.
             let wait = Duration::from_micros(wait.min(1_000));
             match self.poll.poll(&mut events, Some(wait)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 Ok(()) | Err(_) => {}
             }
+
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept()?,
@@ -189,6 +191,7 @@ impl Load {
                     Token(of) => self.hear_bot(of - FIRST),
                 }
             }
+
             self.hear_callers()?;
         }
         Ok(())
@@ -228,7 +231,7 @@ impl Load {
         Ok(())
     }
 
-    /// Says all that is due in the milliseconds that have begun: a twentieth of all callers and bots in each.
+    /// Sends everything due in the milliseconds that have begun: a twentieth of all callers and bots in each.
     fn speak(&mut self) {
         let now = self.clock.now();
         while self.next_slot * 1_000 <= now {
@@ -271,7 +274,7 @@ impl Load {
         let audible_at = self.callers.get(caller).and_then(Option::as_ref);
         let audible_at = audible_at.map_or(0, |caller| caller.audible_at);
 
-        // Each has its own place in the cycle, so that bursts and clears are spread.
+        // Each bot has its own offset in the cycle, so that bursts and clears are spread.
         let since = now - bot.began_at + (place as u64 * 37_000) % CYCLE;
         let within = since % CYCLE;
         let mut sent = Ok(());
@@ -325,11 +328,13 @@ impl Load {
                 started = caller_of(text);
             }
         });
+
         if let Some(caller) = started {
             bot.caller = Some(caller);
             bot.began_at = self.clock.now();
             bot.said = bot.began_at;
         }
+
         if !matches!(read, Ok(After::Open)) {
             self.end(place);
         }
@@ -368,7 +373,7 @@ impl Load {
     }
 }
 
-/// Writes a time, modulo 32 bits.
+/// Encodes a time, modulo 32 bits.
 fn stamp(now: u64) -> [u8; STAMP] {
     let mut stamp = [STAMPED; STAMP];
     for (at, octet) in stamp[..8].iter_mut().enumerate() {
@@ -377,7 +382,7 @@ fn stamp(now: u64) -> [u8; STAMP] {
     stamp
 }
 
-/// Reads it from base64; `None` if the audio was concealed or blended.
+/// Decodes a time from base64; `None` if the audio was concealed or blended.
 fn stamped(text: &[u8]) -> Option<u32> {
     let mut octets = [0; STAMP];
     STANDARD.decode_slice(text, &mut octets).ok()?;
@@ -389,7 +394,7 @@ fn stamped(text: &[u8]) -> Option<u32> {
     is_stamp.then_some(time)
 }
 
-/// The number of a caller, without what all have in front.
+/// The number of a caller, without the common prefix.
 fn caller_of(start: &[u8]) -> Option<usize> {
     const NUMBER: &[u8] = b"\"from_number\":\"";
     let begin = memmem::find(start, NUMBER)? + NUMBER.len();
@@ -398,7 +403,7 @@ fn caller_of(start: &[u8]) -> Option<usize> {
     number.parse().ok()
 }
 
-/// Beginning of all callers' numbers; seven digits follow.
+/// Common prefix of all callers' numbers; seven digits follow.
 pub const PREFIX: &str = "+4416";
 
 #[cfg(test)]

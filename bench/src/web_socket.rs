@@ -1,4 +1,4 @@
-//! Bots' side of a WebSocket over TLS (RFC 6455), as many as there are calls, without a thread for each.
+//! The bots' side of WebSockets over TLS (RFC 6455), one per call, without a thread for each.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use rustls::{ServerConfig, ServerConnection};
 use sha1::{Digest as _, Sha1};
 
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Octets that are read in one go.
+/// Octets per read.
 const READ: usize = 16 * 1024;
 
-/// A certificate for 127.0.0.1 as a daemon is to believe it (PEM), and the servers under it.
+/// A certificate for 127.0.0.1, as PEM for the daemon to trust, and the configuration of servers with it.
 #[derive(Debug)]
 pub struct Identity {
     /// The certificate.
@@ -25,10 +25,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes one.
+    /// Generates a certificate.
     ///
     /// # Errors
-    /// The machine has no randomness.
+    /// The system gives no randomness.
     pub fn new() -> io::Result<Self> {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(["127.0.0.1".to_owned()]).map_err(io::Error::other)?;
@@ -51,7 +51,7 @@ impl Identity {
 pub struct WebSocket {
     stream: TcpStream,
     tls: ServerConnection,
-    /// Octets that aren't a whole head or frame yet.
+    /// Octets that don't make a whole head or frame yet.
     octets: Vec<u8>,
     /// The handshake has been answered.
     is_open: bool,
@@ -60,14 +60,14 @@ pub struct WebSocket {
 /// State of a connection after a turn of reading.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum After {
-    /// More may come.
+    /// More octets may come.
     Open,
-    /// The daemon has left.
+    /// The daemon has closed.
     Closed,
 }
 
 impl WebSocket {
-    /// Takes a connection that was accepted.
+    /// Takes an accepted connection.
     ///
     /// # Errors
     /// The socket or TLS refuses.
@@ -83,12 +83,12 @@ impl WebSocket {
         })
     }
 
-    /// The socket, to be registered.
+    /// The socket, to register with a poll.
     pub const fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 
-    /// Reads all that has come, and calls `on_text` with each message.
+    /// Reads all available octets, and calls `on_text` with each message.
     ///
     /// # Errors
     /// TLS or the WebSocket is broken.
@@ -131,6 +131,7 @@ impl WebSocket {
             .position(|four| four == b"\r\n\r\n")
             .map(|at| at + 4);
         let Some(end) = end else { return Ok(()) };
+
         let head: Vec<u8> = self.octets.drain(..end).collect();
         let head = String::from_utf8_lossy(&head);
         let key = head
@@ -138,6 +139,7 @@ impl WebSocket {
             .find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "));
         let key = key.ok_or(ErrorKind::InvalidData)?;
         let accept = STANDARD.encode(Sha1::digest(format!("{key}{GUID}")));
+
         write!(
             self.tls.writer(),
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
@@ -157,6 +159,7 @@ impl WebSocket {
             {
                 *octet ^= mask;
             }
+
             match opcode {
                 1 => on_text(&self.octets[payload]),
                 8 => return After::Closed,
@@ -164,6 +167,7 @@ impl WebSocket {
             }
             begin = end;
         }
+
         self.octets.drain(..begin);
         After::Open
     }
@@ -185,6 +189,7 @@ impl WebSocket {
                 head.extend((long as u64).to_be_bytes());
             }
         }
+
         let mut writer = self.tls.writer();
         writer.write_all(&head)?;
         writer.write_all(text)?;
@@ -203,7 +208,7 @@ impl WebSocket {
     }
 }
 
-/// The first frame of a client: its opcode, where its payload is, and where it ends.
+/// The first frame from a client: its opcode, the range of its payload, and its end.
 fn frame(octets: &[u8]) -> Option<(u8, std::ops::Range<usize>, usize)> {
     const MASK: usize = 4;
     let &[first, second, ..] = octets else {
@@ -214,10 +219,11 @@ fn frame(octets: &[u8]) -> Option<(u8, std::ops::Range<usize>, usize)> {
             4,
             usize::from(u16::from_be_bytes([*octets.get(2)?, *octets.get(3)?])),
         ),
-        // The daemon's messages are shorter than that.
+        // The daemon's messages are shorter than 64 KiB.
         127 => return None,
         short => (2, usize::from(short)),
     };
+
     let begin = head + MASK;
     let end = begin + length;
     (octets.len() >= end).then_some((first & 0x0f, begin..end, end))

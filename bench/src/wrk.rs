@@ -1,40 +1,40 @@
-//! wrk, the HTTP load generator, run as a child on a core of its own, and what its report says.
+//! wrk, the HTTP load generator, run as a child process, and the parser of its report.
 
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-/// Requests that are sent again and again.
+/// Requests that wrk repeats.
 #[derive(Clone, Debug)]
 pub struct RepeatedRequests<'a> {
-    /// Paths with their queries, asked in turn.
+    /// Paths with their queries, requested in turn.
     pub paths: &'a [String],
-    /// The key that is shown.
+    /// The key to send.
     pub bearer: Option<&'a str>,
-    /// JSON to post; a GET without.
+    /// JSON to post; `None` for a GET.
     pub post: Option<&'a str>,
 }
 
 /// Result of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Answered {
-    /// Answers a second.
+    /// Answers per second.
     pub rate: f64,
-    /// Half of the answers came within so many milliseconds.
+    /// Median duration in milliseconds.
     pub p50_ms: f64,
-    /// 99 of 100 came within so many milliseconds.
+    /// 99th percentile of the durations in milliseconds.
     pub p99_ms: f64,
-    /// Answers outside 2xx and 3xx, and connections that failed.
+    /// Answers other than 2xx and 3xx, and failed connections.
     pub failed: u64,
 }
 
-/// Connections that ask at once.
+/// Number of concurrent connections.
 const CONNECTIONS: usize = 32;
 
-/// Asks for `seconds` over keep-alive connections, from the calling thread's core.
+/// Sends requests for `seconds` over keep-alive connections, from the calling thread's core.
 ///
 /// # Errors
-/// wrk isn't installed, or prints something else than its report.
+/// wrk isn't installed, or prints something other than its report.
 pub fn ask(server: SocketAddr, asked: &RepeatedRequests<'_>, seconds: u64) -> io::Result<Answered> {
     let script = script(asked)?;
     let mut command = Command::new("wrk");
@@ -44,10 +44,12 @@ pub fn ask(server: SocketAddr, asked: &RepeatedRequests<'_>, seconds: u64) -> io
         .args(["--duration", &format!("{seconds}s")])
         .stdin(Stdio::null());
     command.arg("--script").arg(script.path());
+
     if let Some(key) = asked.bearer {
         command.args(["--header", &format!("Authorization: Bearer {key}")]);
     }
     command.arg(format!("http://{server}/"));
+
     let output = command.output().map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
             io::Error::other("wrk isn't installed: apt-get install wrk, or your system's like")
@@ -55,11 +57,12 @@ pub fn ask(server: SocketAddr, asked: &RepeatedRequests<'_>, seconds: u64) -> io
             error
         }
     })?;
+
     let text = String::from_utf8_lossy(&output.stdout);
     read(&text).ok_or_else(|| io::Error::other(format!("wrk printed no report:\n{text}")))
 }
 
-/// Writes the script that makes wrk ask in turn, each request written once. Neither a JSON text nor a path holds `]=]`.
+/// Writes the script with which wrk sends the requests in turn, each printed once. Neither a JSON text nor a path holds `]=]`.
 fn script(asked: &RepeatedRequests<'_>) -> io::Result<tempfile::NamedTempFile> {
     let script = tempfile::Builder::new().suffix(".lua").tempfile()?;
     let mut lines = String::new();
@@ -68,15 +71,18 @@ fn script(asked: &RepeatedRequests<'_>) -> io::Result<tempfile::NamedTempFile> {
             "wrk.method = 'POST'\nwrk.headers['Content-Type'] = 'application/json'\nwrk.body = [=[{body}]=]\n"
         ));
     }
+
     lines.push_str("local paths = {\n");
     for path in asked.paths {
         lines.push_str(&format!("[=[{path}]=],\n"));
     }
+
     lines.push_str(
         "}\nlocal requests, turn = {}, 0\n\
          function init()\n  for at, path in ipairs(paths) do requests[at] = wrk.format(nil, path) end\nend\n\
          function request()\n  turn = turn % #requests + 1\n  return requests[turn]\nend\n",
     );
+
     std::fs::write(script.path(), lines)?;
     Ok(script)
 }

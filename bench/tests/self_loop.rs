@@ -1,4 +1,4 @@
-//! The caller against its own callee, on a network of the test's own: no socket, the clock jumps.
+//! The caller against its own callee, on a network inside the test: no socket, and a clock that jumps.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -34,7 +34,7 @@ fn gate() -> Option<Gate> {
     Some(Gate::new("tl-4711", "secret"))
 }
 
-/// Carries datagrams between the two ends; `loses` says which of them get lost.
+/// Carries datagrams between the two ends; `loses` decides which of them are lost.
 struct Network<F: FnMut() -> bool> {
     exchange: Exchange,
     now: u64,
@@ -52,7 +52,7 @@ impl<F: FnMut() -> bool> Network<F> {
         }
     }
 
-    /// Carries what is on its way; true if there was anything.
+    /// Delivers the datagrams in transit; returns true if there were any.
     fn carry(&mut self) -> bool {
         let for_callee = self.take(|exchange| &mut exchange.caller_out);
         let for_caller = self.take(|exchange| &mut exchange.callee_out);
@@ -79,7 +79,7 @@ impl<F: FnMut() -> bool> Network<F> {
         all.into_iter().filter(|_| !(self.loses)()).collect()
     }
 
-    /// Until nothing is alive.
+    /// Runs until no call is alive.
     fn run_out(&mut self) {
         for _ in 0..1_000_000 {
             if self.carry() {
@@ -146,7 +146,7 @@ fn calls_complete_and_leave_nothing() {
     }
 }
 
-/// INVITE, 401, ACK, INVITE, 100, 180, 200, ACK, BYE, 200 with a challenge; seven without.
+/// Ten messages per call: INVITE, 401, ACK, INVITE, 100, 180, 200, ACK, BYE, 200 with a challenge; seven without.
 #[test]
 fn a_nonce_is_asked_for_once_when_it_is_reused() {
     let carried = |reuse_nonce| {

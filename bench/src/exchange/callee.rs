@@ -13,7 +13,7 @@ use crate::tally::Failure;
 /// RFC 3261 §13.3.1.4's T2, in microseconds.
 const T2: u64 = 4_000_000;
 
-/// FNV-1a: tells one branch of a call from another.
+/// FNV-1a hash, which distinguishes the branches of a call.
 fn fingerprint(octets: &[u8]) -> u64 {
     octets.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
         (hash ^ u64::from(*octet)).wrapping_mul(0x100_0000_01b3)
@@ -21,7 +21,7 @@ fn fingerprint(octets: &[u8]) -> u64 {
 }
 
 impl Exchange {
-    /// A datagram for the callee.
+    /// Handles a datagram for the callee.
     pub fn callee_received(&mut self, datagram: &[u8], source: SocketAddrV4, now: u64) {
         let message = match Message::read(datagram) {
             Ok(message) => message,
@@ -50,7 +50,7 @@ impl Exchange {
         }
     }
 
-    /// The phone is picked up, if it rings.
+    /// Answers the call, if its phone rings.
     pub fn answer(&mut self, reference: CallRef, now: u64) {
         let Some(call) = self
             .calls
@@ -113,7 +113,7 @@ impl Exchange {
         }
     }
 
-    /// Compares the message with the parts of the caller's that the daemon must carry to the callee.
+    /// Compares the message with the caller's parts that the daemon must carry to the callee.
     fn compare(&mut self, reference: CallRef, message: &Message<'_>) {
         if message.body != self.caller.body {
             self.fail(reference, Failure::BodyChanged);
@@ -161,7 +161,7 @@ impl Exchange {
         }
     }
 
-    /// §9.2. Rare, so that looking through all calls for the INVITE's branch is cheap enough.
+    /// Handles a CANCEL (§9.2). These are rare, so that searching all calls for the INVITE's branch is cheap enough.
     fn cancelled(&mut self, message: &Message<'_>, source: SocketAddrV4) {
         put_response(&mut self.callee_out, b"200 OK", message, source);
         let branch = fingerprint(message.via.iter().next().unwrap_or_default());
@@ -211,7 +211,7 @@ impl Exchange {
     }
 }
 
-/// The call whose tag stands in To.
+/// The call that our tag in To belongs to.
 fn own_tag(message: &Message<'_>) -> Option<CallRef> {
     CallRef::read(message.to_tag()?.strip_prefix(b"u")?)
 }

@@ -1,4 +1,4 @@
-//! The callee's answers, made of the request, with an agent's Contact and SDP.
+//! The callee's answers, made from the request, with an agent's Contact and SDP.
 
 use std::net::SocketAddrV4;
 
@@ -55,7 +55,7 @@ fn answer(own: SocketAddrV4) -> String {
     )
 }
 
-/// An answer made of the request alone; a request without a tag in To gets one.
+/// Prints an answer from the request alone; adds a tag to To if the request has none.
 pub(super) fn put_response(
     out: &mut Outbox,
     status: &[u8],
@@ -67,7 +67,7 @@ pub(super) fn put_response(
     out.end(to);
 }
 
-/// The same without its end, for lines to be added.
+/// The same without its end, so that lines can be added.
 pub(super) fn put_response_head(out: &mut Outbox, status: &[u8], request: &Message<'_>) {
     out.put(b"SIP/2.0 ");
     out.put(status);
@@ -90,7 +90,7 @@ pub(super) fn put_response_head(out: &mut Outbox, status: &[u8], request: &Messa
     out.put(b"\r\n");
 }
 
-/// Via to CSeq with the call's own tag in To; false when it doesn't fit.
+/// Stores Via to CSeq with the call's own tag in To; false if they don't fit.
 pub(super) fn keep_head(
     head: &mut InlineOctets<1536>,
     request: &Message<'_>,

@@ -15,11 +15,11 @@ use crate::tally::Failure;
 
 /// RFC 3261 §17.1.2.2's T2, in microseconds.
 const T2: u64 = 4_000_000;
-/// One digit is all the room there is for a CSeq.
+/// Highest CSeq, since the templates have room for one digit.
 const LAST_CSEQ: u8 = 7;
 
 impl Exchange {
-    /// A call begins; its set-up time runs from `scheduled`. False, and counted, when there is no room.
+    /// Begins a call, whose set-up time runs from `scheduled`. False, and counted, if there is no room.
     pub fn begin_call(&mut self, scheduled: u64, now: u64) -> bool {
         let Some(reference) = self.begin(scheduled) else {
             return false;
@@ -33,7 +33,7 @@ impl Exchange {
         true
     }
 
-    /// An OPTIONS goes out.
+    /// Sends an OPTIONS.
     pub fn begin_probe(&mut self, now: u64) -> bool {
         let Some(reference) = self.begin(now) else {
             return false;
@@ -47,7 +47,7 @@ impl Exchange {
         true
     }
 
-    /// The caller hangs up, if it talks.
+    /// Hangs up, if the call is answered.
     pub fn hang_up(&mut self, reference: CallRef, now: u64) {
         let Some(call) = self
             .calls
@@ -61,7 +61,7 @@ impl Exchange {
         self.due.push(T1, 0, reference, DueAction::Bye, now);
     }
 
-    /// A datagram for the caller.
+    /// Handles a datagram for the caller.
     pub fn caller_received(&mut self, datagram: &[u8], source: SocketAddrV4, now: u64) {
         let message = match Message::read(datagram) {
             Ok(message) => message,
@@ -200,7 +200,7 @@ impl Exchange {
         }
     }
 
-    /// §13.2.2.4: the same 2xx gets the same ACK; one that comes after the caller gave up is hung up.
+    /// §13.2.2.4: acknowledges a repeated 2xx with the same ACK; hangs up one that comes after the caller gave up.
     fn accepted_again(&mut self, reference: CallRef, message: &Message<'_>) {
         let tag = message.to_tag();
         if self
@@ -215,7 +215,7 @@ impl Exchange {
         }
     }
 
-    /// §22.2. A nonce that is only stale is no refusal.
+    /// Answers a challenge (§22.2). A stale nonce alone is no refusal.
     fn challenged(&mut self, reference: CallRef, message: &Message<'_>, now: u64) {
         self.caller.put_refusal_ack(&mut self.caller_out, message);
         let Some(call) = self.calls.find(reference) else {
@@ -238,7 +238,7 @@ impl Exchange {
             return self.caller_done(reference, now);
         };
 
-        // Of many calls that find one nonce stale, the first brings the new one for all.
+        // If many calls find one nonce stale, the first brings the new one for all.
         let newer = self.plan.reuse_nonce && self.caller.knows_newer(call);
         if !newer && !self.caller.learn(&challenge) {
             self.fail(reference, Failure::Challenge);
@@ -304,7 +304,7 @@ impl Exchange {
         self.caller_done(reference, now);
     }
 
-    /// The daemon has no reason to send the caller anything but a BYE when something is wrong.
+    /// Handles a request to the caller. The daemon should send none but a BYE, and that only if something is wrong.
     fn caller_request(
         &mut self,
         method: &[u8],

@@ -1,4 +1,4 @@
-//! Requests of the caller: templates of the size that phone systems send, patched for each call.
+//! Requests of the caller: templates of a realistic size, patched for each call.
 
 use std::net::SocketAddrV4;
 
@@ -24,7 +24,7 @@ pub(super) struct Caller {
     invite: Template,
     invite_tail: Vec<u8>,
     pub(super) body: Vec<u8>,
-    /// Before and behind the other end's tag.
+    /// The parts before and after the remote tag.
     ack: (Template, Template),
     bye: (Template, Template),
     cancel: Template,
@@ -117,7 +117,7 @@ impl Caller {
         out.end(self.server);
     }
 
-    /// §17.1.1.3: made of the response alone, so that it serves calls that are forgotten too.
+    /// Prints the ACK of a refusal (§17.1.1.3) from the response alone, so that it works for forgotten calls too.
     pub(super) fn put_refusal_ack(&self, out: &mut Outbox, response: &Message<'_>) {
         out.put(b"ACK ");
         out.put(&self.uri);
@@ -127,7 +127,7 @@ impl Caller {
         out.end(self.server);
     }
 
-    /// ACK and BYE for a 2xx that nobody waits for any more.
+    /// Prints ACK and BYE for a 2xx whose call is over.
     pub(super) fn put_unwanted(&self, out: &mut Outbox, response: &Message<'_>) {
         let Some(target) = response.contact_uri() else {
             return;
@@ -149,7 +149,7 @@ impl Caller {
         }
     }
 
-    /// Credentials for the next INVITE of `call` from the shared nonce; false when there is none yet.
+    /// Gives the next INVITE of `call` credentials with the shared nonce; false if there is none yet.
     pub(super) fn authorize(&mut self, call: &mut Call) -> bool {
         if self.nonce.as_bytes().is_empty() {
             return false;
@@ -161,14 +161,14 @@ impl Caller {
         true
     }
 
-    /// Returns true if the shared nonce is another than the one that `call` was challenged over.
+    /// Returns true if the shared nonce isn't the one with which `call` was challenged.
     pub(super) fn knows_newer(&self, call: &Call) -> bool {
         let shared = self.nonce.as_bytes();
         let challenged_over = call.authorized.then(|| call.nonce.as_bytes());
         !shared.is_empty() && challenged_over != Some(shared)
     }
 
-    /// Takes a new nonce; false when it is too long to keep.
+    /// Stores a new nonce; false if it is too long.
     pub(super) fn learn(&mut self, challenge: &Challenge<'_>) -> bool {
         self.account.learn(challenge);
         self.nonce_count = 0;
@@ -176,7 +176,7 @@ impl Caller {
     }
 }
 
-/// The lines that the caller's requests are put together from.
+/// The lines from which the caller's requests are built.
 struct Lines {
     uri: String,
     own: SocketAddrV4,
@@ -212,7 +212,7 @@ impl Lines {
         )
     }
 
-    /// Up to where credentials may follow.
+    /// The INVITE up to the place of the credentials.
     fn invite(&self) -> Template {
         let Self { uri, own, from, to } = self;
         let (via, ids) = (self.via("i"), self.ids("INVITE"));
@@ -224,7 +224,7 @@ impl Lines {
         ))
     }
 
-    /// Behind the target, and behind the other end's tag.
+    /// The parts of a request after the remote target, and after the remote tag.
     fn in_dialog(&self, method: &str) -> (Template, Template) {
         let Self { from, to, .. } = self;
         (
@@ -239,7 +239,7 @@ impl Lines {
         )
     }
 
-    /// §9.1: all but the method as in the INVITE.
+    /// §9.1: all lines of the INVITE with another method.
     fn cancel(&self) -> Template {
         let Self { uri, from, to, .. } = self;
         Template::new(&format!(
@@ -278,7 +278,7 @@ fn put_from_response(out: &mut Outbox, response: &Message<'_>, cseq: u32, method
     out.put(b"\r\nContent-Length: 0\r\n\r\n");
 }
 
-/// As a phone system offers it: two codecs and DTMF.
+/// An offer like that of a phone system: two codecs and DTMF.
 fn offer(own: SocketAddrV4) -> String {
     let ip = own.ip();
     format!(

@@ -1,4 +1,4 @@
-//! Stands where the daemon would when there is none: challenges an INVITE and checks the answer, so that the generator
+//! Takes the daemon's place in a run without one: challenges an INVITE and checks the answer, so that the generator
 //! can be measured, and tested, against itself.
 
 use std::net::SocketAddrV4;
@@ -10,7 +10,7 @@ use crate::outbox::{Outbox, hex};
 
 const REALM: &[u8] = b"trunkline-bench";
 
-/// One account. Every challenge has a nonce of its own, and the count of the nonce used last may only rise.
+/// A verifier for one account. Every challenge has a new nonce, and the nonce used last accepts only rising counts.
 #[derive(Debug)]
 pub struct Gate {
     ha1: [u8; 32],
@@ -19,7 +19,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// For one account.
+    /// A gate for one account.
     pub fn new(user: &str, password: &str) -> Self {
         Self {
             ha1: md5_hex(&[user.as_bytes(), REALM, password.as_bytes()]),
@@ -28,7 +28,7 @@ impl Gate {
         }
     }
 
-    /// Returns true if the request's credentials are right and new.
+    /// Returns true if the request's credentials are right and not used before.
     pub(super) fn admits(&mut self, request: &Message<'_>) -> bool {
         let Some((nonce, count)) = self.check(request.authorization) else {
             return false;

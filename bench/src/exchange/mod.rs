@@ -1,7 +1,7 @@
-//! The calls of a run, both ends: datagrams and time go in, datagrams come out. No socket, no clock.
+//! The calls of a run, with both ends: datagrams and time go in, datagrams come out. No socket, no clock.
 //!
-//! Caller and callee share a record a call, since the daemon carries `X-Bench-Call` from one to the other; what the
-//! daemon must carry unchanged is compared there.
+//! Caller and callee share a record per call, since the daemon carries `X-Bench-Call` from one to the other. There the parts that the
+//! daemon must carry unchanged are compared.
 
 mod callee;
 mod callee_print;
@@ -31,7 +31,7 @@ pub struct Exchange {
     gate: Option<Gate>,
     /// The counts so far.
     pub tally: Tally,
-    /// Calls that begin now count among the figures.
+    /// True if calls that begin now count.
     pub measuring: bool,
     /// Datagrams for the caller's socket to send.
     pub caller_out: Outbox,
@@ -40,7 +40,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// No call yet; `room` is the most at once.
+    /// An exchange without calls, for at most `room` at once.
     pub fn new(parties: &Parties, plan: Plan, gate: Option<Gate>, room: usize) -> Self {
         Self {
             plan,
@@ -56,7 +56,7 @@ impl Exchange {
         }
     }
 
-    /// Changes what later phases of calls are like.
+    /// Sets the plan of calls that begin from now on.
     pub fn set_plan(&mut self, plan: Plan) {
         self.plan = plan;
     }
@@ -66,12 +66,12 @@ impl Exchange {
         &self.plan
     }
 
-    /// Calls alive on either end.
+    /// Number of calls that are alive on either end.
     pub fn live(&self) -> usize {
         self.calls.live()
     }
 
-    /// Calls whose both ends are in these states.
+    /// Calls whose two ends are in these states.
     pub fn in_states(&self, caller: CallerState, callee: CalleeState) -> Vec<CallRef> {
         let alike = self
             .calls
@@ -80,7 +80,7 @@ impl Exchange {
         alike.map(|(reference, _)| reference).collect()
     }
 
-    /// Does what is due; true if something was.
+    /// Runs due timers; returns true if there was any.
     pub fn handle_due(&mut self, now: u64) -> bool {
         let mut any = false;
         while let Some(due) = self.due.pop(now) {
@@ -90,12 +90,12 @@ impl Exchange {
         any
     }
 
-    /// Returns the time at which something is due next, in microseconds.
+    /// Returns the time at which the next timer is due, in microseconds.
     pub fn next_due(&self) -> Option<u64> {
         self.due.next()
     }
 
-    /// Counts calls as failed that have waited too long; to be called now and then.
+    /// Fails or cancels calls that have waited too long; call it now and then.
     pub fn sweep(&mut self, now: u64) {
         let patience = self.plan.patience;
         let late = |at: u64| now.saturating_sub(at) > patience;
@@ -112,6 +112,7 @@ impl Exchange {
             })
             .map(|(reference, call)| (reference, call.caller))
             .collect();
+
         for (reference, state) in waiting {
             if state == CallerState::Done {
                 self.fail(reference, Failure::CalleeLeftOver);
@@ -133,7 +134,7 @@ impl Exchange {
         }
     }
 
-    /// Counts a failure, once a call.
+    /// Counts a failure, at most one per call.
     fn fail(&mut self, reference: CallRef, failure: Failure) {
         if let Some(call) = self.calls.find(reference)
             && !std::mem::replace(&mut call.failed, true)

@@ -2,25 +2,25 @@
 
 use std::net::SocketAddrV4;
 
-/// The length of one phase of a call.
+/// Length of one phase of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Span {
-    /// Microseconds; 0 goes on at once.
+    /// Microseconds; with 0 the next phase begins at once.
     For(u64),
     /// Until [`Exchange::answer`](super::Exchange::answer) or [`Exchange::hang_up`](super::Exchange::hang_up).
     Held,
 }
 
-/// The shape of a run's calls.
+/// Properties of a run's calls.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Between 180 and 200.
+    /// Time between 180 and 200.
     pub ring: Span,
-    /// Between ACK and BYE.
+    /// Time between ACK and BYE.
     pub talk: Span,
-    /// One nonce for many calls instead of a 401 for each.
+    /// True to use one nonce for many calls instead of a 401 for each.
     pub reuse_nonce: bool,
-    /// The callee expects the daemon's context headers.
+    /// True if the callee expects the daemon's context headers.
     pub context: bool,
     /// Time after which an INVITE without a final response counts as failed and is cancelled, in microseconds.
     pub patience: u64,

@@ -1,5 +1,5 @@
-//! The API over a database of the size that a busy platform has, beside a bare axum server on the same core in the same run. Reads ask
-//! for thousands of agents and pages in turn: what was answered a moment ago is of no use for the next.
+//! The API over a database of realistic size, beside a bare axum server on the same core in the same run. Reads ask
+//! for thousands of agents and pages in turn, so that no cache of recent answers helps.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,11 +21,11 @@ use crate::wrk::{self, Answered, RepeatedRequests};
 pub struct Scale {
     /// Rows of the database.
     pub rows: Rows,
-    /// Time for which each request is asked, in seconds.
+    /// Seconds for which each request is repeated.
     pub seconds: u64,
 }
 
-/// The database that the list is compared with.
+/// The small database that the list is compared with.
 const SMALL: Rows = Rows {
     orgs: 1,
     contacts: 100,
@@ -33,19 +33,19 @@ const SMALL: Rows = Rows {
     agents: 0,
     numbers: 0,
 };
-/// Of bare axum's answers a second: what a point read and a list of 50 have to reach.
+/// Least share of bare axum's answers per second that a point read and a list of 50 have to reach.
 const READ_SHARE: f64 = 0.4;
 const LIST_SHARE: f64 = 0.1;
-/// Most that the slowest hundredth of the lists may take over the large database, as a multiple of the small one's.
+/// Most that the slowest hundredth of the lists may take over the large database, as a multiple of the small database's.
 const LIST_GROWTH: f64 = 3.0;
 
 const LIST: &str = "/handoff-analytics/events?limit=50";
-/// Pages of the list that are asked for in turn, at most.
+/// Most pages of the list that are requested in turn.
 const PAGES: usize = 1_000;
 const HANDOFF: &str =
     r#"{"session_id":"bench","summary":"The caller asked for a person.","sentiment":"neutral"}"#;
 
-/// Asks for each kind of request.
+/// Measures each kind of request.
 ///
 /// # Errors
 /// There is no daemon, no wrk, or the database can't be filled.
@@ -160,7 +160,7 @@ impl Served {
             )],
         };
 
-        // The first start makes the org.
+        // The first start creates the org.
         drop(launch.start()?);
         seed::fill(&launch.data_dir.join("trunkline.db"), rows)?;
         Ok(Self {
@@ -185,7 +185,7 @@ impl Served {
         Ok(paths)
     }
 
-    /// The path of each page of the handoffs, so far as [`PAGES`] goes.
+    /// The path of each page of the handoffs, [`PAGES`] at most.
     fn pages(&self) -> Result<Vec<String>, Fault> {
         let mut paths = vec![LIST.to_owned()];
         while let Some(last) = paths.last().filter(|_| paths.len() < PAGES) {
@@ -194,7 +194,7 @@ impl Served {
                 None => break,
             }
         }
-        // The last page may hold fewer.
+        // The last page may have fewer items.
         if paths.len() > 1 {
             paths.pop();
         }
@@ -222,7 +222,7 @@ impl Served {
     }
 }
 
-/// "hello" by axum alone, on the daemon's core.
+/// Measures "hello" from axum alone, on the daemon's core.
 fn bare_axum(setting: &Setting, seconds: u64) -> io::Result<Answered> {
     let core = setting.cores.map(|(daemon, _)| daemon);
     let (bound, address) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! A daemon under load, and the words of a report: all runs share them.
+//! A daemon under load, and the entries of a report, shared by all runs.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,29 +20,29 @@ use crate::tally::Tally;
 pub struct Setting {
     /// The daemon's program.
     pub daemon: PathBuf,
-    /// The daemon's core and ours; none on a machine with one.
+    /// The daemon's core and ours; `None` on a machine with one core.
     pub cores: Option<(usize, usize)>,
-    /// One nonce for many calls instead of a 401 for each.
+    /// True to use one nonce for many calls instead of a 401 for each.
     pub reuse_nonce: bool,
     /// Number of different callers.
     pub callers: u32,
     /// The most calls at once.
     pub room: usize,
-    /// Wait until the daemon has forgotten everything, and say whether it did.
+    /// True to wait until the daemon has no state left, and to report whether it has.
     pub leftover: bool,
-    /// Seconds before anything counts.
+    /// Seconds before measuring starts.
     pub warm_up: u64,
-    /// More of the daemon's environment.
+    /// Further environment variables of the daemon.
     pub environment: Vec<(String, String)>,
 }
 
-/// Reasons for which a run can't be made.
+/// Reason why a run fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The daemon doesn't run.
     #[error(transparent)]
     Daemon(#[from] NoDaemon),
-    /// Sockets, /proc or the metrics.
+    /// A socket, /proc or the metrics failed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The database can't be filled.
@@ -62,21 +62,21 @@ pub struct Bench {
     _data: TempDir,
 }
 
-/// Figures of the time between two moments.
+/// Figures of a measured interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// Time between the two, in seconds.
+    /// Length of the interval in seconds.
     pub seconds: f64,
-    /// Calls (or OPTIONS) completed inside.
+    /// Calls (or OPTIONS) completed in it.
     pub completed: u64,
     /// CPU seconds of the daemon.
     pub cpu: f64,
-    /// CPU seconds of ours.
+    /// CPU seconds of this process.
     pub own_cpu: f64,
 }
 
 impl Measured {
-    /// Completed a second.
+    /// Completed calls (or OPTIONS) per second.
     pub fn rate(&self) -> f64 {
         self.completed as f64 / self.seconds
     }
@@ -127,7 +127,7 @@ impl Bench {
         })
     }
 
-    /// Warms up, then counts for `span` seconds, then waits until every call has ended.
+    /// Warms up, then measures for `span` seconds, then waits until every call has ended.
     ///
     /// # Errors
     /// /proc can't be read.
@@ -142,7 +142,7 @@ impl Bench {
     }
 }
 
-/// Keeps the pace for so long.
+/// Keeps the pace for `micros` microseconds.
 pub fn run(engine: &mut Engine, pace: &mut Pace, micros: u64) {
     let end = engine.now() + micros;
     while engine.now() < end {
@@ -151,7 +151,7 @@ pub fn run(engine: &mut Engine, pace: &mut Pace, micros: u64) {
     }
 }
 
-/// Begins so many calls, and gives the last a second.
+/// Begins `calls` calls, and then waits a second for the last.
 pub(super) fn make(engine: &mut Engine, calls: u64, per_second: f64) {
     let mut pace = Pace::Rate {
         per_second,
@@ -163,7 +163,7 @@ pub(super) fn make(engine: &mut Engine, calls: u64, per_second: f64) {
     run(engine, &mut pace, length as u64);
 }
 
-/// Counts from zero for `span` seconds; the daemon's CPU is the caller's to add.
+/// Measures from zero for `span` seconds; the caller adds the daemon's CPU.
 pub(super) fn window(engine: &mut Engine, pace: &mut Pace, span: u64) -> io::Result<Measured> {
     let own_cpu = own_cpu_seconds()?;
     engine.exchange.tally = Tally::default();
@@ -180,7 +180,7 @@ pub(super) fn window(engine: &mut Engine, pace: &mut Pace, span: u64) -> io::Res
     })
 }
 
-/// Until every call has ended, or long after it should have.
+/// Runs until every call has ended, or should have long ago.
 pub fn drain(engine: &mut Engine) {
     let end = engine.now() + engine.exchange.plan().patience + seconds(40);
     while engine.exchange.live() > 0 && engine.now() < end {
@@ -188,7 +188,7 @@ pub fn drain(engine: &mut Engine) {
     }
 }
 
-/// Writes down what a run's calls were like and what they cost the daemon.
+/// Reports the results of a run's calls and their cost to the daemon.
 pub(super) fn describe(report: &mut Report, measured: &Measured, tally: &Tally) {
     report.measure("calls_per_second", measured.rate());
     report.measure("daemon_cores_busy", measured.cpu / measured.seconds);
@@ -222,6 +222,7 @@ pub(super) fn describe_wire(report: &mut Report, tally: &Tally) {
     report.count("our_retransmissions", tally.ours.total());
     report.count("stray_messages", tally.strays);
     report.count("socket_errors", tally.socket_errors);
+
     if tally.malformed > 0 {
         report.fault(format!(
             "{} malformed messages, the first: {}",
@@ -229,6 +230,7 @@ pub(super) fn describe_wire(report: &mut Report, tally: &Tally) {
             tally.first_fault.unwrap_or_default()
         ));
     }
+
     if tally.unexpected > 0 {
         report.fault(format!(
             "{} requests that nobody asked for",
@@ -237,7 +239,7 @@ pub(super) fn describe_wire(report: &mut Report, tally: &Tally) {
     }
 }
 
-/// Each kind of failure as a fault.
+/// Reports each kind of failure as a fault.
 pub(super) fn blame(report: &mut Report, tally: &Tally) {
     for (failure, count) in &tally.failures {
         report.fault(format!("{count} calls: {failure}"));

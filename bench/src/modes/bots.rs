@@ -1,4 +1,4 @@
-//! Calls of bots over TLS: CPU and memory of a call, the delay that is added on the way to a bot, lateness of ticks, and silence after a clear.
+//! Calls of bots over TLS: CPU and memory per call, the added delay on the way to a bot, lateness of ticks, and silence after a clear.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
@@ -20,7 +20,7 @@ use crate::web_socket::Identity;
 
 /// First of the daemon's RTP ports; it needs two for each call.
 const FIRST_PORT: u16 = 22_000;
-/// Most calls: their ports end before those that the kernel gives out.
+/// Most calls, so that their ports end below the kernel's ephemeral ports.
 pub const MOST_CALLS: u16 = 4_000;
 
 /// Size of a run.
@@ -28,7 +28,7 @@ pub const MOST_CALLS: u16 = 4_000;
 pub struct Talk {
     /// Calls at once.
     pub calls: u16,
-    /// Seconds that count.
+    /// Seconds measured.
     pub seconds: u64,
     /// Milliseconds of audio in a bot's message.
     pub message_ms: u64,
@@ -112,6 +112,7 @@ fn start(
 ) -> Result<Daemon, Fault> {
     let last = FIRST_PORT + 2 * calls.max(32) + 63;
     let mut environment = setting.environment.clone();
+
     for (name, value) in [
         ("TRUNKLINE__SIP__TLS_CA", authority.display().to_string()),
         (
@@ -125,6 +126,7 @@ fn start(
     ] {
         environment.push((name.to_owned(), value));
     }
+
     let launch = Launch {
         binary: setting.daemon.clone(),
         data_dir: data.path().join("trunkline"),
@@ -142,7 +144,7 @@ fn v4(address: SocketAddr) -> io::Result<SocketAddrV4> {
     }
 }
 
-/// Has the agent answered by the bots at this address.
+/// Sets the agent's runtime to the bots at this address.
 fn use_bot(daemon: &Daemon, at: SocketAddr) -> io::Result<()> {
     let (agent, key) = (&daemon.announcement.agent_id, &daemon.announcement.api_key);
     let body = format!(r#"{{"runtime": {{"type": "websocket", "uri": "wss://{at}/ws"}}}}"#);
@@ -159,7 +161,7 @@ fn dialler(daemon: &Daemon, media: SocketAddrV4) -> io::Result<Dialler> {
     Dialler::new(daemon.sip, &daemon.announcement.phone_number, pair, media)
 }
 
-/// Makes the calls while the load runs, since bots have to answer.
+/// Makes the calls while the load runs, since the bots have to answer meanwhile.
 fn set_up(
     load: &mut Load,
     mut dialler: Dialler,
@@ -169,7 +171,7 @@ fn set_up(
     let dialling = std::thread::spawn(move || -> io::Result<()> {
         for place in 0..usize::from(calls) {
             let to = dialler.call(&format!("{PREFIX}{place:07}"))?;
-            // The load ends first only where it has failed.
+            // The load ends before this only if it has failed.
             let _ = tell.send((place, to));
         }
         Ok(())
@@ -187,6 +189,7 @@ fn describe(report: &mut Report, heard: &Heard) {
             report.measure(name, of.quantile(share) as f64 / 1e3);
         }
     };
+
     times(
         ["to_bot_p50_ms", "to_bot_p99_ms", "to_bot_max_ms"],
         &heard.to_bot,
@@ -207,13 +210,14 @@ fn describe(report: &mut Report, heard: &Heard) {
         ],
         &heard.own_late,
     );
+
     report.count("clears", heard.cleared.total());
     report.count("frames_to_bots", heard.frames);
     report.count("packets_to_callers", heard.packets);
     report.count("packets_not_taken", heard.untaken);
 }
 
-/// Faults that count on any machine: the load was not whole.
+/// Reports faults that count on any machine: the load was incomplete.
 fn judge(report: &mut Report, heard: &Heard, talk: Talk, up: usize) {
     let expected = u64::from(talk.calls) * talk.seconds * 50;
     if up != usize::from(talk.calls) {
@@ -232,13 +236,13 @@ fn judge(report: &mut Report, heard: &Heard, talk: Talk, up: usize) {
     }
 }
 
-/// Counts of the daemon over whole calls, which it makes when their bots have gone.
+/// Metric of whole calls, which the daemon updates once their bots have gone.
 const UNDERRUNS: &str = "trunkline_media_underruns_total";
 const FILLED: &str = "trunkline_media_concealed_frames_total";
 const DISCARDED: &str = "trunkline_media_bot_octets_discarded_total";
 const JUNK: &str = "trunkline_media_bot_junk_total";
 
-/// Value of a count without labels; 0 where the page doesn't have it.
+/// Value of a metric without labels; 0 if the page doesn't have it.
 fn counted(page: &str, name: &str) -> f64 {
     let found = page.lines().find_map(|line| {
         let value = line.strip_prefix(name)?.strip_prefix(' ')?;
@@ -247,7 +251,7 @@ fn counted(page: &str, name: &str) -> f64 {
     found.unwrap_or(0.0)
 }
 
-/// The daemon's own count of late ticks, by the bounds of its buckets.
+/// The daemon's own histogram of late ticks, by the bounds of its buckets.
 #[derive(Debug, Default)]
 struct Ticks(Vec<(f64, f64)>);
 
@@ -281,7 +285,7 @@ impl Ticks {
         Self(grown.collect())
     }
 
-    /// Lowest bound that this share of the ticks keeps.
+    /// Lowest bound that this share of the ticks doesn't exceed.
     fn bound(&self, share: f64) -> Option<f64> {
         let (_, all) = self.0.last()?;
         let kept = self.0.iter().find(|(_, count)| *count >= all * share);

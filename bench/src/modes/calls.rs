@@ -1,4 +1,4 @@
-//! Whole calls: as many as go at once, or so many a second.
+//! Whole calls: as many as possible, or at a rate.
 
 use super::bench::{Bench, Fault, Setting, blame, describe};
 use crate::exchange::{Plan, Span};
@@ -8,18 +8,18 @@ use crate::report::Report;
 /// Load of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Calls a second; as many as `concurrency` allows when absent.
+    /// Calls per second; `None` for as many as `concurrency` allows.
     pub rate: Option<f64>,
     /// Calls at once in the closed loop.
     pub concurrency: usize,
-    /// Seconds that count.
+    /// Seconds measured.
     pub seconds: u64,
     /// Milliseconds between ACK and BYE.
     pub talk_ms: u64,
 }
 
-/// Runs it against a daemon of its own, `rounds` times: one report each, in which the memory is compared with that
-/// after the round before.
+/// Loads a new daemon, `rounds` times. Each round gives one report, which compares the memory with that after the previous
+/// round.
 ///
 /// # Errors
 /// There is no daemon to load.

@@ -1,4 +1,4 @@
-//! The console: what open live pages cost beside calls, and how soon a page of a long list is there.
+//! The console: the cost of open live pages beside calls, and the time that a page of a long list takes.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,28 +18,28 @@ use crate::process::cpu_seconds;
 use crate::report::Report;
 use crate::seed;
 
-/// Pages that a session may have open, and an org's.
+/// Most pages that a session may have open; below, most of an org.
 const OF_SESSION: usize = 8;
 const OF_ORG: usize = 64;
-/// Most that the pages may cost, in cores.
+/// Most CPU that the pages may cost, in cores.
 const MOST_CORES: f64 = 0.1;
 /// Most that a page of a list may take, in milliseconds.
 const MOST_MS: f64 = 200.0;
 /// Milliseconds of a call, so that some are up at any time.
 const TALK_MS: u64 = 2_000;
-/// Requests for each list.
+/// Number of requests for each list.
 const LOOKS: usize = 50;
 
 /// Load of the live pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Pages {
-    /// Pages that are open: 64 of the org with the calls, which are as many as it may have, the others of further orgs.
+    /// Pages that are open: 64 in the org with the calls, which is its maximum, the others in further orgs.
     pub pages: usize,
     /// Calls a second.
     pub rate: f64,
-    /// Seconds that count, of each run.
+    /// Seconds measured in each run.
     pub seconds: u64,
-    /// Runs with pages, and as many without, in turn.
+    /// Runs with pages, and as many without, alternating.
     pub turns: u32,
 }
 
@@ -56,7 +56,7 @@ struct Link {
 /// Measures the CPU that open live pages add to calls at a rate.
 ///
 /// # Errors
-/// There is no daemon to load, or it lets nobody in.
+/// There is no daemon to load, or it refuses the log-in.
 pub fn live_pages(setting: &Setting, load: Pages) -> Result<Report, Fault> {
     let Pages {
         pages,
@@ -128,7 +128,7 @@ struct Page {
 }
 
 impl Page {
-    /// Closes the stream; returns the octets that came.
+    /// Closes the stream; returns the number of octets received.
     fn close(self) -> usize {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
         self.reader.join().unwrap_or_default()
@@ -185,7 +185,7 @@ fn log_in(at: SocketAddr, own: &Announcement, org: &str) -> io::Result<String> {
     cookie.ok_or_else(|| io::Error::other(format!("no session: {head}")))
 }
 
-/// Everything that answers a GET.
+/// The whole response to a GET.
 fn head_of(at: SocketAddr, path: &str, cookie: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(at)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -198,7 +198,7 @@ fn head_of(at: SocketAddr, path: &str, cookie: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Object that the partner makes.
+/// An object that the partner creates.
 fn made<T: for<'de> Deserialize<'de>>(
     at: SocketAddr,
     path: &str,
@@ -232,7 +232,7 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
         core: setting.cores.map(|(daemon, _)| daemon),
         environment: vec![unlimited_links()],
     };
-    // The first start makes the org.
+    // The first start creates the org.
     drop(launch.start()?);
     seed::calls(&launch.data_dir.join("trunkline.db"), calls)?;
     let daemon = launch.start()?;

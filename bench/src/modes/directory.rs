@@ -1,5 +1,5 @@
-//! A large directory: how long a start takes, and how long and how dear a change is. The daemon answers a change once it is in
-//! force, so the time of the answer is the lag of the change at that node.
+//! A large directory: the duration of a start, and the duration and cost of a change. The daemon answers a change once it is in
+//! force, so the response time is the change's lag at that node.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::seed::{self, Rows};
 /// Size of the directory, and the number of changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Orgs beside the one that is changed.
+    /// Orgs besides the one that is changed.
     pub orgs: u32,
-    /// Numbers of each.
+    /// Numbers of each of them.
     pub numbers: u32,
-    /// Agents of the org that is changed, beside its own.
+    /// Agents of the org that is changed, besides its first.
     pub agents: u32,
-    /// Changes, one after the other.
+    /// Number of changes, one after the other.
     pub changes: u32,
 }
 
-/// Changes and reads before any counts.
+/// Changes and reads before measuring starts.
 const WARM_UP: u32 = 50;
-/// Seconds for which the daemon is watched while nothing happens.
+/// Seconds for which the idle daemon is watched.
 const IDLE: u64 = 5;
 
 /// Measures one size.
@@ -56,7 +56,7 @@ pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
         core: setting.cores.map(|(daemon, _)| daemon),
         environment: Vec::new(),
     };
-    // The first start makes the org.
+    // The first start creates the org.
     drop(launch.start()?);
     let rows = Rows {
         orgs,
@@ -100,7 +100,7 @@ pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
     Ok(report)
 }
 
-/// CPU seconds of the daemon for each of these requests, and the time of each in microseconds.
+/// CPU seconds of the daemon per request, and the duration of each in microseconds.
 fn timed(
     daemon: &Daemon,
     count: u32,
@@ -139,7 +139,7 @@ impl<'d> ProbedAgent<'d> {
         expect_200(http::get(self.daemon.http, &self.path, key)?)
     }
 
-    /// Changes what routing reads.
+    /// Makes a change that routing reads.
     fn change(&self, turn: u32) -> Result<(), Fault> {
         let key = &self.daemon.announcement.api_key;
         let body = format!(r#"{{"max_concurrent_calls":{}}}"#, turn % 1_000 + 1);

@@ -1,4 +1,4 @@
-//! Memory of a call while it rings and while it is up.
+//! Memory of a call while it rings and while it is established.
 
 use super::bench::{Bench, Fault, Setting, blame, describe_wire, drain, make, run};
 use crate::calls::{CallRef, CalleeState, CallerState};
@@ -8,12 +8,12 @@ use crate::pace::Pace;
 use crate::process::memory;
 use crate::report::Report;
 
-/// In which phase calls are held.
+/// Phase in which calls are held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Between 180 and 200.
+    /// Ringing: between 180 and 200.
     Ringing,
-    /// Between ACK and BYE.
+    /// Established: between ACK and BYE.
     Established,
 }
 
@@ -47,7 +47,7 @@ impl Phase {
         }
     }
 
-    /// Finished transactions of the set-up are gone after 64·T1; what is left then is the call.
+    /// Seconds until the finished transactions of the set-up are gone (64·T1), so that only the call is left.
     const fn settling(self) -> u64 {
         match self {
             Self::Ringing => 2,
@@ -56,7 +56,7 @@ impl Phase {
     }
 }
 
-/// Holds `calls` calls, made at `rate` a second.
+/// Holds `calls` calls, begun at `rate` per second.
 ///
 /// # Errors
 /// There is no daemon to load.
@@ -99,7 +99,7 @@ pub fn hold(setting: &Setting, phase: Phase, calls: u64, rate: f64) -> Result<Re
     Ok(report)
 }
 
-/// Lets them go at the pace at which they came.
+/// Ends the calls at the rate at which they began.
 fn release(bench: &mut Bench, phase: Phase, held: &[CallRef], rate: f64) {
     let begin = bench.engine.now();
     for (at, call) in held.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! State that the daemon still holds when its load is over.
+//! State that the daemon still holds after its load has ended.
 
 use std::io;
 
@@ -8,22 +8,22 @@ use crate::pace::Pace;
 use crate::process::{Memory, memory};
 use crate::report::Report;
 
-/// Longest time that anything may be left after well-behaved peers, in seconds; the run waits no longer.
+/// Longest time that state may be left after well-behaved peers, in seconds. Below, the longest time that a run waits.
 const ALLOWED: u64 = 40;
 const PATIENCE: u64 = 75;
-/// Number of calls before the memory is first read.
+/// Number of calls before the memory is first measured.
 const FIRST: u64 = 1_000;
 const ALIVE: [&str; 3] = [
     "trunkline_calls_active",
     "trunkline_sip_dialogs",
     "trunkline_sip_transactions",
 ];
-/// Octets by which memory may have grown and still count as back.
+/// Octets by which memory may have grown and still count as freed.
 const SLACK: u64 = 16 << 20;
 
 impl Bench {
-    /// The memory before a load: after a few calls, so that what the daemon makes once isn't counted as the load's, and
-    /// once nothing of them is alive.
+    /// Measures the memory before a load: after a few calls, so that the daemon's one-time allocations don't count, and
+    /// once no state of them is left.
     pub(super) fn settle(&mut self, report: &mut Report) -> io::Result<Memory> {
         make(&mut self.engine, FIRST, 500.0);
         drain(&mut self.engine);
@@ -35,7 +35,7 @@ impl Bench {
         self.memory_at_rest()
     }
 
-    /// Waits until calls, dialogs and transactions are gone, says how long that took, and answers what memory is left.
+    /// Waits until calls, dialogs and transactions are gone; reports how long that took, and returns the memory left.
     pub(super) fn check_leftover(
         &mut self,
         report: &mut Report,
@@ -65,13 +65,13 @@ impl Bench {
         Ok(after)
     }
 
-    /// The memory once the daemon has had time to give back what it can.
+    /// Measures the memory after the daemon has had time to free what it can.
     fn memory_at_rest(&mut self) -> io::Result<Memory> {
         run(&mut self.engine, &mut Pace::Idle, seconds(5));
         memory(self.daemon.pid())
     }
 
-    /// Waits until nothing is alive or patience ends; answers what was left when nothing should have been.
+    /// Waits until no state is left or the patience ends; returns the state that was left too long.
     fn wait_for_nothing(&mut self) -> io::Result<Option<String>> {
         let began = self.engine.now();
         let mut late = None;
@@ -89,7 +89,7 @@ impl Bench {
     }
 }
 
-/// The samples of what is alive that aren't 0.
+/// The samples of live state that aren't 0.
 fn left(metrics: &str) -> String {
     let alive = metrics
         .lines()

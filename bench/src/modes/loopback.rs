@@ -1,4 +1,4 @@
-//! The generator against itself: the caller calls the callee, which challenges in the daemon's place. Says how much load there can be.
+//! The generator against itself: the caller calls the callee, which challenges in the daemon's place. Shows how much load it can make.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::kernel::pin_to;
 use crate::pace::Pace;
 use crate::report::Report;
 
-/// Runs `concurrency` at once, or at a rate, on one core for `span` seconds.
+/// Runs `concurrency` calls at once, or calls at a rate, on one core for `span` seconds.
 ///
 /// # Errors
 /// The machine refuses sockets.

@@ -1,4 +1,4 @@
-//! The runs: what is loaded how, and what is reported of it.
+//! The runs: each loads something and reports on it.
 
 mod api;
 mod bench;

@@ -1,11 +1,11 @@
-//! OPTIONS, as many as go.
+//! OPTIONS, as many as possible.
 
 use super::bench::{Bench, Fault, Setting, blame, describe_times, describe_wire};
 use crate::exchange::Plan;
 use crate::pace::Pace;
 use crate::report::Report;
 
-/// Runs `concurrency` at once for `seconds`.
+/// Runs `concurrency` OPTIONS at once for `seconds`.
 ///
 /// # Errors
 /// There is no daemon to load.

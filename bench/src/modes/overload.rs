@@ -1,4 +1,4 @@
-//! Share of the best goodput that remains when twice as many calls come.
+//! Share of the best goodput that is left at twice the load.
 
 use super::bench::{Bench, Fault, Setting, describe, drain};
 use crate::exchange::Plan;
@@ -6,7 +6,7 @@ use crate::pace::Pace;
 use crate::report::Report;
 use crate::tally::Failure;
 
-/// The share of the best goodput that must be left.
+/// Least share of the best goodput that must be left.
 const KEPT: f64 = 0.9;
 
 /// Finds the capacity in a closed loop, then offers twice that.
@@ -17,17 +17,21 @@ pub fn overload(setting: &Setting, concurrency: usize, seconds: u64) -> Result<R
     let mut bench = Bench::start(setting, Plan::default())?;
     let mut report = Report::new(format!("overload: twice the capacity, {seconds} s"));
     let before = bench.settle(&mut report)?;
+
     let best = bench
         .measure(&mut Pace::Closed { concurrency }, seconds)?
         .rate();
     drain(&mut bench.engine);
+
     let mut pace = Pace::rate(2.0 * best, bench.engine.now());
     let measured = bench.measure(&mut pace, seconds)?;
     let tally = &bench.engine.exchange.tally;
+
     report.measure("best_goodput", best);
     report.measure("offered", tally.started as f64 / measured.seconds);
     report.count("shed_with_503", tally.shed);
     describe(&mut report, &measured, tally);
+
     let kept = measured.rate() / best;
     report.measure("goodput_kept", kept);
     if kept < KEPT {
@@ -36,6 +40,7 @@ pub fn overload(setting: &Setting, concurrency: usize, seconds: u64) -> Result<R
             kept * 100.0
         ));
     }
+
     for (failure, count) in &tally.failures {
         match failure {
             Failure::Refused(503) | Failure::NoAnswer => {}
@@ -53,6 +58,7 @@ pub fn overload(setting: &Setting, concurrency: usize, seconds: u64) -> Result<R
             | Failure::NoRoom => report.fault(format!("{count} calls: {failure}")),
         }
     }
+
     report.count(
         "without_any_answer",
         tally

@@ -1,4 +1,4 @@
-//! PBXs that register and refresh: what a refresh costs the daemon, and what a binding does in memory.
+//! PBXs that register and refresh: the cost of a refresh, and the memory of a binding.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -19,9 +19,9 @@ use crate::kernel::{pin_to, widen};
 use crate::process::{cpu_seconds, memory};
 use crate::report::Report;
 
-/// Registrations under way while all of them begin.
+/// Most registrations in progress during the first round.
 const AT_ONCE: usize = 100;
-/// Finished transactions are gone after so many seconds.
+/// Seconds after which finished transactions are gone.
 const SETTLING: u64 = 36;
 
 /// Number of PBXs that register, and the interval of their refreshes.
@@ -29,18 +29,18 @@ const SETTLING: u64 = 36;
 pub struct Fleet {
     /// Trunks, each of an org of its own.
     pub trunks: usize,
-    /// Contacts of each.
+    /// Contacts of each trunk.
     pub contacts: usize,
-    /// Refreshes a second.
+    /// Refreshes per second.
     pub rate: f64,
-    /// Seconds of them.
+    /// Seconds of refreshes.
     pub seconds: u64,
 }
 
-/// Registers them all, then refreshes them one after the other.
+/// Registers all PBXs, then refreshes them one after the other.
 ///
 /// # Errors
-/// There is no daemon to load, or it doesn't take the orgs.
+/// There is no daemon to load, or it refuses the orgs.
 pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
     let data = TempDir::new()?;
     let daemon = launch(setting, &data, fleet)?;
@@ -97,7 +97,7 @@ pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
     let shown = standing(&daemon)?;
     report.count("bindings_at_the_end", shown);
     if shown != bindings as u64 {
-        report.fault(format!("{shown} of {bindings} bindings stand at the end"));
+        report.fault(format!("{shown} of {bindings} bindings exist at the end"));
     }
 
     Ok(report)
@@ -127,7 +127,7 @@ fn launch(setting: &Setting, data: &TempDir, fleet: Fleet) -> Result<Daemon, Fau
     Ok(launch.start()?)
 }
 
-/// Returns the number of bindings in the daemon's metrics, which it counts once a second.
+/// Returns the number of bindings in the daemon's metrics, which are updated once a second.
 fn standing(daemon: &Daemon) -> io::Result<u64> {
     std::thread::sleep(Duration::from_secs(2));
     let text = daemon.metrics()?;
@@ -139,7 +139,7 @@ fn standing(daemon: &Daemon) -> io::Result<u64> {
         .map_or(0, |count| count as u64))
 }
 
-/// An org with a trunk, for each: what its PBX logs in with.
+/// Creates orgs with a trunk each; returns the credentials of their PBXs.
 fn accounts(daemon: &Daemon, count: usize) -> io::Result<Vec<(String, String)>> {
     let post = |path: &str, key: &str, body: &Value| -> io::Result<Value> {
         let (status, text) = http::post(daemon.http, path, key, &body.to_string())?;
@@ -148,9 +148,11 @@ fn accounts(daemon: &Daemon, count: usize) -> io::Result<Vec<(String, String)>> 
         }
         serde_json::from_str(&text).map_err(io::Error::other)
     };
+
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let partner = &daemon.announcement.partner_key;
     let mut accounts = Vec::with_capacity(count);
+
     for at in 0..count {
         let org = post(
             "/partner/v1/orgs",
@@ -168,7 +170,7 @@ fn accounts(daemon: &Daemon, count: usize) -> io::Result<Vec<(String, String)>> 
     Ok(accounts)
 }
 
-/// A header of an answer; unlike in calls, several lines of one name are to be expected.
+/// A header of an answer. Unlike in calls, it may have several lines.
 fn value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
@@ -181,11 +183,11 @@ struct Phone {
     began: u64,
     sent_at: u64,
     is_asking: bool,
-    /// Its last request, in case it is lost.
+    /// Its last request, to send again if it is lost.
     request: String,
 }
 
-/// Every contact, behind one socket.
+/// All contacts, on one socket.
 struct Phones {
     socket: UdpSocket,
     own: SocketAddr,
@@ -233,7 +235,7 @@ impl Phones {
         })
     }
 
-    /// All of them once, so many at a time.
+    /// Registers all of them once, a bounded number at a time.
     fn register_all(&mut self) -> io::Result<()> {
         let mut next = 0;
         while self.done + self.failed < self.all.len() as u64 {
@@ -246,7 +248,7 @@ impl Phones {
         Ok(())
     }
 
-    /// One after the other at this rate, for so long; how many were refreshed.
+    /// Refreshes one after the other at this rate for `span`; returns the number of refreshes.
     fn refresh(&mut self, rate: f64, span: u64) -> io::Result<u64> {
         let (begin, before) = (self.clock.now(), self.done);
         let (mut begun, mut next) = (0_u64, 0);
@@ -254,7 +256,7 @@ impl Phones {
             let due = ((self.clock.now() - begin) as f64 / 1e6 * rate) as u64;
             while begun < due {
                 begun += 1;
-                // One that still waits is passed over.
+                // A phone that still waits for an answer is skipped.
                 if !self.all[next].is_asking {
                     self.begin(next)?;
                 }
@@ -304,7 +306,7 @@ impl Phones {
             .map(drop)
     }
 
-    /// Takes what has come, and repeats what was lost.
+    /// Handles received answers, and repeats lost requests.
     fn turn(&mut self) -> io::Result<()> {
         let mut octets = [0; 16_384];
         match self.socket.recv(&mut octets) {

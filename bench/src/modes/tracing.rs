@@ -1,14 +1,14 @@
-//! Cost of traces: the same load with and without them, in turn, so that a machine that slows down slows both.
+//! Cost of traces: the same load with and without them, alternating, so that a slowdown of the machine affects both.
 
 use super::bench::{Bench, Fault, Setting, blame};
 use crate::exchange::Plan;
 use crate::pace::Pace;
 use crate::report::Report;
 
-/// Most that a call may cost with traces, as a multiple of what it costs without.
+/// Most that a call may cost with traces, as a multiple of its cost without.
 const MOST: f64 = 1.1;
 
-/// Calls at a rate; the median of the turns counts.
+/// Runs calls at a rate; the median of the turns counts.
 ///
 /// # Errors
 /// There is no daemon to load.
