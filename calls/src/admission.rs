@@ -1,7 +1,7 @@
-//! Authentication of a new INVITE: the digest user of an org's trunk, a source address dedicated to an org, or one that a
-//! trunk allows for its own numbers. Everybody else is a stranger: a stateless 401 and no memory.
+//! Authentication of a new INVITE: the digest user of an org's trunk, a source address dedicated to an org, or one that a trunk allows for its own
+//! numbers. Any other sender is unauthenticated and gets a stateless 401; nothing is kept.
 //!
-//! A fault that is found after this is refused statefully and recorded.
+//! Faults found after authentication are refused statefully and recorded.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use super::source_probe;
 use super::sources::Belief;
 use crate::blame::{self, UnknownUser};
 
-/// The INVITE of a caller who has proved who it is, with what was read of it: everything behind admission looks here.
+/// INVITE of an authenticated caller, with what was read of it. Every step after admission reads this.
 #[derive(Debug)]
 pub(crate) struct CallerInvite<'a, 'm> {
     pub(crate) message: &'a Message<'m>,
@@ -35,17 +35,17 @@ pub(crate) struct CallerInvite<'a, 'm> {
     /// The Request-URI, if it can be read.
     pub(crate) request_uri: Option<Uri<'m>>,
     pub(crate) org: Arc<OrgView>,
-    /// Facts as `rsip` reads them; none where the two readings differ.
+    /// Facts as `rsip` reads them; empty where the two parsers differ.
     pub(crate) facts: Facts,
-    /// Difference between `rsip`'s reading and the lexer's: such an INVITE is refused.
+    /// Difference between the readings of `rsip` and the lexer. Such an INVITE is refused.
     pub(crate) difference: Option<Difference>,
     /// Proof of its sender's identity.
     pub(crate) proof: Proof,
-    /// The pair that its digest verified with, good for where it came from.
+    /// Pair that the digest verified with. It is good at the INVITE's source.
     pub(crate) verified: Option<LegCredentials>,
 }
 
-/// An INVITE without a To-tag as it comes in, its Request-URI read.
+/// A new INVITE (without To-tag), its Request-URI parsed.
 #[derive(Copy, Clone)]
 struct Incoming<'a, 'm> {
     message: &'a Message<'m>,
@@ -91,7 +91,7 @@ impl<'a, 'm> Incoming<'a, 'm> {
     }
 }
 
-/// Lets an INVITE in, or answers it.
+/// Admits an INVITE, or answers it.
 pub(crate) fn admit<'a, 'm>(
     core: &mut Core,
     endpoint: &mut Endpoint,
@@ -135,7 +135,7 @@ pub(crate) fn admit<'a, 'm>(
     }
 }
 
-/// Lets in the INVITE of a member of an org, whose session the API has checked.
+/// Admits the INVITE of a member of an org, whose session the API has checked.
 pub(crate) fn admit_member<'a, 'm>(
     core: &mut Core,
     endpoint: &mut Endpoint,
@@ -153,7 +153,7 @@ pub(crate) fn admit_member<'a, 'm>(
     Some(incoming.of(org, facts, Proof::Session, None))
 }
 
-/// Returns whether the source of an INVITE that an allowed address lets in is what it says.
+/// Judges whether the source of an INVITE, admitted by its address, is genuine.
 fn belief(
     core: &mut Core,
     endpoint: &mut Endpoint,
@@ -187,9 +187,8 @@ pub(crate) fn distrust(
     challenge(core, endpoint, flow, message, Cause::Bare, now);
 }
 
-/// Returns whether an INVITE is worth more than a stranger's when there is no time for all: it answers a challenge that was
-/// ours and is still good, so that its sender can be reached, or comes from an address that an org has named. Nothing
-/// that a guess at a user name could be told by.
+/// Returns whether an INVITE goes before those of unknown senders under overload: it answers a fresh challenge of ours, so that its source is
+/// reachable, or comes from an address that an org has named. Must not depend on whether the user name exists (no oracle).
 pub(crate) fn is_expected(
     core: &Core,
     view: &View,
@@ -203,13 +202,13 @@ pub(crate) fn is_expected(
     })
 }
 
-/// Returns whether there are credentials for our realm, and whether their nonce is good.
+/// Returns whether the nonce is good, if there are credentials for our realm.
 fn answers_us(nonces: &Nonces, realm: &str, invite: &Message<'_>, now: Moment) -> Option<bool> {
     let credentials = auth::credentials(invite, realm)?;
     Some(nonces.check(credentials.nonce, now) == NonceState::Fresh)
 }
 
-/// A stateless 503: this node takes no new calls.
+/// Answers a stateless 503: this node takes no new calls.
 pub(crate) fn turn_away(
     core: &mut Core,
     endpoint: &mut Endpoint,
@@ -274,7 +273,7 @@ fn by_digest<'a, 'm>(
                 now,
             );
         }
-        // A stranger's stale nonce looks the same as a customer's.
+        // A stale nonce is answered alike for known and unknown user names.
         (login, Verdict::Stale) => {
             if let Some(login) = login.filter(|_| core.stale.again(message)) {
                 let whose = Some((login.org, login.trunk, Part::Nonce));
@@ -344,7 +343,7 @@ fn by_source<'a, 'm>(
             let facts = incoming.facts(&config.header_prefix);
             Some(incoming.of(org, facts, Proof::DedicatedAddress, None))
         }
-        // What this node sends to itself proves nobody.
+        // A packet from this node to itself authenticates nobody.
         Source::Allowed(_) if config.addresses.is_own(source) => None,
         Source::Allowed(orgs) => {
             let facts = incoming.facts(&config.header_prefix).ok()?;
@@ -394,7 +393,7 @@ pub fn facts_of(invite: &Invite, prefix: &str) -> Facts {
     }
 }
 
-/// A stateless 401.
+/// Answers a stateless 401.
 pub(super) fn challenge(
     core: &mut Core,
     endpoint: &mut Endpoint,

@@ -4,15 +4,15 @@ use trunkline_sip::wire::print::Head;
 
 use super::role::LegRole;
 
-/// Methods outside calls. BYE and those after it find no dialog there, and are answered 481.
+/// Methods outside calls. BYE and those after it match no dialog there and are answered 481.
 pub(crate) const OUTSIDE: &[u8] =
     b"INVITE, ACK, CANCEL, OPTIONS, REGISTER, BYE, PRACK, UPDATE, INFO, NOTIFY";
 
-/// Methods on the caller's leg: it sends NOTIFY for our REFER, and no REFER itself.
+/// Methods on the caller's leg: it sends NOTIFY for our REFER, and never REFER.
 pub(crate) const CALLER: &[u8] =
     b"INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, MESSAGE, NOTIFY";
 
-/// Methods on the leg of an agent's runtime: REFER asks for a transfer; nothing of ours needs a PRACK there.
+/// Methods on the leg of an agent's runtime: REFER requests a transfer. We send nothing reliably there, so PRACK isn't served.
 pub(crate) const RUNTIME: &[u8] =
     b"INVITE, ACK, CANCEL, BYE, OPTIONS, UPDATE, INFO, MESSAGE, REFER";
 
@@ -28,7 +28,7 @@ pub(crate) const fn to_peer(role: LegRole) -> &'static [u8] {
     }
 }
 
-/// Writes what the answer to OPTIONS says of us (RFC 3261 §11.2).
+/// Writes the capabilities in an answer to OPTIONS (RFC 3261 §11.2).
 pub(crate) fn capabilities(head: &mut Head<'_>, methods: &[u8]) {
     head.line("Allow", methods);
     head.line("Accept", b"application/sdp");

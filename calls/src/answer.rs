@@ -30,7 +30,7 @@ use super::unanswered::refusal_lines;
 use super::{has_sdp, sdp_of};
 
 impl Call {
-    /// An answer to a request of ours.
+    /// Handles an answer to a request of ours.
     pub(crate) fn on_response(
         &mut self,
         cx: &mut Cx<'_>,
@@ -70,7 +70,7 @@ impl Call {
             || self.holds_back(client)
     }
 
-    /// Returns whether a 2xx of that transaction waits for a PRACK of the caller's. Another fork's is repeated until then.
+    /// Returns whether the 2xx of that transaction waits for the caller's PRACK. A 2xx of another fork is retransmitted until then.
     fn holds_back(&self, client: ClientTx) -> bool {
         let incoming = self.incoming();
         incoming.is_some_and(|incoming| incoming.relay.holds(client))
@@ -85,7 +85,7 @@ impl Call {
         self.status() != CallStatus::SettingUp && dialog.is_some_and(Dialog::is_confirmed)
     }
 
-    /// The runtime's 2xx: the first one wins.
+    /// Handles a 2xx of the runtime: the first one wins.
     pub(crate) fn on_runtime_accepted(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
         let Accepted {
             client,
@@ -135,7 +135,7 @@ impl Call {
         }
     }
 
-    /// The runtime's 2xx becomes the caller's.
+    /// Passes the runtime's 2xx on to the caller.
     pub(crate) fn take_answer(&mut self, cx: &mut Cx<'_>, won: Won, message: &Message<'_>) {
         let trunk = self.trunk_id();
         let Some(incoming) = self.legs.take_incoming(trunk) else {
@@ -177,7 +177,7 @@ impl Call {
         self.keep_way_open(cx, agent);
     }
 
-    /// 200 to the caller, and the call is up.
+    /// Sends 200 to the caller; the call is up.
     fn accept_caller(
         &mut self,
         cx: &mut Cx<'_>,
@@ -201,7 +201,7 @@ impl Call {
         );
     }
 
-    /// 200 to the caller's INVITE, whoever speaks for the agent.
+    /// Sends 200 to the caller's INVITE, for a runtime or for media of our own.
     #[expect(clippy::too_many_arguments, reason = "what a 200 is made of")]
     pub(crate) fn answer_caller(
         &mut self,
@@ -277,7 +277,7 @@ impl Call {
         self.start_session(cx, agent);
     }
 
-    /// ACK to a 2xx of ours on `side`, with the SDP answer where it waited for one.
+    /// Sends the ACK to a 2xx of ours on `side`, with the SDP answer where it waited for one.
     pub(crate) fn send_ack(
         &mut self,
         cx: &mut Cx<'_>,
@@ -341,7 +341,7 @@ impl Call {
         }
     }
 
-    /// The runtime's own no, told to the caller as it was said.
+    /// Passes the runtime's own refusal on to the caller, unchanged.
     fn pass_refusal(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) {
         let (reason, record) = match status {
             486 | 600 => (Reason::Declined, Status::Busy),
@@ -366,7 +366,7 @@ impl Call {
         self.refuse_with(cx, end, Some(&phrase), more, message.body());
     }
 
-    /// A transaction of ours ended in silence, or its flow broke.
+    /// Handles a transaction of ours that timed out, or whose flow broke.
     pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, client: ClientTx, why: NoAnswer) {
         let status = why.status();
         if self.dials_by(client) {
@@ -380,7 +380,7 @@ impl Call {
         };
         self.end_exchange(cx, &pending);
 
-        // A broken way counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: that ends by 408 and 481 alone (§12.2.1.2).
+        // A broken flow counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: only 408 and 481 end that (§12.2.1.2).
         let broken = status == 503;
         match pending.purpose {
             Purpose::Relay(server) => {
@@ -391,7 +391,7 @@ impl Call {
                 }
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
-            // The transfer has a time of its own for it.
+            // The transfer's own timer covers this.
             Purpose::Probe => {}
             Purpose::Refresh => self.on_refresh_unanswered(cx, &pending, status),
             Purpose::Join(round) => self.on_join_unanswered(cx, round, &pending, status),
@@ -407,7 +407,7 @@ impl Call {
         self.forget_left(pending.leg);
     }
 
-    /// Keeps the SDP that the peer of a leg has of us in a dialog.
+    /// Stores the SDP that the peer of a leg has from us in a dialog.
     pub(crate) fn remember_sdp(&mut self, id: LegId, fork: u8, body: &[u8]) {
         if let Some(peer) = self.leg(id) {
             peer.remember_sdp(fork, body);

@@ -1,7 +1,7 @@
-//! Reads what a caller's first INVITE says: the facts that routed it, how its sender proved who it is, and how its phone system speaks
-//! SIP. Kept with the call, so that it can be explained later, routed again by another directory, and looked at for settings that hurt.
+//! Reads a caller's first INVITE: the facts that routed it, its proof of identity, and its phone system's SIP traits. They are stored with the call,
+//! to explain it, to route it again by another directory, and to find harmful settings.
 //!
-//! Everything is cut at a bound.
+//! Every text and list is bounded.
 
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
@@ -46,7 +46,7 @@ pub(crate) fn read(
     }
 }
 
-/// A text of a peer's that is shown: of bounded length, without control characters.
+/// A peer's text for display: bounded, without control characters.
 fn cut(text: &str) -> Box<str> {
     let is_plain = |octet: &u8| (b' '..=b'~').contains(octet);
     if text.len() <= KEPT && text.as_bytes().iter().all(is_plain) {
@@ -57,7 +57,7 @@ fn cut(text: &str) -> Box<str> {
     plain.collect::<String>().into()
 }
 
-/// Facts within bounds, and as every database takes them.
+/// Facts within bounds, in a form that every database accepts.
 fn kept(facts: &Facts) -> Facts {
     let cut = |text: &str| -> String {
         if text.len() <= KEPT && !text.contains('\0') {
@@ -123,7 +123,7 @@ fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
     manner
 }
 
-/// Notes private addresses that a packet from a public one names.
+/// Notes private addresses in a packet that came from a public one.
 fn look_behind_nat(
     manner: &mut PeerTraits,
     message: &Message<'_>,
@@ -137,8 +137,8 @@ fn look_behind_nat(
     let connection = sdp.and_then(|sdp| sdp.connection);
     manner.private_media = connection.filter(|ip| is_private(*ip)).map(shown);
 
-    // A gateway that knows SIP changes what it looks at and forgets the rest: Contact or the connection is public, and the
-    // origin or the Call-ID still says where the message was written.
+    // A gateway with a SIP ALG rewrites some fields and forgets others: Contact or connection is public, and the origin line or the Call-ID still has
+    // the private address.
     let call_id = text::lossy(message.call_id());
     let call_id = call_id
         .rsplit_once('@')
@@ -247,8 +247,7 @@ impl Sdp {
     }
 }
 
-/// The lines of a text; a line's carriage return stays with it. A call's offer is read for each call, and `memchr` finds line ends quicker
-/// than a search for a character does.
+/// The lines of a text, with carriage returns. Runs for the offer of each call; `memchr` finds line ends faster than a search for a character.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut from = 0;
     memchr::memchr_iter(b'\n', text.as_bytes())
@@ -256,7 +255,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
         .map(move |end| &text[mem::replace(&mut from, end + 1)..end])
 }
 
-/// RFC 3551 §6, those that phones offer without an rtpmap.
+/// Static payload types of RFC 3551 §6 that phones offer without an rtpmap.
 fn well_known(payload: &str) -> &str {
     match payload {
         "0" => "PCMU",

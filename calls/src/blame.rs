@@ -1,7 +1,7 @@
-//! Whose log-in has failed, where the credentials themselves don't say: a user name that is a trunk's but for its spelling, one
-//! that ended with a rotation, or any at all from an address that stands for one org.
+//! Attributes a failed log-in to an org where the credentials don't name one: a user name that is a trunk's in another spelling, one that ended with
+//! a rotation, or any user name from an address that belongs to one org.
 //!
-//! What is found here is for that org's people alone. The peer sees the same challenge as everybody.
+//! Only that org's people see the finding. The peer gets the same challenge as any other.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use trunkline_model::view::{Login, Source, View};
 
-/// A failed log-in with a user name that is no org's. It is logged for the operator, and stored nowhere.
+/// A failed log-in with an unknown user name. It is logged for the operator and not stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownUser {
-    /// The packet's source. It has received one of our challenges, but by UDP it may have been forged since.
+    /// Source of the packet. It has received a challenge of ours before, but a UDP packet may be forged.
     pub source: SocketAddr,
     /// The beginning of the user name.
     pub username: Box<str>,
@@ -33,7 +33,7 @@ impl UnknownUser {
     }
 }
 
-/// The org and trunk whose log-in this was meant to be, and what was wrong with it.
+/// Returns the org and trunk that this log-in was meant for, and the fault.
 pub(crate) fn of_unknown_user(
     view: &View,
     source: IpAddr,
@@ -52,13 +52,13 @@ pub(crate) fn of_unknown_user(
     Some((org, trunk, Part::User))
 }
 
-/// The trunk that credentials for another realm than ours belong to: only by its exact user name.
+/// Returns the trunk of credentials for another realm: only by its exact user name.
 pub(crate) fn of_other_realm(view: &View, username: &[u8]) -> Option<(Uuid, Uuid, Part)> {
     let login = view.login(username)?;
     Some((login.org, login.trunk, Part::Realm))
 }
 
-/// A trunk's user name in capitals, as a SIP URI, or with a domain behind it.
+/// Finds a trunk by its user name in capitals, as a SIP URI, or with a domain appended.
 fn meant<'v>(view: &'v View, username: &[u8]) -> Option<&'v Login> {
     let name = std::str::from_utf8(username).ok()?.trim();
     let name = name.strip_prefix("sip:").unwrap_or(name);
@@ -66,7 +66,7 @@ fn meant<'v>(view: &'v View, username: &[u8]) -> Option<&'v Login> {
     view.login(name.as_bytes())
 }
 
-/// The one org that an address stands for, if it has a trunk.
+/// Returns the only org that an address belongs to, if it has a trunk.
 fn of_address(view: &View, source: IpAddr) -> Option<(Uuid, Uuid)> {
     let org = match view.by_source(source.to_canonical()) {
         Source::Dedicated(org) => org,

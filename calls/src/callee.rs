@@ -1,4 +1,4 @@
-//! Callee of an INVITE of ours, and the caller that it sees: through an outbound trunk to its host, or to the PBX that has registered.
+//! Callee of an INVITE of ours, and the caller identity that it sees: through an outbound trunk to its host, or at the registered PBX.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use super::role::LegRole;
 use super::target::{self, Place, Target, Unresolved, default_port};
 use crate::registrar::bindings::Reach;
 
-/// Requests to one place of a callee.
+/// Requests to one place of a callee: the first, and those with credentials or a longer session.
 const MAX_REQUESTS: u32 = 8;
 
-/// Callee, and the caller that it sees.
+/// Callee, and the caller identity that it sees.
 #[derive(Clone, Debug)]
 pub(crate) struct Callee {
-    /// Where it may be reached, in the order to be tried.
+    /// Places at which it may be reached, in order.
     pub(crate) places: VecDeque<Place>,
     /// The hosts that a redirection may name.
     pub(crate) hosts: SmallVec<[String; 1]>,
@@ -44,17 +44,17 @@ pub(crate) struct Callee {
     pub(crate) asserts: bool,
     /// Credentials for challenges: a trunk's pair, or that of each device of a PBX that has registered.
     pub(crate) credentials: SmallVec<[LegCredentials; 1]>,
-    /// Challenger challenges they are, to be reported.
+    /// Challenger named in reports on its challenges.
     pub(crate) whose: Option<Challenger>,
     /// Further header lines, each with its line end.
     pub(crate) lines: Box<[u8]>,
-    /// It is the PBX on the caller's side: bounds on outbound calls don't hold for it.
+    /// It is the PBX on the caller's side, to which the bounds on outbound calls don't apply.
     pub(crate) leads_back: bool,
-    /// Choice of the transport of an INVITE whose URI names none.
+    /// Rule for the transport of an INVITE whose URI names none.
     pub(crate) transport: Choice,
 }
 
-/// The leg that a callee is called for.
+/// Leg for which a callee is dialled.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct CalleeLeg {
     pub(crate) role: LegRole,
@@ -133,7 +133,7 @@ impl InviteText for CalleeText {
 }
 
 impl Callee {
-    /// The plan by which it is reached, and the words of the INVITE to it. `leg`: what it will be in the call.
+    /// Splits it into the plan to reach it and the text of its INVITE. `leg` is its leg in the call.
     pub(crate) fn split(self, leg: CalleeLeg, patience: Patience) -> (PeerPlan, CalleeText) {
         let CalleeLeg {
             role,
@@ -172,7 +172,7 @@ impl Callee {
         (plan, text)
     }
 
-    /// A number, reached through an outbound trunk with its caller number. `None` for a trunk to whoever is registered.
+    /// A number, reached through an outbound trunk with its caller number. `None` for a trunk that leads to the registered PBX.
     pub(crate) fn through(trunk: &OutboundRoute, number: E164) -> Option<Self> {
         let (host, port) = trunk.peer.as_ref()?;
         let transport = trunk.transport;
@@ -224,8 +224,7 @@ impl Callee {
         }
     }
 
-    /// A number of the PBX that has registered: the Request-URI is its Contact with all parameters, the number is in To.
-    /// `None` if nobody is registered.
+    /// A number of the registered PBX: the Request-URI is its Contact with all parameters, the number is in To. `None` if no PBX is registered.
     pub(crate) fn registered(
         trunk: &OutboundRoute,
         number: E164,
@@ -234,7 +233,7 @@ impl Callee {
         let best = reach.first()?;
         let host = target::host_of(best.uri.as_bytes())?;
 
-        // A device that has proven itself is answered where it did so, and with that pair alone.
+        // A device's challenges are answered at the source of its REGISTER only, with the pair that it registered with.
         let proven = |reach: &Reach| LegCredentials::proven(Arc::clone(&reach.pair), reach.source);
         let credentials = reach.iter().map(proven).collect();
         let places = reach.into_iter().map(|reach| {

@@ -1,8 +1,8 @@
-//! Outbound calls. The callee is called first, with an offer on our own RTP address; once it has answered, the runtime is invited
-//! with the callee's SDP, and the callee is re-INVITEd with the runtime's (RFC 3725 §4.4, turned round: nobody hears silence before
-//! the callee has answered, and no runtime is woken for a call that isn't taken). The built-in echo agent is there from the offer on.
+//! Outbound calls. The callee is called first, with an offer on our own RTP address. Once it has answered, the runtime is invited with the callee's
+//! SDP, and the callee is re-INVITEd with the runtime's (RFC 3725 §4.4 with the parties swapped: no runtime is started for a call that isn't
+//! answered). The built-in echo agent takes part from the offer on.
 //!
-//! The callee is the leg on the caller's side, so that once both are joined the call is like any other.
+//! The callee's leg has the caller's place, so a joined call is like any other.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Placed {
     }
 }
 
-/// Both ends of a call that goes this way: the callee's URI, and ours.
+/// Both ends of a call by this trunk: the callee's URI, and ours.
 pub(super) fn parties(callee: &Callee, way: &OutboundRoute) -> [Box<str>; 2] {
     let from = format!("sip:{}@trunkline.invalid", way.caller_number.as_str());
     [callee.to.clone(), from.into()]
@@ -147,7 +147,7 @@ pub(super) struct Begun {
     pub(super) agent: Uuid,
     pub(super) dialing: Box<Dialing>,
     pub(super) outbound: Outbound,
-    /// The agent, if its audio flows by way of us.
+    /// The agent, if its audio passes through us.
     pub(super) speaker: Option<Peer>,
     pub(super) permit: Permit,
 }
@@ -183,7 +183,7 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
 }
 
 impl Call {
-    /// The callee's host has been looked up: if that was for the offer, our RTP address can be opened.
+    /// Opens our RTP address if the callee's host was looked up for the offer.
     pub(super) fn on_callee_found(&self, cx: &mut Cx<'_>) {
         let dialing = self.dialing();
         if let Some(dialing) = dialing.filter(|dialing| dialing.wants_offer()) {
@@ -191,7 +191,7 @@ impl Call {
         }
     }
 
-    /// Our RTP address is open, or no port was free: the callee is called.
+    /// Calls the callee: our RTP address is open, or no port was free.
     pub(crate) fn on_outbound_media(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
         let Some(local) = local else {
             return self.refuse(cx, Reason::NoMediaPort);
@@ -291,7 +291,7 @@ impl Call {
         }
     }
 
-    /// From the callee's answer on the longest duration counts.
+    /// Starts the timer of the longest duration, when the callee answers.
     pub(super) fn limit_duration(&mut self, cx: &mut Cx<'_>) {
         let Some(outbound) = self.outbound.as_deref() else {
             return;
@@ -303,7 +303,7 @@ impl Call {
         self.deadline = Some(cx.schedule(self.key, left, CallTimer::Deadline));
     }
 
-    /// The runtime is invited with the callee's SDP.
+    /// Invites the runtime with the callee's SDP.
     fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
         let Some(outbound) = self.outbound.as_deref() else {
             return;
@@ -322,7 +322,7 @@ impl Call {
         });
         let state = dialing.map_or(LegState::Gone, LegState::Dialing);
         match self.legs.get(LegId::SECOND).is_some() {
-            // A bot's, which this runtime takes the place of.
+            // This runtime takes over the leg of a bot.
             true => self.legs.set_state(LegId::SECOND, state),
             false => {
                 self.legs.add(LegRole::Agent, Peer::Unknown, state);
@@ -335,7 +335,7 @@ impl Call {
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 
-    /// A runtime over SIP takes a bot's place: at once where the callee has answered, else once it has.
+    /// Lets a runtime over SIP replace a bot: at once if the callee has answered, else once it does.
     pub(super) fn invite_callee_runtime(
         &mut self,
         cx: &mut Cx<'_>,
@@ -364,7 +364,7 @@ impl Call {
         self.invite_runtime(cx, heard);
     }
 
-    /// A bot takes the place of a runtime over SIP that can't be reached; the callee has answered.
+    /// Lets a bot replace a runtime over SIP that can't be reached; the callee has answered.
     pub(super) fn return_callee_to_bot(&mut self, cx: &mut Cx<'_>, mut media: LocalMedia) {
         let local = self.outbound.as_deref_mut().and_then(|it| it.media.take());
         media.local = local;
@@ -382,7 +382,7 @@ impl Call {
         self.dial_bot(cx);
     }
 
-    /// The contact of an outbound call is known; true if it is one.
+    /// Notes the contact of an outbound call; true if the call is one.
     pub(crate) fn note_callee(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) -> bool {
         let Some(outbound) = self.outbound.as_deref_mut() else {
             return false;
@@ -400,7 +400,7 @@ impl Call {
         let asked = reason == Reason::Operator;
         let Some((_, mut dialing)) = self.legs.take_dialing() else {
             self.send_bye(cx, self.trunk_id(), ByeContent::ours(reason));
-            // Whatever the runtime said of it, the callee had answered.
+            // The callee had answered: a hang-up on request or by the callee completes the call.
             let status = if asked || end.by == HangupBy::Callee {
                 Status::Completed
             } else {

@@ -1,5 +1,5 @@
-//! Caps on the calls that an org and a trunk may begin: bounds against toll fraud (a stolen key that calls expensive numbers all night). Shared by all
-//! shards; calls at once are counted with `limits`.
+//! Caps on the calls that an org and a trunk may begin: bounds against toll fraud (a stolen key that calls expensive numbers all night). Shared by
+//! all shards; `limits` counts concurrent calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ use super::refusal::Reason;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// Time that a day's cap looks back on.
+/// Window of the daily cap.
 pub const DAY: Duration = Duration::from_secs(86_400);
-/// Orgs and trunks that are remembered before those that have been quiet are forgotten.
+/// Number of orgs and trunks kept before idle ones are removed.
 const SWEEP: usize = 4_096;
 
 /// Caps of an org.
@@ -32,12 +32,12 @@ pub struct Bounds {
     pub prefixes: Vec<Box<str>>,
 }
 
-/// Why a call may not begin, and in how many seconds another might.
+/// Refusal of a new call, with the seconds until another may begin.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Denied {
     /// Why.
     pub reason: Reason,
-    /// When to try again, where that can be told.
+    /// Seconds until a retry may succeed, where known.
     pub wait_s: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl From<Reason> for Denied {
     }
 }
 
-/// The calls that were begun, of every org and trunk.
+/// Starts of calls, by org and trunk.
 #[derive(Debug)]
 pub struct Caps {
     bounds: Bounds,
@@ -79,7 +79,7 @@ impl Caps {
         }
     }
 
-    /// Adds what orgs began before this process did, oldest first. To be called before anything else is begun.
+    /// Adds starts from before this process, oldest first. Must be called before any other start is counted.
     pub fn seed(&self, earlier: impl IntoIterator<Item = (Uuid, Moment)>) {
         let mut began = self.began();
         for (org, at) in earlier {
@@ -96,7 +96,7 @@ impl Caps {
                 .any(|prefix| number.as_str().starts_with(&**prefix))
     }
 
-    /// Counts a call that begins now, against its org and its trunk; or neither.
+    /// Counts a call that begins now, against both org and trunk or neither.
     ///
     /// # Errors
     /// The cap that is reached.
@@ -144,7 +144,7 @@ impl Caps {
         Ok(())
     }
 
-    /// Counts a call that the deployment itself begins for an org, beside the org's own.
+    /// Counts a call that the deployment begins for an org, separately from the org's own.
     ///
     /// # Errors
     /// It has begun `per_day` of them within a day.
@@ -163,17 +163,17 @@ impl Caps {
     }
 
     fn began(&self) -> MutexGuard<'_, HashMap<Uuid, VecDeque<Moment>>> {
-        // Numbers are whole whenever the lock is free.
+        // The counts are consistent whenever the lock is free, also after a panic.
         self.began.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The id under which something of an org is counted beside the org itself: its bits turned, so that it is no other org's.
+/// Id of a separate count for an org: its bits rotated, so that it is no other org's id.
 const fn apart(org: Uuid) -> Uuid {
     Uuid::from_u128(!org.as_u128())
 }
 
-/// Returns whether fewer than `limit` began within the window; if not, how long until one leaves it.
+/// Returns whether fewer than `limit` starts are in the window; if not, the time until one leaves it.
 fn room(
     times: &VecDeque<Moment>,
     window: Duration,

@@ -1,4 +1,4 @@
-//! Challenges to the requests of a call, answered with what the shard knows of its own (RFC 3261 §22).
+//! Challenges to the requests of a call, answered with the credentials of the leg (RFC 3261 §22).
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use super::credentials::{LegCredentials, OwnChallenges, Stage, Unanswerable};
 use super::proofs::Proofs;
 
 impl LegCredentials {
-    /// Answers the challenge in a 401 or 407 to the request `asking`, which is to be sent again to `destination` with
-    /// [`Proofs::lines`]. Gives what there is to remember of its realm.
+    /// Answers the challenge in a 401 or 407 to the request `asking`, which is sent again to `destination` with [`Proofs::lines`]. Returns what to
+    /// remember of its realm.
     pub(crate) fn answer(
         &self,
         cx: &mut Cx<'_>,

@@ -1,4 +1,4 @@
-//! Contact of a call's far end: once it is known, or has taken too long, the runtime is called.
+//! Contact of a call's far end: the runtime is called once the contact is known or its lookup has timed out.
 
 use trunkline_model::record::Fact;
 use uuid::Uuid;
@@ -16,13 +16,13 @@ impl Call {
         }
     }
 
-    /// The contact is known, or its look-up took too long.
+    /// Handles the result of the contact lookup, or its timeout.
     pub(crate) fn on_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
         if self.note_callee(cx, contact) {
             return;
         }
         let incoming = self.incoming_mut();
-        // False where the call was answered first.
+        // False if the call was answered first.
         let is_awaited = incoming.is_some_and(|incoming| incoming.end_look_up(cx, contact));
         self.note_contact(cx, contact);
         if is_awaited {
@@ -30,7 +30,7 @@ impl Call {
         }
     }
 
-    /// Records the contact, unless the call is over: nothing comes after its end.
+    /// Records the contact, unless the call is over: no fact may follow its end.
     pub(crate) fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
         let (Some(contact), None) = (contact, self.contact) else {
             return;

@@ -47,25 +47,25 @@ use crate::registrar::bindings::Bindings;
 pub struct Config {
     /// `X-PLATFORM`: the prefix of the context headers.
     pub header_prefix: Box<str>,
-    /// The digest realm.
+    /// Realm of our challenges.
     pub realm: Box<str>,
     /// Offered algorithms, in this order.
     pub algorithms: Vec<Algorithm>,
     /// True if credentials without `qop` are taken (RFC 2069).
     pub allow_rfc2069: bool,
-    /// Speaks for agents without a runtime of their own.
+    /// Runtime of agents that have none of their own.
     pub default_runtime: Arc<Runtime>,
-    /// Every INVITE has its final answer within this time.
+    /// Longest time to the final answer of an INVITE.
     pub setup_timeout: Duration,
-    /// No call is longer.
+    /// Longest duration of a call.
     pub max_duration: Duration,
     /// The session interval that we ask for, in seconds (RFC 4028).
     pub session_expires: u32,
-    /// The smallest session interval that we take, in seconds.
+    /// Smallest session interval that we accept, in seconds.
     pub min_se: u32,
     /// The rule for addresses that tenants and messages name.
     pub addresses: Arc<AddressPolicy>,
-    /// Silence of a peer in a call after which it is asked; zero: never.
+    /// Silence of a peer in a call after which it is probed; zero: never.
     pub dead_peer: Duration,
     /// The listeners by `Flow::listener`: transport and bound address.
     pub listeners: Vec<(Transport, SocketAddr)>,
@@ -75,9 +75,9 @@ pub struct Config {
     pub keep_alive: Duration,
     /// This node.
     pub node: Node,
-    /// Makes what opens a session's context.
+    /// Key for the tokens that open a session's context.
     pub session_tokens: SessionTokens,
-    /// Runtimes that get them without asking.
+    /// Runtimes that always get the token.
     pub trusted_runtimes: Vec<PeerPattern>,
 }
 
@@ -87,35 +87,35 @@ pub struct Core {
     pub(crate) config: Arc<Config>,
     pub(crate) minter: Minter,
     pub(crate) nonces: Arc<Nonces>,
-    /// The directory that the last message met.
+    /// The directory at the last message.
     view: Weak<View>,
     pub(crate) window: Arc<NonceWindow>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) caps: Arc<Caps>,
-    /// Where the next hops are that are names.
+    /// Addresses of next hops that are names.
     pub(crate) hops: Hops,
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) tags: HashMap<u64, TagOwner>,
     pub(crate) timers: Wheel<(CallKey, CallTimer)>,
     pub(crate) effects: VecDeque<Effect>,
-    /// Connections that are gone and that legs may still name, and the names that were proved on them, by their numbers.
+    /// Closed connections that legs may still name, each with the number of the name proved on it.
     pub(crate) lost: HashMap<u32, u32>,
-    /// BYEs that no call owns and that have no answer yet.
+    /// BYEs without a call that have no answer yet.
     pub(crate) late_byes: u32,
     pub(crate) draining: bool,
-    /// There is no room to record further calls.
+    /// There is no room for records of further calls.
     pub(crate) overloaded: bool,
-    /// The names that peers on TLS prove.
+    /// Names that peers on TLS have to prove.
     pub(crate) names: Arc<Names>,
-    /// Where PBXs have registered.
+    /// Registrations of PBXs.
     pub(crate) bindings: Arc<Bindings>,
-    /// Peers that answer challenges with nonces that are no longer good.
+    /// Peers that answer challenges with expired nonces.
     pub(crate) stale: Stale,
     /// Peers that don't answer challenges at all.
     pub(crate) unanswered: Unanswered,
-    /// Allowed sources that are asked whether they are there.
+    /// Allowed sources that are being probed.
     pub(crate) questions: Questions,
-    /// Which peers answer.
+    /// Health of peers.
     pub(crate) health: Arc<Health>,
     scratch: Vec<u8>,
 }
@@ -167,7 +167,7 @@ impl Core {
         moments.into_iter().flatten().min()
     }
 
-    /// A timer of a call that is due. Tells, besides, of those who had the time to answer a challenge and didn't.
+    /// Takes a timer that is due. Also reports callers that have let a challenge time out.
     pub(crate) fn pop_timer(&mut self, now: Moment) -> Option<(CallKey, CallTimer)> {
         while let Some(unproven) = self.unanswered.pop(now) {
             self.effects.push_back(Effect::Unproven(unproven));
@@ -182,14 +182,14 @@ impl Core {
         Self { questions, ..self }
     }
 
-    /// Takes note of the directory as it is now.
+    /// Stores the current directory.
     pub(crate) fn sees(&mut self, view: &Arc<View>) {
         if self.view.as_ptr() != Arc::as_ptr(view) {
             self.view = Arc::downgrade(view);
         }
     }
 
-    /// Returns whether a digest user name is that of an inbound trunk here; if in doubt it is.
+    /// Returns whether a digest user name is an inbound trunk's here; true while no directory is known.
     pub(crate) fn is_inbound_user(&self, user: &str) -> bool {
         let view = self.view.upgrade();
         view.is_none_or(|view| view.login(user.as_bytes()).is_some())
@@ -211,7 +211,7 @@ impl Core {
         }
     }
 
-    /// Why new calls are refused now, if they are.
+    /// Reason to refuse new calls now, if there is one.
     pub(crate) fn closed(&self) -> Option<Reason> {
         match (self.draining, self.overloaded || self.limits.is_full()) {
             (true, _) => Some(Reason::Draining),
@@ -220,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Keeps a fact and shows it to whoever lists live calls. Calls that belong to no org are nobody's to list.
+    /// Records a fact and updates the list of live calls. Calls of no org are never listed.
     pub(crate) fn fact(&mut self, fact: Fact) {
         if fact.org() == DEPLOYMENT {
             return;
@@ -229,7 +229,7 @@ impl Core {
         self.effects.push_back(Effect::Fact(fact));
     }
 
-    /// Answers a request for which nothing is kept.
+    /// Answers a request statelessly.
     pub(crate) fn stateless(
         &mut self,
         endpoint: &mut Endpoint,
@@ -252,7 +252,7 @@ impl Core {
         self.scratch = lines;
     }
 
-    /// OPTIONS outside a call: what we can do, or that we are going (RFC 3261 §11).
+    /// Answers OPTIONS outside a call with our capabilities, or 503 while draining (RFC 3261 §11).
     pub(crate) fn answer_options(
         &mut self,
         endpoint: &mut Endpoint,
@@ -299,19 +299,18 @@ pub(crate) struct Cx<'a> {
     pub(crate) now: Moment,
 }
 
-/// A random id that sorts by time (UUIDv7) and carries node and slot in its random part, so that a request about the
-/// call finds the shard.
+/// Makes a time-ordered random id (UUIDv7) with node and slot in its random part, so that a later request finds the shard of the call.
 fn placed_id(node: Node, slot: Slot, mut random: [u8; 16], now: Moment) -> Uuid {
     let [high, low] = slot.index().to_be_bytes();
     random[..3].copy_from_slice(&[node.0, high, low]);
     let mut counter = [0; 10];
     counter.copy_from_slice(&random[..10]);
-    // The first two octets share a field with the version; the node and slot go behind the variant.
+    // The first two octets share a field with the version, so node and slot go after the variant.
     counter.rotate_right(3);
     uuid::Builder::from_unix_timestamp_millis(now.as_millis(), &counter).into_uuid()
 }
 
-/// The node and the slot that an id of a call carries; `None` for one that was made elsewhere.
+/// Returns node and slot in an id of a call; `None` for an id that wasn't made like this.
 pub fn place_of(id: Uuid) -> Option<(Node, Slot)> {
     let octets = id.as_bytes();
     let slot = Slot::new(u16::from_be_bytes([octets[10], octets[11]]))?;
@@ -319,7 +318,7 @@ pub fn place_of(id: Uuid) -> Option<(Node, Slot)> {
 }
 
 impl Cx<'_> {
-    /// A new local tag, known to the index.
+    /// Makes a local tag and registers it in the index.
     pub(crate) fn mint_tag(&mut self, slot: Slot, owner: TagOwner) -> Tag {
         let tag = self.core.minter.tag(slot, self.endpoint.entropy());
         self.core.tags.insert(tag.bits(), owner);
@@ -332,7 +331,7 @@ impl Cx<'_> {
         placed_id(self.core.config.node, slot, random, self.now)
     }
 
-    /// Writes head lines into a buffer that is used again, and hands them to `send`.
+    /// Writes head lines into a reused buffer and passes them to `send`.
     pub(crate) fn with_head<T>(
         &mut self,
         write: impl FnOnce(&mut Head<'_>),
@@ -390,7 +389,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Reports what has come of a peer's challenge.
+    /// Reports the outcome of a peer's challenge.
     pub(crate) fn report(
         &mut self,
         whose: Option<Challenger>,
@@ -415,7 +414,7 @@ impl Cx<'_> {
         }
     }
 
-    /// A flow for a call to `target`, or why there is none: the target may be known not to answer.
+    /// Returns a flow for a call to `target`, or the reason why there is none; the target may be down.
     pub(crate) fn flow_to(&self, target: &Target) -> Result<Flow, NoWay> {
         let way = self.way_to(target)?;
         match self.core.health.is_down(target) {
@@ -433,8 +432,8 @@ impl Cx<'_> {
         ways::to(listeners, addresses, &self.core.names, target)
     }
 
-    /// Where the next request inside a dialog goes: the first route; a live connection; the observed source
-    /// if the Contact's host is private and the source isn't; the Contact.
+    /// Returns the flow of the next request inside a dialog: to the first route; on a live connection; to the observed source if the Contact's host
+    /// is private and the source isn't; to the Contact.
     pub(crate) fn next_flow(&mut self, dialog: &Dialog, mut leg: Flow) -> Flow {
         let lost = self.core.lost.get(&leg.connection);
         if let Some(proved) = lost {
@@ -458,7 +457,7 @@ impl Cx<'_> {
                 let Core { hops, effects, .. } = &mut *self.core;
                 match hops.find(wanted, leg.peer, effects, self.now) {
                     Some(target) => target,
-                    // Not known yet, or to nobody: where the peer was heard from.
+                    // The name isn't resolved yet, or resolves to nothing: the peer's last source is used.
                     None => return leg,
                 }
             }
@@ -468,7 +467,7 @@ impl Cx<'_> {
             return leg;
         }
 
-        // A route whose first proxy has this connection: another one wouldn't be more secure.
+        // The connection leads to the first proxy of the route, and a new one wouldn't be more secure.
         if leg.transport.is_secure() && is_connected && target.address.ip() == leg.peer.ip() {
             return leg;
         }
@@ -479,7 +478,7 @@ impl Cx<'_> {
         }
 
         match self.way_to(&target) {
-            // No certificate is for a bare address: the peer there has to prove the name that was proven on the connection.
+            // No certificate names a bare address, so the peer has to prove the name that was proved on the connection.
             Ok(way) if leg.is_named() && has_ip_literal(target.uri.as_bytes()) => Flow {
                 connection: leg.connection,
                 ..way
@@ -495,7 +494,7 @@ pub(crate) fn allows(message: &Message<'_>, method: &str) -> bool {
     message.has_token(HeaderName::Allow, method)
 }
 
-/// Returns whether the peer's message says what it takes, and REFER isn't among it.
+/// Returns whether the peer's message has Allow, and REFER isn't in it.
 pub(crate) fn lacks_refer(message: &Message<'_>) -> bool {
     message.first(HeaderName::Allow).is_some() && !allows(message, "REFER")
 }

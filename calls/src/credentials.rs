@@ -1,5 +1,5 @@
-//! The credentials of a leg, and the 401 and 407 that they answer (RFC 3261 §22). A digest that is given to anybody who asks can be
-//! carried to where the same pair is good, or be guessed at in peace; so each pair goes only where it has been at home before.
+//! The credentials of a leg, and the 401 and 407 that they answer (RFC 3261 §22). A digest given to any challenger could be relayed to a host where
+//! the pair is valid, or be guessed offline. So each pair is only sent to peers that it belongs to.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use uuid::Uuid;
 
 use super::proofs::Proofs;
 
-/// Addresses of one peer that are kept for a call.
+/// Addresses of one peer kept per call.
 const MAX_ADDRESSES: usize = 16;
 
-/// The pair that a leg's peer is answered with, and where it may go.
+/// Pair that answers the challenges of a leg's peer, and where it may be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct LegCredentials {
     login: Arc<PeerLogin>,
@@ -30,10 +30,10 @@ pub(crate) struct LegCredentials {
 /// Where a pair may go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Home {
-    /// The address that the INVITE came from whose digest verified with this very pair.
+    /// Source of the INVITE whose digest verified with this pair.
     Inbound(IpAddr),
-    /// A host that the org has named with the pair. A request outside a dialog goes there by itself; inside a dialog these hosts and addresses
-    /// count.
+    /// A host that the org has named with the pair. Outside a dialog a request goes to that host; inside a dialog, only these hosts and addresses get
+    /// the digest.
     Named {
         trunk: Option<TrunkRealms>,
         hosts: Box<[String]>,
@@ -53,7 +53,7 @@ struct TrunkRealms {
 pub(crate) enum Stage<'a> {
     /// A REGISTER, or an INVITE that begins a dialog.
     Initial,
-    /// Such an INVITE, after an 18x: from now on somebody behind the peer may be asking.
+    /// Such an INVITE after an 18x: the challenger may be a peer behind the host.
     Ringing,
     /// A request inside this dialog.
     InDialog(&'a Dialog),
@@ -62,9 +62,9 @@ pub(crate) enum Stage<'a> {
 /// Why a challenge isn't answered.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Unanswerable {
-    /// There is no pair for this peer: its call was admitted by address, or its trunk has none.
+    /// This peer has no pair: its call was admitted by address, or its trunk has none.
     NoPair,
-    /// The request would go to another address than the pair belongs to, or further.
+    /// The request would go to an address that the pair doesn't belong to, or be relayed from there.
     OtherAddress,
     /// It names our own realm, or has a nonce of ours.
     OwnRealm,
@@ -72,9 +72,9 @@ pub enum Unanswerable {
     OtherRealm,
     /// There is no `qop` where there has to be one.
     NoQop,
-    /// The realm has refused the answer that it got.
+    /// The realm has refused the answer already.
     Refused,
-    /// An algorithm, a scheme or a `qop` that isn't spoken here.
+    /// The algorithm, scheme or `qop` isn't supported.
     Unknown,
 }
 
@@ -129,7 +129,7 @@ impl LegCredentials {
         }
     }
 
-    /// The same once the peer has answered: inside the dialog its hosts and these addresses count.
+    /// Returns it for the dialog after the peer has answered: its hosts and these addresses get the digest.
     pub(crate) fn answered_at(&self, hosts: &[String], addresses: &[IpAddr]) -> Self {
         let home = match &self.home {
             Home::Inbound(source) => Home::Inbound(*source),
@@ -158,7 +158,7 @@ impl LegCredentials {
         }
     }
 
-    /// The realms that it is for, where these are limited.
+    /// Realms that it is for, if they are limited.
     pub(crate) fn realms(&self) -> Option<Arc<AuthRealms>> {
         match &self.home {
             Home::Named { trunk, .. } => trunk.as_ref().map(|held| Arc::clone(&held.realms)),
@@ -171,7 +171,7 @@ impl LegCredentials {
         matches!(self.home, Home::Named { trunk: None, .. })
     }
 
-    /// Remembers for this call what a challenge has shown.
+    /// Remembers a realm for this call.
     pub(crate) fn learn(&mut self, seen: &KnownRealm) {
         if let Home::Named { trunk, .. } = &mut self.home
             && let Some(held) = trunk
@@ -180,13 +180,13 @@ impl LegCredentials {
         }
     }
 
-    /// Returns whether it may be meant for a callee at `destination`: a request outside a dialog goes to the named host by itself.
+    /// Returns whether it is for a callee at `destination`. A request outside a dialog goes to the named host anyway.
     pub(crate) fn may_begin_at(&self, destination: IpAddr) -> bool {
         matches!(self.home, Home::Named { .. }) || self.reaches(destination)
     }
 
-    /// Returns whether an answer may go into a dialog whose next hop is `destination`. A peer's proxy that has recorded its route would pass the
-    /// answer on, so there the whole way has to be the peer's.
+    /// Returns whether a digest may be sent in a dialog whose next hop is `destination`. A proxy on the recorded route would relay the digest, so the
+    /// whole route has to be the peer's.
     pub(crate) fn lead_home(&self, dialog: &Dialog, destination: IpAddr) -> bool {
         let is_peers = |uri: &[u8]| match &self.home {
             Home::Inbound(_) => true,
@@ -216,8 +216,8 @@ impl LegCredentials {
         }
     }
 
-    /// Answers the challenge in a 401 or 407 to the request `asking`, which is to be sent again with [`Proofs::lines`]. Gives what there is to
-    /// remember of its realm. `leads_home`: whether the request with the answer would go where the pair belongs, and no further.
+    /// Answers the challenge in a 401 or 407 to the request `asking`, which is sent again with [`Proofs::lines`]. Returns what to remember of its
+    /// realm. `leads_home`: the request goes only where the pair belongs.
     pub(crate) fn answer_by(
         &self,
         proofs: &mut Proofs,
@@ -248,12 +248,12 @@ impl LegCredentials {
         let is_own =
             *realm == *own.realm.as_bytes() || own.nonces.is_of_deployment(challenge.nonce);
 
-        // Another's pair may belong to this deployment as to any other carrier.
+        // Our realm may be another carrier's as well, so a trunk's pair may answer it unless an inbound trunk here has the same user name.
         if is_own && (own.shares_user || matches!(self.home, Home::Inbound(_))) {
             return Err(Unanswerable::OwnRealm);
         }
 
-        // An answer without qop can be computed for any nonce that the asker likes, and inside a dialog the peer chooses who asks.
+        // Without qop the digest fits any nonce that the challenger chooses, and inside a dialog the peer chooses the challenger.
         let offers_qop = challenge.qop.is_some();
         if matches!(stage, Stage::InDialog(_)) && !offers_qop {
             return Err(Unanswerable::NoQop);
@@ -277,7 +277,7 @@ impl LegCredentials {
 }
 
 impl Unanswerable {
-    /// The name by which it is stored.
+    /// Name in the database.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NoPair => "no_pair",
@@ -593,7 +593,7 @@ mod tests {
             let given = once(&trunk, challenge, (stage, "198.51.100.1"), shares_user);
             assert_eq!(given, expected, "{case}");
         }
-        // What an INVITE has shown holds in its dialog at once.
+        // A realm seen by an INVITE counts in its dialog at once.
         let mut trunk = new();
         let at = (Stage::Initial, "198.51.100.1");
         let shown = once(&trunk, THEIRS, at, false).unwrap().expect("a realm");

@@ -1,7 +1,7 @@
 //! Table of what passes from one leg to the other: headers, option tags, response codes.
 //!
-//! A back-to-back user agent owns Via, Call-ID, tags, CSeq, Contact and routes on each leg, and counts Max-Forwards down.
-//! Everything else crosses only where a row here says so. Bodies cross octet for octet.
+//! A back-to-back user agent sets Via, Call-ID, tags, CSeq, Contact and routes on each leg itself, and decrements Max-Forwards. Other headers cross
+//! only where a row here says so. Bodies cross octet for octet.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,11 @@ const INVITE: u8 = 1;
 const IN_DIALOG: u8 = 1 << 1;
 /// In responses.
 const RESPONSE: u8 = 1 << 2;
-/// Wherever a body crosses, which it describes.
+/// Wherever the body crosses that it describes.
 const BODY: u8 = 1 << 3;
 /// From the caller's INVITE to a transfer destination.
 const HANDED_OVER: u8 = 1 << 4;
-/// It says who calls, or from where: not from a caller who wants privacy (RFC 3323, RFC 3325, RFC 7044).
+/// Names the caller or its location: withheld if the caller wants privacy (RFC 3323, RFC 3325, RFC 7044).
 const NAMES_CALLER: u8 = 1 << 5;
 
 const ANYWHERE: u8 = INVITE | IN_DIALOG | RESPONSE;
@@ -74,7 +74,7 @@ const ROWS: [(&str, u8); 34] = [
     ("Warning", RESPONSE),
 ];
 
-/// The places of each name that the lexer tells apart, by its number: most lines of a message have such a name, and are looked up in one step.
+/// Where each header name known to the lexer crosses, by its number: most lines have such a name and need one lookup.
 const KNOWN: [u8; HeaderName::ALL.len()] = {
     let mut places = [0; HeaderName::ALL.len()];
     let mut name = 0;
@@ -129,11 +129,11 @@ pub(crate) struct Crossing<'p> {
 /// Rule for headers that name the caller.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Identity {
-    /// They do, whatever the message asks for: it goes to the caller.
+    /// They cross even if the message asks for privacy: it goes to the caller.
     Crosses,
-    /// Unless the message asks for privacy.
+    /// They cross unless the message asks for privacy.
     AsAsked,
-    /// They don't.
+    /// They are withheld.
     Withheld,
 }
 
@@ -147,7 +147,7 @@ impl Identity {
     }
 }
 
-/// Returns whether a message asks for privacy: by Privacy, or by a From that names nobody. The From of a response is the other side's.
+/// Returns whether a message asks for privacy: by Privacy, or by an anonymous From. The From of a response is the other side's.
 fn is_wanted(message: &Message<'_>) -> bool {
     message.all(HeaderName::Privacy).any(privacy::hides)
         || (message.is_request() && privacy::names_nobody(message.from()))
@@ -159,8 +159,8 @@ impl Crossing<'_> {
         self.copy_but(head, message, &self.body(message), &[]);
     }
 
-    /// Returns the body that crosses. Where the headers that name the caller don't, neither does a part that says where the caller is
-    /// (RFC 4119): Geolocation, which leads to it, is one of them.
+    /// Returns the body that crosses. If the headers that name the caller are withheld, so is a part with the caller's location (RFC 4119), which the
+    /// withheld Geolocation refers to.
     pub(crate) fn body<'m>(self, message: &Message<'m>) -> Cow<'m, [u8]> {
         let whole = message.body();
         let content_type = message.first(HeaderName::ContentType).unwrap_or_default();
@@ -175,12 +175,12 @@ impl Crossing<'_> {
         }
     }
 
-    /// Writes the headers that cross where the body stays behind.
+    /// Writes the headers that cross when the body doesn't.
     pub(crate) fn copy_without_body(self, head: &mut Head<'_>, message: &Message<'_>) {
         self.copy_but(head, message, b"", &[]);
     }
 
-    /// Writes the headers that cross with this body, without those that are named as the runtime's `own` are, in any spelling.
+    /// Writes the headers that cross with this body, except those that the runtime's `own` headers replace, in any spelling.
     pub(crate) fn copy_but(
         self,
         head: &mut Head<'_>,
@@ -207,7 +207,7 @@ impl Crossing<'_> {
             head.unfolded(name, header.value);
         }
 
-        // Runtimes were seen that leave it out, and PBXs that drop an answer without it.
+        // Some runtimes omit Content-Type, and some PBXs drop an answer without it.
         if is_bare_sdp(body) && message.first(HeaderName::ContentType).is_none() {
             head.line("Content-Type", b"application/sdp");
         }
@@ -218,7 +218,7 @@ fn is_bare_sdp(body: &[u8]) -> bool {
     body.starts_with(b"v=0")
 }
 
-/// Returns whether two names of headers are the same to software that takes `_` for `-`.
+/// Returns whether two header names are equal to software that reads `_` as `-`.
 pub(crate) fn is_alike(one: &str, other: &str) -> bool {
     let spelled = |name: &str| {
         let octet = |octet: u8| match octet {
@@ -230,11 +230,11 @@ pub(crate) fn is_alike(one: &str, other: &str) -> bool {
     spelled(one) == spelled(other)
 }
 
-/// The octets of names and values that are kept of a caller's own headers, and how many of them.
+/// Bounds on a caller's own headers that are kept: octets of names and values, and number.
 const KEPT: usize = 4096;
 const KEPT_HEADERS: usize = 64;
 
-/// The `X-` headers of the caller's own that the runtime gets with the INVITE, for the record; what is too much for it is left out.
+/// The caller's own `X-` headers in the runtime's INVITE, for the record, up to the bounds.
 pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>, Box<str>)> {
     let mut room = KEPT;
     let mut kept = Vec::new();
@@ -257,7 +257,7 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
     kept
 }
 
-/// Name to write a header by and where it crosses; `None` for one that is between us and its sender.
+/// Returns the name to write a header by, and where it crosses; `None` for one that is hop by hop.
 fn spelled<'m>(name: HeaderName, raw: &'m [u8], prefix: &str) -> Option<(&'m str, u8)> {
     if name != HeaderName::Other {
         let places = KNOWN[name as usize];
@@ -276,7 +276,7 @@ fn is_extension(name: &str) -> bool {
     name.len() > 2 && name.as_bytes()[..2].eq_ignore_ascii_case(b"X-")
 }
 
-/// Returns whether a name is one of ours, or would be to software that takes `_` for `-`.
+/// Returns whether a name is one of ours, also to software that reads `_` as `-`.
 fn is_platform(name: &str, prefix: &str) -> bool {
     let (name, prefix) = (name.as_bytes(), prefix.as_bytes());
     let plain = |octet: &u8| match octet {
@@ -311,35 +311,35 @@ pub(crate) fn lacking_options(message: &Message<'_>) -> Option<Vec<u8>> {
 pub(crate) enum Refusal {
     /// The caller gets the same code.
     Same,
-    /// The next target is tried; with none left the caller gets 480.
+    /// The next target is tried; if none is left, the caller gets 480.
     FailOver,
-    /// The same, but with none left it is the runtime's own trouble.
+    /// The same, but if none is left it counts as a failure of the runtime.
     Trouble,
     /// A redirection, followed within the runtime's own hosts.
     Redirect,
-    /// A too brief session interval: asked again with the runtime's Min-SE.
+    /// The session interval is too brief: the INVITE is sent again with the runtime's Min-SE.
     Brief,
-    /// The runtime's own trouble: 480 `runtime_refused`.
+    /// The runtime failed: 480 `runtime_refused`.
     Unavailable,
 }
 
-/// A runtime's status code, mapped.
+/// Maps a runtime's status code.
 pub(crate) const fn refusal(status: u16) -> Refusal {
     match status {
         300..=399 => Refusal::Redirect,
         408 | 503 => Refusal::FailOver,
         500 | 502 | 504 => Refusal::Trouble,
         422 => Refusal::Brief,
-        // What says something about the call itself, rather than about the way to the runtime.
+        // Codes about the call itself rather than the path to the runtime.
         415 | 480 | 486 | 488 | 600 | 603 | 606 | 607 | 608 => Refusal::Same,
         _ => Refusal::Unavailable,
     }
 }
 
-/// A peer's final refusal of a request inside the call, as the other side is told it.
+/// Maps a peer's final refusal of a request inside the call to the status for the other side.
 pub(crate) const fn in_dialog_refusal(status: u16) -> u16 {
     match status {
-        // Never cross: a challenge, an extension or an interval is between us and that peer alone.
+        // These never cross: a challenge, an extension or an interval concerns us and that peer only.
         300..=399 | 401 | 407 | 420 | 422 => 488,
         other => other,
     }

@@ -1,7 +1,7 @@
-//! Route by which a destination is called from here, and the bounds that a call by it counts against.
+//! Route by which the daemon calls a destination, and the bounds that such a call counts against.
 //!
-//! A leg back to the PBX that called isn't held to the bounds on outbound calls: that PBX dials with its own lines. Any other leg is; so is one
-//! back to a peer that the operator has reserved, whose lines are the operator's.
+//! The bounds on outbound calls don't apply to a leg back to the PBX that called: that PBX dials with its own lines. They apply to any other leg, and
+//! to one back to a peer that the operator has reserved, whose lines are the operator's.
 
 use std::sync::Arc;
 
@@ -20,20 +20,20 @@ use super::refusal::Reason;
 pub(crate) struct DestinationRoute {
     pub(crate) callee: Callee,
     kind: RouteKind,
-    /// The destination names this route itself.
+    /// The destination's own settings name this route.
     is_named: bool,
 }
 
 /// Kind of a route, and the bounds of a call by it.
 #[derive(Debug)]
 pub(crate) enum RouteKind {
-    /// An outbound trunk, within its own bounds and those of what the org may begin.
+    /// An outbound trunk, within its own bounds and the org's.
     Trunk(TrunkBounds),
-    /// A host that isn't the PBX which called: within the bounds of what the org may begin.
+    /// A host other than the PBX that called, within the org's bounds.
     OtherHost,
-    /// The PBX on the caller's side, by the way that it has proven.
+    /// The PBX on the caller's side, at its proven address.
     Pbx,
-    /// The same way to a reserved peer, which takes calls at the operator's cost: within the bounds of what the org may begin.
+    /// The same for a reserved peer, which takes calls at the operator's cost: within the org's bounds.
     ReservedPeer,
     /// Another call of ours, which is counted already.
     OwnCall,
@@ -45,7 +45,7 @@ pub(crate) struct TrunkBounds {
     id: Uuid,
     max_concurrent_calls: Option<u32>,
     calls_per_second: Option<u32>,
-    /// It leads to the registration of the PBX that called.
+    /// It leads to the registered PBX that called.
     leads_back: bool,
 }
 
@@ -58,7 +58,7 @@ impl DestinationRoute {
         }
     }
 
-    /// A route that the destination names itself.
+    /// A route named by the destination's own settings.
     pub(crate) const fn named(callee: Callee, kind: RouteKind) -> Self {
         Self {
             callee,
@@ -67,7 +67,7 @@ impl DestinationRoute {
         }
     }
 
-    /// Returns whether it leads to the PBX on the caller's side, or to a call of ours: bounds on outbound calls don't hold for it.
+    /// Returns whether it leads back to the PBX on the caller's side, or to a call of ours: bounds on outbound calls don't apply.
     pub(crate) const fn leads_back(&self) -> bool {
         match &self.kind {
             RouteKind::Pbx | RouteKind::OwnCall => true,
@@ -76,17 +76,17 @@ impl DestinationRoute {
         }
     }
 
-    /// Returns whether the destination is called where the caller's own PBX is.
+    /// Returns whether the destination is called at the caller's own PBX.
     pub(crate) const fn is_at_pbx(&self) -> bool {
         matches!(self.kind, RouteKind::Pbx | RouteKind::ReservedPeer)
     }
 
-    /// Returns whether the destination sees who calls, rather than the number of a trunk of ours.
+    /// Returns whether the destination sees the caller's number rather than that of a trunk.
     pub(crate) const fn calls_as_caller(&self) -> bool {
         !matches!(self.kind, RouteKind::Trunk(_) | RouteKind::OwnCall)
     }
 
-    /// Returns whether the destination may be called though the PBX has declined to.
+    /// Returns whether the destination may be called although the PBX has declined.
     pub(crate) const fn suits_after_decline(&self) -> bool {
         self.leads_back() || self.is_named
     }

@@ -1,4 +1,4 @@
-//! A peer that is being called for a call: an [`InviteClient`], the words of its INVITE, and how long it may ring. It doesn't know the call.
+//! A peer that is being dialled: an [`InviteClient`], the text of its INVITE, and its ringing time. Knows nothing of the call.
 
 use std::time::Duration;
 
@@ -36,26 +36,26 @@ pub(super) enum Peer {
 #[derive(Debug)]
 pub(super) struct Called {
     pub(super) text: CalleeText,
-    /// Runs from the INVITE on.
+    /// Ringing time, from the INVITE on.
     ringing: Option<TimerId>,
 }
 
 impl Dialing {
-    /// The callee of an outbound call is to be called.
+    /// Prepares to dial the callee of an outbound call.
     pub(crate) fn callee(client: InviteClient, text: CalleeText) -> Box<Self> {
         let ringing = None;
         let peer = Peer::Callee(Called { text, ringing });
         Box::new(Self { client, peer })
     }
 
-    /// The destination of a transfer is to be called.
+    /// Prepares to dial the destination of a transfer.
     pub(crate) fn destination(client: InviteClient, text: CalleeText) -> Box<Self> {
         let ringing = None;
         let peer = Peer::Destination(Called { text, ringing });
         Box::new(Self { client, peer })
     }
 
-    /// The agent's runtime is to be called.
+    /// Prepares to dial the agent's runtime.
     pub(crate) fn runtime((client, says): (InviteClient, RuntimeInvite)) -> Box<Self> {
         let peer = Peer::Runtime(says);
         Box::new(Self { client, peer })
@@ -74,7 +74,7 @@ impl Dialing {
         matches!(self.peer, Peer::Runtime(_))
     }
 
-    /// Returns whether a callee waits for its offer, and for nothing else.
+    /// Returns whether a callee lacks only its offer.
     pub(crate) const fn wants_offer(&self) -> bool {
         match &self.peer {
             Peer::Callee(called) => called.ringing.is_none() && !self.client.is_resolving(),
@@ -82,7 +82,7 @@ impl Dialing {
         }
     }
 
-    /// Gives the offer of a callee or destination, which may ring for as long as `patience` says.
+    /// Sets the offer of a callee or destination, which may ring for as long as `patience` says.
     pub(crate) fn offer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -95,7 +95,7 @@ impl Dialing {
                 called.text.offering(offer.into());
                 called.ringing = Some(cx.schedule(key, patience, CallTimer::Ringing));
             }
-            // Its offer is the caller's or the callee's.
+            // A runtime's offer is the caller's or the callee's.
             Peer::Runtime(_) => {}
         }
     }

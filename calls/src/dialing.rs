@@ -1,5 +1,5 @@
-//! A peer that is being called for this call: an [`InviteClient`] and its purpose. What comes of the INVITE goes to the part of the call that waits
-//! for it.
+//! A peer that is being dialled for this call: an [`InviteClient`] and its purpose. Events of the INVITE are handled by the part of the call that
+//! waits for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ use super::uas_invite::UasInvite;
 use super::{families, has_sdp, sdp_of};
 
 impl Call {
-    /// The call that a runtime is invited to, where `called` and `caller` are known by these words.
+    /// Returns the call that a runtime is invited to, with these user parts for both ends.
     pub(crate) fn invited_to<'a>(
         &self,
         [called, caller]: [&'a str; 2],
@@ -80,7 +80,7 @@ impl Call {
         self.dials(id, Dialing::destination(client, text));
     }
 
-    /// Offers `offer` to whom the call dials, and lets that ring for as long as `patience` says.
+    /// Sends `offer` to the dialled peer, which may ring for as long as `patience` says.
     pub(crate) fn dial(&mut self, cx: &mut Cx<'_>, offer: Vec<u8>, patience: Duration) {
         let key = self.key;
         if let Some(dialing) = self.dialing_mut() {
@@ -89,18 +89,18 @@ impl Call {
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 
-    /// Has a leg wait for the answer to our INVITE.
+    /// Sets a leg to wait for the answer to our INVITE.
     pub(crate) fn dials(&mut self, id: LegId, dialing: Box<Dialing>) {
         self.legs.set_state(id, LegState::Dialing(dialing));
     }
 
-    /// Returns whether this is the transaction of the INVITE that dials.
+    /// Returns whether this is the transaction of the dialling INVITE.
     pub(crate) fn dials_by(&self, client: ClientTx) -> bool {
         let owns = |dialing: &Dialing| dialing.client.owns(client);
         self.dialing().is_some_and(owns)
     }
 
-    /// Lets the client go on, and hands on what comes of it.
+    /// Runs the client and handles its event.
     pub(crate) fn with_dialing<'m>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -119,7 +119,7 @@ impl Call {
                 let config = Arc::clone(&cx.core.config);
                 match self.runtime_text(says, config) {
                     Some(text) => act(client, cx, &text),
-                    // Without a caller or callee there is nobody to call it for.
+                    // Without a caller or callee there is no call for it.
                     None => Event::Waits,
                 }
             }
@@ -163,7 +163,7 @@ impl Call {
         }
     }
 
-    /// Words of the INVITE to this call's runtime.
+    /// Text of the INVITE to this call's runtime.
     fn runtime_text<'a>(
         &'a self,
         says: &'a RuntimeInvite,
@@ -189,7 +189,7 @@ impl Call {
         Some(RuntimeText::new(facts, words, says, config))
     }
 
-    /// Why the runtime's 2xx is of no use to the caller, if it is of none.
+    /// Returns the reason why the caller can't use the runtime's 2xx, if there is one.
     fn why_unusable(&self, accepted: &Accepted<'_>) -> Option<Reason> {
         if self.is_out_of_reach(accepted.message) {
             return Some(Reason::MediaFamilies);
@@ -201,7 +201,7 @@ impl Call {
         lacks_sdp.then_some(Reason::NoCommonMedia)
     }
 
-    /// Returns whether the runtime's answer to the INVITE can't be heard by the caller or callee.
+    /// Returns whether caller and runtime have media of different IP families.
     fn is_out_of_reach(&self, answer: &Message<'_>) -> bool {
         let incoming = self.incoming().map(UasInvite::invite);
         let offer = match incoming.filter(|invite| has_sdp(invite)) {
@@ -258,8 +258,8 @@ impl Call {
         self.on_callee_found(cx);
     }
 
-    /// Another INVITE is out to the runtime, or none any more: early dialogs are over with the transaction of theirs (RFC 3261 §12.3). Those
-    /// towards the caller stay until the call has its answer.
+    /// Handles a change of the runtime's INVITE: early dialogs end with their transaction (RFC 3261 §12.3). Those towards the caller stay until the
+    /// call is answered.
     fn on_runtime_invited(&mut self, client: &InviteClient) {
         if let Some(incoming) = self.incoming_mut() {
             incoming.relay.drop_queued();
@@ -283,7 +283,7 @@ impl Call {
         }
     }
 
-    /// Gives up dialling: the ringing time is over.
+    /// Stops dialling: the ringing time is over.
     pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) {
         if let Some((_, mut dialing)) = self.legs.take_dialing() {
             let failed = dialing.client.give_up(cx);
@@ -292,7 +292,7 @@ impl Call {
     }
 }
 
-/// Returns whether a bot is tried after runtimes over SIP: not where one of them has refused the call itself.
+/// Returns whether a bot is tried after runtimes over SIP: not if one of them has refused the call itself.
 fn follows(chain: &RuntimeChain, failed: &Failed<'_>) -> bool {
     let refused_itself = failed
         .message

@@ -1,5 +1,5 @@
-//! SIP URIs that dial a number which the operator doesn't allow: bounds against toll fraud hold for a number in the user part of
-//! a URI as for one that is given as a number.
+//! SIP URIs that dial a number which the operator doesn't allow. Bounds against toll fraud apply to a number in a URI's user part as to a plain
+//! number.
 
 use trunkline_routing::numbers::reduce;
 use trunkline_routing::{Country, E164};
@@ -7,11 +7,11 @@ use trunkline_sip::header::uri::{Scheme, Uri};
 
 use super::caps::Caps;
 
-/// Fewer digits than E.164 has are an extension of a PBX.
+/// Shorter digit strings are PBX extensions, not E.164.
 const SHORTEST: usize = 7;
 
-/// Returns whether `phone.outbound_prefixes` leave this URI be. A user part that reads as a number, or has `user=phone`, is a number, and has to
-/// be allowed in each way that it can be read: as it is written, and as the national number of `country`.
+/// Returns whether `phone.outbound_prefixes` allow this URI. A user part that looks like a number, or has `user=phone`, has to be allowed in each
+/// reading: as written, and as the national number of `country`.
 pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> bool {
     if caps.bounds().prefixes.is_empty() {
         return true;
@@ -41,8 +41,8 @@ pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> boo
     readings.peek().is_some() && readings.all(|number| caps.allows(number))
 }
 
-/// Returns whether a user part without visual separators is dialled as a number, and isn't a person's name: its digits are many, and what else it has is
-/// dialled with them, such as the feature codes `*67` and `#31#`, pauses and an extension (`x5`). What can't be read then isn't allowed.
+/// Returns whether a user part without visual separators would be dialled as a number rather than name a person: it has many digits, and otherwise
+/// only feature codes such as `*67` and `#31#`, pauses and an extension (`x5`). Such a user part that can't be read is refused.
 fn is_dialled(plain: &str) -> bool {
     let is_letter_of_name =
         |letter: char| letter.is_alphabetic() && !"extpw".contains(letter.to_ascii_lowercase());
@@ -88,7 +88,7 @@ mod tests {
             ("sip:0019005550100@carrier", false),
             ("sips:01119005550100@carrier", false),
             ("tel:+19005550100", false),
-            // Dialled with a feature code, after a pause, or with an extension.
+            // With a feature code, a pause, or an extension.
             ("sip:*67+19005550100@carrier", false),
             ("sip:%2331%23+19005550100@carrier", false),
             ("sip:*6719005550100@carrier", false),

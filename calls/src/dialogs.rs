@@ -1,4 +1,4 @@
-//! The call that a message belongs to, found by our tag in it (RFC 3261 §12.2.2).
+//! Lookup of the call that a message belongs to, by our tag in it (RFC 3261 §12.2.2).
 
 use trunkline_sip::wire::Message;
 
@@ -25,7 +25,7 @@ impl Calls {
         Some((found.key, found.leg, held.fork))
     }
 
-    /// Returns whether an answer is that of a dialog in a call that is up.
+    /// Returns whether a response belongs to a dialog of a call that is up.
     pub(super) fn is_agreed(&self, answer: &Message<'_>) -> bool {
         let found = answer
             .from_tag()
@@ -39,8 +39,8 @@ impl Calls {
         })
     }
 
-    /// Returns whether a request of a peer that is being called may have overtaken the answer that makes its dialog. One of an attempt that was given
-    /// up hasn't: its answer makes no dialog that is kept.
+    /// Returns whether a request may have overtaken the answer that makes its dialog, by a peer that is being dialled. Not for an abandoned attempt:
+    /// its answer makes no dialog that is kept.
     pub(super) fn is_ahead(&self, message: &Message<'_>) -> bool {
         let tag = message
             .to_tag()

@@ -1,4 +1,4 @@
-//! Inputs of a shard on their way to the call that they are for: messages and events of the endpoint, timers, answers from outside.
+//! Routes the inputs of a shard to their calls: messages and events of the endpoint, timers, results of effects.
 
 use std::sync::Arc;
 
@@ -25,12 +25,12 @@ impl Calls {
         admission::turn_away(&mut self.core, endpoint, flow, invite, Reason::Overload);
     }
 
-    /// Returns whether a new INVITE goes before those of unknown senders when there is no time for all.
+    /// Returns whether a new INVITE goes before those of unknown senders under overload.
     pub fn expects(&self, view: &View, flow: &Flow, invite: &Message<'_>, now: Moment) -> bool {
         admission::is_expected(&self.core, view, flow, invite, now)
     }
 
-    /// Works on what the endpoint made of a message.
+    /// Handles the endpoint's result for a message.
     pub fn handle(
         &mut self,
         endpoint: &mut Endpoint,
@@ -66,7 +66,7 @@ impl Calls {
             Received::StrayAnswer(message) if message.method() == Method::Options => {
                 self.source_answered(endpoint, view, flow, &message, now);
             }
-            // The call goes on, and had acknowledged it for as long as it may be repeated.
+            // A late 2xx of a call that is up: it was acknowledged for as long as it may be retransmitted.
             Received::StrayAnswer(message) if self.is_agreed(&message) => {}
             Received::StrayAnswer(message) => {
                 let mut cx = Cx {
@@ -83,7 +83,7 @@ impl Calls {
         }
     }
 
-    /// Works on what the endpoint says of its own accord.
+    /// Handles an event of the endpoint.
     pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: Event, now: Moment) {
         match event {
             Event::Timeout { owner: NOBODY, .. } | Event::TransportError { owner: NOBODY, .. } => {
@@ -126,7 +126,7 @@ impl Calls {
         }
     }
 
-    /// The answer to [`Effect::Resolve`] and [`Effect::Connect`].
+    /// Handles the result of [`Effect::Resolve`] and [`Effect::Connect`].
     pub fn handle_resolved(
         &mut self,
         endpoint: &mut Endpoint,
@@ -137,7 +137,7 @@ impl Calls {
         self.with(key, endpoint, now, |call, cx| call.on_resolved(cx, found));
     }
 
-    /// The answer to [`Effect::ResolveHop`].
+    /// Handles the result of [`Effect::ResolveHop`].
     pub fn handle_hop(
         &mut self,
         wanted: &target::Unresolved,
@@ -147,7 +147,7 @@ impl Calls {
         self.core.hops.learn(wanted, targets, now);
     }
 
-    /// The answer to [`Effect::FindContact`].
+    /// Handles the result of [`Effect::FindContact`].
     pub fn handle_contact(
         &mut self,
         endpoint: &mut Endpoint,
@@ -158,7 +158,7 @@ impl Calls {
         self.with(key, endpoint, now, |call, cx| call.on_contact(cx, contact));
     }
 
-    /// The answer to [`Effect::OpenMedia`]: our RTP address, or `None` if no port was free.
+    /// Handles the result of [`Effect::OpenMedia`]: our RTP address, or `None` if no port was free.
     pub fn handle_media_open(
         &mut self,
         endpoint: &mut Endpoint,
@@ -167,7 +167,7 @@ impl Calls {
         now: Moment,
     ) {
         let is_known = self.with(key, endpoint, now, |call, cx| call.on_media_open(cx, local));
-        // A call that is known has closed it where it ended with that very step.
+        // A known call that ended in this very step has closed it.
         if !is_known && local.is_some() {
             self.core.effects.push_back(Effect::CloseMedia {
                 call: key,
@@ -176,7 +176,7 @@ impl Calls {
         }
     }
 
-    /// The caller's media has been silent for too long.
+    /// Handles media of the caller that has been silent for too long.
     pub fn handle_media_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
             if call.has_own_media() {
@@ -202,13 +202,13 @@ impl Calls {
                         call.on_request(cx, id, fork, flow, message, org);
                     });
                 }
-                // It is sent again, and by then the answer that it has overtaken is in.
+                // It is retransmitted, and by then the answer that it has overtaken has arrived.
                 None if !flow.transport.is_reliable() && self.is_ahead(message) => {}
                 None => self.core.stateless(endpoint, message, flow, 481, |_| {}),
             };
         }
 
-        // An INVITE's is judged once its sender is known, so that the refusal leaves a record.
+        // Checked for an INVITE after admission, so that the refusal is recorded.
         if message.method() != Method::Invite
             && let Some(status) = uri_refusal(message)
         {
@@ -226,7 +226,7 @@ impl Calls {
             | Method::Cancel => {
                 self.core.stateless(endpoint, message, flow, 481, |_| {});
             }
-            // It is taken inside a call alone (RFC 3515 §2.4.2).
+            // REFER is accepted inside a call only (RFC 3515 §2.4.2).
             Method::Refer => self.core.stateless(endpoint, message, flow, 403, |_| {}),
             Method::Register | Method::Subscribe | Method::Message | Method::Publish => {
                 self.core.method_not_allowed(endpoint, message, flow, 405);
@@ -261,7 +261,7 @@ impl Calls {
         self.set_up(endpoint, admitted, now);
     }
 
-    /// Begins the call of an INVITE that is let in.
+    /// Begins the call of an admitted INVITE.
     pub(crate) fn set_up(
         &mut self,
         endpoint: &mut Endpoint,
@@ -310,7 +310,7 @@ impl Calls {
         }
     }
 
-    /// An allowed source that was asked has answered: its INVITEs go on.
+    /// Continues the INVITEs of an allowed source that has answered its probe.
     fn source_answered(
         &mut self,
         endpoint: &mut Endpoint,

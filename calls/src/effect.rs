@@ -1,4 +1,4 @@
-//! Effects of the calls of a shard: the engine carries these out after each batch.
+//! Effects of a shard's calls. The engine carries them out after each batch.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -26,7 +26,7 @@ pub use crate::blame::UnknownUser;
 /// Octets of a realm that are reported.
 const LONGEST_REALM: usize = 128;
 
-/// One wish.
+/// One effect.
 #[derive(Debug)]
 pub enum Effect {
     /// Resolve a runtime's host (RFC 3263); answered by `Calls::handle_resolved`.
@@ -50,7 +50,7 @@ pub enum Effect {
         /// The flow of a datagram, where no connection comes about.
         datagram: Flow,
     },
-    /// A peer has taken a connection and left the INVITE on it without any answer: the next ones go by datagram.
+    /// A peer accepted a connection and left the INVITE on it unanswered: the next INVITEs go by datagram.
     StreamSilent {
         /// The peer.
         peer: SocketAddr,
@@ -78,7 +78,7 @@ pub enum Effect {
         /// The address of ours that the peer's packets come to, so that media is offered on the same interface.
         near: IpAddr,
     },
-    /// Where and how the caller wants its audio.
+    /// Set address and codec of the caller's audio.
     UpdateMedia {
         /// The call that it is for.
         call: CallKey,
@@ -108,38 +108,38 @@ pub enum Effect {
         /// Its URL, and the facts of the call that it gets.
         dial: Box<BotDial>,
     },
-    /// The call is up: give the bot that is attached to its media the call.
+    /// The call is up: start the bot that is attached to its media.
     StartBot {
         /// The call that it is for.
         call: CallKey,
         /// Time of the answer.
         answered_at: Moment,
     },
-    /// The peer pressed a key outside of its audio (INFO): pass it on to the bot.
+    /// The peer pressed a key by INFO: pass it on to the bot.
     PressKey {
         /// The call that it is for.
         call: CallKey,
         /// The key.
         key: char,
     },
-    /// Keep a fact.
+    /// Record a fact.
     Fact(Fact),
-    /// Note a failed log-in with one of our user names.
+    /// Record a failed log-in with one of our user names.
     AuthFailure(AuthFailure),
-    /// Note a failed log-in with a user name that is no org's.
+    /// Log a failed log-in with an unknown user name.
     UnknownUser(UnknownUser),
-    /// Somebody has called a number without proving anything.
+    /// A caller has left its challenge unanswered.
     Unproven(Unproven),
-    /// A message came from a place that its dialog doesn't know.
+    /// A message came from an address that its dialog doesn't know.
     Foreign(Foreign),
-    /// Another target of a call is tried since one has failed.
+    /// An attempt has failed, and the call tries another target.
     FailedOver {
         /// Outcome of the attempt that failed.
         cause: AttemptOutcome,
     },
-    /// A peer's challenge has taught something, or couldn't be answered.
+    /// A peer's challenge has shown its realm, or couldn't be answered.
     Challenged(Box<Challenged>),
-    /// A call was refused before it could be recorded: a stranger, overload, draining.
+    /// A call was refused before it could be recorded: unauthenticated, overload, draining.
     Turned {
         /// The stable reason.
         reason: &'static str,
@@ -151,7 +151,7 @@ pub enum Effect {
 pub struct BotDial {
     /// The org.
     pub org: Uuid,
-    /// The session, by which the bot knows the call.
+    /// The session, which the bot gets as its id.
     pub session: Uuid,
     /// URL of the bot.
     pub url: Box<str>,
@@ -177,7 +177,7 @@ pub enum Foreign {
 }
 
 impl Foreign {
-    /// As it is counted.
+    /// Label in the metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Challenged => "challenged",
@@ -188,7 +188,7 @@ impl Foreign {
     }
 }
 
-/// Record of a call that its media's figures go to.
+/// Record of a call that gets its media's figures.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct MediaRecord {
     /// The call.
@@ -200,15 +200,15 @@ pub struct MediaRecord {
 /// Audio stream that was agreed for media of our own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct AgreedMedia {
-    /// Where the caller listens.
+    /// Address of the caller's audio.
     pub remote: SocketAddr,
     /// Payload type of the agreed codec: 0 PCMU, 8 PCMA.
     pub payload: u8,
     /// Payload type of telephone-event, where agreed.
     pub telephone_event: Option<u8>,
-    /// The IPs that the caller's packets are expected from. Both may be the same.
+    /// IPs that the caller's packets are expected from. Both may be the same.
     pub sources: [IpAddr; 2],
-    /// True if others may be learnt where those send nothing.
+    /// True if another source may be learned while those are silent.
     pub from_any: bool,
 }
 
@@ -219,13 +219,13 @@ pub struct AuthFailure {
     pub org: Uuid,
     /// The org's trunk.
     pub trunk: Uuid,
-    /// The user name.
+    /// User name as sent.
     pub username: Box<str>,
     /// The packet's source.
     pub source: SocketAddr,
-    /// When.
+    /// Time.
     pub at: Moment,
-    /// Which part was wrong.
+    /// Part that was wrong.
     pub part: Part,
     /// Call-ID of the request.
     pub call_id: Box<str>,
@@ -238,7 +238,7 @@ pub struct AuthFailure {
 pub struct Challenged {
     /// The peer that challenges.
     pub whose: Challenger,
-    /// When.
+    /// Time.
     pub at: Moment,
     /// Its outcome.
     pub news: ChallengeOutcome,
@@ -281,13 +281,13 @@ pub enum ChallengeOutcome {
         method: Box<str>,
         /// The realm, if it could be read.
         realm: Box<str>,
-        /// Where the request had gone.
+        /// Address that the request went to.
         peer: IpAddr,
     },
 }
 
 impl ChallengeOutcome {
-    /// The challenge in `response`, which came from `peer`, isn't answered.
+    /// Returns the outcome for a challenge in `response`, from `peer`, that isn't answered.
     pub(crate) fn unanswered(why: Unanswerable, response: &Message<'_>, peer: IpAddr) -> Self {
         let challenge = client::challenge(response);
         let realm = challenge.map(|(_, challenge)| unescape_pairs(challenge.realm));

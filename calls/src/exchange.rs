@@ -1,5 +1,5 @@
-//! The offer/answer exchange that is open in a call, and the requests that it leaves room for: a peer's, and our own
-//! (RFC 3261 §14.1, §14.2, RFC 3311 §5.2). One exchange at a time crosses the bridge.
+//! The offer/answer exchange that is open in a call, and the requests that it admits: a peer's, and our own (RFC 3261 §14.1, §14.2, RFC 3311 §5.2).
+//! One exchange at a time crosses the bridge.
 
 use super::call::Call;
 use super::ids::LegId;
@@ -10,9 +10,9 @@ use super::own_request::{Pending, Purpose};
 pub(crate) enum Exchange {
     /// None.
     Idle,
-    /// An offer of that side's has no answer.
+    /// An offer of that side is unanswered.
     Offered(LegId),
-    /// An offer of our own has no answer.
+    /// An offer of ours is unanswered.
     Ours,
     /// The caller's offer, in its 2xx, waits for the answer in our ACK.
     Asking,
@@ -36,8 +36,8 @@ pub(crate) enum OwnRequest {
 }
 
 impl Exchange {
-    /// The status that refuses an offer of `side`'s: 500 while its own has no answer, 491 while another's hasn't, or while the answer to that
-    /// may not have arrived.
+    /// Returns the status that refuses an offer of `side`: 500 while its own is unanswered, 491 while another's is, or while the answer to that may
+    /// not have arrived.
     pub(crate) fn refusal(self, id: LegId) -> Option<u16> {
         match self {
             Self::Idle | Self::Refused => None,
@@ -52,7 +52,7 @@ impl Exchange {
         }
     }
 
-    /// Returns whether a request of ours may go.
+    /// Returns whether a request of ours may be sent.
     pub(crate) const fn admits(self, own: OwnRequest) -> bool {
         match (self, own) {
             (_, OwnRequest::Bare)
@@ -101,7 +101,7 @@ impl Call {
 mod tests {
     use super::*;
 
-    /// Each state with what it leaves to offers of the caller and the agent, and to our own.
+    /// Each state, with the refusals of offers by caller and agent, and with the own requests that it admits.
     #[test]
     fn each_state_has_room_for_some_requests() {
         use Exchange::{AwaitsAck, AwaitsAnswer, Offered};

@@ -1,5 +1,5 @@
-//! The IP families of media: SDP crosses a bridge as it is, so one end with IPv4 media and one with IPv6 hear nothing of each other. Media isn't
-//! relayed here; such a call is refused instead of answered.
+//! IP families of media. SDP crosses a bridge unchanged and media isn't relayed, so an end with IPv4 media and one with IPv6 can't hear each other.
+//! Such a call is refused instead of answered.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ impl Family {
         }
     }
 
-    /// The family of all `c=` lines (RFC 8866 §5.7); `None` if they differ, or if the peer can do with either: by ICE (RFC 8839), or by a
+    /// Returns the family of all `c=` lines (RFC 8866 §5.7); `None` if they differ, or if the peer can use either: with ICE (RFC 8839), or with a
     /// connection that is on hold or a name.
     fn of_sdp(sdp: &[u8]) -> Option<Self> {
         const EITHER: [&[u8]; 3] = [b"a=candidate", b"a=altc", b"a=group:ANAT"];
@@ -45,9 +45,9 @@ impl Family {
     }
 }
 
-/// Returns whether two descriptions are of media that can't meet.
+/// Returns whether two descriptions have media of different families.
 pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
-    // Without IPv6 in either there is one family: all that most calls pay for.
+    // Without IPv6 in either there is one family: most calls pay for this check only.
     if [one, two]
         .iter()
         .all(|sdp| memchr::memmem::find(sdp, b"IP6").is_none())
@@ -58,8 +58,8 @@ pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
     matches!(families, (Some(one), Some(two)) if one != two)
 }
 
-/// Returns whether the media of an answer can't be heard by a caller who has offered these. One without an offer is taken to have media where
-/// its signalling is.
+/// Returns whether a caller with this offer can't hear the media of an answer. A caller without an offer is assumed to have media of its signalling's
+/// family.
 pub(super) fn is_out_of_reach(answer: &[u8], offer: Option<&[u8]>, signalling: IpAddr) -> bool {
     match offer {
         Some(offer) => differ(offer, answer),

@@ -1,4 +1,4 @@
-//! Number of times that a call has come back to this deployment: two bits of its session's id count it, so that no node has to remember.
+//! Number of times that a call has looped back to this deployment: two bits of its session's id count it, so that no node keeps state.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use super::context::{Cx, place_of};
 
-/// Bits of a session's id that count how often its call has come back to this deployment.
+/// Bits of a session's id that count the loops.
 const GENERATION: usize = 12;
 const GENERATION_SHIFT: u32 = 6;
-/// The call that comes back for this time is refused.
+/// A call that comes back for this time is refused.
 pub(crate) const LAST_GENERATION: u8 = 4;
 
 /// The same id with that generation, below [`LAST_GENERATION`].
@@ -23,24 +23,24 @@ fn in_generation(id: Uuid, generation: u8) -> Uuid {
     Uuid::from_bytes(octets)
 }
 
-/// When a session began, as its id says.
+/// Returns when a session began, from its id.
 fn began(session: Uuid) -> Option<Moment> {
     let (seconds, nanos) = session.get_timestamp()?.to_unix();
     Some(Moment::from_secs(seconds) + Duration::from_nanos(nanos.into()))
 }
 
-/// Number of times that the call of a session had come back.
+/// Returns how often the call of a session had come back.
 fn generation_of(session: Uuid) -> u8 {
     session.as_bytes()[GENERATION] >> GENERATION_SHIFT
 }
 
 impl Cx<'_> {
-    /// An id for the session of a call that has come back so often.
+    /// Makes a session id for a call that has come back so often.
     pub(crate) fn mint_session(&mut self, slot: Slot, generation: u8) -> Uuid {
         in_generation(self.mint_id(slot), generation)
     }
 
-    /// Number of times that the call of this INVITE has come back: one more than that of the session whose id it brings, if that is up.
+    /// Returns how often the call of this INVITE has come back: one more than the session whose id it carries, if that is up.
     pub(crate) fn generation(&self, message: &Message<'_>) -> u8 {
         let config = &self.core.config;
         let name = format!("{}-SESSION-ID", config.header_prefix);
@@ -53,7 +53,7 @@ impl Cx<'_> {
 
         let is_up = match place_of(session) {
             Some((node, _)) if node == config.node => self.core.live.is_up(session),
-            // Its node knows; here it counts for as long as a call may last.
+            // Another node's session: it counts as up for the longest duration of a call.
             Some(_) => began(session).is_some_and(|began| {
                 began <= self.now && self.now.since(began) <= config.max_duration
             }),

@@ -1,5 +1,4 @@
-//! The end of a call: CANCEL, BYE from either side, our own refusals and deadlines, and the answers that
-//! come too late (RFC 3261 §9, §13.2.2.4, §15).
+//! End of a call: CANCEL, BYE from either side, our own refusals and deadlines, and answers that come too late (RFC 3261 §9, §13.2.2.4, §15).
 
 use trunkline_model::record::{Ended, HangupBy, Status};
 use trunkline_sip::endpoint::{Endpoint, ServerTx};
@@ -32,11 +31,11 @@ pub(crate) struct End {
     pub(crate) sip_code: u16,
     pub(crate) reason: Option<Reason>,
     pub(crate) by: HangupBy,
-    /// The cause by Q.850, where a peer named one.
+    /// Q.850 cause, where a peer named one.
     pub(crate) cause: Option<u8>,
 }
 
-/// Party that has a call ended by a request to this node.
+/// Requester of a hang-up at this node.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum HangUpBy {
     /// The org, or the operator.
@@ -46,7 +45,7 @@ pub enum HangUpBy {
 }
 
 impl Calls {
-    /// Ends the call of this id; false if it isn't up. It looks at every call, which a rare request may.
+    /// Ends the call with this id; false if it isn't up. Searches all calls, which is fine for a rare request.
     pub fn hang_up_by_id(
         &mut self,
         endpoint: &mut Endpoint,
@@ -69,7 +68,7 @@ impl Calls {
 }
 
 impl Call {
-    /// CANCEL of one of this call's INVITEs; the endpoint has answered it.
+    /// Handles CANCEL of an INVITE of this call; the endpoint has answered it.
     pub(crate) fn on_cancel(&mut self, cx: &mut Cx<'_>, invite: ServerTx, message: &Message<'_>) {
         if self.cancel_successor(cx, invite) {
             return;
@@ -82,7 +81,7 @@ impl Call {
         self.end_setup(cx, canceled(), None, |_| {}, b"");
     }
 
-    /// BYE from either side; what it says about the end crosses.
+    /// Handles BYE from either side; its cause crosses.
     pub(crate) fn on_bye(
         &mut self,
         cx: &mut Cx<'_>,
@@ -135,11 +134,11 @@ impl Call {
         }
     }
 
-    /// The agent hangs up while its caller is being transferred: the transfer goes on without it.
+    /// Handles the agent's BYE while its caller is being transferred: the transfer goes on without it.
     pub(crate) fn agent_parts(&mut self, cx: &mut Cx<'_>, id: LegId) {
         self.forgive_acks(cx, id);
         match self.arriving() {
-            // The caller is to have the destination yet.
+            // The caller doesn't have the destination's media yet.
             Some(_) => self.agent_goes(cx),
             None => self.abandon(cx),
         }
@@ -151,7 +150,7 @@ impl Call {
         self.on_transfer(cx, Event::AgentLeft);
     }
 
-    /// The set-up deadline, or the longest duration.
+    /// Handles the set-up deadline, or the longest duration.
     pub(crate) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
         self.deadline = None;
         match self.status() {
@@ -169,7 +168,7 @@ impl Call {
         }
     }
 
-    /// A 2xx of ours was never acknowledged.
+    /// Handles a 2xx of ours without an ACK.
     pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
         let overdue = self.legs.iter_mut().find_map(|leg| {
             let ack = leg.session_mut()?.take_overdue(server)?;
@@ -187,7 +186,7 @@ impl Call {
         self.hang_up(cx, Reason::NoAck);
     }
 
-    /// Ends the call from here, whatever it is doing.
+    /// Ends the call, in any state.
     pub(crate) fn hang_up(&mut self, cx: &mut Cx<'_>, reason: Reason) {
         let status = self.status();
         match status {
@@ -197,7 +196,7 @@ impl Call {
                 for id in [self.trunk_id(), self.agent_id()] {
                     self.send_bye(cx, id, ByeContent::ours(reason));
                 }
-                // One that was up has been a call, whatever was not acknowledged later.
+                // A call that was up stays a call, even if a later 2xx isn't acknowledged.
                 let never_up = reason == Reason::NoAck && status == CallStatus::Answered;
                 let status = if never_up {
                     Status::Failed
@@ -219,7 +218,7 @@ impl Call {
         }
     }
 
-    /// Both legs are over, and nothing is wrong with that.
+    /// Ends both legs normally.
     pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, status: Status, by: HangupBy) {
         if self.status() == CallStatus::Over {
             return;
@@ -240,12 +239,12 @@ impl Call {
         );
     }
 
-    /// Refuses a call that nobody has answered.
+    /// Refuses a call that isn't answered.
     pub(crate) fn refuse(&mut self, cx: &mut Cx<'_>, reason: Reason) {
         self.refuse_saying(cx, reason, b"");
     }
 
-    /// The same, with what the last target has said of it.
+    /// The same, with the lines of the last target's refusal.
     pub(crate) fn refuse_saying(&mut self, cx: &mut Cx<'_>, reason: Reason, said: &[u8]) {
         let end = End {
             status: reason.unanswered(),
@@ -265,7 +264,7 @@ impl Call {
         self.refuse_with(cx, end, None, lines, b"");
     }
 
-    /// Refuses a call that nobody has answered, in words of somebody else.
+    /// Refuses a call that isn't answered, with a peer's reason phrase.
     pub(crate) fn refuse_with(
         &mut self,
         cx: &mut Cx<'_>,
@@ -292,13 +291,13 @@ impl Call {
         let Some(invite) = self.incoming().map(UasInvite::server) else {
             return self.end_outbound(cx, end);
         };
-        // The tag is that of the answers before this one, the CANCEL's among them (RFC 3261 §9.2).
+        // The To-tag is that of earlier responses, including the one to CANCEL (RFC 3261 §9.2).
         cx.respond_as(invite, (end.sip_code, phrase), None, lines, body);
         cx.endpoint.set_owner(invite, NOBODY);
         self.end(cx, end);
     }
 
-    /// CANCEL towards the runtime; the endpoint holds it back until a 1xx has come.
+    /// Sends CANCEL to the runtime; the endpoint holds it back until a 1xx has come.
     fn cancel_runtime(&mut self, cx: &mut Cx<'_>, why: Option<&Message<'_>>) {
         let is_runtime = self.dialing().is_some_and(Dialing::is_runtime);
         if is_runtime && let Some((_, mut dialing)) = self.legs.take_dialing() {
@@ -311,7 +310,7 @@ impl Call {
         self.refuse_held(cx);
     }
 
-    /// A 2xx that was held for the caller's PRACK has nobody to go to.
+    /// Hangs up on a 2xx that was held for the caller's PRACK.
     fn refuse_held(&mut self, cx: &mut Cx<'_>) {
         if let Some(fork) = self.acknowledge_held(cx) {
             self.send_on_leg(
@@ -326,7 +325,7 @@ impl Call {
         }
     }
 
-    /// Lets go of a 2xx that was held; the number of its dialog, which stands.
+    /// Acknowledges a held 2xx; returns the number of its dialog, which is kept.
     fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
         let cseq = self.runtime_cseq;
         let held = self.incoming_mut()?.relay.take_held()?;
@@ -343,8 +342,8 @@ impl Call {
         Some(won.fork)
     }
 
-    /// Nothing crosses any more: who waits for the other leg's answer is told so (RFC 3261 §15.1.2), a re-INVITE is taken
-    /// back, and an offer that nobody will answer is rejected. Whatever the answers are then, only their ACKs are owed.
+    /// Stops all crossing: a requester that waits for the other leg gets its answer (RFC 3261 §15.1.2), a re-INVITE is cancelled, and an open offer
+    /// is rejected. Later answers only get their ACKs.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
         self.drop_hold(cx);
         self.abandon_joining(cx);
@@ -409,7 +408,7 @@ impl Call {
         );
     }
 
-    /// The connection broke with our BYE, or had been broken for long: a new one, and another BYE.
+    /// Sends another BYE over a new connection: the first one's connection broke or was stale.
     pub(crate) fn send_bye_again(&mut self, cx: &mut Cx<'_>, lost: &Pending) {
         self.send_on_leg(
             cx,
@@ -433,7 +432,7 @@ impl Call {
         }
     }
 
-    /// The record is closed and what the call held is let go.
+    /// Closes the record and releases what the call held.
     pub(crate) fn end(&mut self, cx: &mut Cx<'_>, end: End) {
         self.permit = None;
         if let Some(incoming) = self.legs.take_incoming(self.trunk_id()) {

@@ -1,10 +1,9 @@
-//! Reachability of the peers that we call: results of probes, with thresholds, so that a call doesn't wait for one that
-//! is known to be gone. Shared by all shards; it sends nothing.
+//! Reachability of the peers that we call: results of probes, with thresholds, so that no call waits for a peer that is known to be down. Shared by
+//! all shards; sends nothing.
 //!
-//! A verdict is about a peer *as its URI names it*. Two names that lead to one address are two peers: a certificate that doesn't prove
-//! the one, or a server that doesn't answer to it, says nothing of the other. So a tenant whose name leads to another's runtime learns
-//! only of its own name, and tenants who name the same peer share one verdict, which none of them can bend: the probe holds nothing of
-//! the URI but scheme, host, port and transport.
+//! A verdict is about a peer *as its URI names it*. Two names with one address are two peers: if a certificate doesn't prove one name, or a server
+//! doesn't answer to it, that says nothing about the other. So a tenant whose name leads to another's runtime affects only its own name. Tenants that
+//! name the same peer share one verdict, which none of them can influence: the probe has only scheme, host, port and transport of the URI.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -19,7 +18,7 @@ use uuid::Uuid;
 
 use super::target::Target;
 
-/// A peer: what its URI asks for, and where that was found.
+/// A peer: its URI, and the address that it resolved to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
     /// Scheme, host and port of the URI, as a URI. The host is also the name that a peer on TLS has to prove.
@@ -28,12 +27,12 @@ pub struct Peer {
     pub transport: Transport,
     /// Where it is.
     pub address: SocketAddr,
-    /// Origin of the name: peers that the operator names are judged apart from those that tenants name.
+    /// Source of the name: peers that the operator names are judged apart from those that tenants name.
     pub named: NamedBy,
 }
 
 impl Peer {
-    /// The peer that a target names; `None` for one that is reached by a flow of its own, since nobody probes those.
+    /// Returns the peer that a target names; `None` for a target with a flow of its own, which isn't probed.
     pub fn of(target: &Target) -> Option<Self> {
         if target.by.is_some() {
             return None;
@@ -66,7 +65,7 @@ fn named(uri: &Uri<'_>) -> Option<String> {
     Some(named)
 }
 
-/// The Request-URI of a probe: scheme, host, port and transport of `uri`, and nothing else that a tenant may write into one.
+/// Returns the Request-URI of a probe: scheme, host, port and transport of `uri`, without anything else that a tenant may write there.
 pub fn probe_uri(uri: &str) -> Option<Box<str>> {
     let uri = Uri::parse(uri.as_bytes()).ok()?;
     let mut probe = named(&uri)?;
@@ -81,7 +80,7 @@ pub fn probe_uri(uri: &str) -> Option<Box<str>> {
 /// Result of a probe.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// An answer that says that somebody is there, whatever else it says.
+    /// Any answer but 503.
     Answered,
     /// 503, or a refused connection: not now.
     Refused,
@@ -89,10 +88,10 @@ pub enum Outcome {
     Silent,
 }
 
-/// A peer that has changed.
+/// Change of a peer's state.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// It doesn't answer any more.
+    /// It no longer answers.
     Down,
     /// It answers again.
     Up,
@@ -105,10 +104,10 @@ struct Known {
     has_answered: bool,
     /// It has answered a call.
     took_call: bool,
-    /// It has done so since it was looked at last.
+    /// It has answered a call since the last look.
     is_heard: bool,
     is_down: bool,
-    /// Outcomes in a row that speak against its state.
+    /// Outcomes in a row that contradict its state.
     against: u32,
 }
 
@@ -133,16 +132,16 @@ fn count(peers: impl Iterator<Item = Option<bool>>) -> [usize; 3] {
     counts
 }
 
-/// Results of probes.
+/// Results of probes, by peer.
 #[derive(Debug)]
 pub struct Health {
     peers: DashMap<Peer, Known>,
     trunks: DashMap<Uuid, Vec<Peer>>,
-    /// Peers that are down: while it is zero no call has to look one up.
+    /// Number of peers that are down: while it is zero, calls skip the lookup.
     down: AtomicUsize,
-    /// Addresses of peers that are down, until something comes from there.
+    /// Addresses of peers that are down, until a packet comes from there.
     down_at: DashSet<SocketAddr>,
-    /// Those from which something has come since: their peers are to be asked at once.
+    /// Addresses of down peers that have sent a packet since: they are probed at once.
     back_at: DashSet<SocketAddr>,
     down_after: u32,
     up_after: u32,
@@ -155,7 +154,7 @@ impl Default for Health {
 }
 
 impl Health {
-    /// A peer is down after so many failures in a row, and up again after so many answers.
+    /// Makes an empty table. A peer is down after `down_after` failures in a row, and up again after `up_after` answers.
     pub fn new(down_after: u32, up_after: u32) -> Self {
         Self {
             peers: DashMap::new(),
@@ -173,7 +172,7 @@ impl Health {
         Arc::new(Self::new(down_after, up_after))
     }
 
-    /// Returns whether a call to that target would be in vain.
+    /// Returns whether the target is down.
     pub fn is_down(&self, target: &Target) -> bool {
         if self.down.load(Ordering::Relaxed) == 0 {
             return false;
@@ -182,7 +181,7 @@ impl Health {
         known.is_some_and(|known| known.is_down)
     }
 
-    /// A call was answered there: until the next turn it needn't be asked.
+    /// Notes that a call was answered there: the next probe may be skipped.
     pub fn heard(&self, target: &Target) {
         if let Some(mut known) = Peer::of(target).and_then(|peer| self.peers.get_mut(&peer)) {
             known.is_heard = true;
@@ -190,15 +189,15 @@ impl Health {
         }
     }
 
-    /// An OPTIONS has come from there. A source can be forged, so a peer that is down isn't believed to be back by that: it is asked, once
-    /// for each time that it has been found to be down.
+    /// Notes an OPTIONS from there. Its source may be forged, so a down peer isn't taken for up by it, but is probed, once each time that it has been
+    /// found down.
     pub fn came_from(&self, source: SocketAddr) {
         if self.down.load(Ordering::Relaxed) > 0 && self.down_at.remove(&source).is_some() {
             self.back_at.insert(source);
         }
     }
 
-    /// Where those are that are to be asked at once.
+    /// Takes the addresses to probe at once.
     pub fn take_back(&self) -> HashSet<SocketAddr> {
         if self.back_at.is_empty() {
             return HashSet::new();
@@ -208,7 +207,7 @@ impl Health {
         back
     }
 
-    /// Returns whether a peer has to be asked in this turn.
+    /// Returns whether a peer has to be probed in this turn.
     pub fn wants_probe(&self, peer: &Peer) -> bool {
         let Some(mut known) = self.peers.get_mut(peer) else {
             return false;
@@ -252,7 +251,7 @@ impl Health {
         count(trunks.into_iter().map(|trunk| self.trunk(trunk)))
     }
 
-    /// From now on these are the peers, and those of each trunk; the rest is forgotten.
+    /// Replaces the watched peers, and those of each trunk; others are forgotten.
     pub fn watch<'p>(
         &self,
         peers: impl IntoIterator<Item = &'p Peer>,
@@ -261,7 +260,7 @@ impl Health {
         let peers: HashSet<&Peer> = peers.into_iter().collect();
         self.peers.retain(|peer, _| peers.contains(peer));
         for peer in peers {
-            // `entry` would need a copy of a peer that is known already.
+            // `entry` would need a copy of a known peer.
             if !self.peers.contains_key(peer) {
                 self.peers.insert(peer.clone(), Known::default());
             }
@@ -282,9 +281,9 @@ impl Health {
         self.trunks.retain(|trunk, _| named.contains(trunk));
     }
 
-    /// Takes the result of a probe. A peer that has never answered one may not know OPTIONS: its silence is no sign.
+    /// Takes the result of a probe. A peer that has never answered may not support OPTIONS: its silence means nothing.
     pub fn note(&self, peer: &Peer, outcome: Outcome) -> Option<Turn> {
-        // Nobody watches it any more.
+        // The peer is no longer watched.
         let mut known = self.peers.get_mut(peer)?;
         let turn = self.judge(&mut known, outcome);
         if known.is_down {
@@ -319,7 +318,7 @@ impl Health {
         known.is_down = turn == Turn::Down;
         match turn {
             Turn::Down => self.down.fetch_add(1, Ordering::Relaxed),
-            // A turn of the watch may have counted in between.
+            // The concurrent watch may have counted it meanwhile.
             Turn::Up => {
                 let less = |down: usize| Some(down.saturating_sub(1));
                 self.down
@@ -364,7 +363,7 @@ mod tests {
         health.note(&Peer::of(&other).unwrap(), Outcome::Refused);
         assert!(health.is_down(&other));
         assert!(!health.is_down(&target()));
-        // What a tenant may write besides is the same peer.
+        // Other parts of a tenant's URI don't make another peer.
         let same = target_of("sip:someone@Runtime.EXAMPLE;x=y");
         health.note(&peer(), Outcome::Refused);
         assert!(health.is_down(&same));

@@ -1,5 +1,5 @@
-//! Hold of a call: from here (`hold`), or by its phone system, which offers to send only, or nothing
-//! (RFC 3264 §8.4; RFC 2543 phones give the address 0.0.0.0).
+//! Hold state of a call: by the daemon (`hold`), or by the phone system, which offers `sendonly` or `inactive` (RFC 3264 §8.4; RFC 2543 phones use
+//! the address 0.0.0.0).
 
 use trunkline_sip::dialog::direction;
 use trunkline_sip::dialog::sdp::Direction;
@@ -14,17 +14,17 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Notes whether both sides are held from here.
+    /// Notes whether the daemon holds both sides.
     pub(crate) const fn set_by_us(&mut self, held: bool) {
         self.by_us = held;
     }
 
-    /// Notes an offer of the phone system's that was accepted.
+    /// Notes an accepted offer of the phone system.
     pub(crate) fn take_offer(&mut self, sdp: &[u8]) {
         self.by_peer = holds(sdp);
     }
 
-    /// Notes an answer of the phone system's. Where it doesn't send and receive, that may be what it was offered.
+    /// Notes an answer of the phone system. Other than `sendrecv` may only mirror the offer.
     pub(crate) fn take_answer(&mut self, sdp: &[u8]) {
         self.by_peer &= holds(sdp);
     }
@@ -34,7 +34,7 @@ impl Held {
         (self.by_us, self.by_peer) = (false, false);
     }
 
-    /// Returns what is to be told now, if that is something new.
+    /// Returns the state to report, if it has changed.
     #[must_use]
     pub(crate) const fn take_change(&mut self) -> Option<bool> {
         let held = self.by_us || self.by_peer;
@@ -46,13 +46,13 @@ impl Held {
     }
 }
 
-/// Returns whether a description holds the other side: no stream of it receives.
+/// Returns whether a description holds the other side: no stream receives.
 fn holds(sdp: &[u8]) -> bool {
     const NOWHERE: &[u8] = b"c=IN IP4 0.0.0.0";
     let lines = sdp
         .split(|octet| *octet == b'\n')
         .map(<[u8]>::trim_ascii_end);
-    // Each call is asked and hardly any is held: lines are taken apart only where one says so.
+    // Checked for each call, and few are held: lines are parsed only if one has such a word.
     let says_so = |line: &[u8]| {
         let signs: [&[u8]; 3] = [b"a=sendonly", b"a=inactive", NOWHERE];
         signs.iter().any(|sign| line.starts_with(sign))

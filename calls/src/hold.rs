@@ -1,12 +1,11 @@
-//! Hold and resume from outside: both sides are told by re-INVITE, one after the other, that the other one only sends
-//! (RFC 3264 §8.4), and later that it listens again. The agent's side is asked first: runtimes refuse more often than PBXs do, and then
-//! nothing has changed for the caller. Its answer is what the caller is offered next, so that a change of media on the way is not
-//! lost. Whoever refuses leaves the call as it was; what the other side has agreed to by then is taken back.
+//! Hold and resume by the daemon: a re-INVITE tells each side in turn that the other only sends (RFC 3264 §8.4), and later that it receives again.
+//! The agent's side is first: runtimes refuse more often than PBXs, and then nothing has changed for the caller. The agent's answer is the offer to
+//! the caller, so that a change of media meanwhile isn't lost. If one side refuses, the call stays as it was, and the other side's change is undone.
 //!
-//! While a call is held its peers may go on changing it, and refresh their sessions: what crosses then is switched off, whatever
-//! they offer, and what the caller means to do is asked anew when the call is resumed.
+//! While a call is held, its peers may change it and refresh their sessions. SDP that crosses then is made `inactive`, whatever they offer, and the
+//! caller is asked for its direction again when the call is resumed.
 //!
-//! A state machine that knows neither the call nor its dialogs (`holding` does): it is given descriptions and says what is due (`Progress`).
+//! A state machine that knows neither the call nor its dialogs (`holding` does): it gets descriptions and returns the next step (`Progress`).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -30,10 +29,10 @@ pub enum Unable {
     /// Nobody has answered it yet.
     #[error("the call has not been answered yet")]
     NotAnswered,
-    /// Where it leads is just being changed.
+    /// Its destination is being changed.
     #[error("a transfer of the call is under way")]
     Transferring,
-    /// It is being resumed, or held, at this moment.
+    /// The opposite change is under way.
     #[error("the opposite is under way")]
     Opposite,
     /// The caller's SDP can't be repeated.
@@ -46,16 +45,16 @@ pub enum Unable {
 pub struct HoldStatus {
     /// True if both sides are held.
     pub held: bool,
-    /// The last change that has come to its end, and who refused it.
+    /// Number of the last change that has ended.
     pub settled: u32,
-    /// Refusal of that change.
+    /// Its refusal, if it was refused.
     pub refused: Option<Refused>,
 }
 
-/// A side that wants no change.
+/// Refusal by one side.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// Whose.
+    /// Side that refused.
     pub role: LegRole,
     /// The SIP status.
     pub status: u16,
@@ -64,13 +63,13 @@ pub struct Refused {
 /// Step of a change.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Step {
-    /// The agent's side is asked.
+    /// Re-INVITE to the agent's side.
     Agent,
-    /// The caller is asked.
+    /// Re-INVITE to the caller.
     Caller,
-    /// The agent's side is told what the caller has changed.
+    /// Re-INVITE to the agent's side with the caller's changed media.
     Follow,
-    /// The agent's side gets back what it had, since there won't be a change.
+    /// Re-INVITE to the agent's side that undoes the change, after the caller refused it.
     Undo(Refused),
     /// Nothing is under way.
     Settled,
@@ -79,14 +78,14 @@ enum Step {
 /// The last change of a call.
 #[derive(Debug)]
 struct Change {
-    /// Wish of the last request: held, or not.
+    /// Last request: hold or resume.
     wanted: bool,
     step: Step,
     /// True if both sides are held.
     held: bool,
     /// True if the media that cross are switched off.
     closed: bool,
-    /// Counts the changes.
+    /// Number of the change.
     number: u32,
     until: Moment,
     /// SDP to offer the caller.
@@ -103,9 +102,9 @@ pub(crate) struct Hold {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Asked {
-    /// It is so already; or will be, by the change of that number.
+    /// The call is in that state, or will be by the change of that number.
     Already(Option<u32>),
-    /// The change under way is to be taken back, and neither side has heard of it.
+    /// The change under way is withdrawn before either side has heard of it.
     Withdrawn(Progress),
     /// A change is to begin.
     New,
@@ -117,9 +116,9 @@ pub(crate) enum Asked {
 pub(crate) enum Progress {
     /// A re-INVITE in its turn, up to that moment.
     Ask(Moment),
-    /// The same, and that is so from now on.
+    /// The same; the status holds from now on.
     Follow(HoldStatus, Moment),
-    /// The change has come to its end.
+    /// The change has ended.
     Settled(HoldStatus),
     /// Nothing.
     Nothing,
@@ -154,7 +153,7 @@ impl Change {
 }
 
 impl Hold {
-    /// Returns what becomes of a request. `is_waiting` says that the re-INVITE which is due has not been sent.
+    /// Returns the meaning of a request. `is_waiting`: the next re-INVITE has not been sent.
     pub(crate) fn request(&mut self, wanted: bool, is_waiting: bool) -> Result<Asked, Unable> {
         let Some(change) = self.change.as_deref_mut() else {
             return Ok(if wanted {
@@ -201,8 +200,7 @@ impl Hold {
         (number, Progress::Ask(until))
     }
 
-    /// Gives a side that has taken media which nobody wants it to have any more those of the other side again. The agent's aren't kept: it is
-    /// asked for them.
+    /// Sends a side that has accepted an obsolete SDP the other side's current one. The agent's SDP isn't kept, so the agent is asked for it.
     pub(crate) fn restore(&mut self, role: LegRole, now: Moment) -> Progress {
         let (_, progress) = self.begin(self.is_held(), now);
         if let Some(change) = self.change.as_deref_mut() {
@@ -225,17 +223,17 @@ impl Hold {
         self.change.as_deref().is_some_and(turns)
     }
 
-    /// Returns whether nobody is to send anything.
+    /// Returns whether neither side may send.
     pub(crate) fn is_closed(&self) -> bool {
         self.change.as_deref().is_some_and(|change| change.closed)
     }
 
-    /// When the change that is under way is given up.
+    /// Deadline of the change under way.
     pub(crate) fn until(&self) -> Option<Moment> {
         self.change.as_deref().map(|change| change.until)
     }
 
-    /// The side that is asked.
+    /// Returns the side of the next re-INVITE.
     pub(crate) fn asked(&self) -> LegRole {
         match self.change.as_deref().map(|change| change.step) {
             Some(Step::Caller) => LegRole::Trunk,
@@ -245,7 +243,7 @@ impl Hold {
         }
     }
 
-    /// Returns an SDP as it crosses: `inactive` while the call is held. An answer may have less than was offered (RFC 3264 §6.1).
+    /// Returns an SDP as it crosses: `inactive` while the call is held. An answer may narrow the offer (RFC 3264 §6.1).
     pub(crate) fn crossing_sdp<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
         if self.is_closed() && body.starts_with(b"v=") {
             rewritten(body, Direction::Inactive).into()
@@ -254,7 +252,7 @@ impl Hold {
         }
     }
 
-    /// Returns the caller's SDP as it is kept: `sendrecv` while the call is held, since its direction then isn't its wish.
+    /// Returns the caller's SDP to keep: `sendrecv` while the call is held, when its direction is a consequence of the hold.
     pub(crate) fn heard_sdp(&self, body: &[u8]) -> Box<[u8]> {
         if self.is_closed() && body.starts_with(b"v=") {
             rewritten(body, Direction::SendRecv).into()
@@ -263,7 +261,7 @@ impl Hold {
         }
     }
 
-    /// Has both sides asked anew, since a peer's own change crosses between two re-INVITEs of ours.
+    /// Restarts the change at the first side, since a peer's own change has crossed between two re-INVITEs of ours.
     pub(crate) fn disturb(&mut self) {
         if let Some(change) = self.change.as_deref_mut()
             && change.step == Step::Caller
@@ -285,7 +283,7 @@ impl Hold {
         })
     }
 
-    /// Returns the side that is asked next, and the offer. `heard` is the caller's SDP.
+    /// Returns the next side and its offer. `heard` is the caller's SDP.
     pub(crate) fn next_offer(&self, heard: &[u8]) -> Option<(LegRole, Vec<u8>)> {
         let change = self.change.as_deref()?;
         let offer = match change.step {
@@ -300,14 +298,14 @@ impl Hold {
         Some((self.asked(), offer))
     }
 
-    /// Returns an offer of the built-in agent's to the caller, who alone is asked then.
+    /// Returns the built-in agent's offer to the caller, the only side with a re-INVITE then.
     pub(crate) fn own_offer(&mut self, offer: &[u8]) -> Option<(LegRole, Vec<u8>)> {
         let change = self.change.as_deref_mut()?;
         change.step = Step::Caller;
         Some((LegRole::Trunk, rewritten(offer, towards(change.wanted))))
     }
 
-    /// The side that was asked has accepted, with that SDP. `heard` is the caller's before that; there is none with the built-in agent.
+    /// Takes the acceptance of a re-INVITE and its SDP. `heard` is the caller's SDP before; `None` with the built-in agent.
     pub(crate) fn accepted(
         &mut self,
         answer: Option<&[u8]>,
@@ -324,7 +322,7 @@ impl Hold {
                 change.answer = Some(answer.into());
                 change.ask(Step::Caller)
             }
-            // There is nothing to offer the caller.
+            // Without an SDP there is no offer for the caller.
             (Step::Agent, None) => change.ask(Step::Undo(Refused {
                 role: LegRole::Agent,
                 status: 488,
@@ -346,20 +344,20 @@ impl Hold {
         }
     }
 
-    /// The side that was asked won't, or can't be asked in time.
+    /// Takes the refusal of a re-INVITE, or its deadline.
     pub(crate) fn refused(&mut self, refused: Refused, now: Moment) -> Progress {
         let Some(change) = self.change.as_deref_mut() else {
             return Progress::Nothing;
         };
         match change.step {
-            // The agent's side has agreed by then.
+            // The agent's side has accepted already.
             Step::Caller if change.answer.is_some() => {
                 change.until = now + PATIENCE;
                 change.ask(Step::Undo(refused))
             }
             Step::Agent | Step::Caller => change.settle(Some(refused)),
             Step::Undo(first) => change.settle(Some(first)),
-            // The call goes on, if not as well as it might.
+            // The call goes on, with the agent on older media.
             Step::Follow => change.settle(None),
             Step::Settled => Progress::Nothing,
         }
@@ -373,7 +371,7 @@ const fn towards(held: bool) -> Direction {
     }
 }
 
-/// Returns whether the caller answers with the very media that the agent's side was offered when the call was resumed.
+/// Returns whether the caller answers with the same media that the agent's side was offered on resume.
 fn is_known(heard: &[u8], answer: &[u8]) -> bool {
     let [offered, plain] = [heard, answer].map(|sdp| rewritten(sdp, Direction::SendRecv));
     let sends_and_receives = |direction| direction == Direction::SendRecv;
@@ -389,7 +387,7 @@ mod tests {
     const AGENT: &[u8] = b"v=0\r\no=a 1 1 IN IP4 h\r\nm=audio 2 RTP/AVP 0\r\n";
     const MOVED: &[u8] = b"v=0\r\no=c 1 2 IN IP4 h\r\nm=audio 3 RTP/AVP 0\r\n";
 
-    /// An answer to what is due: the SDP of a 2xx, if any, or the status of a refusal.
+    /// Answer to a re-INVITE: the SDP of a 2xx, if any, or the status of a refusal.
     type Answer = Result<Option<&'static [u8]>, u16>;
 
     fn answer(hold: &mut Hold, answer: Answer) -> Progress {
@@ -400,7 +398,7 @@ mod tests {
         }
     }
 
-    /// The side that is asked, and the direction of the offer.
+    /// Returns the next side, and the direction of its offer.
     fn offer(hold: &Hold) -> Option<(LegRole, Direction)> {
         let (role, sdp) = hold.next_offer(CALLER)?;
         Some((role, direction::of(&sdp)[0]))
@@ -417,7 +415,7 @@ mod tests {
         let agent_open = Some((Agent, SendRecv));
         let caller_held = Some((Trunk, SendOnly));
         let caller_open = Some((Trunk, SendRecv));
-        // Whether the call is held before, and what is wanted; then each answer and the offer that follows it; at the end who has refused.
+        // Whether the call is held before, and the request; each answer and the offer that follows it; at the end the refusing side.
         type Row<'a> = (
             &'a str,
             bool,

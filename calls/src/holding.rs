@@ -1,4 +1,4 @@
-//! Hold and resume of a call: brings the state machine (`hold`) what it wants to know, and carries out what it says.
+//! Hold and resume of a call: gives the state machine (`hold`) its inputs, and carries out its steps.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl Call {
         Ok(Some(number))
     }
 
-    /// The caller stays with the agent after all, and hears it.
+    /// Resumes the call after a failed transfer: the caller stays with the agent.
     pub(crate) fn resume_after_transfer(&mut self, cx: &mut Cx<'_>) {
         if self.hold.is_held() {
             // A call that can't be resumed now stays held until the API or the PBX resumes it.
@@ -85,7 +85,7 @@ impl Call {
         }
     }
 
-    /// A side has taken media that nobody wants it to have any more: it gets those of the other side again.
+    /// Sends a side that has accepted an obsolete SDP the other side's current one.
     pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let is_with_agent = !self.is_with_destination() && !self.hold.is_turning();
         if is_with_agent && self.heard().is_some() {
@@ -94,7 +94,7 @@ impl Call {
         }
     }
 
-    /// The call, or its agent, is gone: nothing is held any more.
+    /// Ends all holding: the call, or its agent, is gone.
     pub(crate) fn drop_hold(&mut self, cx: &mut Cx<'_>) {
         self.queue.withdraw(QueuedRequest::Hold);
         if let Some(status) = self.hold.take() {
@@ -121,12 +121,12 @@ impl Call {
 
     fn note_hold(&mut self, cx: &mut Cx<'_>, status: HoldStatus) {
         self.held.set_by_us(status.held);
-        // First: who waits for the end of the change looks at the call then.
+        // The hold state comes first: the client that waits for the change reads the call then.
         self.tell_held(cx);
         cx.core.live.note_hold(self.id, status);
     }
 
-    /// Tells whether the call is held, by whomever, where that has changed.
+    /// Reports whether the call is held, by either party, if that has changed.
     pub(crate) fn tell_held(&mut self, cx: &mut Cx<'_>) {
         if let Some(held) = self.held.take_change() {
             cx.core.fact(Fact::Held {
@@ -137,7 +137,7 @@ impl Call {
         }
     }
 
-    /// Sends the re-INVITE that is due.
+    /// Sends the next re-INVITE.
     pub(crate) fn send_hold(&mut self, cx: &mut Cx<'_>) {
         if !self.hold.is_turning() {
             return;
@@ -178,7 +178,7 @@ impl Call {
         }
     }
 
-    /// The re-INVITE that is due couldn't be sent in time.
+    /// Handles a re-INVITE that couldn't be sent in time.
     pub(crate) fn hold_is_late(&mut self, cx: &mut Cx<'_>) {
         let role = self.hold.asked();
         self.hold_refused(cx, Refused { role, status: 491 });
@@ -189,7 +189,7 @@ impl Call {
         self.go_on_holding(cx, progress);
     }
 
-    /// The final answer to a re-INVITE that holds or resumes.
+    /// Handles the final answer to a re-INVITE that holds or resumes.
     pub(crate) fn on_hold_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -205,7 +205,7 @@ impl Call {
         self.hold_accepted(cx, message);
     }
 
-    /// The re-INVITE has no answer.
+    /// Handles a re-INVITE without an answer.
     pub(crate) fn on_hold_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
         let reply = self.reply_of_none(cx, pending, status);
         self.hold_unaccepted(cx, pending.leg, reply);

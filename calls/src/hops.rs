@@ -1,5 +1,5 @@
-//! Where the next hop of a dialog is when its route or Contact is a name (RFC 3261 §8.1.2, RFC 3263 §4). A request inside a call waits for
-//! nobody: until the name is known it goes where the peer was heard from, and names are asked for as soon as they are seen.
+//! Addresses of a dialog's next hop when its route or Contact is a name (RFC 3261 §8.1.2, RFC 3263 §4). A request inside a call doesn't wait: until
+//! the name is resolved it goes to the peer's last source. Names are looked up as soon as they are seen.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use trunkline_sip::moment::Moment;
 use super::effect::Effect;
 use super::target::{Target, Unresolved};
 
-/// Time for which an answer is used before it is asked for again; the resolver minds the TTL.
+/// Age after which an address is looked up again; the resolver observes the TTL.
 const FRESH: Duration = Duration::from_secs(30);
 /// Longest wait for the first answer.
 const AWAITED: Duration = Duration::from_secs(5);
@@ -31,8 +31,8 @@ struct Hop {
 }
 
 impl Hops {
-    /// Where `wanted` is, if that is known: at `heard`, where the peer was heard from, if that is one of its addresses. Asks where it
-    /// isn't known, or was long ago.
+    /// Returns the address of `wanted`, if it is known: `heard`, the peer's last source, if that is one of its addresses. Starts a lookup if the
+    /// address isn't known or is old.
     pub(crate) fn find(
         &mut self,
         wanted: Unresolved,
@@ -60,7 +60,7 @@ impl Hops {
                 if hops.len() >= MOST {
                     hops.retain(|_, hop| now.since(hop.asked) < FRESH);
                 }
-                // The oldest gives way, so that one tenant's many names don't keep another's from being known.
+                // The oldest name is removed, so that many names of one tenant can't block another's.
                 while hops.len() >= MOST
                     && let Some(oldest) = hops.iter().min_by_key(|(_, hop)| hop.asked)
                 {
@@ -82,7 +82,7 @@ impl Hops {
         target
     }
 
-    /// Returns whether `ip` is one of the addresses of `wanted`; `None` while nothing is known and an answer may come yet.
+    /// Returns whether `ip` is one of the addresses of `wanted`; `None` while a first answer may still come.
     pub(crate) fn leads_to(
         &mut self,
         wanted: Unresolved,
@@ -98,7 +98,7 @@ impl Hops {
         (!is_awaited).then(|| hop.targets.iter().any(is_there))
     }
 
-    /// Takes the resolver's answer; an empty one leaves what was known.
+    /// Takes the resolver's answer; an empty one keeps the known addresses.
     pub(crate) fn learn(&mut self, wanted: &Unresolved, targets: Vec<Target>, now: Moment) {
         if let Some(hop) = self.0.get_mut(&name(wanted))
             && !targets.is_empty()

@@ -1,4 +1,4 @@
-//! Names by which the calls of a shard, their legs, tags and timers are known: plain values, which know nothing of what they name.
+//! Identifiers of a shard's calls and of their legs, tags and timers: plain values without references.
 
 use trunkline_sip::endpoint::Owner;
 use uuid::Uuid;
@@ -12,7 +12,7 @@ pub struct CallKey {
     pub generation: u32,
 }
 
-/// A leg within its call. No other leg of the call ever has the same.
+/// A leg within its call. Ids aren't reused in a call.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LegId(u8);
 
@@ -42,11 +42,11 @@ pub(crate) enum CallTimer {
     Deadline,
     /// The contact look-up has taken too long.
     Contact,
-    /// A target has been silent and another waits.
+    /// A target is silent while another one waits.
     Attempt,
     /// Ringing time of the callee or destination.
     Ringing,
-    /// A request of ours has waited for its turn.
+    /// A request of ours has waited long enough for its turn.
     Turn,
     /// A reliable provisional is sent again in this fork (RFC 3262 §3).
     Reliable(u8),
@@ -54,13 +54,13 @@ pub(crate) enum CallTimer {
     Exchange,
     /// Refresh or expiry of the session on one leg (RFC 4028).
     Session(LegId),
-    /// The peer behind NAT on one leg is to be asked again.
+    /// The peer of one leg, behind NAT, gets its next keep-alive.
     KeepAlive(LegId),
     /// A transfer has waited long enough.
     Transfer,
 }
 
-/// The org of calls that are the deployment's own: no org has this id.
+/// Org of the deployment's own calls: no real org has this id.
 pub(crate) const DEPLOYMENT: Uuid = Uuid::nil();
 
 /// A call's key as the endpoint carries it.

@@ -33,12 +33,11 @@ use super::transfer::Event;
 const MAX_PENDING: usize = 16;
 /// Answers of one call that may wait for their ACK at once.
 const MAX_AWAITED: usize = 8;
-/// Longest time of a re-INVITE before it is cancelled. No person is asked; and while it lasts, nothing else can be
-/// agreed.
+/// Longest time of a re-INVITE before it is cancelled. No person has to answer it, and it blocks every other negotiation.
 const EXCHANGE_PATIENCE: Duration = Duration::from_secs(32);
 
 impl Call {
-    /// A request with the tags of this call. `org` is given where the request may ask for a transfer.
+    /// Handles a request with the tags of this call. `org` is given if the request may ask for a transfer.
     pub(crate) fn on_request(
         &mut self,
         cx: &mut Cx<'_>,
@@ -51,7 +50,7 @@ impl Call {
         let method = message.method();
         let is_full = self.pending.len() >= MAX_PENDING
             || (method == Method::Invite && self.awaited().count() >= MAX_AWAITED);
-        // Hanging up always works.
+        // BYE is always accepted.
         if is_full && method != Method::Bye {
             return busy(cx, flow, message);
         }
@@ -68,13 +67,13 @@ impl Call {
         if !in_order {
             return cx.respond(server, 500, None, |head| head.number("Retry-After", 0), b"");
         }
-        // One that has been sent before may come from anywhere.
+        // A retransmission may come from any address.
         leg.flow = flow;
         self.legs.hear(id, cx.now);
         if self.has_left(id) {
             return self.answer_apart(cx, id, server, message);
         }
-        // RFC 3261 §16.3: what goes no further than to us isn't judged by its hops.
+        // RFC 3261 §16.3: Max-Forwards isn't checked for requests that end here.
         let is_relayed = matches!(method, Method::Invite | Method::Info | Method::Message)
             || (method == Method::Update && has_sdp(message));
         let crosses = is_relayed && !self.is_local();
@@ -88,7 +87,7 @@ impl Call {
         if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
-        // What ends the call, and what tells of a transfer, is said without a caller as well.
+        // BYE and NOTIFY are also accepted without a caller.
         let may_lack_caller = matches!(method, Method::Bye | Method::Notify);
         if self.is_trunk(id) && !may_lack_caller {
             self.on_transfer(cx, Event::CallerHeard);
@@ -120,7 +119,7 @@ impl Call {
         }
     }
 
-    /// Answers a request of a leg that isn't connected with another: its place has been taken, or it hasn't taken one yet.
+    /// Answers a request of a leg that isn't connected with another: it was replaced, or doesn't replace one yet.
     fn answer_apart(
         &mut self,
         cx: &mut Cx<'_>,
@@ -163,7 +162,7 @@ impl Call {
         }
     }
 
-    /// Hands a request to the other leg; the built-in agent takes everything.
+    /// Relays a request to the other leg; the built-in agent accepts every request.
     fn relay(
         &mut self,
         cx: &mut Cx<'_>,
@@ -197,8 +196,7 @@ impl Call {
         }
     }
 
-    /// A request of ours on one leg, with what crosses of `content`. False if there is no such dialog or
-    /// no room.
+    /// Sends a request on one leg, with what crosses of `content`. False if there is no such dialog or no room.
     #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
     pub(crate) fn send_in_dialog(
         &mut self,
@@ -225,7 +223,7 @@ impl Call {
             }
         };
 
-        // A PRACK tells of an answer of ours; the one that it leads to is ours as well.
+        // A PRACK refers to our own response, so it is no relayed request.
         let relayed = content.filter(|_| method != Method::Prack);
         let origin = relayed.map_or(RequestOrigin::Ours, RequestOrigin::of);
         self.send_on_leg(
@@ -239,7 +237,7 @@ impl Call {
         )
     }
 
-    /// A request of ours on one leg. False if there is no such dialog or no room.
+    /// Sends a request on one leg. False if there is no such dialog or no room.
     #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
     pub(crate) fn send_on_leg(
         &mut self,
@@ -273,14 +271,14 @@ impl Call {
         true
     }
 
-    /// The address that a request of ours on this leg goes to now.
+    /// Returns the current next hop of a request on this leg.
     pub(crate) fn next_hop(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8) -> Option<IpAddr> {
         let leg = self.leg(id)?;
         let dialog = leg.dialog_ref(fork)?;
         Some(cx.next_flow(dialog, leg.flow).peer.ip())
     }
 
-    /// The final answer to a request of ours inside the call.
+    /// Handles the final answer to a request of ours inside the call.
     pub(crate) fn on_in_dialog_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -327,14 +325,14 @@ impl Call {
         }
     }
 
-    /// Sends a request again with the credentials that its peer wants; otherwise it is given back.
+    /// Sends a request again with credentials for its challenge; else returns it.
     fn prove(
         &mut self,
         cx: &mut Cx<'_>,
         mut pending: Pending,
         message: &Message<'_>,
     ) -> Option<Pending> {
-        // A REFER answers for itself, and once the call is over there is nothing to ask for but its end.
+        // The transfer repeats its REFER itself, and after the call only the BYE is repeated.
         let asks = self.status() != CallStatus::Over || pending.method == Method::Bye;
         let is_own = pending.purpose != Purpose::Transfer;
         if !matches!(message.status(), 401 | 407) || !asks || !is_own {
@@ -398,8 +396,8 @@ impl Call {
         None
     }
 
-    /// Reports that the challenge of a request to `destination` gets no answer. The peer may be a PBX or a trunk's host; runtimes and destinations
-    /// are known to who made the call.
+    /// Reports a request to `destination` whose challenge isn't answered. The peer may be a PBX or a trunk's host; challenges of runtimes and
+    /// destinations aren't reported.
     pub(crate) fn unanswered(
         &mut self,
         cx: &mut Cx<'_>,
@@ -423,7 +421,7 @@ impl Call {
         });
     }
 
-    /// The answer of one leg, told to the other.
+    /// Relays the answer of one leg to the other.
     pub(crate) fn relay_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -509,7 +507,7 @@ fn refuse_options(cx: &mut Cx<'_>, server: ServerTx, lacking: &[u8]) {
     );
 }
 
-/// No room: the peer may try again.
+/// Refuses a request for lack of room: the peer may retry.
 fn busy(cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
     cx.endpoint
         .respond_stateless(message, &flow, &Response::bare(503));

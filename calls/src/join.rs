@@ -1,11 +1,11 @@
-//! Both ends get each other's media where we have called one of them ourselves: the caller (of an outbound call: the callee) is
-//! re-INVITEd with the other's SDP, the other with what the caller changes in it (RFC 3725 §4.4). Where the other then changes its own
-//! again, both might go on so for ever: the caller is asked for an offer, the other gets it, and its answer goes into the ACK (§4.3).
+//! Both ends get each other's media after we have called one of them: the caller (of an outbound call: the callee) is re-INVITEd with the other's
+//! SDP, and the other with what the caller changes in it (RFC 3725 §4.4). If the other then changes its own again, this might never end: the caller
+//! is asked for an offer, the other gets it, and its answer is sent in the ACK (§4.3).
 //!
-//! A destination that is to take the agent's place arrives: the caller stays connected with the agent until it has accepted the
-//! destination's media, and if it refuses them.
+//! A destination replaces the agent the same way: the caller stays connected with the agent until it has accepted the destination's media, and if it
+//! refuses them.
 //!
-//! A state machine that knows neither the call nor its dialogs (`joining` does): it is given descriptions and says what is due ([`Progress`]).
+//! A state machine that knows neither the call nor its dialogs (`joining` does): it gets descriptions and returns the next step ([`Progress`]).
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::ids::LegId;
 use super::own_request::Round;
 use super::refusal::Reason;
 
-/// Time that a re-INVITE may wait for its turn, over all refusals that put it off: as long as glare lasts nobody hears the other, and a
-/// person would have hung up by then.
+/// Time that a re-INVITE may wait for its turn, including all refusals that postpone it: meanwhile neither side hears the other, and a person would
+/// have hung up by then.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// State of the two ends. `D` is a 2xx of the caller's whose ACK waits.
@@ -25,27 +25,27 @@ const PATIENCE: Duration = Duration::from_secs(120);
 enum Step<D> {
     /// The agent's side has not answered our INVITE yet.
     Waiting,
-    /// The caller is to have this SDP of the agent's side.
+    /// The caller gets this SDP of the agent's side.
     Join(Box<[u8]>),
-    /// The agent's side is to have this SDP of the caller; `told` is its own, as the caller has it.
+    /// The agent's side gets this SDP of the caller; `told` is the agent's SDP as the caller has it.
     Follow { follow: Box<[u8]>, told: Box<[u8]> },
-    /// The caller is to be asked for an offer. `answer` is what it gets if the agent's side refuses that offer.
+    /// The caller is asked for an offer. `answer` answers it if the agent's side refuses that offer.
     AskOffer { answer: Box<[u8]> },
-    /// The agent's side is to answer the caller's offer, which waits for its ACK.
+    /// The agent's side gets the caller's offer, whose ACK waits for the answer.
     AnswerOffer { delayed: D, answer: Box<[u8]> },
     /// Both have each other's media.
     Settled,
 }
 
-/// Progress of giving both ends each other's media. `D` is a 2xx of the caller's whose ACK waits.
+/// Exchange of media between both ends. `D` is a 2xx of the caller's whose ACK waits.
 #[derive(Debug)]
 pub(crate) struct Join<D> {
     /// The caller's SDP as the agent's side knows it.
     heard: Box<[u8]>,
     step: Step<D>,
-    /// The destination that is to take the agent's place once the caller has its media.
+    /// The destination that replaces the agent once the caller has its media.
     arriving: Option<LegId>,
-    /// When the re-INVITE that is due is given up.
+    /// Deadline of the next re-INVITE.
     until: Moment,
 }
 
@@ -55,28 +55,28 @@ pub(crate) struct Join<D> {
 pub(crate) enum Progress<D> {
     /// Nothing.
     Nothing,
-    /// A re-INVITE is due, up to that moment.
+    /// A re-INVITE is due, with this deadline.
     Ask(Moment),
     /// The caller has the media of the other side.
     Joined {
-        /// The destination that takes the agent's place.
+        /// The destination that replaces the agent.
         arrived: Option<LegId>,
-        /// Another re-INVITE is due, up to that moment.
+        /// Another re-INVITE is due, with this deadline.
         asks: Option<Moment>,
     },
-    /// The caller's offer is acknowledged with that answer, and both have each other's media.
+    /// The caller's offer is acknowledged with that answer; both have each other's media.
     Acknowledge { delayed: D, answer: Box<[u8]> },
-    /// Nothing was to be offered any more: the offer is rejected.
+    /// The offer came too late and is rejected.
     Reject(D),
-    /// The destination is hung up on, and the caller stays with its agent.
+    /// The destination is hung up on; the caller stays with its agent.
     SendAway {
         destination: LegId,
         /// The SIP status of the refusal.
         status: u16,
     },
-    /// The caller won't have the agent's media: there is nobody else.
+    /// The caller refuses the agent's media, and there is no other side.
     Refused(Reason),
-    /// It has come to its end with what was agreed on before.
+    /// It has ended with the SDPs agreed before.
     Settled,
 }
 
@@ -109,7 +109,7 @@ impl<D> Join<D> {
         self.arriving
     }
 
-    /// When the re-INVITE that is due is given up.
+    /// Deadline of the next re-INVITE.
     pub(crate) const fn until(&self) -> Moment {
         self.until
     }
@@ -126,7 +126,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// Returns the re-INVITE that is due and its SDP, which is empty where it asks for one.
+    /// Returns the next re-INVITE and its SDP, which is empty if it asks for an offer.
     pub(crate) const fn due(&self) -> Option<(Round, &[u8])> {
         match &self.step {
             Step::Join(sdp) => Some((Round::Join, sdp)),
@@ -143,7 +143,7 @@ impl<D> Join<D> {
         self.until
     }
 
-    /// The agent's side has answered with this SDP.
+    /// Takes the answer of the agent's side.
     pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> Progress<D> {
         Progress::Ask(self.ask(Step::Join(sdp.into()), now))
     }
@@ -152,7 +152,7 @@ impl<D> Join<D> {
         self.due().is_some_and(|(due, _)| due == round)
     }
 
-    /// The side that was asked has accepted that re-INVITE, with that SDP. An offer that was asked for comes by [`Self::offered`].
+    /// Takes the acceptance of that re-INVITE and its SDP. A requested offer comes by [`Self::offered`].
     pub(crate) fn accepted(
         &mut self,
         round: Round,
@@ -160,12 +160,12 @@ impl<D> Join<D> {
         now: Moment,
     ) -> Progress<D> {
         if !self.is_due(round) {
-            // It was given up meanwhile.
+            // It was abandoned meanwhile.
             return Progress::Nothing;
         }
         match std::mem::replace(&mut self.step, Step::Settled) {
             Step::Join(told) => {
-                // What was agreed with other media may be another thing with these.
+                // The caller may answer these media with another SDP than the one that the agent's side has.
                 let changed = sdp.filter(|sdp| !is_same_media(&self.heard, sdp));
                 let asks = changed.map(|sdp| {
                     self.heard = sdp.into();
@@ -195,7 +195,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// The caller has made the offer that it was asked for, in a 2xx whose ACK waits.
+    /// Takes the caller's offer that was asked for, in a 2xx whose ACK waits.
     pub(crate) fn offered(&mut self, delayed: D, offer: &[u8], now: Moment) -> Progress<D> {
         match std::mem::replace(&mut self.step, Step::Settled) {
             Step::AskOffer { answer } => {
@@ -213,7 +213,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// A change of the caller's own has crossed: both have each other's media by it.
+    /// Takes a change of the caller that crossed: it gives both each other's media.
     pub(crate) fn crossed(&mut self) -> Progress<D> {
         match self.step {
             Step::Join(_) | Step::Follow { .. } | Step::AskOffer { .. } => {
@@ -228,8 +228,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// The side that was asked won't take that re-INVITE, or can't be asked in time. What is refused after the two are joined leaves them with
-    /// what they have.
+    /// Takes the refusal of that re-INVITE, or its deadline. After both are joined, a refusal leaves them with their current media.
     pub(crate) fn refused(&mut self, round: Round, (reason, status): (Reason, u16)) -> Progress<D> {
         if !self.is_due(round) {
             return Progress::Nothing;
@@ -251,7 +250,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// The call is over: takes the caller's offer, which nobody will answer.
+    /// Takes the caller's open offer at the end of the call, to reject it.
     pub(crate) fn abandon(self) -> Option<D> {
         match self.step {
             Step::AnswerOffer { delayed, .. } => Some(delayed),
@@ -274,7 +273,7 @@ mod tests {
     const OTHER: &[u8] = b"v=0\r\no=x 1 2 IN IP4 h\r\nm=audio 3 RTP/AVP 0\r\n";
     const LAST: &[u8] = b"v=0\r\no=a 1 3 IN IP4 h\r\nm=audio 4 RTP/AVP 0\r\n";
 
-    /// A state by its name.
+    /// Returns a state by its name.
     fn at(state: &str) -> Join<u8> {
         let step = match state {
             "waiting" => Step::Waiting,
@@ -312,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Word for a consequence in the table.
+    /// Name of a consequence in the table.
     fn said(progress: &Progress<u8>) -> &'static str {
         match progress {
             Progress::Nothing => "-",

@@ -1,4 +1,4 @@
-//! Both ends of a call get each other's media: brings the state machine (`join`) what it wants to know, and carries out what it says.
+//! Both ends of a call get each other's media: gives the state machine (`join`) its inputs, and carries out its steps.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
 use super::{has_sdp, sdp_of};
 
-/// In `Reason` of the two re-INVITEs of the last round: the trace knows them by it.
+/// `Reason` of the two re-INVITEs of the last round, by which the trace recognises them.
 pub const UNSETTLED: &str = "Both ends answer with another SDP each time";
 
 impl Call {
@@ -30,7 +30,7 @@ impl Call {
         self.joining.as_deref().and_then(Join::due).is_some()
     }
 
-    /// The caller's 2xx whose ACK waits for the other's answer: nothing else can be agreed on then.
+    /// The caller's 2xx whose ACK waits for the other's answer: no other negotiation may begin then.
     fn asked_offer(&self) -> Option<&Delayed> {
         self.joining.as_deref()?.delayed()
     }
@@ -46,12 +46,12 @@ impl Call {
             .is_some_and(|delayed| delayed.client == client)
     }
 
-    /// The destination that is to take the agent's place, which the caller isn't connected with yet.
+    /// The destination that replaces the agent and isn't connected with the caller yet.
     pub(crate) fn arriving(&self) -> Option<LegId> {
         self.joining.as_deref()?.destination()
     }
 
-    /// Hangs up on a destination that doesn't take the agent's place after all, and gives up the caller's re-INVITE for it.
+    /// Hangs up on a destination that won't replace the agent, and abandons the caller's re-INVITE for it.
     pub(crate) fn send_away(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(destination) = self.arriving() else {
             return false;
@@ -75,7 +75,7 @@ impl Call {
         self.forget_left(destination);
     }
 
-    /// BYE from a leg that isn't connected with another.
+    /// Handles BYE from a leg that isn't connected with another.
     pub(crate) fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
         self.legs.stop_timers(cx, id);
         self.legs.set_state(id, LegState::Gone);
@@ -87,8 +87,8 @@ impl Call {
         }
     }
 
-    /// Ends a leg whose peer is gone, and the call with it if the leg is one of the two that are connected. `status` is what a transfer
-    /// to that peer has failed with.
+    /// Ends a leg whose peer is gone, and the call with it if the leg is one of the two connected ones. `status` is the failure of a transfer to that
+    /// peer.
     pub(crate) fn lose_leg(&mut self, cx: &mut Cx<'_>, id: LegId, (reason, status): (Reason, u16)) {
         if !self.has_left(id) {
             return self.hang_up(cx, reason);
@@ -98,7 +98,7 @@ impl Call {
         }
     }
 
-    /// Ends what waits, since the call is over: BYE to a destination that has not arrived, and an answer with port 0 to an open offer.
+    /// Ends pending joins with the call: BYE to a destination that isn't connected, and an answer with port 0 to an open offer.
     pub(crate) fn abandon_joining(&mut self, cx: &mut Cx<'_>) {
         if self.send_away(cx) {
             return;
@@ -109,7 +109,7 @@ impl Call {
         }
     }
 
-    /// The runtime has answered with its SDP: the callee is to have it.
+    /// Offers the callee the SDP of the runtime's answer.
     pub(crate) fn on_runtime_joins(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
         let message = accepted.message;
         let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
@@ -145,7 +145,7 @@ impl Call {
         }
     }
 
-    /// The caller is to hear `sdp` of the agent's side.
+    /// Offers the caller `sdp` of the agent's side.
     pub(crate) fn join(&mut self, cx: &mut Cx<'_>, sdp: &[u8]) {
         if let Some(join) = self.joining.as_deref_mut() {
             let progress = join.begin(sdp, cx.now);
@@ -153,7 +153,7 @@ impl Call {
         }
     }
 
-    /// Carries out what the machine says. `answer`: the SDP of the 2xx that led to it.
+    /// Carries out the machine's step. `answer`: the SDP of the 2xx that led to it.
     fn go_on_joining(
         &mut self,
         cx: &mut Cx<'_>,
@@ -191,7 +191,7 @@ impl Call {
         }
     }
 
-    /// Both hear each other: our own media have no part in it any more.
+    /// Closes our own media: both ends have each other's.
     fn connect_media(&mut self, cx: &mut Cx<'_>, arrived: Option<LegId>) {
         self.queue.withdraw(QueuedRequest::Join);
         if let Some(destination) = arrived {
@@ -207,7 +207,7 @@ impl Call {
         }
     }
 
-    /// A change of the caller's own has been accepted: with it both have each other's media.
+    /// Completes the join by a change of the caller that was accepted.
     pub(crate) fn join_by_change(&mut self, cx: &mut Cx<'_>) {
         let progress = match self.joining.as_deref_mut() {
             Some(join) => join.crossed(),
@@ -223,7 +223,7 @@ impl Call {
         }
     }
 
-    /// Sends the re-INVITE that is due.
+    /// Sends the next re-INVITE.
     pub(crate) fn send_join(&mut self, cx: &mut Cx<'_>) {
         let due = self.joining.as_deref().and_then(Join::due);
         let (Some((round, sdp)), Some(fork)) = (due, self.fork()) else {
@@ -251,7 +251,7 @@ impl Call {
         }
     }
 
-    /// The re-INVITE that is due couldn't be sent in time.
+    /// Handles a re-INVITE that couldn't be sent in time.
     pub(crate) fn join_is_late(&mut self, cx: &mut Cx<'_>) {
         let due = self.joining.as_deref().and_then(Join::due);
         if let Some((round, _)) = due {
@@ -259,7 +259,7 @@ impl Call {
         }
     }
 
-    /// A re-INVITE of ours is refused.
+    /// Handles the refusal of a re-INVITE.
     fn give_up_joining(&mut self, cx: &mut Cx<'_>, round: Round, why: (Reason, u16)) {
         let progress = match self.joining.as_deref_mut() {
             Some(join) => join.refused(round, why),
@@ -304,7 +304,7 @@ impl Call {
         self.go_on_joining(cx, progress, sdp);
     }
 
-    /// The caller has made the offer that it was asked for: its 2xx is acknowledged once the other has answered.
+    /// Keeps the caller's 2xx with the requested offer; it is acknowledged once the other side has answered.
     fn take_asked_offer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -331,7 +331,7 @@ impl Call {
         self.go_on_joining(cx, progress, None);
     }
 
-    /// A re-INVITE of ours has no answer.
+    /// Handles a re-INVITE without an answer.
     pub(crate) fn on_join_unanswered(
         &mut self,
         cx: &mut Cx<'_>,
@@ -341,7 +341,7 @@ impl Call {
     ) {
         let reply = self.reply_of_none(cx, pending, status);
         if matches!(reply, Reply::Refused(_)) {
-            // There may be another way to the peer soon, and without this re-INVITE there is no call.
+            // Another flow to the peer may exist soon, and without this re-INVITE there is no call.
             return self.join_later(cx, PAUSE);
         }
         self.join_unaccepted(cx, round, reply);

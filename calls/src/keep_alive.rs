@@ -1,8 +1,8 @@
-//! Peers behind NAT over UDP: while a call with one is up it is asked by OPTIONS every now and then, since what it answers keeps the way through
-//! the NAT open for a BYE, a re-INVITE or a REFER of ours.
+//! Peers behind NAT over UDP: while a call with one is up, it gets OPTIONS at intervals. Its answers keep the NAT's mapping for a BYE, a re-INVITE or
+//! a REFER of ours.
 //!
-//! The Via of a peer that has called gives it away. One that we have called, a callee or a runtime, sends no Via of its own: there it is a
-//! Contact with a private address that its answer didn't come from. Behind a Record-Route the way is the proxy's to keep.
+//! The Via of a peer that has called shows the NAT. A peer that we have called, callee or runtime, sends no Via of its own: there a private address
+//! in its Contact, different from the source of its answer, shows the NAT. Behind a Record-Route the proxy keeps the path open.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use super::ids::LegId;
 use super::source_probe;
 use super::target::{self, Place};
 
-/// Returns whether something between changes the addresses of whoever has sent this INVITE.
+/// Returns whether a NAT changes the addresses of this INVITE's sender.
 pub(super) fn sent_through_nat(flow: &Flow, invite: &Message<'_>) -> bool {
     !flow.transport.is_reliable() && !invite.top_via().is_at(flow.peer)
 }
 
-/// Returns whether something between changes the addresses of whoever has answered by this flow.
+/// Returns whether a NAT changes the addresses of the peer that has answered by this flow.
 fn answered_through_nat(flow: &Flow, dialog: &Dialog) -> bool {
     let contact = std::str::from_utf8(dialog.remote_target()).ok();
     let Some(Place::Known(contact)) = contact.and_then(target::place) else {
@@ -35,7 +35,7 @@ fn answered_through_nat(flow: &Flow, dialog: &Dialog) -> bool {
     !flow.transport.is_reliable() && !dialog.has_route() && differs
 }
 
-/// A fifth more or less than the interval, so that calls of one moment aren't due together.
+/// Interval, varied by a fifth, so that calls begun together aren't due together.
 pub(super) fn schedule(cx: &mut Cx<'_>, call: CallKey, id: LegId) -> TimerId {
     let interval = cx.core.config.keep_alive;
     let spread = u32::try_from(cx.endpoint.chance().bits64() % 400).unwrap_or_default();
@@ -44,7 +44,7 @@ pub(super) fn schedule(cx: &mut Cx<'_>, call: CallKey, id: LegId) -> TimerId {
 }
 
 impl Call {
-    /// Begins for a peer that has answered, if it is behind NAT.
+    /// Starts keep-alives for a peer that has answered, if it is behind NAT.
     pub(super) fn keep_way_open(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let key = self.key;
         let Some(leg) = self.leg(id) else {
@@ -58,13 +58,13 @@ impl Call {
         }
     }
 
-    /// It is time to ask a peer again. Whatever it answers is for the NAT alone.
+    /// Sends the next OPTIONS. Only the NAT needs its answer.
     pub(super) fn on_keep_alive(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let (key, slot, is_over) = (self.key, self.slot, self.status() == CallStatus::Over);
         let Some(leg) = self.leg(id) else {
             return;
         };
-        // The peer's place may have been taken meanwhile, by another way.
+        // The leg may have been replaced meanwhile, with another flow.
         if leg.keep_alive.take().is_none() || is_over {
             return;
         }

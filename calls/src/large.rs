@@ -1,6 +1,5 @@
-//! INVITEs that no datagram carries whole (RFC 3261 §18.1.1): they leave by a connection where the URI leaves the transport to us. Whether the
-//! peer takes one is found out first, so that the same attempt goes on by UDP where it doesn't. A peer may take a connection and say nothing to the
-//! INVITE: then it goes on by UDP as well.
+//! INVITEs that exceed a datagram (RFC 3261 §18.1.1): they go by a connection if the URI leaves the transport to us. A connection is tried first, so
+//! that the same attempt goes on by UDP if the peer refuses it, or accepts it and doesn't answer the INVITE.
 
 use std::time::Duration;
 
@@ -13,24 +12,24 @@ use super::effect::Effect;
 use super::ids::{CallKey, owner_of};
 use super::target::Target;
 
-/// Longest time that a peer may leave an INVITE unanswered which has gone to it by a connection of our choice. Over TCP a 100 takes one round trip and
+/// Longest time that a peer may leave an INVITE unanswered which went to it by a connection of our choice. Over TCP a 100 takes one round trip and
 /// 200 ms at most (RFC 3261 §17.2.1).
 pub(crate) const STREAM_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The way by datagram to a target whose INVITE goes by a connection of our choice.
+/// Path by datagram to a target whose INVITE goes by a connection of our choice.
 #[derive(Default, Debug)]
 pub(crate) enum Datagram {
     /// The transport wasn't ours to choose.
     #[default]
     Excluded,
-    /// The peer has said nothing by the connection.
+    /// The peer has not answered on the connection.
     InReserve(Target),
-    /// The peer was heard by the connection; the timer of [`STREAM_PATIENCE`] runs on.
+    /// The peer has answered on the connection; the timer of [`STREAM_PATIENCE`] goes on.
     Unneeded,
 }
 
 impl Datagram {
-    /// A connection to `target` is being opened; `flow` is the way by datagram.
+    /// A connection to `target` is being opened; `flow` is the path by datagram.
     pub(crate) fn of(target: &Target, flow: Flow) -> Self {
         Self::InReserve(target.clone().reached_by(flow))
     }
@@ -50,14 +49,14 @@ impl Datagram {
         matches!(self, Self::InReserve(_))
     }
 
-    /// The peer has answered something.
+    /// Notes an answer of the peer.
     pub(crate) fn hear(&mut self) {
         if self.is_in_reserve() {
             *self = Self::Unneeded;
         }
     }
 
-    /// The way by datagram, if the peer has said nothing. It isn't asked for a connection again for a while.
+    /// Returns the path by datagram, if the peer has not answered. For a while no connection to it is tried.
     pub(crate) fn take(&mut self, cx: &mut Cx<'_>) -> Option<Target> {
         match std::mem::take(self) {
             Self::InReserve(target) => {
@@ -82,7 +81,7 @@ pub(crate) enum InviteSent {
     Nothing,
 }
 
-/// Sends the INVITE of `call` to a target whose transport may be chosen, or asks for a connection first.
+/// Sends the INVITE of `call` to a target whose transport is ours to choose, or opens a connection first.
 pub(crate) fn send_invite(
     cx: &mut Cx<'_>,
     call: CallKey,
@@ -104,7 +103,7 @@ pub(crate) fn send_invite(
     send_by(cx, call, flow, request)
 }
 
-/// Sends the INVITE of `call` by that flow, whatever its size.
+/// Sends the INVITE of `call` by that flow, in any size.
 pub(crate) fn send_by(
     cx: &mut Cx<'_>,
     call: CallKey,
@@ -115,7 +114,7 @@ pub(crate) fn send_by(
     sent.map_or(InviteSent::Nothing, InviteSent::Invite)
 }
 
-/// Returns whether the transport is ours to choose: the URI names none, and no flow leads there.
+/// Returns whether the transport is ours to choose: the URI names none, and no flow is given.
 fn leaves_choice(target: &Target) -> bool {
     let is_open = |uri: Uri<'_>| uri.scheme == Scheme::Sip && uri.transport().is_none();
     target.transport == Transport::Udp

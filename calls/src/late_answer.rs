@@ -1,4 +1,4 @@
-//! 2xx that come too late, or for nobody: each is acknowledged and hung up on (RFC 3261 §13.2.2.4).
+//! 2xx that come too late, or belong to no call: each is acknowledged and ended with BYE (RFC 3261 §13.2.2.4).
 
 use trunkline_sip::dialog::body::{has_sdp, sdp_of};
 use trunkline_sip::dialog::{Dialog, sdp};
@@ -11,17 +11,17 @@ use super::context::Cx;
 use super::ids::NOBODY;
 use super::request_origin::RequestOrigin;
 
-/// BYEs to answers that came too late, of one shard, that may wait for their own answer. Further ones are sent without a transaction.
+/// Late BYEs of one shard that may be in a transaction. Further ones are sent without one.
 const MAX_LATE_BYES: u32 = 256;
 
-/// Numbers that a dialog which nobody remembers may have used up already.
+/// CSeq numbers that an unknown dialog may have used up.
 const FORGOTTEN: u32 = 10_000;
 
-/// Target of a dialog whose INVITE nobody remembers, if its 2xx has no Contact.
+/// Target of an unknown dialog whose 2xx has no Contact.
 const UNKNOWN_URI: &[u8] = b"sip:invalid";
 
-/// A 2xx that comes for a call that is over, or of a fork that lost: ACK, then BYE (RFC 3261 §13.2.2.4). With the
-/// transaction that it belongs to, its repetitions get the same ACK and no further BYE.
+/// Handles a 2xx for a finished call, or of a fork that lost: ACK, then BYE (RFC 3261 §13.2.2.4). If its transaction is known, retransmissions get
+/// the same ACK and no further BYE.
 pub(crate) fn refuse_late_answer(
     cx: &mut Cx<'_>,
     flow: Flow,
@@ -36,14 +36,14 @@ pub(crate) fn refuse_late_answer(
         let target = cx.next_flow(&dialog, flow);
         (dialog, target)
     });
-    // One whose routes can't be read is repeated until it is acknowledged, and its peer takes the call for answered (§13.2.2.4).
+    // Without an ACK the 2xx would be retransmitted, and its peer take the call for answered (§13.2.2.4), so unreadable routes are ignored.
     let direct = || Dialog::uac_without_routes(UNKNOWN_URI, message).zip(Some(flow));
     let Some((mut dialog, target)) = routed.or_else(direct) else {
         return;
     };
     let uri = dialog.request_uri().to_vec();
     let cseq = message.cseq().number;
-    // An SDP in it is an offer, unless the INVITE is known to have had one itself: an answer too many is better than one too few.
+    // An SDP in it is an offer, unless the INVITE is known to have had one: an unneeded answer does less harm than a missing one.
     let offered = client.and_then(|client| cx.endpoint.offered(client)) == Some(true);
     let has_offer = !offered && has_sdp(message);
     let body = if has_offer {
@@ -75,7 +75,7 @@ pub(crate) fn refuse_late_answer(
     bye_alone(cx, &mut dialog, target);
 }
 
-/// BYE in a dialog that no call has.
+/// Sends BYE in a dialog without a call.
 pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
     let uri = dialog.request_uri().to_vec();
     let bye = |head: &mut Head<'_>| {
@@ -89,7 +89,7 @@ pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
             head,
             body: b"",
         };
-        // Without a transaction it is repeated as the answer is, until it arrives.
+        // Without a transaction it is repeated with each retransmission of the 2xx.
         if cx.core.late_byes >= MAX_LATE_BYES {
             return cx.endpoint.request_once(target, &request);
         }

@@ -1,5 +1,4 @@
-//! The back-to-back user agent, pure: messages, time and answers from outside come in, transmits and effects go out. It knows no
-//! socket, no store, no clock.
+//! The back-to-back user agent, pure: messages, time and results of effects go in, transmits and effects come out. It has no socket, store or clock.
 //!
 //! [`Calls`] holds the calls of one shard. A new INVITE goes through [`admission`] and `setup`; what the runtime answers through
 //! `answer`; what happens inside a call through `in_dialog` and `reoffer`; its end through `hangup`.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::repeats::Repeats;
 use super::shares::{Shares, Taking};
 
-/// Owner that a permit is counted against.
+/// Limit that is reached.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Full {
     /// The agent is at `max_concurrent_calls`.
@@ -20,7 +20,7 @@ pub enum Full {
     Trunk,
     /// The org is, or its share of the node is used up.
     Org,
-    /// The org is, with calls that it began itself.
+    /// The org is, with outbound calls.
     Outbound,
     /// This node is.
     Node,
@@ -67,7 +67,7 @@ impl Limits {
         })
     }
 
-    /// Counts a set-up of `caller` to `called` through `trunk`; `false` if there were too many of late (a circle).
+    /// Counts a set-up of `caller` to `called` through `trunk`; `false` if there were too many lately (a loop).
     pub(crate) fn admits(&self, caller: &str, called: &str, trunk: Uuid, now: Moment) -> bool {
         self.repeats.admits(caller, called, trunk, now)
     }
@@ -120,7 +120,7 @@ impl Limits {
         self.acquire_all(org.id, Taking::SetUp, claims, now)
     }
 
-    /// The counts of one more leg of an org's call that is up. It is part of the org's share of the node.
+    /// Takes the counts of one more leg of an org's call that is up. It counts in the org's share of the node.
     ///
     /// # Errors
     /// The limit that is reached; then nothing was taken.
@@ -139,7 +139,7 @@ impl Limits {
         self.acquire_all(org, Taking::Leg, claims, now)
     }
 
-    /// The counts of a call of the deployment's own: all of them, and those that are for one org.
+    /// Takes the counts of a call of the deployment's own: all such calls, and those for one org.
     ///
     /// # Errors
     /// The limit that is reached, [`Full::Node`] or [`Full::Org`]; then nothing was taken.
@@ -214,13 +214,13 @@ impl Limits {
 #[derive(Debug)]
 pub struct Permit {
     limits: Arc<Limits>,
-    /// The org whose share it is part of.
+    /// Org whose share it counts in.
     org: Uuid,
     held: [Option<Uuid>; 4],
 }
 
 impl Permit {
-    /// Lets go of one count before the others.
+    /// Releases one count before the others.
     pub(crate) fn release(&mut self, id: Uuid) {
         for held in &mut self.held {
             if held.take_if(|held| *held == id).is_some() {

@@ -1,5 +1,4 @@
-//! The calls that are up now, for whoever lists them: the shards write, the API reads. A call that is over stays
-//! until its end can be read from the store, so that no list misses it.
+//! Calls that are up now: the shards write, the API reads. A finished call stays until the store has its end, so that no list misses it.
 
 use std::sync::Arc;
 
@@ -29,19 +28,19 @@ pub struct LiveCall {
     pub answered_at: Option<Moment>,
     /// Call-ID of the runtime's leg, once answered.
     pub runtime_call_id: Option<Box<str>>,
-    /// Its end, until that is a row.
+    /// Its end, until the store has it.
     pub ended: Option<Box<Ended>>,
-    /// Number of its facts, beginning and end, that aren't known to be on disk.
+    /// Number of its facts, of beginning and end, that may not be on disk.
     pub unsynced: u8,
     /// Its last transfer.
     pub transfer: Option<Arc<Transfer>>,
-    /// True if it is held, from outside or by its phone system.
+    /// True if it is held, by the daemon or by its phone system.
     pub held: bool,
     /// Hold, with the outcome of the last change that was asked for.
     pub hold: HoldStatus,
     /// Its attempts at targets, once one has failed.
     pub attempts: Vec<Attempt>,
-    /// Its media that ended here, once that is over.
+    /// Media statistics, once its own media are closed.
     pub media: Option<Arc<CallMedia>>,
 }
 
@@ -61,7 +60,7 @@ impl LiveCall {
 #[derive(Debug)]
 pub struct LiveCalls {
     calls: DashMap<Uuid, LiveCall>,
-    /// Clock of recorded facts.
+    /// Wall clock of recorded facts.
     wall: &'static Wall,
     /// The call of each session.
     sessions: DashMap<Uuid, Uuid>,
@@ -92,7 +91,7 @@ impl LiveCalls {
         self.calls.is_empty()
     }
 
-    /// Gives back what many calls have left: for a node that has none.
+    /// Shrinks the tables of a node without calls.
     pub fn rest(&self) {
         self.calls.shrink_to_fit();
         self.sessions.shrink_to_fit();
@@ -134,7 +133,7 @@ impl LiveCalls {
             .collect()
     }
 
-    /// Follows a fact, and gives it the times of the wall clock, as it is recorded.
+    /// Applies a fact, and returns it with wall-clock times, as it is recorded.
     #[must_use]
     pub fn note(&self, fact: Fact) -> Fact {
         let fact = fact_on(fact, self.wall);
@@ -200,7 +199,7 @@ impl LiveCalls {
             Fact::Media(media) => self.change(media.call, |live| {
                 live.media = Some(Arc::new((**media).clone()));
             }),
-            // Shown from here until its end is a row: see `forget`.
+            // Listed until the store has its end: see `forget`.
             Fact::Ended(ended) => self.change(ended.call, |live| {
                 live.ended = Some(ended.clone());
                 live.unsynced += 1;
@@ -208,12 +207,12 @@ impl LiveCalls {
         }
     }
 
-    /// The beginning of a call is on disk, or after that its end.
+    /// Notes that the beginning of a call is on disk, or after that its end.
     pub fn keep(&self, call: Uuid) {
         self.change(call, |live| live.unsynced = live.unsynced.saturating_sub(1));
     }
 
-    /// A call is held, or resumed, or is not to be.
+    /// Notes the hold status of a call.
     pub(crate) fn note_hold(&self, call: Uuid, status: HoldStatus) {
         self.change(call, |live| live.hold = status);
     }

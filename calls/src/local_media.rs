@@ -1,5 +1,4 @@
-//! Media of our own on the agent's side, of the echo, of a spoken code and of bots: answers with G.711, and agrees to every change of the
-//! caller that it can.
+//! Our own media on the agent's side: echo, spoken code, bots. Answers with G.711 and accepts every change of the caller that it can.
 
 use std::net::SocketAddr;
 
@@ -23,10 +22,10 @@ use super::unanswered::refusal_lines;
 
 mod media_peer;
 
-/// Why our media can't go along with a body.
+/// Reason why our media can't accept a body.
 #[derive(Debug)]
 pub(crate) enum NoBody {
-    /// It isn't of a kind that is read; the header that says what is.
+    /// Its type isn't supported; the header that lists supported ones.
     Unread(&'static str, &'static str),
     /// Its offer can't be met.
     Unmatched(String),
@@ -54,7 +53,7 @@ impl NoBody {
         cx.respond(server, self.status(), None, |head| self.line(head), b"");
     }
 
-    /// A body that isn't SDP, and that mustn't be passed over (RFC 3261 §8.2.3).
+    /// A body that isn't SDP and must not be ignored (RFC 3261 §8.2.3).
     fn of(message: &Message<'_>) -> Option<Self> {
         let value = |name| message.first(name).map(str::from_utf8);
         let is_optional = value(HeaderName::ContentDisposition).is_some_and(|disposition| {
@@ -74,7 +73,7 @@ impl NoBody {
 }
 
 impl Call {
-    /// Media is open, or no port was free: the call is answered or refused.
+    /// Answers the call, or refuses it if no port was free.
     pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
         if self.status() == CallStatus::Over {
             if local.is_some() {
@@ -136,7 +135,7 @@ impl Call {
         );
     }
 
-    /// Our SDP for the caller's INVITE; `None` where that can't be met, and is refused.
+    /// Returns our SDP for the caller's INVITE; `None` if its offer can't be met and was refused.
     pub(crate) fn agree_on_media(&mut self, cx: &mut Cx<'_>) -> Option<(Vec<u8>, Option<Audio>)> {
         let id = self.trunk_id();
         let incoming = self.legs.take_incoming(id)?;
@@ -195,12 +194,12 @@ impl Call {
     }
 
     pub(crate) fn tell_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
-        // A peer acknowledges its last INVITE after our BYE as well, with an SDP if we made the offer; its media are closed by then.
+        // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; its media are closed by then.
         let Some(audio) = audio.filter(|_| self.status() != CallStatus::Over) else {
             return;
         };
 
-        // The callee of an outbound call has answered before the bot: until that is attached it would hear its own voice.
+        // The callee of an outbound call has answered before the bot: until the bot is attached, the callee would hear an echo.
         if self.keeps_media(audio) {
             return;
         }
@@ -217,7 +216,7 @@ impl Call {
         }
 
         if self.hold.is_closed() || sources.is_err() {
-            // Nothing is echoed, and nothing missed.
+            // Port 0 disables the echo, and no silence is detected.
             remote.set_port(0);
         }
 
@@ -238,7 +237,7 @@ impl Call {
         });
     }
 
-    /// Closes our media on the agent's side: the call is over, whatever is still to be answered.
+    /// Closes our media on the agent's side: the call is over, even if answers are still missing.
     pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>) {
         let closed = self.closed_media();
         let local = self.legs.iter_mut().filter_map(Leg::local_mut);
@@ -275,7 +274,7 @@ impl Call {
         self.refuse_with(cx, end, None, lines, b"");
     }
 
-    /// Takes the Contact of a change that is accepted.
+    /// Takes the Contact of an accepted change.
     fn caller_moves(&mut self, message: &Message<'_>) {
         let trunk = self.trunk_mut();
         if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
@@ -283,7 +282,7 @@ impl Call {
         }
     }
 
-    /// Takes the caller's change of its media, Contact and session timer. Returns our SDP for the 200.
+    /// Takes the caller's change of media, Contact and session timer. Returns our SDP for the 200.
     fn take_local_change(
         &mut self,
         cx: &mut Cx<'_>,
@@ -299,7 +298,7 @@ impl Call {
         Ok(body)
     }
 
-    /// The caller's re-INVITE, answered here.
+    /// Answers the caller's re-INVITE here.
     pub(crate) fn local_reinvite(
         &mut self,
         cx: &mut Cx<'_>,
@@ -317,7 +316,7 @@ impl Call {
         self.accept_reinvite(cx, self.trunk_id(), (server, cseq), &body, None, content);
     }
 
-    /// The caller's UPDATE with an offer, answered here.
+    /// Answers the caller's UPDATE with an offer here.
     pub(crate) fn local_update(
         &mut self,
         cx: &mut Cx<'_>,
@@ -346,7 +345,7 @@ impl Call {
         cx.respond(server, 200, None, write, &body);
     }
 
-    /// The caller's ACK may carry the answer to an offer of ours.
+    /// Handles the caller's ACK, which may carry the answer to an offer of ours.
     pub(crate) fn local_acknowledged(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
         let Some(media) = self.local_mut() else {
             return;

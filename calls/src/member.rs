@@ -1,5 +1,5 @@
-//! Calls that a member of an org makes from the console's page. The user agent is one of this process, so that routing, limits, records and
-//! transfers are those of a PBX; the session of the console takes the place of a digest.
+//! Calls that a member of an org makes from the console's page. Its user agent runs in this process, so that routing, limits, records and transfers
+//! are the same as for a PBX. The console's session replaces the digest.
 
 use std::sync::Arc;
 
@@ -23,8 +23,7 @@ pub struct MemberCaller {
 }
 
 impl Calls {
-    /// Works on what the endpoint made of the first message of a member's user agent: the INVITE begins a call of the org. Later messages
-    /// are handled as any peer's.
+    /// Handles the first message of a member's user agent: the INVITE begins a call of the org. Later messages are handled like any peer's.
     pub fn handle_member(
         &mut self,
         endpoint: &mut Endpoint,

@@ -1,8 +1,8 @@
-//! A peer that has proven a password and now asks from a place which its dialog doesn't know: a phone that has changed networks, or somebody who
-//! has read the tags. The pair that the leg was proven by tells them apart (RFC 3261 §22.2).
+//! A peer that has proven a password and sends a request from an address unknown to its dialog: a phone that has changed networks, or an attacker who
+//! has read the tags. The pair that the leg was proven with tells them apart (RFC 3261 §22.2).
 //!
-//! The 401 keeps nothing, and the dialog's CSeq stands still until the proof is there. Every request but ACK and CANCEL can be challenged
-//! (§22.1): INFO carries keys, NOTIFY the outcome of a transfer, PRACK an SDP.
+//! The 401 keeps no state, and the dialog's CSeq doesn't advance without the proof. Every request but ACK and CANCEL can be challenged (§22.1): INFO
+//! carries keys, NOTIFY the outcome of a transfer, PRACK an SDP.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::credentials::LegCredentials;
 use super::effect::{Effect, Foreign};
 use super::leg::SipPeer;
 
-/// Returns whether a request proves `pair`; if not, it has been challenged.
+/// Returns whether a request proves `pair`; otherwise challenges it.
 pub(super) fn proves(
     core: &mut Core,
     endpoint: &mut Endpoint,
@@ -32,7 +32,7 @@ pub(super) fn proves(
 ) -> bool {
     let config = Arc::clone(&core.config);
     let credentials = auth::credentials(message, &config.realm);
-    // Another trunk's pair proves nothing here, whether or not it is right.
+    // Another trunk's pair proves nothing here, even if it is right.
     let is_legs = |name: &[u8]| *name == *pair.user.as_bytes();
     let credentials = credentials.filter(|held| is_legs(&held.username_unescaped()));
     let verdict = credentials.as_ref().map(|credentials| {
@@ -62,7 +62,7 @@ pub(super) fn proves(
 }
 
 impl SipPeer {
-    /// The peer has proven its pair at another place: that one is known from now on, and is where the pair may go.
+    /// Adds the address at which the peer has proven its pair; the digest may be sent there too.
     pub(super) fn moved_to(&mut self, pair: Arc<PeerLogin>, flow: &Flow) {
         let source: IpAddr = flow.peer.ip();
         self.places.learn(source);

@@ -1,4 +1,4 @@
-//! Beginning of an outbound call that somebody has ordered: what must hold for it, and what it takes.
+//! Beginning of an outbound call that the API ordered: its conditions and its permits.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl Calls {
         Ok(placed)
     }
 
-    /// The org of an order, if it may begin a call to that number now.
+    /// Returns the org of an order, if it may call that number now.
     fn org_of<'v>(&self, view: &'v View, order: &Order) -> Result<&'v OrgView, Denied> {
         if let Some(reason) = self.core.closed() {
             return Err(reason.into());
@@ -124,7 +124,7 @@ impl Calls {
         Ok(org)
     }
 
-    /// The callee, if the way to it is open.
+    /// Returns the callee, if there is a route to it.
     fn callee(
         &self,
         org: &OrgView,
@@ -148,7 +148,7 @@ impl Calls {
         Ok(callee)
     }
 
-    /// Takes what bounds an outbound call: the places of org, trunk and agent, and the rates of org and trunk.
+    /// Takes the permits of an outbound call: concurrent calls of org, trunk and agent, and rates of org and trunk.
     fn permit(
         &self,
         org: &OrgView,
@@ -204,13 +204,13 @@ fn started(
     }))
 }
 
-/// The runtime of an agent, or else the configured one.
+/// Runtime of an agent, or the default one.
 fn runtime(core: &Core, org: &OrgView, agent: Uuid) -> Arc<Runtime> {
     let own = org.runtimes.get(&agent);
     Arc::clone(own.unwrap_or(&core.config.default_runtime))
 }
 
-/// Limits of the call besides its trunk's; the agent must exist and be enabled.
+/// Limits of the call apart from its trunk's; the agent must exist and be enabled.
 fn claims(org: &OrgView, agent: Uuid) -> Result<[Claim; 2], Reason> {
     let known = org
         .routing

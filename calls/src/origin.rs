@@ -1,6 +1,6 @@
-//! The origin line of the SDP towards a peer that gets descriptions of several others: a callee of ours, whose first offer is our
-//! own and whose later ones are the runtime's, and a caller who is handed to somebody else. To the peer they must be one session
-//! whose version grows by one with each change (RFC 3264 §8, RFC 8866 §5.2).
+//! Origin line of the SDP towards a peer that gets several parties' descriptions: a callee, whose first offer is ours and whose later ones are the
+//! runtime's, and a caller who is transferred. For the peer they must be one session whose version grows by one with each change (RFC 3264 §8, RFC
+//! 8866 §5.2).
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ pub(crate) struct Origin {
     /// Network type, address type, address.
     address: Box<str>,
     version: u64,
-    /// Of the last SDP, its origin line apart.
+    /// Digest of the last SDP without its origin line.
     digest: Option<u64>,
 }
 

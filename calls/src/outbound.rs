@@ -13,10 +13,10 @@ use uuid::Uuid;
 use super::runtime_chain::RuntimeChain;
 use super::uas_invite::ContactState;
 
-/// A call that somebody has ordered.
+/// An outbound call that the API ordered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// Whose.
+    /// The org.
     pub org: Uuid,
     /// Agent that speaks.
     pub agent: Uuid,
@@ -42,7 +42,7 @@ pub struct Placed {
 /// State of an outbound call besides its legs.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    /// Both ends as URIs: the callee's and ours.
+    /// URIs of both ends: the callee's and ours.
     pub(crate) parties: [Box<str>; 2],
     pub(crate) runtime: Arc<Runtime>,
     /// Origin of its host names.
@@ -51,9 +51,9 @@ pub(crate) struct Outbound {
     pub(crate) contact: ContactState,
     pub(crate) ringing_timeout: Duration,
     pub(crate) max_duration: Duration,
-    /// Our RTP address of the first offer, while nothing has taken its place.
+    /// Our RTP address in the first offer, until other media replace it.
     pub(crate) media: Option<SocketAddr>,
-    /// Runtimes that are left where `runtime` can't be reached, and before it was a bot.
+    /// Runtimes left to try if `runtime`, which follows a bot, can't be reached.
     pub(crate) chain: Option<Box<RuntimeChain>>,
 }
 
@@ -69,7 +69,7 @@ impl Outbound {
         self.parties.each_ref().map(|uri| user_of(uri))
     }
 
-    /// Returns whether media of ours are open that nobody else closes.
+    /// Returns whether we have open media that nothing else closes.
     pub(crate) const fn has_media(&self) -> bool {
         self.media.is_some()
     }

@@ -16,7 +16,7 @@ use crate::{has_sdp, sdp_of};
 /// Early dialogs of one client, over all places.
 const MAX_FORKS: u8 = 16;
 
-/// An attempt at one target: a dialog of its own would come of it, so it has a From-tag of its own.
+/// An attempt at one target: it would make a dialog of its own, so it has its own From-tag.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) target: Target,
@@ -28,13 +28,13 @@ pub(super) struct Attempt {
     pub(super) proofs: Proofs,
     /// A provisional answer has come.
     pub(super) heard: bool,
-    /// Another connection in place of one that ended.
+    /// Use of a new connection in place of one that closed.
     pub(super) reconnects: Reconnects,
     /// Early dialogs of the last request.
     pub(super) forks: SmallVec<[Fork; 1]>,
 }
 
-/// Use of another connection in place of one that ended before anything came of the INVITE.
+/// Use of a new connection in place of one that closed before any response to the INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Reconnects {
     Once,
@@ -55,15 +55,15 @@ pub(super) struct Fork {
 /// Meaning of a provisional answer.
 pub(super) enum Heard {
     Dialog(Early),
-    /// It makes no dialog, or one too many.
+    /// It makes no dialog, or exceeds the bound.
     NoDialog,
-    /// It has been acknowledged already, or comes before one that is missing.
+    /// It has been acknowledged already, or a response before it is missing.
     Repetition,
 }
 
 impl Attempt {
-    /// Returns whether the INVITE goes out once more, by another connection. A peer that closes an idle connection may do so while the INVITE
-    /// is on its way; what it has answered, or whether the connection could be made at all, says that it is more than that.
+    /// Returns whether the INVITE is sent again over a new connection. A peer may close an idle connection while the INVITE is on its way; a
+    /// response, or a connection that was never established, rules that out.
     pub(super) fn reconnects(&mut self, why: &NoAnswer) -> bool {
         let has_ended =
             *why == NoAnswer::Broken(Fault::Closed) && self.flow.transport.is_reliable();

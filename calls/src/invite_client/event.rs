@@ -18,17 +18,17 @@ pub(crate) enum Event<'m> {
     /// Nothing yet.
     Waits,
     Provisional(Provisional<'m>),
-    /// A 2xx, which the consumer acknowledges: it alone knows whether an answer in the ACK is due.
+    /// A 2xx, which the caller of the client acknowledges: only it knows whether the ACK carries an answer.
     Accepted(Box<Accepted<'m>>),
     Failed(Failed<'m>),
 }
 
-/// A provisional answer of more than the next hop.
+/// A provisional response from beyond the next hop.
 #[derive(Debug)]
 pub(crate) struct Provisional<'m> {
-    /// None has come before.
+    /// It is the first.
     pub(crate) is_first: bool,
-    /// Its dialog. `None` for an answer that makes none, or beyond what one INVITE may have.
+    /// Its dialog. `None` for a response that makes none, or exceeds the bound.
     pub(crate) early: Option<Early>,
     pub(crate) message: &'m Message<'m>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Provisional<'m> {
 /// An early dialog. It is over with the transaction of its INVITE (RFC 3261 §12.3).
 #[derive(Debug)]
 pub(crate) struct Early {
-    /// Its number, which no other of this client has.
+    /// Its number, unique in this client.
     pub(crate) fork: u8,
     /// RSeq of this answer, if it wants to be acknowledged.
     pub(crate) rseq: Option<u32>,
@@ -48,7 +48,7 @@ pub(crate) struct Early {
 #[derive(Debug)]
 pub(crate) struct Failed<'m> {
     pub(crate) failure: Failure,
-    /// Lines of the last refusal about its cause and another try.
+    /// Lines of the last refusal about its cause and a retry.
     pub(crate) said: Box<[u8]>,
     /// The refusal itself, where it ends the call; `None` if no place is left.
     pub(crate) message: Option<&'m Message<'m>>,
@@ -61,7 +61,7 @@ pub(crate) struct Accepted<'m> {
     pub(crate) fork: u8,
     /// CSeq of the INVITE.
     pub(crate) cseq: u32,
-    /// The way that the answer came by.
+    /// Flow that the response came by.
     pub(crate) flow: Flow,
     /// The Request-URI of the INVITE.
     pub(crate) uri: Box<str>,
@@ -81,7 +81,7 @@ pub(crate) struct Accepted<'m> {
 pub(crate) enum AnswerSdp {
     /// It is in the 2xx.
     InBody,
-    /// A provisional answer of the same fork has brought it: some carriers say it in the 183 alone.
+    /// A provisional response of the same fork had it: some carriers send it only in the 183.
     Early(Box<[u8]>),
     /// None came.
     Missing,

@@ -1,9 +1,9 @@
 //! An INVITE of ours, tried at one place after another until there is an answer (RFC 3261 §13.2, RFC 3263 §4.3): the runtime of a call, the
 //! callee of an outbound one, the destination of a transfer.
 //!
-//! Challenges are answered, a longer session is asked for where a peer wants one, a redirection is followed within the peer's own hosts, and a
-//! place that is silent or refuses as the [`PeerPlan`] says leads to the next one. The client tells what comes of it ([`Event`]) and answers
-//! nobody; what the INVITE is for, and who waits for its answer, isn't known here.
+//! The client answers challenges, raises the session interval where a peer demands it, and follows redirections within the peer's own hosts. A place
+//! that is silent, or refuses as the [`PeerPlan`] lists, leads to the next one. The client returns events ([`Event`]) and answers no peer; it doesn't
+//! know the purpose of the INVITE.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -48,7 +48,7 @@ pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, Provisional, S
 pub(crate) use plan::{CallIds, Choice, FailsOver, Patience, PeerPlan, Redirects};
 pub(crate) use text::{InviteText, Said};
 
-/// Time that a place may be silent while another waits.
+/// Time that a place may be silent while another one waits.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
 
 /// The leg that an INVITE is for.
@@ -70,9 +70,9 @@ pub(crate) struct InviteClient {
     targets: VecDeque<Target>,
     /// Addresses of the peer: what its host resolved to, and where answers came from.
     addresses: PeerAddresses,
-    /// The other way to the target that is being tried.
+    /// The path by datagram to the current target.
     datagram: Datagram,
-    /// The session interval that the peer wants at least.
+    /// Smallest session interval that the peer accepts.
     min_se: Option<u32>,
     redirects: u8,
     /// Early dialogs so far.
@@ -81,9 +81,9 @@ pub(crate) struct InviteClient {
     rang: bool,
     /// Why the last place failed.
     last: Option<Failure>,
-    /// Lines of the last refusal about its cause and another try.
+    /// Lines of the last refusal about its cause and a retry.
     said: Box<[u8]>,
-    /// Keys into the tag index that the call hasn't got yet.
+    /// Keys into the tag index that the call has not taken over.
     tags: SmallVec<[u64; 1]>,
     timer: Option<TimerId>,
     state: State,
@@ -141,7 +141,7 @@ impl InviteClient {
         self.forks = first;
     }
 
-    /// Looks up the first place, if it is a name, so that the offer can have an address of its family.
+    /// Looks up the first place, if it is a name, so that the offer can have an address of the same family.
     pub(crate) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
         let wanted = match self.plan.places.front() {
             Some(place) if place.is_reserved(&cx.core.config.addresses) => return,
@@ -153,7 +153,7 @@ impl InviteClient {
         self.look_up(cx, wanted);
     }
 
-    /// The way to the first place that can be reached, as far as that is known.
+    /// Returns the flow to the first reachable place, as far as known.
     pub(crate) fn first_flow(&self, cx: &Cx<'_>) -> Option<Flow> {
         let places = self.plan.places.iter().map_while(|place| match place {
             Place::Known(target) => Some(target),
@@ -214,7 +214,7 @@ impl InviteClient {
         self.transaction() == Some(client)
     }
 
-    /// Returns whether the peer is known to be at that address, by its host or by its answers.
+    /// Returns whether the peer is known to be at that address, by its host name or its responses.
     pub(crate) fn knows(&self, ip: IpAddr) -> bool {
         self.addresses.as_slice().contains(&ip.to_canonical())
     }
@@ -226,7 +226,7 @@ impl InviteClient {
         }
     }
 
-    /// Keys into the tag index, which are the call's from now on.
+    /// Takes the keys into the tag index, which the call owns from now on.
     pub(crate) fn take_tags(&mut self) -> SmallVec<[u64; 1]> {
         std::mem::take(&mut self.tags)
     }
@@ -236,7 +236,7 @@ impl InviteClient {
         self.timer
     }
 
-    /// The resolver has answered, or a connection has come about or hasn't.
+    /// Handles a result of the resolver, or of opening a connection.
     pub(crate) fn handle_resolved(
         &mut self,
         cx: &mut Cx<'_>,
@@ -269,7 +269,7 @@ impl InviteClient {
                 for target in &targets {
                     self.addresses.add(target.address.ip());
                 }
-                // Others may wait, where a connection to the first was tried.
+                // Other targets may wait if a connection to the first one was tried.
                 for target in targets.into_iter().rev() {
                     self.targets.push_front(target);
                 }
@@ -278,7 +278,7 @@ impl InviteClient {
         }
     }
 
-    /// An answer to the INVITE.
+    /// Handles a response to the INVITE.
     pub(crate) fn handle_response<'m>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -315,7 +315,7 @@ impl InviteClient {
         self.attempts.hear(message.status());
         attempt.heard = true;
 
-        // The next hop has it, and nothing is known of who comes after: a proxy before a dead peer says no more. The timer runs on.
+        // The next hop has the INVITE, but what is behind it is unknown: a proxy in front of a dead peer sends 100 too. The timer goes on.
         if message.status() == 100 {
             self.state = State::Inviting(client, attempt);
             return Event::Waits;
@@ -327,7 +327,7 @@ impl InviteClient {
         self.state = State::Inviting(client, attempt);
         match early {
             Heard::Dialog(early) => {
-                // A next hop that is a name is asked for now, so that it is known once the ACK is to go there.
+                // A next hop that is a name is looked up now, so that it is known when the ACK is sent.
                 if let Some(dialog) = &early.begins {
                     cx.next_flow(dialog, flow);
                 }
@@ -359,7 +359,7 @@ impl InviteClient {
         self.attempts.answered(cx, whose, &attempt.target, status);
         let uri = attempt.target.uri.clone();
         let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
-            // Nothing that we say would reach it by a route that can't be read.
+            // By an unreadable route, no request of ours would arrive.
             refuse_late_answer(cx, flow, Some(client), message);
             self.last = Some(UNREACHABLE);
             return self.advance(cx, text);
@@ -399,7 +399,7 @@ impl InviteClient {
         Event::Accepted(Box::new(accepted))
     }
 
-    /// Goes on as far as it can.
+    /// Continues as far as possible.
     fn advance(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
         loop {
             match self.next(cx) {
@@ -482,7 +482,7 @@ impl InviteClient {
         self.send(cx, text, Box::new(attempt));
     }
 
-    /// Sends the INVITE of an attempt: the first, or another where something had to be said better.
+    /// Sends the INVITE of an attempt, first or repeated.
     fn send(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText, mut attempt: Box<Attempt>) {
         attempt.requests += 1;
         attempt.forks.clear();
@@ -523,12 +523,12 @@ impl InviteClient {
         }
     }
 
-    /// A place was passed over, or has failed.
+    /// Records a place that was skipped, or has failed.
     fn pass(&mut self, cx: &mut Cx<'_>, tried: Tried<'_>, came: &Came) {
         self.attempts.failed(cx, self.leg.whose, tried, came);
     }
 
-    /// Takes the INVITE back, with these lines in the CANCEL; whatever is answered to it from now on is nobody's.
+    /// Cancels the INVITE, with these lines in the CANCEL; later responses are ignored.
     pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, lines: &[u8]) {
         let attempt = match std::mem::replace(&mut self.state, State::Over) {
             State::Inviting(client, attempt) => {

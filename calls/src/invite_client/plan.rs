@@ -1,5 +1,5 @@
-//! The plan to reach a peer: the places to try, whom its redirections may name, what its challenges are answered with, and how long
-//! each place is waited for. A plain value: what the call is for is not in it.
+//! Plan to reach a peer: places to try, hosts that it may redirect to, credentials for its challenges, and the time for each place. A plain value
+//! without the purpose of the call.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ pub(crate) struct PeerPlan {
     pub(crate) credentials: SmallVec<[LegCredentials; 1]>,
     /// Peer that challenges, for reports.
     pub(crate) challenger: Option<Challenger>,
-    /// The side that chooses the transport of an INVITE that is too large for a datagram.
+    /// Rule for the transport of an INVITE that is too large for a datagram.
     pub(crate) transport: Choice,
     /// Requests to one target: the first, and those with credentials or a longer session.
     pub(crate) max_requests: u32,
@@ -40,19 +40,19 @@ pub(crate) struct PeerPlan {
     pub(crate) call_ids: CallIds,
 }
 
-/// Choice of the transport of an INVITE that is too large for a datagram.
+/// Rule for the transport of an INVITE that is too large for a datagram.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
-    /// It is that of the trunk, or of the way that leads back.
+    /// The trunk, or the flow that leads back, sets it.
     Given,
-    /// RFC 3261 §18.1.1 does.
+    /// RFC 3261 §18.1.1 applies.
     Ours,
 }
 
-/// Refusals after which the next place is tried.
+/// Refusals that lead to the next place.
 #[derive(Debug)]
 pub(crate) enum FailsOver {
-    /// 408, 500, 502, 503 and 504, as long as nothing has rung: a person may have been asked.
+    /// 408, 500, 502, 503 and 504, unless something rang: a person may have declined.
     BeforeRinging,
     /// 408 and 503; 500, 502, 504 and those listed where another place is left.
     WhileOthersAreLeft { listed: Box<[FailoverOn]> },
@@ -61,20 +61,20 @@ pub(crate) enum FailsOver {
 /// Contacts of a redirection that are followed, all of them within the plan's hosts.
 #[derive(Debug)]
 pub(crate) enum Redirects {
-    /// All, as the word of who has named these hosts.
+    /// All, in the name of the party that named these hosts.
     NamedBy(Namer),
-    /// Those that may be dialled, as the word of who has named the target: nobody redirects us to a number that we may not call.
+    /// Those that may be dialled, in the name of the party that named the target: a redirection must not lead to a forbidden number.
     Callable,
-    /// All, by the way that the target was reached by: it leads back to the PBX that called.
+    /// All, by the flow of the target: it leads back to the PBX that called.
     ByTheSameWay,
 }
 
-/// The last place's time.
+/// Time for the last place.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
-    /// It may be silent for as long as the consumer waits.
+    /// It may be silent for as long as the caller of the client waits.
     WithLast,
-    /// It is waited for no longer than the others: something else is tried then.
+    /// It has no longer than the others: something else is tried then.
     WithNone,
 }
 
@@ -120,8 +120,7 @@ impl PeerPlan {
         held.find(|held| held.may_begin_at(destination))
     }
 
-    /// Answers the challenge in a 401 or 407 to the INVITE `asking`, which is to be sent again then; false if it isn't answered. What comes
-    /// of it is reported.
+    /// Answers the challenge in a 401 or 407 to the INVITE `asking`, which is sent again then; false if it isn't answered. Reports the outcome.
     pub(super) fn answer(
         &mut self,
         cx: &mut Cx<'_>,

@@ -1,4 +1,4 @@
-//! The INVITE of an attempt, printed and given to the endpoint.
+//! Writes the INVITE of an attempt and passes it to the endpoint.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::large::{self, InviteSent};
 use crate::secure::is_sips;
 
 impl InviteClient {
-    /// Sends the INVITE as the attempt has it, by the way that fits its length.
+    /// Sends the INVITE of the attempt, by the transport that fits its length.
     pub(super) fn print(
         &self,
         cx: &mut Cx<'_>,

@@ -1,5 +1,5 @@
-//! Consequences of a final refusal: another request with what was missing, a redirection, the next place, or the end (RFC 3261 §8.1.3, §22.2,
-//! RFC 4028 §7.3).
+//! Consequences of a final refusal: another request with what was missing, a redirection, the next place, or the end (RFC 3261 §8.1.3, §22.2, RFC
+//! 4028 §7.3).
 
 use std::collections::VecDeque;
 
@@ -77,26 +77,26 @@ impl InviteClient {
             && self.plan.answer(cx, proofs, message, &asking, at)
     }
 
-    /// Takes the peer's Min-SE, once.
+    /// Adopts the peer's Min-SE, once.
     fn takes_interval(&mut self, attempt: &mut Attempt, message: &Message<'_>) -> bool {
         let wanted = message.number(HeaderName::MinSe);
         let (Some(min_se), None) = (wanted, self.min_se) else {
             return false;
         };
         self.min_se = Some(min_se);
-        // A nonce that was answered is used up: the challenge comes again.
+        // The nonce has been used: a new challenge follows.
         attempt.proofs = Proofs::default();
         true
     }
 
-    /// The same INVITE to the same target, with what was missing: the same Call-ID and the next CSeq (RFC 3261 §8.1.3.5).
+    /// Sends the INVITE again to the same target with what was missing: the same Call-ID, the next CSeq (RFC 3261 §8.1.3.5).
     pub(super) fn ask_again(
         &mut self,
         cx: &mut Cx<'_>,
         text: &dyn InviteText,
         mut attempt: Box<Attempt>,
     ) -> Event<'static> {
-        // It has been reached by this way.
+        // The target was reached by this transport.
         self.datagram = Datagram::Excluded;
         match cx.flow_to(&attempt.target) {
             Ok(flow) => {
@@ -108,7 +108,7 @@ impl InviteClient {
         self.go_on(cx, text)
     }
 
-    /// Takes the places of a 3xx, which is followed only within the peer's own hosts; false if there are none.
+    /// Adds the places of a 3xx, which are followed only within the peer's own hosts; false if there are none.
     fn follows(&mut self, cx: &Cx<'_>, from: &Target, message: &Message<'_>) -> bool {
         self.redirects += 1;
         let places = target::redirections(message, &self.plan.hosts, from.transport);
@@ -133,7 +133,7 @@ impl InviteClient {
             return false;
         }
 
-        // They take the place of the one that redirects: what was to be tried after it still is.
+        // They replace the redirecting place, before the places that remain.
         places.extend(self.targets.drain(..).map(Place::Known));
         places.append(&mut self.plan.places);
         self.plan.places = places;

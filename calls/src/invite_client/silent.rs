@@ -1,5 +1,5 @@
-//! Places that leave an INVITE without an answer, or with one that is of no use: the next one is tried, or nobody waits any longer (RFC 3261
-//! §17.1.1, RFC 3263 §4.3).
+//! Places that leave an INVITE unanswered, or whose answer can't be used: the next one is tried, or the client gives up (RFC 3261 §17.1.1, RFC 3263
+//! §4.3).
 
 use super::{ATTEMPT_PATIENCE, Attempt, Event, Failed, InviteClient, InviteText, State};
 use crate::attempts::{Came, NoAnswer};
@@ -12,7 +12,7 @@ use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::wire::print::Head;
 
 impl InviteClient {
-    /// The transaction has ended in silence, or its flow broke.
+    /// Handles a transaction that timed out, or whose flow broke.
     pub(crate) fn handle_no_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -33,7 +33,7 @@ impl InviteClient {
         self.advance(cx, text)
     }
 
-    /// The target has said nothing while another waits, or another way to it.
+    /// Handles a silent target while another one waits, or another path to it.
     pub(crate) fn handle_silence(
         &mut self,
         cx: &mut Cx<'_>,
@@ -58,13 +58,13 @@ impl InviteClient {
         self.advance(cx, text)
     }
 
-    /// The consumer can't use the 2xx, and has hung up on it: the next place is tried.
+    /// Tries the next place: the 2xx of this one can't be used and was hung up on.
     pub(crate) fn pass_over(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
         self.state = State::Idle;
         self.advance(cx, text)
     }
 
-    /// The consumer waits no longer. The peer has the INVITE and doesn't answer, or nobody has heard of it.
+    /// Gives up: the peer has the INVITE and doesn't answer, or no peer was found.
     pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) -> Failed<'static> {
         let reason = match &self.state {
             State::Inviting(_, attempt) if attempt.heard => Reason::RingingTimeout,
@@ -97,7 +97,7 @@ impl InviteClient {
         }
     }
 
-    /// The target has been silent for as long as the consumer waits.
+    /// Records that the target was silent for as long as the caller of the client waits.
     pub(crate) fn note_silence(&mut self, cx: &mut Cx<'_>) {
         if let State::Inviting(_, attempt) | State::Connecting(attempt) = &self.state {
             let whose = self.leg.whose;
@@ -106,7 +106,7 @@ impl InviteClient {
         }
     }
 
-    /// Takes the INVITE that is out, and leaves nothing under way; any other state stays.
+    /// Takes the INVITE that is out and becomes idle; any other state stays.
     pub(super) fn take_inviting(&mut self) -> Option<(ClientTx, Box<Attempt>)> {
         if !matches!(self.state, State::Inviting(..)) {
             return None;
@@ -118,7 +118,7 @@ impl InviteClient {
         Some((client, attempt))
     }
 
-    /// An attempt is over without an answer. A peer that took a connection and said nothing is tried by datagram next.
+    /// Ends an attempt without an answer. A peer that accepted a connection and stayed silent is tried by datagram next.
     fn leave(&mut self, cx: &mut Cx<'_>, sip_code: u16) {
         cx.cancel_timer(&mut self.timer);
         if let Some(target) = self.datagram.take(cx) {
@@ -130,7 +130,7 @@ impl InviteClient {
         });
     }
 
-    /// Goes on unless the INVITE is out.
+    /// Continues unless an INVITE is out.
     pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
         match &self.state {
             State::Idle => self.advance(cx, text),
@@ -143,7 +143,7 @@ impl InviteClient {
     }
 }
 
-/// A registered PBX that says nothing at all to an INVITE is taken for unreachable until it is heard again.
+/// Marks a registered PBX that is silent to an INVITE as unreachable until it is heard again.
 fn note_unanswered(cx: &Cx<'_>, attempt: &Attempt) {
     if let Some(flow) = attempt.target.by.filter(|_| !attempt.heard) {
         cx.core.bindings.note_unanswered(&flow);

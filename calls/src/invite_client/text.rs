@@ -1,15 +1,15 @@
-//! Words of an INVITE that its peer and its purpose decide. Call-ID, CSeq, tag, session and credentials are the client's.
+//! Parts of an INVITE that depend on its peer and its purpose. The client sets Call-ID, CSeq, tag, session and credentials.
 
 use trunkline_sip::wire::print::Head;
 
 use crate::proofs::Proofs;
 use crate::target::Target;
 
-/// Words of an INVITE.
+/// Text of an INVITE.
 pub(crate) trait InviteText {
     /// Max-Forwards.
     fn hops(&self) -> u8;
-    /// From without its tag; `own_host` is our own on the flow that it leaves by.
+    /// From without its tag; `own_host` is our host on the flow of the INVITE.
     fn from(&self, own_host: &str) -> Vec<u8>;
     /// To.
     fn to(&self) -> Vec<u8>;
@@ -17,18 +17,18 @@ pub(crate) trait InviteText {
     fn allow(&self) -> &'static [u8];
     /// Extensions.
     fn supported(&self) -> &'static [u8];
-    /// Writes all further lines, and `said` among them.
+    /// Writes all further lines, among them those of `said`.
     fn write_rest(&self, head: &mut Head<'_>, said: &Said<'_>);
     /// The SDP, or what else the body is.
     fn body(&self) -> &[u8];
 }
 
-/// Parts of an INVITE that the client has decided.
+/// Parts of an INVITE set by the client.
 #[derive(Debug)]
 pub(crate) struct Said<'a> {
     /// From without its tag.
     pub(crate) from: &'a [u8],
     pub(crate) target: &'a Target,
-    /// Authorization and Proxy-Authorization, to be written at their place.
+    /// Authorization and Proxy-Authorization, to be written at their position.
     pub(crate) proofs: &'a Proofs,
 }

@@ -1,4 +1,4 @@
-//! States of a leg: what is known of it in each, and nothing else.
+//! States of a leg, each with the data that is valid in it.
 
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
@@ -16,7 +16,7 @@ use crate::uas_invite::UasInvite;
 pub(crate) enum LegState {
     /// The peer's INVITE, which begins the call, has no final answer yet.
     Incoming(Box<UasInvite>),
-    /// The peer's INVITE, which is to put this leg in another's place, has no final answer yet.
+    /// The peer's INVITE with Replaces has no final answer yet.
     Replacing(Replacing),
     /// Our INVITE has no final answer yet.
     Dialing(Box<Dialing>),
@@ -32,7 +32,7 @@ pub(crate) enum LegState {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Replacing {
     pub(crate) server: ServerTx,
-    /// The leg whose place is to be taken.
+    /// The leg to replace.
     pub(crate) replaces: LegId,
     pub(crate) is_behind_nat: bool,
 }
@@ -40,9 +40,9 @@ pub(crate) struct Replacing {
 /// Our BYE to a leg.
 #[derive(Debug)]
 pub(crate) enum Bye {
-    /// It goes out once the ACK of the INVITE is in, or overdue (RFC 3261 §15).
+    /// It is sent once the ACK of the INVITE has arrived, or is overdue (RFC 3261 §15).
     AfterAck(ByeContent),
-    /// It is out.
+    /// It has been sent.
     Sent,
 }
 
@@ -51,13 +51,13 @@ pub(crate) enum Bye {
 pub(crate) struct Session {
     /// Session timer that was agreed on (RFC 4028).
     pub(crate) timer: Option<SessionTimer>,
-    /// Runs until the session is to be refreshed, its peer to be asked, or its end.
+    /// Runs until the session has to be refreshed, its peer probed, or the session ended.
     pub(crate) due: Option<TimerId>,
     /// Signs that the peer is still there.
     pub(crate) presence: Presence,
     /// The peer's INVITE that began the leg, until our 2xx to it is acknowledged.
     begun_by: Option<ServerTx>,
-    /// Our 2xx that have not been acknowledged. A leg that owes none keeps no room for any.
+    /// Our 2xx without an ACK. Empty legs keep no allocation.
     awaited: Vec<AwaitedAck>,
     pub(crate) late_prack: Option<LatePrack>,
 }
@@ -65,14 +65,14 @@ pub(crate) struct Session {
 /// A 2xx that we sent and that has not been acknowledged.
 #[derive(Debug)]
 pub(crate) struct AwaitedAck {
-    /// CSeq of the INVITE that is acknowledged.
+    /// CSeq of the INVITE.
     pub(crate) cseq: u32,
     pub(crate) server: ServerTx,
     /// With a delayed offer: the 2xx on the other leg whose ACK waits for the SDP answer in this one.
     pub(crate) delayed: Option<Delayed>,
 }
 
-/// A 2xx with an offer that we received and have not acknowledged, since the answer is still to come.
+/// A 2xx with an offer that we have not acknowledged yet, since the answer is missing.
 #[derive(Debug)]
 pub(crate) struct Delayed {
     pub(crate) client: ClientTx,
@@ -115,17 +115,17 @@ impl Session {
         &self.awaited
     }
 
-    /// A 2xx is out.
+    /// Notes a 2xx that was sent.
     pub(crate) fn await_ack(&mut self, ack: AwaitedAck) {
         self.awaited.push(ack);
     }
 
-    /// Takes the 2xx whose ACK is in.
+    /// Takes the 2xx that this ACK acknowledges.
     pub(crate) fn take_acknowledged(&mut self, cseq: u32) -> Option<AwaitedAck> {
         self.take_ack(|ack| ack.cseq == cseq)
     }
 
-    /// Takes the 2xx of this INVITE, which is never acknowledged.
+    /// Takes the 2xx of this INVITE, whose ACK never came.
     pub(crate) fn take_overdue(&mut self, server: ServerTx) -> Option<AwaitedAck> {
         self.take_ack(|ack| ack.server == server)
     }

@@ -1,5 +1,5 @@
-//! Where RTP of our own may go. SDP names an address that nobody has proven, so the rule on addresses holds for it as for a target of calls;
-//! the source of the call's own signalling is the exception.
+//! Addresses for our own RTP. An address in SDP isn't proven, so the rule on addresses applies to it as to a target of calls; the source of the
+//! call's own signalling is the exception.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,11 +7,11 @@ use trunkline_sip::flow::is_private;
 
 use trunkline_model::address::{AddressPolicy, Refusal};
 
-/// The IPs that RTP of a peer is expected from, and sent to: the one of its SDP; where that is private, the one its signalling comes from
-/// as well. A private IP of SDP that isn't listed leaves the source of the signalling alone.
+/// Returns the IPs that a peer's RTP is expected from and sent to: the one in its SDP and, if that is private, the source of its signalling as well.
+/// If the private IP isn't listed, only the source of the signalling.
 ///
 /// # Errors
-/// Why nothing is sent: the SDP names a listener of ours, nobody's address, or a peer that the operator has reserved.
+/// The SDP names a listener of ours, an invalid address, or a peer that the operator has reserved: nothing is sent.
 pub(super) fn sources(
     addresses: &AddressPolicy,
     sdp: SocketAddr,
@@ -20,14 +20,14 @@ pub(super) fn sources(
     let (ip, from) = (sdp.ip(), signalling.ip());
     let is_its_own = ip.to_canonical() == from.to_canonical();
     match addresses.examine(sdp) {
-        // On hold as RFC 2543 had it.
+        // On hold in the way of RFC 2543.
         Err(Refusal::NoHost) if ip.is_unspecified() => {}
         Ok(()) => {}
         Err(refusal @ (Refusal::NoHost | Refusal::Own | Refusal::Wide | Refusal::Plain)) => {
             return Err(refusal);
         }
         Err(Refusal::Private | Refusal::Near | Refusal::Reserved) if is_its_own => {}
-        // A reserved peer's call may bring another reserved peer's media.
+        // A call from one reserved peer may have its media at another.
         Err(Refusal::Reserved) if addresses.examine(signalling) == Err(Refusal::Reserved) => {}
         Err(Refusal::Reserved) => addresses.judge(sdp)?,
         Err(Refusal::Private | Refusal::Near) => {
@@ -44,7 +44,7 @@ pub(super) fn sources(
     })
 }
 
-/// Returns whether SDP names a private address that RTP isn't expected from: one in a network of the peer's that we aren't in.
+/// Returns whether SDP names a private address that RTP isn't expected from, in a network of the peer's.
 pub(super) fn is_elsewhere(sdp: IpAddr, sources: [IpAddr; 2]) -> bool {
     is_private(sdp) && !sources.contains(&sdp)
 }
