@@ -1,4 +1,4 @@
-//! Requests of our own inside a call: those that wait for their answers, and the kinds of those that wait for their turns.
+//! Our own requests inside a call: those that wait for their answers, and the kinds that wait for their turns.
 
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
@@ -19,18 +19,18 @@ pub(crate) struct Pending {
     /// CSeq number of our request.
     pub(crate) cseq: u32,
     pub(crate) origin: RequestOrigin,
-    /// It carries an offer or asks for one.
+    /// It has an offer or asks for one.
     pub(crate) offers: bool,
     pub(crate) had_sdp: bool,
-    /// It went over a connection that was there already.
+    /// It went over an existing connection.
     pub(crate) connected: bool,
-    /// The SDP in it, where the peer's next refresh by us will need it again.
+    /// The SDP in it, if our next refresh of the peer needs it again.
     pub(crate) sdp: Option<Box<[u8]>>,
-    /// The session that the requester on the other leg gets once this is accepted.
+    /// Session that the requester on the other leg gets once this is accepted.
     pub(crate) renewal: Option<SessionTimer>,
-    /// Present place of that requester, if it has moved.
+    /// New Contact of that requester, if it has changed.
     pub(crate) target: Option<Box<[u8]>>,
-    /// Lines and body to send it again with credentials, where there are any.
+    /// Lines and body to send it again with credentials, if there are any.
     pub(crate) again: Option<Box<Again>>,
     pub(crate) purpose: Purpose,
 }
@@ -46,35 +46,35 @@ pub(crate) enum Purpose {
     Join(Round),
     /// Our own re-INVITE, which holds the call or resumes it.
     Hold,
-    /// Our own PRACK or BYE: the answer only ends the wait.
+    /// Our own PRACK or BYE: the answer has no further effect.
     Own,
     /// A change that was relayed for a leg that has left since: its response is dropped.
     Stale,
     /// The REFER of a transfer.
     Transfer,
-    /// Our own UPDATE or OPTIONS: whether the PBX still knows the call after a transfer failed.
+    /// Our own UPDATE or OPTIONS that asks whether the PBX still knows the call after a failed transfer.
     Probe,
-    /// Our BYE once more, after the connection broke with the first.
+    /// Our second BYE, after the connection of the first broke.
     Again,
 }
 
-/// A re-INVITE of ours, by what it is for.
+/// Purpose of a re-INVITE that joins both ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Round {
     /// Gives the caller the media of the agent's side.
     Join,
-    /// Gives the agent's side what the caller has changed.
+    /// Gives the agent's side the caller's changed media.
     Follow,
     /// Asks the caller for an offer.
     AskOffer,
-    /// Has that offer answered by the agent's side.
+    /// Gives the agent's side that offer to answer.
     AnswerOffer,
 }
 
-/// A request of ours that takes turns, since an offer may ride on it.
+/// A request of ours that waits for its turn, since it may have an offer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum QueuedRequest {
-    /// The refresh of a leg's session, or a question to its peer.
+    /// Refresh of a leg's session, or probe of its peer.
     Refresh(LegId),
     /// The next step of holding or resuming.
     Hold,

@@ -1,8 +1,8 @@
-//! Kinds of phone systems, as they name themselves, and what each does that others don't.
+//! Kinds of phone systems by their User-Agent, and their particular behaviour.
 
 use trunkline_sip::wire::{HeaderName, Message};
 
-/// Octets of a name that are looked at.
+/// Octets of a User-Agent that are read.
 const LONGEST: usize = 128;
 
 /// A kind of phone system, as its `User-Agent` tells.
@@ -25,7 +25,7 @@ pub enum Pbx {
 }
 
 impl Pbx {
-    /// The first words in a `User-Agent` that tell one; those built upon another come first.
+    /// First words of a `User-Agent` that identify a kind; products built on another one come first.
     const WORDS: [(&'static str, Self); 13] = [
         ("fpbx", Self::FreePbx),
         ("freepbx", Self::FreePbx),
@@ -47,7 +47,7 @@ impl Pbx {
         Self::of_octets(user_agent.as_bytes())
     }
 
-    /// The phone system that a message of the caller's tells of, in `User-Agent` or, where it is an answer, in `Server`.
+    /// Phone system named in the `User-Agent` of a caller's message or, in a response, in `Server`.
     pub(crate) fn of_message(message: &Message<'_>) -> Option<Self> {
         let names = [HeaderName::UserAgent, HeaderName::Server];
         let name = names.into_iter().find_map(|name| message.first(name))?;
@@ -65,7 +65,7 @@ impl Pbx {
         found.map(|(_, pbx)| *pbx)
     }
 
-    /// Returns whether it loses the caller when an accepted REFER fails: it has taken the caller into its dialplan by then.
+    /// Returns whether it loses the caller when an accepted REFER fails: by then it has taken the caller into its dialplan.
     pub const fn loses_caller(self) -> bool {
         match self {
             Self::Asterisk | Self::FreePbx | Self::FreeSwitch => true,
@@ -73,8 +73,8 @@ impl Pbx {
         }
     }
 
-    /// Returns whether a NOTIFY with this status says that the transfer never began, so that the caller is where it was. Asterisk has one
-    /// status for each thing that keeps it from beginning; what its dialplan comes to is 486 or 503.
+    /// Returns whether a NOTIFY with this status says that the transfer never began, so that the caller stays where it was. Asterisk has one status
+    /// for each cause that prevents the beginning; a failure of its dialplan is 486 or 503.
     pub(crate) const fn never_began(self, status: u16) -> bool {
         match self {
             Self::Asterisk | Self::FreePbx => matches!(status, 400 | 403 | 404 | 500),
@@ -84,8 +84,8 @@ impl Pbx {
         }
     }
 
-    /// Returns whether an INVITE that was refused with this status and Q.850 cause went through the dialplan and came to nothing there. A
-    /// number that the trunk's context doesn't have is 404 without a cause (Asterisk) or with 3 (FreeSWITCH): another context may have it.
+    /// Returns whether an INVITE refused with this status and Q.850 cause ran through the dialplan and failed there. A number that the trunk's
+    /// context lacks is 404 without a cause (Asterisk) or with cause 3 (FreeSWITCH): another context may have it.
     pub(crate) const fn has_run_dialplan(self, status: u16, cause: Option<u8>) -> bool {
         match self {
             Self::Asterisk | Self::FreePbx => matches!((status, cause), (503, _) | (404, Some(_))),
@@ -94,7 +94,7 @@ impl Pbx {
         }
     }
 
-    /// Returns whether it looks for the user of a SIP Refer-To in its own dialplan, whatever the host.
+    /// Returns whether it looks up the user of a SIP Refer-To in its own dialplan, whatever the host.
     pub const fn ignores_host_of_refer_to(self) -> bool {
         match self {
             Self::Asterisk | Self::FreePbx => true,
@@ -104,7 +104,7 @@ impl Pbx {
         }
     }
 
-    /// As its maker writes it.
+    /// Name as its maker writes it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Asterisk => "Asterisk",

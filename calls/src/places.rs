@@ -1,14 +1,14 @@
-//! The known places of a dialog: the IPs that its requests and answers may come from, and the transport that it began on.
+//! Known addresses of a dialog: the IPs that its requests and answers may come from, and the transport that it began on.
 //!
-//! A request counts if it comes from an IP that this leg has sent to or heard from. The port may move, as it does behind NAT. Never by a less secure
-//! transport than the one that the dialog began on. `source_trust` says what else makes an IP known.
+//! A request counts if it comes from an IP that this leg has sent to or heard from. The port may change, as it does behind NAT. A less secure
+//! transport than the dialog's first one never counts. `source_trust` has the other ways in which an IP becomes known.
 
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
 use trunkline_sip::flow::{Flow, Transport};
 
-/// IPs of one leg that are kept; the one that was learnt first gives way, and is looked up again where it comes back.
+/// Known IPs per leg; the oldest is removed, and is looked up again when it comes back.
 const MOST: usize = 16;
 
 /// The IPs of one leg that are known by now.
@@ -27,7 +27,7 @@ impl Places {
         places
     }
 
-    /// The dialog begins on this flow: what was known stays known.
+    /// Notes that the dialog begins on this flow; known IPs stay.
     pub(crate) fn begin(&mut self, flow: &Flow) {
         self.began_by = Some(flow.transport);
         self.learn(flow.peer.ip());

@@ -1,5 +1,5 @@
-//! Presence of the peer of a leg, by what is heard of it: when its session is to be refreshed (RFC 4028) or its silence has lasted too long, by
-//! what it is asked then, and when it counts as gone. It knows neither call nor leg (`session` does).
+//! Presence of a leg's peer: when to refresh its session (RFC 4028) or to probe it after silence, by which request, and when it counts as gone. Knows
+//! neither call nor leg (`session` does).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use trunkline_sip::dialog::sdp::Direction;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::moment::Moment;
 
-/// Pause after a first sign that a peer is gone, before it is asked again.
+/// Pause after a first sign that a peer is gone, before the second probe.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Longest time of a transaction.
 const ANSWERED: Duration = Duration::from_secs(32);
@@ -16,35 +16,35 @@ const ANSWERED: Duration = Duration::from_secs(32);
 /// Signs that a peer is still there.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Presence {
-    /// When it was last heard in this dialog.
+    /// Time of the last message in this dialog.
     heard: Moment,
-    /// When its session is to be refreshed, or counts as gone if that is up to the peer.
+    /// Time of our next refresh, or of the session's end if the peer refreshes.
     session_due: Option<Moment>,
-    /// When its session ends unless it is refreshed.
+    /// End of the session unless it is refreshed.
     session_end: Option<Moment>,
-    /// When we hang up for want of a refresh, a little before that.
+    /// Time at which we hang up for lack of a refresh, a little before that.
     session_over: Option<Moment>,
-    /// The refresh that the peer has refused, while the other way to refresh is tried.
+    /// Method of refresh that the peer has refused, while the other one is tried.
     refused: Option<Question>,
-    /// When to ask it, if that isn't left to its silence.
+    /// Time of the next probe, if silence doesn't set it.
     ask_at: Option<Moment>,
-    /// For when a doubt from outside of the call last had it asked.
+    /// Time for which a doubt from outside last scheduled a probe.
     doubted: Moment,
-    /// A question had no answer, or none that a live dialog gives.
+    /// A probe had no answer, or none that a live dialog gives.
     is_missed: bool,
     /// It refuses re-INVITEs that change nothing.
     refuses_reinvite: bool,
 }
 
 impl Presence {
-    /// Something of the peer has come in its dialog.
+    /// Notes a message of the peer in this dialog.
     pub(crate) const fn hear(&mut self, now: Moment) {
         self.heard = now;
         self.ask_at = None;
         self.is_missed = false;
     }
 
-    /// A session begins, or is refreshed.
+    /// Notes that a session begins or is refreshed.
     pub(crate) fn begin(&mut self, session: Option<&SessionTimer>, now: Moment) {
         self.hear(now);
         self.session_due = session.map(|session| session.due(now));
@@ -59,13 +59,13 @@ impl Presence {
         self.session_over.is_some_and(|over| over <= now)
     }
 
-    /// When its silence has lasted for `longest`; never if that is nothing.
+    /// Returns when its silence reaches `longest`; never if that is zero.
     fn silent_at(&self, longest: Duration) -> Option<Moment> {
         self.ask_at
             .or_else(|| (!longest.is_zero()).then(|| self.heard + longest))
     }
 
-    /// When something is due: a refresh, a question, or the end of the session.
+    /// Returns when the next step is due: a refresh, a probe, or the end of the session.
     pub(crate) fn due(&self, longest: Duration) -> Option<Moment> {
         let due = [self.session_due, self.silent_at(longest), self.session_over];
         due.into_iter().flatten().min()
@@ -76,8 +76,8 @@ impl Presence {
         self.session_over
     }
 
-    /// Requests outside this call find the peer gone: gives the moment to look after it, asked `from` then at the earliest; `None` if it is
-    /// asked soon anyway. Another org's agent can make a peer look gone again and again, and that has it asked once in [`AGAIN`] only.
+    /// Notes that the peer was found down outside this call. Returns when to probe it, at `from` or later; `None` if it is probed soon anyway.
+    /// Another org's agent can make a peer look down repeatedly, so such probes happen once in [`AGAIN`] only.
     pub(crate) fn doubt(&mut self, from: Moment, longest: Duration) -> Option<Moment> {
         let at = from.max(self.doubted + AGAIN);
         let is_silent = self.silent_at(longest).is_some_and(|silent| silent <= at);
@@ -89,18 +89,18 @@ impl Presence {
         Some(self.session_due.map_or(at, |due| due.min(at)))
     }
 
-    /// A question had no answer; whether there is still time to ask once more.
+    /// Notes a probe without an answer. Returns whether there is time for another one.
     pub(crate) fn miss(&mut self, now: Moment) -> bool {
         let is_first = !std::mem::replace(&mut self.is_missed, true);
         let next = now + AGAIN;
         let outlives = self.session_end.is_none_or(|end| next + ANSWERED < end);
         self.ask_at = Some(next);
-        // The session is refreshed by the same question.
+        // The same request refreshes the session.
         self.session_due = self.session_due.map(|due| due.max(next));
         is_first && outlives
     }
 
-    /// Returns what is due now: the refresh of the session, or a question to a peer that has been silent for `longest`.
+    /// Returns the request that is due now: a refresh, or a probe of a peer that has been silent for `longest`.
     pub(crate) fn next_question(
         &self,
         session: Option<&SessionTimer>,
@@ -116,7 +116,7 @@ impl Presence {
         is_due(self.silent_at(longest)).then(|| self.question(means))
     }
 
-    /// By what the session is refreshed: as the peer lists, but for what it has just refused.
+    /// Returns the method of refresh: the one in Allow, unless it was just refused.
     fn refresh(&self, means: Means<'_>) -> Question {
         let can_repeat = means.told.is_some();
         let by_update = means.update || !can_repeat;
@@ -127,7 +127,7 @@ impl Presence {
         }
     }
 
-    /// Chooses the request for a silent peer: one that refreshes comes first; OPTIONS only where both are refused, or a re-INVITE would disturb.
+    /// Returns the request for a silent peer: one that refreshes if possible; OPTIONS only if both were refused, or a re-INVITE would disturb.
     fn question(&self, means: Means<'_>) -> Question {
         let may_reinvite = || !self.refuses_reinvite && means.told.is_some_and(is_plain_audio);
         match means.update {
@@ -137,8 +137,8 @@ impl Presence {
         }
     }
 
-    /// The peer has refused what it was asked by, but was heard: a session that is due is refreshed by the other method (RFC 4028 §7.4), and
-    /// after a while by the first again.
+    /// Notes that the peer has refused a request, and so is up: a session that is due is refreshed by the other method (RFC 4028 §7.4), and after a
+    /// while by the first one again.
     pub(crate) fn refuse(
         &mut self,
         (question, status): (Question, u16),
@@ -160,7 +160,7 @@ impl Presence {
     }
 }
 
-/// By what a peer is asked.
+/// Request that probes a peer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Question {
     Update,
@@ -168,10 +168,10 @@ pub(crate) enum Question {
     Options,
 }
 
-/// Means by which a peer can be asked.
+/// Methods by which a peer can be probed.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Means<'a> {
-    /// It takes UPDATE.
+    /// It allows UPDATE.
     pub(crate) update: bool,
     /// The SDP that it has of us, which a re-INVITE repeats.
     pub(crate) told: Option<&'a [u8]>,
@@ -183,13 +183,13 @@ pub(crate) struct Means<'a> {
 pub(crate) enum Refusal {
     /// Nothing until something is due.
     Waits,
-    /// The peer is asked by the other method at once.
+    /// The other method follows at once.
     OtherMethod,
-    /// It is asked again after that time.
+    /// It is probed again after that time.
     Later(Duration),
 }
 
-/// Returns whether a description neither holds the call nor sends a fax: repeating one of those could end it.
+/// Returns whether a description neither holds the call nor sends a fax: repeating one that does could end that.
 fn is_plain_audio(sdp: &[u8]) -> bool {
     let is_open = |direction| direction == Direction::SendRecv;
     let mut lines = sdp.split(|octet| *octet == b'\n');

@@ -1,5 +1,5 @@
-//! Callers who want not to be named (RFC 3323): their headers, number and From reach neither the agent's runtime nor a transfer
-//! destination. The record keeps what came. Which headers these are is a column of the table in `crossing`.
+//! Callers who want privacy (RFC 3323): their headers, number and From reach neither the agent's runtime nor a transfer destination. The record keeps
+//! them. The table in `crossing` has a column for these headers.
 
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::privacy::ANONYMOUS_URI;
@@ -10,14 +10,14 @@ use super::crossing::{Crossing, Identity, Place};
 
 /// Octets of a caller's headers that are kept for transfer destinations; more than that is dropped.
 const KEPT: usize = 4_096;
-/// Octets of a From whose display name is kept for them.
+/// Largest From whose display name is kept for transfer destinations, in octets.
 const LONGEST_FROM: u16 = 512;
 
-/// User and host of a caller who isn't named.
+/// User of an anonymous caller.
 pub const NOBODY_USER: &str = "anonymous";
 pub(crate) const NOBODY_HOST: &str = "anonymous.invalid";
 
-/// The caller's identity as runtimes and transfer destinations may know it.
+/// Caller identity as runtimes and transfer destinations get it.
 #[derive(Debug, Default)]
 pub(crate) struct CallerIdentity {
     is_withheld: bool,
@@ -28,7 +28,7 @@ pub(crate) struct CallerIdentity {
 }
 
 impl CallerIdentity {
-    /// Of a caller's INVITE.
+    /// Reads it from a caller's INVITE.
     pub(crate) fn of(invite: &Message<'_>, is_withheld: bool, prefix: &str) -> Self {
         let named = NameAddr::parse(invite.from());
         let is_named = named.is_ok_and(|from| from.display.is_some());
@@ -69,7 +69,7 @@ impl CallerIdentity {
         &self.kept[usize::from(self.from)..]
     }
 
-    /// The From that the runtime gets for the caller's own, without a tag.
+    /// Returns the From for the runtime, without a tag.
     pub(crate) fn shown(&self, named: Vec<u8>) -> Vec<u8> {
         match self.is_withheld {
             true => format!("\"Anonymous\" <{ANONYMOUS_URI}>").into(),

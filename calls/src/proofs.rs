@@ -1,8 +1,8 @@
-//! Digest answers of ours to a peer's 401 and 407, gathered over the attempts at one request (RFC 3261 §22.1, §22.3): several
-//! servers on the way may each want their own.
+//! Our digest answers to a peer's 401 and 407, collected over the attempts of one request (RFC 3261 §22.1, §22.3): several servers on the path may
+//! each challenge.
 //!
-//! A realm that has been answered is answered again only for a nonce that has gone stale, and not for ever: wrong credentials,
-//! and a peer that never is content, end in its refusal.
+//! A realm is answered again only if its nonce has become stale, and at most a few times: wrong credentials, and a peer that never accepts, end in
+//! its refusal.
 
 use smallvec::SmallVec;
 use trunkline_sip::auth::client::{self, Asking, Login};
@@ -17,7 +17,7 @@ const MAX_REALMS: usize = 4;
 /// Answers to one realm for one request.
 const MAX_ANSWERS: u32 = 3;
 
-/// A request inside a call as it was sent, in case the peer wants credentials.
+/// A sent request inside a call, kept to repeat it with credentials.
 #[derive(Debug)]
 pub(crate) struct Again {
     pub(crate) lines: Box<[u8]>,
@@ -40,8 +40,8 @@ struct Proof {
 }
 
 impl Proofs {
-    /// Answers the challenge in a 401 or 407 to the request `asking`, which then is to be sent again with [`Self::lines`]. False
-    /// if it can't be answered, or has been already.
+    /// Answers the challenge in a 401 or 407 to the request `asking`, which is then sent again with [`Self::lines`]. False if it can't be answered,
+    /// or was answered before.
     pub(crate) fn answer(
         &mut self,
         response: &Message<'_>,
@@ -72,7 +72,7 @@ impl Proofs {
         };
         let cnonce = format!("{random:032x}");
 
-        // A nonce is used for one request alone, so the count is always 1.
+        // A nonce is used for one request only, so the count is always 1.
         let Some(value) = client::answer(&challenge, asking, &login, 1, &cnonce) else {
             return false;
         };
@@ -91,12 +91,12 @@ impl Proofs {
         true
     }
 
-    /// Returns whether this realm has been answered, to whichever of the two statuses.
+    /// Returns whether this realm was answered, to either status.
     pub(crate) fn has_answered(&self, realm: &[u8]) -> bool {
         self.0.iter().any(|proof| proof.is_for(realm))
     }
 
-    /// Authorization and Proxy-Authorization.
+    /// Writes Authorization and Proxy-Authorization.
     pub(crate) fn lines(&self, head: &mut Head<'_>) {
         for proof in &self.0 {
             head.line(proof.header.as_str(), proof.value.as_bytes());
@@ -105,7 +105,7 @@ impl Proofs {
 }
 
 impl Proof {
-    /// Returns whether it is for a realm as a challenge writes it.
+    /// Returns whether it is for a realm as written in a challenge.
     fn is_for(&self, realm: &[u8]) -> bool {
         *self.realm == *unescape_pairs(realm)
     }

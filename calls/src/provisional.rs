@@ -1,5 +1,5 @@
-//! Provisional answers of the runtime on their way to the caller, and the PRACKs between them (RFC 3262): each early dialog of the
-//! runtime is an early dialog of ours towards the caller.
+//! Provisional responses of the runtime to the caller, and the PRACKs for them (RFC 3262): each early dialog of the runtime has one towards the
+//! caller.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use super::refusal::Reason;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
-/// The caller, as answers to its INVITE reach it.
+/// The caller, as the receiver of responses to its INVITE.
 struct Caller<'a, 'c> {
     key: CallKey,
     invite: ServerTx,
@@ -69,9 +69,9 @@ impl ToCaller for Caller<'_, '_> {
 }
 
 impl Call {
-    /// A provisional answer of the runtime to the INVITE that is being tried.
+    /// Handles a provisional response to the runtime's INVITE.
     pub(crate) fn on_runtime_provisional(&mut self, cx: &mut Cx<'_>, heard: Heard<'_>) {
-        // The callee of an outbound call has answered: what the runtime says meanwhile is for nobody.
+        // The callee of an outbound call has answered: nobody waits for the runtime's provisional responses.
         let (Some(early), Some(_)) = (heard.early, self.incoming()) else {
             return;
         };
@@ -115,14 +115,14 @@ impl Call {
             body: body.into(),
         };
 
-        // The runtime wants a PRACK and the caller sends none.
+        // The runtime requires a PRACK and the caller sends none.
         if let (Delivery::Once, Some(rseq)) = (delivery, rseq) {
             self.send_prack(cx, fork, rseq, Purpose::Own, None);
         }
         self.tell_caller(cx, fork, delivery, answer);
     }
 
-    /// Gives the caller a provisional answer.
+    /// Sends the caller a provisional response.
     pub(crate) fn tell_caller(
         &mut self,
         cx: &mut Cx<'_>,
@@ -154,7 +154,7 @@ impl Call {
         Some((&mut incoming.relay, caller))
     }
 
-    /// Begins a fork: a dialog with the runtime, and one under a To-tag of ours with the caller. One that exists is brought up to date.
+    /// Begins a fork, or updates it: a dialog with the runtime, and one with the caller under a To-tag of ours.
     pub(crate) fn begin_fork(
         &mut self,
         cx: &mut Cx<'_>,
@@ -204,7 +204,7 @@ impl Call {
         }
     }
 
-    /// Time to send a reliable provisional answer again.
+    /// Handles the timer of a reliable provisional response.
     pub(crate) fn on_reliable_timer(&mut self, cx: &mut Cx<'_>, fork: u8) {
         let Some((relay, mut caller)) = self.relay_and_caller(cx) else {
             return;
@@ -215,7 +215,7 @@ impl Call {
         }
     }
 
-    /// RFC 3262 §3: who is never acknowledged ends its own part of the call, and the last one the call.
+    /// RFC 3262 §3: a fork that is never acknowledged ends, and the last one ends the call.
     fn on_unacknowledged(&mut self, cx: &mut Cx<'_>, fork: u8) {
         let Some(leg) = self.agent() else {
             return;
@@ -224,7 +224,7 @@ impl Call {
         let others = leg.dialogs.iter().any(|held| held.fork != fork);
         let goes_on = match relay.and_then(|relay| relay.held_fork()) {
             Some(won) => won != fork,
-            // The dialogs are those of the attempt that runs: without it, it is of one that has failed.
+            // Dialogs belong to the current attempt: without it, the fork is of a failed one.
             None => others || leg.dialog_ref(fork).is_none(),
         };
         if !goes_on {
@@ -232,7 +232,7 @@ impl Call {
         }
     }
 
-    /// The caller's PRACK.
+    /// Handles the caller's PRACK.
     pub(crate) fn on_prack(
         &mut self,
         cx: &mut Cx<'_>,
@@ -255,7 +255,7 @@ impl Call {
         };
         self.hear(self.trunk_id(), message);
 
-        // An attempt that has failed since wants no PRACK any more.
+        // A failed attempt needs no PRACK.
         let purpose = Purpose::Relay(server);
         let crosses = acknowledged
             .rseq

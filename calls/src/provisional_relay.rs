@@ -1,7 +1,7 @@
-//! Provisional answers to the caller's INVITE (RFC 3261 §13.3.1.1, RFC 3262 §3): each fork counts its RSeq, has one reliable
-//! answer out, repeats that until it is acknowledged, and queues the next ones; a 2xx waits while an SDP of its fork is on the way.
+//! Provisional responses to the caller's INVITE (RFC 3261 §13.3.1.1, RFC 3262 §3). Each fork counts its RSeq, has one reliable response out,
+//! retransmits it until it is acknowledged, and queues later ones. A 2xx waits while an SDP of its fork is unacknowledged.
 //!
-//! It knows neither the client that the answers come from nor the leg that they go to ([`ToCaller`]): a fork is a number.
+//! Knows neither the client that the responses come from nor the leg that they go to ([`ToCaller`]): a fork is a number.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use trunkline_sip::wire::{HeaderName, Kept, Message};
 
 /// T1 of RFC 3262 §3; the interval doubles.
 const T1: Duration = Duration::from_millis(500);
-/// 64*T1: how long a PRACK is waited for.
+/// 64*T1: longest wait for a PRACK.
 const PATIENCE: Duration = Duration::from_secs(32);
 /// Reliable answers of one call that may wait behind unacknowledged ones.
 const MAX_QUEUED: usize = 8;
@@ -25,17 +25,17 @@ const MAX_QUEUED: usize = 8;
 /// Use of reliable provisional answers by a caller (RFC 3262 §3).
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Reliability {
-    /// It knows no 100rel.
+    /// It doesn't support 100rel.
     #[default]
     Unknown,
-    /// It takes them.
+    /// It supports 100rel.
     Supported,
-    /// It wants every provisional answer to be one.
+    /// It requires 100rel for every provisional response.
     Required,
 }
 
 impl Reliability {
-    /// As an INVITE says.
+    /// Reads it from an INVITE.
     pub(crate) fn of(invite: &Message<'_>) -> Self {
         match (
             invite.has_token(HeaderName::Require, "100rel"),
@@ -57,16 +57,16 @@ impl Reliability {
     }
 }
 
-/// Way of a provisional answer to the caller.
+/// Delivery of a provisional response to the caller.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery {
-    /// Sent once, and not acknowledged.
+    /// Sent once, without an acknowledgement.
     Once,
-    /// Repeated until the caller's PRACK. The other leg gets one as well where it gave an RSeq.
+    /// Retransmitted until the caller's PRACK. The other leg gets a PRACK too if it gave an RSeq.
     UntilPrack { rseq: Option<u32> },
 }
 
-/// A provisional answer as the caller is to get it.
+/// A provisional response for the caller.
 #[derive(Debug)]
 pub(crate) struct Provisional {
     pub(crate) status: u16,
@@ -76,27 +76,27 @@ pub(crate) struct Provisional {
     pub(crate) body: Box<[u8]>,
 }
 
-/// The way to the caller.
+/// Connection to the caller.
 pub(crate) trait ToCaller {
     /// The time now.
     fn now(&self) -> Moment;
     /// Sends an answer of a fork.
     fn send(&mut self, fork: u8, answer: &Provisional, rseq: Option<u32>);
-    /// Has [`ProvisionalRelay::handle_timer`] called for a fork.
+    /// Schedules [`ProvisionalRelay::handle_timer`] for a fork.
     fn wake(&mut self, fork: u8, after: Duration) -> TimerId;
-    /// Cancels that.
+    /// Cancels the timer.
     fn cancel(&mut self, timer: TimerId);
 }
 
-/// One that the caller is to acknowledge.
+/// A reliable response.
 #[derive(Debug)]
 struct Reliable {
     answer: Provisional,
-    /// RSeq of the other leg's answer.
+    /// RSeq of the other leg's response.
     theirs: Option<u32>,
 }
 
-/// An answer that the caller has acknowledged.
+/// A response that the caller has acknowledged.
 #[derive(Debug)]
 pub(crate) struct Acknowledged {
     /// RSeq of the other leg's answer, if that was reliable.
@@ -109,18 +109,18 @@ pub(crate) struct Won {
     pub(crate) client: ClientTx,
     pub(crate) flow: Flow,
     pub(crate) fork: u8,
-    /// Its ACK is out: it needs none of the caller's words.
+    /// Its ACK has been sent and needs nothing from the caller.
     pub(crate) acknowledged: bool,
 }
 
-/// One that waits for a PRACK of the caller's (RFC 3262 §5).
+/// A 2xx that waits for the caller's PRACK (RFC 3262 §5).
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) won: Won,
     pub(crate) answer: Kept,
 }
 
-/// A reliable answer for which no PRACK had come when the call was answered (RFC 3262 §3).
+/// A reliable response without a PRACK at the time of the 2xx (RFC 3262 §3).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LatePrack {
     fork: u8,
@@ -128,20 +128,20 @@ pub(crate) struct LatePrack {
 }
 
 impl LatePrack {
-    /// Returns whether this is the PRACK that was missing. One that offers something comes too late.
+    /// Returns whether this is the missing PRACK. One with an offer comes too late.
     pub(crate) fn is_brought_by(self, fork: u8, prack: &Message<'_>) -> bool {
         let rack = prack.first(HeaderName::RAck).and_then(RAck::parse);
         self.fork == fork && !has_sdp(prack) && rack.is_some_and(|rack| names(&rack, self.rseq))
     }
 }
 
-/// State of a reliable answer whose time has come.
+/// Result of a retransmission timer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Repeat {
-    /// It was sent again, or has been acknowledged.
+    /// It was retransmitted, or has been acknowledged.
     GoesOn,
-    /// It has been repeated for 64*T1 without a PRACK.
+    /// It has been retransmitted for 64*T1 without a PRACK.
     GivenUp,
 }
 
@@ -155,7 +155,7 @@ struct Unacknowledged {
     timer: TimerId,
 }
 
-/// Answers of one fork: to the caller each is another user agent.
+/// Responses of one fork, which is a user agent of its own for the caller.
 #[derive(Debug)]
 struct CallerFork {
     number: u8,
@@ -163,7 +163,7 @@ struct CallerFork {
     rseq: u32,
     unacknowledged: Option<Unacknowledged>,
     queued: VecDeque<Reliable>,
-    /// Both sides have agreed on media before the 2xx (in a reliable answer or its PRACK).
+    /// Both sides have negotiated media before the 2xx (in a reliable response or its PRACK).
     agreed: bool,
 }
 
@@ -198,12 +198,12 @@ impl CallerFork {
     }
 }
 
-/// Provisional answers to one INVITE of a caller's.
+/// Provisional responses to one INVITE of a caller.
 #[derive(Debug)]
 pub(crate) struct ProvisionalRelay {
     /// CSeq number of the INVITE.
     cseq: u32,
-    /// The INVITE has an offer.
+    /// The INVITE had an offer.
     offered: bool,
     caller: Reliability,
     forks: SmallVec<[CallerFork; 1]>,
@@ -221,23 +221,23 @@ impl ProvisionalRelay {
         }
     }
 
-    /// Returns the way of an answer that the other leg gives reliably, under `rseq`, or not.
+    /// Returns the delivery of a response that the other leg sends reliably, under `rseq`, or not.
     pub(crate) const fn delivery(&self, rseq: Option<u32>) -> Delivery {
         self.caller.delivery(rseq)
     }
 
-    /// Returns whether the caller has got no provisional answer yet but our 100.
+    /// Returns whether the caller has got no provisional response but our 100.
     pub(crate) fn is_silent(&self) -> bool {
         self.forks.is_empty()
     }
 
-    /// Returns whether an answer goes without its SDP. What the other leg doesn't say reliably is no offer, and would be one from us:
-    /// its 2xx makes it.
+    /// Returns whether a response is sent without its SDP. An SDP that the other leg sends unreliably is no offer, and would become one from us: its
+    /// 2xx will make it.
     pub(crate) fn is_bare(&self, delivery: Delivery) -> bool {
         delivery == (Delivery::UntilPrack { rseq: None }) && !self.offered
     }
 
-    /// Hands a provisional answer of a fork to the caller, at once or behind those that wait.
+    /// Sends a provisional response of a fork to the caller, or queues it.
     pub(crate) fn handle_provisional(
         &mut self,
         to: &mut impl ToCaller,
@@ -260,7 +260,7 @@ impl ProvisionalRelay {
         }
     }
 
-    /// The timer of a fork's unacknowledged answer: again, with twice the interval, until 64*T1.
+    /// Handles the timer of a fork's unacknowledged response: retransmits it, doubling the interval, until 64*T1.
     pub(crate) fn handle_timer(&mut self, to: &mut impl ToCaller, fork: u8) -> Repeat {
         let Some(fork) = self.find_mut(fork) else {
             return Repeat::GoesOn;
@@ -281,7 +281,7 @@ impl ProvisionalRelay {
         Repeat::GoesOn
     }
 
-    /// Takes a PRACK in a fork; `None` if it acknowledges nothing that is out.
+    /// Takes a PRACK in a fork; `None` if it matches no response that is out.
     pub(crate) fn handle_prack(
         &mut self,
         to: &mut impl ToCaller,
@@ -302,13 +302,13 @@ impl ProvisionalRelay {
         Some(Acknowledged { rseq })
     }
 
-    /// Goes on with what has waited for a PRACK in a fork: gives the 2xx that was held, or sends the fork's next answer.
+    /// Continues after a PRACK in a fork: returns the 2xx that was held, or sends the fork's next response.
     pub(crate) fn go_on(&mut self, to: &mut impl ToCaller, fork: u8) -> Option<Held> {
         let won = self.held.as_ref().map(|held| held.won.fork);
         if won.is_some_and(|won| !self.owes_answer(won)) {
             return self.held.take();
         }
-        // Once a fork has won, the caller hears no more of the others.
+        // Once a fork has won, the caller gets no more responses of the others.
         if won.is_none_or(|won| won == fork) {
             let fork = self.find_mut(fork)?;
             if let Some(next) = fork.queued.pop_front() {
@@ -318,12 +318,12 @@ impl ProvisionalRelay {
         None
     }
 
-    /// Returns whether an SDP is on its way to the caller that a 2xx of the same fork mustn't overtake (RFC 3262 §3).
+    /// Returns whether an SDP to the caller is unacknowledged that a 2xx of the same fork must not overtake (RFC 3262 §3).
     pub(crate) fn owes_answer(&self, fork: u8) -> bool {
         self.find(fork).is_some_and(CallerFork::owes_answer)
     }
 
-    /// Returns whether both sides have agreed on media in a fork before its 2xx.
+    /// Returns whether both sides have negotiated media in a fork before its 2xx.
     pub(crate) fn is_agreed(&self, fork: u8) -> bool {
         self.find(fork).is_some_and(|fork| fork.agreed)
     }
@@ -344,12 +344,12 @@ impl ProvisionalRelay {
         held.is_some_and(|held| held.won.client == client)
     }
 
-    /// Takes the 2xx that is held back, which nobody will get.
+    /// Takes the 2xx that is held back, without sending it.
     pub(crate) const fn take_held(&mut self) -> Option<Held> {
         self.held.take()
     }
 
-    /// Drops what waits: the attempt that said it has failed. What is out goes on until it is acknowledged.
+    /// Drops the queued responses of a failed attempt. Those that are out continue until they are acknowledged.
     pub(crate) fn drop_queued(&mut self) {
         for fork in &mut self.forks {
             fork.queued.clear();
@@ -386,7 +386,7 @@ impl ProvisionalRelay {
     }
 }
 
-/// Returns whether a RAck names the provisional answer of that RSeq.
+/// Returns whether a RAck names the provisional response with that RSeq.
 fn names(rack: &RAck<'_>, rseq: u32) -> bool {
     rack.rseq == rseq && rack.is_invite()
 }
@@ -398,7 +398,7 @@ mod tests {
 
     use super::*;
 
-    /// A caller that writes down what it gets: fork, status and RSeq.
+    /// A caller that records what it gets: fork, status and RSeq.
     struct Recorder {
         now: Moment,
         wheel: Wheel<u8>,
@@ -522,7 +522,7 @@ mod tests {
         let mut sent = Vec::new();
         let given_up = loop {
             to.now = to.wheel.next_deadline().expect("a timer runs");
-            // It may be that of a look at the wheel's next level.
+            // The wheel may wake up only to move to its next level.
             let Some(fork) = to.wheel.pop(to.now) else {
                 continue;
             };

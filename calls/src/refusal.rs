@@ -1,4 +1,4 @@
-//! Why a call is refused or ended by us: a stable code for programs, a sentence for people, a SIP status.
+//! Reasons for which we refuse or end a call: a stable code for programs, a sentence for people, a SIP status.
 
 use trunkline_sip::header::uri::{Scheme, Uri};
 use trunkline_sip::wire::Message;
@@ -38,7 +38,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// The status in the record of a call that never was answered.
+            /// Status in the record of a call that was never answered.
             pub const fn unanswered(self) -> Status {
                 match self {
                     $(Self::$name => Status::$unanswered,)+
@@ -167,7 +167,7 @@ impl Reason {
     }
 }
 
-/// The status for a Request-URI that nobody here is meant by (RFC 3261 §8.2.2.1).
+/// Status for a Request-URI that addresses nobody here (RFC 3261 §8.2.2.1).
 pub(super) fn uri_refusal(message: &Message<'_>) -> Option<u16> {
     match Uri::parse(message.request_uri()) {
         Ok(uri) => (uri.scheme == Scheme::Other).then_some(416),

@@ -1,5 +1,5 @@
-//! One registration of ours with a carrier (RFC 3261 §10.2): what it is made of, what an answer to a REGISTER means, and when the next one is due.
-//! Nothing is sent here.
+//! One registration of ours with a carrier (RFC 3261 §10.2): its data, the meaning of an answer to REGISTER, and the time of the next one. Sends
+//! nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::target::{self, Place, Target, Unresolved, default_port};
 
 /// The longest wait between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(1_800);
-/// The longest registration that is asked for, whatever a carrier wants.
+/// Longest expiry that is requested, even if a carrier demands more.
 const LONGEST: u32 = 7 * 86_400;
-/// REGISTERs of one attempt to one address: the first, and those with credentials or a longer time.
+/// REGISTERs of one attempt to one address: the first, and those with credentials or a longer expiry.
 const MAX_REQUESTS: u8 = 8;
 
 /// A trunk that is to be registered.
@@ -40,7 +40,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Returns whether it asks for the same registration as `other`: what was learnt of the carrier's challenges doesn't matter for that.
+    /// Returns whether it requests the same registration as `other`: learned realms don't matter.
     pub(super) fn is_as(&self, other: &Self) -> bool {
         let way = OutboundRoute {
             realms: Arc::clone(&other.way.realms),
@@ -57,11 +57,11 @@ pub(super) struct CarrierRegistration {
     pub(super) call_id: CallId,
     pub(super) tag: Tag,
     pub(super) cseq: u32,
-    /// Expiry that is asked for, in seconds.
+    /// Requested expiry, in seconds.
     pub(super) expires: u32,
     /// Addresses of this attempt that are still to be tried.
     pub(super) targets: VecDeque<Target>,
-    /// The one that was asked last.
+    /// The address of the last REGISTER.
     pub(super) current: Option<Registrar>,
     pub(super) doing: Doing,
     pub(super) proofs: Proofs,
@@ -73,11 +73,11 @@ pub(super) struct CarrierRegistration {
     pub(super) sip_code: Option<u16>,
     pub(super) next_at: Option<Moment>,
     pub(super) timer: Option<TimerId>,
-    /// It is being taken back; then another takes its place, or none.
+    /// It is being removed; then another one replaces it, or none.
     pub(super) end: Option<Option<Wanted>>,
 }
 
-/// Where a REGISTER went, and what it said of us.
+/// Address and Contact of a REGISTER.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Registrar {
     pub(super) target: Target,
@@ -94,12 +94,12 @@ pub(super) enum Doing {
     /// The REGISTER of this number waits for its answer.
     Asking {
         number: u32,
-        /// True if it asks for the end.
+        /// True if it removes the registration.
         leaving: bool,
     },
 }
 
-/// A registration that stands.
+/// A registration that the carrier has granted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bound {
     pub(super) since: Moment,
@@ -113,11 +113,11 @@ pub(super) enum Verdict {
     Granted(u32),
     /// A challenge, which may be answered.
     Challenged(u16),
-    /// Less than the carrier grants was asked for; so many seconds it wants.
+    /// The carrier demands a longer expiry, in seconds.
     TooBrief(u32),
-    /// Another address may do.
+    /// Another address may accept it.
     Elsewhere(Option<u16>),
-    /// The carrier doesn't want us. It may say when to ask again.
+    /// The carrier refuses, and may say when to retry.
     Refused(u16, Option<Duration>),
 }
 
@@ -143,7 +143,7 @@ impl CarrierRegistration {
         }
     }
 
-    /// The registrar's URI, to which REGISTER goes (§10.2): no user, and the transport is known without it.
+    /// Registrar's URI for REGISTER (§10.2): without a user and transport.
     pub(super) fn place(&self) -> Option<Place> {
         let way = &self.wanted.way;
         let (host, port) = way.peer.as_ref()?;
@@ -158,7 +158,7 @@ impl CarrierRegistration {
         Some(place.named(way.named))
     }
 
-    /// Address of record: the user name at the carrier, or at the domain that it wants to see in From.
+    /// Address of record: the user name at the carrier, or at the domain that the carrier requires in From.
     pub(super) fn address_of_record(&self) -> Option<String> {
         let way = &self.wanted.way;
         let (host, _) = way.peer.as_ref()?;
@@ -167,7 +167,7 @@ impl CarrierRegistration {
         Some(format!("sip:{user}@{host}"))
     }
 
-    /// Judges the answer to a REGISTER that asked for `asked` seconds with the Contact `contact`.
+    /// Judges the answer to a REGISTER that requested `asked` seconds with the Contact `contact`.
     pub(super) fn judge(reply: Reply<'_>, contact: &str, asked: u32) -> Verdict {
         let message = match reply {
             Reply::Message(message) => message,
@@ -195,7 +195,7 @@ impl CarrierRegistration {
         self.requests < MAX_REQUESTS
     }
 
-    /// The carrier has us for so many seconds; the next REGISTER goes out well before they are over.
+    /// Notes that the carrier has registered us for so many seconds; the next REGISTER is sent well before they are over.
     pub(super) fn grant(&mut self, seconds: u32, random: u64, now: Moment) {
         let lasts = Duration::from_secs(seconds.into());
         let since = self.bound.map_or(now, |bound| bound.since);
@@ -206,7 +206,7 @@ impl CarrierRegistration {
         self.next_at = Some(now + lasts * 3 / 4 + share(lasts / 8, random));
     }
 
-    /// The attempt has failed: RFC 5626 §4.5 has the time until the next.
+    /// Notes a failed attempt: RFC 5626 §4.5 gives the time until the next.
     pub(super) fn fail(
         &mut self,
         sip_code: Option<u16>,
@@ -223,7 +223,7 @@ impl CarrierRegistration {
         self.next_at = Some(now + wait);
     }
 
-    /// When something is next to be done: another REGISTER, or the end of the registration is to be told.
+    /// Returns when the next step is due: another REGISTER, or the report that the registration has ended.
     pub(super) fn due_at(&self) -> Option<Moment> {
         let until = self.bound.map(|bound| bound.until);
         let next = self.next_at.filter(|_| self.doing == Doing::Nothing);
@@ -246,14 +246,14 @@ impl CarrierRegistration {
     }
 }
 
-/// A part of a time, drawn evenly.
+/// Returns a random part of a time, evenly distributed.
 pub(super) fn share(whole: Duration, random: u64) -> Duration {
     let micros = u64::try_from(whole.as_micros()).unwrap_or(u64::MAX);
     let part = (u128::from(micros) * u128::from(random)) >> 64;
     Duration::from_micros(u64::try_from(part).unwrap_or(micros))
 }
 
-/// Returns the expiry of our registration: as our own Contact says, or else the answer as a whole (§10.2.4).
+/// Returns the expiry of our registration: that of our own Contact, else that of the whole answer (§10.2.4).
 fn granted(message: &Message<'_>, contact: &str, asked: u32) -> u32 {
     let ours = Uri::parse(contact.as_bytes()).ok();
     let mut listed = message
@@ -271,7 +271,7 @@ fn granted(message: &Message<'_>, contact: &str, asked: u32) -> u32 {
         .unwrap_or(asked)
 }
 
-/// A user name as it may stand in a URI (§25.1, user).
+/// Escapes a user name for a URI (§25.1, user).
 fn escaped(user: &str) -> String {
     let mut out = String::with_capacity(user.len());
     for octet in user.bytes() {

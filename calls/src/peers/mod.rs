@@ -1,8 +1,8 @@
-//! Requests to the peers that we call, beside calls: OPTIONS, to know whether they answer (RFC 3261 §11), and REGISTER, where an
-//! outbound trunk wants us to log in at its carrier (§10.2).
+//! Requests outside of calls to the peers that we call: OPTIONS, to learn whether they are up (RFC 3261 §11), and REGISTER, where an outbound trunk
+//! has to register with its carrier (§10.2).
 //!
-//! Pure: messages, time and what was resolved come in, transmits go into the endpoint, wishes into [`Peers::effects`]. One shard asks for all of
-//! them; whom to ask, and how often, is decided outside.
+//! Pure: messages, time and results of lookups come in, transmits go into the endpoint, effects into [`Peers::effects`]. One shard sends all of them;
+//! the caller decides which peers to ask, and when.
 
 pub mod carrier_registration;
 mod probe;
@@ -37,9 +37,9 @@ use carrier_registration::CarrierRegistration;
 use registrations::{Change, Registrations};
 use reply::Reply;
 
-/// Owners with this in their upper half are ours and no calls.
+/// Owners with this upper half belong to this module and are no calls.
 const OURS: u64 = 0xffff_fffe_0000_0000;
-/// Requests that may be without an answer.
+/// Requests that may wait for an answer.
 const MOST: usize = 32_768;
 
 /// Configuration.
@@ -51,7 +51,7 @@ pub struct Config {
     pub addresses: Arc<AddressPolicy>,
     /// Expiry that a registration asks for.
     pub expires: Duration,
-    /// Wait after a first failure; it doubles with each further one.
+    /// Wait after a first failure; it doubles with each further failure.
     pub retry: Duration,
     /// The realm of our own challenges.
     pub realm: Box<str>,
@@ -71,26 +71,26 @@ pub enum Effect {
         /// Name to resolve.
         wanted: Unresolved,
     },
-    /// A trunk is registered with its carrier, or is no more.
+    /// A trunk's registration was granted, or has ended.
     Changed(Change),
     /// A REGISTER was answered, or wasn't.
     Tried(registrations::Tried),
-    /// A peer has been found gone.
+    /// A peer is down.
     Down(Peer),
-    /// A challenge has taught something, or couldn't be answered.
+    /// A challenge has shown its realm, or couldn't be answered.
     Challenged(Box<Challenged>),
 }
 
-/// Peer to ask by OPTIONS.
+/// Peers to send OPTIONS to.
 #[derive(Clone, Debug)]
 pub enum Inquiry {
-    /// Peers that we call, whether they are there.
+    /// Peers that we call, to learn whether they are up.
     Probe(Vec<Target>),
-    /// Registered PBXs behind NAT, so that the way to them stays open.
+    /// Registered PBXs behind NAT, to keep their mappings alive.
     KeepAlive(Vec<KeepAlive>),
 }
 
-/// Purpose of a request that has no answer yet.
+/// Purpose of a request without an answer yet.
 #[derive(Clone, Debug)]
 enum Asked {
     Probe(Peer),
@@ -98,7 +98,7 @@ enum Asked {
     Register(Uuid),
 }
 
-/// The peers, as the one shard that asks them sees them.
+/// The peers, as the shard that sends the requests sees them.
 #[derive(Debug)]
 pub struct Peers {
     config: Arc<Config>,
@@ -111,13 +111,13 @@ pub struct Peers {
     carriers: HashMap<Uuid, CarrierRegistration>,
     timers: Wheel<Uuid>,
     effects: Vec<Effect>,
-    /// Nothing is registered any more.
+    /// All registrations are being removed.
     leaving: bool,
     lines: Vec<u8>,
 }
 
 impl Peers {
-    /// Nobody is asked yet. `health`, `registrations` and `bindings` are what others read.
+    /// Makes it without peers. Others read `health`, `registrations` and `bindings`.
     pub fn new(
         config: Arc<Config>,
         names: Arc<Names>,
@@ -140,12 +140,12 @@ impl Peers {
         }
     }
 
-    /// Returns whether a transaction is of this module's.
+    /// Returns whether a transaction belongs to this module.
     pub const fn owns(owner: Owner) -> bool {
         owner.0 >> 32 == OURS >> 32
     }
 
-    /// Takes the effects that have gathered.
+    /// Takes the effects.
     pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
         self.effects.drain(..)
     }
@@ -155,7 +155,7 @@ impl Peers {
         self.timers.next_deadline()
     }
 
-    /// Works on an answer to a request of this module's.
+    /// Handles an answer to a request of this module.
     pub fn handle_response(
         &mut self,
         endpoint: &mut Endpoint,
@@ -168,7 +168,7 @@ impl Peers {
         }
     }
 
-    /// Works on what the endpoint says of its own accord; false if that is for somebody else.
+    /// Handles an event of the endpoint; false if it belongs to another module.
     pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: &Event, now: Moment) -> bool {
         let (owner, reply) = match event {
             Event::Timeout { owner, .. } => (*owner, Reply::Silence),
@@ -201,7 +201,7 @@ impl Peers {
         }
     }
 
-    /// Sends a request of its own transaction; its number, or `None` if there is no room.
+    /// Sends a request in a new transaction; returns its number, or `None` if there is no room.
     fn send(
         &mut self,
         endpoint: &mut Endpoint,
@@ -246,7 +246,7 @@ impl Peers {
     }
 }
 
-/// The slot of all requests of this module: its shard is the one that asks.
+/// Slot of all requests of this module, whose shard sends them.
 const SLOT: Slot = match Slot::new(0) {
     Some(slot) => slot,
     None => panic!("the first slot is one"),

@@ -1,4 +1,4 @@
-//! OPTIONS to the peers that we call, and what their answers say of them.
+//! OPTIONS to the peers that we call, and the meaning of their answers.
 
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
@@ -12,7 +12,7 @@ use crate::target::Target;
 use crate::ways;
 
 impl Peers {
-    /// Asks each of these whether it is there.
+    /// Sends OPTIONS to each of these.
     pub fn ask(&mut self, endpoint: &mut Endpoint, inquiry: Inquiry, now: Moment) {
         match inquiry {
             Inquiry::Probe(targets) => {
@@ -73,7 +73,7 @@ impl Peers {
         );
     }
 
-    /// Any answer says that the way to a registered PBX is open.
+    /// Notes any answer of a registered PBX: its mapping is alive.
     pub(super) fn kept_alive(&self, asked: &KeepAlive, reply: Reply<'_>) {
         let is_answered = match reply {
             Reply::Message(_) => true,
@@ -98,7 +98,7 @@ impl Peers {
         }
     }
 
-    /// Any answer but 503 says that somebody is there.
+    /// Notes the result of a probe: any answer but 503 shows that the peer is up.
     pub(super) fn probed(&mut self, peer: &Peer, reply: Reply<'_>) {
         let outcome = match reply {
             Reply::Message(message) if message.status() == 503 => Outcome::Refused,

@@ -1,4 +1,4 @@
-//! REGISTERs of ours: sent, answered with credentials, refreshed in time, tried again when they fail, and taken back at the end.
+//! Our REGISTERs: sent, answered with credentials, refreshed in time, retried after failures, and removed at the end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::{ChallengeOutcome, Challenged, Challenger, Unanswerable};
 
 /// Value of `User-Agent`.
 const USER_AGENT: &str = concat!("Trunkline/", env!("CARGO_PKG_VERSION"));
-/// First attempts are spread over this for each trunk, so that a start with thousands is no storm.
+/// Time per trunk over which first attempts are spread, so that a start with thousands causes no burst.
 const SPREAD: Duration = Duration::from_millis(4);
-/// Within this we register anew once a connection has gone.
+/// Time within which we register again after a connection has closed.
 const REOPEN: Duration = Duration::from_secs(2);
 
 impl Peers {
-    /// From now on these trunks are registered, and no others. `None`: what was registered may be gone, and nothing is ours until the next call.
+    /// Sets the trunks to register. `None`: registrations may have been lost, and this node has none until the next call.
     pub fn register_trunks(
         &mut self,
         endpoint: &mut Endpoint,
@@ -69,8 +69,8 @@ impl Peers {
         }
     }
 
-    /// Forgets the registrations that stand or are under way, without a word to the carriers: another node may have registered the same trunks
-    /// meanwhile. Those that are being taken back go on with that.
+    /// Forgets granted and pending registrations without removing them: another node may have registered the same trunks meanwhile. Removals under
+    /// way go on.
     fn disown(&mut self) {
         let ours: Vec<Uuid> = self
             .carriers
@@ -87,7 +87,7 @@ impl Peers {
         }
     }
 
-    /// Takes everything back; nothing is registered from now on.
+    /// Removes all registrations; none is made from now on.
     pub fn leave(&mut self, endpoint: &mut Endpoint, now: Moment) {
         self.leaving = true;
         let known: Vec<Uuid> = self.carriers.keys().copied().collect();
@@ -96,7 +96,7 @@ impl Peers {
         }
     }
 
-    /// The registrar of a trunk was resolved; nothing found is an empty list.
+    /// Takes the addresses of a trunk's registrar; empty if there are none.
     pub fn handle_resolved(
         &mut self,
         endpoint: &mut Endpoint,
@@ -114,7 +114,7 @@ impl Peers {
         }
     }
 
-    /// A connection is gone, and with it the way by which a carrier calls us: we register anew over another.
+    /// Handles a closed connection by which a carrier would call us: registers again over another one.
     pub fn handle_flow_lost(&mut self, endpoint: &mut Endpoint, lost: &Flow, now: Moment) {
         if !lost.transport.is_reliable() || self.carriers.is_empty() {
             return;
@@ -156,7 +156,7 @@ impl Peers {
         self.wait(trunk);
     }
 
-    /// Sets the trunk's timer to what is next to be done.
+    /// Sets the trunk's timer to its next step.
     fn wait(&mut self, trunk: Uuid) {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
@@ -168,7 +168,7 @@ impl Peers {
         registration.timer = due.map(|at| self.timers.schedule(at, trunk));
     }
 
-    /// A trunk's timer has fired.
+    /// Handles a trunk's timer.
     pub(super) fn due(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
@@ -198,7 +198,7 @@ impl Peers {
         self.wait(trunk);
     }
 
-    /// Asks for the registration, from the resolver on.
+    /// Starts an attempt with the lookup of the registrar.
     fn attempt(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
@@ -216,7 +216,7 @@ impl Peers {
         self.next_target(endpoint, trunk, None, now);
     }
 
-    /// Asks at the next address; with none left the attempt has failed, with the code that the last one gave.
+    /// Tries the next address; if none is left, the attempt has failed with the last address's code.
     fn next_target(
         &mut self,
         endpoint: &mut Endpoint,
@@ -298,7 +298,7 @@ impl Peers {
         sent.is_some()
     }
 
-    /// Takes the result of a REGISTER.
+    /// Handles the result of a REGISTER.
     pub(super) fn register_replied(
         &mut self,
         endpoint: &mut Endpoint,
@@ -337,7 +337,7 @@ impl Peers {
         self.settle(endpoint, trunk, leaving, verdict, now);
     }
 
-    /// Prepares the answer to a challenge; false if it can't be answered, or has been.
+    /// Prepares the answer to a challenge; false if it can't be answered, or was answered before.
     fn answers(
         &mut self,
         endpoint: &mut Endpoint,
@@ -373,7 +373,7 @@ impl Peers {
         let answered = match registration.may_ask_again() {
             true => {
                 let proofs = &mut registration.proofs;
-                // It goes to the trunk's own host.
+                // REGISTER goes to the trunk's own host.
                 let stage = (Stage::Initial, true);
                 credentials.answer_by(proofs, message, &asking, stage, own, random)
             }
@@ -390,7 +390,7 @@ impl Peers {
             Err(why) => ChallengeOutcome::unanswered(why, message, current.flow.peer.ip()),
         };
 
-        // Until the directory has it, the next REGISTER goes by what this one has learnt.
+        // Until the directory has the realms, the next REGISTER uses those learned here.
         if let Some(realms) = credentials.realms() {
             Arc::make_mut(&mut registration.wanted.way).realms = realms;
         }
@@ -404,7 +404,7 @@ impl Peers {
         is_answered
     }
 
-    /// A final answer, or none, to a REGISTER that asked for the end (`leaving`) or for more time.
+    /// Handles the final result of a REGISTER that removes (`leaving`) or renews.
     fn settle(
         &mut self,
         endpoint: &mut Endpoint,
@@ -421,7 +421,7 @@ impl Peers {
             return self.finish(endpoint, trunk, now);
         }
         if registration.end.is_some() {
-            // It was taken back while its answer was under way.
+            // It was removed while its answer was under way.
             let stands = matches!(verdict, Verdict::Granted(_)) || registration.bound.is_some();
             return if stands {
                 self.take_back(endpoint, trunk, now)
@@ -434,7 +434,7 @@ impl Peers {
             Verdict::Granted(seconds) => self.granted(endpoint, trunk, seconds, now),
             Verdict::TooBrief(seconds) if registration.may_ask_again() => {
                 registration.expires = seconds;
-                // A nonce that was answered is used up: the challenge comes again.
+                // The nonce has been used: a new challenge follows.
                 registration.proofs = Proofs::default();
                 if !self.register(endpoint, trunk, now) {
                     self.failed(endpoint, trunk, (Some(423), None), now);
@@ -512,7 +512,7 @@ impl Peers {
         }
     }
 
-    /// Takes one back; then `next` takes its place.
+    /// Removes one registration; then `next` replaces it.
     fn leave_one(
         &mut self,
         endpoint: &mut Endpoint,
@@ -528,7 +528,7 @@ impl Peers {
             self.timers.cancel(timer);
         }
         match registration.doing {
-            // Its answer says whether there is anything to take back.
+            // Its answer will show whether there is a registration to remove.
             Doing::Asking { .. } => {}
             Doing::Nothing | Doing::Resolving if was_leaving => {}
             Doing::Nothing | Doing::Resolving if registration.bound.is_some() => {
@@ -548,7 +548,7 @@ impl Peers {
         }
     }
 
-    /// It is over, whatever the carrier said to that.
+    /// Finishes a removal, whatever the carrier answered.
     fn finish(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
         let was_bound = self
             .carriers

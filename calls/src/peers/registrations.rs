@@ -39,13 +39,13 @@ impl State {
 pub struct RegistrationStatus {
     /// Its state.
     pub state: State,
-    /// Beginning of the time since when it has been registered without a break.
+    /// Start of the uninterrupted registration.
     pub registered_at: Option<Moment>,
-    /// When it ends unless it is refreshed.
+    /// Expiry, unless it is refreshed.
     pub expires_at: Option<Moment>,
-    /// The status of the last final answer; `None` if none came.
+    /// Status of the last final answer; `None` if there was none.
     pub sip_code: Option<u16>,
-    /// When the next REGISTER goes out.
+    /// Time of the next REGISTER.
     pub next_at: Option<Moment>,
 }
 
@@ -62,7 +62,7 @@ impl RegistrationStatus {
     }
 }
 
-/// A trunk whose registration has come or gone.
+/// A trunk whose registration was granted or has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
     /// The org.
@@ -76,11 +76,11 @@ pub struct Change {
 /// Change of a trunk's registration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
-    /// The carrier has us.
+    /// The carrier has registered us.
     Registered {
-        /// The URI that it was told to call.
+        /// The URI in our Contact.
         contact: String,
-        /// Where it answered.
+        /// Address of the registrar.
         registrar: SocketAddr,
         /// Transport of the REGISTER.
         transport: Transport,
@@ -89,9 +89,9 @@ pub enum What {
         /// Time at which the carrier drops the registration unless it is refreshed.
         expires_at: Moment,
     },
-    /// It has run out, and wasn't renewed.
+    /// It has expired without a renewal.
     Expired,
-    /// We have taken it back.
+    /// We have removed it.
     Removed,
 }
 
@@ -142,12 +142,12 @@ impl Registrations {
         self.0.remove(&trunk);
     }
 
-    /// Other nodes register these trunks, and no further ones.
+    /// Sets the trunks that other nodes register.
     pub fn elsewhere(&self, trunks: &HashSet<Uuid>) {
         self.0
             .retain(|trunk, status| status.state != State::Elsewhere || trunks.contains(trunk));
         for trunk in trunks {
-            // One that was ours a moment ago is being taken back first.
+            // One that was ours until now is being removed first.
             self.0
                 .entry(*trunk)
                 .or_insert(RegistrationStatus::bare(State::Elsewhere));
@@ -162,7 +162,7 @@ impl Registrations {
         })
     }
 
-    /// Returns the number of registrations that this node may have at carriers.
+    /// Returns the number of registrations that this node may have with carriers.
     pub fn held(&self) -> usize {
         let elsewhere = |status: &RegistrationStatus| status.state == State::Elsewhere;
         self.0.iter().filter(|entry| !elsewhere(entry)).count()

@@ -1,4 +1,4 @@
-//! Replies to what peers are asked.
+//! Replies to requests to peers.
 
 use trunkline_sip::wire::Message;
 
@@ -8,6 +8,6 @@ pub(super) enum Reply<'a> {
     Message(&'a Message<'a>),
     /// Nothing within the time of a transaction.
     Silence,
-    /// The way is broken.
+    /// The flow is broken.
     Broken,
 }

@@ -23,7 +23,7 @@ struct Scene {
     peers: Peers,
     health: Arc<Health>,
     registrations: Arc<Registrations>,
-    /// Where something was sent last.
+    /// Address of the last transmit.
     carrier: SocketAddr,
     now: Moment,
 }
@@ -132,7 +132,7 @@ impl Scene {
             .register_trunks(&mut self.endpoint, Some(wanted), self.now);
     }
 
-    /// Everything that was sent and isn't a retransmission, once so many milliseconds have passed.
+    /// Returns what was sent after so many milliseconds, without retransmissions.
     fn after(&mut self, millis: u64) -> Vec<String> {
         let end = self.now + Duration::from_millis(millis);
         let mut sent = self.sent();
@@ -158,7 +158,7 @@ impl Scene {
         sent
     }
 
-    /// The next thing that is sent.
+    /// Returns the next transmit.
     fn next(&mut self) -> String {
         for _ in 0..100_000 {
             if let Some(first) = self.after(100).into_iter().next() {
@@ -180,7 +180,7 @@ impl Scene {
         sent
     }
 
-    /// The carrier's answer to a request, and what is sent because of it.
+    /// Answers a request as the carrier; returns what is sent in consequence.
     fn answer(&mut self, request: &str, status: u16, lines: &str) -> Vec<String> {
         let copied: String = request
             .lines()
@@ -360,7 +360,7 @@ fn silence_is_no_registration_and_one_that_runs_out_is_told() {
     assert!(scene.changes().is_empty(), "there was none to lose");
 
     let (mut scene, _) = Scene::registered(40);
-    // The refresh goes out after 30 to 35 seconds, and nobody answers.
+    // The refresh is sent after 30 to 35 seconds and stays unanswered.
     scene.after(39_000);
     assert_eq!(scene.state(), Some(State::Registered));
     scene.after(2_000);

@@ -1,4 +1,4 @@
-//! Contacts that a REGISTER asks for, read as RFC 3261 §10.3 steps 6 and 7 want it. Knows nothing of who asks.
+//! Contacts in a REGISTER, read as RFC 3261 §10.3 steps 6 and 7 demand. Doesn't know the sender.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ const LONGEST_URI: usize = 512;
 const LONGEST_INSTANCE: usize = 128;
 /// Contacts of one request.
 const MOST: usize = 20;
-/// Expiry that stands in for one that can't be read (RFC 3261 §10.2.1.1), in seconds.
+/// Expiry in place of an unreadable one (RFC 3261 §10.2.1.1), in seconds.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A readable wish.
+/// A valid request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Asked {
-    /// To be told the bindings.
+    /// Query: list the bindings.
     Nothing,
-    /// To forget them all (`Contact: *`).
+    /// Remove all bindings (`Contact: *`).
     RemoveAll,
-    /// To make, refresh or remove these.
+    /// Make, refresh or remove these.
     Change(Vec<Contact>),
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Asked {
 pub(super) struct Contact {
     /// The URI as sent.
     pub(super) uri: Box<str>,
-    /// Expiry, cut to the longest; zero removes the binding.
+    /// Expiry, at most the longest; zero removes the binding.
     pub(super) expires: Duration,
     /// Thousandths.
     pub(super) q: Option<u16>,
@@ -40,7 +40,7 @@ pub(super) struct Contact {
     pub(super) instance: Option<Box<str>>,
 }
 
-/// Why a wish isn't granted.
+/// Fault of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     /// 400.

@@ -1,4 +1,4 @@
-//! Where the PBXs are that have registered: the location service of RFC 3261 §10, one table for all shards.
+//! Bindings of registered PBXs: the location service of RFC 3261 §10, one table for all shards.
 //!
 //! A trunk's bindings change under its own lock and are few. Nothing here knows messages or the clock.
 
@@ -29,27 +29,27 @@ const LONGEST_AGENT: usize = 128;
 /// One place where a trunk's PBX is reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Binding {
-    /// The Contact URI as the PBX wrote it, `rinstance` and all: the Request-URI of what is sent to it.
+    /// The Contact URI as the PBX wrote it, with all parameters: the Request-URI of requests to it.
     pub contact: Box<str>,
     /// The PBX's preference among its contacts, in thousandths.
     pub q: Option<u16>,
-    /// Which device it is (RFC 5626).
+    /// Instance of the device (RFC 5626).
     pub instance: Option<Box<str>>,
-    /// Flow that the REGISTER came by.
+    /// Flow of the REGISTER.
     pub flow: Flow,
-    /// Which process has that flow.
+    /// Process that has that flow.
     pub home: Home,
     /// The pair that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
-    /// True if something between rewrites addresses, so that only the REGISTER's own way leads back.
+    /// True if a NAT changes addresses, so that only the REGISTER's flow leads back.
     pub is_behind_nat: bool,
     /// The User-Agent of the REGISTER.
     pub user_agent: Option<Box<str>>,
-    /// Since when it stands.
+    /// Time of its first REGISTER.
     pub registered_at: Moment,
-    /// When it was last refreshed.
+    /// Time of its last refresh.
     pub refreshed_at: Moment,
-    /// When it is forgotten unless it is refreshed.
+    /// Expiry unless it is refreshed.
     pub expires_at: Moment,
     /// True if it answers.
     pub liveness: Liveness,
@@ -57,16 +57,16 @@ pub struct Binding {
     pub(super) cseq: u32,
 }
 
-/// Where a request to a registered PBX goes.
+/// Address of a request to a registered PBX.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reach {
     /// The Request-URI.
     pub uri: Box<str>,
     /// Its transport.
     pub transport: Transport,
-    /// Where to.
+    /// Its address.
     pub address: SocketAddr,
-    /// The flow to send it by. With connection 0 on a stream one to the peer is opened. `None`: by whichever listener fits.
+    /// Flow to send it by. Connection 0 on a stream means that one to the peer is opened. `None`: by any listener that fits.
     pub by: Option<Flow>,
     /// The pair that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
@@ -74,7 +74,7 @@ pub struct Reach {
     pub source: IpAddr,
 }
 
-/// Sender of a REGISTER, and the flow that it came by.
+/// Sender of a REGISTER, and its flow.
 #[derive(Clone, Debug)]
 pub(super) struct Sender<'m> {
     pub(super) call_id: &'m [u8],
@@ -85,7 +85,7 @@ pub(super) struct Sender<'m> {
     pub(super) is_behind_nat: bool,
 }
 
-/// A trunk whose PBX has come or gone.
+/// A trunk whose first binding was made, or whose last one is gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
     /// The org.
@@ -99,16 +99,16 @@ pub struct Change {
 /// Change of a trunk's bindings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
-    /// It has a binding, and had none before.
+    /// It has its first binding.
     Registered(Box<Binding>),
-    /// It has none any more.
+    /// Its last binding is gone.
     Lost(BindingLoss),
 }
 
-/// Why nothing was changed.
+/// Reason why nothing was changed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Refused {
-    /// The same or a later request of that Call-ID has been worked on.
+    /// The same or a later request of that Call-ID was handled before.
     OutOfOrder,
 }
 
@@ -119,15 +119,15 @@ pub(super) struct Registered {
     pub(super) bindings: SmallVec<[Binding; 1]>,
 }
 
-/// Every binding that is known, by trunk.
+/// Every known binding, by trunk.
 #[derive(Debug, Default)]
 pub struct Bindings {
     pub(super) trunks: DashMap<Uuid, Registered>,
-    /// Trunks whose bindings are to be kept anew, with the contacts of other nodes that were removed here.
+    /// Trunks whose bindings have to be stored again, with the contacts of other nodes that were removed here.
     pub(super) unsaved: DashMap<Uuid, HashSet<Box<str>>>,
-    /// The nodes that serve.
+    /// Nodes that are up.
     pub(super) serving: Serving,
-    /// The trunks that came by a connection.
+    /// Trunks with bindings on a connection.
     by_connection: DashMap<u32, SmallVec<[Uuid; 1]>>,
     count: AtomicUsize,
 }
@@ -138,7 +138,7 @@ impl Bindings {
         Arc::default()
     }
 
-    /// Number of bindings, those that have just expired included.
+    /// Returns the number of bindings, including those that have just expired.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -148,7 +148,7 @@ impl Bindings {
         self.len() == 0
     }
 
-    /// The bindings of a trunk, the best first: those that answer, then by the PBX's own preference, then the one refreshed last.
+    /// Returns the bindings of a trunk, the best first: those that answer, then by the PBX's preference, then the one refreshed last.
     pub fn of(&self, trunk: Uuid, now: Moment) -> Vec<Binding> {
         let mut bindings: Vec<Binding> = self
             .trunks
@@ -173,14 +173,14 @@ impl Bindings {
         bindings
     }
 
-    /// Where a call to the trunk's PBX goes, the best place first; empty if it isn't registered.
+    /// Returns where to call the trunk's PBX, the best address first; empty if it isn't registered.
     pub fn reach(&self, trunk: Uuid, addresses: &AddressPolicy, now: Moment) -> Vec<Reach> {
         let bindings = self.of(trunk, now);
         let reach = |binding: &Binding| binding.reach(addresses);
         bindings.iter().filter_map(reach).collect()
     }
 
-    /// Makes, refreshes and removes bindings, all of them or none. Tells when the trunk has come or gone.
+    /// Makes, refreshes and removes bindings, all of them or none. Returns whether the trunk has gained its first or lost its last one.
     pub(super) fn change(
         &self,
         (org, trunk): (Uuid, Uuid),
@@ -237,7 +237,7 @@ impl Bindings {
         Ok(what.map(|what| Change { org, trunk, what }))
     }
 
-    /// Forgets every binding that the request may remove (§10.3 step 6).
+    /// Removes every binding that the request may remove (§10.3 step 6).
     pub(super) fn remove_all(
         &self,
         trunk: Uuid,
@@ -268,7 +268,7 @@ impl Bindings {
         }))
     }
 
-    /// A connection has ended: what is behind NAT can't be reached any more, the rest by a new connection.
+    /// Handles a closed connection: a PBX behind NAT can't be reached any more, others over a new connection.
     pub(super) fn lose(&self, lost: &Flow) -> Vec<Change> {
         if lost.connection == 0 {
             return Vec::new();
@@ -288,7 +288,7 @@ impl Bindings {
         gone.collect()
     }
 
-    /// Forgets what has expired.
+    /// Removes expired bindings.
     pub fn sweep(&self, now: Moment) -> Vec<Change> {
         let due = self.trunks.iter().filter(|entry| {
             let mut bindings = entry.bindings.iter();
@@ -301,12 +301,12 @@ impl Bindings {
         expired.collect()
     }
 
-    /// Forgets the registrations of orgs that don't exist any more.
+    /// Removes the registrations of orgs that no longer exist.
     pub fn forget_orgs(&self, exists: impl Fn(Uuid) -> bool) {
         let gone = self.trunks.iter().filter(|entry| !exists(entry.org));
         let gone: Vec<Uuid> = gone.map(|entry| *entry.key()).collect();
         for trunk in gone {
-            // Nobody is left to be told.
+            // No org is left to get an event.
             let _ = self.retain(trunk, BindingLoss::Removed, |_| false);
             self.note_unsaved(trunk, []);
         }
@@ -329,7 +329,7 @@ impl Bindings {
         registered.bindings.retain(keep);
         self.recount(count, registered.bindings.len());
 
-        // What has expired is over for everybody.
+        // Expired bindings are gone for all nodes.
         if loss == BindingLoss::Disconnected {
             self.note_unsaved(trunk, []);
         }
@@ -340,7 +340,7 @@ impl Bindings {
         let org = registered.org;
         entry.remove();
 
-        // That a PBX of another node has gone is for that node to tell.
+        // The node that had the PBX reports its loss.
         (!was_others).then_some(Change {
             org,
             trunk,
@@ -358,7 +358,7 @@ impl Bindings {
         }
     }
 
-    /// Lets `change` work on the bindings of one trunk; whether it says that something is news.
+    /// Lets `change` work on the bindings of one trunk; returns whether it has changed something.
     pub(super) fn change_one(
         &self,
         trunk: Uuid,
@@ -391,7 +391,7 @@ impl Registered {
     fn apply(&mut self, contact: &Contact, sender: &Sender<'_>, now: Moment) {
         let place = self.bindings.iter().position(|held| held.is_for(contact));
 
-        // The newest stands last.
+        // The newest is last.
         let held = place.map(|at| self.bindings.remove(at));
         if contact.expires.is_zero() {
             return;
@@ -418,7 +418,7 @@ impl Registered {
         });
     }
 
-    /// The contacts whose flows other nodes have.
+    /// Contacts whose flows belong to other nodes.
     fn of_other_nodes(&self) -> SmallVec<[Box<str>; 1]> {
         let bindings = self.bindings.iter();
         let others = bindings.filter(|held| matches!(held.home, Home::Node(_)));
@@ -438,7 +438,7 @@ impl Registered {
 }
 
 impl Binding {
-    /// Returns whether it is the same place, or the same device at a new one.
+    /// Returns whether it is the same address, or the same device at a new one.
     fn is_for(&self, contact: &Contact) -> bool {
         self.is_at(contact.instance.as_deref(), &contact.uri)
     }
@@ -459,7 +459,7 @@ impl Binding {
         *self.call_id == *sender.call_id && self.cseq >= sender.cseq
     }
 
-    /// Returns whether its Contact says where it is, and nothing between changes that.
+    /// Returns whether its Contact is reachable without the flow and without NAT.
     pub(super) fn has_way_without_flow(&self) -> bool {
         !self.is_behind_nat && self.contact_address().is_some()
     }
@@ -468,11 +468,11 @@ impl Binding {
         contact_address(&self.contact, self.flow.transport, self.flow.peer)
     }
 
-    /// By the connection that it came by while that stands; else by its Contact where that can be trusted, and by
-    /// where it came from where not (RFC 3581, RFC 5626).
+    /// Returns how to reach it: by its connection while that is up; else by its Contact if that can be trusted, or by the source of its REGISTER if
+    /// not (RFC 3581, RFC 5626).
     ///
-    /// A Contact that names another address than the REGISTER's source, and one that may not be contacted, is reached by that source.
-    /// `None` where only a flow of another process leads to it.
+    /// A Contact that names another address than the REGISTER's source, or one that may not be contacted, is replaced by that source. `None` if only
+    /// a flow of another process leads to it.
     fn reach(&self, addresses: &AddressPolicy) -> Option<Reach> {
         let may_be =
             |address: &SocketAddr| *address == self.flow.peer || addresses.judge(*address).is_ok();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which process has the flow of a binding.
+/// Process that has the flow of a binding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Home {
     /// This one.
@@ -13,7 +13,7 @@ pub enum Home {
     Node(u8),
 }
 
-/// Nodes that serve, by their numbers.
+/// Nodes that are up, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Serving([AtomicU64; 4]);
 

@@ -1,5 +1,5 @@
-//! Bindings behind NAT are kept alive: such a PBX is asked by OPTIONS every now and then, so that its answer keeps the way through the NAT
-//! open, and its silence is seen (RFC 5626 §4.4 has it the other way round). Who asks, and when the clock says so, is decided outside.
+//! Keep-alives of bindings behind NAT: such a PBX gets OPTIONS at intervals. Its answers keep the NAT's mapping, and its silence is noticed (in RFC
+//! 5626 §4.4 the client does this). The caller decides when, and who sends.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use super::home::Home;
 
 pub use super::liveness::Liveness;
 
-/// Questions without an answer until the PBX is taken for unreachable.
+/// Unanswered OPTIONS after which the PBX counts as unreachable.
 const ENOUGH: u8 = 2;
-/// Questions that one look brings; the rest is due at the next.
+/// OPTIONS of one round; the rest is due in the next.
 const MOST: usize = 1_000;
 
-/// A binding whose PBX is to be asked.
+/// A binding whose PBX gets OPTIONS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeepAlive {
     /// The inbound trunk.
     pub trunk: Uuid,
     /// The Contact URI.
     pub contact: Box<str>,
-    /// The way through the NAT.
+    /// Flow through the NAT.
     pub flow: Flow,
 }
 
 impl Bindings {
-    /// Those behind NAT that are due, each of which is due again after what `interval` says.
+    /// Returns bindings behind NAT that are due, and schedules each again after `interval`.
     pub fn due_keep_alives(
         &self,
         mut interval: impl FnMut() -> Duration,
@@ -43,7 +43,7 @@ impl Bindings {
             let next = now + interval();
             match binding.liveness.due_at {
                 Some(at) if at > now => return,
-                // The REGISTER has just opened the way.
+                // The REGISTER has just opened the mapping.
                 None => {
                     binding.liveness.due_at = Some(next);
                     return;
@@ -59,7 +59,7 @@ impl Bindings {
         due
     }
 
-    /// Notes what became of a question; true where that is news.
+    /// Notes the result of an OPTIONS; true if the state has changed.
     pub fn note_keep_alive(&self, asked: &KeepAlive, is_answered: bool) -> bool {
         self.change_one(asked.trunk, |binding| {
             if binding.flow != asked.flow || binding.contact != asked.contact {
@@ -78,14 +78,14 @@ impl Bindings {
         })
     }
 
-    /// An INVITE that went by this flow has had no answer at all.
+    /// Notes that an INVITE on this flow had no answer at all.
     pub fn note_unanswered(&self, flow: &Flow) {
         self.each(|_, binding| binding.liveness.is_unreachable |= binding.flow == *flow);
     }
 }
 
 impl Binding {
-    /// A connection keeps itself; what isn't behind NAT needs nothing, and the way to a PBX of another node is that node's to keep.
+    /// Returns whether this node has to keep it alive: not on a connection or without NAT, and not for another node's PBX.
     fn needs_keeping(&self) -> bool {
         let is_ours = self.home == Home::Here;
         is_ours && self.is_behind_nat && !self.flow.transport.is_reliable()

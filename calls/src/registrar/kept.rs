@@ -1,8 +1,6 @@
-//! Bindings beyond this process: what is kept of one over a restart and for other nodes, and what a binding is good for that was made
-//! by another process.
+//! Bindings beyond this process: the part that is stored for a restart and for other nodes, and the use of a binding that another process has made.
 //!
-//! Pure. The flow of such a binding isn't ours: a call goes straight to its Contact, where that says where the PBX is and nothing
-//! between changes it, and by way of the node that has the flow where not.
+//! Pure. The flow of such a binding isn't ours: a call goes to its Contact if that is reachable without NAT, else through the node that has the flow.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,12 +15,12 @@ use super::bindings::{Binding, Bindings, Registered};
 use super::home::Home;
 
 impl Bindings {
-    /// Says which nodes serve: what only the flow of another leads to can't be called.
+    /// Sets the nodes that are up: a PBX that only the flow of a dead node leads to can't be called.
     pub fn set_serving(&self, nodes: &[u8]) {
         self.serving.set(nodes);
     }
 
-    /// Returns whether a binding is good for calls, from here or by way of the node that has its flow.
+    /// Returns whether a binding can be called, from here or through the node that has its flow.
     pub(super) fn counts(&self, binding: &Binding) -> bool {
         match binding.home {
             Home::Here => true,
@@ -31,7 +29,7 @@ impl Bindings {
         }
     }
 
-    /// The node by whose flow alone the trunk's PBX is reached, if that is another one.
+    /// Returns the other node whose flow alone leads to the trunk's PBX, if there is one.
     pub fn node_with_flow(&self, trunk: Uuid, now: Moment) -> Option<u8> {
         let bindings = self.of(trunk, now);
         bindings.iter().find_map(|binding| match binding.home {
@@ -40,12 +38,12 @@ impl Bindings {
         })
     }
 
-    /// Notes that what is kept of a trunk is out of date.
+    /// Notes that a trunk's stored bindings are out of date.
     pub(super) fn note_unsaved(&self, trunk: Uuid, removed: impl IntoIterator<Item = Box<str>>) {
         self.unsaved.entry(trunk).or_default().extend(removed);
     }
 
-    /// Takes the trunks whose bindings have changed, so many at most.
+    /// Takes the trunks whose bindings have changed, at most so many.
     pub fn take_unsaved(&self, own: u8, most: usize) -> Vec<UnsavedBindings> {
         let trunks: Vec<Uuid> = self
             .unsaved
@@ -67,14 +65,14 @@ impl Bindings {
         taken.collect()
     }
 
-    /// Puts back what could not be kept.
+    /// Puts back bindings that couldn't be stored.
     pub fn put_back(&self, unsaved: Vec<UnsavedBindings>) {
         for UnsavedBindings { trunk, removed, .. } in unsaved {
             self.note_unsaved(trunk, removed);
         }
     }
 
-    /// Takes over what this node's earlier runs and other nodes have kept. What can be reached no more ends there as well.
+    /// Takes over the stored bindings of this node's earlier runs and of other nodes. Unreachable ones are removed from the store as well.
     pub fn restore(
         &self,
         kept: &[KeptBinding],
@@ -94,7 +92,7 @@ impl Bindings {
         }
     }
 
-    /// Applies what other nodes have kept since.
+    /// Applies what other nodes have stored since.
     pub fn follow(
         &self,
         kept: &[KeptBinding],
@@ -107,7 +105,7 @@ impl Bindings {
         }
     }
 
-    /// Takes over contacts of a node that is gone: their end is for this node to tell.
+    /// Takes over contacts of a dead node: this node reports their end.
     pub fn take_over(
         &self,
         kept: &[KeptBinding],
@@ -119,7 +117,7 @@ impl Bindings {
         }
     }
 
-    /// All of this node's contacts are to be kept anew: others may have taken it for gone.
+    /// Marks all of this node's contacts to be stored again: other nodes may have taken it for dead.
     pub fn keep_anew(&self) {
         for registered in &self.trunks {
             let is_own = |binding: &Binding| binding.home == Home::Here;
@@ -129,7 +127,7 @@ impl Bindings {
         }
     }
 
-    /// The event of a PBX that comes or goes is for the node that has seen it: here nothing is said.
+    /// Applies stored bindings without events: the node that saw the PBX reports it.
     fn apply_kept(
         &self,
         kept: &KeptBinding,
@@ -148,10 +146,10 @@ impl Bindings {
 
         let held = place.map(|place| &mut registered.bindings[place]);
         let is_known = held.is_some_and(|held| {
-            // The times of one REGISTER differ where the wall clock was stepped since it was heard of.
+            // The times of one REGISTER differ if the wall clock was stepped since.
             match held.cseq == kept.cseq && held.call_id == kept.call_id {
                 true => {
-                    // Another node may have taken it over.
+                    // Another node may have taken over the binding.
                     if held.home != Home::Here {
                         held.home = home;
                     }
@@ -249,7 +247,7 @@ mod tests {
         Moment::from_secs(1_790_000_000 + seconds)
     }
 
-    /// A binding of a PBX that nothing separates from us, refreshed at that second and good for a minute.
+    /// A stored binding without NAT, refreshed at that second and good for a minute.
     fn kept(node: u8, contact: &str, refreshed: u64) -> KeptBinding {
         KeptBinding {
             org: Uuid::from_u128(1),
@@ -286,7 +284,7 @@ mod tests {
         (user == "pbx").then(|| Arc::new(login))
     }
 
-    /// Contacts that count, and how many of them are called from here.
+    /// Returns usable contacts, and how many of them are called from here.
     fn found(bindings: &Bindings, now: Moment) -> (Vec<String>, usize) {
         let of = bindings.of(TRUNK, now).into_iter();
         let reach = bindings.reach(TRUNK, &Default::default(), now);
@@ -310,7 +308,7 @@ mod tests {
         assert_eq!(found(&bindings, NOW), (vec![DIRECT.to_owned()], 1));
         assert_eq!(bindings.len(), 1);
 
-        // What isn't there any more ends in what is kept as well.
+        // A removed binding is removed from the store as well.
         let unsaved = bindings.take_unsaved(3, 10);
         assert_eq!(unsaved.len(), 1);
         assert_eq!(unsaved[0].own, [kept(3, DIRECT, 0)]);
@@ -346,7 +344,7 @@ mod tests {
             let of = bindings.of(TRUNK, NOW);
             of.first().map(|one| one.expires_at)
         };
-        // The wall clock was set on by two seconds since.
+        // The wall clock was stepped forward by two seconds since.
         let ended = KeptBinding {
             refreshed_at: later(18),
             expires_at: NOW,

@@ -1,8 +1,8 @@
-//! The registrar: PBXs that log in to an org's inbound trunk and say where they are (RFC 3261 §10.3).
+//! The registrar: PBXs that register with an org's inbound trunk (RFC 3261 §10.3).
 //!
-//! Pure: messages and time come in, answers go into the endpoint, what the world should know into [`Registrar::effects`].
-//! A shard works on the REGISTERs of its slots; the bindings are one table for all of them, as a call that goes out by
-//! a binding may be any shard's. Who isn't known gets what a caller would: a stateless challenge, and nothing is kept.
+//! Pure: messages and time come in, answers go into the endpoint, effects into [`Registrar::effects`]. A shard handles the REGISTERs of its slots;
+//! the bindings are one table for all shards, as a call to a binding may be any shard's. An unknown sender gets the same stateless challenge as an
+//! unknown caller, and nothing is kept.
 
 mod asked;
 pub mod bindings;
@@ -44,11 +44,11 @@ pub struct Config {
     pub shortest: Duration,
     /// Longer ones are cut.
     pub longest: Duration,
-    /// Bindings of one trunk; beyond, the one that was refreshed longest ago yields.
+    /// Bindings of one trunk; beyond that, the one refreshed longest ago is removed.
     pub contacts: usize,
 }
 
-/// A registration by a stream lasts no longer: the stream itself is closed after a quarter of an hour of silence.
+/// Longest registration by a stream: the stream itself is closed after a quarter of an hour of silence.
 const LONGEST_BY_STREAM: Duration = Duration::from_secs(600);
 
 /// Event for the engine.
@@ -58,7 +58,7 @@ pub enum Effect {
     AuthFailure(AuthFailure),
     /// A log-in failed with a user name that is no org's.
     UnknownUser(UnknownUser),
-    /// A trunk has a binding, or has it no more.
+    /// A trunk has its first binding, or none any more.
     Changed(Change),
 }
 
@@ -71,9 +71,9 @@ pub struct AuthFailure {
     pub trunk: Uuid,
     /// The name as sent.
     pub username: Box<str>,
-    /// Where it came from.
+    /// Source of the REGISTER.
     pub source: SocketAddr,
-    /// When.
+    /// Time.
     pub at: Moment,
     /// The fault.
     pub part: Part,
@@ -112,18 +112,18 @@ impl Registrar {
         }
     }
 
-    /// Takes the effects that have gathered.
+    /// Takes the effects.
     pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
         self.effects.drain(..)
     }
 
-    /// A connection is gone, and with it what is reached by nothing else.
+    /// Handles a closed connection: bindings that only it leads to are removed.
     pub fn handle_flow_lost(&mut self, lost: &Flow) {
         let lost = self.bindings.lose(lost);
         self.effects.extend(lost.into_iter().map(Effect::Changed));
     }
 
-    /// Works on a REGISTER that belongs to no transaction.
+    /// Handles a REGISTER outside of transactions.
     pub fn handle(
         &mut self,
         endpoint: &mut Endpoint,
@@ -232,8 +232,8 @@ impl Registrar {
         }));
     }
 
-    /// Carries out the REGISTER of a trunk's PBX (RFC 3261 §10.3, steps 2 and 6 to 8). The AOR is the trunk, whatever else To says:
-    /// PBXs put the user name, a number or a domain of their own there.
+    /// Carries out the REGISTER of a trunk's PBX (RFC 3261 §10.3, steps 2 and 6 to 8). The AOR is the trunk, whatever else To names: PBXs put the
+    /// user name, a number or a domain of their own there.
     fn register(
         &mut self,
         endpoint: &mut Endpoint,
@@ -287,14 +287,14 @@ impl Registrar {
                     }
                 });
             }
-            // §10.3 step 7: an older request than the one that made the binding changes nothing at all.
+            // §10.3 step 7: a request older than the one that made the binding changes nothing.
             Err(Refused::OutOfOrder) => {
                 self.answer(endpoint, message, flow, now, 500, |_| {});
             }
         }
     }
 
-    /// A challenge; nothing is kept.
+    /// Answers a stateless challenge.
     fn challenge(
         &mut self,
         endpoint: &mut Endpoint,
@@ -335,7 +335,7 @@ impl Registrar {
         endpoint.respond_stateless(message, &flow, &answer);
     }
 
-    /// The answer to someone who is known: it is kept for retransmissions, as the same CSeq can't be worked on twice.
+    /// Answers an authenticated sender. The answer is kept for retransmissions, as the same CSeq can't be handled twice.
     fn answer(
         &mut self,
         endpoint: &mut Endpoint,

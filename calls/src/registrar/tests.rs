@@ -1,4 +1,4 @@
-//! REGISTERs of a PBX that knows the password, over many moments and ways.
+//! REGISTERs of a PBX that has the password, over time and several flows.
 
 use std::net::SocketAddr;
 
@@ -143,7 +143,7 @@ impl Scene {
         self
     }
 
-    /// The answer to one message, as text; empty if there was none.
+    /// Returns the answer to one message, as text; empty if there was none.
     fn send(&mut self, octets: &str, flow: Flow) -> String {
         let message = lex(octets.as_bytes(), Framing::Datagram).expect("a request");
         if let Received::Request(request) = self.endpoint.receive_message(message, flow, self.now) {
@@ -179,7 +179,7 @@ impl Scene {
         )
     }
 
-    /// The answer to a challenge, as a header line.
+    /// Returns the answer to a challenge, as a header line.
     fn authorization(&self, user: &str, password: &str, refusal: &str) -> String {
         let refused = lex(refusal.as_bytes(), Framing::Datagram).expect("a response");
         let (_, challenge) = challenge(&refused).expect("a challenge");
@@ -192,7 +192,7 @@ impl Scene {
         format!("Authorization: {}\r\n", value.expect("an answer"))
     }
 
-    /// Challenged, answered: the final answer's status and its Contacts.
+    /// Registers with a challenge; returns the final status and its Contacts.
     fn register(&mut self, request: &Request) -> (u16, Vec<String>) {
         let octets = self.written(request, "");
         let challenged = self.send(&octets, request.flow);
@@ -312,7 +312,7 @@ fn an_older_request_changes_nothing() {
 
     let star = "Contact: *\r\nExpires: 0\r\n";
     for (cseq, lines) in [(4, two), (3, star), (5, two), (5, star)] {
-        // Until then a second request of that number would be a merged one.
+        // Before that, a second request with that number would be a merged one.
         scene.later(40);
         while scene
             .endpoint
@@ -525,7 +525,7 @@ fn a_binding_behind_nat_is_asked_and_its_silence_is_seen() {
             .is_unreachable()
     };
 
-    // The REGISTER has just opened the way.
+    // The REGISTER has just opened the mapping.
     assert_eq!(due(&scene), []);
     assert_eq!(due(scene.later(24)), []);
     let asked = due(scene.later(1));
@@ -535,7 +535,7 @@ fn a_binding_behind_nat_is_asked_and_its_silence_is_seen() {
     assert_eq!((one.trunk, one.flow), (TRUNK, behind.flow));
     assert_eq!(due(scene.later(24)), [], "not again at once");
 
-    // One that has never answered may not know OPTIONS.
+    // A PBX that has never answered may not support OPTIONS.
     for _ in 0..5 {
         assert!(!scene.bindings.note_keep_alive(one, false));
     }
@@ -554,7 +554,7 @@ fn a_binding_behind_nat_is_asked_and_its_silence_is_seen() {
     scene.register(&Request { cseq: 2, ..behind });
     assert!(!is_unreachable(&scene), "it has sent something");
 
-    // What nothing stands before needs nothing.
+    // Without NAT, no keep-alives are needed.
     let mut direct = Scene::new();
     direct.register(&Request::new(
         1,
