@@ -1,6 +1,6 @@
-//! Set-ups of one caller to one number through one trunk, counted, so that a call that runs in a circle through a peer which hides it ends.
+//! Counts set-ups of one caller to one number through one trunk, so that a loop through a peer that hides it ends.
 //!
-//! A table of fixed size: another caller's set-up may take a place over, and a circle is then found a few calls later.
+//! A table of fixed size: another caller's set-up may replace an entry, and a loop is then found a few calls later.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,22 +11,22 @@ use uuid::Uuid;
 /// Length of a tick in milliseconds, and of a window in ticks: ten seconds.
 const TICK_MS: u64 = 250;
 const WINDOW: u64 = 40;
-/// Places; a power of two.
+/// Entries; a power of two.
 const PLACES: usize = 1 << 14;
 const COUNT_BITS: u32 = 16;
 const TICK_BITS: u32 = 24;
 
-/// Counts of set-ups, shared by all shards. A place holds 24 bits of the key's hash, the tick that its window began in, and the count.
+/// Counts of set-ups, shared by all shards. An entry has 24 bits of the key's hash, the tick in which its window began, and the count.
 #[derive(Debug)]
 pub(super) struct Repeats {
-    /// Set-ups that are taken in one window; 0: all.
+    /// Set-ups allowed in one window; 0: all.
     most: u16,
     places: Box<[AtomicU64]>,
     keys: RandomState,
 }
 
 impl Repeats {
-    /// Takes `most` set-ups of a kind in one window; 0: all.
+    /// Allows `most` set-ups of one kind in a window; 0: all.
     pub(super) fn new(most: u16) -> Self {
         Self {
             most,
@@ -35,7 +35,7 @@ impl Repeats {
         }
     }
 
-    /// Counts a set-up; `false` if it is one too many.
+    /// Counts a set-up; `false` if it exceeds the limit.
     pub(super) fn admits(&self, caller: &str, called: &str, trunk: Uuid, now: Moment) -> bool {
         if self.most == 0 {
             return true;

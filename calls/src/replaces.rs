@@ -1,9 +1,8 @@
-//! INVITE with Replaces: a PBX that completes an attended transfer puts a new leg in the place of the caller's (RFC 3891). The
-//! agent is offered the new leg's media; only once it has taken them is the old leg told to go. Until then, and if it refuses,
-//! the call stays as it was.
+//! INVITE with Replaces: a PBX that completes an attended transfer puts a new leg in the caller's place (RFC 3891). The agent is offered the new
+//! leg's media; only after it has accepted them is the old leg ended. Until then, and if the agent refuses, the call stays as it was.
 //!
-//! Only calls of the org that asks can be found, and by a PBX only on its own side. On the agent's side it is we ourselves who ask, where a
-//! runtime joins two of its calls (`transferring::own`): then it is the caller that is offered the new leg's media.
+//! A PBX finds only calls of its org, and only on its own side. On the agent's side the daemon itself sends the INVITE, for a runtime that joins two
+//! of its calls (`transferring::own`): then the caller is offered the new leg's media.
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
@@ -30,7 +29,7 @@ use super::role::LegRole;
 use super::{Calls, has_sdp, sdp_of, secure, setup};
 
 impl Calls {
-    /// An INVITE that names a call to take over, of somebody who has proved who it is.
+    /// Handles an authenticated INVITE that names a call to take over.
     pub(super) fn replace(
         &mut self,
         endpoint: &mut Endpoint,
@@ -63,8 +62,8 @@ impl Calls {
         });
     }
 
-    /// The call whose caller is meant, if it can be replaced now (RFC 3891 §3). A leg by a less secure transport takes nobody's place: who was
-    /// admitted by an address that can be forged would have the media of a call on TLS.
+    /// Returns the call whose caller is to be replaced, if that is possible now (RFC 3891 §3). A leg by a less secure transport replaces none: a
+    /// sender admitted by a forgeable address could get the media of a call on TLS.
     fn replaced(&self, admitted: &CallerInvite<'_, '_>) -> Result<(CallKey, LegId), Reason> {
         if admitted.difference.is_some() {
             return Err(Reason::BadRequest);
@@ -84,7 +83,7 @@ impl Calls {
             .ok_or(Reason::NothingReplaced)
     }
 
-    /// The call in which we replace the agent's leg ourselves, or the status that says why not.
+    /// Returns the call in which we replace the agent's leg ourselves, or the status of the refusal.
     pub(super) fn agent_replaced(
         &self,
         replaces: &Replaces<'_>,
@@ -135,7 +134,7 @@ impl Calls {
 }
 
 impl Call {
-    /// Returns whether something is being agreed on, or somebody is being called, that a new leg would come between.
+    /// Returns whether a negotiation or a dialled leg is pending that a new leg would disturb.
     fn is_changing(&self) -> bool {
         self.transfer.is_under_way()
             || self.dialing().is_some()
@@ -147,7 +146,7 @@ impl Call {
             || self.pending.iter().any(|pending| pending.offers)
     }
 
-    /// The other side is offered the media of the new leg.
+    /// Offers the other side the media of the new leg.
     pub(super) fn on_successor(
         &mut self,
         cx: &mut Cx<'_>,
@@ -219,7 +218,7 @@ impl Call {
         }
     }
 
-    /// The INVITE of a new leg was cancelled, and has its answer at once (RFC 3261 §9.2). False if it was another INVITE.
+    /// Answers the cancelled INVITE of a new leg at once (RFC 3261 §9.2). False if it was another INVITE.
     pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
         let is_meant = self.legs.successor_by(server).is_some();
         if is_meant {
@@ -232,8 +231,8 @@ impl Call {
         is_meant
     }
 
-    /// There is no new leg after all, or the agent doesn't say whether it takes its media, and the INVITE is to have its answer in
-    /// time. If the agent takes them yet, it gets back those of the caller.
+    /// Refuses the new leg: it is cancelled, or the agent doesn't answer the offer in time. If the agent accepts later, it gets the caller's media
+    /// back.
     pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
         let Some((leg, Replacing { server, .. })) = self.legs.successor() else {
             return;
@@ -247,7 +246,7 @@ impl Call {
         cx.respond(server, status, None, |_| {}, b"");
     }
 
-    /// The new leg takes its place, if this is the answer to its INVITE, and the old one is told to go.
+    /// Puts the new leg in place and ends the old one, if this answers the new leg's INVITE.
     pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
         let Some((leg, successor)) = self.legs.accept_successor(server) else {
             return;
@@ -316,7 +315,7 @@ mod tests {
     fn a_dialog_is_replaced_where_nothing_is_being_agreed_on() {
         let (nothing, answered) = (Some(Reason::NothingReplaced), Some(Reason::AnsweredAlready));
         let changing = Some(Reason::CallChanging);
-        // The call's status; the refusals of Replaces, of one with early-only, and of one while something is being agreed on.
+        // The call's status; the refusals of Replaces, of one with early-only, and of one during a negotiation.
         for (status, plain, early, busy) in [
             (CallStatus::SettingUp, nothing, nothing, nothing),
             (CallStatus::Answered, changing, answered, changing),

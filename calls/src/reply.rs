@@ -1,13 +1,13 @@
-//! Rule for the final answer to a request of ours inside a dialog (RFC 3261 §12.2.1.2, §14.1, §14.2,
-//! RFC 4028 §7.3, rules of dead peers). The meaning of a refusal is the asking feature's.
+//! Rule for the final answer to a request of ours inside a dialog (RFC 3261 §12.2.1.2, §14.1, §14.2, RFC 4028 §7.3, rules for dead peers). The
+//! feature that sent the request decides what a refusal means.
 
 use std::time::Duration;
 
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-/// The longest wait that a peer may ask for, in seconds.
+/// Longest wait that a peer may demand, in seconds.
 const MAX_RETRY_AFTER: u32 = 10;
-/// The least pause before a request is sent again that a peer, or a broken connection, has put off.
+/// Shortest pause before a request is repeated that a peer, or a broken connection, has delayed.
 pub(crate) const PAUSE: Duration = Duration::from_millis(500);
 
 /// Consequence of an answer.
@@ -15,20 +15,20 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(500);
 pub(crate) enum Reply {
     /// 2xx.
     Accepted,
-    /// The same again after a while.
+    /// Repeat the request after a while.
     Again(Duration),
-    /// The same again with the session interval that the peer wants.
+    /// Repeat the request with the session interval that the peer demands.
     TooBrief,
-    /// The peer has no such dialog.
+    /// The peer doesn't have the dialog.
     Gone,
-    /// Nobody may be there.
+    /// The peer may be gone.
     Unheard,
     /// Any other refusal.
     Refused(u16),
 }
 
 impl Reply {
-    /// Of the final answer to a request; `glare` draws how long to wait after one that met another.
+    /// Judges the final answer to a request; `glare` draws the wait after a 491.
     pub(crate) fn of(answer: &Message<'_>, glare: impl FnOnce() -> Duration) -> Self {
         let retry_after = answer
             .number(HeaderName::RetryAfter)
@@ -40,15 +40,15 @@ impl Reply {
                 Self::Again(Duration::from_secs(u64::from(after)).max(PAUSE))
             }
             (422, Method::Invite | Method::Update, _) => Self::TooBrief,
-            // A peer may look for no dialog there.
+            // A peer may not match OPTIONS to dialogs.
             (481, Method::Options, _) | (408, _, _) => Self::Unheard,
             (481, _, _) => Self::Gone,
             (status, _, _) => Self::Refused(status),
         }
     }
 
-    /// Of a request that has no answer because its way broke (503, RFC 3261 §8.1.3.1) or it was never answered. Over a connection that was
-    /// there before it may have gone nowhere, and another one is opened.
+    /// Judges a request without an answer, because its flow broke (503, RFC 3261 §8.1.3.1) or none came. An existing connection may have been stale,
+    /// and a new one is opened.
     pub(crate) const fn without_answer(status: u16, connected: bool) -> Self {
         match (status, connected) {
             (503, true) => Self::Again(PAUSE),

@@ -2,25 +2,25 @@
 
 use trunkline_sip::wire::{HeaderName, Message};
 
-/// Max-Forwards of a request that relays none (RFC 3261 §8.1.1.6).
+/// Max-Forwards of a request that isn't relayed (RFC 3261 §8.1.1.6).
 const MAX_FORWARDS: u8 = 70;
 
 /// Origin of a request of ours.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RequestOrigin {
-    /// It relays no other.
+    /// It isn't relayed.
     Ours,
-    /// It relays one of the other leg.
+    /// It relays a request of the other leg.
     Relayed {
-        /// CSeq number of that one.
+        /// CSeq number of that request.
         cseq: u32,
-        /// Hops that are left for ours.
+        /// Max-Forwards of ours.
         hops: u8,
     },
 }
 
 impl RequestOrigin {
-    /// That of a request which relays `request`: one hop less, 70 where it counts none (RFC 3261 §16.6).
+    /// Origin of a request that relays `request`: one hop less, or 70 if it has no Max-Forwards (RFC 3261 §16.6).
     pub(crate) fn of(request: &Message<'_>) -> Self {
         let left = |hops| u8::try_from(hops).unwrap_or(u8::MAX).saturating_sub(1);
         let hops = request.number(HeaderName::MaxForwards);

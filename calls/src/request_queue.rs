@@ -1,31 +1,31 @@
-//! Requests of ours inside a call that wait for their turn: while another offer is open none may be made (RFC 3261 §14.1), and a
-//! peer may have asked for a pause. Only what is to be asked waits, once each; what is said then is made when its turn comes.
+//! Our requests inside a call that wait for their turn: none may be sent while another offer is open (RFC 3261 §14.1), and a peer may have asked for
+//! a pause. Only the kind of request waits, once each; its content is made when its turn comes.
 //!
-//! It knows neither requests nor dialogs. INFO, PRACK and whatever else needs no turn goes past it.
+//! Knows neither requests nor dialogs. INFO, PRACK and others that need no turn aren't queued.
 
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-/// The next of those that wait.
+/// Next request in the queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Turn<A> {
     /// It is to be sent now.
     Send(A),
-    /// It has waited for as long as it may.
+    /// It has exceeded its deadline.
     TooLate(A),
 }
 
 #[derive(Debug)]
 struct Waiting<A> {
     ask: A,
-    /// No sooner than that.
+    /// Earliest time.
     from: Moment,
-    /// Given up then.
+    /// Deadline.
     until: Option<Moment>,
 }
 
-/// Requests that wait, in the order in which they are to be sent.
+/// Queue of requests, in the order in which they are sent.
 #[derive(Debug)]
 pub(crate) struct RequestQueue<A> {
     waiting: Vec<Waiting<A>>,
@@ -40,7 +40,7 @@ impl<A> Default for RequestQueue<A> {
 }
 
 impl<A: Copy + Eq> RequestQueue<A> {
-    /// Has `ask` wait from `from` on, behind the others; it keeps its place if it waits already.
+    /// Queues `ask` from `from` on, at the end; it keeps its place if it is queued already.
     pub(crate) fn push(&mut self, ask: A, from: Moment, until: Option<Moment>) {
         let before = self.waiting.iter_mut().find(|waiting| waiting.ask == ask);
         match before {
@@ -49,13 +49,13 @@ impl<A: Copy + Eq> RequestQueue<A> {
         }
     }
 
-    /// Strikes out what needn't be asked any more.
+    /// Removes a request that isn't needed any more.
     pub(crate) fn withdraw(&mut self, ask: A) {
         self.waiting.retain(|waiting| waiting.ask != ask);
         self.free();
     }
 
-    /// Strikes out everything.
+    /// Removes all requests.
     pub(crate) fn clear(&mut self) {
         self.waiting = Vec::new();
     }
@@ -64,12 +64,12 @@ impl<A: Copy + Eq> RequestQueue<A> {
         self.waiting.is_empty()
     }
 
-    /// Returns whether `ask` waits.
+    /// Returns whether `ask` is queued.
     pub(crate) fn has(&self, ask: A) -> bool {
         self.waiting.iter().any(|waiting| waiting.ask == ask)
     }
 
-    /// Takes the first whose turn has come. `may_go` says whether it may be sent.
+    /// Takes the first request whose turn has come. `may_go` says whether it may be sent.
     pub(crate) fn poll(&mut self, now: Moment, may_go: impl Fn(A) -> bool) -> Option<Turn<A>> {
         let turn = |waiting: &Waiting<A>| {
             let is_late = |until| waiting.from.max(now) >= until;
@@ -88,7 +88,7 @@ impl<A: Copy + Eq> RequestQueue<A> {
         Some(turn)
     }
 
-    /// Keeps no room where nothing waits, as in most calls that are up.
+    /// Frees the allocation of an empty queue, as in most calls that are up.
     fn free(&mut self) {
         if self.waiting.is_empty() {
             self.waiting = Vec::new();

@@ -1,12 +1,12 @@
-//! Parts that the peers of a call have in it.
+//! Roles of the peers in a call.
 
-/// The part of a leg's peer in the call.
+/// Role of a leg's peer in the call.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LegRole {
     /// The phone system or carrier: the caller, or the callee of an outbound call.
     Trunk,
     /// The agent: its runtime, or the built-in echo agent.
     Agent,
-    /// The destination of a transfer, connected with the caller in the agent's stead.
+    /// The destination of a transfer, connected with the caller instead of the agent.
     Destination,
 }

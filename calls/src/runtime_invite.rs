@@ -1,5 +1,5 @@
-//! The INVITE to an agent's runtime: where it goes, and what it says. On an inbound call it is the caller's as it crosses, on an outbound one ours
-//! with the callee's SDP; on both the context of the call comes with it.
+//! INVITE to an agent's runtime: its target and its content. On an inbound call it is the caller's INVITE as it crosses, on an outbound one ours with
+//! the callee's SDP; on both it has the context of the call.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -35,10 +35,10 @@ use super::target::{self, Parties, Target};
 /// INVITEs to one target of a runtime.
 const MAX_REQUESTS: u32 = 5;
 
-/// Number of the first dialog with the caller. Where we answer ourselves it is ours.
+/// Number of the first dialog with the caller. When we answer ourselves, it is ours.
 pub(crate) const FIRST_FORK: u8 = 0;
 
-/// The call that a runtime is invited to.
+/// Call that a runtime is invited to.
 #[derive(Debug)]
 pub(crate) struct InvitedTo<'a> {
     pub(crate) key: CallKey,
@@ -49,12 +49,12 @@ pub(crate) struct InvitedTo<'a> {
     pub(crate) krisp: bool,
 }
 
-/// Lines of our own in an INVITE to a runtime.
+/// Our own lines in an INVITE to a runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeInvite {
-    /// Headers that the agent's runtime is to get.
+    /// Headers for the agent's runtime.
     headers: Box<[(Box<str>, Box<str>)]>,
-    /// The agent wants its runtime to have the session's token, wherever that is.
+    /// The agent's settings give its runtime the session's token, at any address.
     wants_token: bool,
     krisp: bool,
     /// Runtimes that follow where this one can't be reached, if a bot is among them.
@@ -133,7 +133,7 @@ fn credentials(login: &RuntimeLogin) -> LegCredentials {
     }))
 }
 
-/// Facts of a call that its runtime learns.
+/// Facts of a call that its runtime gets.
 #[derive(Debug)]
 pub(crate) struct CallFacts<'a> {
     pub(crate) org: uuid::Uuid,
@@ -141,13 +141,13 @@ pub(crate) struct CallFacts<'a> {
     pub(crate) agent: uuid::Uuid,
     /// Contact of the caller, if it is known.
     pub(crate) contact: Option<uuid::Uuid>,
-    /// The caller as others may know of it.
+    /// The caller's identity, within its wish for privacy.
     pub(crate) identity: &'a CallerIdentity,
-    /// The peer on the trunk takes 100rel; `None`: there is no such peer.
+    /// 100rel of the trunk's peer; `None`: there is no such peer.
     pub(crate) reliable: Option<Reliability>,
 }
 
-/// Origin of the headers that cross in the INVITE to a runtime.
+/// Source of the headers that cross into the INVITE to a runtime.
 pub(crate) enum Words<'a> {
     /// The caller's.
     Relayed(&'a Message<'a>),
@@ -158,7 +158,7 @@ pub(crate) enum Words<'a> {
     },
 }
 
-/// Words of the INVITE to the runtime of a call.
+/// Text of the INVITE to the runtime of a call.
 pub(crate) struct RuntimeText<'a> {
     call: CallFacts<'a>,
     says: &'a RuntimeInvite,
@@ -168,7 +168,7 @@ pub(crate) struct RuntimeText<'a> {
 }
 
 impl<'a> RuntimeText<'a> {
-    /// Words of the INVITE to the runtime of that call.
+    /// Makes the text of the INVITE to the runtime of that call.
     pub(crate) fn new(
         call: CallFacts<'a>,
         words: Words<'a>,
@@ -249,7 +249,7 @@ impl InviteText for RuntimeText<'_> {
         RUNTIME
     }
 
-    /// 100rel is offered to the runtime only if the caller has it.
+    /// 100rel is offered to the runtime only if the caller supports it.
     fn supported(&self) -> &'static [u8] {
         match self.call.reliable {
             Some(Reliability::Supported | Reliability::Required) => b"timer, 100rel",
@@ -277,20 +277,20 @@ impl InviteText for RuntimeText<'_> {
     }
 }
 
-/// Returns whether a runtime is one of those that the operator trusts with the session's context.
+/// Returns whether the operator trusts a runtime with the session's token.
 fn is_trusted(config: &Config, target: &Target) -> bool {
     let is_listed = |host: &str| {
         let mut trusted = config.trusted_runtimes.iter();
         trusted.any(|trusted| trusted.matches(host, target.address.ip()))
     };
-    // Most are listed by address: then the URI need not be read.
+    // Most runtimes are listed by address, for which the URI needn't be parsed.
     let mut patterns = config.trusted_runtimes.iter();
     is_listed("")
         || patterns.any(|pattern| matches!(pattern, PeerPattern::Host(_)))
             && target::host_of(target.uri.as_bytes()).is_some_and(|host| is_listed(&host))
 }
 
-/// A From or To value without its parameters: what is left is display name and URI in angle brackets.
+/// Removes the parameters of a From or To: leaves the display name and the URI in angle brackets.
 fn without_tag(value: &[u8]) -> Vec<u8> {
     let Ok(address) = NameAddr::parse(value) else {
         return b"<sip:unknown@invalid>".to_vec();

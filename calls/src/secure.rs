@@ -1,5 +1,5 @@
-//! `sips:` (RFC 3261 §26.2.2, RFC 5630): a leg that was begun with such a URI gets a Contact of the same kind from us, and needs TLS.
-//! The other leg is a call of our own, and goes as its own URI says.
+//! `sips:` (RFC 3261 §26.2.2, RFC 5630): a leg that began with such a URI gets a `sips:` Contact from us, and needs TLS. The other leg is a call of
+//! our own, and follows its own URI.
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::flow::{Flow, Transport};
@@ -12,13 +12,13 @@ pub(crate) fn is_sips(uri: &[u8]) -> bool {
     Scheme::of(uri) == Some(Scheme::Sips) && Uri::parse(uri).is_ok()
 }
 
-/// Returns whether the INVITE to `request_uri` that makes `dialog` has to be answered with a `sips:` Contact: its Request-URI is one, or its top
-/// Record-Route, or without any its Contact (RFC 3261 §12.1.1).
+/// Returns whether an INVITE to `request_uri` that makes `dialog` requires a `sips:` Contact: its Request-URI is `sips:`, or its top Record-Route, or
+/// without Record-Route its Contact (RFC 3261 §12.1.1).
 pub(crate) fn wants_sips(request_uri: &[u8], dialog: &Dialog) -> bool {
     is_sips(request_uri) || is_sips(dialog.next_hop())
 }
 
-/// An INVITE to a `sips:` URI has come over TLS to the last hop, and that is we.
+/// Checks that an INVITE to a `sips:` URI has come over TLS on the last hop, which ends here.
 pub(crate) fn came_securely(request_uri: Option<&Uri<'_>>, flow: &Flow) -> Result<(), Reason> {
     let is_sips = request_uri.is_some_and(|uri| uri.scheme == Scheme::Sips);
     if is_sips && flow.transport != Transport::Tls {

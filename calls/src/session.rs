@@ -1,8 +1,7 @@
-//! Liveness of the peer of a leg. Session timers (RFC 4028), one on each leg, are refreshed by us, or end a session that
-//! nobody refreshes. A peer that has said nothing for long is asked, with a session or without: by what refreshes, since OPTIONS
-//! proves no dialog.
+//! Liveness of a leg's peer. Session timers (RFC 4028), one on each leg, are refreshed by us, or end a session that the peer doesn't refresh. A peer
+//! that has been silent for long is probed, with a session or without: by a request that refreshes, since OPTIONS doesn't prove a dialog.
 //!
-//! One timer of the wheel serves both. What is heard only sets a moment; the timer finds that out when it fires.
+//! One timer of the wheel serves both. A message only updates a time, which the timer reads when it fires.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,9 +23,9 @@ use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::request_origin::RequestOrigin;
 
-/// Over how long the questions are spread to those who share a peer that is taken for gone.
+/// Time over which probes are spread to legs that share a peer taken for dead.
 const SPREAD_MS: u64 = 2_000;
-/// A session that nobody has refreshed, as the reason of our BYE and as the outcome of a transfer to that peer.
+/// Reason of our BYE, and outcome of a transfer to that peer, for a session that wasn't refreshed.
 const EXPIRED: (Reason, u16) = (Reason::SessionExpired, 408);
 
 impl SipPeer {
@@ -39,7 +38,7 @@ impl SipPeer {
 }
 
 impl Leg {
-    /// Returns what the peer is to be asked now.
+    /// Returns the next refresh or probe of the peer.
     fn next_question(&self, now: Moment, longest: Duration) -> Option<Question> {
         let (session, means) = (self.session()?, self.sip()?.means());
         let timer = session.timer.as_ref();
@@ -48,7 +47,7 @@ impl Leg {
 }
 
 impl Calls {
-    /// A peer doesn't answer OPTIONS outside of calls any more: it is asked in its calls at once.
+    /// Handles a peer that no longer answers OPTIONS outside of calls: it is probed in its calls at once.
     pub fn suspect(&mut self, transport: Transport, address: SocketAddr, now: Moment) {
         let longest = self.core.config.dead_peer;
         for (_, slot) in &mut self.slab {
@@ -81,7 +80,7 @@ impl Calls {
 }
 
 impl Call {
-    /// Starts the leg's timer anew: its session begins, or has been refreshed.
+    /// Restarts the leg's timer: its session begins, or was refreshed.
     pub(crate) fn start_session(&mut self, cx: &mut Cx<'_>, id: LegId) {
         if let Some(session) = self.legs.session_mut(id) {
             session.presence.begin(session.timer.as_ref(), cx.now);
@@ -89,13 +88,13 @@ impl Call {
         self.watch(cx, id);
     }
 
-    /// Returns whether the peer is being asked, or is to be in its turn.
+    /// Returns whether a probe of the peer is out, or waits for its turn.
     fn is_refreshing(&self, id: LegId) -> bool {
         let is_it = |pending: &Pending| pending.leg == id && pending.purpose == Purpose::Refresh;
         self.queue.has(QueuedRequest::Refresh(id)) || self.pending.iter().any(is_it)
     }
 
-    /// Sets the leg's timer to what is due next.
+    /// Sets the leg's timer to its next step.
     fn watch(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let (key, longest) = (self.key, cx.core.config.dead_peer);
         let is_refreshing = self.is_refreshing(id);
@@ -114,7 +113,7 @@ impl Call {
         }
     }
 
-    /// The leg's timer: time to refresh, nobody has, or the peer has been silent for long.
+    /// Handles the leg's timer: refresh, end of an expired session, or probe after long silence.
     pub(crate) fn on_session_timer(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let is_asked = |pending: &Pending| pending.leg == id && pending.purpose == Purpose::Refresh;
         let is_asked = self.pending.iter().any(is_asked);
@@ -124,14 +123,14 @@ impl Call {
         };
         session.due = None;
         match (session.presence.is_over(now), is_asked) {
-            // The answer may still come.
+            // A probe is out, and its answer may still come.
             (true, true) => {}
             (true, false) => self.lose_leg(cx, id, EXPIRED),
             (false, _) => self.refresh_later(cx, id, Duration::ZERO),
         }
     }
 
-    /// Has the peer asked in its turn, where that is due by then.
+    /// Queues a probe of the peer, if it is due by then.
     fn refresh_later(&mut self, cx: &mut Cx<'_>, id: LegId, wait: Duration) {
         let now = cx.now;
         let session = self.legs.session(id);
@@ -142,7 +141,7 @@ impl Call {
         self.watch(cx, id);
     }
 
-    /// Refreshes the session, or asks a peer that has been silent for long.
+    /// Refreshes the session, or probes a peer that has been silent for long.
     pub(crate) fn send_refresh(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let (now, longest) = (cx.now, cx.core.config.dead_peer);
         let leg = self.legs.get(id);
@@ -152,13 +151,13 @@ impl Call {
         }
     }
 
-    /// Returns whether a leg's refresh is an offer, and may not be made while another is open.
+    /// Returns whether a leg's refresh is an offer, which must not be made while another is open.
     pub(crate) fn refreshes_by_offer(&self, id: LegId, now: Moment, longest: Duration) -> bool {
         let leg = self.legs.get(id);
         leg.and_then(|leg| leg.next_question(now, longest)) == Some(Question::Reinvite)
     }
 
-    /// A bodiless UPDATE, a re-INVITE with the SDP that the peer has, or OPTIONS.
+    /// Sends an UPDATE without a body, a re-INVITE with the peer's current SDP from us, or OPTIONS.
     fn ask_peer(&mut self, cx: &mut Cx<'_>, id: LegId, question: Question) {
         let first = self.legs.sip(id).and_then(|peer| peer.dialogs.first());
         let Some(fork) = first.map(|held| held.fork) else {
@@ -184,8 +183,8 @@ impl Call {
         }
     }
 
-    /// The answer to a refresh or question of ours. 481 to what refreshes says that the dialog is gone. 481 to OPTIONS may come from a peer that
-    /// looks for no dialog, and 408 from a proxy: these count once they are said twice. Any other answer shows that the peer is there.
+    /// Handles the answer to a refresh or probe. 481 to a refresh says that the dialog is gone. 481 to OPTIONS may come from a peer that doesn't
+    /// match it to dialogs, and 408 from a proxy: these count the second time. Any other answer shows that the peer is up.
     pub(crate) fn on_refresh_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -200,7 +199,7 @@ impl Call {
                 if pending.method == Method::Update
                     && let Some(leg) = self.leg(id)
                 {
-                    // Whether it lists it or not.
+                    // Even if Allow doesn't list UPDATE.
                     leg.abilities.update = true;
                 }
                 self.take_accepted(cx, flow, pending, message);
@@ -211,7 +210,7 @@ impl Call {
         }
     }
 
-    /// A refresh or question of ours has no answer.
+    /// Handles a refresh or probe without an answer.
     pub(crate) fn on_refresh_unanswered(
         &mut self,
         cx: &mut Cx<'_>,
@@ -249,7 +248,7 @@ impl Call {
         match presence.refuse((question, status), timer, means, cx.now) {
             Refusal::Waits => self.watch(cx, id),
             Refusal::OtherMethod => {
-                // Where the first answer took its time, this is the last chance.
+                // If the first answer took long, this is the last chance.
                 self.ask(cx, QueuedRequest::Refresh(id), Duration::ZERO, None);
                 self.watch(cx, id);
             }
@@ -257,7 +256,7 @@ impl Call {
         }
     }
 
-    /// A refresh or question had no answer: the peer is asked once more before the call ends.
+    /// Notes a refresh or probe without an answer: the peer is probed once more before the call ends.
     pub(crate) fn missed(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let now = cx.now;
         let session = self.legs.session_mut(id);

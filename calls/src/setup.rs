@@ -1,5 +1,4 @@
-//! The start of a call: what an admitted INVITE must bring, routing, permits, the record, and the data that
-//! its set-up needs. The runtime is called by `runtime_invite`.
+//! Start of a call: checks of an admitted INVITE, routing, permits, the record, and the data of its set-up. `runtime_invite` calls the runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,12 +50,12 @@ use super::uas_invite::{ContactState, NewDialog, UasInvite};
 use super::unanswered::refusal_lines;
 use super::{asked, secure};
 
-/// The user part that asks for a report on the trunk.
+/// User part that requests a report on the trunk.
 pub const DOCTOR: &str = "doctor";
-/// Longest time of the contact look-up: a new caller's contact is written first, which a slow disk takes its time for.
+/// Longest wait for the contact lookup: a new caller's contact is written first, which may take long on a slow disk.
 const CONTACT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Vias of ours in an INVITE that has come back to another Request-URI (a spiral).
+/// Vias of ours allowed in an INVITE that has come back with another Request-URI (a spiral).
 const MOST_RETURNS: usize = 3;
 
 /// Starts a call, or refuses it with a record.
@@ -91,7 +90,7 @@ pub(crate) fn turn_down(
     }
 }
 
-/// Why an INVITE becomes no call.
+/// Refusal of an INVITE.
 struct Judged {
     decision: Option<Box<Decision>>,
     reason: Reason,
@@ -106,14 +105,14 @@ impl Judged {
     }
 }
 
-/// Agent of a call that is let in, and what the call holds.
+/// Agent of an accepted call, and the permits of the call.
 struct Chosen {
     decision: Decision,
     permit: Permit,
     new: NewDialog,
 }
 
-/// An INVITE on its way to become a call.
+/// An INVITE before it becomes a call.
 struct Newcomer<'a, 'm> {
     key: CallKey,
     caller: CallerInvite<'a, 'm>,
@@ -126,7 +125,7 @@ struct Newcomer<'a, 'm> {
 }
 
 impl<'a, 'm> Newcomer<'a, 'm> {
-    /// `None` if the INVITE has been answered, since there is no room for its transaction.
+    /// Returns `None` if the INVITE has been answered for lack of room for its transaction.
     fn new(cx: &mut Cx<'_>, key: CallKey, caller: CallerInvite<'a, 'm>) -> Option<Self> {
         let (flow, message) = (caller.flow, caller.message);
         let Ok(server) = cx.endpoint.accept(message, flow, owner_of(key), cx.now) else {
@@ -150,7 +149,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         })
     }
 
-    /// Routing and permits: the decision with what it holds, or why not.
+    /// Routes the call and takes its permits, or refuses it.
     fn judge(&self, cx: &mut Cx<'_>) -> Result<Chosen, Judged> {
         let (org, facts) = (&*self.caller.org, &self.caller.facts);
         let request_uri = self.caller.request_uri.as_ref();
@@ -202,7 +201,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                         new,
                     });
                 }
-                // Another shard was faster: decide again with that agent full.
+                // Another shard has taken the agent's last place: decide again without that agent.
                 Err(Full::Agent) => full.push(agent),
                 Err(Full::Trunk) => return Err(Judged::refused(decision, Reason::TrunkBusy)),
                 Err(Full::Org | Full::Outbound) => {
@@ -305,7 +304,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         })
     }
 
-    /// The trunk that the call comes by; a member's session comes by none.
+    /// Limit of the call's trunk; a member's session has none.
     fn trunk_claim(&self) -> Option<Claim> {
         let trunk = self.caller.org.routing.trunk.as_ref();
         trunk
@@ -464,13 +463,13 @@ impl<'a, 'm> Newcomer<'a, 'm> {
     }
 }
 
-/// Returns whether the call wants no agent but a report on its trunk.
+/// Returns whether the call requests a report on the trunk.
 fn is_for_the_doctor(facts: &Facts) -> bool {
     let user = facts.request_user.as_deref();
     user.is_some_and(|user| user.eq_ignore_ascii_case(DOCTOR))
 }
 
-/// Returns the longest time of an INVITE without a final answer, and the reason to refuse it then: at most what its Expires says (RFC 3261 §13.3.1).
+/// Returns how long an INVITE may lack a final answer, at most its Expires, and the reason of the refusal then (RFC 3261 §13.3.1).
 pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Reason) {
     let expires = invite.first(HeaderName::Expires);
     let expires = expires.and_then(text::delta_seconds);
@@ -480,7 +479,7 @@ pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Re
     }
 }
 
-/// Checks a new INVITE as RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 demand; returns the dialog and session that it begins.
+/// Checks a new INVITE as RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 demand; returns its dialog and session.
 pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<NewDialog, Reason> {
     let message = caller.message;
     if message.number(HeaderName::MaxForwards) == Some(0) {
@@ -500,7 +499,7 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
         return Err(Reason::BadExtension);
     }
 
-    // No usable Contact, From or Record-Route: no dialog could be made of it.
+    // Without a usable Contact, From and Record-Route there is no dialog.
     let dialog = Dialog::uas(message, b"").ok_or(Reason::BadRequest)?;
     let session = SessionTimer::for_uas(message, core.config.min_se, core.config.session_expires);
     match session {

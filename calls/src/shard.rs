@@ -1,4 +1,4 @@
-//! The calls of one shard: where they are kept, how one of them is worked on, and what is freed with it.
+//! Calls of one shard: their storage, access to one of them, and its release.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use super::outbound::Outbound;
 use super::recorded::Recorded;
 use super::refusal::Reason;
 
-/// Lost connections that are remembered before the calls are searched for them.
+/// Bound on stored lost connections, after which the calls are searched for them.
 const MAX_LOST: usize = 1_024;
 
 /// The calls of one shard.
@@ -24,7 +24,7 @@ pub struct Calls {
     pub(crate) slab: Slab<Slot>,
     generation: u32,
     pub(crate) core: Core,
-    /// The call that is being worked on, so that a panic can be pinned on it.
+    /// The call whose input is being handled, which ends if that panics.
     current: Option<CallKey>,
 }
 
@@ -57,33 +57,33 @@ impl Calls {
         self.slab.is_empty()
     }
 
-    /// Numbers of dialog tags and timers that exist.
+    /// Numbers of dialog tags and timers in use.
     pub fn left_over(&self) -> (usize, usize) {
         (self.core.tags.len(), self.core.timers.len())
     }
 
-    /// From now on new calls get 503 and OPTIONS says so.
+    /// Refuses new calls with 503 from now on, and OPTIONS too.
     pub fn drain(&mut self) {
         self.core.draining = true;
     }
 
-    /// There is room to record further calls; without it new ones get 503.
+    /// Sets whether there is no room to record further calls: new ones get 503.
     pub fn set_overloaded(&mut self, overloaded: bool) {
         self.core.overloaded = overloaded;
     }
 
-    /// Takes the first of the effects that have gathered.
+    /// Takes the next effect.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.core.effects.pop_front()
     }
 
-    /// When a timer of a call is next due.
+    /// Returns when the next timer of a call is due.
     pub fn next_timeout(&self) -> Option<Moment> {
         self.core.next_timeout()
     }
 
-    /// A connection is gone: the next request inside a call opens a new one to the peer's Contact. `proved` is the number of the name that its peer
-    /// has proved over TLS, or 0: who comes in its place has to prove the same.
+    /// Handles a closed connection: the next request inside a call opens a new one to the peer's Contact. `proved` is the number of the name that its
+    /// peer has proved over TLS, or 0; the peer of a new connection has to prove the same name.
     pub fn handle_flow_lost(&mut self, lost: &Flow, proved: u32) {
         if lost.connection == 0 || self.slab.is_empty() {
             return;
@@ -97,7 +97,7 @@ impl Calls {
         }
     }
 
-    /// Ends a call from outside (draining deadline, API).
+    /// Ends a call on request (draining deadline, API).
     pub fn hang_up(&mut self, endpoint: &mut Endpoint, key: CallKey, reason: Reason, now: Moment) {
         self.with(key, endpoint, now, |call, cx| call.hang_up(cx, reason));
     }
@@ -110,7 +110,7 @@ impl Calls {
         }
     }
 
-    /// After a panic: ends the call that was being worked on, on both legs, and forgets it.
+    /// Ends the call whose input has panicked, on both legs, and drops it.
     pub fn abort_current(&mut self, endpoint: &mut Endpoint, now: Moment) {
         let Some(key) = self.current.take() else {
             return;
@@ -146,7 +146,7 @@ impl Calls {
         self.with(key_of(owner), endpoint, now, act);
     }
 
-    /// Lets `act` work on a call and forgets the call once it is done. False if there is no such call.
+    /// Runs `act` on a call, and drops the call once it is done. False if there is no such call.
     pub(crate) fn with(
         &mut self,
         key: CallKey,
@@ -184,7 +184,7 @@ impl Calls {
 
     fn forget(&mut self, endpoint: &mut Endpoint, key: CallKey) {
         let slot = self.slab.remove(key.index as usize);
-        // Both sides know of the end: what they haven't acknowledged by now, they won't.
+        // Both sides know of the end: missing ACKs won't come any more.
         for (_, ack) in slot.call.awaited() {
             endpoint.acknowledged(ack.server);
         }
@@ -194,7 +194,7 @@ impl Calls {
         }
     }
 
-    /// Frees what a finished call holds.
+    /// Releases what a finished call holds.
     fn release(&mut self, call: &Call) {
         let core = &mut self.core;
         for tag in &call.tags {

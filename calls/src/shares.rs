@@ -1,7 +1,7 @@
-//! Shares of the node: one org can't take the calls and set-ups that others need.
+//! Shares of the node: one org can't use up the calls and set-ups that others need.
 //!
-//! An org whose calls are the only ones leaves a tenth of the node free. Once others have calls it may have a quarter, or twenty
-//! calls where that is more. Calls that are up are never ended for it.
+//! An org that alone has calls leaves a tenth of the node free. Once others have calls it may have a quarter, or twenty calls if that is more. Calls
+//! that are up are never ended for this.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,13 +11,13 @@ use dashmap::DashMap;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-/// Calls, and set-ups in a second, that every org may have however small the node is.
+/// Calls, and set-ups a second, that every org may have on any node.
 const LEAST: u32 = 20;
 
 /// Seconds in which an org may fill its share of calls by set-ups.
 const FILL: u32 = 20;
 
-/// Orgs that are remembered before those without calls are forgotten.
+/// Number of orgs kept before those without calls are removed.
 const SWEEP: usize = 1_024;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -27,11 +27,11 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Shares {
     of: DashMap<Uuid, Share>,
     calls: AtomicU32,
-    /// Calls of an org alone on the node.
+    /// Limit on calls of an org that alone has any.
     alone: u32,
-    /// Calls of an org beside others.
+    /// Limit on calls of an org beside others.
     beside: u32,
-    /// Its set-ups in a second, beside others.
+    /// Limit on its set-ups a second, beside others.
     setups: u32,
     swept_at: Mutex<Moment>,
 }
@@ -48,7 +48,7 @@ pub(super) enum Taking {
 #[derive(Debug, Default)]
 struct Share {
     calls: u32,
-    /// Set-ups since `since`, which is less than a second ago.
+    /// Set-ups in the second that began at `since`.
     setups: u32,
     since: Moment,
 }
@@ -68,7 +68,7 @@ impl Shares {
         }
     }
 
-    /// Counts a call of an org; false, and nothing is counted, where its share is used up.
+    /// Counts a call of an org; false, without counting, if its share is used up.
     pub(super) fn take(&self, org: Uuid, taking: Taking, now: Moment) -> bool {
         self.sweep(now);
         let mut share = self.of.entry(org).or_default();
@@ -102,8 +102,8 @@ impl Shares {
         }
     }
 
-    /// Forgets orgs without calls once their last set-up is a second old, so that brief calls don't begin that second anew. Once a
-    /// second at most, by whichever shard comes first.
+    /// Removes orgs without calls once their last set-up is a second old, so that short calls don't restart that second. Runs at most once a second,
+    /// in any shard.
     fn sweep(&self, now: Moment) {
         if self.of.len() <= SWEEP {
             return;

@@ -1,4 +1,4 @@
-//! OPTIONS to a source that a trunk allows, before an INVITE of it over UDP is believed.
+//! OPTIONS to a source that a trunk allows, before an INVITE from it over UDP is trusted.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use uuid::Uuid;
 use super::context::Core;
 use super::sources::{Asked, Belief, Waiting};
 
-/// Age of an answer after which its source is asked again.
+/// Age of an answer after which its source is probed again.
 const ASKED_AGAIN: Duration = Duration::from_secs(600);
 /// Longest wait of an INVITE for the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Pause before a source that didn't answer is asked again.
+/// Pause before a silent source is probed again.
 const SILENT: Duration = Duration::from_secs(5);
-/// Questions that are remembered.
+/// Bound on stored probes.
 const MOST_ASKED: usize = 256;
-/// An INVITE that waits: to a smaller one the question and the challenge that may follow would be more than twice what it brought.
+/// Size of an INVITE that may wait: for a smaller one, probe and challenge together would be more than twice its size.
 const OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
 
-/// Judges whether the source of an INVITE is proven; asks it by OPTIONS where that isn't known.
+/// Judges whether the source of an INVITE is proven; sends OPTIONS if that isn't known.
 pub(crate) fn believe(
     core: &mut Core,
     endpoint: &mut Endpoint,
@@ -73,7 +73,7 @@ pub(crate) fn believe(
     Belief::Waits
 }
 
-/// Sends one OPTIONS to where an INVITE came from.
+/// Sends one OPTIONS to the source of an INVITE.
 fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_>, now: Moment) {
     let slot = core.minter.dispatch(invite);
     let tag = send_options(core, endpoint, flow, slot);
@@ -87,7 +87,7 @@ fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_
     });
 }
 
-/// Sends one OPTIONS that nothing is kept of; the From-tag that its answer brings back.
+/// Sends one OPTIONS statelessly; returns its From-tag, which the answer repeats.
 pub(super) fn send_options(core: &Core, endpoint: &mut Endpoint, flow: Flow, slot: Slot) -> Tag {
     let tag = core.minter.tag(slot, endpoint.entropy());
     let call_id = core.minter.call_id(slot, endpoint.entropy());

@@ -1,11 +1,11 @@
-//! Trust in the source of a message inside a call: where the requests and answers of a dialog may come from.
+//! Trust in the source of a message inside a call: addresses from which a dialog's requests and answers may come.
 //!
-//! Tags and Call-ID pass in the clear, and everybody who reads a trace has them. So they name a dialog and prove nothing: a request counts if
-//! it comes from an IP that this leg has sent to or heard from, that the configured host has, that Contact and Record-Route lead to, or that
-//! the trunk allows. The port may move, as it does behind NAT. Never by a less secure transport than the one that the dialog began on.
+//! Tags and Call-ID are sent in the clear, and every reader of a trace has them: they name a dialog and prove nothing. A request counts if its source
+//! is an IP that this leg has sent to or heard from, that the configured host has, that Contact or Record-Route lead to, or that the trunk allows.
+//! The port may change, as it does behind NAT. A less secure transport than the dialog's first one never counts.
 //!
-//! From anywhere else a request has to prove the leg's own pair, where the peer has proven it before (`moved`); on any other leg it is 403. The
-//! first look costs a few comparisons; names and allowed networks are asked only about an IP that isn't known yet.
+//! From any other source a request has to prove the leg's own pair, if the peer has proven it before (`moved`); on any other leg it is 403. The first
+//! check is a few comparisons; names and allowed networks are consulted only for an unknown IP.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,15 +35,15 @@ const ROUTES: usize = 16;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum SourceTrust {
     Known,
-    /// A name that may lead there is being looked up.
+    /// A name that may lead there is being resolved.
     Awaited,
     Unknown,
-    /// Wherever it is: the dialog began on a more secure transport.
+    /// No source counts: the dialog began on a more secure transport.
     LessSecure,
 }
 
 impl Calls {
-    /// Returns whether a request inside a call may come by this flow. If not, it has been answered, or is left to be sent again.
+    /// Returns whether a request inside a call may come by this flow. If not, it has been answered, or is dropped until it is retransmitted.
     pub(super) fn lets_in(
         &mut self,
         endpoint: &mut Endpoint,
@@ -61,7 +61,7 @@ impl Calls {
         let trust = trust(core, Some(view), call, (id, fork), &flow, now);
         match trust {
             SourceTrust::Known => return true,
-            // It is sent again, and by then the name is known.
+            // It is retransmitted, and by then the name is resolved.
             SourceTrust::Awaited if !flow.transport.is_reliable() => return false,
             SourceTrust::Awaited | SourceTrust::Unknown | SourceTrust::LessSecure => {}
         }
@@ -88,8 +88,8 @@ impl Calls {
         false
     }
 
-    /// Returns whether an ACK may come by this flow. It can't be challenged (RFC 3261 §22.1), so that one from an unknown place counts only where it says
-    /// nothing but that the answer is there: no SDP is in it, and none is waited for.
+    /// Returns whether an ACK may come by this flow. It can't be challenged (RFC 3261 §22.1), so one from an unknown address counts only if it has no
+    /// SDP and none is expected.
     pub(super) fn lets_ack_in(
         &mut self,
         view: &View,
@@ -114,7 +114,7 @@ impl Calls {
         is_let_in
     }
 
-    /// Works on a response from another IP than its request went to, if the leg knows that IP; else it is as if it had not come.
+    /// Handles a response from another IP than its request went to, if the leg knows that IP; else ignores it.
     pub(super) fn foreign_response(
         &mut self,
         endpoint: &mut Endpoint,
@@ -143,7 +143,7 @@ impl Calls {
         let dialing = call.dialing();
         let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
             Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
-            // A runtime has its leg by now, which has learnt where the Contact of an early dialog leads.
+            // A runtime has its leg by now, which knows where the Contact of an early dialog leads.
             Some(dialing) if dialing.is_runtime() => Some((call.agent_id(), 0)),
             Some(_) => None,
             None => {
@@ -160,7 +160,7 @@ impl Calls {
 }
 
 impl Cx<'_> {
-    /// Asks for the names in Contact and Record-Route, so that they are known before a request comes from there.
+    /// Resolves the names in Contact and Record-Route, before a request comes from there.
     pub(crate) fn look_up(&mut self, dialog: &Dialog, heard: Flow) {
         for uri in ways_of(dialog).filter(|uri| !has_ip_literal(uri)) {
             let is_name = Uri::parse(uri).is_ok_and(|uri| matches!(uri.host, Host::Name(_)));
@@ -174,13 +174,14 @@ impl Cx<'_> {
     }
 }
 
-/// The URIs that lead to the peer of a dialog: what it has recorded as its route, and its Contact.
+/// Returns the URIs that lead to the peer of a dialog: its recorded route, and its Contact.
 fn ways_of(dialog: &Dialog) -> impl Iterator<Item = &[u8]> {
     let routes = dialog.routes().take(ROUTES);
     routes.chain([dialog.remote_target()])
 }
 
-/// Returns the trust in an address on that leg. Without a view, networks that a trunk allows don't count: an answer comes from where it was asked for.
+/// Returns the trust in an address on that leg. Without a view, the trunk's allowed networks don't count: an answer comes from the address of its
+/// request.
 fn trust(
     core: &mut Core,
     view: Option<&View>,
@@ -239,7 +240,7 @@ fn by_dialog(core: &mut Core, leg: &SipPeer, fork: u8, ip: IpAddr, now: Moment) 
     trust
 }
 
-/// Returns whether a URI's host is at that IP; `None` while its name is being looked up.
+/// Returns whether a URI's host is at that IP; `None` while its name is being resolved.
 fn leads_to(core: &mut Core, uri: &[u8], ip: IpAddr, now: Moment) -> Option<bool> {
     match std::str::from_utf8(uri).ok().and_then(target::place) {
         Some(Place::Known(target)) => Some(target.address.ip().to_canonical() == ip),

@@ -1,7 +1,7 @@
-//! Sources that a trunk allows, over UDP, where a source can be forged: an address is believed once it has answered an OPTIONS of ours.
+//! Sources that a trunk allows, over UDP, where a source can be forged: an address is trusted once it has answered an OPTIONS of ours.
 //!
-//! The INVITE of one that hasn't yet waits while it is asked. The question is sent once, without a transaction, so that a forged INVITE
-//! makes this node send no more than it received.
+//! The INVITE of an unproven source waits for the answer. OPTIONS is sent once, without a transaction, so that a forged INVITE makes this node send
+//! no more than it received.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -13,15 +13,15 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-/// Time for which a source is believed after its last answer.
+/// Time for which a source is trusted after its last answer.
 const GOOD: Duration = Duration::from_secs(3_600);
-/// Sources that are believed, and INVITEs of a shard that wait.
+/// Bound on trusted sources, and on a shard's waiting INVITEs.
 const MOST_PROVEN: usize = 65_536;
 const MOST_WAITING: usize = 64;
-/// INVITEs that wait for one org: forged ones that name its addresses keep no other org's from being asked.
+/// Bound on waiting INVITEs for one org: forged ones with its addresses don't affect other orgs.
 const WAITING_FOR_ORG: usize = 16;
 
-/// Sources that have answered an OPTIONS of ours, and when. Shared by all shards.
+/// Sources that have answered an OPTIONS of ours, with the time. Shared by all shards.
 #[derive(Debug, Default)]
 pub struct ProvenSources(DashMap<IpAddr, Moment>);
 
@@ -53,7 +53,7 @@ pub(crate) struct Waiting {
     pub(crate) until: Moment,
 }
 
-/// An OPTIONS that was sent: to whom, the random part of its From-tag, and when.
+/// An OPTIONS that was sent: its target, the random part of its From-tag, and the time.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) source: IpAddr,
@@ -61,7 +61,7 @@ pub(crate) struct Asked {
     pub(crate) at: Moment,
 }
 
-/// Questions of a shard to sources.
+/// Probes of a shard to sources.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     pub(crate) waiting: VecDeque<Waiting>,
@@ -74,7 +74,7 @@ pub(crate) struct Questions {
 pub(crate) enum Belief {
     /// Its source has answered.
     Proven,
-    /// Its source is being asked; the INVITE is kept.
+    /// Its source is being probed; the INVITE is kept.
     Waits,
     /// Its source didn't answer.
     Unproven,
@@ -94,18 +94,18 @@ impl Questions {
         self.waiting.len() < MOST_WAITING && of_org.count() < WAITING_FOR_ORG
     }
 
-    /// When an INVITE has waited long enough.
+    /// Returns when the next INVITE has waited long enough.
     pub(crate) fn next_timeout(&self) -> Option<Moment> {
         self.waiting.front().map(|waiting| waiting.until)
     }
 
-    /// An INVITE whose source didn't answer in time.
+    /// Takes an INVITE whose source didn't answer in time.
     pub(crate) fn pop_late(&mut self, now: Moment) -> Option<Waiting> {
         self.next_timeout().filter(|due| *due <= now)?;
         self.waiting.pop_front()
     }
 
-    /// Works on an answer to OPTIONS: the INVITEs that waited for it.
+    /// Handles an answer to OPTIONS; returns the INVITEs that waited for it.
     pub(crate) fn answered(
         &mut self,
         (source, tag): (IpAddr, u64),

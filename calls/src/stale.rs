@@ -1,19 +1,18 @@
-//! Callers whose nonces are no longer good, and who answer with one all the same.
+//! Callers that answer with a nonce that is no longer valid.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use trunkline_sip::wire::Message;
 
-/// Calls that have answered a challenge with a nonce that was no longer good: the last of them, to notice those that do it again.
-/// Only those who know a password get here.
+/// Recent calls that have answered a challenge with an expired nonce, to notice those that do it again. Only senders with a valid password get here.
 #[derive(Debug, Default)]
 pub(crate) struct Stale(VecDeque<(u64, u32)>);
 
 impl Stale {
     const KEPT: usize = 64;
 
-    /// Notes the request, and returns whether the call has done so before in another one.
+    /// Notes the request. Returns whether its call did the same before, in another request.
     pub(crate) fn again(&mut self, message: &Message<'_>) -> bool {
         let mut hasher = DefaultHasher::new();
         message.call_id().hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Where a runtime is: the configured URI with its placeholders filled in, and what it resolves to.
+//! Target of a runtime: the configured URI with its placeholders filled in, and the addresses that it resolves to.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use trunkline_model::address::{AddressPolicy, NamedBy};
 use trunkline_model::tied::{Namer, TiedPeers};
 use trunkline_model::ws_url::WsUrl;
 
-/// One place to try: the Request-URI to send and the address to send it to.
+/// Place to try: a Request-URI, and the address to send it to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// The Request-URI.
@@ -23,14 +23,14 @@ pub struct Target {
     pub transport: Transport,
     /// The peer.
     pub address: SocketAddr,
-    /// The flow to send by, where it isn't for us to choose: a registered PBX is reached by the way that it came.
+    /// Flow to send by, if it is fixed: a registered PBX is reached by the flow of its REGISTER.
     pub by: Option<Flow>,
-    /// Whose word the address is.
+    /// Party that named the address.
     pub named: NamedBy,
 }
 
 impl Target {
-    /// The same target, reached by that flow.
+    /// Returns the same target with that flow.
     #[must_use]
     pub fn reached_by(self, flow: Flow) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Target {
     }
 }
 
-/// A URI before its host is known as an address.
+/// A URI whose host isn't resolved yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unresolved {
     /// The Request-URI.
@@ -52,7 +52,7 @@ pub struct Unresolved {
     pub port: Option<u16>,
     /// The transport, where the URI names one.
     pub transport: Option<Transport>,
-    /// Whose word it is.
+    /// Party that named the URI.
     pub named: NamedBy,
 }
 
@@ -74,7 +74,7 @@ impl Place {
         }
     }
 
-    /// Returns whether it is a name that a tenant may not write.
+    /// Returns whether it is a name that tenants may not use.
     pub fn is_reserved(&self, addresses: &AddressPolicy) -> bool {
         match self {
             Self::Name(wanted) if wanted.named == NamedBy::Tenant => {
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// The same Request-URI, sent by a flow that is known.
+    /// Returns the same Request-URI with a known flow.
     #[must_use]
     pub(crate) fn by_flow(&self, by: Flow) -> Self {
         Self::Known(Target {
@@ -96,7 +96,7 @@ impl Place {
         })
     }
 
-    /// The same place for a dialog on this flow: never by a less secure transport. `None` where its URI names one.
+    /// Returns the same place for a dialog on this flow: never by a less secure transport. `None` if its URI names one.
     #[must_use]
     pub(crate) fn beside(self, flow: &Flow) -> Option<Self> {
         match flow.transport.is_secure() {
@@ -105,7 +105,7 @@ impl Place {
         }
     }
 
-    /// The same place by TLS, at the port of its URI or else at 5061; `None` where the URI names a less secure transport.
+    /// Returns the same place over TLS, at the port of its URI or 5061; `None` if the URI names a less secure transport.
     #[must_use]
     pub(crate) fn over_tls(self) -> Option<Self> {
         let transport = Transport::Tls;
@@ -136,7 +136,7 @@ impl Place {
         })
     }
 
-    /// The same place, as an org with these peers names it.
+    /// Returns the same place, as named by an org with these peers.
     #[must_use]
     pub fn of_org(self, tied: &TiedPeers) -> Self {
         let is_tied = match &self {
@@ -149,7 +149,7 @@ impl Place {
         }
     }
 
-    /// The same place of a runtime, as its namer's word.
+    /// Returns the same place of a runtime, as named by `namer`.
     #[must_use]
     pub fn of_runtime(self, namer: &Namer) -> Self {
         match namer {
@@ -158,7 +158,7 @@ impl Place {
         }
     }
 
-    /// Whose word it is.
+    /// Party that named it.
     pub const fn named_by(&self) -> NamedBy {
         match self {
             Self::Known(target) => target.named,
@@ -166,7 +166,7 @@ impl Place {
         }
     }
 
-    /// The same place as somebody else's word.
+    /// Returns the same place, as named by another party.
     #[must_use]
     pub fn named(self, named: NamedBy) -> Self {
         match self {
@@ -193,22 +193,22 @@ pub(crate) struct Parties<'a> {
     pub(crate) agent: Uuid,
     pub(crate) org: Uuid,
     pub(crate) session: Uuid,
-    /// The number that was called, or what stood in its place.
+    /// The number that was called, or the text in its place.
     pub(crate) called: &'a str,
-    /// The caller; empty where that is not to be known.
+    /// The caller; empty if withheld.
     pub(crate) caller: &'a str,
 }
 
-/// A number as it reads best: as E.164, else as it was sent.
+/// Returns a number as E.164 if possible, else as it was sent.
 pub(crate) fn written(number: Option<E164>, raw: &str) -> String {
     number.map_or_else(|| raw.to_owned(), |number| number.as_str().to_owned())
 }
 
-/// Octets of what a peer sent that a placeholder may bring.
+/// Octets of a peer's text that a placeholder may hold.
 const LONGEST: usize = 128;
 
 impl Parties<'_> {
-    /// Fills a URI in. What a peer supplies stands in the user part alone, escaped.
+    /// Fills in a URI. A peer's text is only inserted in the user part, escaped.
     pub(crate) fn uri(&self, template: &str) -> Box<str> {
         let filled = fill(template, self.agent, self.org);
         let Some((user, host)) = filled
@@ -221,7 +221,7 @@ impl Parties<'_> {
         [&user, "@", host].concat().into()
     }
 
-    /// Fills the value of a header in; control characters are left out.
+    /// Fills in the value of a header; drops control characters.
     pub(crate) fn value(&self, template: &str) -> Box<str> {
         let filled = fill(template, self.agent, self.org);
         let mut value = self.replaced(&filled, str::to_owned);
@@ -234,7 +234,7 @@ impl Parties<'_> {
         let mut filled = String::with_capacity(template.len() + 64);
         let mut rest = template;
 
-        // Once from left to right, so that what a peer supplies is no placeholder itself.
+        // One pass from left to right, so that a placeholder in a peer's text isn't filled in.
         while let Some(at) = rest.find('{') {
             let (before, behind) = rest.split_at(at);
             filled.push_str(before);
@@ -263,7 +263,7 @@ impl Parties<'_> {
     }
 }
 
-/// At most [`LONGEST`] octets of it.
+/// Returns at most [`LONGEST`] octets of it.
 fn cut(text: &str) -> &str {
     let end = (0..=LONGEST.min(text.len()))
         .rev()
@@ -271,8 +271,8 @@ fn cut(text: &str) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// As a user part (RFC 3261 §25.1): all but letters, digits and marks is escaped, and so are the signs that a user part could hold but that
-/// stand for something.
+/// Escapes it for a user part (RFC 3261 §25.1): everything but letters, digits and marks, also signs that are allowed in a user part and have a
+/// meaning there.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for octet in text.bytes() {
@@ -285,11 +285,11 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Where `uri` points; `None` if it isn't a SIP URI.
+/// Returns the place of a URI; `None` if it isn't a SIP URI.
 pub fn place(uri: &str) -> Option<Place> {
     let parsed = Uri::parse(uri.as_bytes()).ok()?;
 
-    // Headers may not stand in a Request-URI (RFC 3261 §19.1.1).
+    // A Request-URI must not have headers (RFC 3261 §19.1.1).
     let uri = match parsed.headers.len() {
         0 => uri.strip_suffix('?').unwrap_or(uri),
         headers => uri.get(..uri.len() - headers - 1)?,
@@ -331,7 +331,7 @@ pub fn place(uri: &str) -> Option<Place> {
     })
 }
 
-/// Where the URL of a WebSocket points; `None` if it isn't one.
+/// Returns the place of a WebSocket's URL; `None` if it isn't one.
 pub fn place_of_url(url: &str) -> Option<Place> {
     let parsed = WsUrl::parse(url)?;
     let transport = match parsed.is_secure {
@@ -366,10 +366,10 @@ pub const fn default_port(transport: Transport) -> u16 {
     }
 }
 
-/// Contacts of a redirection that are looked at.
+/// Contacts of a redirection that are read.
 const MAX_CONTACTS: usize = 8;
 
-/// Where a redirection leads, within `hosts`, the most wanted first (RFC 3261 §8.1.3.4). One that came by TLS leads to TLS alone.
+/// Returns the targets of a redirection within `hosts`, by descending `q` (RFC 3261 §8.1.3.4). One received over TLS leads to TLS only.
 pub(crate) fn redirections(
     message: &Message<'_>,
     hosts: &[String],
@@ -416,7 +416,7 @@ fn in_lower_case(host: Host<'_>) -> String {
     }
 }
 
-/// Returns whether the host of a URI is written as an IP address, as most are, without parsing the URI, which each leg of each call would pay for.
+/// Returns whether the host of a URI is an IP address, as most are, without parsing the URI, which would cost each leg of each call.
 pub(crate) fn has_ip_literal(uri: &[u8]) -> bool {
     let before = memchr::memrchr(b'@', uri).or_else(|| memchr::memchr(b':', uri));
     let host = &uri[before.map_or(0, |at| at + 1)..];

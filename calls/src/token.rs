@@ -1,7 +1,7 @@
-//! The secret that a runtime gets with its call and opens the session's context with.
+//! Secret that a runtime gets with its call, and that opens the session's context.
 //!
-//! It is a MAC over org and session: no node keeps it, every node knows it again, and whoever reads what is stored can't make it.
-//! That it dies with the call is for those to see who know whether the call is up.
+//! It is a MAC over org and session: no node stores it, every node verifies it, and a reader of the store can't make one. The caller of this module
+//! checks that the call is still up.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
@@ -12,12 +12,12 @@ pub const PREFIX: &str = "tls_";
 /// Octets of the MAC that a token carries.
 const MAC: usize = 16;
 
-/// Makes tokens and knows them again.
+/// Makes and verifies tokens.
 #[derive(Clone)]
 pub struct SessionTokens(Hmac<Sha256>);
 
 impl SessionTokens {
-    /// Under that key.
+    /// Uses that key.
     pub fn new(key: [u8; 32]) -> Self {
         Self(Hmac::new_from_slice(&key).expect("HMAC takes a key of any length"))
     }
@@ -29,7 +29,7 @@ impl SessionTokens {
         format!("{PREFIX}{}{:032x}", org.simple(), u128::from_be_bytes(mac)).into()
     }
 
-    /// The org, if this is the token of that session.
+    /// Returns the org, if this is the token of that session.
     pub fn read(&self, token: &str, session: Uuid) -> Option<Uuid> {
         let (org, mac) = read(token.strip_prefix(PREFIX)?)?;
         let expected = self.keyed(org, session);
@@ -37,20 +37,20 @@ impl SessionTokens {
         Some(org)
     }
 
-    /// The org whose token it says it is, which proves nothing yet.
+    /// Returns the org that a token claims, without proof.
     pub fn claimed(token: &str) -> Option<Uuid> {
         let (org, _) = read(token.strip_prefix(PREFIX)?)?;
         Some(org)
     }
 
-    /// Proves that it is this installation that replaces a dialog of an org's call: `dialog` is the value of Replaces.
+    /// Makes the proof that this installation replaces a dialog of an org's call: `dialog` is the value of Replaces.
     pub(crate) fn join(&self, org: Uuid, dialog: &[u8]) -> String {
         let mac = self.joining(org, dialog).finalize().into_bytes();
         let mac: [u8; MAC] = mac[..MAC].try_into().expect("a MAC has 32 octets");
         format!("{}{:032x}", org.simple(), u128::from_be_bytes(mac))
     }
 
-    /// The org, if this proves it.
+    /// Returns the org, if this proves it.
     pub(crate) fn joins(&self, proof: &str, dialog: &[u8]) -> Option<Uuid> {
         let (org, mac) = read(proof)?;
         let expected = self.joining(org, dialog);
@@ -74,7 +74,7 @@ impl SessionTokens {
     }
 }
 
-/// An org and a MAC, in 64 digits.
+/// Reads an org and a MAC from 64 digits.
 fn read(digits: &str) -> Option<(Uuid, u128)> {
     let is_hex = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
     if digits.len() != 64 || !digits.bytes().all(is_hex) {

@@ -1,5 +1,5 @@
-//! Turns of our own requests inside a call: one offer at a time is open in it (RFC 3261 §14.1), ours or a peer's. Hold, join and
-//! refresh are clients; each is called when its turn has come, and told what an answer asks for by one rule ([`Reply`]).
+//! Turns of our own requests inside a call: one offer at a time is open in it (RFC 3261 §14.1), ours or a peer's. Hold, join and refresh queue their
+//! requests; each runs when its turn comes, and one rule ([`Reply`]) judges the answers.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::reply::{PAUSE, Reply, glare_wait};
 use super::request_queue::Turn;
 
 impl Call {
-    /// Has something asked after `wait` as soon as the open exchange has room for it; given up at `until`.
+    /// Queues a request after `wait` until the open exchange has room for it; dropped at `until`.
     pub(crate) fn ask(
         &mut self,
         cx: &mut Cx<'_>,
@@ -29,13 +29,14 @@ impl Call {
         self.take_turns(cx);
     }
 
-    /// Lets those go whose turn has come.
+    /// Sends the requests whose turn has come.
     pub(crate) fn take_turns(&mut self, cx: &mut Cx<'_>) {
         if self.queue.is_empty() && self.turn.is_none() {
             return;
         }
 
-        // Until its answer is acknowledged (RFC 3261 §14.1). The ACK to a refusal is no input of the call's: it is looked for.
+        // The peer's exchange lasts until its answer is acknowledged (RFC 3261 §14.1). The ACK to a refusal never reaches the call, so its
+        // transaction is checked.
         let theirs = self.theirs.filter(|tx| cx.endpoint.server_exists(*tx));
         self.theirs = theirs;
         while let Some(turn) = self.next_turn(cx) {
@@ -79,14 +80,14 @@ impl Call {
         self.exchange().admits(own)
     }
 
-    /// Time for a turn.
+    /// Handles the timer of the queue.
     pub(crate) fn on_turn(&mut self, cx: &mut Cx<'_>) {
         self.turn = None;
         self.take_turns(cx);
     }
 
-    /// Returns the consequence of the final answer to a request of ours. That the dialog is gone has ended the leg by then, that nobody may be there
-    /// has the peer asked; a session interval has been raised.
+    /// Returns the consequence of the final answer to a request of ours. If the dialog is gone, the leg has ended already; if the peer may be gone,
+    /// it is probed; a session interval has been raised.
     pub(crate) fn reply_to(
         &mut self,
         cx: &mut Cx<'_>,

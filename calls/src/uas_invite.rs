@@ -1,5 +1,5 @@
-//! The caller's INVITE until it has its final answer: the message, the look-up of the contact that the runtime's INVITE waits for, and the way
-//! of provisional answers back.
+//! The caller's INVITE until its final answer: the message, the contact lookup that the runtime's INVITE waits for, and the relay of provisional
+//! responses.
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
@@ -15,9 +15,9 @@ use super::provisional_relay::ProvisionalRelay;
 /// The contact look-up.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ContactState {
-    /// The answer is awaited.
+    /// The result is missing.
     Pending,
-    /// Known, or known to be unknown.
+    /// The contact, or that there is none.
     Known(Option<Uuid>),
 }
 
@@ -33,10 +33,10 @@ pub(crate) struct UasInvite {
     pub(crate) relay: ProvisionalRelay,
 }
 
-/// Dialog and session that an INVITE begins, as it was read when it was admitted.
+/// Dialog and session of an INVITE, as read at admission.
 #[derive(Debug)]
 pub(crate) struct NewDialog {
-    /// Without a tag of ours.
+    /// Dialog without our tag.
     pub(crate) dialog: Dialog,
     /// Session timer of the caller's leg, if there is one (RFC 4028 §9).
     pub(crate) session: Option<SessionTimer>,
@@ -70,7 +70,7 @@ impl UasInvite {
         self.server
     }
 
-    /// The dialog that an answer under this tag of ours makes.
+    /// Returns the dialog that a response with this tag of ours makes.
     pub(crate) fn dialog(&self, tag: &Tag) -> Option<Dialog> {
         self.new.dialog.with_local_tag(tag.as_bytes())
     }
@@ -84,7 +84,7 @@ impl UasInvite {
         self.contact == ContactState::Pending
     }
 
-    /// Ends the look-up of the contact. Returns false if it has ended before.
+    /// Ends the contact lookup. Returns false if it has ended before.
     pub(crate) fn end_look_up(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) -> bool {
         if !self.is_looking_up() {
             return false;

@@ -1,4 +1,4 @@
-//! Why nobody has answered a call of ours: what a refusal says of the callee, and what we say when we give up.
+//! Reasons why a call of ours wasn't answered: the callee's side of a refusal, and our own words when we give up.
 
 use trunkline_model::record::Status;
 use trunkline_sip::header::reason;
@@ -7,20 +7,20 @@ use trunkline_sip::wire::{HeaderName, Message};
 
 use super::refusal::Reason;
 
-/// Why nobody has answered.
+/// Reason why a call wasn't answered.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
-    /// The status code that said so, or stands for it.
+    /// Status code of the refusal, or the equivalent one.
     pub(crate) sip_code: u16,
     pub(crate) reason: Reason,
     pub(crate) status: Status,
     /// The cause by Q.850, where the peer named one.
     pub(crate) cause: Option<u8>,
-    /// The peer has said so itself.
+    /// It is the peer's own answer.
     pub(crate) is_answer: bool,
 }
 
-/// No place is left, or there was none.
+/// No place is left.
 pub(crate) const UNREACHABLE: Failure = Failure {
     sip_code: 503,
     reason: Reason::TrunkUnreachable,
@@ -36,7 +36,7 @@ pub(crate) const FORBIDDEN: Failure = Failure {
     ..UNREACHABLE
 };
 
-/// Returns the meaning of a callee's final refusal. The Q.850 cause of a gateway is nearer to the truth than the code it was mapped to.
+/// Returns the meaning of a callee's final refusal. A gateway's Q.850 cause is more exact than the code mapped from it.
 pub(super) fn failure(status: u16, message: &Message<'_>) -> Failure {
     let cause = message
         .elements(HeaderName::Reason)
@@ -70,7 +70,7 @@ const fn reason_of(status: u16, cause: Option<u8>) -> Reason {
     }
 }
 
-/// Lines of a final refusal about its cause and another try: they hold whichever code the refusal becomes.
+/// Lines of a final refusal about its cause and a retry, which hold for whatever code the refusal is mapped to.
 pub(crate) fn refused_with(refusal: &Message<'_>) -> Box<[u8]> {
     let mut lines = Vec::new();
     let mut head = Head::new(&mut lines);
@@ -81,7 +81,7 @@ pub(crate) fn refused_with(refusal: &Message<'_>) -> Box<[u8]> {
     lines.into()
 }
 
-/// Writes all that a message says of its cause, a line each (RFC 3326 §2 allows one a protocol).
+/// Writes all Reason values of a message, one per line (RFC 3326 §2 allows one per protocol).
 pub(crate) fn reasons(head: &mut Head<'_>, message: &Message<'_>) {
     for reason in message.all(HeaderName::Reason) {
         head.line("Reason", reason);

@@ -1,6 +1,6 @@
-//! Callers that send no credentials and don't answer the challenge: a PBX that was to be known by its address and comes
-//! from another, perhaps. It is told of once it has had the time to answer, since the first INVITE of every PBX comes without
-//! credentials. Bounded: strangers call whatever they think of.
+//! Callers that send no credentials and don't answer the challenge: perhaps a PBX that should be authenticated by its address and uses another one.
+//! Such a caller is reported after it has had time to answer, since the first INVITE of every PBX has no credentials. Bounded, since unauthenticated
+//! peers call any number.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -14,41 +14,40 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
-/// Longest time that a challenge may go unanswered: a retransmission or two.
+/// Time to answer a challenge: a retransmission or two.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Sources of one number that are waited for: whoever makes them up pushes out little.
+/// Sources kept per number: forged ones displace few others.
 const SOURCES: usize = 4;
-/// Caller that has been challenged.
+/// Challenged callers kept.
 const KEPT: usize = 64;
 /// Longer Call-IDs are cut.
 const LONGEST: usize = 255;
-/// Digits of a number, however it is dialled.
+/// Digits of a number in any format.
 const DIGITS: std::ops::RangeInclusive<usize> = 6..=17;
 
-/// A call that nobody proved anything for.
+/// A call that nothing was proven for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unproven {
     /// The packet's source.
     pub source: IpAddr,
-    /// The digits of the number that was called, without what says that it is in its international form; it may be in that of a
-    /// country.
+    /// Digits of the called number, without the prefix of an international number; it may be in a national format.
     pub dialled: Box<str>,
-    /// When.
+    /// Time.
     pub at: Moment,
-    /// Orgs whose trunks allowed the source then, but not for this number.
+    /// Orgs whose trunks allowed the source then, though not for this number.
     pub allowed_by: SmallVec<[Uuid; 2]>,
     /// Call-ID of the INVITE.
     pub call_id: Box<str>,
 }
 
-/// Those of a shard.
+/// Unproven callers of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Unanswered {
     waiting: VecDeque<(u64, Unproven)>,
 }
 
 impl Unanswered {
-    /// An INVITE without credentials was challenged. `allowed_by` is asked if it is kept.
+    /// Notes a challenged INVITE without credentials. `allowed_by` is called only if it is kept.
     pub(crate) fn challenged(
         &mut self,
         message: &Message<'_>,
@@ -89,7 +88,7 @@ impl Unanswered {
         ));
     }
 
-    /// Its sender answers the challenge, rightly or not.
+    /// Notes that a sender has answered its challenge, rightly or not.
     pub(crate) fn answered(&mut self, message: &Message<'_>) {
         if !self.waiting.is_empty() {
             let key = key(message);
@@ -97,12 +96,12 @@ impl Unanswered {
         }
     }
 
-    /// When one has had its time.
+    /// Returns when the next caller has had its time.
     pub(crate) fn next_timeout(&self) -> Option<Moment> {
         self.waiting.front().map(|(_, of)| of.at + PATIENCE)
     }
 
-    /// One that has had its time.
+    /// Takes a caller that has had its time.
     pub(crate) fn pop(&mut self, now: Moment) -> Option<Unproven> {
         self.next_timeout().filter(|due| *due <= now)?;
         let (_, of) = self.waiting.pop_front()?;
@@ -116,7 +115,7 @@ fn key(message: &Message<'_>) -> u64 {
     hasher.finish()
 }
 
-/// The digits of the number in the Request-URI.
+/// Returns the digits of the number in the Request-URI.
 fn dialled(request_uri: &Uri<'_>) -> Option<SmallVec<[u8; 20]>> {
     let user = request_uri.user_unescaped();
     let user = user.split(|octet| *octet == b';').next()?;

@@ -1,5 +1,5 @@
-//! Calls of the deployment's own that speak a code: they prove that an org holds a number. Such a call leaves by the operator's route,
-//! belongs to no org, counts against none, and isn't recorded; a trace has its messages, which hold nothing of the code.
+//! Calls of the deployment's own that speak a code, to prove that an org holds a number. Such a call uses the operator's route, belongs to no org,
+//! counts against none, and isn't recorded; a trace has its messages, which don't contain the code.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,14 +30,14 @@ use super::refusal::Reason;
 pub use super::spoken_code::SpokenCode;
 use super::uas_invite::ContactState;
 
-/// Verification calls of this node at once, and those for one org: it takes no other's place.
+/// Verification calls of this node at once, and those for one org: they count apart from other calls.
 pub(super) const AT_ONCE: u32 = 10;
 const OF_ORG: u32 = 2;
 /// Those for one org in a day. The operator pays for them, and a number is soon added.
 const OF_ORG_A_DAY: u32 = 100;
 /// Ringing time.
 const RINGING: Duration = Duration::from_secs(40);
-/// More than twice what the code takes.
+/// More than twice the time of the code.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// A call that speaks a code.
@@ -76,7 +76,7 @@ impl Calls {
         }
         let callee = Callee::through(&asked.way, asked.number).ok_or(Reason::NoWayOut)?;
         let callee = Callee {
-            // A carrier's realms are learnt for trunks, and this is none.
+            // Realms are learned for trunks only, and this route is none.
             whose: None,
             ..callee
         };
@@ -123,7 +123,7 @@ impl Calls {
         Ok(())
     }
 
-    /// The code was spoken, or nobody came to hear it.
+    /// Ends the call after the code was spoken, or nobody listened.
     pub fn handle_spoken(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
             call.hang_up(cx, Reason::Operator);
@@ -134,13 +134,13 @@ impl Calls {
 /// Limits of such a call.
 fn claims(org: Uuid) -> [Claim; 2] {
     let claim = |id, max| Claim { id, max: Some(max) };
-    // Beside the org's own calls, which are counted under its id.
+    // Counts apart from the org's own calls, which are counted under its id.
     let of_org = Uuid::from_u128(org.as_u128().rotate_left(64));
     [claim(DEPLOYMENT, AT_ONCE), claim(of_org, OF_ORG)]
 }
 
 impl Call {
-    /// Once the callee has answered it hears the code, if this call is for that.
+    /// Speaks the code, if this call has one, once the callee has answered.
     pub(super) fn speak_code(&mut self, cx: &mut Cx<'_>, remote: std::net::IpAddr) {
         let code = self.local_mut().and_then(|media| match &mut media.agent {
             LocalAgent::Code(code) => code.take(),

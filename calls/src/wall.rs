@@ -1,5 +1,5 @@
-//! The wall clock as the core sees it: a difference to the clock that timers run by. Timers never jump; the wall clock is stepped, by NTP, by
-//! hand, or by a machine that was suspended, and what is recorded follows it.
+//! The wall clock as the core sees it: an offset from the clock of timers. Timers never jump; the wall clock is stepped by NTP, by hand, or by a
+//! suspended machine, and recorded times follow it.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -9,7 +9,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_model::attempt::Attempt;
 use trunkline_model::record::{Ended, Fact, Started};
 
-/// By how many microseconds the wall clock has moved against the clock of timers. All shards share one.
+/// Offset of the wall clock from the clock of timers, in microseconds. All shards share one.
 #[derive(Debug, Default)]
 pub struct Wall(AtomicI64);
 
@@ -17,23 +17,23 @@ pub struct Wall(AtomicI64);
 pub(crate) static STEADY: Wall = Wall::new();
 
 impl Wall {
-    /// One that hasn't moved.
+    /// Makes one without an offset.
     pub const fn new() -> Self {
         Self(AtomicI64::new(0))
     }
 
-    /// Moves it on by so many microseconds, or back.
+    /// Steps it by so many microseconds, forward or back.
     pub fn step(&self, micros: i64) {
         self.0.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// The time on the wall at a moment on the clock of timers.
+    /// Returns the wall-clock time of a moment on the clock of timers.
     pub fn of(&self, moment: Moment) -> Moment {
         let micros = moment.as_micros();
         Moment::from_micros(micros.saturating_add_signed(self.0.load(Ordering::Relaxed)))
     }
 
-    /// The moment on the clock of timers at this time on the wall.
+    /// Returns the moment on the clock of timers of a wall-clock time.
     pub fn back(&self, time: Moment) -> Moment {
         let step = self.0.load(Ordering::Relaxed);
         Moment::from_micros(
@@ -47,7 +47,7 @@ impl Wall {
     }
 }
 
-/// A fact with the times of the wall clock.
+/// Returns a fact with wall-clock times.
 #[must_use]
 pub(crate) fn fact_on(fact: Fact, wall: &Wall) -> Fact {
     if wall.is_steady() {
@@ -102,7 +102,7 @@ pub(crate) fn fact_on(fact: Fact, wall: &Wall) -> Fact {
     }
 }
 
-/// A transfer with the times of the wall clock.
+/// Returns a transfer with wall-clock times.
 #[must_use]
 pub fn transfer_on(transfer: Transfer, wall: &Wall) -> Transfer {
     let of = |moment: Option<Moment>| moment.map(|moment| wall.of(moment));

@@ -1,4 +1,4 @@
-//! By which of our listeners a peer is reached, and what we are called there.
+//! Choice of our listener towards a peer, and our address on it.
 
 use std::net::SocketAddr;
 
@@ -9,18 +9,18 @@ use trunkline_sip::verified::Names;
 
 use super::target::{self, Target};
 
-/// Why nothing can be sent to a target.
+/// Reason why nothing can be sent to a target.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum NoWay {
     /// The rule on addresses forbids it.
     NotAllowed(Refusal),
-    /// No listener has its transport and address family, or too many names have to be proved.
+    /// No listener has its transport and address family, or too many names would have to be proved.
     NoListener,
-    /// It has not answered of late.
+    /// It was found down.
     KnownDown,
 }
 
-/// A flow towards `target`, from the listener of ours that serves its transport and address family.
+/// Returns a flow to `target`, from the listener that serves its transport and address family.
 ///
 /// # Errors
 /// Why there is none.
@@ -39,7 +39,7 @@ pub fn to(
     if target.transport != Transport::Tls {
         return Ok(flow);
     }
-    // Not the host that SRV names: who asks for a domain wants to hear that domain (RFC 5922 §4).
+    // The domain, not the host that SRV names: the certificate has to name the domain that was asked for (RFC 5922 §4).
     let name = target::domain_of(target.uri.as_bytes());
     let connection = name.and_then(|name| names.connection(&name));
     let connection = connection.ok_or(NoWay::NoListener)?;
@@ -51,7 +51,7 @@ pub fn contact(endpoint: &Endpoint, flow: &Flow) -> String {
     ["<", &contact_uri(endpoint, flow), ">"].concat()
 }
 
-/// Our Contact on a flow over TLS, for whoever wants TLS on every hop. Its transport needs no saying (RFC 5630 §3.1.1).
+/// Our `sips:` Contact on a flow, for a dialog that requires TLS on every hop. It needs no transport parameter (RFC 5630 §3.1.1).
 pub fn secure_contact(endpoint: &Endpoint, flow: &Flow) -> String {
     format!("<sips:trunkline@{}>", endpoint.sent_by(flow))
 }
@@ -77,14 +77,14 @@ fn flow_to(
         listener.0 == transport && listener.1.is_ipv4() == peer.is_ipv4()
     };
 
-    // A loopback listener can't reach the world, and the world's needn't reach a loopback-only peer.
+    // A loopback listener can't reach other hosts, and an external one may not reach a loopback-only peer.
     let near = |listener: &(Transport, SocketAddr)| {
         fits(listener)
             && (listener.1.ip().is_unspecified()
                 || listener.1.ip().is_loopback() == peer.ip().is_loopback())
     };
 
-    // Without a TLS listener of our own its connections go out under the name of the TCP one.
+    // Without a TLS listener, outgoing TLS connections use the address of the TCP listener.
     let at = listeners
         .iter()
         .position(near)

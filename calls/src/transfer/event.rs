@@ -1,4 +1,4 @@
-//! Events of a transfer and the steps that are due after them.
+//! Events of a transfer, and the steps that follow.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::pbx::Pbx;
 use crate::refusal::Reason;
 use crate::unanswered::Failure;
 
-/// Subscription of a runtime that has referred, by the dialog of its REFER.
+/// Subscription of a runtime that has sent REFER, by the dialog of its REFER.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Subscription {
     /// Number of the dialog.
     pub(crate) fork: u8,
-    /// Its id, which a second one in the same dialog needs (RFC 3515 §2.4.6).
+    /// Its id, needed for a second one in the same dialog (RFC 3515 §2.4.6).
     pub(crate) id: Option<u32>,
 }
 
@@ -27,17 +27,17 @@ pub(crate) struct Subscription {
 pub(crate) enum Requester {
     /// The API, or a caller of the echo agent.
     Api,
-    /// The runtime, by REFER; without a subscription it wants no NOTIFY (RFC 4488).
+    /// The runtime, by REFER; without a subscription it gets no NOTIFY (RFC 4488).
     Runtime(Option<Subscription>),
 }
 
-/// A transfer that is to begin.
+/// A new transfer.
 #[derive(Debug)]
 pub(crate) struct NewTransfer<R> {
     pub(crate) record: Transfer,
     pub(crate) requester: Requester,
     pub(crate) plan: Plan<R>,
-    /// The trunk of the PBX that is asked.
+    /// Trunk of the PBX that gets REFER.
     pub(crate) trunk: Option<Trunk>,
     /// The value of Refer-To.
     pub(crate) refer_to: Box<str>,
@@ -48,9 +48,9 @@ pub(crate) struct NewTransfer<R> {
 pub(crate) struct CallFacts {
     pub(crate) now: Moment,
     pub(crate) is_up: bool,
-    /// A destination can be called: the caller's media are known, and nobody else is being called.
+    /// A destination can be called: the caller's media are known, and no other peer is being called.
     pub(crate) can_dial: bool,
-    /// The kind of phone system that asked for the call.
+    /// Kind of phone system on the caller's side.
     pub(crate) pbx: Option<Pbx>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Event {
     ReferUnsent,
     /// The PBX has answered the REFER.
     ReferAnswered { cseq: u32, answer: ReferAnswer },
-    /// The REFER had no answer, or its connection broke: `status` is the one that RFC 3261 §8.1.3.1 gives for that.
+    /// The REFER had no answer, or its connection broke: `status` is that of RFC 3261 §8.1.3.1.
     ReferUnanswered {
         cseq: u32,
         status: u16,
@@ -77,19 +77,19 @@ pub(crate) enum Event {
         status: Option<u16>,
         subscription: SubscriptionState,
     },
-    /// The PBX couldn't be asked whether it knows the call.
+    /// The probe of the PBX couldn't be sent.
     ProbeUnsent,
-    /// The PBX knows the call: it has answered so.
+    /// The PBX knows the call, by its answer to the probe.
     ProbeAnswered,
-    /// The PBX doesn't know the call any more.
+    /// The PBX no longer knows the call.
     DialogGone,
-    /// The time for what is awaited is over.
+    /// The timer is over.
     TimedOut,
     /// The destination rings.
     DestinationRings,
-    /// The destination won't, or can't be reached.
+    /// The destination refused, or can't be reached.
     DestinationLost(Failure),
-    /// The destination may not be called, or doesn't take the agent's place though it has answered.
+    /// The destination may not be called, or has answered and still can't replace the agent.
     DestinationRefused(u16),
     /// The destination has answered.
     DestinationAnswered,
@@ -101,7 +101,7 @@ pub(crate) enum Event {
     CallerHeard,
     /// The call is over.
     CallEnded(Box<Ended>),
-    /// Nothing more is waited for: the node stops, or a fault of ours ends the call.
+    /// Nothing more will come: the node stops, or an internal error ends the call.
     Stopped,
 }
 
@@ -110,38 +110,38 @@ pub(crate) enum Event {
 pub(crate) enum ReferAnswer {
     /// 2xx.
     Accepted,
-    /// 2xx with `Refer-Sub: false`: no NOTIFY will follow (RFC 4488 §4).
+    /// A challenge; the transfer's proofs have the answer.
     AcceptedSilently,
     /// A challenge, whose answer is in the transfer's proofs.
     Challenged,
-    /// Any other.
+    /// Any other status.
     Refused(u16),
 }
 
-/// Step that is due; in their order.
+/// Step that follows, in order.
 #[derive(Debug)]
 pub(crate) enum Step<R> {
-    /// Keeps the transfer as it is now.
+    /// Records the transfer's current state.
     Record(Box<Transfer>),
-    /// Tells the runtime that has referred what was heard of the destination.
+    /// Sends the runtime that has sent REFER the destination's status.
     Notify {
         subscription: Subscription,
         status: u16,
         is_last: bool,
     },
-    /// Stops the transfer's timer, and starts it anew for so long, if it is to run.
+    /// Stops the transfer's timer, and restarts it if a time is given.
     Wait(Option<Duration>),
     /// Starts the transfer's timer as after glare (RFC 3261 §14.1).
     WaitOutGlare,
     /// Sends the REFER: [`Event::ReferSent`] or [`Event::ReferUnsent`] follows.
     Refer,
-    /// Asks the PBX whether it still knows the call.
+    /// Probes the PBX for the call.
     Probe,
     /// Calls the destination.
     Dial(R),
-    /// The caller stays with the agent after all, and hears it.
+    /// Resumes the caller's call with the agent.
     Resume,
-    /// Hangs up on both: nothing is wrong with that.
+    /// Ends both legs normally.
     Leave(Status, HangupBy),
     /// Ends the call for that reason.
     HangUp(Reason),
@@ -162,7 +162,7 @@ pub(super) enum Outcome {
 }
 
 impl CallFacts {
-    /// Returns whether the PBX says by this status that it never began the transfer.
+    /// Returns whether this status of the PBX says that the transfer never began.
     pub(super) fn never_began(&self, status: u16) -> bool {
         self.pbx.is_some_and(|pbx| pbx.never_began(status))
     }

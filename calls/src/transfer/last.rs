@@ -1,4 +1,4 @@
-//! The last transfer of a call, as the call sees it.
+//! Last transfer of a call, for the call.
 
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
@@ -20,7 +20,7 @@ impl<R> Default for LastTransfer<R> {
 }
 
 impl<R> LastTransfer<R> {
-    /// Begins a transfer in the place of one that is settled.
+    /// Begins a transfer after the last one has settled.
     pub(crate) fn begin(&mut self, new: NewTransfer<R>) -> Steps<R> {
         let (timer, before) = match self.0.take() {
             Some(settled) => (settled.timer, settled.referrals),
@@ -42,7 +42,7 @@ impl<R> LastTransfer<R> {
         steps
     }
 
-    /// Works on an event.
+    /// Handles an event.
     pub(crate) fn handle(&mut self, event: Event, call: CallFacts) -> Steps<R> {
         let mut steps = Steps::new();
         match (self.0.as_deref_mut(), event) {
@@ -59,7 +59,7 @@ impl<R> LastTransfer<R> {
         self.0.is_none()
     }
 
-    /// Returns whether another one can't begin.
+    /// Returns whether no other one can begin.
     pub(crate) fn is_busy(&self) -> bool {
         let is_busy = |transfer: &Transfer<R>| {
             matches!(transfer.state, State::AwaitingBye) || transfer.state.is_open()
@@ -67,7 +67,7 @@ impl<R> LastTransfer<R> {
         self.0.as_deref().is_some_and(is_busy)
     }
 
-    /// Returns whether the outcome is to come.
+    /// Returns whether its outcome is open.
     pub(crate) fn is_under_way(&self) -> bool {
         let waits = |transfer: &Transfer<R>| {
             matches!(transfer.state, State::Unresolved) || transfer.state.is_open()
@@ -75,13 +75,13 @@ impl<R> LastTransfer<R> {
         self.0.as_deref().is_some_and(waits)
     }
 
-    /// Returns whether the caller has gone, and only the BYEs are to come.
+    /// Returns whether the caller has been transferred, and only the BYEs are missing.
     pub(crate) fn is_handed_over(&self) -> bool {
         let is_awaited = |transfer: &Transfer<R>| matches!(transfer.state, State::AwaitingBye);
         self.0.as_deref().is_some_and(is_awaited)
     }
 
-    /// Returns whether the call is over but for the outcome.
+    /// Returns whether the call is over except for the outcome.
     pub(crate) fn is_parting(&self) -> bool {
         let parts = |transfer: &Transfer<R>| matches!(transfer.state, State::Parting(_));
         self.0.as_deref().is_some_and(parts)
@@ -97,20 +97,20 @@ impl<R> LastTransfer<R> {
         self.0.as_deref().map(|transfer| &transfer.refer)
     }
 
-    /// Returns what a challenge of the PBX is answered in, if it came for the REFER that is out.
+    /// Returns the proofs for a challenge of the PBX, if it is to the current REFER.
     pub(crate) fn proofs_for(&mut self, cseq: u32) -> Option<&mut Proofs> {
         let transfer = self.0.as_deref_mut()?;
         let is_asked = matches!(transfer.state, State::Referring | State::Subscribed);
         (is_asked && transfer.refer.cseq == cseq).then_some(&mut transfer.refer.proofs)
     }
 
-    /// Returns whether the PBX is asked by REFER where the destination can't be reached from here.
+    /// Returns whether the PBX gets REFER if the bridge fails.
     pub(crate) fn refers_after_bridge(&self) -> bool {
         let refers = |transfer: &Transfer<R>| transfer.plan.refers_after_bridge;
         self.0.as_deref().is_some_and(refers)
     }
 
-    /// Notes what the leg of a destination counts against, and when it was counted among the org's outbound calls.
+    /// Stores the permit of a destination's leg, and the time at which it was counted among the org's outbound calls.
     pub(crate) fn count(&mut self, permit: Option<Permit>, at: Option<Moment>) {
         if let Some(transfer) = self.0.as_deref_mut() {
             transfer.permit = permit;

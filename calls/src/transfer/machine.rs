@@ -1,14 +1,14 @@
-//! State of a transfer (RFC 3515, RFC 5589 §6 and §7), and what each event makes of it. The agent is the transferor, its caller the transferee.
+//! State machine of a transfer (RFC 3515, RFC 5589 §6 and §7). The agent is the transferor, its caller the transferee.
 //!
-//! One transfer at a time. Until its outcome is known the caller stays connected to the agent; a failure changes nothing about that. The
-//! outcome is what was said, not a guess: a PBX that hangs up first or says nothing leaves it `unknown`.
+//! One transfer at a time. Until its outcome is known the caller stays connected to the agent, also after a failure. The outcome is what the PBX has
+//! reported, not a guess: if it hangs up first or stays silent, the outcome is `unknown`.
 //!
-//! An accepted REFER that fails may have cost the PBX its caller: Asterisk and FreeSWITCH have taken it into their dialplan by then. They are
-//! asked whether they still know the call, and hung up on unless they show that they have the caller. Where the destination couldn't be
-//! reached through the PBX at all (404, 484, 604), or Asterisk says that it never began (400, 403, 404, 500), it is called from here.
+//! An accepted REFER that fails may have lost the caller: Asterisk and FreeSWITCH have taken it into their dialplan by then. They are probed for the
+//! call, and hung up on unless they show that they have the caller. If the PBX couldn't reach the destination at all (404, 484, 604), or Asterisk
+//! says that the transfer never began (400, 403, 404, 500), the daemon calls the destination itself.
 //!
-//! Knows neither the call nor its legs (`transferring` does): it is given events and says which steps are due. `R` is the route by which the
-//! destination is called from here.
+//! Knows neither the call nor its legs (`transferring` does): it gets events and returns steps. `R` is the route by which the daemon calls the
+//! destination.
 
 use std::time::Duration;
 
@@ -28,16 +28,16 @@ use crate::proofs::Proofs;
 use crate::refusal::Reason;
 use crate::unanswered::Failure;
 
-/// REFERs of one transfer: glare, a lost connection and a challenge ask for another one.
+/// REFERs of one transfer: glare, a lost connection and a challenge each cause another one.
 const MOST_REFERS: u8 = 5;
 /// Longest time from the acceptance of a REFER to its first NOTIFY (Timer N, RFC 6665 §4.1.2.4).
 const FIRST_NOTIFY: Duration = Duration::from_secs(32);
-/// A 200 that comes so soon after the 202, and without a 18x, says nothing of an answer: FreeSWITCH and Asterisk send it by
-/// default as soon as they have begun.
+/// A 200 that comes this soon after the 202, and without an 18x, doesn't mean that somebody answered: by default FreeSWITCH and Asterisk send it as
+/// soon as they begin.
 const TOO_SOON: Duration = Duration::from_millis(500);
 /// Longest wait for the answer to a probe.
 const PROBED: Duration = Duration::from_secs(5);
-/// Time that a PBX which may have lost the caller has to show that it hasn't.
+/// Time for a PBX that may have lost the caller to show that it hasn't.
 const SHOWN: Duration = Duration::from_secs(5);
 
 /// A transfer of a call.
@@ -45,23 +45,23 @@ const SHOWN: Duration = Duration::from_secs(5);
 pub(super) struct Transfer<R> {
     pub(super) record: record::Transfer,
     pub(super) state: State,
-    /// Subscription of the runtime that has asked for it.
+    /// Subscription of the runtime that requested it.
     pub(super) subscription: Option<Subscription>,
     /// REFERs of the runtime in this call so far.
     pub(super) referrals: u8,
     pub(super) plan: Plan<R>,
-    /// The trunk of the PBX that is asked.
+    /// Trunk of the PBX that gets REFER.
     pub(super) trunk: Option<Trunk>,
     pub(super) refer: Refer,
-    /// Limits that the leg of a destination is counted against, from when it is called to the end of the call.
+    /// Permit of a destination's leg, from its dialling to the end of the call.
     pub(super) permit: Option<Permit>,
-    /// Status that was reported last for the destination.
+    /// Last status reported for the destination.
     pub(super) heard: u16,
-    /// Status of the bridge after which the PBX is asked by REFER.
+    /// Status of the failed bridge before REFER.
     pub(super) bridge_failure: Option<u16>,
-    /// It has failed after the PBX had accepted the REFER.
+    /// It has failed after an accepted REFER.
     pub(super) has_failed_after_refer: bool,
-    /// The agent has hung up; the caller waits for the outcome alone.
+    /// The agent has hung up; only the caller is left, until the outcome.
     pub(super) agent_gone: bool,
     pub(super) timer: Option<TimerId>,
 }
@@ -69,29 +69,29 @@ pub(super) struct Transfer<R> {
 /// State of a transfer.
 #[derive(Debug)]
 pub(super) enum State {
-    /// The caller's ACK is awaited, before which nothing else may be asked.
+    /// The caller's ACK is missing; no other request may be sent before it.
     AwaitingAck,
     /// The REFER is out.
     Referring,
-    /// The REFER met another request, and is to be sent again.
+    /// The REFER met another request, and will be sent again.
     Retrying,
-    /// The PBX has accepted the REFER: a NOTIFY is awaited.
+    /// The PBX has accepted the REFER: a NOTIFY will follow.
     Subscribed,
-    /// The PBX can't reach the destination, and is asked whether it still knows the call.
+    /// The PBX can't reach the destination, and is probed for the call.
     Probing,
-    /// The destination is being called from here.
+    /// The daemon is calling the destination.
     Bridging,
     /// The destination has answered: the caller is offered its media.
     Joining,
-    /// The PBX has said 2xx: its BYE is awaited.
+    /// The PBX has reported 2xx: its BYE will follow.
     AwaitingBye,
-    /// A PBX that may have lost the caller is to show that it hasn't.
+    /// The PBX may have lost the caller and has time to show that it hasn't.
     Doubting,
-    /// The outcome is unknown: it shows once the caller leaves.
+    /// The outcome is unknown, until the caller leaves.
     Unresolved,
-    /// The caller has left: a NOTIFY or the answer to the REFER may still come, and the end of the call is kept back until then.
+    /// The caller has left: a NOTIFY or the answer to the REFER may still come, and the end of the call is held back until then.
     Parting(Box<Ended>),
-    /// Nothing is awaited.
+    /// The transfer is over.
     Settled,
 }
 
@@ -103,12 +103,12 @@ pub(crate) struct Refer {
     /// Answers to the PBX's challenges.
     pub(crate) proofs: Proofs,
     sent: u8,
-    /// CSeq of the last one: the id of its subscription.
+    /// CSeq of the last REFER: the id of its subscription.
     pub(super) cseq: u32,
 }
 
 impl State {
-    /// Returns whether the outcome is to come.
+    /// Returns whether the outcome is open.
     pub(super) const fn is_open(&self) -> bool {
         match self {
             Self::AwaitingAck
@@ -125,7 +125,7 @@ impl State {
 }
 
 impl<R> Transfer<R> {
-    /// A transfer that nothing has been done for yet. `referrals` counts the REFERs of the runtime in this call.
+    /// Makes a transfer in its first state. `referrals` counts the runtime's REFERs in this call.
     pub(super) fn new(
         new: NewTransfer<R>,
         subscription: Option<Subscription>,
@@ -154,7 +154,7 @@ impl<R> Transfer<R> {
         }
     }
 
-    /// Works on an event.
+    /// Handles an event.
     pub(super) fn handle(&mut self, event: Event, call: CallFacts, steps: &mut Steps<R>) {
         match event {
             Event::Acknowledged => self.on_acknowledged(call, steps),
@@ -177,7 +177,7 @@ impl<R> Transfer<R> {
             } if cseq == self.refer.cseq => {
                 self.on_refer_unanswered(status, was_connected, call, steps);
             }
-            // That of a REFER before the last.
+            // It belongs to an earlier REFER.
             Event::ReferAnswered { .. } | Event::ReferUnanswered { .. } => {}
             Event::Notified {
                 id,
@@ -239,13 +239,13 @@ impl<R> Transfer<R> {
             return;
         }
         match self.plan.refers {
-            // Where it can't be bridged, the PBX is asked all the same.
+            // If it can't be bridged, the PBX gets REFER all the same.
             true => self.refer(call, steps),
             false => self.fail(Reason::NoCommonMedia.status(), call, steps),
         }
     }
 
-    /// Asks the PBX; with the answers to its challenges, if it has made any.
+    /// Sends REFER, with answers to the PBX's challenges if there are any.
     fn refer(&mut self, call: CallFacts, steps: &mut Steps<R>) {
         if self.refer.sent >= MOST_REFERS {
             return self.refer_refused(503, call, steps);
@@ -258,7 +258,7 @@ impl<R> Transfer<R> {
         let is_parting = match self.state {
             State::Referring | State::Subscribed => false,
             State::Parting(_) => true,
-            // The NOTIFYs have said more. Without its dialog there is no call left.
+            // The NOTIFYs are newer. Without its dialog the call is over.
             State::AwaitingAck
             | State::Retrying
             | State::Probing
@@ -281,7 +281,7 @@ impl<R> Transfer<R> {
                 self.accepted(call, steps);
                 self.settle(Outcome::Unknown, call, steps);
             }
-            // Once the caller has left there is nothing to ask for.
+            // Once the caller has left, REFER is of no use.
             ReferAnswer::Challenged if is_parting => self.refer_refused(401, call, steps),
             ReferAnswer::Challenged => self.refer(call, steps),
             ReferAnswer::Refused(status) if is_parting => self.refer_refused(status, call, steps),
@@ -289,7 +289,7 @@ impl<R> Transfer<R> {
                 self.wait(State::Retrying, None, steps);
                 steps.push(Step::WaitOutGlare);
             }
-            // Nothing is left of the dialog (RFC 5057 §5.1).
+            // The dialog is gone (RFC 5057 §5.1).
             ReferAnswer::Refused(481) => self.on_dialog_refused(call, steps),
             ReferAnswer::Refused(status) => {
                 let may_bridge = status >= 400 && self.plan.bridges_after(status);
@@ -316,15 +316,14 @@ impl<R> Transfer<R> {
             return;
         }
         if status == 503 && was_connected {
-            // Over another connection the PBX may challenge it as if it were the first.
+            // Over another connection the PBX may challenge the REFER anew.
             self.refer.proofs = Proofs::default();
             return self.refer(call, steps);
         }
         self.refer_refused(status, call, steps);
     }
 
-    /// The PBX takes no REFER. After a bridge the outcome is that of the bridge: its status says why the destination wasn't reached, the
-    /// refusal only that there is no other way.
+    /// Handles a refused REFER. After a bridge the outcome stays that of the bridge: its status says why the destination wasn't reached.
     fn refer_refused(&mut self, status: u16, call: CallFacts, steps: &mut Steps<R>) {
         if !self.state.is_open() {
             return;
@@ -335,7 +334,7 @@ impl<R> Transfer<R> {
         self.fail(self.bridge_failure.unwrap_or(status), call, steps);
     }
 
-    /// 202, or a NOTIFY that has overtaken it.
+    /// Handles a 202, or a NOTIFY that has overtaken it.
     fn accepted(&mut self, call: CallFacts, steps: &mut Steps<R>) {
         if self.record.state != record::State::Requested {
             return;
@@ -374,7 +373,7 @@ impl<R> Transfer<R> {
         }
     }
 
-    /// More is to come, unless this was the last word.
+    /// Waits for the next NOTIFY, unless this was the last one.
     fn await_notify(
         &mut self,
         subscription: SubscriptionState,
@@ -398,7 +397,7 @@ impl<R> Transfer<R> {
         self.notify(status, false, steps);
     }
 
-    /// NOTIFY says that the destination wasn't reached.
+    /// Handles a NOTIFY that the destination wasn't reached.
     fn on_refer_failed(&mut self, status: u16, call: CallFacts, steps: &mut Steps<R>) {
         self.heard = status;
         let is_parting = matches!(self.state, State::Parting(_));
@@ -411,7 +410,7 @@ impl<R> Transfer<R> {
         self.refer_failed(call, steps);
     }
 
-    /// The transfer has failed with what was heard last.
+    /// Fails the transfer with the last status.
     fn refer_failed(&mut self, call: CallFacts, steps: &mut Steps<R>) {
         let status = self.heard;
         let is_parting = matches!(self.state, State::Parting(_));
@@ -465,7 +464,7 @@ impl<R> Transfer<R> {
         }
     }
 
-    /// Calls the destination, if it can be called from here.
+    /// Calls the destination, if that is possible from here.
     fn bridge(&mut self, call: CallFacts, steps: &mut Steps<R>) -> bool {
         let Some(route) = self.plan.route.take_if(|_| call.can_dial) else {
             return false;
@@ -474,7 +473,7 @@ impl<R> Transfer<R> {
         self.record.state = record::State::Accepted;
         self.record.accepted_at = Some(call.now);
         self.record.ringing_at = None;
-        // Once is enough, whichever way was first.
+        // REFER is sent once, before or after the bridge.
         self.plan.refers_after_bridge &= self.refer.sent == 0;
 
         self.wait(State::Bridging, None, steps);
@@ -489,7 +488,7 @@ impl<R> Transfer<R> {
         }
     }
 
-    /// Before anything has rung the PBX may know a way.
+    /// Tries REFER if nothing has rung: the PBX may reach the destination.
     fn on_destination_lost(&mut self, failure: &Failure, call: CallFacts, steps: &mut Steps<R>) {
         if !self.refers_instead(failure, call) {
             return self.on_destination_refused(failure.sip_code, call, steps);
@@ -505,7 +504,7 @@ impl<R> Transfer<R> {
     }
 
     fn refers_instead(&self, failure: &Failure, call: CallFacts) -> bool {
-        // A REFER would take the caller into the same dialplan.
+        // A REFER would lead the caller into the same dialplan.
         let has_run = |pbx: Pbx| pbx.has_run_dialplan(failure.sip_code, failure.cause);
         let is_in_vain =
             failure.is_answer && self.loses_caller(call) && call.pbx.is_some_and(has_run);
@@ -535,21 +534,21 @@ impl<R> Transfer<R> {
         self.wait(State::Settled, None, steps);
     }
 
-    /// Waits for something, at most so long.
+    /// Waits in a state, at most so long.
     pub(super) fn wait(&mut self, state: State, at_most: Option<Duration>, steps: &mut Steps<R>) {
         self.state = state;
         steps.push(Step::Wait(at_most));
     }
 
-    /// Keeps the transfer as it is now.
+    /// Records the current state.
     pub(super) fn record(&mut self, steps: &mut Steps<R>) {
         self.record.step = self.record.step.saturating_add(1);
         steps.push(Step::Record(Box::new(self.record.clone())));
     }
 
-    /// Tells a runtime that has referred what was heard of the destination.
+    /// Sends a runtime that has sent REFER the destination's status.
     pub(super) fn notify(&self, status: u16, is_last: bool, steps: &mut Steps<R>) {
-        // With the agent's dialog its subscription is over.
+        // Its subscription ends with the agent's dialog.
         if let Some(subscription) = self.subscription.filter(|_| !self.agent_gone) {
             steps.push(Step::Notify {
                 subscription,
@@ -560,8 +559,8 @@ impl<R> Transfer<R> {
     }
 }
 
-/// Returns whether a transfer that ended with this status had begun. Only then does a PBX that still has its caller show that it keeps
-/// callers: where the transfer never began, one that loses them has the caller as well.
+/// Returns whether a transfer with this final status had begun. Only then does a live PBX prove that it keeps callers: if the transfer never began,
+/// the caller isn't lost anyway.
 const fn has_surely_begun(status: u16) -> bool {
     !matches!(status, 400 | 403 | 404 | 484 | 500 | 604)
 }

@@ -1,6 +1,6 @@
-//! Cold transfer: a caller is taken to one of its agent's destinations. The PBX is asked for it by REFER on the caller's dialog (RFC 3515), or
-//! the destination is called from here and takes the agent's place; each may follow the other (`plan`). `machine` is the transfer's state. None of it
-//! knows the call: `transferring` gives it the events and carries out its steps.
+//! Cold transfer: a caller is moved to one of its agent's destinations. Either the PBX gets REFER on the caller's dialog (RFC 3515), or the daemon
+//! calls the destination, which replaces the agent; each may follow the other (`plan`). `machine` is the transfer's state. No module here knows the
+//! call: `transferring` passes events and carries out steps.
 
 mod event;
 mod last;
@@ -28,7 +28,7 @@ pub(crate) use sipfrag::status_of;
 pub struct TransferRequest {
     /// The destination.
     pub chosen: Chosen,
-    /// Report that the agent gives with it.
+    /// Report of the agent.
     pub report: Report,
 }
 

@@ -1,5 +1,4 @@
-//! Outcome of a transfer, and its consequence for the call: completed it ends here; failed it goes on as before; unknown it shows once
-//! the caller leaves.
+//! Outcome of a transfer, and its consequence for the call: completed ends it, failed lets it go on, unknown is settled once the caller leaves.
 
 use std::time::Duration;
 
@@ -11,17 +10,17 @@ use super::machine::{State, Transfer};
 
 /// Time after the caller's BYE in which a NOTIFY still counts.
 const AFTER_BYE: Duration = Duration::from_secs(1);
-/// Time that a PBX which said 2xx has for its own BYE.
+/// Time for a PBX that reported 2xx to send its own BYE.
 const AFTER_SUCCESS: Duration = Duration::from_secs(2);
-/// Time that a caller stays whose agent has hung up, while the PBX may still be taking it away.
+/// Time that a caller stays after its agent has hung up, while the PBX may still be moving it.
 const ALONE: Duration = Duration::from_secs(5);
 
 impl<R> Transfer<R> {
-    /// The agent has hung up. The caller stays until the outcome is known: a BYE now could undo what the PBX is doing.
+    /// Handles the agent's BYE. The caller stays until the outcome is known: a BYE now could undo the PBX's transfer.
     pub(super) fn on_agent_left(&mut self, steps: &mut Steps<R>) {
         self.agent_gone = true;
         match self.state {
-            // Its BYE counts as ours: the PBX has the caller.
+            // The agent's BYE counts as ours: the PBX has the caller.
             State::AwaitingBye => self.leave_handed_over(steps),
             State::Unresolved => self.wait(State::Unresolved, Some(ALONE), steps),
             State::AwaitingAck
@@ -41,7 +40,7 @@ impl<R> Transfer<R> {
         steps.push(Step::Leave(Status::Transferred, HangupBy::Platform));
     }
 
-    /// The PBX has the caller: learnt of its trunk where an accepted REFER has failed before.
+    /// Notes that the PBX has the caller; the trunk learns this if an accepted REFER has failed before.
     pub(super) fn on_caller_heard(&mut self, steps: &mut Steps<R>) {
         let is_known = !self.has_failed_after_refer || self.record.kept_by.is_some();
         if is_known || self.trunk.is_none() {
@@ -83,14 +82,14 @@ impl<R> Transfer<R> {
                 self.close(self.unheard(), call, steps);
             }
             State::Doubting | State::Unresolved => self.wait(State::Settled, None, steps),
-            // Its end is kept back already.
+            // The end of the call is held back already.
             State::Parting(_) => return,
             State::Settled => {}
         }
         steps.push(Step::End(ended));
     }
 
-    /// Outcome of a transfer of which nothing more will be heard.
+    /// Returns the outcome if nothing more comes.
     pub(super) fn unheard(&self) -> Outcome {
         match self.record.state {
             record::State::Requested => Outcome::Failed(487),
@@ -106,10 +105,10 @@ impl<R> Transfer<R> {
         self.settle(Outcome::Failed(status), call, steps);
     }
 
-    /// The outcome is known, and the call goes on as it says.
+    /// Settles the outcome; the call continues accordingly.
     pub(super) fn settle(&mut self, outcome: Outcome, call: CallFacts, steps: &mut Steps<R>) {
         if let State::Parting(mut ended) = std::mem::replace(&mut self.state, State::Settled) {
-            // The caller has left where the PBX took it.
+            // The caller has gone where the PBX moved it.
             let may_be_there = !matches!(outcome, Outcome::Failed(_));
             if may_be_there {
                 self.record.handed_over = true;
@@ -124,7 +123,7 @@ impl<R> Transfer<R> {
         let said = match outcome {
             Outcome::Completed => 200,
             Outcome::Failed(status) => status,
-            // Its own words, whatever they are worth.
+            // The status that the PBX reported, reliable or not.
             Outcome::Unknown => self.heard,
         };
         self.notify(said, true, steps);
@@ -143,7 +142,7 @@ impl<R> Transfer<R> {
         }
     }
 
-    /// The outcome is known, and the call is over.
+    /// Settles the outcome of a call that is over.
     fn close(&mut self, outcome: Outcome, call: CallFacts, steps: &mut Steps<R>) {
         self.note(outcome, call);
         self.record(steps);

@@ -1,11 +1,11 @@
-//! Which ways a transfer may take: REFER or bridge first, and what may follow.
+//! Ways of one transfer: REFER or bridge first, and which may follow.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::settings::TransferWay;
 use trunkline_model::transfer::Way;
 
-/// Why a way is in force.
+/// Reason for the way in force.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "TransferWayReason")]
@@ -19,7 +19,7 @@ pub enum WayReason {
 }
 
 impl WayReason {
-    /// The same in a sentence.
+    /// The reason as a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Configured => "transfer_way says so.",
@@ -33,7 +33,7 @@ impl WayReason {
     }
 }
 
-/// The way that the next transfer takes first, and why. `keeps_caller`: the PBX was seen to keep its caller.
+/// Returns the first way of the next transfer, and the reason. `keeps_caller`: the PBX was seen to keep its caller.
 pub const fn way_in_force(set: TransferWay, keeps_caller: bool) -> (Way, WayReason) {
     match (set, keeps_caller) {
         (TransferWay::Refer, _) => (Way::Refer, WayReason::Configured),
@@ -43,27 +43,27 @@ pub const fn way_in_force(set: TransferWay, keeps_caller: bool) -> (Way, WayReas
     }
 }
 
-/// The ways that one transfer may take. `R` is the route by which the destination is called from here.
+/// Ways that one transfer may take. `R` is the route by which the daemon calls the destination.
 #[derive(Debug)]
 pub(crate) struct Plan<R> {
     /// The way that is tried first.
     pub(crate) first: Way,
-    /// The PBX may be asked where no bridge could be begun.
+    /// The PBX gets REFER if no bridge can begin.
     pub(crate) refers: bool,
-    /// The PBX is asked after a bridge that reached nobody.
+    /// The PBX gets REFER after a bridge that reached nobody.
     pub(crate) refers_after_bridge: bool,
-    /// A REFER that fails is followed by a bridge.
+    /// A bridge follows a failed REFER.
     pub(crate) bridges_after_refer: bool,
-    /// The destination may be called though the PBX has declined to.
+    /// The destination may be called although the PBX has declined.
     pub(crate) bridges_after_decline: bool,
     /// The PBX was seen to keep its caller when a REFER failed.
     pub(crate) keeps_caller: bool,
-    /// Route for calling the destination from here, until it is used.
+    /// Route by which the daemon calls the destination, until it is used.
     pub(crate) route: Option<R>,
 }
 
 impl<R> Plan<R> {
-    /// The PBX isn't asked: of this destination it can't know.
+    /// Plan without REFER: the PBX can't know this destination.
     pub(crate) const fn own(route: R) -> Self {
         Self {
             first: Way::Bridge,
@@ -76,8 +76,8 @@ impl<R> Plan<R> {
         }
     }
 
-    /// Returns whether a REFER that was refused with this status is followed by a bridge. After 403 and 603 somebody has said no: then only the
-    /// PBX itself is called, or the trunk that the destination names.
+    /// Returns whether a bridge follows a REFER refused with this status. 403 and 603 are deliberate refusals: then only the PBX itself is called, or
+    /// the trunk that the destination names.
     pub(super) const fn bridges_after(&self, status: u16) -> bool {
         let may_go = !matches!(status, 403 | 603) || self.bridges_after_decline;
         self.bridges_after_refer && may_go && self.route.is_some()

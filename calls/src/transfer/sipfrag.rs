@@ -1,22 +1,22 @@
-//! Contents of a NOTIFY about a REFER: a fragment of the answer that the destination gave (RFC 3515 §2.4.5, RFC 3420), and for how long more
-//! is to come (RFC 6665).
+//! Content of a NOTIFY for a REFER: a fragment of the destination's response (RFC 3515 §2.4.5, RFC 3420), and how long the subscription lasts (RFC
+//! 6665).
 
 use std::time::Duration;
 
-/// Time that the next NOTIFY may take where the PBX doesn't say, for a destination may ring for long.
+/// Wait for the next NOTIFY if the PBX gives no expiry, since a destination may ring long.
 const NEXT_NEWS: Duration = Duration::from_secs(180);
-/// Time that the last NOTIFY of a subscription that has expired may be on its way (64*T1).
+/// Wait for the last NOTIFY of an expired subscription (64*T1).
 const LAST_NEWS: Duration = Duration::from_secs(32);
-/// The longest time for the next NOTIFY, whatever the PBX says.
+/// Longest wait for the next NOTIFY, whatever expiry the PBX gives.
 const MOST: Duration = Duration::from_secs(300);
 
-/// Returns the wait for the next NOTIFY of a subscription that lasts for so many seconds yet (RFC 6665 §4.1.2.4).
+/// Returns the wait for the next NOTIFY of a subscription with so many seconds left (RFC 6665 §4.1.2.4).
 pub(super) fn next_notify(expires: Option<u32>) -> Duration {
     let lasts = |seconds: u32| Duration::from_secs(seconds.into()) + LAST_NEWS;
     expires.map_or(NEXT_NEWS, lasts).min(MOST)
 }
 
-/// The status in a `message/sipfrag` body, whatever its type is called.
+/// Returns the status in a `message/sipfrag` body, whatever Content-Type says.
 pub(crate) fn status_of(body: &[u8]) -> Option<u16> {
     let line = body
         .trim_ascii_start()

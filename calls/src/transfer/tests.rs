@@ -1,4 +1,4 @@
-//! Every event in every state of a transfer, and the single rules behind the cells.
+//! Every event in every state of a transfer, and the rules behind the cells one by one.
 
 use trunkline_model::handoff::Report;
 use trunkline_model::record::{Ended, HangupBy, Status};
@@ -31,7 +31,7 @@ struct Story {
 }
 
 impl Story {
-    /// A transfer that the runtime has asked for, and that nothing has been done for.
+    /// Makes a transfer requested by the runtime, in its first state.
     fn of(plan: Plan<&'static str>) -> Self {
         let mut transfer = LastTransfer::default();
         let subscription = Subscription { fork: 0, id: None };
@@ -52,7 +52,7 @@ impl Story {
         Self { transfer, call }
     }
 
-    /// An event; tells the steps, and those that follow where the REFER or a probe is sent.
+    /// Handles an event; returns its steps, and those that follow a sent REFER or probe.
     fn on(&mut self, event: Event) -> String {
         let steps = self.transfer.handle(event, self.call);
         let refers = steps.iter().any(|step| matches!(step, Step::Refer));
@@ -73,7 +73,7 @@ impl Story {
         &self.transfer.0.as_deref().expect("one").record
     }
 
-    /// Events, one after the other.
+    /// Handles events in order.
     fn after(mut self, events: impl IntoIterator<Item = Event>) -> Self {
         for event in events {
             self.on(event);
@@ -92,7 +92,7 @@ impl Story {
     }
 }
 
-/// The steps in short: `accepted` keeps the transfer in that state, `n180` tells the runtime, `n180!` for the last time, `32s` and `-` are the timer.
+/// Abbreviates steps: `accepted` records that state, `n180` notifies the runtime, `n180!` for the last time, `32s` and `-` are the timer.
 fn said(steps: Steps<&'static str>) -> String {
     let words = steps.into_iter().map(|step| match step {
         Step::Record(record) => {
@@ -316,7 +316,7 @@ fn events() -> Vec<Named<Event>> {
     ]
 }
 
-/// Each event, and below it each state: the state that follows, and the steps. States in which nothing is done come last, on one line.
+/// Each event, and below it each state: the next state, and the steps. States without steps come last, on one line.
 const TABLE: &str = include_str!("table.txt");
 
 #[test]
@@ -443,7 +443,7 @@ fn a_bridge_that_reached_nobody_is_followed_by_a_refer_once() {
         is_answer: true,
         ..UNREACHABLE
     };
-    // The PBX, and its answer to the INVITE; whether it is asked by REFER.
+    // The PBX, its answer to the INVITE, and whether REFER follows.
     for (pbx, status, cause, refers) in [
         (Pbx::ThreeCx, 401, None, true),
         (Pbx::ThreeCx, 403, None, true),
@@ -453,7 +453,7 @@ fn a_bridge_that_reached_nobody_is_followed_by_a_refer_once() {
         (Pbx::ThreeCx, 503, None, true),
         (Pbx::ThreeCx, 486, None, false),
         (Pbx::ThreeCx, 500, None, false),
-        // Its dialplan has run: the REFER would lead into the same one.
+        // Its dialplan has run: REFER would lead into the same one.
         (Pbx::Asterisk, 503, None, false),
         (Pbx::Asterisk, 404, Some(1), false),
         (Pbx::Asterisk, 404, None, true),
@@ -474,7 +474,7 @@ fn a_bridge_that_reached_nobody_is_followed_by_a_refer_once() {
         "nothing has run"
     );
     assert_eq!(story.record().way, Way::Refer);
-    // The outcome is that of the bridge.
+    // The outcome stays that of the bridge.
     let refused = story.on(refer_answered(ReferAnswer::Refused(501)));
     assert_eq!(refused, "failed503 n503! - resume");
     assert_eq!(story.record().way, Way::Bridge);
@@ -521,7 +521,7 @@ fn a_pbx_that_may_have_lost_its_caller_is_to_show_it() {
         ),
         (Pbx::FreeSwitch, 486, true, "failed486 n486! - resume"),
         (Pbx::ThreeCx, 486, false, "failed486 n486! - resume"),
-        // It never began.
+        // The transfer never began.
         (Pbx::Asterisk, 400, false, "5s probe"),
         (
             Pbx::Asterisk,
@@ -642,7 +642,7 @@ fn a_second_transfer_takes_the_place_of_a_settled_one() {
     assert!(story.transfer.proofs_for(cseq + 1).is_none());
     story.on(refer_answered(ReferAnswer::Refused(501)));
     assert!(story.transfer.proofs_for(cseq).is_none());
-    // Without a trunk there is nobody to learn of.
+    // Without a trunk there is nothing to learn.
     story.on(Event::DestinationRefused(488));
     assert_eq!(story.on(Event::CallerHeard), "");
 }

@@ -1,5 +1,5 @@
-//! Transfer where the PBX knows no REFER, or isn't asked: the destination is called from here, with the caller's SDP, and takes the agent's place
-//! once it has answered (RFC 3725 §4.4). Until then, and if it doesn't answer, the caller stays with the agent.
+//! Transfer by bridge: the daemon calls the destination with the caller's SDP, and it replaces the agent once it has answered (RFC 3725 §4.4). Until
+//! then, and if it doesn't answer, the caller stays with the agent.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::target::Place;
 use crate::transfer::Event;
 use crate::unanswered::{Failure, UNREACHABLE};
 
-/// Longest ringing of a destination.
+/// Longest ringing time of a destination.
 const RINGING: Duration = Duration::from_secs(45);
 
 impl Call {
@@ -39,7 +39,7 @@ impl Call {
         let is_open = |direction| direction == Direction::SendRecv;
         let offer = match direction::of(heard).into_iter().all(is_open) {
             true => heard.to_vec(),
-            // The agent has let it wait meanwhile.
+            // The agent has put the caller on hold meanwhile.
             false => rewritten(heard, Direction::SendRecv),
         };
         self.set_heard(offer.clone().into());
@@ -77,17 +77,17 @@ impl Call {
         self.dial(cx, offer, RINGING);
     }
 
-    /// The destination rings.
+    /// Handles a ringing destination.
     pub(crate) fn on_destination_rings(&mut self, cx: &mut Cx<'_>) {
         self.on_transfer(cx, Event::DestinationRings);
     }
 
-    /// The destination won't, or can't be reached.
+    /// Handles a destination that refused or can't be reached.
     pub(crate) fn on_destination_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
         self.on_transfer(cx, Event::DestinationLost(failure));
     }
 
-    /// The destination has answered: the caller is to get its media.
+    /// Offers the caller the media of the destination, which has answered.
     pub(crate) fn on_destination_answers(
         &mut self,
         cx: &mut Cx<'_>,
@@ -115,7 +115,7 @@ impl Call {
         self.start_session(cx, leg);
         self.keep_way_open(cx, leg);
         self.legs.keep_origin(self.trunk_id());
-        // What the caller has changed since then the destination hears with its answer to the re-INVITE.
+        // With its answer to the re-INVITE, the destination gets what the caller has changed since.
         self.legs.with_origin(leg, &offered);
         let joining = Join::arriving(offered, leg);
         self.joining = Some(Box::new(joining));
@@ -123,7 +123,7 @@ impl Call {
         self.join(cx, &sdp);
     }
 
-    /// The caller has a destination's media: the agent goes (RFC 3725 §4.4).
+    /// Ends the agent's leg: the caller has the destination's media (RFC 3725 §4.4).
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
         self.on_transfer(cx, Event::DestinationConnected);
         self.agent_goes(cx);
@@ -142,12 +142,12 @@ impl Call {
         }
     }
 
-    /// A destination that has answered doesn't take the agent's place: the caller won't have its media, or it has hung up before.
+    /// Handles a destination that has answered and doesn't replace the agent: the caller refuses its media, or it has hung up before.
     pub(crate) fn on_destination_refused(&mut self, cx: &mut Cx<'_>, status: u16) {
         self.on_transfer(cx, Event::DestinationRefused(status));
     }
 
-    /// Gives up what is under way with the agent, as at the end of a call. Requests of ours to the caller alone go on.
+    /// Ends what is pending with the agent, as at the end of a call. Requests to the caller only go on.
     pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.agent_id();
         self.forgive_acks(cx, agent);

@@ -1,4 +1,4 @@
-//! Transfers of a call: brings the state machine (`transfer`) its events, and carries out the steps that it says are due.
+//! Transfers of a call: passes events to the state machine (`transfer`) and carries out its steps.
 
 mod bridge;
 mod digit;
@@ -34,7 +34,7 @@ use transferee::Transferee;
 /// Destination of a transfer, and the ways to it.
 struct Meant {
     destination: Destination,
-    /// The dialog that is to be replaced there.
+    /// Dialog to replace there.
     replaces: Option<String>,
     plan: TransferPlan,
 }
@@ -61,7 +61,7 @@ impl Calls {
         outcome
     }
 
-    /// The org of a call, where a request inside it may ask for a transfer.
+    /// Returns the org of a call if a request inside it may ask for a transfer.
     pub(super) fn org_for<'v>(
         &self,
         view: &'v View,
@@ -75,7 +75,7 @@ impl Calls {
         view.org(slot.call.org).map(|org| &**org)
     }
 
-    /// It looks at every call, which a rare request may.
+    /// Searches all calls, which is fine for a rare request.
     pub(crate) fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
         let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
         let call = calls.find(|call| call.id == id && call.status() != CallStatus::Over)?;
@@ -117,7 +117,7 @@ impl Call {
         if self.is_with_destination() {
             return Err(Unable::NotUp);
         }
-        // Once a new leg has taken the place of one of the two, nobody hears what the old one makes of a REFER (RFC 3891 §3).
+        // After a new leg has replaced one of the two, nobody uses the old one's result of a REFER (RFC 3891 §3).
         match self.transfer.is_busy() || self.legs.successor().is_some() {
             true => Err(Unable::UnderWay),
             false => Ok(()),
@@ -136,7 +136,7 @@ impl Call {
         }
     }
 
-    /// Begins a transfer. Returns it as it is before anybody has been asked.
+    /// Begins a transfer. Returns its state before any request is sent.
     fn begin_transfer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -193,12 +193,12 @@ impl Call {
         record
     }
 
-    /// The caller's ACK is in.
+    /// Handles the caller's ACK.
     pub(crate) fn transfer_may_begin(&mut self, cx: &mut Cx<'_>) {
         self.on_transfer(cx, Event::Acknowledged);
     }
 
-    /// Brings the transfer an event, and carries out the steps that are due then.
+    /// Passes the transfer an event, and carries out its steps.
     pub(crate) fn on_transfer(&mut self, cx: &mut Cx<'_>, event: Event) {
         let facts = CallFacts {
             now: cx.now,
@@ -247,7 +247,7 @@ impl Call {
         }
     }
 
-    /// Returns whether the caller is on its own: its agent has hung up, and the outcome of its transfer is to come.
+    /// Returns whether the caller is alone: its agent has hung up, and the outcome of its transfer is open.
     pub(crate) fn has_agent_left(&self) -> bool {
         let is_gone = self.agent().is_some_and(|agent| agent.dialogs.is_empty());
         is_gone && self.status() == CallStatus::Up && self.transfer.is_under_way()

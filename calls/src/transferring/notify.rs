@@ -1,4 +1,4 @@
-//! NOTIFY of the PBX about its REFER (RFC 3515 §2.4.5, RFC 6665), and the question whether it still knows the call after a REFER has failed.
+//! NOTIFY of the PBX for its REFER (RFC 3515 §2.4.5, RFC 6665), and the probe for the call after a failed REFER.
 
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::subscription_state::SubscriptionState;
@@ -12,7 +12,7 @@ use crate::request_origin::RequestOrigin;
 use crate::transfer::{Event, status_of};
 
 impl Call {
-    /// A NOTIFY inside the call.
+    /// Handles a NOTIFY inside the call.
     pub(crate) fn on_notify(
         &mut self,
         cx: &mut Cx<'_>,
@@ -53,7 +53,7 @@ impl Call {
         );
     }
 
-    /// Asks the PBX whether it still knows the call; once is enough.
+    /// Probes the PBX for the call, once.
     pub(super) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
         let is_probe = |pending: &Pending| pending.purpose == Purpose::Probe;
         if self.pending.iter().any(is_probe) {
@@ -70,7 +70,7 @@ impl Call {
         self.send_on_leg(cx, self.trunk_id(), fork, method, purpose, b"", |_| {})
     }
 
-    /// The PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.
+    /// Handles the PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.
     pub(crate) fn on_probe_answer(
         &mut self,
         cx: &mut Cx<'_>,

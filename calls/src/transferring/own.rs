@@ -1,8 +1,8 @@
-//! A runtime hands its caller to whoever it speaks with in another call of ours: it refers to its own dialog with us (RFC 3891). Nobody
-//! else knows of that dialog, so it is we who take its place, by an INVITE with Replaces to ourselves: the other call may be any shard's.
-//! To the two calls it looks like any destination and any new leg.
+//! A runtime hands its caller to the far end of another call of ours: it refers to its own dialog with us (RFC 3891). No other host knows that
+//! dialog, so the daemon replaces it, by an INVITE with Replaces to itself: the other call may be on any shard. For the two calls it is like any
+//! destination and any new leg.
 //!
-//! Only a node that shares our key can make such an INVITE, for calls of one org alone.
+//! Only a node with our key can make such an INVITE, and only for calls of one org.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,11 +25,11 @@ use crate::ids::owner_of;
 use crate::invite_client::Choice;
 use crate::target::{Place, Target};
 
-/// Name, after the prefix, of the header that proves such an INVITE.
+/// Name, after the prefix, of the header with the proof in such an INVITE.
 const PROOF: &str = "JOIN";
 
 impl Calls {
-    /// The org of whoever asks to take the agent's place, where that is ourselves.
+    /// Returns the org if this installation itself asks to replace the agent.
     pub(crate) fn asked_by_ourselves(&self, message: &Message<'_>) -> Option<Uuid> {
         let dialog = message.first(HeaderName::Replaces)?;
         let config = &self.core.config;
@@ -38,7 +38,7 @@ impl Calls {
         config.session_tokens.joins(proof, dialog.trim_ascii())
     }
 
-    /// The far end of another call takes the agent's place in one of ours.
+    /// Lets the far end of another call replace the agent in one of ours.
     pub(crate) fn join_own(
         &mut self,
         endpoint: &mut Endpoint,
@@ -68,7 +68,7 @@ impl Calls {
     }
 }
 
-/// The far end of the call in which the runtime has this dialog is called by way of ourselves; `None` where no listener leads back to us.
+/// Returns the route, through ourselves, to the far end of the call in which the runtime has this dialog; `None` if no listener leads back to us.
 pub(super) fn route_to_own(
     cx: &Cx<'_>,
     org: Uuid,

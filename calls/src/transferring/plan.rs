@@ -1,6 +1,6 @@
-//! The ways to a destination: what the trunk is set to, what its PBX can do, and what the operator's bounds leave of both.
+//! Ways to a destination: the trunk's settings and its PBX's abilities, within the operator's bounds.
 //!
-//! A REFER to a number is held to the bounds on outbound calls, no less than a leg of ours.
+//! The bounds on outbound calls apply to a REFER to a number as to a leg of ours.
 
 use trunkline_model::destinations::Destination;
 use trunkline_model::settings::{TransferTarget, TransferWay};
@@ -13,11 +13,11 @@ use crate::destination_route::DestinationRoute;
 use crate::dialled::may_dial;
 use crate::transfer::{Plan, Unable, way_in_force};
 
-/// The ways that a transfer of a call may take.
+/// Ways that a transfer of a call may take.
 pub(super) type TransferPlan = Plan<Box<DestinationRoute>>;
 
 impl Transferee<'_> {
-    /// The ways to a destination.
+    /// Returns the ways to a destination.
     ///
     /// # Errors
     /// [`Unable::NotAllowed`] where the operator's bounds leave none.
@@ -28,7 +28,7 @@ impl Transferee<'_> {
         destination: &Destination,
         replaces: Option<&str>,
     ) -> Result<TransferPlan, Unable> {
-        // A suspended org's caller may still be brought back to its own PBX.
+        // A suspended org's caller may still be moved back to its own PBX.
         let allowed = !org.suspended && is_allowed(cx, org, destination);
         let route = self.route(cx, destination, replaces, org);
         let route = route.filter(|route| allowed || route.leads_back());
@@ -68,8 +68,8 @@ impl Transferee<'_> {
     }
 }
 
-/// Returns whether the operator allows calls to the number that a destination is or holds, by any party that would dial it: a PBX that is asked by REFER
-/// no less than we.
+/// Returns whether the operator allows calls to the number that a destination is or holds. That applies to every party that would dial it, a PBX by
+/// REFER as well.
 fn is_allowed(cx: &Cx<'_>, org: &OrgView, destination: &Destination) -> bool {
     let caps = &cx.core.caps;
     let trunk = org.routing.trunk.as_ref();

@@ -14,11 +14,11 @@ use crate::request_origin::RequestOrigin;
 use crate::transfer::{Event, ReferAnswer};
 
 impl Call {
-    /// Sends the REFER; with the answers to the PBX's challenges, if it has made any. Returns its CSeq.
+    /// Sends the REFER, with answers to the PBX's challenges if there are any. Returns its CSeq.
     pub(super) fn send_refer(&mut self, cx: &mut Cx<'_>) -> Option<u32> {
         let fork = self.fork()?;
         let id = self.trunk_id();
-        // By now the peer may be at another address.
+        // The peer's address may have changed.
         let destination = self.next_hop(cx, id, fork);
         let (refer, trunk) = (self.transfer.refer()?, self.trunk()?);
         let dialog = trunk.first_dialog()?;
@@ -49,7 +49,7 @@ impl Call {
         cseq.filter(|_| sent)
     }
 
-    /// The PBX's final answer to the REFER.
+    /// Handles the PBX's final answer to the REFER.
     pub(crate) fn on_refer_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -66,7 +66,7 @@ impl Call {
         self.on_transfer(cx, Event::ReferAnswered { cseq, answer });
     }
 
-    /// The REFER was never answered, or its way broke.
+    /// Handles a REFER without an answer, or whose flow broke.
     pub(crate) fn on_refer_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
         self.on_transfer(
             cx,
@@ -107,7 +107,7 @@ impl Call {
         answered.is_ok()
     }
 
-    /// Sends the REFER again after the time that glare asks for.
+    /// Sends the REFER again after the glare wait.
     pub(super) fn wait_out_glare(&mut self, cx: &mut Cx<'_>) {
         let fork = self.fork().unwrap_or_default();
         let wait = self.glare_wait(cx, self.trunk_id(), fork);

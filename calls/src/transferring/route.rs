@@ -1,6 +1,6 @@
-//! Where a destination is called from here. A number is called at the PBX that the caller came from, as the REFER would have had it, and through the
-//! agent's outbound trunk where the destination says so or that PBX can't be called; a SIP destination at its own host. What goes anywhere but
-//! back to that PBX counts among the org's outbound calls.
+//! Route by which the daemon calls a destination. A number is called at the PBX that the caller came from, as with REFER, or through the agent's
+//! outbound trunk if the destination says so or that PBX can't be called. A SIP destination is called at its own host. Every leg that doesn't go back
+//! to that PBX counts among the org's outbound calls.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use crate::privacy::{NOBODY_HOST, NOBODY_USER};
 use crate::target::{self, Place, Target};
 
 impl Transferee<'_> {
-    /// Returns the route to a destination that is called from here; `None` if there is none.
+    /// Returns the route by which the daemon calls a destination; `None` if there is none.
     pub(super) fn route(
         &self,
         cx: &Cx<'_>,
@@ -58,8 +58,8 @@ impl Transferee<'_> {
         Some(route)
     }
 
-    /// A number: at the PBX that called, or through the agent's outbound trunk where the destination says so, that PBX can't be called, or
-    /// the call itself went out by it.
+    /// Routes a number: to the PBX that called, or through the agent's outbound trunk if the destination says so, that PBX can't be called, or the
+    /// call itself went out by that trunk.
     fn to_number(
         &self,
         cx: &Cx<'_>,
@@ -96,13 +96,13 @@ impl Transferee<'_> {
         })
     }
 
-    /// Returns whether the PBX that called takes calls where it called from: it has registered, there is a connection, or no NAT between.
+    /// Returns whether the PBX that called accepts calls at its source: it has registered, there is a connection, or no NAT.
     fn can_call_pbx(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
         let Some(trunk) = self.trunk.filter(|trunk| trunk.takes_calls) else {
             return false;
         };
         let flow = trunk.flow;
-        // With another node counts as well: it is called on the call's own flow.
+        // A registration at another node counts as well: the PBX is called on the call's own flow.
         let is_registered = || {
             let trunk = org.trunk.as_ref();
             trunk.is_some_and(|trunk| !cx.core.bindings.of(trunk.id, cx.now).is_empty())
@@ -117,14 +117,14 @@ impl Transferee<'_> {
         flow.transport.is_reliable() || !is_behind_nat || is_registered()
     }
 
-    /// Calls a SIP URI: at the PBX as its caller, at the agent's trunk as a call of that trunk, else as the caller without credentials.
+    /// Routes a SIP URI: at the PBX as its caller, at the agent's trunk as a call of that trunk, else as the caller without credentials.
     fn to_uri(
         &self,
         cx: &Cx<'_>,
         uri: &str,
         way: Option<&OutboundRoute>,
     ) -> Option<(Callee, RouteKind)> {
-        // The URI's headers are for the REFER.
+        // The URI's headers are for REFER only.
         let parsed = Uri::parse(uri.as_bytes()).ok()?;
         let end = match parsed.headers.len() {
             0 => uri.len(),
@@ -168,7 +168,7 @@ impl Transferee<'_> {
         Some((callee, RouteKind::OtherHost))
     }
 
-    /// Returns whether a URI names the PBX that called: by its source, or as its Contact does. What goes there goes to the source.
+    /// Returns whether a URI names the PBX that called, by its source or its Contact. Calls to it go to the source.
     fn is_at_pbx(&self, uri: &Uri<'_>, place: &Place) -> bool {
         let Some(trunk) = self.trunk.filter(|_| !self.is_outbound) else {
             return false;
@@ -185,7 +185,7 @@ impl Transferee<'_> {
         })
     }
 
-    /// A number at the PBX that the caller came from.
+    /// Routes a number to the PBX that the caller came from.
     fn by_pbx(&self, number: E164, org: &OrgView) -> Option<Callee> {
         let host = self.peer_host(org);
         let flow = self.trunk.filter(|trunk| trunk.takes_calls)?.flow;
@@ -205,7 +205,7 @@ impl Transferee<'_> {
         Some(self.callee_at_pbx(place, &to, host))
     }
 
-    /// The PBX that called: it is answered with the pair that it has proven itself by.
+    /// Makes a callee of the PBX that called; its challenges are answered with the pair that it has proven.
     fn callee_at_pbx(&self, place: Place, to: &str, host: String) -> Callee {
         let trunk = self.trunk;
         let proven = trunk.and_then(|trunk| trunk.credentials.as_deref().cloned());
@@ -216,7 +216,7 @@ impl Transferee<'_> {
         }
     }
 
-    /// Returns a callee that sees the caller's own identity.
+    /// Makes a callee that sees the caller's own identity.
     fn callee_as_caller(&self, place: Place, to: &str, host: String) -> Callee {
         let address = self
             .trunk

@@ -1,5 +1,4 @@
-//! REFER from the agent's runtime: held to the agent's destinations, carried out as any transfer, and told of truly (RFC 3515,
-//! RFC 4488).
+//! REFER from the agent's runtime: limited to the agent's destinations, carried out like any transfer, with true NOTIFYs (RFC 3515, RFC 4488).
 
 use trunkline_model::destinations::Destination;
 use trunkline_model::handoff::Report;
@@ -24,13 +23,13 @@ use crate::transfer::{Plan, Requester, Subscription, Unable};
 /// Duration of the subscription that a REFER begins, in seconds.
 const EXPIRES: u32 = 180;
 
-/// Why a runtime's REFER is refused.
+/// Reason for which a runtime's REFER is refused.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Refused {
     Unreadable,
-    /// The dialog to be replaced is one with us, of which nobody else knows, and it can't be reached from here.
+    /// The dialog to replace is one with us, which no other host knows, and it can't be reached from here.
     Ours,
-    /// The trunk's PBX is asked for phone numbers by `tel:`, which can't name a dialog.
+    /// The trunk names phone numbers by `tel:`, which can't name a dialog.
     TelAlone,
     Unable(Unable),
 }
@@ -60,7 +59,7 @@ impl std::fmt::Display for Refused {
 }
 
 impl Call {
-    /// A REFER inside the call.
+    /// Handles a REFER inside the call.
     pub(crate) fn on_refer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -70,7 +69,7 @@ impl Call {
         message: &Message<'_>,
     ) {
         let meant = match org {
-            // Whoever has taken the agent's place is no runtime of it.
+            // A peer that has replaced the agent is no runtime.
             Some(org) if self.role(id) == LegRole::Agent => self.meant_by(cx, org, message),
             Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
         };
@@ -108,7 +107,7 @@ impl Call {
         self.begin_transfer(cx, org, meant, Report::default(), requester);
     }
 
-    /// The destination, and the dialog that is to be replaced there: one of the runtime's own, with somebody whom it has asked first.
+    /// Returns the destination, and the dialog to replace there: the runtime's own, with a destination that it has consulted.
     fn meant_by(
         &self,
         cx: &Cx<'_>,
@@ -154,7 +153,7 @@ impl Call {
         })
     }
 
-    /// A dialog of the runtime's with us, in another call: whoever is at its far end. `None` for one with anybody else.
+    /// Returns the far end of another call, if the dialog is the runtime's with us. `None` for a dialog with another host.
     fn own_meant(
         &self,
         cx: &Cx<'_>,
@@ -190,7 +189,7 @@ impl Call {
         }))
     }
 
-    /// Tells a runtime that has referred what was heard of the destination.
+    /// Sends a runtime that has sent REFER the destination's status.
     pub(super) fn notify_runtime(
         &mut self,
         cx: &mut Cx<'_>,
@@ -198,7 +197,7 @@ impl Call {
         status: u16,
         is_last: bool,
     ) {
-        // With the call its subscription is over.
+        // Its subscription ends with the call.
         if self.status() == CallStatus::Over {
             return;
         }
@@ -228,13 +227,13 @@ impl Call {
     }
 }
 
-/// A value of Replaces that can be said again.
+/// Returns a value of Replaces that can be written again.
 fn plain(value: &[u8]) -> Option<Replaces<'_>> {
     let is_plain = value.iter().all(u8::is_ascii_graphic);
     Replaces::parse(value).filter(|_| is_plain)
 }
 
-/// The value of Replaces, if the destination can be told of it.
+/// Returns the value of Replaces, if it can be passed to the destination.
 fn replaced(org: &OrgView, target: &TransferTarget, value: &[u8]) -> Result<String, Refused> {
     let replaces = plain(value).ok_or(Refused::Unreadable)?;
     let format = org.trunk.as_ref().map(|trunk| trunk.refer_to);

@@ -1,5 +1,5 @@
-//! The caller that is to be transferred (RFC 5589: the transferee), by its leg and the call's ids: the Refer-To that its PBX gets (RFC 3515 §2.1), and
-//! where that PBX is.
+//! The caller to transfer (RFC 5589: the transferee), by its leg and the call's ids: the Refer-To for its PBX (RFC 3515 §2.1), and the address of
+//! that PBX.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ use crate::leg::SipPeer;
 use crate::privacy::CallerIdentity;
 use crate::registrar::bindings::Binding;
 
-/// The caller that is to be transferred; of an outbound call the callee.
+/// The caller to transfer; in an outbound call the callee.
 pub(super) struct Transferee<'c> {
     /// Its leg, on the trunk.
     pub(super) trunk: Option<&'c SipPeer>,
@@ -30,8 +30,8 @@ pub(super) struct Transferee<'c> {
 }
 
 impl Transferee<'_> {
-    /// The value of Refer-To: a phone number as the trunk wants it named, a SIP URI as given, with the dialog that is to be replaced
-    /// there, and with the context inside.
+    /// Returns the value of Refer-To: a phone number in the trunk's format, a SIP URI as given, with the dialog to replace there, and with the
+    /// context inside.
     pub(super) fn refer_to(
         &self,
         target: &TransferTarget,
@@ -108,13 +108,13 @@ impl Transferee<'_> {
         )
     }
 
-    /// The trunk by which the call went out.
+    /// Trunk by which the call went out.
     pub(super) fn outbound_route<'o>(&self, org: &'o OrgView) -> Option<&'o OutboundRoute> {
         self.is_outbound.then_some(())?;
         org.outbound_routes.get(&self.agent).map(|way| &**way)
     }
 
-    /// The trunk whose PBX is asked.
+    /// Trunk whose PBX gets REFER.
     pub(super) fn trunk_asked(&self, org: &OrgView) -> Option<Trunk> {
         if self.is_outbound {
             return self.outbound_route(org).map(|way| Trunk::Outbound(way.id));
@@ -123,7 +123,7 @@ impl Transferee<'_> {
         trunk.map(|trunk| Trunk::Inbound(trunk.id))
     }
 
-    /// The way back to where the call came from.
+    /// Kind of route back to where the call came from.
     pub(super) fn back_to_caller(&self, cx: &Cx<'_>) -> RouteKind {
         let addresses = &cx.core.config.addresses;
         let source = self.trunk.map(|trunk| trunk.flow.peer.ip());
@@ -133,8 +133,8 @@ impl Transferee<'_> {
         }
     }
 
-    /// Returns whether the PBX has registered by a flow that only another node has, and isn't the one that called. The call stays on this node, so that
-    /// nothing of it goes by that flow: the transfer goes on as REFER.
+    /// Returns whether the PBX is registered by a flow that only another node has, and isn't the one that called. The call stays on this node and
+    /// can't use that flow, so the transfer is done by REFER.
     pub(super) fn is_with_another_node(&self, cx: &Cx<'_>, org: &OrgView) -> bool {
         let (Some(trunk), Some(caller)) = (&org.trunk, self.trunk) else {
             return false;
@@ -149,7 +149,7 @@ impl Transferee<'_> {
     }
 }
 
-/// Returns whether a URI has headers. A user part may hold a question mark.
+/// Returns whether a URI has headers. A user part may contain a question mark.
 fn has_headers(uri: &str) -> bool {
     Uri::parse(uri.as_bytes()).is_ok_and(|uri| !uri.headers.is_empty())
 }
