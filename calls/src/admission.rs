@@ -315,6 +315,7 @@ pub(super) fn failed(
     let Some((org, trunk, part)) = whose else {
         return;
     };
+
     tracing::debug!(org.id = %org, source = %flow.peer, ?part, "log-in refused");
     let text = |octets: &[u8]| Box::from(String::from_utf8_lossy(octets));
     let dialled = Uri::parse(message.request_uri()).ok();

@@ -117,9 +117,11 @@ fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
         manner.telephone_event = sdp.telephone_event;
         manner.encrypted = sdp.encrypted;
     }
+
     if !is_private(source) {
         look_behind_nat(&mut manner, message, source, sdp.as_ref());
     }
+
     manner
 }
 

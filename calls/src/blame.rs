@@ -103,6 +103,7 @@ mod tests {
             expires_at: ends.map(Moment::from_secs),
         };
         view.by_username.insert("trunk-a".into(), login(1, None));
+
         view.by_username
             .insert("trunk-old".into(), login(1, Some(999)));
         view.by_username

@@ -222,6 +222,7 @@ mod tests {
                 wait_s: Some(wait_s),
             })
         };
+
         for (secs, expected) in [
             (0, Ok(())),
             (1, Ok(())),

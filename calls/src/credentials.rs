@@ -472,7 +472,9 @@ mod tests {
         for known in ["198.51.100.1", "::ffff:198.51.100.2", "198.51.100.1"] {
             addresses.add(address(known));
         }
+
         assert_eq!(addresses.as_slice().len(), 2);
+
         let trunk = of_trunk(knowing(&[("pbx", true), (OWN, true)]));
         let answered = trunk.answered_at(&[], addresses.as_slice());
         let dialog = dialog("sip:c@198.51.100.1", &[]);
@@ -517,6 +519,7 @@ mod tests {
             let given = once(&answered, challenge, at, shares_user);
             assert_eq!(given, expected, "{case}");
         }
+
         let at = (Stage::InDialog(&dialog), "198.51.100.1");
         assert_eq!(once(&trunk, THEIRS, at, false), Err(OtherAddress));
     }
@@ -593,6 +596,7 @@ mod tests {
             let given = once(&trunk, challenge, (stage, "198.51.100.1"), shares_user);
             assert_eq!(given, expected, "{case}");
         }
+
         // A realm seen by an INVITE counts in its dialog at once.
         let mut trunk = new();
         let at = (Stage::Initial, "198.51.100.1");
@@ -600,6 +604,7 @@ mod tests {
         trunk.learn(&shown);
         let trunk = trunk.answered_at(&[], &[address("198.51.100.1")]);
         let dialog = dialog("sip:c@198.51.100.1", &[]);
+
         let at = (Stage::InDialog(&dialog), "198.51.100.1");
         assert_eq!(once(&trunk, THEIRS, at, false), Ok(None));
         assert_eq!(once(&trunk, OTHERS, at, false), Err(OtherRealm));
@@ -638,6 +643,7 @@ mod tests {
         let home = address("198.51.100.1");
         let hosts = ["carrier.example.com".to_owned()];
         let trunk = of_trunk(AuthRealms::default()).answered_at(&hosts, &[home]);
+
         for (contact, routes, leads_home) in [
             ("sip:c@198.51.100.1", &[][..], true),
             ("sip:c@10.0.0.1", &[], true), // Behind NAT: requests go to where the answer came from.

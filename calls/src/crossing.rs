@@ -403,6 +403,7 @@ mod tests {
     fn a_caller_who_wants_privacy_is_named_by_no_row() {
         let named = "\"Ada\" <sip:+441632960001@pbx.example>";
         let nobody = "\"Anonymous\" <sip:anonymous@anonymous.invalid>";
+
         for (name, row) in ROWS {
             let places = [Place::Invite, Place::HandedOver, Place::InDialog];
             let places = places.into_iter().filter(|place| row & place.bit() != 0);

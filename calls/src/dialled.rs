@@ -16,15 +16,18 @@ pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> boo
     if caps.bounds().prefixes.is_empty() {
         return true;
     }
+
     let Ok(uri) = Uri::parse(uri) else {
         return false;
     };
+
     let user = uri.user_unescaped();
     let is_phone = uri.scheme == Scheme::Tel
         || matches!(uri.param("user"), Some(Some(kind)) if kind.eq_ignore_ascii_case(b"phone"));
     let Ok(user) = std::str::from_utf8(&user) else {
         return !is_phone;
     };
+
     let number = user.split(';').next().unwrap_or_default();
     let is_separator = |letter: char| matches!(letter, ' ' | '-' | '.' | '(' | ')' | '/');
     let plain: String = number
@@ -35,6 +38,7 @@ pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> boo
     if !is_phone && !is_dialled(&plain) {
         return true;
     }
+
     let written = E164::parse(&["+", digits].concat()).ok();
     let national = reduce(user, country, &|_| false);
     let mut readings = [written, national].into_iter().flatten().peekable();
@@ -68,6 +72,7 @@ mod tests {
             })
         };
         let (british, any) = (caps(&["+44"]), caps(&[]));
+
         for (uri, allowed) in [
             ("sip:+442071838751@carrier", true),
             ("sip:442071838751@carrier", true),

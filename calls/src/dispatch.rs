@@ -295,10 +295,12 @@ impl Calls {
         if owner == NOBODY && message.status() >= 200 {
             self.core.late_byes = self.core.late_byes.saturating_sub(1);
         }
+
         let key = key_of(owner);
         let known = self.with(key, endpoint, now, |call, cx| {
             call.on_response(cx, flow, tx, message)
         });
+
         if !known && message.method() == Method::Invite && (200..300).contains(&message.status()) {
             let mut cx = Cx {
                 core: &mut self.core,

@@ -80,6 +80,7 @@ mod tests {
         let named = "v=0\r\nc=IN IP4 media.example.com\r\nm=audio 4000 RTP/AVP 0\r\n";
         let ice = format!("{v4}a=candidate:1 1 UDP 1 2001:db8::1 4000 typ host\r\n");
         let mixed = format!("{v4}c=IN IP6 2001:db8::1\r\n");
+
         for (case, one, two, differs) in [
             ("IPv4 and IPv6", v4, v6, true),
             ("at the media line", v4, by_media, true),

@@ -223,10 +223,12 @@ impl Call {
         if self.status() == CallStatus::Over {
             return;
         }
+
         self.abandon(cx);
         for id in [self.trunk_id(), self.agent_id()] {
             self.send_bye(cx, id, ByeContent::default());
         }
+
         self.end(
             cx,
             End {
@@ -359,6 +361,7 @@ impl Call {
                 cx.endpoint.cancel(pending.client, b"", cx.now);
             }
         }
+
         while let Some((id, delayed)) = self.take_delayed() {
             self.reject_offer(cx, self.other(id), &delayed);
         }
@@ -388,12 +391,15 @@ impl Call {
         let Some(leg) = self.legs.get_mut(id) else {
             return;
         };
+
         if leg.session().is_some_and(Session::defers_bye) {
             return leg.leave(Bye::AfterAck(content));
         }
+
         let Some(dialog) = leg.sip().and_then(|peer| peer.dialogs.first()) else {
             return;
         };
+
         let fork = dialog.fork;
         leg.leave(Bye::Sent);
         let ByeContent { lines, body } = content;
@@ -438,6 +444,7 @@ impl Call {
         if let Some(incoming) = self.legs.take_incoming(self.trunk_id()) {
             cx.release_incoming(&incoming);
         }
+
         self.queue.clear();
         self.close_media(cx);
         self.held.end();
@@ -445,15 +452,18 @@ impl Call {
         if let Some((_, mut dialing)) = self.legs.take_dialing() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }
+
         for timer in [&mut self.deadline, &mut self.exchange, &mut self.turn] {
             cx.cancel_timer(timer);
         }
+
         for leg in self.legs.iter_mut() {
             leg.stop_timers(cx);
             if !matches!(leg.state, LegState::Leaving(..)) {
                 leg.state = LegState::Gone;
             }
         }
+
         let ended = Ended {
             call: self.id,
             org: self.org,

@@ -448,6 +448,7 @@ mod tests {
         health.watch(&[peer()], []);
         health.came_from(at);
         assert!(health.take_back().is_empty(), "it isn't down");
+
         for _ in 0..2 {
             health.note(&peer(), Outcome::Refused);
             for _ in 0..3 {

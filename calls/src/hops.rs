@@ -169,12 +169,14 @@ mod tests {
             hops.leads_to(wanted(), first, &mut asked, late),
             Some(false)
         );
+
         let both = vec![target("192.0.2.1:5060"), target("192.0.2.2:5060")];
         hops.learn(&wanted(), both, NOW);
         for (ip, is_there) in [(first, true), (second, true), (other, false)] {
             let found = hops.leads_to(wanted(), ip, &mut asked, NOW);
             assert_eq!(found, Some(is_there), "{ip}");
         }
+
         assert_eq!(asked.len(), 1);
     }
     #[test]
@@ -190,6 +192,7 @@ mod tests {
             hops.find(named(number), heard, &mut asked, at);
             hops.learn(&named(number), vec![target("192.0.2.1:5060")], at);
         }
+
         let now = NOW + Duration::from_secs(2);
         assert!(hops.find(named(MOST), heard, &mut asked, now).is_some());
         assert!(hops.find(named(1), heard, &mut asked, now).is_some());

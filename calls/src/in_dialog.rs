@@ -50,6 +50,7 @@ impl Call {
         let method = message.method();
         let is_full = self.pending.len() >= MAX_PENDING
             || (method == Method::Invite && self.awaited().count() >= MAX_AWAITED);
+
         // BYE is always accepted.
         if is_full && method != Method::Bye {
             return busy(cx, flow, message);
@@ -67,12 +68,14 @@ impl Call {
         if !in_order {
             return cx.respond(server, 500, None, |head| head.number("Retry-After", 0), b"");
         }
+
         // A retransmission may come from any address.
         leg.flow = flow;
         self.legs.hear(id, cx.now);
         if self.has_left(id) {
             return self.answer_apart(cx, id, server, message);
         }
+
         // RFC 3261 §16.3: Max-Forwards isn't checked for requests that end here.
         let is_relayed = matches!(method, Method::Invite | Method::Info | Method::Message)
             || (method == Method::Update && has_sdp(message));
@@ -80,18 +83,22 @@ impl Call {
         if crosses && message.number(HeaderName::MaxForwards) == Some(0) {
             return cx.respond(server, 483, None, |_| {}, b"");
         }
+
         if let Some(lacking) = lacking_options(message) {
             return refuse_options(cx, server, &lacking);
         }
+
         let is_over = self.status() == CallStatus::Over;
         if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
+
         // BYE and NOTIFY are also accepted without a caller.
         let may_lack_caller = matches!(method, Method::Bye | Method::Notify);
         if self.is_trunk(id) && !may_lack_caller {
             self.on_transfer(cx, Event::CallerHeard);
         }
+
         let methods = self.methods(id);
         match message.method() {
             Method::Bye => self.on_bye(cx, id, fork, server, message),

@@ -351,6 +351,7 @@ mod tests {
             Some(Round::Follow | Round::AskOffer | Round::AnswerOffer) | None => AGENT,
         };
         let round_or_join = round.unwrap_or(Round::Join);
+
         match event {
             "begins" => join.begin(AGENT, NOW),
             "accepted with what is known" => join.accepted(round_or_join, Some(known), NOW),

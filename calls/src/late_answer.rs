@@ -32,17 +32,21 @@ pub(crate) fn refuse_late_answer(
     if cx.core.minter.read_tag(from_tag).is_none() {
         return;
     }
+
     let routed = Dialog::uac(UNKNOWN_URI, message).map(|dialog| {
         let target = cx.next_flow(&dialog, flow);
         (dialog, target)
     });
+
     // Without an ACK the 2xx would be retransmitted, and its peer take the call for answered (§13.2.2.4), so unreadable routes are ignored.
     let direct = || Dialog::uac_without_routes(UNKNOWN_URI, message).zip(Some(flow));
     let Some((mut dialog, target)) = routed.or_else(direct) else {
         return;
     };
+
     let uri = dialog.request_uri().to_vec();
     let cseq = message.cseq().number;
+
     // An SDP in it is an offer, unless the INVITE is known to have had one: an unneeded answer does less harm than a missing one.
     let offered = client.and_then(|client| cx.endpoint.offered(client)) == Some(true);
     let has_offer = !offered && has_sdp(message);
@@ -51,6 +55,7 @@ pub(crate) fn refuse_late_answer(
     } else {
         Vec::new()
     };
+
     let ack = |head: &mut Head<'_>| {
         dialog.ack_head(cseq, head);
         if has_offer {

@@ -81,6 +81,7 @@ mod tests {
         let sdp = |id: u32, port: u32| {
             format!("v=0\r\no=x {id} {id} IN IP4 h\r\ns=-\r\nm=audio {port} RTP/AVP 0\r\n")
         };
+
         for (case, id, port, version) in [
             ("the runtime's", 3, 4000, 2),
             ("the same again", 3, 4000, 2),

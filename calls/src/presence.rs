@@ -276,6 +276,7 @@ mod tests {
         let plain = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\n";
         let held = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\na=sendonly\r\n";
         let fax = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=image 9 udptl t38\r\n";
+
         for (case, update, refuses_reinvite, sdp, question) in [
             (
                 "UPDATE is listed",

@@ -45,6 +45,7 @@ impl ToCaller for Caller<'_, '_> {
         let Some(dialog) = self.leg.dialog_ref(fork) else {
             return;
         };
+
         let contact = self.cx.contact(&self.leg.flow, self.leg.is_sips);
         let write = |head: &mut Head<'_>| {
             own_lines(head, &contact, CALLER);

@@ -518,6 +518,7 @@ mod tests {
             let delivery = relay.delivery(Some(rseq));
             relay.handle_provisional(&mut to, 3, delivery, answer(180, true));
         }
+
         let start = to.now;
         let mut sent = Vec::new();
         let given_up = loop {
@@ -531,6 +532,7 @@ mod tests {
             }
             sent.push(to.now.since(start).as_millis());
         };
+
         assert_eq!(sent, [500, 1_500, 3_500, 7_500, 15_500, 31_500]);
         assert_eq!(given_up, PATIENCE);
         assert!(!relay.owes_answer(3), "the second isn't owed either");
@@ -579,6 +581,7 @@ mod tests {
     fn a_caller_gets_reliable_answers_only_as_it_wants_them() {
         let until_prack = |rseq| Delivery::UntilPrack { rseq };
         let once = Delivery::Once;
+
         for (case, lines, plain, reliable) in [
             ("nothing said", "", once, once),
             (

@@ -195,6 +195,7 @@ impl Call {
         if self.status() == CallStatus::SettingUp {
             return Some(None);
         }
+
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         match SessionTimer::for_uas(message, min_se, ours) {
             Ok(session) => Some(session),

@@ -68,6 +68,7 @@ impl Calls {
         if admitted.difference.is_some() {
             return Err(Reason::BadRequest);
         }
+
         let (flow, message) = (admitted.flow, admitted.message);
         setup::acceptable(&self.core, admitted)?;
         let mut values = message.all(HeaderName::Replaces);
@@ -78,6 +79,7 @@ impl Calls {
         let slot = self.slab.get(key.index as usize);
         let peer = slot.and_then(|slot| slot.call.legs.sip(leg));
         let is_as_secure = peer.is_some_and(|peer| peer.places.admits(flow.transport));
+
         is_as_secure
             .then_some((key, leg))
             .ok_or(Reason::NothingReplaced)
@@ -129,6 +131,7 @@ impl Calls {
                 && held.dialog.local_tag() == replaces.to_tag
         };
         let is_known = peer.dialogs.iter().any(is_it);
+
         is_known.then_some((found.key, found.leg, call))
     }
 }

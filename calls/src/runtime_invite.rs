@@ -208,10 +208,12 @@ impl RuntimeText<'_> {
         if let Some(contact) = call.contact {
             line("CONTACT-ID", format_args!("{contact}"));
         }
+
         if self.says.wants_token || is_trusted(&self.config, target) {
             let token = self.config.session_tokens.mint(call.org, call.session);
             line("SESSION-TOKEN", format_args!("{token}"));
         }
+
         if self.says.krisp {
             line("KRISP-ENABLED", format_args!("true"));
         }

@@ -65,10 +65,12 @@ pub(crate) fn start(cx: &mut Cx<'_>, key: CallKey, admitted: CallerInvite<'_, '_
         newcomer.refuse(cx, None, Reason::BadRequest);
         return None;
     }
+
     if is_for_the_doctor(&newcomer.caller.facts) {
         newcomer.refuse(cx, None, Reason::Examined);
         return None;
     }
+
     match newcomer.judge(cx) {
         Ok(chosen) => newcomer.begin(cx, chosen),
         Err(Judged { decision, reason }) => {

@@ -183,6 +183,7 @@ mod tests {
                 })
                 .count()
         };
+
         assert_eq!(in_a_second(0), 1_000, "alone");
         assert!(shares.take(org(2), Taking::SetUp, at(0)));
         assert_eq!(in_a_second(2_000), 125);

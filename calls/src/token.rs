@@ -102,6 +102,7 @@ mod tests {
         let proof = tokens.join(org, b"x;to-tag=1;from-tag=2");
         let foreign = SessionTokens::new([2; 32]).join(org, b"x;to-tag=1;from-tag=2");
         let token = tokens.mint(org, org);
+
         for (name, proof, dialog, expected) in [
             (
                 "its own",
@@ -142,6 +143,7 @@ mod tests {
         let foreign = SessionTokens::new([2; 32]).mint(org, session);
         let elsewhere = token.replacen("07", "09", 1);
         let upper = token.to_uppercase().replacen("TLS_", PREFIX, 1);
+
         for (name, token, asked, expected) in [
             ("its own", token.as_str(), session, Some(org)),
             ("another session", &token, org, None),

@@ -96,6 +96,7 @@ impl Call {
     ) -> Reply {
         let (id, fork) = (pending.leg, pending.fork);
         let reply = Reply::of(message, || self.glare_wait(cx, id, fork));
+
         match reply {
             Reply::TooBrief => match self.raise_session(id, message) {
                 true => Reply::Again(PAUSE),

@@ -170,6 +170,7 @@ mod tests {
             unanswered.challenged(&message, uri.as_ref(), &flow(peer), SmallVec::new, at);
             unanswered.waiting.len()
         };
+
         assert_eq!(comes("+442071838750", "a", "10.0.0.1:5060", NOW), 1);
         assert_eq!(
             comes("00442071838750", "b", "10.0.0.1:5070", NOW),
@@ -177,6 +178,7 @@ mod tests {
             "again"
         );
         assert_eq!(comes("442071838751", "c", "10.0.0.1:5060", NOW), 2);
+
         for (number, what) in [
             ("100", "no number"),
             ("alice", "no digits"),
@@ -184,14 +186,17 @@ mod tests {
         ] {
             assert_eq!(comes(number, "d", "10.0.0.1:5060", NOW), 2, "{what}");
         }
+
         let octets = invite("x", "c");
         let answer = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
         unanswered.answered(&answer);
         assert_eq!(unanswered.next_timeout(), Some(NOW + PATIENCE));
         assert_eq!(unanswered.pop(NOW), None, "it has time yet");
+
         let told = unanswered.pop(NOW + PATIENCE).expect("one");
         assert_eq!((&*told.call_id, &*told.dialled), ("a", "442071838750"));
         assert_eq!(unanswered.pop(NOW + PATIENCE), None);
+
         for place in 0..1_000 {
             let peer = format!("10.1.{}.{}:5060", place / 250, place % 250);
             let number = format!("+4420718387{:02}", place % 50);

@@ -486,6 +486,7 @@ impl InviteClient {
     fn send(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText, mut attempt: Box<Attempt>) {
         attempt.requests += 1;
         attempt.forks.clear();
+
         match self.print(cx, text, &attempt) {
             InviteSent::Invite(client) => {
                 let patience = match self.datagram.is_in_reserve() {

@@ -168,6 +168,7 @@ mod tests {
             listed: [FailoverOn::NotFound, FailoverOn::Redirect].into(),
         };
         let people = || FailsOver::BeforeRinging;
+
         for (case, plan, status, rang, has_more, follows) in [
             ("a carrier's 503", people(), 503, false, false, true),
             (

@@ -136,6 +136,7 @@ impl World {
             Entropy::from_seed([5; 32]),
         );
         let octets = if is_large { 4_000 } else { 4 };
+
         Self {
             core,
             endpoint,
@@ -207,6 +208,7 @@ fn client(places: Vec<Place>) -> InviteClient {
         patience: Patience::WithLast,
         call_ids: CallIds::PerTarget,
     };
+
     InviteClient::new(leg, plan)
 }
 
@@ -240,8 +242,10 @@ fn at(state: &str, has_more: bool) -> (World, InviteClient) {
         }
         _ => client.begin(cx, text),
     });
+
     assert_eq!(said(&event), "waits", "{state}");
     assert_eq!(state_of(&client), state);
+
     (world, client)
 }
 
@@ -318,6 +322,7 @@ fn happen(state: &str, has_more: bool, event: &str) -> String {
             client.handle_response(cx, text, flow, answer)
         }
     }));
+
     format!("{said}, {}", state_of(&client))
 }
 

@@ -188,6 +188,7 @@ mod tests {
             let found = sources(&policy, sdp.parse().unwrap(), signalling);
             assert_eq!(found, expected, "{name}");
         }
+
         let public = "198.51.100.1:5060".parse().unwrap();
         let held = sources(&policy, "0.0.0.0:4000".parse().unwrap(), public);
         assert!(held.is_ok(), "hold");

@@ -175,6 +175,7 @@ impl CarrierRegistration {
         };
         let retry = message.number(HeaderName::RetryAfter);
         let retry = retry.map(|seconds| Duration::from_secs(seconds.into()));
+
         match message.status() {
             status @ 200..=299 => match granted(message, contact, asked) {
                 0 if asked > 0 => Verdict::Refused(status, retry),

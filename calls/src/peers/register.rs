@@ -523,10 +523,12 @@ impl Peers {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
+
         let was_leaving = registration.end.replace(next).is_some();
         if let Some(timer) = registration.timer.take() {
             self.timers.cancel(timer);
         }
+
         match registration.doing {
             // Its answer will show whether there is a registration to remove.
             Doing::Asking { .. } => {}

@@ -204,7 +204,9 @@ impl Scene {
         let Received::Response { owner, message, .. } = received else {
             panic!("{received:?}");
         };
+
         assert!(Peers::owns(owner));
+
         self.peers
             .handle_response(&mut self.endpoint, owner, &message, self.now);
         self.sent()
@@ -378,10 +380,12 @@ fn a_trunk_that_goes_is_taken_back() {
         header(&sent[0], HeaderName::Contact),
         header(&register, HeaderName::Contact)
     );
+
     let again = scene.answer(&sent[0], 407, &CHALLENGE.replace("WWW", "Proxy"));
     assert_eq!(header(&again[0], HeaderName::Expires), "0");
     assert!(header(&again[0], HeaderName::ProxyAuthorization).contains("n1"));
     assert_eq!(scene.registrations.held(), 1);
+
     scene.answer(&again[0], 200, "");
     assert_eq!(scene.registrations.held(), 0);
     assert_eq!(scene.changes(), [What::Removed]);
@@ -411,8 +415,10 @@ fn a_trunk_that_changes_leaves_the_old_carrier_first() {
         "{}",
         sent[0]
     );
+
     scene.answer(&sent[0], 200, "");
     let sent = scene.after(1_000);
+
     assert!(
         sent[0].starts_with("REGISTER sip:192.0.2.9 "),
         "{}",
@@ -504,6 +510,7 @@ fn what_answers_options_is_there() {
     };
     let peer = Peer::of(&target).expect("a peer");
     scene.health.watch([&peer], [(TRUNK, vec![peer.clone()])]);
+
     for (status, reachable) in [
         (404, Some(true)),
         (503, Some(true)),

@@ -96,6 +96,7 @@ fn contact(element: &[u8], usual: Duration, longest: Duration) -> Result<Contact
     if !matches!(uri.scheme, Scheme::Sip | Scheme::Sips) || text.len() > LONGEST_URI {
         return Err(Fault::Malformed);
     }
+
     let expires = match address.param("expires").flatten() {
         Some(value) => text::delta_seconds(&text::unquote(value)).map_or(HOUR, seconds),
         None => usual,
@@ -227,6 +228,7 @@ mod tests {
                 ])),
             ),
         ];
+
         for (name, lines, expected) in cases {
             assert_eq!(read(lines), expected, "{name}");
         }

@@ -273,9 +273,11 @@ impl Bindings {
         if lost.connection == 0 {
             return Vec::new();
         }
+
         let Some((_, trunks)) = self.by_connection.remove(&lost.connection) else {
             return Vec::new();
         };
+
         let gone = trunks.into_iter().filter_map(|trunk| {
             self.retain(trunk, BindingLoss::Disconnected, |held| {
                 if held.flow.connection != lost.connection {

@@ -56,6 +56,7 @@ impl Bindings {
                 flow: binding.flow,
             });
         });
+
         due
     }
 

@@ -197,6 +197,7 @@ impl Registered {
             refreshed_at: binding.refreshed_at,
             expires_at: binding.expires_at,
         });
+
         kept.collect()
     }
 }
@@ -344,6 +345,7 @@ mod tests {
             let of = bindings.of(TRUNK, NOW);
             of.first().map(|one| one.expires_at)
         };
+
         // The wall clock was stepped forward by two seconds since.
         let ended = KeptBinding {
             refreshed_at: later(18),
@@ -361,6 +363,7 @@ mod tests {
             bindings.follow(&[news], 3, pair, NOW);
             assert_eq!(ends(&bindings), left.map(later), "{case}");
         }
+
         assert!(bindings.is_empty());
         assert!(bindings.take_unsaved(3, 10).is_empty(), "others write it");
     }

@@ -94,6 +94,7 @@ impl Scene {
             (user.into(), login)
         };
         let bindings = Bindings::new();
+
         Self {
             endpoint: Endpoint::new(
                 endpoint::Config {
@@ -414,6 +415,7 @@ fn a_pbx_is_reached_the_way_that_leads_there() {
             ("sip:pbx@pbx.example", "192.0.2.1:5060"),
         ),
     ];
+
     for (name, request, (uri, peer)) in cases {
         let mut scene = Scene::new();
         assert_eq!(scene.register(&request).0, 200, "{name}");

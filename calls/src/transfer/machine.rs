@@ -356,6 +356,7 @@ impl<R> Transfer<R> {
     ) {
         self.accepted(call, steps);
         let record = &mut self.record;
+
         match status {
             Some(200..=299) => {
                 let since = record.accepted_at.map(|at| call.now.since(at));

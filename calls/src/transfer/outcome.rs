@@ -86,6 +86,7 @@ impl<R> Transfer<R> {
             State::Parting(_) => return,
             State::Settled => {}
         }
+
         steps.push(Step::End(ended));
     }
 

@@ -43,6 +43,7 @@ impl Story {
             refer_to: "<sip:1@pbx>".into(),
         });
         assert_eq!(said(steps), "- requested n100");
+
         let call = CallFacts {
             now: NOW,
             is_up: true,
@@ -119,6 +120,7 @@ fn said(steps: Steps<&'static str>) -> String {
         Step::End(ended) => format!("end:{:?}", ended.status),
     });
     let words: Vec<String> = words.collect();
+
     words.join(" ")
 }
 
@@ -340,9 +342,11 @@ fn each_event_is_decided_in_each_state() {
             table.push_str(&format!("  nothing: {}\n", unmoved.join(", ")));
         }
     }
+
     for (line, (now, meant)) in table.lines().zip(TABLE.lines()).enumerate() {
         assert_eq!(now, meant, "line {}", line + 1);
     }
+
     assert_eq!(table, TABLE);
 }
 
@@ -414,6 +418,7 @@ fn a_refused_refer_is_followed_by_a_bridge_where_that_may_be() {
     assert_eq!(asks(by_refer(), true, 400), bridged);
     assert_eq!(asks(by_refer(), true, 399), "failed399 n399! - resume");
     assert_eq!(asks(by_refer(), false, 501), "failed501 n501! - resume");
+
     for status in [403, 603] {
         let failed = format!("failed{status} n{status}! - resume");
         assert_eq!(asks(by_refer(), true, status), failed, "it was declined");
@@ -423,11 +428,13 @@ fn a_refused_refer_is_followed_by_a_bridge_where_that_may_be() {
         };
         assert_eq!(asks(may, true, status), bridged);
     }
+
     let never = Plan {
         bridges_after_refer: false,
         ..by_refer()
     };
     assert_eq!(asks(never, true, 501), "failed501 n501! - resume");
+
     let nowhere = Plan {
         route: None,
         ..by_refer()
@@ -656,6 +663,7 @@ fn a_call_without_a_transfer_just_ends() {
         pbx: None,
     };
     let mut none: LastTransfer<&'static str> = LastTransfer::default();
+
     assert!(none.is_none() && !none.is_busy() && !none.is_under_way());
     assert!(!none.is_parting() && !none.is_handed_over() && none.timer().is_none());
     assert_eq!(

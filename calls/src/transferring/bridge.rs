@@ -103,18 +103,21 @@ impl Call {
         let (Some(fork), Some(first)) = (self.fork(), peer.dialogs.first_mut()) else {
             return;
         };
+
         if sdp.is_empty() || families::differ(&offered, &sdp) {
             let target = cx.next_flow(&first.dialog, peer.flow);
             bye_alone(cx, &mut first.dialog, target);
             self.legs.remove(leg);
             return self.on_destination_refused(cx, Reason::NoCommonMedia.status());
         }
+
         first.fork = fork;
         self.legs.meet(leg, peer);
         self.legs.set_state(leg, LegState::Ready(session));
         self.start_session(cx, leg);
         self.keep_way_open(cx, leg);
         self.legs.keep_origin(self.trunk_id());
+
         // With its answer to the re-INVITE, the destination gets what the caller has changed since.
         self.legs.with_origin(leg, &offered);
         let joining = Join::arriving(offered, leg);
@@ -154,6 +157,7 @@ impl Call {
         while let Some((_, delayed)) = self.take_delayed() {
             self.reject_offer(cx, agent, &delayed);
         }
+
         for pending in &mut self.pending {
             let own = matches!(
                 pending.purpose,
@@ -174,10 +178,12 @@ impl Call {
                 cx.endpoint.cancel(pending.client, b"", cx.now);
             }
         }
+
         self.drop_hold(cx);
         for pending in &mut self.pending {
             pending.offers &= pending.leg != agent;
         }
+
         self.queue.withdraw(QueuedRequest::Refresh(agent));
         self.legs.stop_timers(cx, agent);
     }

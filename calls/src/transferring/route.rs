@@ -48,11 +48,13 @@ impl Transferee<'_> {
         if route.calls_as_caller() {
             head.raw(self.identity.lines());
         }
+
         self.write_context(&cx.core.config.header_prefix, &mut head);
         if let Some(replaces) = replaces {
             head.line("Require", b"replaces");
             head.line("Replaces", replaces.as_bytes());
         }
+
         route.callee.lines = lines.into();
         route.callee.leads_back = route.leads_back();
         Some(route)
@@ -73,6 +75,7 @@ impl Transferee<'_> {
         if way.is_some_and(|way| way.peer.is_none()) && self.is_with_another_node(cx, org) {
             return None;
         }
+
         let through = way.and_then(|way| {
             let callee = match (&way.peer, &org.trunk) {
                 (Some(_), _) => Callee::through(way, number),
@@ -101,7 +104,9 @@ impl Transferee<'_> {
         let Some(trunk) = self.trunk.filter(|trunk| trunk.takes_calls) else {
             return false;
         };
+
         let flow = trunk.flow;
+
         // A registration at another node counts as well: the PBX is called on the call's own flow.
         let is_registered = || {
             let trunk = org.trunk.as_ref();
@@ -114,6 +119,7 @@ impl Transferee<'_> {
             Host::V6(ip) => flow.peer.ip().to_canonical() != IpAddr::from(ip).to_canonical(),
             Host::Name(_) => false,
         });
+
         flow.transport.is_reliable() || !is_behind_nat || is_registered()
     }
 
@@ -145,6 +151,7 @@ impl Transferee<'_> {
             let callee = self.callee_at_pbx(place, uri, host);
             return Some((callee, self.back_to_caller(cx)));
         }
+
         let port = parsed.port_or_default();
         let is_trunks = |way: &&OutboundRoute| {
             way.peer
@@ -164,6 +171,7 @@ impl Transferee<'_> {
             };
             return Some((callee, RouteKind::Trunk(TrunkBounds::of(way, false))));
         }
+
         let callee = self.callee_as_caller(place, uri, host);
         Some((callee, RouteKind::OtherHost))
     }
@@ -202,6 +210,7 @@ impl Transferee<'_> {
             named: NamedBy::Tenant,
         });
         let host = target::host_of(to.as_bytes())?;
+
         Some(self.callee_at_pbx(place, &to, host))
     }
 

@@ -201,6 +201,7 @@ impl Call {
         if self.status() == CallStatus::Over {
             return;
         }
+
         let Subscription { fork, id } = subscription;
         let fragment = format!("SIP/2.0 {status} {}\r\n", reason_phrase(status));
         let event = id.map_or_else(|| "refer".to_owned(), |id| format!("refer;id={id}"));

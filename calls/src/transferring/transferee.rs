@@ -94,11 +94,14 @@ impl Transferee<'_> {
         if let Some((host, port)) = peer {
             return format!("{host}:{port}");
         }
+
         let Some(trunk) = self.trunk else {
             return String::new();
         };
+
         let contact = trunk.first_dialog().map(Dialog::remote_target);
         let uri = contact.and_then(|contact| Uri::parse(contact).ok());
+
         uri.map_or_else(
             || trunk.flow.peer.to_string(),
             |uri| match uri.port {
