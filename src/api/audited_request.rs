@@ -12,7 +12,7 @@ use super::{Api, client};
 
 /// Words of a path and the kind of object that they lead to; the first match counts.
 const RESOURCES: [(&str, &str); 31] = [
-    // A page of the operator's changes everything by a request to the API, too.
+    // A page of the operator's changes everything else by a request to the API, which writes the entry.
     ("operator-console", ""),
     ("console-links", "login_link"),
     ("Calls", "call"),
@@ -21,7 +21,7 @@ const RESOURCES: [(&str, &str); 31] = [
     ("login-links", "login_link"),
     ("sessions", "session"),
     ("members", "member"),
-    // A page of the console changes everything else by a request to the API, which has the entry.
+    // A page of the console changes everything else by a request to the API, which writes the entry.
     ("dashboard", ""),
     ("agents", "agent"),
     ("outbound-call", "call"),

@@ -20,7 +20,7 @@ pub(super) fn of(body: &[u8]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Adds a value: its kind, its length where it has one, and its parts, so that no two values hash alike.
+/// Adds a value: its kind, its length where it has one, and its parts, so that different values give different input.
 fn add(hash: &mut Sha256, value: &Value) {
     match value {
         Value::Null => hash.update(b"n"),

@@ -62,7 +62,7 @@ pub(super) struct HealthOnly;
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Encrypted;
 
-/// Serves one connection until either side closes it, `ended` resolves, or another connection needs its place.
+/// Serves one connection until either side closes it, `ended` resolves, or it is evicted.
 pub(super) async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
     permit: ConnectionPermit,
@@ -203,7 +203,7 @@ where
     }
 }
 
-/// Runs a connection to its end, and closes it when nothing moves.
+/// Runs a connection to its end, and closes it when there is no progress.
 async fn drive<C: Closing>(
     connection: C,
     (progress, timeouts): (Progress, HttpTimeouts),
@@ -258,7 +258,7 @@ enum Peer {
     Operator(Operator),
 }
 
-/// Tells the router who the peer is.
+/// Passes the peer of a connection to the router.
 #[derive(Clone, Debug)]
 struct PeerService {
     peer: Peer,
@@ -267,7 +267,7 @@ struct PeerService {
     progress: Progress,
     /// Request heads read so far.
     heads: Arc<AtomicU64>,
-    /// Request that the connection was given away by (RFC 9110 §7.8): it is in progress as long as the connection.
+    /// Request that upgraded the connection (RFC 9110 §7.8): it is in progress as long as the connection.
     upgrade: Arc<OnceLock<RequestInProgress>>,
     permit: Arc<ConnectionPermit>,
 }
@@ -401,7 +401,7 @@ where
 struct Head {
     limit: Duration,
     heads: Arc<AtomicU64>,
-    /// Keeps the request in progress by which the connection was given away.
+    /// Keeps the request that upgraded the connection in progress.
     #[expect(dead_code, reason = "dropped with the connection")]
     upgrade: Arc<OnceLock<RequestInProgress>>,
     permit: Arc<ConnectionPermit>,

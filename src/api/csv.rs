@@ -10,8 +10,8 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// Cell of a text that a peer or a client wrote. A spreadsheet would run what looks like a formula (CWE-1236), so such
-/// a text gets a leading apostrophe; a telephone number stays as it is.
+/// Cell with a peer's or a client's text. A spreadsheet would run a text that looks like a formula (CWE-1236), so it gets a leading apostrophe; a
+/// telephone number stays as it is.
 pub(super) fn foreign(text: &str) -> Cow<'_, str> {
     let is_number = text
         .strip_prefix(['+', '-'])

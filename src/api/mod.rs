@@ -120,7 +120,7 @@ pub(crate) fn operator_router(api: Api) -> Router {
     with_console(routes().merge(control::routes()), api)
 }
 
-/// Serves routes among which are those of the console, whose pages ask the API's.
+/// Adds the console to the routes; its pages use the API's routes.
 fn with_console(routes: Routes, api: Api) -> Router {
     let org = served(api_routes(), api.clone());
     let operator = served(api_routes().merge(control::routes()), api.clone());

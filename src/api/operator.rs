@@ -1,7 +1,7 @@
 //! The operator of this machine, who reaches the API by the control socket or runs it in a process of their own. Each
 //! request names an org in `Trunkline-Org` and may do in it what every key may.
 //!
-//! Requests count against a limit of the operator's own, not against the org's. Bounds on what a tenant may name don't hold the operator.
+//! Requests count against the operator's own limit, not against the org's. Bounds on tenants don't apply to the operator.
 
 use std::sync::Arc;
 
@@ -141,7 +141,7 @@ impl Operator {
         }))
     }
 
-    /// Id in place of a key's: the operator's idempotency keys in one org are their own.
+    /// Id in place of a key's, so that the operator's idempotency keys in an org are separate.
     const fn credential(self, org: Uuid) -> Uuid {
         Uuid::from_u128(org.as_u128() ^ (self.uid as u128 + 1) << 64)
     }

@@ -19,7 +19,7 @@ use super::credentials::presented;
 pub(super) const LINK_LIFETIME: Duration = Duration::from_secs(5 * 60);
 pub(super) const SESSION_LIFETIME: Duration = Duration::from_secs(4 * 3600);
 
-/// Links, and sessions, at once; a further one takes the place of the oldest.
+/// Limit on links, and on sessions; beyond it, the oldest is removed.
 const MOST: usize = 16;
 
 /// Session of the operator's pages.
@@ -153,17 +153,20 @@ mod tests {
             sessions.keep([turn; 32], 0, now);
             assert!(sessions.open().links.len() <= MOST);
         }
+
         let late = NOW + Duration::from_secs(40);
         assert!(
             !sessions.open_by([0; 32], [9; 32], late),
             "the oldest gave way"
         );
+
         for turn in 24..40_u8 {
             assert!(
                 sessions.open_by([turn; 32], [100 + turn; 32], late),
                 "{turn}"
             );
         }
+
         assert_eq!(sessions.open().sessions.len(), MOST);
     }
 }

@@ -151,10 +151,12 @@ mod tests {
         let a = query.read("a", |text| Ok(text.to_owned()));
         let b = query.read("b", |text| Ok(text.to_owned()));
         let absent = query.read("absent", |text| Ok(text.to_owned()));
+
         assert_eq!(
             (limit, a, b.as_deref(), absent),
             (None, None, Some("3"), None)
         );
+
         let fault = query.finish().unwrap_err().to_string();
         assert_eq!(
             fault,

@@ -43,8 +43,8 @@ pub(super) enum Policy {
     Operator,
 }
 
-/// Pages of the console and requests of their sessions in a minute, by org. An open page of a call that is up makes a hundred; requests of
-/// keys are counted apart, so that people who look take nothing from programs.
+/// Limit on pages of the console and requests of their sessions in a minute, by org. An open page of a call that is up makes a hundred. Requests of
+/// keys are counted separately, so that people who watch calls don't use up the programs' limit.
 pub(super) const CONSOLE_REQUESTS_PER_MINUTE: u32 = 1_200;
 
 impl Policy {
@@ -124,7 +124,7 @@ impl Quotas {
         window.take(policy, self.counted_by, limit, now.as_secs())
     }
 
-    /// Drops idle windows. It runs so seldom that it costs a request next to nothing.
+    /// Drops idle windows. It runs so seldom that its cost per request is negligible.
     fn sweep(&self, now: Moment) {
         self.windows
             .retain(|_, window| now.as_secs() < window.second + WINDOW_S);
@@ -199,7 +199,7 @@ impl Counted {
     }
 }
 
-/// Outcomes for one request, on their way to the header fields of the answer.
+/// Outcomes for one request, for the header fields of its answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally(Arc<Mutex<Vec<Counted>>>);
 
@@ -273,6 +273,7 @@ mod tests {
     fn a_burst_of_the_whole_limit_passes_and_no_more_in_a_minute() {
         let quotas = Quotas::new(CountedBy::Deployment);
         let start = 1_000;
+
         for (name, at, expected) in [
             ("the first", 0, (true, 2, 60)),
             ("at once", 0, (true, 1, 60)),

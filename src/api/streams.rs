@@ -97,7 +97,7 @@ impl Streams {
         })
     }
 
-    /// Takes a place for a stream of the operator, beside those that the org may have.
+    /// Takes a place for a stream of the operator, apart from the org's own streams.
     pub(super) fn enter_operator(&self, org: Uuid, most: usize) -> Result<StreamPermit, Full> {
         let mut open = self.open();
         if open.seats >= MAX_STREAMS || open.ended {
@@ -121,7 +121,7 @@ impl Streams {
         })
     }
 
-    /// Takes a place for the console, which follows an org once for all of its open pages, beside those that the org may have.
+    /// Takes a place for the console, which follows an org once for all of its open pages, apart from the org's own streams.
     pub(super) fn enter_console(&self, org: Uuid) -> Result<StreamPermit, Full> {
         self.enter_operator(org, usize::MAX)
     }

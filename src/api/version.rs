@@ -80,6 +80,7 @@ fn read(headers: &HeaderMap) -> Option<IfMatch> {
             }
         }
     }
+
     Some(IfMatch(versions))
 }
 

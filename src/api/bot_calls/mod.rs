@@ -1,6 +1,6 @@
 //! `POST /2010-04-01/Accounts/{account_sid}/Calls/{call_sid}.json`: the endpoint by which bots that speak Twilio's format end and transfer their
-//! calls. User name and password are the account of the bot's `start` and the org's token. Answers and errors have Twilio's form, which is what
-//! the bots' libraries read.
+//! calls. User name and password are the account of the bot's `start` and the org's token. Answers and errors have Twilio's form, as the bots'
+//! libraries expect.
 
 mod twiml;
 
@@ -68,7 +68,7 @@ impl BotError {
         Self::new(StatusCode::NOT_FOUND, 20404, message)
     }
 
-    /// Calls that are up when their org is suspended go on, and can be ended.
+    /// Error of a command other than ending the call, while the call's org is suspended.
     fn suspended() -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
@@ -100,6 +100,7 @@ impl From<ApiError> for BotError {
         if status == StatusCode::INTERNAL_SERVER_ERROR {
             tracing::error!(%error, "a bot's request failed");
         }
+
         Self {
             retry_after: wait_s(&error),
             ..Self::new(status, code, message)
@@ -107,7 +108,7 @@ impl From<ApiError> for BotError {
     }
 }
 
-/// Seconds until another try may pass.
+/// Returns the seconds until a retry may succeed.
 #[expect(clippy::wildcard_enum_match_arm, reason = "all the others say none")]
 fn wait_s(error: &ApiError) -> Option<u64> {
     match error {
@@ -133,9 +134,11 @@ impl IntoResponse for BotError {
             let realm = HeaderValue::from_static("Basic realm=\"bots\"");
             headers.insert(WWW_AUTHENTICATE, realm);
         }
+
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
         }
+
         response
     }
 }
@@ -337,7 +340,7 @@ fn has_bot(api: &Api, call: &Call) -> bool {
     )
 }
 
-/// Finds the destination of the call's agent that is named by number, URI or name. Other places can't be reached.
+/// Finds the destination of the call's agent by number, URI or name. A call can't be transferred to any other target.
 fn chosen(api: &Api, call: &Call, to: &str) -> Result<Chosen, BotError> {
     let view = api.directory().load();
     let org = view.org(call.org_id);

@@ -1,4 +1,4 @@
-//! The instruction in a TwiML document: `<Dial>`, `<Refer>` or `<Hangup/>`, one of them, inside `<Response>`. Attributes are passed over.
+//! Instruction in a TwiML document: `<Dial>`, `<Refer>` or `<Hangup/>`, exactly one, inside `<Response>`. Attributes are ignored.
 
 /// Instruction in a document.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +52,7 @@ pub(super) fn read(text: &str) -> Result<Instruction, NoTwiml> {
         return Ok(Instruction::HangUp);
     }
 
-    // The destination is the text, or that of a noun: <Number>, <Sip>.
+    // The destination is the verb's text, or the text of a noun: <Number>, <Sip>.
     let content = verb.content.trim();
     let named = match element(content) {
         Some((noun, behind)) if matches!(noun.name, "Number" | "Sip") => {
@@ -79,7 +79,7 @@ struct Element<'t> {
     content: &'t str,
 }
 
-/// Reads the element at the beginning of a text; returns it with what follows. No element of ours is inside another of its name.
+/// Reads the element at the beginning of a text; returns it with the text behind it. No supported element contains another one of its name.
 fn element(text: &str) -> Option<(Element<'_>, &str)> {
     let inner = text.strip_prefix('<')?;
     let end = inner.find(|char: char| !char.is_ascii_alphanumeric())?;
@@ -88,7 +88,7 @@ fn element(text: &str) -> Option<(Element<'_>, &str)> {
         return None;
     }
 
-    // A value of an attribute may hold `>`.
+    // An attribute's value may contain `>`.
     let mut quote = None;
     let close = rest.find(|char: char| match quote {
         Some(open) if char == open => {

@@ -97,6 +97,7 @@ async fn view(
             partner_max: partner.map(|_| own.greatest(default)),
         }
     });
+
     Ok(Json(Listed { items: rows.into() }))
 }
 
@@ -120,8 +121,8 @@ pub(super) struct PartnerLimits {
     orgs: Vec<(OrgLimit, Option<u32>)>,
 }
 
-/// `PATCH /operator/partners/{partnerId}/limits {partner_requests_per_minute, login_links_per_minute, agents, …}`: the last
-/// ones are the greatest values that the partner may set for one of its orgs.
+/// `PATCH /operator/partners/{partnerId}/limits {partner_requests_per_minute, login_links_per_minute, agents, …}`: the fields from `agents` on are
+/// the greatest values that the partner may set for one of its orgs.
 pub(super) async fn limit_partner(
     State(api): State<Api>,
     _: Operator,

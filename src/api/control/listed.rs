@@ -36,7 +36,7 @@ where
     Ok(Json(Listed { items }))
 }
 
-/// Creates one: 201 with it.
+/// Creates an object: 201 with it.
 ///
 /// # Errors
 /// Those of `work`.
@@ -52,7 +52,7 @@ where
     Ok((StatusCode::CREATED, Json(made.into())))
 }
 
-/// Deletes one, of a request without a query.
+/// Deletes an object. The request must not have a query.
 ///
 /// # Errors
 /// 400 for a query; those of `work`.

@@ -1,4 +1,4 @@
-//! `POST /operator/orgs/{orgId}/login-links`: a link for the operator, or for somebody else, to the org's dashboard.
+//! `POST /operator/orgs/{orgId}/login-links`: a link to the org's dashboard, for the operator or for another person.
 
 use axum::Json;
 use axum::extract::State;

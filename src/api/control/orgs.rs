@@ -187,6 +187,7 @@ pub(super) async fn update(
         }
         trunkline_store::orgs::by_id(tx, id)
     });
+
     Ok(Json(changed.await?.into()))
 }
 

@@ -107,6 +107,7 @@ fn fields(needs: &[Value]) -> Vec<Field> {
     let voices = voices.map(|voice| (text(voice, "id").to_owned(), text(voice, "name").to_owned()));
     let mut voice = choices(&[("", "None")]);
     voice.extend(voices);
+
     vec![
         Field::new("name", "Name", Input::Text),
         Field::new("enabled", "Enabled: takes calls", Input::Check).initially("on"),
@@ -208,6 +209,7 @@ fn own_numbers(visitor: &Visitor, agent: &Value, numbers: &Value) -> Markup {
         "Verified numbers",
         Input::Checks(pairs),
     )];
+
     html! {
         (form(visitor, agent, "inbound-numbers", &html! {
             fieldset.all disabled[!visitor.writes()] {

@@ -1,4 +1,4 @@
-//! Files of the console that browsers keep, each named by a hash of its content, so that it never goes stale.
+//! Files of the console that browsers cache, each named by a hash of its content, so that no cached file is stale.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

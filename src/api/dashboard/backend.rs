@@ -1,5 +1,5 @@
-//! Requests of a page to the API in this process, with the session of the page. A page reads and changes nothing by itself, so rules,
-//! sentences, limits and entries of the audit log are those of the API.
+//! Requests of a page to the API in this process, with the session of the page. A page reads and changes everything through the API, so rules,
+//! messages, limits and audit entries are those of the API.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::config::{Config, Http};
 /// Longest answer that is read into memory.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// Headers that tell who asks, and from where.
+/// Headers that identify the client and its address.
 const CARRIED: [HeaderName; 5] = [
     COOKIE,
     HOST,
@@ -31,7 +31,7 @@ const CARRIED: [HeaderName; 5] = [
     HeaderName::from_static("x-forwarded-for"),
 ];
 
-/// The API's routes, without those of the console, and the configuration that pages need before they know who asks.
+/// The API's routes without those of the console, and the configuration that pages need before the session is known.
 #[derive(Clone, Debug)]
 pub(in crate::api) struct Backend {
     router: Router,
@@ -88,7 +88,7 @@ impl Client {
         })
     }
 
-    /// Returns a client for the operator's request. It has the operator's routes, and no cookie goes along.
+    /// Returns a client for the operator's request. It has the operator's routes, and sends no cookie.
     pub(super) fn of_operator(parts: &Parts, session: &OperatorSession) -> Option<Self> {
         let router = parts.extensions.get::<Backend>()?.operator.clone();
         let mut client = Self::of(parts)?;
@@ -160,7 +160,7 @@ impl Client {
         versioned.send(Method::PATCH, path, Some(body)).await
     }
 
-    /// Sends a request, and returns its answer as it comes.
+    /// Sends a request, and returns its answer unchanged.
     pub(super) async fn response(
         &self,
         method: Method,

@@ -1,7 +1,7 @@
 //! Calls of an org that are up, rendered once for all pages that show them, at most twice a second.
 //!
-//! A task follows an org while a page of it is open: an event wakes it, and it looks again once a second for what has no event. So an open
-//! page costs a comparison while nothing happens.
+//! A task follows an org while one of its pages is open. Events wake it, and once a second it reads what has no event. So an open page costs a
+//! comparison while nothing changes.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -27,7 +27,7 @@ const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(1);
 /// Calls that are listed.
 const ROWS: usize = 100;
-/// Pages that may be open on this node, those of one org, and those of one session.
+/// Limits on open pages: on this node, of one org, and of one session.
 const PLACES: usize = 256;
 const PLACES_OF_ORG: usize = PLACES / 4;
 const PLACES_OF_SESSION: usize = 8;
@@ -55,7 +55,7 @@ impl Part {
     }
 }
 
-/// Parts for people who only read, and for those who may change things.
+/// Parts for readers, and for people who may change things.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board {
     reading: Vec<Part>,
@@ -100,7 +100,7 @@ pub(super) struct Place {
 }
 
 impl Boards {
-    /// Takes a place for a page of this session in this org; `None` if there is none left.
+    /// Takes a place for a page of this session in this org; `None` if the limit is reached.
     pub(super) fn enter(&self, session: [u8; 32], org: Uuid) -> Option<Place> {
         let mut open = self.open();
         let own = open.sessions.get(&session).copied().unwrap_or_default();
@@ -167,10 +167,12 @@ impl Boards {
         let Some(sender) = open.boards.get(&org) else {
             return false;
         };
+
         if sender.receiver_count() == 0 {
             open.boards.remove(&org);
             return false;
         }
+
         sender.send_if_modified(|shown| {
             let is_new = !shown.is_like(&board);
             if is_new {
@@ -251,7 +253,7 @@ pub(super) async fn rendered(api: &Api, org: Uuid) -> Board {
     }
 }
 
-/// Calls that are up, newest first: those of this node from memory, those of others from the database.
+/// Returns the calls that are up, newest first: those of this node from memory, those of other nodes from the database.
 async fn up(api: &Api, org: Uuid) -> Vec<Call> {
     let live = api.live().of_org(org).into_iter();
     let mut found: Vec<Call> = live
@@ -286,7 +288,7 @@ async fn silent(api: &Api) -> Vec<SilentNode> {
         return Vec::new();
     }
     let found = api.read(|tx| nodes::silent(tx, NAMED_FOR)).await;
-    // While the database is away, nothing is known of other nodes.
+    // While the database is away, calls of other nodes are unknown.
     found.unwrap_or_default()
 }
 
@@ -354,6 +356,7 @@ fn row(call: &Call, names: &HashMap<Uuid, String>, page: &str, writes: bool) -> 
         Direction::Outbound => ("outbound", "↗"),
     };
     let agent = call.agent_id.and_then(|agent| names.get(&agent));
+
     vec![
         html! { a.row id={ "call-" (call.id) } href=(at) { (moment(call.started_at)) } },
         html! { span.way title=(way.0) { (way.1) } " " (call.from_number) },
@@ -365,7 +368,7 @@ fn row(call: &Call, names: &HashMap<Uuid, String>, page: &str, writes: bool) -> 
     ]
 }
 
-/// Buttons of the page's one form, which has the token: so rows are the same for all sessions.
+/// Buttons of the page's only form, which has the token, so that the rows are the same for all sessions.
 fn commands(call: &Call, at: &str) -> Markup {
     let is_up = call.status == Status::InProgress;
     html! {

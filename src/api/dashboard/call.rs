@@ -82,6 +82,7 @@ impl Shown {
             trace,
         } = self;
         let is_answered = self.is_up() && text(call, "status") == "in_progress";
+
         [
             html! { p.under #outcome { (outcome(call)) " " (time(text(call, "started_at"))) } },
             html! {
@@ -216,6 +217,7 @@ fn commands(visitor: &Visitor, call: &Value, config: &Value) -> Markup {
 fn record(visitor: &Visitor, call: &Value, explained: &Value, agents: &Value) -> Markup {
     let agent = text(call, "agent_id");
     let log_in = &explained["log_in"];
+
     html! {
         dl {
             dt { "Direction" } dd { (text(call, "direction")) }
@@ -320,7 +322,7 @@ pub(super) async fn flow(visitor: Visitor) -> Result<Response, ErrorPage> {
         flow::write_call(&mut text, number, &call)?;
         Ok(())
     });
-    // A call whose messages are gone has nothing to import.
+    // Without stored messages there is nothing to import.
     if let Err(error) = imported {
         tracing::debug!(
             error = &error as &dyn std::error::Error,

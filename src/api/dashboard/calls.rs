@@ -197,6 +197,7 @@ fn found_calls(visitor: &Visitor, wanted: &Wanted, found: &Value, agents: &Value
         true => "No call matches these filters.",
         false => "There was no call yet.",
     };
+
     html! {
         section.card aria-label="Calls" {
             (rows(visitor, items(found), agents, empty))

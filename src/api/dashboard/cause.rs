@@ -17,7 +17,7 @@ const FINE: [&str; 6] = [
     "canceled",
 ];
 
-/// Cause of a failed call, with what fixes it; `None` for a call that went well.
+/// Cause of a failed call, with the fix; `None` for a call that succeeded.
 pub(super) fn cause(visitor: &Visitor, call: &Value, explained: &Value) -> Option<Markup> {
     if FINE.contains(&text(call, "status")) {
         return None;

@@ -1,4 +1,4 @@
-//! Fields of forms: how each is shown, and how what was submitted becomes a body of the API. What is right and wrong is for the API to say.
+//! Fields of forms: how each is shown, and how its submitted text becomes part of an API request. The API does the validation.
 
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
@@ -89,6 +89,7 @@ impl Field {
             | Value::String(_)
             | Value::Object(_)) => vec![text(value)],
         };
+
         texts.into_iter().filter(|text| !text.is_empty()).collect()
     }
 
@@ -118,7 +119,7 @@ impl Field {
             Input::Lines | Input::Checks(_) => json!(texts),
             Input::Number => match first.map(|text| text.parse::<i64>()) {
                 Some(Ok(number)) => json!(number),
-                // The API says what is wrong with it.
+                // The API reports the fault.
                 Some(Err(_)) => json!(first),
                 None => Value::Null,
             },
@@ -139,7 +140,7 @@ pub(super) fn new_body(fields: &[Field], form: &FormFields) -> Value {
     Value::Object(body)
 }
 
-/// Body that changes an object: the fields whose text isn't the shown one. An object within is sent whole.
+/// Body of an update: the fields whose text differs from the one shown. A nested object is sent whole.
 pub(super) fn changes(fields: &[Field], form: &FormFields, current: &Value) -> Value {
     let changed: Vec<&Field> = fields
         .iter()

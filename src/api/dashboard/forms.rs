@@ -25,7 +25,7 @@ pub(super) fn button(visitor: &impl Forms, below: &str, label: &str) -> Markup {
     }
 }
 
-/// Button that needs a second one, for what can't be undone.
+/// Button that needs a second click, for changes that can't be undone.
 pub(super) fn danger(visitor: &impl Forms, below: &str, label: &str, warning: &str) -> Markup {
     html! {
         details.danger {

@@ -148,6 +148,7 @@ fn account(visitor: &Visitor) -> Markup {
     } else {
         "reads only"
     };
+
     html! {
         div.account {
             div.person {

@@ -76,6 +76,7 @@ fn row(visitor: &Visitor, key: &Value) -> Vec<Markup> {
             .join(", "),
     };
     let revoke = format!("keys/{}/revoke", text(key, "api_key_id"));
+
     vec![
         html! { strong { (text(key, "name")) } },
         html! { (shown) },

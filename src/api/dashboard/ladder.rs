@@ -62,6 +62,7 @@ fn rung(number: usize, item: &Value, passed: u64, is_again: bool) -> Markup {
         if is_again { " again" } else { "" }
     );
     let spoken = format!("{} {leg}", if is_sent { "to the" } else { "from the" });
+
     html! {
         details id={ "m" (number) } {
             summary class=(class) {
@@ -94,7 +95,7 @@ fn kind(summary: &str) -> &'static str {
     }
 }
 
-/// Milliseconds of a time as the API writes it; 0 if it can't be read.
+/// Milliseconds of a time in the API's format; 0 if it can't be read.
 fn millis(at: &str) -> u64 {
     crate::api::timestamp(at).map_or(0, |at| at.as_micros() / 1000)
 }
@@ -116,6 +117,7 @@ pub(super) fn sdp(trace: &Value) -> Option<Markup> {
     };
     let lines = compared(of("caller", "received")?, of("runtime", "sent")?);
     let is_same = lines.iter().all(|line| matches!(line, Line::Both(_)));
+
     Some(html! {
         @if is_same {
             p.soft { "The runtime was offered the caller's SDP, unchanged." }

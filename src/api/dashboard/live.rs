@@ -50,6 +50,7 @@ pub(super) async fn show(
             (figures.shown(&links(&visitor, window)))
         }
     };
+
     Ok(headed(&visitor, Section::Live, "Live", &heading, &content))
 }
 
@@ -77,8 +78,8 @@ struct Viewer {
     _place: Place,
 }
 
-/// `GET /dashboard/{org_id}/live/events?window`: the parts of the page that have changed, as server-sent events. The id of an event names
-/// what the page then shows, so that a page that comes back with it is sent only what has changed since.
+/// `GET /dashboard/{org_id}/live/events?window`: the changed parts of the page, as server-sent events. The id of an event names the parts that the
+/// page has then, so that a page that reconnects with it gets only later changes.
 pub(super) async fn events(
     State(api): State<Api>,
     visitor: Visitor,
@@ -145,7 +146,7 @@ impl Viewer {
     }
 }
 
-/// Sends a command to a call, and shows the page again that it came from.
+/// Sends a command to a call, and shows the page of the form again.
 async fn command(form: SubmittedForm, word: &str, body: Value) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     visitor.must_write()?;

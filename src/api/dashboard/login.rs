@@ -115,7 +115,7 @@ fn is_visit(headers: &HeaderMap) -> bool {
 /// anything.
 pub(super) async fn look() {}
 
-/// `GET /`: where somebody who types the address alone wants to go.
+/// `GET /`: redirects to the console, for people who type the address alone.
 pub(super) async fn root(state: State<Api>) -> Redirect {
     Redirect::to(&format!("{}/dashboard", base_of(&state)))
 }

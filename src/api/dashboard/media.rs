@@ -70,6 +70,7 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
+
         assert!(!shown.contains("Interrupted"), "{shown}");
     }
 }

@@ -167,7 +167,7 @@ async fn guarded(request: Request, next: Next) -> Response {
 fn guard(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let is_public = |value: &HeaderValue| value.as_bytes().starts_with(b"public");
-    // Streams come with `no-cache`, which lets what they say be stored.
+    // Streams have `no-cache`, which would still allow storing them.
     if !headers.get(header::CACHE_CONTROL).is_some_and(is_public) {
         headers.remove(header::CACHE_CONTROL);
     }

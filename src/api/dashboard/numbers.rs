@@ -101,6 +101,7 @@ fn beside(visitor: &Visitor, number: &Value, needs: &[Value]) -> Markup {
             div.go { button type="submit" { "Confirm" } }
         }
     };
+
     html! {
         (card("number", "This number", &facts))
         @if number["verified"] != true && visitor.writes() { (card("verify", "Verify it", &verify)) }

@@ -49,6 +49,7 @@ fn steps(has_trunk: bool, agents: &Value, numbers: &Value, calls: &Value) -> [St
     let is_enabled = |agent: &Value| agent["enabled"] == true;
     let is_verified = |number: &Value| number["verified"] == true;
     let is_assigned = |number: &Value| is_verified(number) && number["agent_id"].is_string();
+
     [
         Step {
             is_done: has_trunk,

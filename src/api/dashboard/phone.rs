@@ -61,6 +61,7 @@ fn handset(visitor: &Visitor, agents: &Value) -> Markup {
     let is_enabled = |agent: &&Value| agent["enabled"] != false;
     let has_agents = items(agents).iter().any(|agent| is_enabled(&agent));
     let base = &visitor.base;
+
     html! {
         form.card #phone data-socket=(visitor.path("phone/call")) data-ladder=(visitor.path("phone/calls")) data-calls=(visitor.path("calls"))
             data-audio=(PHONE_AUDIO.path(base)) data-sample=(PHONE_SAMPLE.path(base)) {
@@ -137,11 +138,11 @@ enum Stage {
     Up,
     /// Its end was seen; its last messages are shown at the next look.
     Over,
-    /// The page was told that nothing more comes.
+    /// The page has got the end of the stream.
     Done,
 }
 
-/// `GET /dashboard/{org_id}/phone/calls/{call_id}/events`: the ladder of a call, each time it has grown, until it is over.
+/// `GET /dashboard/{org_id}/phone/calls/{call_id}/events`: the ladder of a call, sent whenever it has grown, until the call is over.
 pub(super) async fn events(
     State(api): State<Api>,
     visitor: Visitor,
@@ -163,6 +164,7 @@ pub(super) async fn events(
         let event = watcher.next().await?;
         Some((Ok::<_, Infallible>(event), watcher))
     });
+
     Ok(stream::answer(events))
 }
 

@@ -1,7 +1,7 @@
 //! The phone's call: a WebSocket from the page (RFC 6455). Binary messages are 20 ms of G.711 µ-law each way, text messages are JSON.
 //!
-//! A session that may change things is the credential, and it is checked again while the call lasts. A browser that breaks a rule, doesn't
-//! read, or has gone ends its own call and nothing else.
+//! A session with the right to change things is the credential, and is checked again during the call. A browser that breaks a rule, doesn't read, or
+//! has disconnected ends only its own call.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ use super::visitor::Visitor;
 use crate::api::{Api, client, dashboard_session};
 use crate::engine::{BrowserCall, BrowserCallee, BrowserCommand, BrowserEvent, BrowserOrder};
 
-/// Calls of browsers on this node, and of one org. A session has one.
+/// Limits on browsers' calls: on this node, and of one org. A session has one.
 const CALLS: usize = 128;
 const CALLS_OF_ORG: usize = 16;
 
@@ -44,7 +44,7 @@ const MAX_KEYS: usize = 32;
 /// Longest number.
 const MAX_NUMBER: usize = 40;
 
-/// Time in which the page says whom to call.
+/// Time for the page to name the callee.
 const FIRST_WORD: Duration = Duration::from_secs(5);
 /// Time that a write may take: a browser that reads more slowly has no use for audio.
 const WRITE: Duration = Duration::from_secs(5);
@@ -213,7 +213,7 @@ impl Allowance {
     }
 }
 
-/// End of a WebSocket: what the browser is to learn of it.
+/// End of a WebSocket, as reported to the browser.
 #[derive(Debug)]
 enum End {
     /// The call is over, and the page knows.
@@ -257,8 +257,8 @@ impl Line {
         }
     }
 
-    /// Reads what the browser sent before it learned of the end. TCP resets a connection that is closed with octets unread, and a reset
-    /// discards what the browser has not read yet: the end of the call and its reason.
+    /// Reads what the browser sent before it learned of the end. TCP resets a connection that is closed with unread octets, and a reset discards what
+    /// the browser has not read yet: the end of the call and its reason.
     async fn read_rest(&mut self) {
         for _ in 0..ON_THEIR_WAY {
             if !matches!(self.socket.recv().await, Some(Ok(_))) {
@@ -285,7 +285,7 @@ impl Line {
         self.carry(call).await
     }
 
-    /// Waits for the first message, which says whom to call.
+    /// Waits for the first message, which names the callee.
     async fn callee(&mut self) -> Result<BrowserCallee, End> {
         loop {
             let received = self.socket.recv().await;
@@ -310,7 +310,7 @@ impl Line {
         }
     }
 
-    /// Begins the call, or says why there is none.
+    /// Begins the call, or returns the reason for which there is none.
     fn begin(&self, callee: BrowserCallee) -> Result<BrowserCall, Value> {
         let org = self.visitor.org;
         let refusal = |code: &str, sentence: &str| json!({"event": "ended", "code": code, "sentence": sentence});
@@ -342,6 +342,7 @@ impl Line {
     async fn carry(&mut self, mut call: BrowserCall) -> End {
         let mut checks = interval(CHECK);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
         loop {
             let done = tokio::select! {
                 received = self.socket.recv() => match self.read(received) {
@@ -364,7 +365,7 @@ impl Line {
         }
     }
 
-    /// Reads a message; `None` for one that only shows that the browser is there.
+    /// Reads a message; `None` for one that only shows that the browser is connected.
     fn read(
         &mut self,
         received: Option<Result<Message, axum::Error>>,
@@ -451,6 +452,7 @@ impl Line {
             name: session.email.clone(),
         };
         let org = Some(session.org_id);
+
         acting
             .clone()
             .scope(async { Acting::by(actor, org, None) })

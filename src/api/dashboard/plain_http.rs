@@ -1,5 +1,5 @@
-//! Pages over plain HTTP, where others on the network could read a session's cookie: this machine alone gets them, unless the configuration
-//! says otherwise. A trusted proxy says how the browser came by `X-Forwarded-Proto`.
+//! Pages over plain HTTP, where other hosts on the network could read a session's cookie. Only this machine gets them, unless the configuration
+//! allows more. A trusted proxy reports the browser's scheme by `X-Forwarded-Proto`.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::config::Http;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Returns true if no other machine on the way can read the request, or if the operator has accepted that one may.
+/// Returns true if no other machine can read the request on its way, or if the operator has accepted that.
 pub(super) fn is_permitted(parts: &Parts, http: &Http) -> bool {
     if http.allow_plain_console || parts.extensions.get::<Encrypted>().is_some() {
         return true;
@@ -35,7 +35,7 @@ pub(super) fn is_permitted(parts: &Parts, http: &Http) -> bool {
     peer.is_loopback()
 }
 
-/// Returns true if each proxy says that it was reached over TLS; one may name the scheme for those before it.
+/// Returns true if each proxy reports that it was reached over TLS; one may report the scheme for the proxies before it.
 fn came_encrypted(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(FORWARDED_PROTO).iter();
     let mut schemes = lines

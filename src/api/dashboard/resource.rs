@@ -1,4 +1,4 @@
-//! Pages of a kind of object that the API creates, lists, changes and deletes: one description a kind, the same handlers for all.
+//! Pages of a kind of object that the API creates, lists, changes and deletes: one description per kind, the same handlers for all.
 
 use axum::extract::RawQuery;
 use axum::http::{Method, StatusCode};
@@ -41,7 +41,7 @@ pub(super) struct Resource {
     pub(super) needs_of_one: &'static [&'static str],
     /// Fields of the form that creates one.
     pub(super) fields: fn(&[Value]) -> Vec<Field>,
-    /// Fields of the form that changes one; without any, there is no such form.
+    /// Fields of the form that changes an object; if there are none, there is no such form.
     pub(super) changeable: fn(&[Value]) -> Vec<Field>,
     /// Makes the body ready, after its fields were read.
     pub(super) tidy: fn(&mut Value),
@@ -457,7 +457,7 @@ pub(super) fn parameter(raw: Option<&str>, wanted: &str) -> String {
     found.map(|(_, value)| value).unwrap_or_default()
 }
 
-/// Says that a change was made, after the redirection that followed it.
+/// Message that a change was made, shown after the redirection.
 pub(super) fn done(raw: Option<&str>) -> Markup {
     let said = match parameter(raw, "done").as_str() {
         "saved" => "Saved. Calls that begin from now on follow it.",

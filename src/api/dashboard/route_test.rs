@@ -1,4 +1,4 @@
-//! Form that tells which agent would answer a call, and what today's settings would have changed for the calls of the last week.
+//! Form that shows which agent would answer a call, and which calls of the last week today's settings would route otherwise.
 
 use axum::extract::RawQuery;
 use axum::http::Method;

@@ -1,5 +1,5 @@
-//! Streams of the parts of a page that have changed, as server-sent events. The id of an event names what the page then shows, so that a page
-//! that comes back with it is sent only what has changed since.
+//! Streams of changed parts of a page, as server-sent events. The id of an event names the parts that the page has then, so that a page that
+//! reconnects with it gets only later changes.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -107,7 +107,7 @@ pub(super) enum Looked {
     Last(Vec<Part>),
 }
 
-/// An open page whose parts are looked at again and again.
+/// An open page whose parts are read periodically.
 struct Repeated<F> {
     api: Api,
     visitor: Visitor,
@@ -119,7 +119,7 @@ struct Repeated<F> {
     _place: Place,
 }
 
-/// Answers with the parts that `look` returns, again whenever one has changed; it is called after each interval.
+/// Answers with the parts that `look` returns, and again whenever one has changed; calls `look` after each interval.
 pub(super) fn repeated<F, L>(
     api: Api,
     visitor: Visitor,

@@ -46,7 +46,7 @@ impl FromRequestParts<Api> for Visitor {
         if org != session.record.org_id {
             return Err(ErrorPage::not_found());
         }
-        // A page that asks the store itself is counted as well as one that asks the API.
+        // A page that reads the store itself counts like one that uses the API.
         let limit = CONSOLE_REQUESTS_PER_MINUTE;
         let taken = api
             .quotas()
@@ -123,7 +123,7 @@ impl FormFields {
     /// Reads the body of a form, `None` for one that didn't arrive whole.
     ///
     /// # Errors
-    /// 400 for what is no form.
+    /// 400 for a body that is no form.
     pub(super) fn read(octets: Option<&[u8]>) -> Result<Self, ErrorPage> {
         let octets = octets.ok_or_else(|| wrong("The form did not arrive whole."))?;
         let fields = serde_urlencoded::from_bytes(octets);

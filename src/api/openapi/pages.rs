@@ -300,6 +300,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
+
         // A schema that holds itself ends.
         assert!(page.contains('…'));
     }

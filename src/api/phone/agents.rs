@@ -166,6 +166,7 @@ pub(crate) async fn update(
         Ok(changed)
     });
     let changed = changed.await?;
+
     Ok(Tagged(changed.into()))
 }
 

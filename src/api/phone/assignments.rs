@@ -88,8 +88,8 @@ pub(crate) async fn set_inbound_numbers(
     view(&api, &caller, agent.id).await
 }
 
-/// `POST /phone/sip/agents/{agent_id}/inbound-numbers {phone_number_id}`: adds one to those that it has; 400 for an id
-/// that is no verified number of the org, 409 for a number that another agent has.
+/// `POST /phone/sip/agents/{agent_id}/inbound-numbers {phone_number_id}`: adds a number to the agent's; 400 for an id that is no verified number of
+/// the org, 409 for a number that another agent has.
 pub(crate) async fn add_inbound_number(
     State(api): State<Api>,
     caller: Caller,
@@ -105,8 +105,8 @@ pub(crate) async fn add_inbound_number(
     view(&api, &caller, agent.id).await
 }
 
-/// `DELETE /phone/sip/agents/{agent_id}/inbound-numbers/{number_id}`: its other numbers stay. Repeating it changes nothing,
-/// nor does a number that another agent has.
+/// `DELETE /phone/sip/agents/{agent_id}/inbound-numbers/{number_id}`: the agent's other numbers stay. Repeating it changes nothing, nor does a number
+/// that another agent has.
 pub(crate) async fn remove_inbound_number(
     State(api): State<Api>,
     caller: Caller,

@@ -355,6 +355,7 @@ mod tests {
             ended: Some(Box::new(ended)),
             ..live(5, 50)
         };
+
         for row in [vec![stored(5, 50, Status::Ringing)], vec![]] {
             let paging = paging(CallFilters::default(), None, 3);
             let count = row.len() as u64;
@@ -373,6 +374,7 @@ mod tests {
         let call = stored(5, 50, Status::Completed);
         let at = |secs| Some(Moment::from_secs(secs));
         let none = CallFilters::default;
+
         for (name, filters, matches) in [
             ("none", none(), true),
             (

@@ -142,15 +142,16 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const SYNCED_CHECKS: u32 = 200;
 const STORED_CHECKS: u32 = 60;
 
-/// Waits until the beginnings of these calls are on disk, so that a crash can't take back what was shown, and until
-/// their ends are rows, so that a client that sees a call end also finds its handoff, events and explanation. Calls
-/// themselves don't wait; only clients that look at one in its first milliseconds or just after its end do.
+/// Waits until the beginnings of these calls are on disk, so that a crash can't undo what was shown, and until their ends are rows, so that a client
+/// that sees a call end also finds its handoff, events and explanation. Calls themselves don't wait; only clients that read one in its first
+/// milliseconds or just after its end do.
 pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &'l LiveCall>) {
     let unsafe_yet = |live: &LiveCall, looks: u32| {
         !live.is_kept() && looks < SYNCED_CHECKS || live.is_over() && looks < STORED_CHECKS
     };
     let waiting = calls.filter(|live| unsafe_yet(live, 0));
     let mut waiting: Vec<Uuid> = waiting.map(|live| live.started.call).collect();
+
     for looks in 1.. {
         if waiting.is_empty() {
             return;
@@ -168,6 +169,7 @@ pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &
 pub(crate) fn from_memory(live: LiveCall) -> Call {
     let started = live.started;
     let ended = live.ended;
+
     Call {
         id: started.call,
         org_id: started.org,

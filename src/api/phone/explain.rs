@@ -83,6 +83,7 @@ pub(super) fn read_request(mut fields: Fields) -> Result<ExplainRequest, ApiErro
     let response = fields.optional("response", MESSAGE);
     let source = fields.optional("source", SOURCE);
     let sent_at = fields.optional("sent_at", TIME);
+
     fields.done(|| {
         Some(ExplainRequest {
             invite: invite?,

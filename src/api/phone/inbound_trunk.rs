@@ -348,7 +348,7 @@ fn may_trust(
     let new = listed.iter().enumerate().filter(|(_, one)| is_new(one));
     let mut faults: Vec<String> = new.filter_map(refused).collect();
 
-    // Entries of the operator, and those from before there was a bound, don't count.
+    // Entries of the operator, and those from before the bound existed, don't count.
     let counts = |network: &IpNet| {
         !caller.is_operator()
             && !operators.contains(network)

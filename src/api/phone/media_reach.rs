@@ -164,6 +164,7 @@ mod tests {
                 );
             }
         }
+
         let ice = "a=candidate:1 1 UDP 1 198.51.100.9 4000 typ srflx\r\n";
         assert_eq!(
             unreachable(&[message("caller", true, CALLER, "10.0.0.9", ice)]),

@@ -73,6 +73,7 @@ pub(super) fn read_request(mut fields: Fields) -> Result<OutboundCallRequest, Ap
         .optional("max_duration_s", DURATION)
         .unwrap_or(14_400);
     let metadata = fields.optional("metadata", METADATA);
+
     fields.done(|| {
         Some(OutboundCallRequest {
             agent: agent?,

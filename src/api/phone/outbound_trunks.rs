@@ -402,6 +402,7 @@ pub(super) fn credentials(fields: &mut Fields) -> GivenCredentials {
     let given = ["username", "password"].map(|name| fields.has_value(name));
     let username = fields.optional("username", CREDENTIAL);
     let password = fields.optional("password", CREDENTIAL);
+
     match (given, username, password) {
         (_, Some(username), Some(password)) => {
             GivenCredentials::Both(username, Password::new(password))

@@ -309,6 +309,7 @@ mod tests {
                 assert_eq!(written == body, code.is_some(), "{status}: {written}");
             }
         }
+
         let told = heard(202, "{}".to_owned()).unwrap();
         assert_eq!(
             (told.status, told.body.as_str()),

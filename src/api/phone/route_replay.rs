@@ -105,6 +105,7 @@ pub(crate) fn read_request(mut fields: Fields) -> Result<RouteReplayRequest, Api
     let end = fields.optional("end_date", END);
     let limit = fields.optional("limit", Count::new(1..=MOST_CALLS));
     let changes = fields.optional("changes", Object(changes));
+
     fields.done(|| {
         Some(RouteReplayRequest {
             start,

@@ -73,6 +73,7 @@ pub(super) fn read_request(mut fields: Fields) -> Result<RouteTestRequest, ApiEr
     let from = fields.optional("from", NUMBER);
     let agent_header = fields.optional("agent_id", NUMBER);
     let busy = fields.optional("busy", ListOf::new(ID, 0..=1_000));
+
     fields.done(|| {
         Some(RouteTestRequest {
             facts: Facts {

@@ -54,7 +54,7 @@ pub(super) fn reads_as_sip_uri(text: &str) -> bool {
         })
 }
 
-/// Refuses URIs whose host the address policy forbids, by the path of their field. Placeholders stand for ids.
+/// Refuses URIs whose host the address policy forbids, by the path of their field. Placeholders are filled with ids.
 pub(super) async fn may_call<'u>(
     api: &Api,
     org: Uuid,
@@ -108,6 +108,7 @@ pub(super) async fn may_open(
         }
         hosts.push((path.clone(), parsed.host.to_owned(), parsed.port));
     }
+
     may_name(api, org, hosts).await
 }
 

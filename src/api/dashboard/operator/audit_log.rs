@@ -37,6 +37,7 @@ pub(super) async fn show(
         "Audit log",
         "Each change of the installation and of every org.",
     );
+
     Ok(page(
         &visitor,
         Section::Audit,

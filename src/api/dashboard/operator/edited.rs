@@ -73,5 +73,6 @@ pub(super) fn not_done(
         "See what the form says, and try again.",
     );
     let page = page(visitor, section, "Nothing was changed", &heading, &content);
+
     Ok((status, page).into_response())
 }

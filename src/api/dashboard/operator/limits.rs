@@ -45,7 +45,7 @@ fn title(name: &str) -> String {
         .replace("Api keys", "API keys")
 }
 
-/// Body that sets the limits whose text is another than the shown one; an empty text restores the default.
+/// Body that sets the limits whose text differs from the one shown; an empty text restores the default.
 pub(super) fn changes(fields: &FormFields) -> Value {
     let mut body = Map::new();
     for name in fields.names().filter(|name| !name.starts_with("was_")) {
@@ -57,10 +57,11 @@ pub(super) fn changes(fields: &FormFields) -> Value {
         let value = match (given, given.parse::<u64>()) {
             ("", _) => Value::Null,
             (_, Ok(number)) => json!(number),
-            // The API says what is wrong with it.
+            // The API reports the fault.
             (_, Err(_)) => json!(given),
         };
         body.insert(name.to_owned(), value);
     }
+
     Value::Object(body)
 }

@@ -1,4 +1,4 @@
-//! Log-in and log-out of the operator. A link shows a button, and the button opens a session: what only looks at the link uses nothing up.
+//! Log-in and log-out of the operator. A link shows a button, and the button opens a session, so that link scanners don't use the link up.
 
 use axum::body::Bytes;
 use axum::extract::{RawQuery, State};

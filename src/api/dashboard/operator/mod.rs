@@ -1,6 +1,6 @@
-//! Pages of the operator: orgs, partners, nodes, sources whose log-ins fail, and the audit log of the installation. They read and change
-//! everything by the requests of the control socket, so they and the commands can't disagree. A session comes from `trunkline console
-//! --operator`, and is none of an org's.
+//! Pages of the operator: orgs, partners, nodes, sources whose log-ins fail, and the audit log of the installation. They read and change everything
+//! by the requests of the control socket, so pages and commands can't disagree. A session comes from `trunkline console --operator`, and belongs to
+//! no org.
 
 mod audit_log;
 mod edited;

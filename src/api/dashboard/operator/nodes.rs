@@ -1,4 +1,4 @@
-//! Page of the nodes: which of them serve, and the health of the one that answers; and page of the sources whose log-ins fail.
+//! Page of the nodes, with the health of the one that answers; and page of the sources whose log-ins fail.
 
 use axum::extract::RawQuery;
 use maud::{Markup, html};
@@ -31,6 +31,7 @@ pub(super) async fn show(
         "Nodes and health",
         "Nodes that share the database, and the health of the one that shows this page.",
     );
+
     Ok(page(
         &visitor,
         Section::Node,
@@ -150,6 +151,7 @@ pub(super) async fn sources(visitor: OperatorVisitor) -> Result<Html, ErrorPage>
         "Failing sources",
         "Addresses whose log-ins failed in the last 24 hours.",
     );
+
     Ok(page(
         &visitor,
         Section::Sources,

@@ -68,6 +68,7 @@ pub(super) async fn list(
         "Organizations",
         "Every org of this installation, the newest first.",
     );
+
     Ok(page(
         &visitor,
         Section::Orgs,
@@ -154,6 +155,7 @@ pub(super) async fn show(
     };
     let name = text(&org, "name");
     let heading = below(&visitor, "", "Organizations", name);
+
     Ok(page(&visitor, Section::Orgs, name, &heading, &content))
 }
 
@@ -280,7 +282,7 @@ pub(super) async fn open_console(form: OperatorForm) -> Result<Response, ErrorPa
     let body = json!({"email": "operator@localhost.localdomain", "name": "Operator"});
     match visitor.client.send(Method::POST, &path, Some(&body)).await {
         Ok(link) => {
-            // The page's policy lets a form lead to this site alone, whatever name the browser knows it by.
+            // The page's policy allows a form to lead to this origin only, by the name in the browser's address.
             let (_, token) = text(&link, "url").split_once('?').unwrap_or_default();
             let to = format!("{}/partner-login?{token}", visitor.base);
             Ok(Redirect::to(&to).into_response())

@@ -66,6 +66,7 @@ pub(super) async fn list(
         section.card aria-label="Partners" { (table("Partners", &columns, &rows, "There is no partner.")) }
         (card("new-partner", "New partner", &form(&visitor, "partners", (&new_fields(), Filled::Empty), "Create")))
     };
+
     let heading = heading(
         "Partners",
         "Resellers, who create orgs with keys of their own.",
@@ -126,6 +127,7 @@ async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPa
     };
     let name = text(&partner, "name");
     let heading = below(visitor, "partners", "Partners", name);
+
     Ok(page(visitor, Section::Partners, name, &heading, &content))
 }
 
@@ -159,6 +161,7 @@ pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
         // No network in the form means every network.
         fields.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty));
     }
+
     match visitor
         .client
         .send(Method::POST, "/operator/partners", Some(&body))
@@ -221,6 +224,7 @@ pub(super) async fn create_key(form: OperatorForm) -> Result<Response, ErrorPage
     let id = visitor.id("partnerId")?;
     let path = format!("/operator/partners/{id}/keys");
     let body = new_body(&key_fields(), &form.fields);
+
     match visitor.client.send(Method::POST, &path, Some(&body)).await {
         Ok(made) => {
             let said = html! {

@@ -83,7 +83,7 @@ impl Forms for OperatorVisitor {
     }
 }
 
-/// Form of the operator's pages, checked to come from one of them.
+/// Form of the operator's pages, checked to be submitted from one of them.
 #[derive(Debug)]
 pub(super) struct OperatorForm {
     pub(super) visitor: OperatorVisitor,
