@@ -106,8 +106,10 @@ impl Printed<'_> {
         let Ok(trace) = self.session.json(&path).await else {
             return;
         };
+
         let items = trace["items"].as_array().map_or(&[][..], Vec::as_slice);
         let decisions = items.iter().filter(|item| item["type"] == "decision");
+
         for decision in decisions.skip(self.decisions) {
             self.decisions += 1;
             print(&match self.is_json {

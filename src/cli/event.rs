@@ -72,7 +72,7 @@ async fn follow(
     Ok(())
 }
 
-/// Line for people: time, type, and what is told of the object, without what is empty.
+/// Line for people: time, type, and the non-empty fields of the object.
 pub(super) fn line(event: &Value) -> String {
     let text = |value: &Value| match value {
         Value::String(text) => printable(text).to_string(),
@@ -89,6 +89,7 @@ pub(super) fn line(event: &Value) -> String {
         .map(|(name, value)| format!("{name}={}", text(value)))
         .collect();
     let at = text(&event["timestamp"]);
+
     format!("{at}  {:<18}  {}", text(&event["type"]), told.join(" "))
 }
 

@@ -118,8 +118,8 @@ fn id(item: &Value) -> Option<&str> {
     item["id"].as_str().or_else(|| item["api_key_id"].as_str())
 }
 
-/// Ids of the items that the text may mean, by name or by a part of the id. A text that is one item's name and
-/// a part of another's id means both, so that nobody takes an item's place by naming another one after its id.
+/// Ids of the items that the text may mean, by name or by a part of the id. A text that is one item's name and a part of another's id means both, so
+/// that naming an item after another's id can't hijack commands.
 fn meant<'i>(items: &'i [Value], given: &str) -> Vec<&'i str> {
     let named = items
         .iter()
@@ -146,7 +146,7 @@ pub(super) fn is_part(text: &str) -> bool {
             .all(|octet| octet.is_ascii_hexdigit() || octet == b'-')
 }
 
-/// Ids that begin or end with the text. Those of one minute begin alike, so the end is the part that lists show.
+/// Ids that begin or end with the text. Ids of the same minute begin alike, so lists show the end.
 fn with_part<'i>(items: &'i [Value], given: &str) -> Vec<&'i str> {
     let given = given.to_ascii_lowercase();
     let ids = items.iter().filter_map(id);

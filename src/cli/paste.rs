@@ -11,7 +11,7 @@ use crate::explain::pbx_settings::{Trunk, settings};
 const SIPP_SCENARIO: &str = include_str!("quickstart/caller.xml");
 const SIPP_FILE: &str = "quickstart-caller.xml";
 
-/// `User-Agent` of the call that this scenario places. It proves nothing: who sends it merely isn't advised.
+/// `User-Agent` of the call that this scenario places. It proves nothing: a call with it merely gets no advice.
 pub(super) const TEST_CALL: &str = "trunkline test call";
 
 /// Phone systems and programs.
@@ -38,7 +38,7 @@ pub(super) struct PastedTrunk<'t> {
 }
 
 impl Program {
-    /// Makes the lines, headed by what they were run against. What they refer to is written into `folder`.
+    /// Makes the lines, headed by the target that they were run against. Files that they refer to are written into `folder`.
     ///
     /// # Errors
     /// The scenario for sipp can't be written.

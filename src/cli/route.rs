@@ -1,4 +1,4 @@
-//! `trunkline route`: reports which agent would take a call, and which calls of a period would go elsewhere.
+//! `trunkline route`: reports which agent would take a call, and which calls of a period would be routed to another agent.
 
 use super::{Failure, route_replay, route_test};
 use crate::config::Config;

@@ -103,17 +103,20 @@ fn show(output: Output, replayed: &Value) {
     if output.is_json() {
         return super::output::print(&super::output::json(replayed));
     }
+
     let which = if replayed["complete"] == true {
         ""
     } else {
         "newest "
     };
+
     super::output::print(&format!(
         "{} of the {} {which}calls of the period would be routed differently.",
         replayed["elsewhere"], replayed["calls"]
     ));
     let items = replayed["items"].as_array().into_iter().flatten();
     let items: Vec<Moved> = items.cloned().map(Moved).collect();
+
     if !items.is_empty() {
         output.list(&items);
     }

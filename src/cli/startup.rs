@@ -45,7 +45,7 @@ pub(super) async fn open_store(config: &Config) -> Result<Store, Failure> {
         .map_err(|fault| Failure::Startup(fault.to_string()))
 }
 
-/// Checks that root doesn't work in another user's data directory: what it makes there the daemon couldn't read.
+/// Refuses to run as root in another user's data directory: the daemon couldn't read files created there.
 fn must_be_owner(directory: &Path) -> Result<(), Failure> {
     let owner = std::fs::metadata(directory).map(|found| found.uid());
     match owner {

@@ -15,7 +15,7 @@ pub(super) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// Says that files are read again, until the next [`ready`]. `Type=notify-reload` wants the time as well.
+/// Reports that files are read again, until the next [`ready`]. `Type=notify-reload` needs the time as well.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -23,8 +23,8 @@ pub(super) fn reloading() {
     }
 }
 
-/// Tells the watchdog that the daemon is alive, twice in its interval, for as long as every shard has its turn. Where one hangs, systemd hears
-/// nothing more, and restarts the daemon.
+/// Notifies the watchdog twice per interval, as long as every shard runs its turns. If one hangs, the notifications stop and systemd restarts the
+/// daemon.
 pub(super) async fn watch(engine: Handle) {
     let Some(interval) = sd_notify::watchdog_enabled() else {
         return;

@@ -1,5 +1,4 @@
-//! Gauges of what nobody counts as it happens, looked at every few seconds: the database, its change feed, the backlog of webhooks, and
-//! the certificates in use.
+//! Gauges read every few seconds, since no event updates them: the database, its change feed, the backlog of webhooks, and the certificates in use.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Checks of the host that peers are told to dial: it leads here, by address and by DNS, and peers do dial it.
+//! Checks of the host that peers are configured to dial: it leads here, by address and by DNS, and peers do dial it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -76,7 +76,7 @@ fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
     compared(&told, &hosts)
 }
 
-/// Finding about hosts that were dialled and aren't advertised; the last of `told` is the one for all peers.
+/// Finding about hosts that were dialled and aren't advertised; the last of `told` is the host for all peers.
 fn compared(told: &[String], hosts: &[&str]) -> Option<Finding> {
     const CHECK: &str = "dialled_host";
 

@@ -198,13 +198,12 @@ fn listed(networks: &[IpNet]) -> String {
     options.collect::<Vec<_>>().join(" ")
 }
 
-/// Findings about PBXs of one org that are shown: those of the most calls.
+/// Limit on findings about PBXs of one org: those of the most calls are shown.
 const MAX_SPOKEN: usize = 20;
 /// Checks of what a NAT does between a PBX and this machine.
 const NAT_CHECKS: [&str; 3] = ["private_contact", "private_media", "sip_alg"];
 
-/// Problems that the org's PBXs show, each once for each `User-Agent`. Our own test call shows none, and what comes from
-/// this machine passes no NAT.
+/// Problems that the org's PBXs show, each once for each `User-Agent`. Our own test call shows none, and a call from this machine passes no NAT.
 fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding> {
     let trunk = rows.trunk.as_ref();
     let country = trunk.and_then(|trunk| trunk.default_country);

@@ -114,7 +114,7 @@ async fn one(
     )
 }
 
-/// Opens a connection, and says nothing on it.
+/// Opens a connection, and sends nothing on it.
 async fn connects(address: SocketAddr) -> PingAnswer {
     match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
         Ok(Ok(_)) => PingAnswer::Connected,

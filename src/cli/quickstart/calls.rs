@@ -110,6 +110,7 @@ fn started(data: &Value, call: &RoutedCall) -> Vec<String> {
             source.push_str(&format!(" ({})", printable(user_agent)));
         }
     }
+
     let mut said = vec![format!(
         "{} calls {}{source}",
         text("from_number"),
@@ -117,6 +118,7 @@ fn started(data: &Value, call: &RoutedCall) -> Vec<String> {
     )];
     let decision = call.explained.decision.as_ref();
     said.extend(decision.map(|decision| chosen(decision, &call.agents)));
+
     said
 }
 
@@ -225,6 +227,7 @@ mod tests {
         };
         let numbers = json!({"from_number": "+4930\n", "to_number": "+12025550123"});
         let head = "10:00:01  5e89  ";
+
         for (kind, data, call, expected) in [
             (
                 "call.started",

@@ -1,4 +1,4 @@
-//! Options beside those of the document: shorter forms of what a body takes as JSON, and switches.
+//! Options beyond those of the document: shorter forms of JSON fields, and switches.
 
 use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches as _};
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ pub(super) struct Adaptation {
     pub(super) arguments: fn(clap::Command) -> clap::Command,
     /// Writes their meaning into the body.
     pub(super) fill: fn(&ArgMatches, &mut Map<String, Value>) -> Result<(), Failure>,
-    /// Object of the body that is completed with what the API has of it.
+    /// Object of the body that is completed with the API's current one.
     pub(super) merges: Option<&'static str>,
 }
 

@@ -140,7 +140,7 @@ fn whole(text: &str, least: i64, most: i64, nullable: bool) -> Result<String, St
     }
 }
 
-/// Adds the check of a text that the API makes of every property of this name, so that nothing is begun with a wrong one.
+/// Adds the API's check of every property of this name, so that a wrong text is refused before anything is sent.
 fn checked(argument: Arg, property: &Property) -> Arg {
     let check: fn(&str) -> Result<(), String> = match (property.name.as_str(), &property.kind) {
         ("name", Kind::Text) => |text| api::name(text).map(drop),
@@ -179,6 +179,7 @@ fn about(property: &Property) -> String {
     if property.name == "password" {
         about.push_str(" A file that holds it; `-` for standard input.");
     }
+
     match property.kind {
         Kind::Texts(_) => about.push_str(" May be given more than once."),
         Kind::Whole(..) if property.nullable => {
@@ -190,6 +191,7 @@ fn about(property: &Property) -> String {
             }
         }
     }
+
     about
 }
 

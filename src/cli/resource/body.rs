@@ -79,7 +79,7 @@ pub(super) fn must_change(verb: &Verb, operation: &Operation) -> Result<(), Fail
     )))
 }
 
-/// Completes an object of an update with what the API has of it, where only a part was given.
+/// Completes an object of an update with the API's current one, if only a part was given.
 ///
 /// # Errors
 /// The API has no such object.
@@ -129,6 +129,7 @@ fn value(property: &Property, text: &str) -> Result<Value, Failure> {
     if text == "none" && property.nullable {
         return Ok(Value::Null);
     }
+
     match &property.kind {
         Kind::Text if property.name == "password" => {
             secret("--password-file", text).map(Value::from)

@@ -1,5 +1,5 @@
-//! Commands made of the API's own document: each verb is an operation, its options are the operation's parameters and
-//! the properties of its body. So the command line takes what the API takes, and says of it what the API says.
+//! Commands made from the API's own document: each verb is an operation, its options are the operation's parameters and the properties of its body.
+//! So the command line accepts what the API accepts, with the API's descriptions.
 
 mod adaptation;
 mod arguments;

@@ -13,7 +13,7 @@ pub(super) struct Noun {
     /// Sentence for a noun that has no other commands.
     pub(super) about: &'static str,
     pub(super) scope: Scope,
-    /// Items that a list prints unless told otherwise.
+    /// Items that a list prints by default.
     pub(super) limit: &'static str,
     pub(super) verbs: &'static [Verb],
 }
@@ -31,9 +31,9 @@ pub(super) enum Scope {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Danger {
     None,
-    /// It asks, and without a terminal `--yes` is needed.
+    /// It asks for confirmation; without a terminal it needs `--yes`.
     Asks,
-    /// It asks on a terminal. Scripts of earlier versions run it without `--yes`.
+    /// It asks for confirmation on a terminal only. Scripts of earlier versions run it without `--yes`.
     AsksOnTerminal,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Verb {
     pub(super) defaults: &'static [(&'static str, &'static str)],
     /// Parameters of the path that are options.
     pub(super) options: &'static [&'static str],
-    /// List of what the last parameter of the path names, where it isn't the usual one.
+    /// List of the objects in the path's last parameter, if it isn't the usual one.
     pub(super) among: Option<&'static str>,
     pub(super) adaptation: Option<Adaptation>,
     /// Keys that a list shows.
@@ -65,7 +65,7 @@ pub(super) struct Verb {
     pub(super) danger: Danger,
     /// It may make the first thing of an installation.
     pub(super) begins: bool,
-    /// Sentence for people, where the answer says only that it is done.
+    /// Message for people, if the answer only reports success.
     pub(super) says: &'static str,
     pub(super) example: &'static str,
 }

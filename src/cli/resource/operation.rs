@@ -114,7 +114,7 @@ impl Document {
         name.map_or(schema, |name| &self.0["components"]["schemas"][name])
     }
 
-    /// Properties of a body. Where it has alternatives, they are those of all, and required is what all require.
+    /// Properties of a body. If it has alternatives: the properties of all, required where all require them.
     fn properties(&self, schema: &Value) -> Vec<Property> {
         let schema = self.resolved(schema);
         let alternatives = ["oneOf", "anyOf"]
@@ -147,7 +147,7 @@ impl Document {
 }
 
 impl Property {
-    /// Takes what another alternative says of the same property.
+    /// Merges another alternative's description of the same property.
     fn merge(&mut self, other: &Self) {
         self.nullable |= other.nullable;
         self.kind = match (&self.kind, &other.kind) {

@@ -77,10 +77,12 @@ fn cell(name: &str, value: &Value, is_terminal: bool) -> String {
     if !is_terminal {
         return text;
     }
+
     if name == "id" || name.ends_with("_id") {
         let digits = text.len().saturating_sub(SHORT);
         return text.get(digits..).unwrap_or(&text).to_owned();
     }
+
     match text.parse::<jiff::Timestamp>() {
         Ok(time) => {
             let now = crate::engine::clock::wall_time().as_micros() / 1_000_000;

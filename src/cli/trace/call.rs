@@ -79,7 +79,7 @@ impl CallLine {
         self.id = id.unwrap_or(self.id);
     }
 
-    /// Takes over what an object of the API says: a call of the list, or the data of a call's event.
+    /// Applies an object of the API: a call of the list, or the data of a call's event.
     pub(super) fn update(&mut self, call: &Value) {
         let text = |name: &str| shown(&call[name]);
         let id = |name: &str| api::id_of(call[name].as_str()?).ok();
@@ -125,7 +125,7 @@ impl CallLine {
         }
     }
 
-    /// Takes over what a transfer's object or event says.
+    /// Applies a transfer's object or event.
     pub(super) fn take_transfer(&mut self, transfer: &Value) {
         let text = |name: &str| shown(&transfer[name]);
         let Some(state) = text("state").or(text("status")) else {
@@ -181,7 +181,7 @@ impl CallTable {
         self.calls.entry(id).or_insert_with(|| CallLine::new(id))
     }
 
-    /// Takes over a page of the list, whose calls come newest first. Calls that events have brought meanwhile are newer.
+    /// Applies a page of the list, newest first. Calls from events since then are newer.
     pub(super) fn take_list(&mut self, calls: &[Value]) {
         let fresh = std::mem::take(&mut self.order);
         for call in calls.iter().rev() {
@@ -205,7 +205,7 @@ impl CallTable {
             .as_str()
             .and_then(|id| api::id_of(id).ok())?;
         if event["type"] == "transfer.updated" {
-            // A transfer alone doesn't say whose call it is.
+            // A transfer's event lacks the rest of the call, so it can't add an unknown one.
             self.calls.get_mut(&id)?.take_transfer(data);
         } else {
             self.entry(id).update(data);

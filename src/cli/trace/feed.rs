@@ -24,7 +24,7 @@ const WAITING: usize = 256;
 /// News of the stream.
 #[derive(Debug)]
 pub(super) enum News {
-    /// It is open. Without `is_resumed` events may have been missed before it.
+    /// It is open. Without `is_resumed`, events before it may have been missed.
     Open {
         is_resumed: bool,
     },
@@ -91,7 +91,7 @@ async fn follow(session: &Session, news: &mpsc::Sender<News>) -> Option<()> {
     }
 }
 
-/// Reads events to the end of the stream, and returns why it ended; `None` if nobody reads them.
+/// Reads events to the end of the stream, and returns why it ended; `None` if the receiver is gone.
 async fn read(
     stream: &mut EventStream,
     news: &mpsc::Sender<News>,
@@ -109,7 +109,7 @@ async fn read(
     }
 }
 
-/// Returns true if another try would bring the same refusal: the key is wrong, or nothing was ever there.
+/// Returns true if a retry would be refused again: the key is wrong, or the stream never existed.
 fn is_final(refusal: &Refusal, was_open: bool) -> bool {
     match refusal.status {
         Some(StatusCode::TOO_MANY_REQUESTS) => false,

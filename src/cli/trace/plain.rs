@@ -14,8 +14,8 @@ use crate::cli::Failure;
 use crate::cli::output::print;
 use crate::cli::session::Session;
 
-/// Interval between two looks at a call whose messages are followed: by the control socket, and with a key, whose
-/// requests count against the limit of its org. Events of the call bring more.
+/// Interval between two reads of a followed call's messages: by the control socket, and with a key, whose requests count against its org's limit.
+/// Events of the call trigger more reads.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL_WITH_KEY: Duration = Duration::from_secs(15);
 
@@ -100,7 +100,7 @@ async fn follow_all(
 struct Printed(std::collections::HashMap<Uuid, (String, String)>);
 
 impl Printed {
-    /// Prints a call whose state is new; the object in place of the line, if there is one.
+    /// Prints a call whose state is new: a line, or the object instead.
     fn show(&mut self, line: &CallLine, filter: &Filter, object: impl FnOnce() -> Option<Value>) {
         let transfer = line.transfer.as_ref();
         let transfer = transfer.map(|transfer| transfer.state.clone());
@@ -108,7 +108,7 @@ impl Printed {
         if !filter.matches(line, &Names::new()) || self.0.get(&line.id) == Some(&state) {
             return;
         }
-        // Once too many are known, an old call's further change is printed as if it were the first.
+        // When too many calls are known, all are forgotten, and a further change of an old one is printed as if it were new.
         if self.0.len() >= MAX_CALLS {
             self.0.clear();
         }
@@ -174,7 +174,7 @@ pub(super) async fn follow_one(
     outcome
 }
 
-/// Prints what is new of a call, and returns true if it has ended.
+/// Prints the new messages of a call, and returns true if it has ended.
 async fn look(
     session: &Session,
     call: Uuid,

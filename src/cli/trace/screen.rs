@@ -79,7 +79,7 @@ fn interval(period: Duration) -> Interval {
     interval
 }
 
-/// Reads keys and changes of the size on a thread of its own, as long as somebody takes them.
+/// Reads keys and changes of the terminal's size on a separate thread, as long as the receiver exists.
 fn keys() -> mpsc::Receiver<Event> {
     let (sender, keys) = mpsc::channel(KEYS);
     std::thread::spawn(move || {
@@ -161,7 +161,7 @@ impl ScreenLoop {
         }
     }
 
-    /// Does what the state wants; `None` ends the command.
+    /// Carries out the state's action; `None` ends the command.
     fn act(&mut self, action: Option<Action>) -> Option<()> {
         match action {
             None => {}

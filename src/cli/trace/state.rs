@@ -1,5 +1,4 @@
-//! State of the screen: takes keys and what the API says, and returns what is to be done. It draws nothing and waits for
-//! nothing.
+//! State of the screen: takes keys and the API's answers, and returns the next action. It draws nothing and waits for nothing.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "most keys of a keyboard do nothing here"
@@ -133,7 +132,7 @@ impl State {
         fields.into_iter().any(is_in) || call.id.to_string().contains(text)
     }
 
-    /// Place of the selected call among those that are shown.
+    /// Index of the selected call among those that are shown.
     pub(super) fn selection(&self, shown: &[&CallLine]) -> Option<usize> {
         let place = |id: Uuid| shown.iter().position(|call| call.id == id);
         self.selected.and_then(place).or(shown.len().checked_sub(1))
@@ -356,7 +355,7 @@ impl State {
         Action::Load(id)
     }
 
-    /// Opens the next call of the same session, such as the one that a transfer by the PBX has made.
+    /// Opens the next call of the same session, for example after a transfer by the PBX.
     fn next_of_session(&mut self) -> Option<Action> {
         let id = self.open_call()?.id;
         let session = self.calls.one(id)?.session;

@@ -29,7 +29,7 @@ fn event(kind: &str, number: u128, more: Value) -> Value {
     json!({"type": kind, "data": data})
 }
 
-/// A state with a call that is over, a refused one and one that is up and being transferred.
+/// A state with three calls: one that is over, a refused one, and one that is up and being transferred.
 fn state() -> State {
     let mut state = State::new(Filter::default(), None);
     state.connection = Connection::Open;
@@ -46,6 +46,7 @@ fn state() -> State {
     ] {
         state.handle_event(&event);
     }
+
     state
 }
 
@@ -174,13 +175,17 @@ fn the_selection_stays_with_its_call_or_follows_the_newest() {
         state.selection(&shown).map(|place| shown[place].id)
     };
     assert_eq!(selected(&state), Some(id(3)));
+
     state.handle_event(&event("call.started", 5, json!({"status": "queued"})));
     assert_eq!(selected(&state), Some(id(5)));
+
     press(&mut state, &[KeyCode::Up]);
     state.handle_event(&event("call.started", 6, json!({"status": "queued"})));
     assert_eq!(selected(&state), Some(id(3)));
+
     press(&mut state, &[KeyCode::Home, KeyCode::Up]);
     assert_eq!(selected(&state), Some(id(1)));
+
     press(&mut state, &[KeyCode::End]);
     state.handle_event(&event("call.started", 7, json!({"status": "queued"})));
     assert_eq!(selected(&state), Some(id(7)));
