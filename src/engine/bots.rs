@@ -1,5 +1,5 @@
-//! Opens the WebSockets of bots, off the shards' threads: the host is resolved, its addresses are judged, and the connection goes to a judged
-//! address. The handshake is signed with the org's token, so that the bot can tell this node from anybody else.
+//! Opens the WebSockets of bots, off the shards' threads: resolves the host, judges its addresses, and connects to an allowed one. The handshake is
+//! signed with the org's token, so that the bot can authenticate this node.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const MAX_TRIED: usize = 4;
 /// Header that carries the signature.
 const SIGNATURE: &str = "X-Twilio-Signature";
 
-/// Opens WebSockets. Clones share what it needs.
+/// Opens WebSockets. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct BotDialler {
     resolver: Resolver,

@@ -157,6 +157,7 @@ mod tests {
     fn a_cancel_follows_its_invite() {
         let cancels = CancelRouter::default();
         const REPLACES: &str = "Replaces: x;to-tag=1;from-tag=2\r\n";
+
         assert_eq!(
             route(&cancels, &message("CANCEL", 1, ""), 5, 0),
             5,
@@ -170,6 +171,7 @@ mod tests {
             7,
             "of another"
         );
+
         route(&cancels, &message("INVITE", 3, REPLACES), 5, 0);
         assert_eq!(held(&cancels), 1, "a tag that isn't ours");
     }

@@ -18,7 +18,7 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Unanswered challenges remembered to recognize repetitions.
 const MAX_REMEMBERED: usize = 256;
 
-/// Starts the task that stores challenges, and returns the way to it.
+/// Starts the task that stores challenges, and returns its sender.
 pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Box<Challenged>> {
     let (sender, mut challenges) = mpsc::channel::<Box<Challenged>>(QUEUE);
     runtime.spawn(async move {
@@ -137,10 +137,13 @@ mod tests {
             let challenged = unanswered(org, why, second);
             assert_eq!(written.should_store(&challenged), is_news, "{case}");
         }
+
         for org in 0..2 * MAX_REMEMBERED as u128 {
             written.should_store(&unanswered(org, Unanswerable::Refused, 61));
         }
+
         assert_eq!(written.0.len(), MAX_REMEMBERED);
+
         let seen = Challenged {
             news: ChallengeOutcome::Seen(KnownRealm {
                 realm: "pbx".into(),

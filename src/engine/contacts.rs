@@ -1,7 +1,6 @@
 //! Finds or creates the contact of a caller, off the shard's thread.
 //!
-//! Results are cached by org and number, and cache misses are gathered into one query. Deleted contacts leave the cache
-//! by way of the change feed.
+//! Results are cached by org and number, and cache misses are gathered into one query. The change feed removes deleted contacts from the cache.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

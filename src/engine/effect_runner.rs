@@ -241,7 +241,7 @@ impl EffectRunner {
                     .zip(figures)
                     .and_then(|(of, figures)| recorded(of, &figures));
                 if let Some(media) = media {
-                    // Written before the end that follows it, whose event shows the figures.
+                    // Written before the end of the call, whose event shows the figures.
                     self.facts
                         .push(self.live.note(Fact::Media(Box::new(media))));
                 }
@@ -327,8 +327,8 @@ impl EffectRunner {
         }
     }
 
-    /// Queues a log-in with an unknown user name to be logged. A flood of them has a queue of its own, so that it can't keep the log-ins
-    /// of orgs from being stored; what finds no room there would not be logged either.
+    /// Queues a log-in with an unknown user name to be logged. It has a separate queue, so that a flood can't keep log-ins of orgs from being stored;
+    /// one that finds no room there would not be logged either.
     fn unknown_user(&self, unknown: UnknownUser) {
         crate::telemetry::metrics::auth_failures(failed_log_ins::UNKNOWN_USER, 1);
         let _ = self.auth_failures.unknown.try_send(unknown);

@@ -29,10 +29,10 @@ const MAX_REMEMBERED: usize = 256;
 
 /// Failed log-ins with unknown user names waiting to be logged.
 const UNKNOWN_QUEUE: usize = 256;
-/// Log lines of failed log-ins in one second; of those with unknown user names as many again. An attacker who guesses makes no more; the
+/// Limit on log lines of failed log-ins per second, and as many again for unknown user names. An attacker who guesses passwords can't exceed it; the
 /// org still gets its records.
 const LOGGED_A_SECOND: usize = 10;
-/// Those for one source, so that one that guesses quickly leaves room for others. A filter that bans needs no more.
+/// The same for one source, so that one that guesses quickly leaves room for others. A filter that bans sources needs no more.
 const LOGGED_OF_SOURCE: usize = 2;
 /// Characters of a user name that a log line has.
 const LOGGED_NAME: usize = 64;
@@ -118,8 +118,7 @@ pub(super) fn start(
     FailedLogIns { refused, unknown }
 }
 
-/// Log lines of failed log-ins, bounded a second. The source comes first, before anything that a peer wrote, so that programs can rely on
-/// its place.
+/// Log of failed log-ins, bounded per second. The source is the first field, before any text of a peer, so that programs can rely on its position.
 #[derive(Debug, Default)]
 struct FailureLog {
     second: u64,

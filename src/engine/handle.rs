@@ -96,7 +96,7 @@ impl Handle {
             .map_err(|_| NoAnswer)?
     }
 
-    /// Begins a call of a browser. Its user agent calls this node, so what becomes of it is an event.
+    /// Begins a call of a browser. Its user agent calls this node and reports the outcome by events.
     ///
     /// # Errors
     /// No RTP port is free.

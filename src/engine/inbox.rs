@@ -89,7 +89,7 @@ pub(crate) enum Input {
         order: Box<Order>,
         done: oneshot::Sender<Result<Placed, Denied>>,
     },
-    /// Ends one call; answers whether it was up.
+    /// Ends one call; answers true if it was up.
     HangUp {
         call: Uuid,
         by: HangUpBy,

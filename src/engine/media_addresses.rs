@@ -106,7 +106,7 @@ impl MediaAddresses {
         all
     }
 
-    /// Returns the address by which this machine itself reaches what a listener advertises: a NAT in front of it needn't lead packets
+    /// Returns the address by which this machine itself reaches a listener's advertised address, since a NAT in front of it may not route packets
     /// back. `None` for any other address.
     pub(crate) fn inside_of(&self, remote: SocketAddr) -> Option<SocketAddr> {
         let ip = remote.ip();
@@ -142,7 +142,7 @@ impl MediaAddresses {
 
         let bound = held.map_or(Ipv4Addr::UNSPECIFIED.into(), |held| held.bound);
         let local = match local.to_canonical() {
-            // An unspecified or foreign local address says nothing about the way that packets take.
+            // An unspecified or foreign local address doesn't show the interface of the packets.
             ip if ip.is_ipv6() == bound.is_ipv6() && !ip.is_unspecified() => ip,
             _ => bound,
         };

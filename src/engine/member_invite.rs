@@ -26,7 +26,7 @@ impl AwaitedRecord {
         Self(Some((call_id.into(), begun)))
     }
 
-    /// Tells the requester, if the record is of the call that it waits for.
+    /// Notifies the requester, if the record is of the call that it waits for.
     pub(crate) fn note(&mut self, started: &Started) {
         let is_own =
             |(call_id, _): &(Box<[u8]>, _)| **call_id == *started.caller_call_id.as_bytes();

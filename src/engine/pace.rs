@@ -1,13 +1,12 @@
 //! Pauses between turns of a busy shard, so that datagrams are received, handled and sent in batches.
 //!
-//! Waking up for each datagram costs as much as handling it. A busy shard isn't woken: it looks by itself once per
-//! step.
+//! Waking up for each datagram costs as much as handling it. A busy shard isn't woken: it polls once per step.
 
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-/// Step from one turn to the next when busy, and when very busy. On average it delays a message by half of it.
+/// Step between two turns when busy, and when very busy. On average it delays a message by half of it.
 const STEP: Duration = Duration::from_micros(500);
 const LONG_STEP: Duration = Duration::from_millis(1);
 

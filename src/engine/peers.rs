@@ -44,13 +44,12 @@ const MAX_PEERS: usize = 2_000;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a peer that is down is probed, once something has arrived from its address.
 const RECHECK_DELAY: Duration = Duration::from_millis(100);
-/// Checks that a node waits for the others to count it in and to withdraw what becomes its own.
+/// Rounds for which a node waits until the others have noticed it and removed the registrations that become its own.
 const MAX_CHECKS: u32 = 45;
 
 /// Names resolved at the same time.
 const CONCURRENT: usize = 32;
-/// Peers at one address that are probed for one org. More names for one address would let a tenant flood somebody
-/// else's server.
+/// Limit on probed peers at one address per org. More names for one address would let a tenant flood another's server.
 const MAX_AT_ADDRESS: usize = 8;
 
 /// Peers that one org names, each with the outbound trunk that names it.
@@ -64,8 +63,8 @@ struct PeerOwners {
     trunks: Vec<Uuid>,
 }
 
-/// [`probe_uri`] of a peer, and who names it. A peer named by the operator is separate: a tenant that names the same
-/// address must learn nothing about it.
+/// [`probe_uri`] of a peer, and the party that names it. A peer named by the operator is separate: a tenant that names the same address must learn
+/// nothing about it.
 type PeerKey = (Box<str>, NamedBy);
 
 /// Peers to probe.
@@ -306,8 +305,8 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
     targets.into_values().collect()
 }
 
-/// Tells the shard which trunks to register whenever that changes, until the directory is dropped. Of the nodes that
-/// share a database, one registers each trunk. While the database is away, the nodes keep what they agreed on.
+/// Sends the shard the trunks to register whenever they change, until the directory is dropped. Of the nodes that share a database, one registers
+/// each trunk. While the database is away, the nodes keep their assignments.
 async fn assign_registrations(
     directory: Weak<Directory>,
     registrations: Arc<Registrations>,
@@ -337,7 +336,7 @@ async fn assign_registrations(
         }
 
         let (wanted, beyond) = wanted(&view, per_org);
-        // Don't register anything before it is known which other nodes might.
+        // Nothing is registered before the other nodes are known.
         if !wanted.is_empty()
             && let Ok(serving) = store.read(nodes::serving).await
             && others.look(node, serving)
@@ -484,8 +483,7 @@ fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, BeyondLimit) {
     (within, beyond.collect())
 }
 
-/// Returns true if this node draws highest for the trunk (rendezvous hashing). A node that comes or goes moves only its
-/// own share.
+/// Returns true if this node draws highest for the trunk (rendezvous hashing). When a node joins or leaves, only its own share moves.
 fn is_for(node: u8, nodes: &[u8], trunk: Uuid) -> bool {
     let draw = |node: u8| {
         let mut hasher = DefaultHasher::new();
@@ -553,7 +551,7 @@ mod tests {
                 panic!("{trunk}: {takers:?}");
             };
             shares[usize::from(taker)] += 1;
-            // A node that goes moves nothing of the others.
+            // When a node leaves, the others' trunks stay.
             for gone in nodes.into_iter().filter(|node| *node != taker) {
                 let left: Vec<u8> = nodes.into_iter().filter(|node| *node != gone).collect();
                 assert!(is_for(taker, &left, trunk), "{trunk}");

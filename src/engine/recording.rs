@@ -149,7 +149,7 @@ impl Recording {
         self.lease.lapses()
     }
 
-    /// Lets another node do the work that one node does for all, because the calls of this one may last for long.
+    /// Hands the work that one node does for all to another node, because the calls of this one may last long.
     pub async fn drain(&self) {
         let run = self.run;
         let drained = self.store.write(move |tx| nodes::drain(tx, run)).await;

@@ -45,7 +45,7 @@ pub(crate) async fn sweep(
     }
 }
 
-/// Spreads the interval by up to a fifth, so that bindings of one moment aren't all due at one moment.
+/// Varies the interval by up to a fifth, so that bindings made together aren't due together.
 fn spread(interval: Duration) -> Duration {
     interval.mul_f64(rand::random_range(0.8..1.2))
 }

@@ -131,6 +131,7 @@ mod tests {
         let start = Moment::from_secs(1_000);
         let ip = |last: u8| IpAddr::from([192, 0, 2, last]);
         let mut name = ReservedName::new("carrier.example");
+
         for (case, after, found, expected) in [
             ("nothing yet", 0, &[][..], &[][..]),
             ("an answer", 1, &[1, 2], &[1, 2]),

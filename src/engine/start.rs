@@ -137,6 +137,7 @@ fn effect_runner(
 ) -> EffectRunner {
     let (config, runtime) = (&deps.config, &deps.runtime);
     let spans = config.traces.otlp.as_deref();
+
     EffectRunner {
         beginnings: traces.beginnings().cloned(),
         spans: spans.map(|collector| Spans::start(collector, runtime)),
@@ -446,7 +447,7 @@ fn start_media(
                     media::MediaEvent::BotSpoke { .. } => return,
                 });
 
-                // A digit or a silence may get lost under load. A call whose bot has gone would be silent for as long as it may last.
+                // The event may get lost under load, and a call whose bot has gone would then be silent until its longest duration.
                 if is_end
                     && !is_taken
                     && let Some(runtime) = &runtime

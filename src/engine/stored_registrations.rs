@@ -39,7 +39,7 @@ pub(super) struct RegistrationKeeper {
     seen: Option<Moment>,
     /// Directory view against which the bindings' orgs were checked last.
     held_against: Weak<View>,
-    /// True while the database fails, so that the log says it once.
+    /// True while the database fails, so that the failure is logged once.
     fails: bool,
 }
 
@@ -115,7 +115,7 @@ impl RegistrationKeeper {
         }
 
         match self.seen {
-            // Nothing is stored before: it would overwrite what an earlier run left.
+            // Nothing is stored before this: it would overwrite the bindings of an earlier run.
             None => {
                 let (all, seen) = self.store.read(kept::all).await?;
                 bindings.restore(&on_timers(all), self.node, pair, now);

@@ -1,4 +1,4 @@
-//! One call of a browser while it runs: messages between its user agent and the shards, and what was agreed on for its media.
+//! One running call of a browser: messages between its user agent and the shards, and its negotiated media.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl RunningCall {
         self.wires.media.start(self.key, clock::now());
     }
 
-    /// Tells the page; one that doesn't listen hears of the end by the closed channel.
+    /// Sends an event to the page; a page that has gone learns of the end by the closed channel.
     fn tell(&self, event: BrowserEvent) {
         let _ = self.events.try_send(event);
     }

@@ -16,7 +16,7 @@ use super::user_agent::{Dial, Identity, UserAgent};
 use crate::engine::clock;
 use crate::engine::member_invite::MemberInvite;
 
-/// First of the keys that name the media of browsers. Those of calls have the number of a shard there, which is never as high.
+/// First of the keys that name browsers' media. In keys of calls these bits are the shard's number, which is never as high.
 const FIRST_KEY: u64 = 0xff << 56;
 /// Events that wait for a page, and commands of one.
 const WAITING: usize = 64;
@@ -27,7 +27,7 @@ pub(in crate::engine) struct BrowserLine {
     pub(in crate::engine) wires: Wires,
     pub(in crate::engine) connections: Connections,
     pub(in crate::engine) runtime: tokio::runtime::Handle,
-    /// Listener whose addresses the user agent has: its place and its port.
+    /// Listener whose addresses the user agent uses: its index and its port.
     pub(in crate::engine) listener: (u16, u16),
     /// Name of the header that names an agent.
     pub(in crate::engine) agent_header: Box<str>,

@@ -1,8 +1,8 @@
 //! User agent of a person's browser (RFC 3261 §13, §15): it calls this node itself, over a connection inside this process. Pure: messages
 //! come in, messages and events go out.
 //!
-//! It does what a call needs: INVITE, CANCEL, BYE, and answers to what comes inside the dialog. It refuses REFER and says so in `Allow`, so a
-//! transfer is bridged. The connection loses nothing, so nothing is sent again.
+//! It does what a call needs: INVITE, CANCEL, BYE, and answers to requests inside the dialog. It refuses REFER and doesn't list it in `Allow`, so a
+//! transfer is bridged. The connection loses nothing, so nothing is retransmitted.
 
 use std::net::SocketAddr;
 
@@ -260,7 +260,7 @@ impl UserAgent {
         }
     }
 
-    /// Answers an offer, or makes one where an INVITE comes without.
+    /// Answers an offer, or makes one if the INVITE has none.
     fn change(&mut self, message: &Message<'_>, output: &mut Output) {
         let (media, session) = (self.dial.media, self.dial.identity.session);
         if !has_sdp(message) {
@@ -510,6 +510,7 @@ mod tests {
             },
         };
         let (agent, invite) = UserAgent::new(dial);
+
         (agent, String::from_utf8(invite).unwrap())
     }
 
@@ -549,7 +550,7 @@ mod tests {
         )
     }
 
-    /// First lines of what is sent, and what happens.
+    /// Returns the first lines of sent messages, and the events.
     fn after(agent: &mut UserAgent, message: &str) -> (Vec<String>, Vec<Event>) {
         let mut output = Output::default();
         agent.handle_message(message.as_bytes(), &mut output);

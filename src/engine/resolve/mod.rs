@@ -25,8 +25,8 @@ use answers::{DnsCache, Records};
 pub(crate) use answers::{QueryOrigin, query_origin};
 use servers::Servers;
 
-/// Times, from the start, after which resolution continues without NAPTR records, without SRV records and without
-/// addresses. Each is queried when the one before has come; addresses of the host itself are queried at the start.
+/// Times, from the start, after which resolution continues without NAPTR records, without SRV records and without addresses. Each is queried after
+/// the answer to the one before; addresses of the host itself are queried at the start.
 const FOR_NAPTR: Duration = Duration::from_millis(900);
 const FOR_SRV: Duration = Duration::from_millis(1_400);
 const FOR_ADDRESSES: Duration = Duration::from_millis(1_900);
@@ -127,7 +127,7 @@ impl Resolver {
     }
 }
 
-/// Questions to the system that may be under way: each takes a thread until the system answers, whether or not somebody still waits.
+/// Limit on queries to the system's resolver: each holds a thread until the system answers, even if the caller has given up.
 static SYSTEM_LOOKUPS: Semaphore = Semaphore::const_new(16);
 
 /// Resolves a name through the system (`/etc/hosts`), which needs no name server.
