@@ -193,6 +193,7 @@ impl Config {
         {
             secrets.refuse_key("master_key", "PostgreSQL needs one, so that all nodes accept the same tokens; `openssl rand -hex 32` makes a good one");
         }
+
         faults.extend(
             std::iter::once(top)
                 .chain(sections)

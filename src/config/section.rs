@@ -242,7 +242,7 @@ impl<'a> Section<'a> {
         self.noted(&entry, secret)
     }
 
-    /// Reads a list: an array in the file, comma-separated text elsewhere. Each element is checked separately.
+    /// Reads a list: an array in the file, comma-separated text in the environment and flags. Each element is checked separately.
     pub(super) fn list<T>(
         &mut self,
         key: &'static str,

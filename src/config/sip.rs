@@ -21,7 +21,7 @@ pub struct Sip {
     /// All listeners: UDP, then TCP, then TLS, each in the given order. `listener` of a flow is an index into this
     /// list.
     pub listeners: Vec<Listener>,
-    /// Host that peers are told to dial, if the operator sets one.
+    /// Host for peers to dial, if the operator sets one.
     pub public_host: Option<HostPort>,
     /// Realm of digest challenges; absent: the one that the installation has used before ([`Self::realm`] for a new
     /// installation).

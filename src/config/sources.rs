@@ -255,7 +255,7 @@ impl Provider for TomlText<'_> {
 const VARIABLE: &str = "environment variable";
 const FLAG: &str = "flag";
 
-/// Value from outside the file. It stays text, because only the reader of the key knows its type.
+/// Value from the environment or a flag. It stays text, because only the reader of the key knows its type.
 struct Pair<'a> {
     key: String,
     value: &'a str,

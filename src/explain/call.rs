@@ -42,6 +42,7 @@ impl Explanation {
         let explanation = sentences(decision.as_ref(), asked, reason, &failures, attempts);
         let attempts = attempts.iter().map(AttemptView::from).collect();
         let log_in = asked.map(|asked| LogInView::new(asked, failures));
+
         match decision {
             Some(decision) => Self {
                 outcome: Some(decision.outcome),

@@ -15,7 +15,7 @@ const DAY_S: i64 = 86_400;
 const SOON: i64 = 14;
 const WATCH: i64 = 30;
 
-/// Examines the certificate in a file that a key of the configuration names; peers dial it by the host, if it has a name.
+/// Examines the certificate in a file that a configuration key names. It has to cover `host`, the name that peers dial, if there is one.
 pub fn examine(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Finding {
     const CHECK: &str = "certificate";
     let read = std::fs::read(file).map_err(|error| error.to_string());
@@ -107,7 +107,7 @@ impl Facts {
         })
     }
 
-    /// Matches a host name; a wildcard stands for one label (RFC 6125 §6.4).
+    /// Matches a host name; a wildcard matches one label (RFC 6125 §6.4).
     fn names(&self, host: &str) -> bool {
         self.names.iter().any(|name| match name.strip_prefix("*.") {
             Some(rest) => host
@@ -184,6 +184,7 @@ mod tests {
             None,
             day(1),
         );
+
         assert_eq!(nowhere.level, Level::Error);
     }
 }

@@ -1,4 +1,4 @@
-//! Explanation of failed log-ins for the people of the org. Nothing here goes out in SIP.
+//! Explanation of failed log-ins for the people of the org. None of it is sent in SIP.
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -405,6 +405,7 @@ mod tests {
         for (name, fault, expected) in faults {
             assert_eq!(problems(&asked(fault), None), expected, "{name}");
         }
+
         let national = asked(|asked| asked.facts.request_user = Some("03012345678".to_owned()));
         assert_eq!(
             problems(&national, Country::parse("DE").ok()),

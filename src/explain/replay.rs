@@ -333,6 +333,7 @@ mod tests {
         ] {
             assert_eq!(moved(&change), expected, "{name}");
         }
+
         let foreign = Change {
             agents: vec![change(77)],
             numbers: vec![number(Some(Some(Uuid::from_u128(78))))],

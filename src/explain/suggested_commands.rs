@@ -72,6 +72,7 @@ mod tests {
             name: "Sales".into(),
             state: State::Disabled,
         };
+
         let near = [
             national.clone(),
             agent,

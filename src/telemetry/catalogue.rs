@@ -17,7 +17,7 @@ pub(super) const CALLS_ACTIVE: &str = "trunkline_calls_active";
 pub(super) const SETUP_SECONDS: &str = "trunkline_call_setup_seconds";
 /// INVITEs refused by us, by `reason`.
 pub(super) const REFUSALS: &str = "trunkline_refusals_total";
-/// Targets that were tried since the one before had failed, by `cause`.
+/// Targets tried after a failed one, by `cause`.
 pub(super) const FAIL_OVERS: &str = "trunkline_fail_overs_total";
 /// Responses sent, by `class`.
 pub(super) const SIP_SENT: &str = "trunkline_sip_responses_sent_total";
@@ -29,7 +29,7 @@ pub(super) const SIP_REQUESTS: &str = "trunkline_sip_requests_received_total";
 pub(super) const SIP_MALFORMED: &str = "trunkline_sip_malformed_total";
 /// Messages dropped for lack of room, by `cause`.
 pub(super) const SIP_DROPPED: &str = "trunkline_sip_dropped_total";
-/// Messages inside calls from a place that their dialog doesn't know, by `what` became of them.
+/// Messages inside calls from an address that their dialog doesn't know, by `what` was done with them.
 pub(super) const SIP_FOREIGN: &str = "trunkline_sip_foreign_total";
 /// Answers by UDP that weren't sent: to requests that prove nothing and are small, or flood.
 pub(super) const SIP_WITHHELD: &str = "trunkline_sip_answers_withheld_total";
@@ -65,7 +65,7 @@ pub(super) const OUTBOUND_REGISTRATIONS: &str = "trunkline_outbound_registration
 pub(super) const CARRIER_ATTEMPTS: &str = "trunkline_outbound_registration_attempts_total";
 /// Contacts that PBXs have registered.
 pub(super) const REGISTRATIONS: &str = "trunkline_registrations";
-/// Trunks that came or went, by `what`.
+/// Trunks that were registered or lost, by `what`.
 pub(super) const REGISTRATION_CHANGES: &str = "trunkline_registration_changes_total";
 /// 1 while the database answers.
 pub(super) const DATABASE_UP: &str = "trunkline_database_up";
@@ -104,7 +104,7 @@ enum Series {
     Bare,
     /// One for each of the label's values.
     Of(&'static str, &'static [&'static str]),
-    /// Those that their owner registers, since only it knows the values of the labels.
+    /// Registered by the owner, since only it knows the label values.
     OfOwner,
 }
 
@@ -475,8 +475,8 @@ const HISTOGRAMS: &[(&str, &str, Series)] = &[
     ),
 ];
 
-/// Describes all metrics, and registers the series whose labels are known. A series that appears with its first event would hide that
-/// event: a rate needs a value before it.
+/// Describes all metrics, and registers the series with known labels. A series that appears with its first event would hide that event: a rate needs
+/// a value before it.
 pub(super) fn describe() {
     for &(name, help, ref series) in COUNTERS {
         describe_counter!(name, help);

@@ -23,8 +23,8 @@ static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
 /// Starts logging for the whole process; a second call changes nothing.
 ///
-/// A thread writes the lines, since whoever reads standard error may be slow and a shard never waits. Dropping the
-/// guard gives that thread a second to write what waits.
+/// A separate thread writes the lines, since the reader of standard error may be slow and a shard never waits. Dropping the guard gives that thread a
+/// second to write the queued lines.
 #[must_use = "what is logged after the guard is dropped is lost"]
 pub fn start(log: &Log) -> WorkerGuard {
     let (writer, guard) = NonBlockingBuilder::default()
@@ -58,7 +58,7 @@ where
         .finish()
 }
 
-/// Returns the configured directives, with the database driver kept quiet unless they name it: it logs each statement, and slow ones again.
+/// Returns the configured directives. They silence the database driver unless they name it: it logs each statement, and slow ones again.
 fn directives(level: &str) -> String {
     match level.contains("sqlx") {
         true => level.to_owned(),

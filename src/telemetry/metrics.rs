@@ -184,7 +184,7 @@ pub fn registrations(count: usize) {
     gauge!(REGISTRATIONS).set(count as f64);
 }
 
-/// Counts a trunk whose registration came or went.
+/// Counts a trunk that was registered or lost.
 pub fn registration_change(what: &'static str) {
     counter!(REGISTRATION_CHANGES, "what" => what).increment(1);
 }

@@ -152,6 +152,7 @@ mod tests {
         assert!(value("process_max_fds") >= value("process_open_fds"));
         assert!(value("process_threads") >= 1.0);
         assert!(value("process_cpu_seconds_total") >= 0.0);
+
         // 2020: later than any clock that isn't set.
         assert!(value("process_start_time_seconds") > 1_577_836_800.0);
     }

@@ -197,6 +197,7 @@ mod tests {
         };
         exporter.join(1, invite("X-PLATFORM").as_bytes());
         assert_eq!(exporter.legs.get(&1), None);
+
         exporter.join(1, invite("X-Acme").as_bytes());
         assert_eq!(exporter.legs.get(&1).map(|id| &**id), Some("of the caller"));
     }

@@ -54,7 +54,7 @@ enum Class {
 #[derive(Debug, Default)]
 struct Store {
     open: Open,
-    /// Block filled before the current one, for messages of no call: it may have the first messages of a call that
+    /// Block filled before the current one, for messages of no call: it may hold the first messages of a call that begins now.
     /// begins now.
     full: Open,
     closed: VecDeque<Arc<Block>>,
@@ -215,7 +215,7 @@ impl Traces {
         });
 
         messages.sort_by_key(|(is_sent, captured)| (captured.at, *is_sent));
-        // The first messages of a call may be kept twice: as a call's, and from before it was known as one.
+        // The first messages of a call may be stored twice: as the call's, and from before it was known as one.
         messages.dedup();
         let mut size = 0;
         let fits = messages
@@ -265,7 +265,7 @@ impl Traces {
             }
         };
 
-        // Take one snapshot: what moves to disk meanwhile is in it.
+        // Taken as one snapshot, so that messages that move to disk meanwhile are in it.
         self.sweep((self.clock)());
         let (mut closed, files) = {
             let segments = self.segments.as_ref().map(lock);
@@ -403,7 +403,7 @@ impl StoredTraces {
         }
     }
 
-    /// Forgets the calls, when none is left whose later messages could come.
+    /// Forgets the calls when none of them can have later messages.
     fn forget(&mut self) {
         self.known = Default::default();
     }

@@ -145,6 +145,7 @@ mod tests {
             rung("runtime", true, "INVITE"),
             rung("destination", true, "INVITE"),
         ]);
+
         let ends: Vec<&str> = shown.lines().map(|line| line[11..].trim()).collect();
         assert_eq!(
             ends[1..],

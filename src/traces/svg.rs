@@ -193,6 +193,7 @@ mod tests {
             rung(None, &long),
             rung(Some(("caller", true)), "200 OK (INVITE)"),
         ]);
+
         assert_eq!(picture.matches("marker-end").count(), 3);
         assert!(
             picture.contains("x1=\"190\" y1=\"64\" x2=\"470\""),
@@ -206,6 +207,7 @@ mod tests {
         assert!(picture.contains(&format!(">{}…</text>", "x".repeat(37))));
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
         assert!(svg(&[]).contains("runtime") && !picture.contains("destination"));
+
         let picture = svg(&[rung(Some(("destination", false)), "200 OK (INVITE)")]);
         assert!(
             picture.contains("x1=\"1030\" y1=\"64\" x2=\"470\"")

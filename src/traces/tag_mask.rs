@@ -11,7 +11,7 @@ use std::ops::Range;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// Length below which tags are hidden in parameters only: elsewhere they could be anything.
+/// Length below which tags are hidden in parameters only: in other text they could be anything.
 const MIN_LENGTH: usize = 8;
 /// Letters of a hidden tag.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";

@@ -121,9 +121,11 @@ fn what_has_become_a_call_is_kept_with_the_calls_alone() {
         };
         pass(&traces, &mut tap, now, is_sent, &message(start, call_id, 1));
     }
+
     for seconds in [10, 20] {
         traces.sweep(Moment::from_secs(seconds));
     }
+
     let kept = lock(&traces.kept);
     let of_strangers: Vec<u8> = kept
         .unmatched
@@ -138,6 +140,7 @@ fn what_has_become_a_call_is_kept_with_the_calls_alone() {
     drop(kept);
     assert_eq!(found(&traces, "call").messages.len(), 2);
     assert_eq!(found(&traces, "stranger").messages.len(), 1);
+
     lock(&traces.kept).forget();
     assert_eq!(found(&traces, "call").messages.len(), 2);
 }
@@ -304,7 +307,7 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     let none = after.of(&["call 150"], Moment::from_secs(160), ALWAYS);
     assert!(none.messages.is_empty());
 
-    // A file that was cut short is read as far as it goes, and old ones go.
+    // A file that was cut short is read up to there, and old files are removed.
     let file = std::fs::read_dir(&disk.directory).unwrap().next().unwrap();
     let path = file.unwrap().path();
     let octets = std::fs::read(&path).unwrap();
@@ -323,7 +326,7 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     assert!(found(&after, "call 100").messages.is_empty());
 }
 
-/// Legs of one call in memory and on disk go; other calls, and the same Call-ID at another time, stay.
+/// Legs of one call in memory and on disk are removed; other calls, and the same Call-ID at another time, stay.
 #[test]
 fn the_messages_of_a_call_are_forgotten_and_no_others() {
     let directory = tempfile::tempdir().unwrap();

@@ -180,7 +180,7 @@ async fn exchange(
     let connection = connection.handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connection.map_err(|_| DeliveryFault::Answer)?;
 
-    // The connection ends with the exchange, whose result is what counts.
+    // The connection ends with the exchange, whose result is returned.
     let mut driving = pin!(async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await

@@ -1,7 +1,6 @@
 //! Leases due deliveries, sends them, and records the outcome.
 //!
-//! Several nodes share one queue; each leases what it attempts. Slow receivers use up their own places and those of
-//! their org, not everybody's.
+//! Several nodes share one queue; each leases the deliveries that it attempts. Slow receivers use up their own places and those of their org only.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -188,7 +187,7 @@ impl WebhookSender {
         freed.is_err()
     }
 
-    /// Leases due deliveries for which there is a place.
+    /// Leases due deliveries that have a place.
     async fn take(&self) -> Result<Vec<impl Future<Output = ()> + Send + 'static>, Error> {
         let mut errands = Vec::new();
         let now = self.now();
