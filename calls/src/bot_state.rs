@@ -11,7 +11,7 @@ pub(crate) struct Bot {
     pub(super) chain: RuntimeChain,
     pub(super) attempts: Attempts,
     pub(super) state: State,
-    /// One of them has had the call.
+    /// A bot of the list has had the call.
     pub(super) has_spoken: bool,
     /// Audio agreed on with the peer before a bot was attached.
     pub(super) kept: Option<Audio>,
@@ -20,11 +20,11 @@ pub(crate) struct Bot {
 /// State of the bot's WebSocket.
 #[derive(Debug)]
 pub(super) enum State {
-    /// It isn't to be opened yet.
+    /// Not opened yet.
     Waiting,
     /// It is being opened.
     Dialling(Box<str>),
-    /// It is open, and the bot knows nothing of the call yet.
+    /// It is open, and the bot doesn't have the call yet.
     Attached,
     /// The bot has the call.
     Started,
@@ -33,7 +33,7 @@ pub(super) enum State {
 }
 
 impl Bot {
-    /// The bots of this list are to be dialled, one after another.
+    /// The bots of this list are dialled one after another.
     pub(crate) fn new(chain: RuntimeChain) -> Self {
         let attempts = match chain.is_untried() {
             true => Attempts::default(),

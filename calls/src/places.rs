@@ -11,7 +11,7 @@ use trunkline_sip::flow::{Flow, Transport};
 /// Known IPs per leg; the oldest is removed, and is looked up again when it comes back.
 const MOST: usize = 16;
 
-/// The IPs of one leg that are known by now.
+/// Known IPs of one leg.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Places {
     ips: SmallVec<[IpAddr; 2]>,

@@ -1,5 +1,5 @@
-//! Re-INVITE and UPDATE: one offer/answer exchange at a time crosses the bridge (RFC 3261 §14, RFC 3311);
-//! and the ACKs of every 2xx, with the SDP answer of a delayed offer.
+//! Re-INVITE and UPDATE: one offer/answer exchange at a time crosses the bridge (RFC 3261 §14, RFC 3311). Also the ACK of every 2xx, with the SDP
+//! answer of a delayed offer.
 
 use trunkline_sip::dialog::sdp;
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
@@ -24,7 +24,7 @@ use super::unanswered::refusal_lines;
 use super::{families, has_sdp, sdp_of};
 
 impl Call {
-    /// An INVITE inside the call.
+    /// Handles a re-INVITE.
     pub(crate) fn on_reinvite(
         &mut self,
         cx: &mut Cx<'_>,
@@ -35,6 +35,7 @@ impl Call {
     ) {
         self.theirs = Some(server);
         if self.status() == CallStatus::SettingUp {
+            // RFC 3261 §14.2: 500 while the caller's own first INVITE has no final answer, 491 while ours hasn't.
             let status = match self.is_trunk(id) && self.outbound.is_none() {
                 true => 500,
                 false => 491,
@@ -57,7 +58,7 @@ impl Call {
         self.relay_change(cx, id, fork, server, message, renewal);
     }
 
-    /// An UPDATE. Without a body it only refreshes this leg's session and target.
+    /// Handles an UPDATE. Without a body it only refreshes this leg's session and target.
     pub(crate) fn on_update(
         &mut self,
         cx: &mut Cx<'_>,
@@ -91,8 +92,7 @@ impl Call {
         self.relay_change(cx, id, fork, server, message, renewal);
     }
 
-    /// Hands an offer to the other leg. What was asked of this leg's session and target counts once it is accepted, and not at all
-    /// if it isn't (RFC 3261 §8.2).
+    /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2).
     pub(crate) fn relay_change(
         &mut self,
         cx: &mut Cx<'_>,
@@ -103,12 +103,12 @@ impl Call {
         renewal: Option<SessionTimer>,
     ) {
         if self.is_trunk(id) && self.has_agent_left() {
-            // The destination's own exchange is to come, after which the caller may try again.
+            // The destination's own exchange comes first; the caller may retry after it.
             return refuse_for_now(cx, server, 491);
         }
 
-        // A peer that moves its media to a family which the other side doesn't have, as the SDP has it that this peer was sent last. One that has
-        // both says so there (RFC 6157 §4).
+        // The peer moves its media to an IP family that the other side lacks, by the last SDP that this peer got. A side with both families shows
+        // that in its SDP (RFC 6157 §4).
         let theirs = self.legs.sip(id).and_then(|peer| peer.told(fork));
         let moves_apart = |theirs: &[u8]| families::differ(sdp_of(message.body()), theirs);
         if has_sdp(message) && theirs.is_some_and(moves_apart) {
@@ -155,7 +155,7 @@ impl Call {
         cx.respond(server, 200, None, write, b"");
     }
 
-    /// Returns whether an offer from `side` may begin now; if not it is answered.
+    /// Returns whether an offer from `side` may begin now; otherwise refuses it.
     fn may_offer(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8, server: ServerTx) -> bool {
         let Some(status) = self.untimely(id, fork) else {
             return true;
@@ -164,13 +164,13 @@ impl Call {
         false
     }
 
-    /// The status for an offer from `side` that can't begin now.
+    /// Returns the status that refuses an offer from `side` now; `None` if it may begin.
     fn untimely(&self, id: LegId, fork: u8) -> Option<u16> {
         let first = self.first_offerer(fork).map(Exchange::Offered);
         first.unwrap_or_else(|| self.exchange()).refusal(id)
     }
 
-    /// The side whose offer, the call's first in that fork, has no answer yet.
+    /// Returns the side whose offer, the call's first in that fork, is unanswered.
     fn first_offerer(&self, fork: u8) -> Option<LegId> {
         match self.incoming() {
             Some(incoming) if incoming.relay.is_agreed(fork) => None,
@@ -184,8 +184,8 @@ impl Call {
         }
     }
 
-    /// The session interval that a refresh asks for; `None` if it was refused as too brief or unreadable. Before the call is answered there is
-    /// no session to refresh.
+    /// Returns the session interval that a refresh requests; `None` if it was refused as too brief or unreadable. Before the call is answered there
+    /// is no session to refresh.
     fn asked_session(
         &mut self,
         cx: &mut Cx<'_>,
@@ -211,7 +211,7 @@ impl Call {
         }
     }
 
-    /// A refresh by the peer was accepted: its session begins anew.
+    /// Restarts the peer's session after its refresh was accepted.
     pub(crate) fn take_renewal(
         &mut self,
         cx: &mut Cx<'_>,
@@ -227,7 +227,7 @@ impl Call {
         self.start_session(cx, id);
     }
 
-    /// The final answer to a re-INVITE that we relayed.
+    /// Handles the final answer to a relayed re-INVITE.
     pub(crate) fn on_reinvite_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -273,7 +273,7 @@ impl Call {
         let requester = self.other(pending.leg);
         self.move_target(requester, pending);
         if self.is_trunk(requester) && self.arriving().is_none() {
-            // With its own re-INVITE the callee has got the runtime's media.
+            // The callee's own re-INVITE has brought it the runtime's media.
             self.join_by_change(cx);
         }
         self.take_renewal(cx, requester, pending.renewal);
@@ -288,7 +288,7 @@ impl Call {
         self.accept_reinvite(cx, requester, (server, asked), body, delayed, more);
     }
 
-    /// Moves a requester to the Contact of its change, which was accepted.
+    /// Updates a requester's target to the Contact of its change, which was accepted.
     pub(crate) fn move_target(&mut self, requester: LegId, pending: &Pending) {
         let dialog = self.leg(requester).and_then(|leg| leg.dialog(pending.fork));
         if let Some((dialog, target)) = dialog.zip(pending.target.as_deref()) {
@@ -296,7 +296,7 @@ impl Call {
         }
     }
 
-    /// 200 to a re-INVITE; its ACK is awaited.
+    /// Sends 200 to a re-INVITE and awaits its ACK.
     pub(crate) fn accept_reinvite(
         &mut self,
         cx: &mut Cx<'_>,
@@ -334,8 +334,7 @@ impl Call {
         }
     }
 
-    /// A 2xx to a re-INVITE or UPDATE of ours refreshes target and session of its leg. One to anything else says nothing of either
-    /// (RFC 3261 §12.2, RFC 4028 §7.2).
+    /// Takes target and session of a leg from a 2xx to our re-INVITE or UPDATE. Other 2xx affect neither (RFC 3261 §12.2, RFC 4028 §7.2).
     pub(crate) fn note_refresh(
         &mut self,
         cx: &mut Cx<'_>,
@@ -368,7 +367,7 @@ impl Call {
         self.start_session(cx, pending.leg);
     }
 
-    /// A re-INVITE or UPDATE of our own was accepted by a peer, which is where its answer came from: acknowledges the one and takes the refresh.
+    /// Acknowledges the 2xx to our own re-INVITE or UPDATE, and takes flow and refresh from it.
     pub(crate) fn take_accepted(
         &mut self,
         cx: &mut Cx<'_>,
@@ -386,7 +385,7 @@ impl Call {
         self.note_refresh(cx, pending, message);
     }
 
-    /// The ACK to a 2xx of ours.
+    /// Handles the ACK to a 2xx of ours.
     pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
         let cseq = message.cseq().number;
         let session = self.legs.session_mut(id);
@@ -416,7 +415,7 @@ impl Call {
                     content,
                 );
             }
-            // Without an answer there is no media to go on with (RFC 3261 §13.2.2.4).
+            // Without an answer the call has no media (RFC 3261 §13.2.2.4).
             Some(delayed) => {
                 self.reject_offer(cx, self.other(id), &delayed);
                 self.confirmed(cx, id, ack.server);
@@ -428,7 +427,7 @@ impl Call {
         self.confirmed(cx, id, ack.server);
     }
 
-    /// Goes on with what waits for the ACK of the INVITE that began a leg, if this was the one.
+    /// Continues what has waited for the ACK of the leg's first INVITE, if this was that ACK.
     fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) {
         let Some(leg) = self.legs.get_mut(id) else {
             return;
@@ -446,7 +445,7 @@ impl Call {
         }
     }
 
-    /// ACK with every port 0: the answer to an offer that nobody answers any more.
+    /// Sends an ACK with all ports 0: it answers an offer that nobody else will answer.
     pub(crate) fn reject_offer(&mut self, cx: &mut Cx<'_>, id: LegId, delayed: &Delayed) {
         let Some(leg) = self.leg(id) else { return };
         let body = sdp::reject(&delayed.offer, leg.flow.local);
@@ -454,7 +453,7 @@ impl Call {
         self.send_ack(cx, id, delayed.fork, delayed.client, delayed.cseq, content);
     }
 
-    /// A re-INVITE that nobody wants any more was answered: a 2xx is owed its ACK, an offer in it its rejection.
+    /// Handles the answer to an obsolete re-INVITE: acknowledges a 2xx, and rejects an offer in it.
     pub(crate) fn settle_late(
         &mut self,
         cx: &mut Cx<'_>,
@@ -478,7 +477,7 @@ impl Call {
         self.reject_offer(cx, id, &delayed);
     }
 
-    /// A re-INVITE of ours has no final answer yet: it is cancelled, and its answer then is the requester's.
+    /// Cancels a re-INVITE that has had no final answer in time; its answer then goes to the requester.
     pub(crate) fn on_exchange_late(&mut self, cx: &mut Cx<'_>) {
         self.exchange = None;
         for pending in &self.pending {
@@ -495,7 +494,7 @@ impl Call {
         }
     }
 
-    /// A CANCEL of a re-INVITE goes on to where the re-INVITE went.
+    /// Cancels a relayed re-INVITE whose requester has sent CANCEL.
     pub(crate) fn cancel_reinvite(
         &mut self,
         cx: &mut Cx<'_>,
@@ -515,7 +514,7 @@ impl Call {
     }
 }
 
-/// Refuses a change that comes too early; with a 500 goes when to try again, from 0 to 10 s by chance (RFC 3261 §14.2, RFC 3311 §5.2).
+/// Refuses an offer that can't begin now; a 500 gets a random Retry-After from 0 to 10 s (RFC 3261 §14.2, RFC 3311 §5.2).
 fn refuse_for_now(cx: &mut Cx<'_>, server: ServerTx, status: u16) {
     let seconds = cx.endpoint.chance().bits64() % 11;
     let later = |head: &mut Head<'_>| {

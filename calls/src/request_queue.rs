@@ -10,7 +10,7 @@ use trunkline_sip::moment::Moment;
 /// Next request in the queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Turn<A> {
-    /// It is to be sent now.
+    /// It may be sent now.
     Send(A),
     /// It has exceeded its deadline.
     TooLate(A),
@@ -95,7 +95,7 @@ impl<A: Copy + Eq> RequestQueue<A> {
         }
     }
 
-    /// Returns the time until something changes by itself.
+    /// Returns the time until the queue changes without an input.
     pub(crate) fn next_after(&self, now: Moment) -> Option<Duration> {
         let moments = self.waiting.iter().flat_map(|waiting| {
             let from = Some(waiting.from).filter(|from| *from > now);

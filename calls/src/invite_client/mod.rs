@@ -92,7 +92,7 @@ pub(crate) struct InviteClient {
 /// State of the INVITE.
 #[derive(Debug)]
 enum State {
-    /// Nothing is under way: it hasn't begun, or the next place is to be tried.
+    /// Nothing is under way: not begun, or between two places.
     Idle,
     /// The first host is being looked up, before the INVITE may be sent.
     LookingAhead(Box<str>),

@@ -28,7 +28,7 @@ const LONGEST: u32 = 7 * 86_400;
 /// REGISTERs of one attempt to one address: the first, and those with credentials or a longer expiry.
 const MAX_REQUESTS: u8 = 8;
 
-/// A trunk that is to be registered.
+/// A trunk to register.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
     /// The org.

@@ -43,7 +43,7 @@ impl Bindings {
         self.unsaved.entry(trunk).or_default().extend(removed);
     }
 
-    /// Takes the trunks whose bindings have changed, at most so many.
+    /// Takes at most `most` trunks whose bindings have changed.
     pub fn take_unsaved(&self, own: u8, most: usize) -> Vec<UnsavedBindings> {
         let trunks: Vec<Uuid> = self
             .unsaved

@@ -32,8 +32,8 @@ use crate::unanswered::Failure;
 const MOST_REFERS: u8 = 5;
 /// Longest time from the acceptance of a REFER to its first NOTIFY (Timer N, RFC 6665 §4.1.2.4).
 const FIRST_NOTIFY: Duration = Duration::from_secs(32);
-/// A 200 that comes this soon after the 202, and without an 18x, doesn't mean that somebody answered: by default FreeSWITCH and Asterisk send it as
-/// soon as they begin.
+/// A 200 that comes this soon after the 202, and without an 18x, doesn't prove an answer: by default FreeSWITCH and Asterisk send it as soon as they
+/// begin.
 const TOO_SOON: Duration = Duration::from_millis(500);
 /// Longest wait for the answer to a probe.
 const PROBED: Duration = Duration::from_secs(5);
