@@ -34,7 +34,7 @@ pub(super) struct Caller {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Party {
     Tenant,
-    /// The operator of this machine, to whom the bounds on tenants don't apply.
+    /// The operator of this machine. The bounds on tenants don't apply.
     Operator,
 }
 

@@ -46,7 +46,7 @@ impl Claims {
     }
 }
 
-/// Claims of a widget contact's token: its id, and nothing else about it.
+/// Claims of a widget contact's token: only its id.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContactClaims {

@@ -244,7 +244,7 @@ impl Line {
             End::Over => (close_code::NORMAL, "The call is over."),
             End::Broken(why) => (close_code::POLICY, why),
             End::LoggedOut => (close_code::POLICY, "Your session has ended."),
-            // A browser that is gone hears nothing.
+            // A browser that has disconnected gets nothing.
             End::Gone => return,
         };
         let close = Message::Close(Some(CloseFrame {

@@ -76,7 +76,7 @@ fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
     compared(&told, &hosts)
 }
 
-/// Finding about hosts that were dialled and aren't advertised; the last of `told` is the host for all peers.
+/// Finding about dialled hosts that aren't advertised; the last of `told` is the host for all peers.
 fn compared(told: &[String], hosts: &[&str]) -> Option<Finding> {
     const CHECK: &str = "dialled_host";
 

@@ -1,5 +1,4 @@
-//! Calls of the quickstart's org as they happen, a line for each step: who called, which of the four steps chose whom and
-//! why, the answer, the end.
+//! Calls of the quickstart's org as they happen, a line per step: the caller, the agent with the routing step and its reason, the answer, the end.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -157,7 +157,7 @@ impl State {
         self.calls.take_list(calls);
     }
 
-    /// Takes an event. More is to be read of an open call that it is about.
+    /// Applies an event. An open call that it names is read again.
     pub(super) fn handle_event(&mut self, event: &Value) -> Option<Action> {
         let id = self.calls.take_event(event)?;
         let is_open = self.open_call().is_some_and(|open| open.id == id);
