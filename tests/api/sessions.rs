@@ -68,7 +68,7 @@ fn path(session: Uuid) -> String {
     format!("/phone/sessions/{session}")
 }
 
-/// Makes a visitor of the widget whom the org knows.
+/// Makes a visitor of the widget who is a contact of the org.
 async fn contact(api: &TestApi, tenant: &Tenant) -> Uuid {
     let body = json!({
         "email": "ada@example.org",

@@ -530,7 +530,7 @@ async fn everything_kept_of_a_contact_is_exported_by_page() {
     }
 }
 
-/// A contact whose number is the org's own must not get everybody's calls through it.
+/// A contact whose number is the org's own must not see every call through it.
 #[tokio::test]
 async fn a_contact_with_a_number_of_the_org_gets_no_calls_by_it() {
     let api = TestApi::new().await;

@@ -207,7 +207,7 @@ fn a_large_invite_goes_on_by_udp_where_no_connection_comes_about() {
     );
     assert_eq!(silent.last().0, "UDP");
 
-    // The failure is cached: TCP isn't tried again, although the runtime would accept by now.
+    // The failure is cached: TCP isn't tried again, although the runtime would accept now.
     drop(held);
     silent.take_connections();
     assert_eq!(call(&daemon, &probe, &uri, 1_000), Some(486));

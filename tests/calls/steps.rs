@@ -117,7 +117,7 @@ fn a_change_reaches_a_running_daemon() {
     assert_chosen(&daemon, seen, &sales, "assigned_number");
 }
 
-/// The directory hears of an edit in its own process at once, so the test doesn't wait a second.
+/// The directory applies edits of its own process at once, so the test doesn't wait a second.
 #[test]
 fn what_was_set_up_over_the_api_takes_the_next_call() {
     if !tools(&["sipp"]) {
