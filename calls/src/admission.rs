@@ -337,6 +337,7 @@ fn by_source<'a, 'm>(
     config: &Config,
 ) -> Option<CallerInvite<'a, 'm>> {
     let source = incoming.flow.peer;
+
     match view.by_source(source.ip().to_canonical()) {
         Source::Unknown => None,
         Source::Dedicated(org) => {

@@ -290,6 +290,7 @@ mod tests {
     #[test]
     fn a_trunk_is_dialled_at_its_host_by_its_transport() {
         let number = E164::parse("+14155550100").unwrap();
+
         for (host, port, transport, uri, wanted) in [
             (
                 "192.0.2.1",

@@ -381,6 +381,7 @@ mod tests {
     fn each_row_crosses_where_it_says_and_nowhere_else() {
         for (name, row) in ROWS {
             let line = format!("{name}: value\r\n");
+
             for place in [
                 Place::Invite,
                 Place::HandedOver,
@@ -497,6 +498,7 @@ mod tests {
     #[test]
     fn an_sdp_gets_the_type_that_was_left_out() {
         let typed = "Content-Type: application/sdp\r\n";
+
         for (case, line, body, expected) in [
             (
                 "left out",

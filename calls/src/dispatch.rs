@@ -40,6 +40,7 @@ impl Calls {
         now: Moment,
     ) {
         self.core.sees(view);
+
         match received {
             Received::Handled => {}
             Received::Request(message) => self.request(endpoint, view, flow, &message, now),
@@ -108,6 +109,7 @@ impl Calls {
     /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, endpoint: &mut Endpoint, now: Moment) {
         self.distrust_silent(endpoint, now);
+
         while let Some((key, timer)) = self.core.pop_timer(now) {
             self.with(key, endpoint, now, |call, cx| match timer {
                 CallTimer::Deadline => call.on_deadline(cx),

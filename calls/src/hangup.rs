@@ -91,6 +91,7 @@ impl Call {
         message: &Message<'_>,
     ) {
         cx.respond(server, 200, None, |_| {}, b"");
+
         match (self.status(), self.is_trunk(id)) {
             (CallStatus::Over, true) => {
                 self.forgive_acks(cx, id);
@@ -189,6 +190,7 @@ impl Call {
     /// Ends the call, in any state.
     pub(crate) fn hang_up(&mut self, cx: &mut Cx<'_>, reason: Reason) {
         let status = self.status();
+
         match status {
             CallStatus::SettingUp => self.refuse(cx, reason),
             CallStatus::Answered | CallStatus::Up => {

@@ -86,6 +86,7 @@ mod tests {
             let first = String::from_utf8(sdp(HERE, one)).expect("it is ASCII");
             format!("{first}m=video 4002 RTP/AVP 96\r\n{other}").into_bytes()
         };
+
         for (case, sdp, is_hold) in [
             ("nothing said", sdp(HERE, ""), false),
             ("sendrecv", sdp(HERE, "a=sendrecv\r\n"), false),

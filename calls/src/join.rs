@@ -163,6 +163,7 @@ impl<D> Join<D> {
             // It was abandoned meanwhile.
             return Progress::Nothing;
         }
+
         match std::mem::replace(&mut self.step, Step::Settled) {
             Step::Join(told) => {
                 // The caller may answer these media with another SDP than the one that the agent's side has.
@@ -233,6 +234,7 @@ impl<D> Join<D> {
         if !self.is_due(round) {
             return Progress::Nothing;
         }
+
         match std::mem::replace(&mut self.step, Step::Settled) {
             Step::Join(_) => match self.arriving.take() {
                 Some(destination) => Progress::SendAway {
@@ -292,6 +294,7 @@ mod tests {
             "settled" => Step::Settled,
             other => panic!("no state {other}"),
         };
+
         Join {
             heard: CALLER.into(),
             step,
@@ -470,6 +473,7 @@ mod tests {
                 ],
             ),
         ];
+
         for (state, cells) in rows {
             for (event, (consequence, after)) in EVENTS.iter().zip(cells) {
                 let mut join = at(state);

@@ -311,6 +311,7 @@ mod tests {
     #[test]
     fn a_session_is_refreshed_by_what_has_not_just_been_refused() {
         let (update, reinvite) = (Question::Update, Question::Reinvite);
+
         for (case, lists_update, has_sdp, refused, question) in [
             ("UPDATE is listed", true, true, None, update),
             ("it was refused", true, true, Some(update), reinvite),

@@ -54,6 +54,7 @@ impl Calls {
             let call = &mut slot.call;
             let key = call.key;
             let is_up = matches!(call.status(), CallStatus::Answered | CallStatus::Up);
+
             for id in [call.trunk_id(), call.agent_id()] {
                 let is_asked = call.is_refreshing(id);
                 let is_meant =
@@ -64,11 +65,13 @@ impl Calls {
                 let Some(session) = session.filter(|_| !is_asked) else {
                     continue;
                 };
+
                 let spread = u64::from(key.index).wrapping_mul(37) % SPREAD_MS;
                 let from = now + Duration::from_millis(spread);
                 let Some(due) = session.presence.doubt(from, longest) else {
                     continue;
                 };
+
                 let timer = (key, CallTimer::Session(id));
                 let timer = self.core.timers.schedule(due, timer);
                 if let Some(old) = session.due.replace(timer) {
@@ -193,6 +196,7 @@ impl Call {
         message: &Message<'_>,
     ) {
         let id = pending.leg;
+
         match self.reply_to(cx, pending, message) {
             Reply::Accepted if pending.method == Method::Options => self.watch(cx, id),
             Reply::Accepted => {

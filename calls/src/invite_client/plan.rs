@@ -133,6 +133,7 @@ impl PeerPlan {
             Some(held) => held.answer(cx, proofs, message, asking, (stage, destination)),
             None => Err(Unanswerable::NoPair),
         };
+
         match answered {
             Ok(Some(seen)) => {
                 self.learn(destination, &seen);

@@ -228,11 +228,13 @@ impl Peers {
             let Some(target) = registration.targets.pop_front() else {
                 return self.failed(endpoint, trunk, (last, None), now);
             };
+
             registration.requests = 0;
             registration.proofs = Proofs::default();
             let Some(flow) = self.way_to(&target) else {
                 continue;
             };
+
             let contact = ways::contact_uri(endpoint, &flow);
             if let Some(registration) = self.carriers.get_mut(&trunk) {
                 registration.current = Some(Registrar {
@@ -241,6 +243,7 @@ impl Peers {
                     contact,
                 });
             }
+
             if self.register(endpoint, trunk, now) {
                 return;
             }

@@ -446,6 +446,7 @@ impl<R> Transfer<R> {
 
     fn on_timed_out(&mut self, call: CallFacts, steps: &mut Steps<R>) {
         self.timer = None;
+
         match self.state {
             State::Retrying => self.refer(call, steps),
             State::Subscribed => self.settle(Outcome::Unknown, call, steps),

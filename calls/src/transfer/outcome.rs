@@ -19,6 +19,7 @@ impl<R> Transfer<R> {
     /// Handles the agent's BYE. The caller stays until the outcome is known: a BYE now could undo the PBX's transfer.
     pub(super) fn on_agent_left(&mut self, steps: &mut Steps<R>) {
         self.agent_gone = true;
+
         match self.state {
             // The agent's BYE counts as ours: the PBX has the caller.
             State::AwaitingBye => self.leave_handed_over(steps),

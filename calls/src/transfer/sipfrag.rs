@@ -74,6 +74,7 @@ mod tests {
             ("four digits", b"SIP/2.0 2000 OK", None),
             ("no number", b"SIP/2.0 OK", None),
         ];
+
         for (case, body, status) in cases {
             assert_eq!(status_of(body), status, "{case}");
         }

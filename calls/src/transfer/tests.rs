@@ -271,6 +271,7 @@ fn events() -> Vec<Named<Event>> {
         sip_code: 486,
         ..UNREACHABLE
     };
+
     vec![
         ("Acknowledged", || Event::Acknowledged),
         ("ReferSent", || Event::ReferSent { cseq: CSEQ + 1 }),

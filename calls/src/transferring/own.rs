@@ -57,6 +57,7 @@ impl Calls {
             Ok(found) => found,
             Err(status) => return self.core.stateless(endpoint, message, flow, status, |_| {}),
         };
+
         match endpoint.accept(message, flow, owner_of(key), now) {
             Ok(server) => {
                 self.with(key, endpoint, now, |call, cx| {

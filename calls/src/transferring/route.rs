@@ -236,6 +236,7 @@ impl Transferee<'_> {
             .and_then(|address| Uri::parse(address.uri).ok())
             .and_then(|uri| std::str::from_utf8(uri.user?).ok());
         let name = address.and_then(|address| self.identity.display_name(address.uri));
+
         Callee {
             places: VecDeque::from([place]),
             hosts: SmallVec::from_buf([host]),
