@@ -25,6 +25,7 @@ mod tests {
             "*/*" => Some(2),
             _ => None,
         };
+
         for (name, accept, form) in [
             ("alone", Some("text/csv"), Some(1)),
             ("with a parameter", Some("text/csv; charset=utf-8"), Some(1)),

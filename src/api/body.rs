@@ -412,6 +412,7 @@ mod tests {
     #[test]
     fn absent_null_and_given_are_told_apart() {
         let given = json!({"null": null, "given": 7});
+
         for (name, optional, change, clearable) in [
             ("absent", None, None, None),
             ("null", None, None, Some(None)),

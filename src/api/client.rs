@@ -77,6 +77,7 @@ mod tests {
     #[test]
     fn the_client_is_the_nearest_that_is_not_trusted() {
         let trusted = networks(&["127.0.0.0/8", "10.0.0.0/8", "::1/128"]);
+
         for (name, peer, lines, client) in [
             ("no proxy", "192.0.2.1", &[][..], Some("192.0.2.1")),
             (

@@ -310,6 +310,7 @@ impl ApiError {
             Self::BadGateway(_) => "bad_gateway",
             Self::Broke(_) => "internal_error",
         };
+
         code.into()
     }
 

@@ -487,6 +487,7 @@ mod tests {
                 format!("x: expected true or false, not {found}")
             );
         }
+
         assert_eq!(
             fault(&ListOf::new(Bool, 0..=1), json!("a")),
             "x: expected a list, not a text"

@@ -225,6 +225,7 @@ type Hashes = ([u8; 32], [u8; 32]);
 /// handler refuses.
 async fn whole(parts: Parts, body: Body) -> (Request, Option<Hashes>) {
     let rest = parts.clone();
+
     match Bytes::from_request(Request::from_parts(parts, body), &()).await {
         Ok(octets) => {
             let hashes = (body_hash::of(&octets), Sha256::digest(&octets).into());

@@ -51,6 +51,7 @@ mod tests {
     #[test]
     fn objects_lead_the_path_on() {
         let object = Object(|fields| fields.required("size", Count::new(1..=2)));
+
         for (value, read, expected) in [
             (json!({"size": 2}), Some(2), &[][..]),
             (

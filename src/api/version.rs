@@ -94,6 +94,7 @@ mod tests {
             let versions = versions.iter().map(|version| (*version).to_owned());
             Some(IfMatch(Some(versions.collect())))
         };
+
         for (name, lines, read_as) in [
             ("none", &[][..], Some(IfMatch(None))),
             ("any", &["*"], Some(IfMatch(None))),

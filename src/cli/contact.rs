@@ -115,6 +115,7 @@ impl Command {
 
     async fn perform(&self, session: &Session) -> Result<(), Failure> {
         let contacts = List::new("/widget/contacts", "contact");
+
         match self {
             Self::Export { contact, .. } => {
                 let id = names::find(session, &contacts, contact).await?;

@@ -40,6 +40,7 @@ pub struct Limits {
 impl Limits {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let max_calls = section.number("max_calls", 1..=1_000_000).unwrap_or(50_000);
+
         Self {
             max_calls,
             setups_per_caller: section

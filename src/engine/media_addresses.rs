@@ -295,6 +295,7 @@ mod tests {
             let found = addresses(bind).inside_of(remote.parse().expect("an address"));
             found.map(|address| address.to_string())
         };
+
         for (name, bind, remote, expected) in [
             (
                 "advertised",

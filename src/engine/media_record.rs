@@ -20,6 +20,7 @@ pub(super) fn recorded(of: MediaRecord, figures: &MediaStatistics) -> Option<Cal
 
 fn figures_of(figures: &MediaStatistics) -> MediaFigures {
     let sent = figures.sent;
+
     MediaFigures {
         received: ReceivedMedia {
             packets: figures.packets_received,

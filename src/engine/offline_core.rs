@@ -237,6 +237,7 @@ impl OfflineCore {
 
     fn carry_out(&mut self, effect: Effect) {
         let now = self.now;
+
         match effect {
             Effect::Resolve { call, wanted, .. } => {
                 let targets = self.found(&wanted);

@@ -281,6 +281,7 @@ impl Shard {
     /// Handles queued new INVITEs, after the messages of calls.
     fn handle_queued_invites(&mut self) {
         let view = self.directory.load();
+
         for _ in 0..QUEUED_INVITES_A_TURN {
             let Some(ForwardedMessage {
                 flow,
@@ -399,6 +400,7 @@ impl Shard {
             peers,
             ..
         } = self;
+
         match input {
             Input::Messages(messages) => self.handle_messages(messages, now),
             Input::Member(invite) => self.handle_member(*invite, now),

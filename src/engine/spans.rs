@@ -118,6 +118,7 @@ impl Exporter {
 
     fn take_down(&mut self, fact: Fact) {
         let call = fact.call();
+
         match fact {
             Fact::Started(started) => {
                 if self.up.len() < MAX_UP {

@@ -287,6 +287,7 @@ impl Shared {
     /// Parts that calls of browsers need. Their user agent has the addresses of the first listener.
     fn browsers(&self) -> BrowserLine {
         let sip = &self.deps.config.sip;
+
         let port = sip
             .listeners
             .first()

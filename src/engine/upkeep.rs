@@ -17,6 +17,7 @@ const LOGGED_STEP: Duration = Duration::from_secs(1);
 /// Follows the wall clock, once a second.
 pub(super) async fn follow_wall_clock() {
     let mut turns = tokio::time::interval(Duration::from_secs(1));
+
     loop {
         turns.tick().await;
         let Some(micros) = clock::follow() else {

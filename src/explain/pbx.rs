@@ -29,6 +29,7 @@ pub fn examine(asked: &InviteFacts, country: Option<Country>, way: TransferWay) 
 
 fn authentication(asked: &InviteFacts) -> Finding {
     let source = asked.source.ip();
+
     match asked.proof {
         Proof::Digest => Finding::ok(
             "authentication",

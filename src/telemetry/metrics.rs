@@ -353,6 +353,7 @@ impl ShardMetrics {
     /// Makes the handles of shard number `shard`.
     pub fn new(shard: usize) -> Self {
         let shard = shard.to_string();
+
         Self {
             started: DIRECTIONS
                 .map(|direction| counter!(CALLS_STARTED, "direction" => direction.as_str())),

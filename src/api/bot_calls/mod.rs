@@ -228,6 +228,7 @@ impl Form {
         if self.url.is_some() {
             return Err(BotError::bad(21205, "Url is not supported: send Twiml"));
         }
+
         match (self.status.as_deref(), self.twiml.as_deref()) {
             (Some("completed" | "canceled"), None) => Ok(Instruction::HangUp),
             (Some(_), None) => Err(BotError::bad(21218, "Status can be completed or canceled")),

@@ -371,6 +371,7 @@ fn row(call: &Call, names: &HashMap<Uuid, String>, page: &str, writes: bool) -> 
 /// Buttons of the page's only form, which has the token, so that the rows are the same for all sessions.
 fn commands(call: &Call, at: &str) -> Markup {
     let is_up = call.status == Status::InProgress;
+
     html! {
         div.buttons {
             @if is_up {

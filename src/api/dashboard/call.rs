@@ -190,6 +190,7 @@ fn downloads(visitor: &Visitor, call: &Value) -> Markup {
 /// Hold, transfer and hang-up of a call that is up.
 fn commands(visitor: &Visitor, call: &Value, config: &Value) -> Markup {
     let at = format!("calls/{}", text(call, "id"));
+
     let destinations = config["transfer_destinations"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
@@ -252,6 +253,7 @@ fn why(visitor: &Visitor, call: &Value, explained: &Value) -> Markup {
         ("to", text(call, "to_number")),
         ("from", text(call, "from_number")),
     ]);
+
     html! {
         @if sentences.is_empty() {
             p.empty { "We began this call: there was nothing to decide." }

@@ -140,6 +140,7 @@ fn faults(refused: &Refused) -> Markup {
 
 fn filters(visitor: &Visitor, wanted: &Wanted, agents: &Value) -> Markup {
     let chosen = |name: &str, word: &str| wanted.value(name) == word;
+
     html! {
         form.filters method="get" action=(visitor.path("calls")) role="search" {
             div.field.wide {

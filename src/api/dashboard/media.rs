@@ -6,6 +6,7 @@ use serde_json::Value;
 /// Shows the figures as the API has them.
 pub(super) fn media(media: &Value) -> Markup {
     let (received, sent) = (&media["received"], &media["sent"]);
+
     html! {
         table {
             caption.soft { "Audio that ended here, by direction. What was sent is known from the other side's RTCP reports." }

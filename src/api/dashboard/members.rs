@@ -53,6 +53,7 @@ async fn listed(api: &Api, visitor: &Visitor) -> Result<Markup, ErrorPage> {
 
 fn people(visitor: &Visitor, members: &[Member], roles: &Page<Role>) -> Markup {
     let columns = ["Name", "E-mail", "Role", "Member since", ""];
+
     let rows: Vec<_> = members
         .iter()
         .map(|member| {
@@ -115,6 +116,7 @@ fn invite(visitor: &Visitor, roles: &Page<Role>) -> Markup {
 
 fn logged_in(visitor: &Visitor, open: &Page<ListedSession>) -> Markup {
     let columns = ["Person", "Logged in", "Until", ""];
+
     let rows: Vec<_> = open
         .items
         .iter()

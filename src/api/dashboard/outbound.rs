@@ -134,6 +134,7 @@ fn trunk_changes(_: &[Value]) -> Vec<Field> {
 
 fn trunk_facts(_: &Visitor, trunk: &Value, _: &[Value]) -> Markup {
     let registration = &trunk["registration"];
+
     card(
         "trunk",
         "This trunk",

@@ -289,6 +289,7 @@ impl Line {
     async fn callee(&mut self) -> Result<BrowserCallee, End> {
         loop {
             let received = self.socket.recv().await;
+
             match self.read(received)? {
                 Some(Read::Word(Word::Call {
                     agent_id: Some(agent),
@@ -432,6 +433,7 @@ impl Line {
                 json!({"event": "ended", "status": status, "code": code, "sentence": sentence})
             }
         };
+
         self.say(&told).await
     }
 

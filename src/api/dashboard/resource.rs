@@ -262,6 +262,7 @@ impl Resource {
         refused: Option<&Refused>,
     ) -> Markup {
         let at = format!("{}/{}", self.at, text(object, "id"));
+
         html! {
             @if !fields.is_empty() {
                 form.card method="post" action=(visitor.path(&at)) {
@@ -491,6 +492,7 @@ pub(super) fn refusal(refused: &Refused) -> Markup {
 /// Fields of a form, below the faults that belong to none of them.
 pub(super) fn form_of(fields: &[Field], filled: Filled<'_>, refused: Option<&Refused>) -> Markup {
     let faults = refused.map_or(&[][..], |refused| &refused.faults);
+
     html! {
         @if let Some(refused) = refused {
             @if faults.is_empty() {

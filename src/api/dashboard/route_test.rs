@@ -104,6 +104,7 @@ fn decision(visitor: &Visitor, decided: &Value, agents: &Value) -> Markup {
 
 fn replay(visitor: &Visitor, replayed: &Value) -> Markup {
     let count = |field: &str| replayed[field].as_u64().unwrap_or_default();
+
     html! {
         @if replayed.is_null() {
             p.soft { "Routes the recorded calls again, to see what a change of settings has moved." }

@@ -136,6 +136,7 @@ fn registrations(trunk: &Value) -> Markup {
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     let columns = ["Contact", "From", "Phone system", "State", "Until"];
+
     let rows: Vec<_> = all
         .iter()
         .map(|registration| {
@@ -227,6 +228,7 @@ pub(super) async fn events(
 
 fn examined(report: &Value) -> Markup {
     let findings = report["findings"].as_array().map_or(&[][..], Vec::as_slice);
+
     html! {
         p.soft { (text(report, "how")) }
         @if let Some(system) = report["pbx"].as_str().or(report["user_agent"].as_str()) {

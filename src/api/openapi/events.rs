@@ -64,6 +64,7 @@ fn event(name: &str, types: &Value) -> Value {
 
 fn webhook(kind: &str, schema: &str) -> Value {
     let header = |name: &str, description: &str| json!({"in": "header", "name": name, "required": true, "description": description, "schema": {"type": "string"}});
+
     json!({"post": {
         "operationId": format!("on{}", camel(kind)),
         "summary": format!("`{kind}`, sent to the webhooks that take it"),

@@ -67,6 +67,7 @@ pub(in crate::api) struct CallView {
 impl From<Call> for CallView {
     fn from(call: Call) -> Self {
         let seconds = CallSeconds::of(call.started_at, call.answered_at, call.ended_at);
+
         Self {
             id: call.id,
             session_id: call.session_id,

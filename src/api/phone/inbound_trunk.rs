@@ -410,5 +410,6 @@ fn settings(
         bridge_when_refer_fails: fields.change("bridge_when_refer_fails", Bool),
         max_concurrent_calls: fields.clearable("max_concurrent_calls", CALLS_AT_ONCE),
     };
+
     fields.done(|| Some(settings))
 }

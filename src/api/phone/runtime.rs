@@ -307,6 +307,7 @@ mod tests {
             session_token: false,
             login: None,
         };
+
         for (value, runtime) in [
             (json!({"type": "echo"}), Runtime::Echo),
             (

@@ -56,6 +56,7 @@ impl FieldType for VoiceId<'_> {
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<String> {
         let known = |id: &str| self.0.iter().any(|voice| *voice.id == *id);
+
         match value {
             Value::String(id) if known(&id) => Some(id),
             Value::String(id) => {

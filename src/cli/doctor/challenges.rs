@@ -41,6 +41,7 @@ fn finding(one: &UnansweredOf, org: &str) -> Finding {
 /// Reason and fix.
 fn said(reason: &str, is_carrier: bool) -> (&'static str, &'static str) {
     let is = |why: Unanswerable| why.as_str() == reason;
+
     if is(Unanswerable::NoPair) && is_carrier {
         (
             "the trunk has no user name and password",

@@ -26,6 +26,7 @@ pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
         else {
             return;
         };
+
         for event in &found {
             seq = event.seq;
             let Ok(event) = serde_json::from_str::<Value>(&event.body) else {
@@ -35,6 +36,7 @@ pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
                 output::print(&line);
             }
         }
+
         if found.is_empty() {
             tokio::time::sleep(INTERVAL).await;
         }

@@ -69,6 +69,7 @@ impl Feed {
 
 async fn follow(session: &Session, news: &mpsc::Sender<News>) -> Option<()> {
     let (mut last, mut was_open): (Option<String>, bool) = (None, false);
+
     loop {
         let (fault, pause) =
             match EventStream::try_open(session, Some(TYPES), last.as_deref()).await {

@@ -88,6 +88,7 @@ impl Filter {
                 Field::Direction => call.direction == *value,
             }
         };
+
         self.0.iter().all(is_met)
     }
 }

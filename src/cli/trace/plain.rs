@@ -64,6 +64,7 @@ async fn follow_all(
     is_json: bool,
 ) -> Result<(), Failure> {
     let (mut table, mut printed) = (CallTable::default(), Printed::default());
+
     loop {
         match feed.next().await {
             // The stream is open before the list is read, so that no change falls between them.

@@ -223,6 +223,7 @@ impl State {
             }
             code => self.move_selection(step(code)?),
         }
+
         None
     }
 

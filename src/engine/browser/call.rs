@@ -106,6 +106,7 @@ impl RunningCall {
             };
             inbox.send(Input::Messages(vec![message])).await;
         }
+
         for event in output.events {
             match event {
                 Event::Ringing => self.tell(BrowserEvent::Ringing),

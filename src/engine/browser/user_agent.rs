@@ -158,6 +158,7 @@ impl UserAgent {
 
     fn handle_response(&mut self, message: &Message<'_>, output: &mut Output) {
         let status = message.status();
+
         match message.method() {
             Method::Invite if status < 200 => self.handle_provisional(message, output),
             Method::Invite if status < 300 => self.handle_answer(message, output),

@@ -61,6 +61,7 @@ pub(super) fn page(
             }
         }
     };
+
     Html(document(
         &format!("{title} · Operator"),
         &visitor.base,

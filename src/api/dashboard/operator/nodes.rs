@@ -43,6 +43,7 @@ pub(super) async fn show(
 
 fn rows(nodes: &Value, health: &Value) -> Markup {
     let columns = ["Node", "Host", "State", "Calls", "Started", "Lease until"];
+
     let rows: Vec<_> = items(nodes)
         .iter()
         .map(|node| {
@@ -70,6 +71,7 @@ fn rows(nodes: &Value, health: &Value) -> Markup {
 
 fn facts(health: &Value) -> Markup {
     let journal = health["journal"].as_str();
+
     html! {
         dl {
             dt { "Version" } dd { (text(health, "version")) }

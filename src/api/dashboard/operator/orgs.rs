@@ -164,6 +164,7 @@ fn facts(visitor: &OperatorVisitor, org: &Value, at: &str) -> Markup {
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     let is_operators = by.iter().any(|by| by == "operator");
+
     html! {
         dl {
             dt { "Id" } dd { code { (text(org, "id")) } }

@@ -133,6 +133,7 @@ async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPa
 
 fn key_rows(visitor: &OperatorVisitor, at: &str, keys: &Value) -> Markup {
     let columns = ["Name", "Created", "Last used", ""];
+
     let rows: Vec<_> = items(keys)
         .iter()
         .map(|key| {

@@ -116,6 +116,7 @@ mod tests {
                 captured: captured.clone(),
             };
             let text = serde_json::to_string(&written(message)).expect("JSON");
+
             let again = read(serde_json::from_str(&text).expect("JSON")).expect("a message");
             assert_eq!((again.name, again.is_sent), (leg, sent));
             assert_eq!(again.captured, captured);
