@@ -119,6 +119,7 @@ impl Stream {
     /// Returns the next event; skips comments and chunk sizes.
     async fn event(&mut self) -> Option<Received> {
         let mut received = Received::default();
+
         loop {
             let line = self.line().await?;
             if let Some(id) = line.strip_prefix("id: ") {

@@ -30,6 +30,7 @@ async fn an_unknown_method_is_405_and_says_which_are_known() {
 #[tokio::test]
 async fn a_request_has_an_id() {
     let api = TestApi::new().await;
+
     for (name, given, kept) in [
         ("none", None, false),
         ("sane", Some("req-7_a.B"), true),

@@ -359,6 +359,7 @@ async fn an_hour_of_500_loses_nothing_and_sends_no_other_body_under_an_id() {
 #[tokio::test]
 async fn receivers_that_misbehave_are_tried_again() {
     let office = Office::new().await;
+
     for (manner, status, fault) in [
         (Manner::Status(404), json!(404), "status"),
         (Manner::Redirect, json!(307), "redirect"),

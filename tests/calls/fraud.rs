@@ -214,6 +214,7 @@ fn each_way_of_handing_over_is_bounded_by_the_concurrent_cap() {
     if !tools(&["sipp"]) {
         return;
     }
+
     for way in WAYS {
         for (most, code, taken) in [("0", 480, 0), ("1", 486, 1)] {
             let callee = Responder::busy();

@@ -461,6 +461,7 @@ fn the_operators_routes_and_header_are_nobodys_on_the_public_address() {
 #[test]
 fn reading_makes_no_data_directory() {
     let shell = Shell::new();
+
     for arguments in [
         &["call", "list"] as &[&str],
         &["usage", "show"],

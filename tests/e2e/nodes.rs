@@ -199,6 +199,7 @@ fn receive(stream: TcpStream, log: &Mutex<BTreeMap<String, usize>>) -> Option<()
                 _ => {}
             }
         }
+
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         *log.lock().ok()?.entry(id?).or_default() += 1;

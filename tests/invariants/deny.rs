@@ -237,6 +237,7 @@ pub(crate) fn metadata(target: &str) -> Result<Value, String> {
 #[test]
 fn licence_expressions_are_met_or_not() {
     let allowed = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
+
     for (expression, met) in [
         ("MIT", true),
         ("GPL-3.0", false),

@@ -125,6 +125,7 @@ fn accept(end: &Peer, method: &str) {
 /// Serves both ends until nothing comes for a while.
 fn settle(sides: &mut [Side<'_>]) {
     let mut quiet = Duration::ZERO;
+
     while quiet < QUIET {
         for side in &mut *sides {
             match side.end.receive_within(TURN) {

@@ -121,6 +121,7 @@ impl Dice {
 
     fn change_value(&mut self, value: &mut Value) {
         let inner = self.roll(3) > 0;
+
         match value {
             Value::Object(fields) if inner => self.change(fields),
             Value::Array(items) if inner && !items.is_empty() => {
