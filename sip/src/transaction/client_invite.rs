@@ -102,6 +102,7 @@ impl ClientInvite {
                 self.proceed(sketch, wanted, io)
             }
             (State::Proceeding { .. }, ..200) => ResponseEffect::New,
+            // A CANCEL that waits for a 1xx is dropped: only a BYE can end a call that was accepted (RFC 3261 §9.1).
             (State::Calling { request, .. }, 200..300) => {
                 let offered = InviteSketch::of(request).offers();
                 self.accept(offered, io)

@@ -246,6 +246,7 @@ impl<'m> Lexer<'m> {
     fn finish(mut self, start: StartLine, framing: Framing) -> Result<Message<'m>, Malformed<'m>> {
         let body = self.body(framing);
         let Some(top_via) = self.top_via() else {
+            // Without a Via no answer can find its way.
             let fault = self.fault.unwrap_or(Fault::Missing(HeaderName::Via));
             return Err(Malformed::dropped(fault));
         };
@@ -258,6 +259,7 @@ impl<'m> Lexer<'m> {
         let (to_uri, to_tag) = self.address(HeaderName::To, to);
         self.check_max_forwards();
 
+        // In a final response past a bound, only the lines that were read are judged. In any other message the bound is the fault.
         let is_cut = self.oversize.is_some();
         let fault = match start {
             StartLine::Response { status: 200.., .. } if is_cut => self.fault,
