@@ -115,6 +115,7 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
         push(international(rest), true);
     }
 
+    // Phone systems write 00 for a plus sign in countries with another international prefix too.
     if let Some(rest) = digits.strip_prefix("00") {
         push(international(rest), true);
     }
@@ -132,6 +133,7 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
 
     push_national(digits);
 
+    // The country's code without a plus sign.
     if let Some(national) = digits.strip_prefix(plan.code()) {
         push_national(national);
     }
