@@ -443,6 +443,8 @@ fn crates_and_migrations_out_of_order_are_found() {
     );
     assert_eq!(depends("calls", "trunkline-sip"), [""; 0]);
     assert_eq!(depends("store", "sqlx"), [""; 0]);
+    let of_target = "[package]\n[build-dependencies]\ntokio = \"1\"\n[target.'cfg(unix)'.dependencies]\ntokio = \"1\"\n";
+    assert_eq!(crates_know_only_what_they_may("sip", of_target).len(), 2);
     assert_eq!(depends("net", "x"), [""; 0]);
 
     let edge = |from: &str, to: &str| (from.to_owned(), [to.to_owned()].into());

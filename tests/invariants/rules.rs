@@ -220,9 +220,13 @@ pub(crate) fn crates_know_only_what_they_may(of: &str, manifest: &str) -> Vec<St
             .iter()
             .any(|(reserved, to)| *reserved == name && !to.contains(&of)),
     };
-    let shipped = manifest.split("\n[dependencies]\n").nth(1);
-    let shipped = shipped.and_then(|rest| rest.split("\n[").next());
-    let named = shipped.into_iter().flat_map(str::lines);
+    let is_shipped = |table: &&str| {
+        let name = table.split(']').next().unwrap_or_default();
+        let of_tests = name.contains("dev-dependencies") || name.starts_with("workspace.");
+        name.ends_with("dependencies") && !of_tests
+    };
+    let tables = manifest.split("\n[").filter(is_shipped);
+    let named = tables.flat_map(|table| table.lines().skip(1));
     let named = named.filter_map(|line| line.split(['=', '.', ' ']).next());
 
     named
