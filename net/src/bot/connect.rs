@@ -221,7 +221,11 @@ fn examine(head: &[u8], key: &str, asked: Option<&str>) -> Result<(), BotError> 
     if !value("Upgrade").is_some_and(|to| to.eq_ignore_ascii_case("websocket")) {
         return Err(not("it has no Upgrade: websocket"));
     }
-    if !value("Connection").is_some_and(|list| lists(list, "upgrade")) {
+    // A list may come in several lines (RFC 9110 §5.3).
+    let mut connection = fields
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case("Connection"));
+    if !connection.any(|(_, list)| lists(list, "upgrade")) {
         return Err(not("it has no Connection: upgrade"));
     }
     if value("Sec-WebSocket-Accept") != Some(&accept(key)) {
@@ -300,7 +304,7 @@ mod tests {
     #[test]
     fn answers_are_examined() {
         let good = format!(
-            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nconnection: keep-alive, Upgrade\r\nSec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nconnection: keep-alive\r\nConnection: close, Upgrade\r\nSec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
         );
         let with = |line: &str| good.replace("\r\n\r\n", &format!("\r\n{line}\r\n\r\n"));
         let not = |why| Err(BotError::NotWebSocket(why));

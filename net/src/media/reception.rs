@@ -36,26 +36,31 @@ struct Stream {
     /// First sequence number, and the highest one with its wraps in the upper bits.
     base: u64,
     highest: u64,
+    /// Sequence number that would follow a packet out of range, and show that the sender has restarted.
+    restart: Option<u16>,
 }
 
 impl Reception {
     /// Counts a packet of the peer. `is_timed` is true if its timestamp is the time of sending, as for audio.
     pub(super) fn hear(&mut self, header: &Header, is_timed: bool, now: Moment) {
-        self.received += 1;
         let sequence = u64::from(header.sequence);
         let is_new = match &mut self.stream {
             Some(stream) if stream.ssrc == header.ssrc => {
                 let ahead = header.sequence.wrapping_sub(stream.highest as u16);
-                match ahead {
-                    0..MAX_DROPOUT => {
-                        stream.highest += u64::from(ahead);
-                        false
-                    }
-                    behind => behind < MAX_MISORDER.wrapping_neg(),
+                let is_far = (MAX_DROPOUT..=MAX_MISORDER.wrapping_neg()).contains(&ahead);
+                // RFC 3550 §A.1: one packet out of range may be forged or very late; two in sequence are a restart.
+                if is_far && stream.restart != Some(header.sequence) {
+                    stream.restart = Some(header.sequence.wrapping_add(1));
+                    return;
                 }
+                if ahead < MAX_DROPOUT {
+                    stream.highest += u64::from(ahead);
+                }
+                is_far
             }
             Some(_) | None => true,
         };
+        self.received += 1;
         if is_new {
             self.expected += self.stream.as_ref().map_or(0, Stream::expected);
             self.transit = None;
@@ -63,6 +68,7 @@ impl Reception {
                 ssrc: header.ssrc,
                 base: sequence,
                 highest: sequence,
+                restart: None,
             });
         }
 
@@ -143,12 +149,18 @@ mod tests {
         /// Source and number of packets.
         type Packets = &'static [(u32, u16)];
 
-        let cases: [(&str, Packets, (u64, u64)); 6] = [
+        let cases: [(&str, Packets, (u64, u64)); 8] = [
             ("nothing", &[], (0, 0)),
             ("all", &[(1, 65_534), (1, 65_535), (1, 0), (1, 1)], (4, 0)),
             ("one lost", &[(1, 65_535), (1, 1)], (3, 1)),
             ("one late", &[(1, 5), (1, 7), (1, 6)], (3, 0)),
             ("twice", &[(1, 5), (1, 5), (1, 7)], (3, 0)),
+            (
+                "one out of range",
+                &[(1, 500), (1, 100), (1, 501), (1, 60_000), (1, 502)],
+                (3, 0),
+            ),
+            ("a restart", &[(1, 500), (1, 9), (1, 10), (1, 12)], (4, 1)),
             (
                 "another stream",
                 &[(1, 5), (1, 7), (2, 900), (2, 903)],
