@@ -8,6 +8,7 @@ pub mod engine;
 pub mod explain;
 pub mod integrations;
 mod memory;
+pub mod speech;
 pub mod telemetry;
 pub mod traces;
 pub mod webhooks;

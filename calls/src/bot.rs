@@ -23,6 +23,7 @@ use super::crossing::own_headers;
 use super::dial::Dialing;
 pub use super::effect::BotDial;
 use super::effect::Effect;
+use super::flow::Builtin;
 use super::ids::CallKey;
 use super::ids::TagOwner;
 use super::leg::{ForkDialog, LegState, LocalAgent, LocalMedia, Peer, Session};
@@ -121,7 +122,8 @@ impl Call {
         if self.agree_on_media(cx).is_none() {
             return;
         }
-        if self.trunk().is_some_and(|trunk| trunk.dialogs.is_empty()) {
+        let is_dialled = self.bot().is_some_and(|bot| !bot.chain.is_builtin_next());
+        if is_dialled && self.trunk().is_some_and(|trunk| trunk.dialogs.is_empty()) {
             self.say_ringing(cx);
         }
         self.begin_runtime(cx);
@@ -205,11 +207,12 @@ impl Call {
         let is_transferred = self.is_being_transferred();
         let Some(bot) = self.bot_mut() else { return };
         let stage = match bots_alone {
-            true => bot.chain.next_bot(agent, org).map(Stage::Bot),
+            true => bot.chain.next_bot(agent, org),
             false => bot.chain.next(agent, org),
         };
         match stage {
             Some(Stage::Bot(url)) => self.open_socket(cx, url),
+            Some(Stage::Builtin) => self.take_builtin(cx),
             // The destination of a transfer is being called: no other INVITE of ours is, beside that.
             Some(Stage::Sip(_)) if is_transferred => self.agent_hangs_up(cx),
             Some(Stage::Sip(runtime)) => {
@@ -218,6 +221,30 @@ impl Call {
             }
             None => self.lack_runtime(cx),
         }
+    }
+
+    /// The built-in agent is next: nothing has to be dialled for it.
+    fn take_builtin(&mut self, cx: &mut Cx<'_>) {
+        let Some(bot) = self.bot_mut() else { return };
+        bot.attempts.pass_on(cx);
+        match Builtin::of(bot.chain.runtime()) {
+            Some(builtin) => {
+                bot.state = State::Builtin(Box::new(builtin));
+                self.on_bot_attached(cx);
+            }
+            None => self.next_runtime(cx),
+        }
+    }
+
+    /// The built-in agent makes room for the next runtime.
+    pub(crate) fn leave_builtin(&mut self, cx: &mut Cx<'_>) {
+        self.stop_builtin(cx);
+        let Some(bot) = self.bot_mut() else { return };
+        if !bot.chain.has_bot() {
+            return self.agent_hangs_up(cx);
+        }
+        bot.state = State::Waiting;
+        self.next_runtime(cx);
     }
 
     fn open_socket(&mut self, cx: &mut Cx<'_>, url: Box<str>) {
@@ -333,13 +360,20 @@ impl Call {
     pub(crate) fn start_bot(&mut self, cx: &mut Cx<'_>) {
         let (key, answered_at) = (self.key, self.answered.unwrap_or(cx.now));
         let Some(bot) = self.bot_mut() else { return };
-        if matches!(bot.state, State::Attached) {
-            bot.state = State::Started;
-            bot.has_spoken = true;
-            cx.core.effects.push_back(Effect::StartBot {
-                call: key,
-                answered_at,
-            });
+        match bot.state {
+            State::Attached => {
+                bot.state = State::Started;
+                bot.has_spoken = true;
+                cx.core.effects.push_back(Effect::StartBot {
+                    call: key,
+                    answered_at,
+                });
+            }
+            State::Builtin(_) => {
+                bot.has_spoken = true;
+                self.start_builtin(cx);
+            }
+            State::Waiting | State::Dialling(_) | State::Started | State::Over => {}
         }
     }
 
@@ -367,7 +401,7 @@ impl Call {
         };
         let waits = match bot.state {
             State::Waiting | State::Dialling(_) => !bot.has_spoken,
-            State::Attached | State::Started | State::Over => false,
+            State::Attached | State::Started | State::Builtin(_) | State::Over => false,
         };
         if waits {
             bot.kept = Some(audio);
@@ -389,7 +423,7 @@ impl Call {
     }
 
     /// The agent has hung up. A transfer of its caller goes on without it.
-    fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
         match self.is_being_transferred() {
             true => self.agent_parts(cx, self.agent_id()),
             false => self.leave(cx, Status::Completed, HangupBy::Agent),

@@ -1,8 +1,10 @@
 //! The bot of a call: the runtimes that are left to try, and the state of its WebSocket.
 
 use trunkline_sip::dialog::sdp::Audio;
+use trunkline_sip::wheel::TimerId;
 
 use super::attempts::Attempts;
+use super::flow::Builtin;
 use super::runtime_chain::RuntimeChain;
 
 /// The bot of a call.
@@ -28,6 +30,8 @@ pub(super) enum State {
     Attached,
     /// The bot has the call.
     Started,
+    /// The built-in agent, which needs no WebSocket.
+    Builtin(Box<Builtin>),
     /// It has been closed, and the call ends: none follows.
     Over,
 }
@@ -45,6 +49,29 @@ impl Bot {
             state: State::Waiting,
             has_spoken: false,
             kept: None,
+        }
+    }
+
+    pub(crate) fn builtin_mut(&mut self) -> Option<&mut Builtin> {
+        match &mut self.state {
+            State::Builtin(builtin) => Some(builtin),
+            State::Waiting
+            | State::Dialling(_)
+            | State::Attached
+            | State::Started
+            | State::Over => None,
+        }
+    }
+
+    /// Returns the timer that runs for the agent.
+    pub(crate) fn timer(&self) -> Option<TimerId> {
+        match &self.state {
+            State::Builtin(builtin) => builtin.timer(),
+            State::Waiting
+            | State::Dialling(_)
+            | State::Attached
+            | State::Started
+            | State::Over => None,
         }
     }
 }

@@ -124,6 +124,7 @@ impl Calls {
                 CallTimer::Session(id) => call.on_session_timer(cx, id),
                 CallTimer::KeepAlive(id) => call.on_keep_alive(cx, id),
                 CallTimer::Transfer => call.on_transfer(cx, transfer::Event::TimedOut),
+                CallTimer::Builtin => call.on_builtin_timer(cx),
             });
         }
     }

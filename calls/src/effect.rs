@@ -17,6 +17,7 @@ use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 pub use super::credentials::Unanswerable;
+use super::flow::Sound;
 use super::ids::CallKey;
 use super::spoken_code::SpokenCode;
 use super::target::{Target, Unresolved};
@@ -107,6 +108,22 @@ pub enum Effect {
         call: CallKey,
         /// Its URL, and the facts of the call that it gets.
         dial: Box<BotDial>,
+    },
+    /// Let the peer of the built-in agent hear this; the end of a prompt or of keys is answered by `Calls::handle_played`.
+    PlaySound {
+        /// The call that it is for.
+        call: CallKey,
+        /// The org, whose prompts are meant.
+        org: Uuid,
+        /// Number of the sound within the call.
+        serial: u32,
+        /// The sound.
+        sound: Sound,
+    },
+    /// The built-in agent hands its caller off; answered by `Calls::handle_hand_off`, which needs the org's settings.
+    HandOff {
+        /// The call that it is for.
+        call: CallKey,
     },
     /// The call is up: start the bot that is attached to its media.
     StartBot {

@@ -58,6 +58,8 @@ pub(crate) enum CallTimer {
     KeepAlive(LegId),
     /// A transfer has waited long enough.
     Transfer,
+    /// The built-in agent has waited long enough.
+    Builtin,
 }
 
 /// Org of the deployment's own calls: no real org has this id.

@@ -223,7 +223,7 @@ pub(crate) enum LocalAgent {
     Echo,
     /// Speaks a code to a callee once it has answered.
     Code(Option<SpokenCode>),
-    /// A bot on a WebSocket.
+    /// A bot on a WebSocket, or the built-in agent.
     Bot(Box<Bot>),
 }
 
@@ -234,6 +234,14 @@ impl LocalMedia {
             from_any,
             agent,
             ..Self::default()
+        }
+    }
+
+    /// The timer that runs for the agent.
+    fn timer(&self) -> Option<TimerId> {
+        match &self.agent {
+            LocalAgent::Bot(bot) => bot.timer(),
+            LocalAgent::Echo | LocalAgent::Code(_) => None,
         }
     }
 }
@@ -523,7 +531,8 @@ impl Leg {
         let due = self.session().and_then(|session| session.due);
         let dialing = self.dialing().into_iter().flat_map(Dialing::timers);
         let incoming = self.incoming().into_iter().flat_map(UasInvite::timers);
-        let running = [keep_alive, due].into_iter().flatten();
+        let agent = self.local().and_then(LocalMedia::timer);
+        let running = [keep_alive, due, agent].into_iter().flatten();
         running.chain(dialing).chain(incoming)
     }
 

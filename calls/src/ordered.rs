@@ -79,7 +79,7 @@ impl Calls {
         let speaker = match &*outbound.runtime {
             Runtime::Sip { .. } => None,
             Runtime::Echo => Some(LocalAgent::Echo),
-            Runtime::WebSocket { .. } => {
+            Runtime::WebSocket { .. } | Runtime::Builtin { .. } => {
                 let [called, caller] = outbound.users();
                 let of = ChainOf {
                     runtime: Arc::clone(&outbound.runtime),

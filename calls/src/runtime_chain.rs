@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use trunkline_model::address::NamedBy;
-use trunkline_model::settings::{BotProtocol, OnClose, Runtime, Wake, is_web_socket};
+use trunkline_model::settings::{BotProtocol, OnClose, Runtime, Wake, is_builtin, is_web_socket};
 use trunkline_model::tied::Namer;
 use trunkline_model::ws_url::WsUrl;
 use uuid::Uuid;
@@ -32,6 +32,8 @@ pub(crate) struct RuntimeChain {
 pub(crate) enum Stage {
     /// The URL of a bot.
     Bot(Box<str>),
+    /// The built-in agent.
+    Builtin,
     /// A runtime over SIP.
     Sip(Runtime),
 }
@@ -67,8 +69,12 @@ impl RuntimeChain {
 
     /// Takes the next runtime.
     pub(crate) fn next(&mut self, agent: Uuid, org: Uuid) -> Option<Stage> {
-        let mut left = self.runtime.uris().skip(self.next).peekable();
+        let mut left = self.runtime.entries().skip(self.next).peekable();
         let first = left.next()?;
+        if is_builtin(first) {
+            self.next += 1;
+            return Some(Stage::Builtin);
+        }
         if is_web_socket(first) {
             let url = fill(first, agent, org);
             self.next += 1;
@@ -76,7 +82,7 @@ impl RuntimeChain {
         }
 
         let mut fallbacks: Vec<Box<str>> = Vec::new();
-        while let Some(uri) = left.next_if(|uri| !is_web_socket(uri)) {
+        while let Some(uri) = left.next_if(|uri| is_over_sip(uri)) {
             fallbacks.push(uri.into());
         }
         let mut sip = Runtime::sip(first.into());
@@ -90,11 +96,11 @@ impl RuntimeChain {
         Some(Stage::Sip(sip))
     }
 
-    /// Takes the next WebSocket, and passes over SIP URIs before it.
-    pub(crate) fn next_bot(&mut self, agent: Uuid, org: Uuid) -> Option<Box<str>> {
+    /// Takes the next WebSocket or built-in agent, and passes over SIP URIs before it.
+    pub(crate) fn next_bot(&mut self, agent: Uuid, org: Uuid) -> Option<Stage> {
         loop {
             match self.next(agent, org)? {
-                Stage::Bot(url) => return Some(url),
+                bot @ (Stage::Bot(_) | Stage::Builtin) => return Some(bot),
                 Stage::Sip(_) => {}
             }
         }
@@ -105,29 +111,42 @@ impl RuntimeChain {
         self.next == 0
     }
 
-    /// Returns whether a WebSocket is left.
+    /// Returns whether a WebSocket, or the built-in agent, is left.
     pub(crate) fn has_bot(&self) -> bool {
-        self.runtime.uris().skip(self.next).any(is_web_socket)
+        let mut left = self.runtime.entries().skip(self.next);
+        left.any(|uri| !is_over_sip(uri))
+    }
+
+    /// Returns whether the built-in agent is next.
+    pub(crate) fn is_builtin_next(&self) -> bool {
+        self.runtime
+            .entries()
+            .nth(self.next)
+            .is_some_and(is_builtin)
+    }
+
+    pub(crate) const fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
     }
 
     pub(crate) fn protocol(&self) -> BotProtocol {
         match &*self.runtime {
             Runtime::WebSocket { protocol, .. } => *protocol,
-            Runtime::Echo | Runtime::Sip { .. } => BotProtocol::default(),
+            Runtime::Echo | Runtime::Sip { .. } | Runtime::Builtin { .. } => BotProtocol::default(),
         }
     }
 
     pub(crate) fn wake(&self) -> Wake {
         match &*self.runtime {
             Runtime::WebSocket { wake, .. } => *wake,
-            Runtime::Echo | Runtime::Sip { .. } => Wake::default(),
+            Runtime::Echo | Runtime::Sip { .. } | Runtime::Builtin { .. } => Wake::default(),
         }
     }
 
     pub(crate) fn on_close(&self) -> OnClose {
         match &*self.runtime {
             Runtime::WebSocket { on_close, .. } => *on_close,
-            Runtime::Echo | Runtime::Sip { .. } => OnClose::default(),
+            Runtime::Echo | Runtime::Sip { .. } | Runtime::Builtin { .. } => OnClose::default(),
         }
     }
 
@@ -160,6 +179,10 @@ impl RuntimeChain {
     }
 }
 
+fn is_over_sip(uri: &str) -> bool {
+    !is_web_socket(uri) && !is_builtin(uri)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +197,7 @@ mod tests {
                 on_close: OnClose::NextRuntime,
                 status_callback: None,
                 status_callback_events: Vec::new(),
+                flow: None,
             }),
             namer: Namer::Operator,
             called: "1".into(),
@@ -190,6 +214,7 @@ mod tests {
         std::iter::from_fn(|| {
             Some(match chain.next(agent, agent)? {
                 Stage::Bot(url) => url.into(),
+                Stage::Builtin => "builtin".to_owned(),
                 Stage::Sip(runtime) => runtime.uris().collect::<Vec<_>>().join(" "),
             })
         })
@@ -215,6 +240,12 @@ mod tests {
                 &["sip:b", "wss://c", "sips:d"],
                 &["wss://a", "sip:b", "wss://c", "sips:d"],
             ),
+            (
+                "the built-in agent in between",
+                "wss://a",
+                &["sip:b", "builtin:", "sip:c"],
+                &["wss://a", "sip:b", "builtin", "sip:c"],
+            ),
         ] {
             assert_eq!(stages(chain(uri, fallbacks)), expected, "{case}");
         }
@@ -222,12 +253,21 @@ mod tests {
 
     #[test]
     fn a_bot_is_found_behind_sip() {
-        let mut chain = chain("wss://a", &["sip:b", "wss://c", "sip:d"]);
+        let mut chain = chain("wss://a", &["sip:b", "builtin:", "wss://c", "sip:d"]);
         let agent = Uuid::nil();
-        let mut next = || chain.next_bot(agent, agent);
+        let mut next = || match chain.next_bot(agent, agent)? {
+            Stage::Bot(url) => Some(url),
+            Stage::Builtin => Some("builtin".into()),
+            Stage::Sip(_) => None,
+        };
         assert_eq!(
-            [next(), next(), next()],
-            [Some("wss://a".into()), Some("wss://c".into()), None]
+            [next(), next(), next(), next()],
+            [
+                Some("wss://a".into()),
+                Some("builtin".into()),
+                Some("wss://c".into()),
+                None
+            ]
         );
     }
 }

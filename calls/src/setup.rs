@@ -380,7 +380,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let speaker = match &*runtime {
             Runtime::Sip { .. } => None,
             Runtime::Echo => Some(LocalAgent::Echo),
-            Runtime::WebSocket { .. } => {
+            Runtime::WebSocket { .. } | Runtime::Builtin { .. } => {
                 let of = ChainOf {
                     runtime: Arc::clone(&runtime),
                     namer: org.namer(agent),

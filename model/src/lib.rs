@@ -31,6 +31,7 @@
 pub mod address;
 pub mod attempt;
 pub mod auth_realms;
+pub mod builtin;
 pub mod destinations;
 pub mod handoff;
 pub mod invite_facts;

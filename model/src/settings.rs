@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trunkline_routing::E164;
 
+use crate::builtin::{self, Flow};
+
 /// The program that answers calls for an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
@@ -56,6 +58,17 @@ pub enum Runtime {
         /// Stages that are posted; none: the end alone.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         status_callback_events: Vec<CallProgress>,
+        /// Steps of the entry `builtin:` in `fallbacks`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        flow: Option<Box<Flow>>,
+    },
+    /// A small agent that is data.
+    Builtin {
+        /// Its steps.
+        flow: Box<Flow>,
+        /// URLs of WebSockets and SIP URIs, in the order in which the step `next_runtime` goes to them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fallbacks: Vec<Box<str>>,
     },
 }
 
@@ -159,6 +172,7 @@ impl Runtime {
             on_close: OnClose::default(),
             status_callback: None,
             status_callback_events: Vec::new(),
+            flow: None,
         }
     }
 
@@ -186,10 +200,16 @@ impl Runtime {
 
     /// Returns all URIs that the runtime names, in the order in which they are tried.
     pub fn uris(&self) -> impl Iterator<Item = &str> {
+        self.entries().filter(|entry| !is_builtin(entry))
+    }
+
+    /// Returns all entries in the order in which they are tried: URIs, and [`builtin::ENTRY`] for the flow.
+    pub fn entries(&self) -> impl Iterator<Item = &str> {
         let (uri, fallbacks) = match self {
             Self::Sip { uri, fallbacks, .. } | Self::WebSocket { uri, fallbacks, .. } => {
                 (Some(&**uri), &fallbacks[..])
             }
+            Self::Builtin { fallbacks, .. } => (Some(builtin::ENTRY), &fallbacks[..]),
             Self::Echo => (None, &[][..]),
         };
         uri.into_iter().chain(fallbacks.iter().map(|uri| &**uri))
@@ -209,6 +229,18 @@ impl Runtime {
                 };
                 Some((status_callback.as_deref()?, events))
             }
+            Self::Echo | Self::Sip { .. } | Self::Builtin { .. } => None,
+        }
+    }
+
+    /// Returns the steps of the built-in agent among the runtimes.
+    pub const fn flow(&self) -> Option<&Flow> {
+        match self {
+            Self::Builtin { flow, .. } => Some(flow),
+            Self::WebSocket { flow, .. } => match flow {
+                Some(flow) => Some(flow),
+                None => None,
+            },
             Self::Echo | Self::Sip { .. } => None,
         }
     }
@@ -217,7 +249,7 @@ impl Runtime {
     pub const fn login(&self) -> Option<&RuntimeLogin> {
         match self {
             Self::Sip { login, .. } => login.as_ref(),
-            Self::Echo | Self::WebSocket { .. } => None,
+            Self::Echo | Self::WebSocket { .. } | Self::Builtin { .. } => None,
         }
     }
 
@@ -225,7 +257,7 @@ impl Runtime {
     pub const fn login_mut(&mut self) -> Option<&mut RuntimeLogin> {
         match self {
             Self::Sip { login, .. } => login.as_mut(),
-            Self::Echo | Self::WebSocket { .. } => None,
+            Self::Echo | Self::WebSocket { .. } | Self::Builtin { .. } => None,
         }
     }
 }
@@ -255,6 +287,11 @@ impl std::fmt::Debug for RuntimeLogin {
 /// Returns whether a URI of a runtime is a WebSocket's.
 pub fn is_web_socket(uri: &str) -> bool {
     uri.starts_with("wss:") || uri.starts_with("ws:")
+}
+
+/// Returns whether an entry of a list of runtimes is the built-in agent.
+pub fn is_builtin(uri: &str) -> bool {
+    uri == builtin::ENTRY
 }
 
 /// A final response that normally means that the runtime has decided, but that an agent may treat as a failure of one target.
@@ -438,6 +475,7 @@ mod tests {
                     on_close: OnClose::NextRuntime,
                     status_callback: None,
                     status_callback_events: Vec::new(),
+                    flow: None,
                 },
             ),
             (
@@ -450,6 +488,7 @@ mod tests {
                     on_close: OnClose::HangUp,
                     status_callback: Some("https://c".into()),
                     status_callback_events: vec![CallProgress::Ringing],
+                    flow: None,
                 },
             ),
         ];

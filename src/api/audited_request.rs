@@ -11,12 +11,13 @@ use super::idempotency::REPLAYED;
 use super::{Api, client};
 
 /// Words of a path and the kind of object that they lead to; the first match counts.
-const RESOURCES: [(&str, &str); 31] = [
+const RESOURCES: [(&str, &str); 32] = [
     // A page of the operator's changes everything else by a request to the API, which writes the entry.
     ("operator-console", ""),
     ("console-links", "login_link"),
     ("Calls", "call"),
     ("bot-token", "bot_token"),
+    ("prompts", "prompt"),
     ("logout", "session"),
     ("login-links", "login_link"),
     ("sessions", "session"),
@@ -48,7 +49,7 @@ const RESOURCES: [(&str, &str); 31] = [
 ];
 
 /// Kinds of objects in entries, including those of commands.
-pub(crate) const KINDS: [&str; 19] = [
+pub(crate) const KINDS: [&str; 20] = [
     "agent",
     "api_key",
     "bot_token",
@@ -65,6 +66,7 @@ pub(crate) const KINDS: [&str; 19] = [
     "org",
     "outbound_trunk",
     "partner",
+    "prompt",
     "session",
     "trunk",
     "webhook",

@@ -233,6 +233,8 @@ impl From<Refused> for ApiError {
             | Refused::NetworkDedicated { .. }
             | Refused::NoNextToken
             | Refused::LastAdministrator { .. }
+            | Refused::TooManyPrompts { .. }
+            | Refused::PromptInUse { .. }
             | Refused::ContactOnCall => {
                 let code = code_of_refused(&refused);
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
@@ -272,6 +274,8 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
         Refused::Outdated { .. } => "outdated",
         Refused::LastAdministrator { .. } => "last_administrator",
         Refused::ContactOnCall => "contact_on_call",
+        Refused::TooManyPrompts { .. } => "too_many_prompts",
+        Refused::PromptInUse { .. } => "prompt_in_use",
         Refused::OrgNameTaken(_) => "org_name_taken",
         Refused::PartnerNameTaken(_) => "partner_name_taken",
         Refused::NetworkDedicated { .. } => "network_dedicated",

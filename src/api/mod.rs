@@ -75,6 +75,7 @@ pub(crate) use field_type::{id_of, name};
 pub use health::database_answers;
 pub(crate) use language::language_tag;
 pub(crate) use operator::{ORG, Operator};
+pub(crate) use phone::prompts::LONGEST as LONGEST_PROMPT;
 pub use scopes::SCOPES;
 pub use server::{HealthServer, Server, bind};
 pub use state::{Api, ApiDeps};

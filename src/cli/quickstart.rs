@@ -15,6 +15,8 @@ use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use trunkline_model::builtin::Flow;
+use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
 use trunkline_store::{
     InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewOrgKey, NewPartner, Org, Store, agents,
@@ -237,7 +239,7 @@ async fn make(
     };
     kept.keep(config, store)?;
 
-    let agent = find_or_make_agent(store, org);
+    let agent = find_or_make_agent(store, org, runtime(config));
     let agent_id = part("agent").scope(agent).await?;
     let number = find_or_make_number(store, org, agent_id);
     let phone_number = part("number").scope(number).await?;
@@ -313,7 +315,20 @@ async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> 
     }
 }
 
-async fn find_or_make_agent(store: &Store, org: Uuid) -> Result<Uuid, Failure> {
+/// Runtime of the agent: the built-in one, unless the operator has named another for agents without one of their own.
+fn runtime(config: &Config) -> Option<Runtime> {
+    let built_in = || Runtime::Builtin {
+        flow: Box::new(Flow::demo()),
+        fallbacks: Vec::new(),
+    };
+    (!config.phone.names_default_runtime).then(built_in)
+}
+
+async fn find_or_make_agent(
+    store: &Store,
+    org: Uuid,
+    runtime: Option<Runtime>,
+) -> Result<Uuid, Failure> {
     let known = store
         .read(move |tx| agents::list(tx, org))
         .await?
@@ -321,10 +336,16 @@ async fn find_or_make_agent(store: &Store, org: Uuid) -> Result<Uuid, Failure> {
         .rfind(|agent| agent.name == AGENT);
     match known {
         Some(agent) => Ok(agent.id),
-        None => Ok(store
-            .write(move |tx| agents::create(tx, org, &NewAgent::named(AGENT), now()))
-            .await?
-            .id),
+        None => {
+            let new = NewAgent {
+                runtime,
+                ..NewAgent::named(AGENT)
+            };
+            Ok(store
+                .write(move |tx| agents::create(tx, org, &new, now()))
+                .await?
+                .id)
+        }
     }
 }
 

@@ -135,6 +135,7 @@ async fn serve(
     let begun = startup::begun(&store).await?;
 
     let config = Arc::new(config.clone());
+    let speech = startup::speech(&config, &receivers)?;
     let deps = EngineDeps {
         config: Arc::clone(&config),
         reserved_names,
@@ -144,6 +145,7 @@ async fn serve(
         directory: Arc::clone(&directory),
         journal: recording.journal.clone(),
         live: live.clone(),
+        speech,
         security: Arc::clone(&security),
         node: recording.run.node,
         lapses: recording.lapses(),

@@ -19,6 +19,7 @@ use super::{Failure, now};
 use crate::config::{Config, DatabaseUrl};
 use crate::directory::{Defaults, Directory};
 use crate::engine;
+use crate::speech::Speech;
 use crate::webhooks;
 
 /// Runs a command that only waits for the store.
@@ -168,6 +169,16 @@ pub(super) fn traces(config: &Config) -> Result<(), Failure> {
 pub(super) fn receivers(config: &Config) -> Result<RootCertStore, Failure> {
     webhooks::trusted(&config.webhooks)
         .map_err(|error| Failure::Startup(format!("{error}: look at webhooks.tls_ca")))
+}
+
+/// Makes ready to speak texts as configured.
+pub(super) fn speech(config: &Config, roots: &RootCertStore) -> Result<Speech, Failure> {
+    Speech::new(&config.speech, || roots.clone()).map_err(|_| {
+        Failure::Startup(
+            "speech.url is no https: URL of the public Internet without user name and fragment: correct it, or set speech.allow_private_addresses for one in your own network"
+                .to_owned(),
+        )
+    })
 }
 
 /// Reads the directory and follows it until it is dropped.

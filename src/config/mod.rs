@@ -20,6 +20,7 @@ mod secrets;
 mod section;
 mod sip;
 mod sources;
+mod speech;
 #[cfg(test)]
 mod tests;
 mod traces;
@@ -45,6 +46,7 @@ pub use secret::Secret;
 pub use secrets::Secrets;
 pub use sip::{Listener, Sip, peer};
 pub use sources::{DEFAULT_FILE, Override, QUICKSTART_FILE, Sources};
+pub use speech::{Speech, SpeechEndpoint, Synthesiser};
 pub use traces::TracesConfig;
 pub use verification::VerificationTrunk;
 pub use webhooks::Webhooks;
@@ -54,12 +56,13 @@ use section::Section;
 use sources::Merged;
 
 /// Names of the sections.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 16] = [
     "database",
     "secrets",
     "http",
     "sip",
     "media",
+    "speech",
     "phone",
     "widget",
     "audit",
@@ -95,6 +98,8 @@ pub struct Config {
     pub audit: Audit,
     /// `[events]`
     pub events: Events,
+    /// `[speech]`
+    pub speech: Speech,
     /// `[webhooks]`
     pub webhooks: Webhooks,
     /// `[integrations.…]`
@@ -157,6 +162,7 @@ impl Config {
             http,
             sip,
             media,
+            speech,
             phone,
             widget,
             audit,
@@ -174,6 +180,7 @@ impl Config {
             secrets: Secrets::read(secrets),
             http: Http::read(http),
             media: Media::read(media),
+            speech: Speech::read(speech),
             phone: Phone::read(phone),
             widget: Widget::read(widget),
             audit: Audit::read(audit),

@@ -14,6 +14,8 @@ use uuid::Uuid;
 pub struct Phone {
     /// Runtime of agents without one.
     pub default_runtime: DefaultRuntime,
+    /// True if the operator has named it.
+    pub names_default_runtime: bool,
     /// True if a number is verified as soon as an org adds it.
     pub auto_verify_numbers: bool,
     /// Prefixes of numbers that may be called; empty: any.
@@ -61,10 +63,10 @@ pub struct Voice {
 
 impl Phone {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let default_runtime = section.parsed("default_runtime");
         Self {
-            default_runtime: section
-                .parsed("default_runtime")
-                .unwrap_or(DefaultRuntime::Echo),
+            names_default_runtime: default_runtime.is_some(),
+            default_runtime: default_runtime.unwrap_or(DefaultRuntime::Echo),
             auto_verify_numbers: section.switch("auto_verify_numbers").unwrap_or(false),
             outbound_prefixes: section
                 .list("outbound_prefixes", prefix)

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::{MediaAddresses, ReservedNames};
 use crate::config::Config;
 use crate::directory::Directory;
+use crate::speech::Speech;
 
 /// Everything the engine is given at its start.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct EngineDeps {
     pub journal: Journal<Fact>,
     /// Calls that are up, as the API lists them.
     pub live: Arc<LiveCalls>,
+    /// Speaks the texts of built-in agents.
+    pub(crate) speech: Speech,
     /// Certificates and trust anchors of SIP over TLS.
     pub security: Arc<Security>,
     /// Number of this node.

@@ -35,6 +35,7 @@ use super::media_addresses::{MediaAddress, MediaAddresses};
 use super::media_record::recorded;
 use super::member_invite::AwaitedRecord;
 use super::observe::Observer;
+use super::prompts::{Prompts, WantedSound};
 use super::registrations;
 use super::resolve::{QueryOrigin, Resolver, query_origin};
 use super::spans::Spans;
@@ -55,6 +56,8 @@ pub(crate) struct EffectRunner {
     pub(crate) contacts: Contacts,
     pub(crate) resolver: Resolver,
     pub(crate) bots: BotDialler,
+    /// Sounds of built-in agents.
+    pub(crate) prompts: Prompts,
     /// Streams for requests that are too large for a datagram.
     pub(crate) streams: StreamOpener,
     pub(crate) media: Media,
@@ -97,6 +100,7 @@ impl EffectRunner {
             contacts: self.contacts.clone(),
             resolver: self.resolver.clone(),
             bots: self.bots.clone(),
+            prompts: self.prompts.clone(),
             streams: self.streams.clone(),
             media: self.media.clone(),
             media_addresses: Arc::clone(&self.media_addresses),
@@ -252,6 +256,26 @@ impl EffectRunner {
                     let dialled = bots.dial(*dial).await;
                     inbox.send(Input::Bot(call, Box::new(dialled))).await;
                 });
+            }
+            Effect::PlaySound {
+                call,
+                org,
+                serial,
+                sound,
+            } => {
+                let wanted = WantedSound {
+                    call,
+                    media: self.media_key(call),
+                    org,
+                    serial,
+                    sound,
+                };
+                self.prompts.play(wanted, &self.inbox);
+            }
+            Effect::HandOff { call } => {
+                let inbox = self.inbox.clone();
+                self.runtime
+                    .spawn(async move { inbox.send(Input::HandOff(call)).await });
             }
             Effect::StartBot { call, answered_at } => {
                 self.media.start(self.media_key(call), answered_at);

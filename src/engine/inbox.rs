@@ -73,6 +73,10 @@ pub(crate) enum Input {
     BotClosed(CallKey),
     /// The media of a call has heard a DTMF digit.
     MediaDigit(CallKey, u8),
+    /// A sound of a call's built-in agent has ended, or could not be played.
+    Played(CallKey, u32),
+    /// A call's built-in agent hands its caller off.
+    HandOff(CallKey),
     /// A call has heard its verification code.
     Spoken(CallKey),
     /// Begins a call in this slot that speaks a verification code; answers whether it began.

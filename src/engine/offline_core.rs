@@ -287,6 +287,8 @@ impl OfflineCore {
             | Effect::CloseMedia { .. }
             | Effect::StartBot { .. }
             | Effect::PressKey { .. }
+            | Effect::PlaySound { .. }
+            | Effect::HandOff { .. }
             | Effect::AuthFailure(_)
             | Effect::UnknownUser(_)
             | Effect::Unproven(_)

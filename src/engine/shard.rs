@@ -426,6 +426,11 @@ impl Shard {
                 let view = self.directory.load();
                 calls.handle_media_digit(endpoint, &view, call, digit, now);
             }
+            Input::Played(call, serial) => calls.handle_played(endpoint, call, serial, now),
+            Input::HandOff(call) => {
+                let view = self.directory.load();
+                calls.handle_hand_off(endpoint, &view, call, now);
+            }
             Input::Spoken(call) => calls.handle_spoken(endpoint, call, now),
             Input::Inquire(inquiry) => peers.ask(endpoint, inquiry, now),
             Input::RegisterTrunks(wanted) => peers.register_trunks(endpoint, wanted, now),

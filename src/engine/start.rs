@@ -35,6 +35,7 @@ use super::member_invite::AwaitedRecord;
 use super::observe::Observer;
 use super::pace::Pace;
 use super::peers::PeerWatch;
+use super::prompts::Prompts;
 use super::resolve::{QueryOrigin, Resolver};
 use super::settings::{
     address_policy, bounds, calls_config, collector, disk, minter, nonce_keys, registrar_config,
@@ -147,6 +148,11 @@ fn effect_runner(
         resolver: bots.resolver().clone(),
         bots,
         streams,
+        prompts: Prompts::new(
+            media.clone(),
+            (deps.store.clone(), deps.speech.clone()),
+            runtime.clone(),
+        ),
         media,
         auth_failures: failed_log_ins::start(
             deps.store.clone(),
@@ -439,22 +445,31 @@ fn start_media(
         move |key, news| {
             let (shard, call) = effect_runner::call_of_media(key);
             if let Some(inbox) = router.shards().get(shard) {
-                let is_end = matches!(news, media::MediaEvent::BotClosed(_));
+                let end = match news {
+                    media::MediaEvent::BotClosed(_) => Some(Input::BotClosed(call)),
+                    media::MediaEvent::Played(serial) => Some(Input::Played(call, serial)),
+                    media::MediaEvent::Silent
+                    | media::MediaEvent::Digit(_)
+                    | media::MediaEvent::Spoken
+                    | media::MediaEvent::BotSpoke { .. } => None,
+                };
                 let is_taken = inbox.offer(match news {
                     media::MediaEvent::Silent => Input::MediaSilent(call),
                     media::MediaEvent::Digit(digit) => Input::MediaDigit(call, digit),
                     media::MediaEvent::Spoken => Input::Spoken(call),
                     media::MediaEvent::BotClosed(_) => Input::BotClosed(call),
+                    media::MediaEvent::Played(serial) => Input::Played(call, serial),
                     media::MediaEvent::BotSpoke { .. } => return,
                 });
 
-                // The event may get lost under load, and a call whose bot has gone would then be silent until its longest duration.
-                if is_end
+                // The event may get lost under load. A call whose bot has gone would then be silent until its longest duration, as would one whose
+                // prompt has ended.
+                if let Some(end) = end
                     && !is_taken
                     && let Some(runtime) = &runtime
                 {
                     let inbox = inbox.clone();
-                    runtime.spawn(async move { inbox.send(Input::BotClosed(call)).await });
+                    runtime.spawn(async move { inbox.send(end).await });
                 }
             }
         },

@@ -4,6 +4,7 @@
 //! given up. Must not know HTTP servers, calls or SIP.
 
 pub mod address;
+mod fetch;
 mod post;
 mod schedule;
 mod sender;
@@ -11,6 +12,7 @@ mod signature;
 mod status_callback;
 mod target;
 
+pub use fetch::Fetcher;
 pub use post::trusted;
 pub use sender::{Running, WebhookSender};
 pub use signature::new_secret;

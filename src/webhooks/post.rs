@@ -28,7 +28,7 @@ const MAX_ADDRESSES: usize = 16;
 /// Addresses among them that are tried.
 const MAX_TRIED: usize = 4;
 /// Maximum length of an answer's head, in octets.
-const MAX_HEAD: usize = 32 * 1024;
+pub(super) const MAX_HEAD: usize = 32 * 1024;
 /// Octets read of an answer's body, so that the receiver isn't cut off while it writes.
 const MAX_BODY: usize = 16 * 1024;
 /// Time for reading the body.
@@ -96,11 +96,19 @@ pub fn trusted(config: &config::Webhooks) -> Result<RootCertStore, tls::Unusable
 impl Poster {
     /// Makes a client that trusts `roots` for TLS.
     pub(super) fn new(config: &config::Webhooks, roots: RootCertStore) -> Self {
+        Self::trusting(roots, config.allow_private_addresses, config.timeout)
+    }
+
+    pub(super) fn trusting(roots: RootCertStore, private_allowed: bool, timeout: Duration) -> Self {
         Self {
             tls: Arc::new(tls::client(roots)).into(),
-            private_allowed: config.allow_private_addresses,
-            timeout: config.timeout,
+            private_allowed,
+            timeout,
         }
+    }
+
+    pub(super) const fn tls(&self) -> &TlsConnector {
+        &self.tls
     }
 
     /// Returns true if receivers on private networks are allowed.
@@ -147,7 +155,7 @@ impl Poster {
 
     /// Resolves and connects. A name may resolve differently each time, so the addresses that were checked are the ones
     /// connected to.
-    async fn connect(&self, target: &Target) -> Result<TcpStream, DeliveryFault> {
+    pub(super) async fn connect(&self, target: &Target) -> Result<TcpStream, DeliveryFault> {
         let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
         let found: Vec<SocketAddr> = found
             .map_err(|_| DeliveryFault::Name)?

@@ -115,6 +115,18 @@ pub enum Refused {
     /// No next token of the org's bots was made.
     #[error("there is no next token: make one first (POST /phone/bot-token)")]
     NoNextToken,
+    /// The org has as many prompts as it may have.
+    #[error("the org may have {most} prompts, and has them already")]
+    TooManyPrompts {
+        /// The bound.
+        most: u32,
+    },
+    /// An agent plays the prompt.
+    #[error("agent {agent:?} plays the prompt: change its runtime first")]
+    PromptInUse {
+        /// Name of an agent that does.
+        agent: String,
+    },
     /// A call of the contact is up.
     #[error("the contact is in a call: end it, or try again once it has ended")]
     ContactOnCall,
@@ -313,6 +325,8 @@ pub enum Kind {
     Erasure,
     /// Token of the org's bots.
     BotToken,
+    /// Prompt of built-in agents.
+    Prompt,
 }
 
 impl Kind {
@@ -340,6 +354,7 @@ impl Kind {
             | Self::DashboardSession
             | Self::Webhook
             | Self::BotToken
+            | Self::Prompt
             | Self::Delivery => format!("a {self}"),
         }
     }
@@ -364,6 +379,7 @@ impl std::fmt::Display for Kind {
             Self::Member => "member",
             Self::Role => "role",
             Self::BotToken => "bot token",
+            Self::Prompt => "prompt",
             Self::Webhook => "webhook",
             Self::Delivery => "delivery",
             Self::Session => "session",

@@ -69,6 +69,7 @@ mod pool;
 mod postgres;
 pub mod private;
 mod projection;
+pub mod prompts;
 pub mod purge;
 pub mod realm;
 pub mod registrations;
@@ -140,6 +141,7 @@ pub use page::{Narrow, Page, Position};
 pub use partners::{NewPartner, Partner, PartnerKey};
 pub use password::Password;
 pub use projection::project;
+pub use prompts::Prompt;
 
 pub use retention::{Retained, RetentionChange, RetentionDays};
 pub use sessions::{ListedSession, Session, TokenHash};

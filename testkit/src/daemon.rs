@@ -67,6 +67,8 @@ impl DaemonSetup {
                 format!("{rtp}-{}", rtp + RTP_PORTS - 1),
             ),
             ("TRUNKLINE__SIP__SHARDS", "2".to_owned()),
+            // The agent echoes at once, as most tests want it.
+            ("TRUNKLINE__PHONE__DEFAULT_RUNTIME", "echo".to_owned()),
             // Tests poll the list of calls.
             (
                 "TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE",

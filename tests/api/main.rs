@@ -32,6 +32,7 @@ mod partner_integrations;
 mod partner_org_scoped;
 mod partner_orgs;
 mod plans;
+mod prompts;
 mod races;
 mod receiver;
 mod requests;

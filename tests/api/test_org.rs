@@ -202,6 +202,8 @@ impl TestOrg {
             json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838751"}});
         let path = format!("/phone/sip/agents/{agent}/transfer-destinations");
         let destination = made(api, &path, &token, destination).await;
+        let prompt = json!({"name": "Welcome", "audio": crate::prompts::WAV});
+        let prompt = made(api, "/phone/prompts", &token, prompt).await;
         let hook = json!({"url": "https://hooks.example.com/x"});
         let hook = id_of(&made(api, "/webhooks", &token, hook).await);
 
@@ -248,6 +250,7 @@ impl TestOrg {
             ("session_id", session.to_string()),
             ("trunk_id", id_of(&trunk)),
             ("destination_id", id_of(&destination)),
+            ("prompt_id", id_of(&prompt)),
             ("api_key_id", spare.id.to_string()),
             ("apiKeyId", spare.id.to_string()),
             ("webhook_id", hook),

@@ -16,6 +16,7 @@ mod bots_transfers;
 mod bots_wire;
 mod bridge;
 mod bridged;
+mod builtin;
 mod challenges;
 mod datagrams;
 mod deleted;

@@ -9,6 +9,7 @@ mod operators;
 mod outset;
 mod paste;
 mod printed;
+mod prompts;
 mod quickstart;
 mod resources;
 mod setup;

@@ -187,7 +187,7 @@ fn migrations_are_there_for_both_databases() {
 }
 
 /// The files of `src/config` that are sections.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "audit",
     "database",
     "http",
@@ -198,6 +198,7 @@ const SECTIONS: [&str; 14] = [
     "retention",
     "secrets",
     "sip",
+    "speech",
     "events",
     "traces",
     "webhooks",

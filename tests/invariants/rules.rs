@@ -6,7 +6,7 @@ use crate::modules::{Graph, cycles, top};
 use crate::source::{Source, imports};
 
 /// Modules that each module of the daemon may import; those that aren't listed may import none.
-const MAY_IMPORT: [(&str, &[&str]); 12] = [
+const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -17,6 +17,7 @@ const MAY_IMPORT: [(&str, &[&str]); 12] = [
             "engine",
             "explain",
             "memory",
+            "speech",
             "telemetry",
             "webhooks",
         ],
@@ -36,7 +37,14 @@ const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ),
     (
         "engine",
-        &["traces", "config", "directory", "memory", "telemetry"],
+        &[
+            "traces",
+            "config",
+            "directory",
+            "memory",
+            "speech",
+            "telemetry",
+        ],
     ),
     ("explain", &["directory"]),
     ("traces", &["memory"]),
@@ -45,6 +53,7 @@ const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("telemetry", &["config"]),
     ("integrations", &["config", "telemetry"]),
     ("webhooks", &["config", "telemetry"]),
+    ("speech", &["config", "webhooks"]),
     ("directory", &["config", "telemetry"]),
 ];
 

@@ -244,7 +244,8 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
          DROP INDEX webhooks_of_agents;
          ALTER TABLE webhooks DROP COLUMN agent_id;
          ALTER TABLE calls DROP COLUMN media;
-         ALTER TABLE calls DROP COLUMN media_steps",
+         ALTER TABLE calls DROP COLUMN media_steps;
+         DROP TABLE prompts",
     )
     .await;
     let store = db.open().await;

@@ -141,6 +141,8 @@ pub(crate) enum Step<R> {
     Dial(R),
     /// Resumes the caller's call with the agent.
     Resume,
+    /// Leaves open if the PBX has the caller: an agent of our own waits for it for a time.
+    Unresolved,
     /// Ends both legs normally.
     Leave(Status, HangupBy),
     /// Ends the call for that reason.

@@ -133,7 +133,12 @@ impl<R> Transfer<R> {
         let alone = self.agent_gone;
         match outcome {
             Outcome::Completed => self.wait(State::AwaitingBye, Some(AFTER_SUCCESS), steps),
-            Outcome::Unknown => self.wait(State::Unresolved, alone.then_some(ALONE), steps),
+            Outcome::Unknown => {
+                self.wait(State::Unresolved, alone.then_some(ALONE), steps);
+                if !alone {
+                    steps.push(Step::Unresolved);
+                }
+            }
             Outcome::Failed(_) => {
                 self.wait(State::Settled, None, steps);
                 steps.push(match alone {

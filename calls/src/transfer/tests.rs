@@ -115,6 +115,7 @@ fn said(steps: Steps<&'static str>) -> String {
         Step::Probe => "probe".to_owned(),
         Step::Dial(route) => format!("dial:{route}"),
         Step::Resume => "resume".to_owned(),
+        Step::Unresolved => "unresolved".to_owned(),
         Step::Leave(status, by) => format!("leave:{status:?}:{by:?}"),
         Step::HangUp(reason) => format!("hangup:{reason:?}"),
         Step::End(ended) => format!("end:{:?}", ended.status),

@@ -1,4 +1,4 @@
-//! Keys that a caller presses while its media ends here. A bot hears them. With the echo agent digit N hands the caller to the agent's N-th
+//! Keys that a caller presses while its media ends here. The built-in agent or a bot hears them. With the echo agent digit N hands the caller to the agent's N-th
 //! destination, 0 to the tenth, so that a transfer can be tried with a phone and nothing else.
 
 use trunkline_model::handoff::Report;
@@ -41,6 +41,9 @@ impl Call {
             return;
         };
 
+        if self.press_builtin(cx, event(key)) {
+            return;
+        }
         if self.has_bot() {
             let call = self.key;
             cx.core.effects.push_back(Effect::PressKey { call, key });
@@ -50,6 +53,9 @@ impl Call {
     }
 
     fn press(&mut self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) {
+        if self.press_builtin(cx, digit) || digit > 9 {
+            return;
+        }
         if !self.is_echo() || self.may_transfer().is_err() {
             return;
         }
@@ -66,6 +72,16 @@ impl Call {
             plan,
         };
         self.begin_transfer(cx, org, meant, Report::default(), Requester::Api);
+    }
+}
+
+/// Number of a key in RFC 4733 §3.2.
+fn event(key: char) -> u8 {
+    match key {
+        '*' => 10,
+        '#' => 11,
+        'A'..='D' => key as u8 - b'A' + 12,
+        _ => key as u8 - b'0',
     }
 }
 

@@ -24,6 +24,7 @@ use crate::Calls;
 use crate::call::{Call, CallStatus};
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
+use crate::flow::Untransferred;
 use crate::ids::{CallKey, CallTimer};
 use crate::transfer::{
     CallFacts, Chosen, Event, NewTransfer, Requester, Step, Steps, TransferRequest, Unable,
@@ -85,7 +86,7 @@ impl Calls {
 
 impl Call {
     /// Begins a transfer.
-    fn transfer(
+    pub(crate) fn transfer(
         &mut self,
         cx: &mut Cx<'_>,
         org: &OrgView,
@@ -211,6 +212,7 @@ impl Call {
     }
 
     fn take_steps(&mut self, cx: &mut Cx<'_>, steps: Steps<Box<DestinationRoute>>) {
+        let mut untransferred = None;
         for step in steps {
             match step {
                 Step::Record(record) => cx.core.fact(Fact::Transfer(record)),
@@ -239,11 +241,22 @@ impl Call {
                     }
                 }
                 Step::Dial(route) => self.begin_bridge(cx, *route),
-                Step::Resume => self.resume_after_transfer(cx),
+                Step::Resume => {
+                    self.resume_after_transfer(cx);
+                    untransferred = Some(Untransferred::Failed);
+                }
+                Step::Unresolved => untransferred = Some(Untransferred::Unknown),
                 Step::Leave(status, by) => self.leave(cx, status, by),
                 Step::HangUp(reason) => self.hang_up(cx, reason),
                 Step::End(ended) => cx.core.fact(Fact::Ended(ended)),
             }
+        }
+
+        // Its flow may end the call: the transfer's own steps come first.
+        if let Some(why) = untransferred
+            && self.status() == CallStatus::Up
+        {
+            self.tell_builtin(cx, why);
         }
     }
 

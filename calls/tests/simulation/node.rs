@@ -343,6 +343,9 @@ impl Node {
             Effect::DialBot { call, dial } => self.dial_bot(call, dial.session),
             Effect::StartBot { call, answered_at } => self.start_bot(call, answered_at, now),
             Effect::PressKey { call, .. } => self.press_key(call),
+            Effect::PlaySound { .. } | Effect::HandOff { .. } => {
+                self.faults.push("no agent here is built in".into());
+            }
             Effect::SpeakCode { .. } => self.faults.push("nobody verifies a number here".into()),
             Effect::CloseMedia { call, .. } => {
                 self.bots.close(call);

@@ -80,6 +80,7 @@ pub(crate) fn runtime_of(agent: Agent) -> Runtime {
                 on_close: OnClose::NextRuntime,
                 status_callback: None,
                 status_callback_events: Vec::new(),
+                flow: None,
             };
         }
     };

@@ -14,6 +14,7 @@ use crate::bot::wire::FRAME;
 use super::allowance::{Allowance, Taken};
 use super::bot_leg::{BotCounts, BotLeg, Scratch};
 use super::browser_leg::BrowserLeg;
+use super::clip::{Player, Sound};
 use super::event::MediaEvent;
 use super::g711;
 use super::keys::{KEYS, KeyFrame};
@@ -51,6 +52,8 @@ pub(super) struct Call {
     allowance: Allowance,
     bot: Option<Box<BotLeg>>,
     browser: Option<Box<BrowserLeg>>,
+    /// Audio of ours in place of the echo.
+    player: Option<Box<Player>>,
     /// The call is up.
     is_started: bool,
     /// Time of the answer: as passed to [`Call::start`], or else of the first negotiation.
@@ -97,6 +100,7 @@ impl Call {
             allowance: Allowance::new(PACKETS_AT_ONCE, PACKETS_A_SECOND),
             bot: None,
             browser: None,
+            player: None,
             is_started: false,
             answered_at: None,
             ended: None,
@@ -169,6 +173,7 @@ impl Call {
         self.noted = BotCounts::default();
         self.shared.note(MediaStepKind::BotConnected, now);
         self.figures.has_concealment = true;
+        self.player = None;
         self.bot = Some(Box::new(bot));
         self.ended = None;
         if self.is_started {
@@ -200,6 +205,12 @@ impl Call {
         }
         let started = bot.start(scratch, now);
         self.check(started);
+    }
+
+    /// Plays audio of ours in place of the echo. The call is up.
+    pub(super) fn play(&mut self, serial: u32, sound: Sound) {
+        self.is_started = true;
+        self.player.get_or_insert_default().play(serial, sound);
     }
 
     /// Ends the call: the bot gets `stop`. `is_listener` returns whether an address is a listener of this node.
@@ -251,7 +262,7 @@ impl Call {
             return Fate::Passed;
         }
 
-        if !self.had_bot() {
+        if !self.had_bot() && self.player.is_none() {
             let Some(echo) = self.session.echo(&packet, octets, now) else {
                 return Fate::Discarded;
             };
@@ -281,6 +292,9 @@ impl Call {
                 *octet = g711::mu_of_a(*octet);
             }
         }
+        if let Some(player) = &mut self.player {
+            player.hear(&packet.header, payload);
+        }
         let Some(bot) = &mut self.bot else { return };
         let heard = bot.hear(&packet.header, payload, scratch, now);
         self.check(heard);
@@ -302,7 +316,7 @@ impl Call {
             let pressed = bot.press(char::from(*key), scratch);
             self.check(pressed);
         }
-        (event <= 9).then_some(event)
+        (event <= 11).then_some(event)
     }
 
     /// Runs the tick of every 20 ms: fills the slot of a caller that sends nothing, and returns the packet that is due to the peer.
@@ -346,6 +360,11 @@ impl Call {
             match ticked {
                 Ok(what) => played = what,
                 Err(end) => self.check(Err(end)),
+            }
+        } else if let Some(player) = &mut self.player {
+            played = player.fill(&mut frame, self.session.peer().is_some(), now);
+            if let Some(serial) = player.take_ended() {
+                news.push((self.key, MediaEvent::Played(serial)));
             }
         } else if !self.had_bot() {
             return None;

@@ -13,6 +13,7 @@ use crate::bot::Bot;
 
 use super::audio_budget::AudioShare;
 use super::browser_leg::BrowserLeg;
+use super::clip::Sound;
 use super::negotiated::NegotiatedMedia;
 use super::speech::Speech;
 use super::statistics::Shared;
@@ -35,6 +36,8 @@ pub(super) enum Command {
     },
     /// Play speech.
     Speak { key: u64, speech: Speech },
+    /// Play audio of ours in place of the echo.
+    Play { key: u64, serial: u32, sound: Sound },
     /// Attach a bot.
     Attach {
         key: u64,

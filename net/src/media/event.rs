@@ -9,10 +9,12 @@ use crate::bot::BotEnd;
 pub enum MediaEvent {
     /// The peer has not been heard for [`MediaSettings::silence`](super::MediaSettings::silence). Reported once until it is heard again.
     Silent,
-    /// The peer pressed this digit (RFC 4733).
+    /// The peer pressed this key: 0 to 9, `*` (10) or `#` (11), as RFC 4733 §3.2 numbers them.
     Digit(u8),
     /// The code has been spoken, or the peer was not heard in time.
     Spoken,
+    /// The clip of this serial has been played to its end.
+    Played(u32),
     /// The first audio of the bot was sent to the peer.
     BotSpoke {
         /// Time since the answer, as [`Media::start`](super::Media::start) was given it.

@@ -9,6 +9,7 @@ mod audio_budget;
 mod bot_leg;
 mod browser_leg;
 mod call;
+mod clip;
 mod command;
 mod concealment;
 mod event;
@@ -28,11 +29,12 @@ mod rtp;
 mod session;
 mod settings;
 mod speech;
-mod spoken;
+pub mod spoken;
 mod statistics;
 mod stream;
 mod timeline;
 mod tokens;
+pub mod wav;
 mod wheel;
 mod worker;
 
@@ -45,6 +47,7 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
 
 pub use browser_leg::{AudioFrame, BrowserAudio};
+pub use clip::{Clip, Sound};
 pub use event::MediaEvent;
 pub use negotiated::NegotiatedMedia;
 pub use settings::MediaSettings;
@@ -163,6 +166,12 @@ impl Media {
     /// to `D` are no keys.
     pub fn pass_key(&self, key: u64, pressed: char) {
         self.ports.pass_key(key, pressed);
+    }
+
+    /// Plays audio of ours to the peer of the call `key`, which is up, in place of the echo. An order with a smaller serial than the last one
+    /// is ignored.
+    pub fn play(&self, key: u64, serial: u32, sound: Sound) {
+        self.ports.play(key, serial, sound);
     }
 
     /// Returns the figures of the call's media so far; `None` if the call holds no port.

@@ -17,6 +17,7 @@ use crate::bot::Bot;
 
 use super::audio_budget::AudioBudget;
 use super::browser_leg::{BrowserAudio, BrowserLeg};
+use super::clip::Sound;
 use super::command::{Command, Mailbox};
 use super::negotiated::NegotiatedMedia;
 use super::settings::MediaSettings;
@@ -194,6 +195,10 @@ impl Ports {
 
     pub(super) fn pass_key(&self, key: u64, pressed: char) {
         self.command(key, |_, _| Command::PassKey { key, pressed });
+    }
+
+    pub(super) fn play(&self, key: u64, serial: u32, sound: Sound) {
+        self.command(key, |_, _| Command::Play { key, serial, sound });
     }
 
     pub(super) fn attach(&self, key: u64, bot: Bot) {

@@ -1,4 +1,5 @@
-//! Audio of a verification code: "Your code is", then its digits, twice, as 8 kHz G.711 µ-law. The clips are in `assets/spoken`.
+//! Audio of a verification code: "Your code is", then its digits, twice, as 8 kHz G.711 µ-law; and the prompts of the built-in agent. The clips
+//! are in `assets/spoken`.
 
 use super::g711::SILENCE;
 
@@ -29,6 +30,30 @@ pub fn sample() -> Vec<u8> {
     audio.resize(audio.len() + SECOND * 2, SILENCE);
     audio.resize(audio.len().next_multiple_of(160), SILENCE);
     audio
+}
+
+const STAR: &[u8] = include_bytes!("../../../assets/spoken/star.ulaw");
+const POUND: &[u8] = include_bytes!("../../../assets/spoken/pound.ulaw");
+
+/// Prompts of the built-in agent, µ-law at 8 kHz.
+pub const WELCOME: &[u8] = include_bytes!("../../../assets/spoken/welcome.ulaw");
+/// "One moment, please."
+pub const CONNECTING: &[u8] = include_bytes!("../../../assets/spoken/connecting.ulaw");
+/// "Sorry, nobody can be reached at the moment."
+pub const UNAVAILABLE: &[u8] = include_bytes!("../../../assets/spoken/unavailable.ulaw");
+/// "Sorry, that key does nothing here."
+pub const INVALID: &[u8] = include_bytes!("../../../assets/spoken/invalid.ulaw");
+/// "Goodbye."
+pub const GOODBYE: &[u8] = include_bytes!("../../../assets/spoken/goodbye.ulaw");
+
+/// Returns the name of a key as audio.
+pub(super) fn key(label: u8) -> Option<&'static [u8]> {
+    match label {
+        b'0'..=b'9' => DIGITS.get(usize::from(label - b'0')).copied(),
+        b'*' => Some(STAR),
+        b'#' => Some(POUND),
+        _ => None,
+    }
 }
 
 /// Returns the code as audio. Characters that are no digits are skipped.

@@ -209,6 +209,12 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     self.wheel.add(call, now);
                 }
             }
+            Command::Play { key, serial, sound } => {
+                if let Some(call) = self.call(key) {
+                    self.calls[call].play(serial, sound);
+                    self.wheel.add(call, now + PHASE);
+                }
+            }
             Command::Attach {
                 key,
                 bot,

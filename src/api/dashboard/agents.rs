@@ -97,7 +97,8 @@ fn cells(_: &Visitor, agent: &Value, _: &[Value]) -> Vec<Markup> {
 fn runtime(agent: &Value) -> Markup {
     match text(&agent["runtime"], "type") {
         "echo" => html! { "echo" },
-        "sip" => html! { code { (text(&agent["runtime"], "uri")) } },
+        "builtin" => html! { "built-in" },
+        "sip" | "websocket" => html! { code { (text(&agent["runtime"], "uri")) } },
         _ => html! { span.soft { "default" } },
     }
 }
@@ -150,7 +151,17 @@ fn fields(needs: &[Value]) -> Vec<Field> {
     ]
 }
 
-/// A runtime without a type is the default one; the fields of a SIP runtime belong to no other.
+/// Fields of runtimes that the form can't choose. They leave with such a runtime's type.
+const NOT_OF_SIP: [&str; 6] = [
+    "flow",
+    "protocol",
+    "wake",
+    "on_close",
+    "status_callback",
+    "status_callback_events",
+];
+
+/// A runtime without a type is the default one. One of a type that the form can't choose is left as it is but for what was typed.
 fn tidy(body: &mut Value) {
     if body.get("first_message") == Some(&Value::Null) {
         body["first_message"] = json!("");
@@ -159,9 +170,19 @@ fn tidy(body: &mut Value) {
         return;
     };
     match text(runtime, "type") {
-        "sip" => {}
+        "" => *runtime = Value::Null,
         "echo" => *runtime = json!({"type": "echo"}),
-        _ => *runtime = Value::Null,
+        "sip" => {
+            if let Value::Object(runtime) = runtime {
+                runtime.retain(|name, _| !NOT_OF_SIP.contains(&name.as_str()));
+            }
+        }
+        _ => {
+            if let Value::Object(runtime) = runtime {
+                // A switch that is off isn't a field of theirs; one that is on the API refuses.
+                runtime.retain(|name, value| name != "session_token" || *value == true);
+            }
+        }
     }
 }
 

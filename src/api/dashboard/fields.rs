@@ -313,6 +313,8 @@ fn input(field: &Field, texts: &[String], faults: &[&str]) -> Markup {
                 Input::Select(choices) => {
                     select id=(id) name=(field.name) aria-invalid=[invalid] aria-describedby=[describes.as_deref()] {
                         @for (value, title) in choices { option value=(value) selected[value == first] { (title) } }
+                        // A value that the form can't choose stays unless another is chosen.
+                        @if !first.is_empty() && choices.iter().all(|(value, _)| value != first) { option value=(first) selected { "Unchanged: " (first) } }
                     }
                 }
             }

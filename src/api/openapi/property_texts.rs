@@ -203,6 +203,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "false",
     ),
     ("direction", "Who began the call.", ""),
+    ("do", "What the step does.", ""),
     (
         "e164",
         "The number in E.164 form; `null` where it can't be read as one.",

@@ -9,9 +9,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_model::settings::{Runtime, is_web_socket};
+use trunkline_model::builtin::{Flow, Prompt};
+use trunkline_model::settings::{Runtime, is_builtin, is_web_socket};
 use trunkline_routing::E164;
-use trunkline_store::{Agent, AgentChange, AgentKind, Kind, NewAgent, Versioned, agents, versions};
+use trunkline_store::{
+    Agent, AgentChange, AgentKind, Kind, NewAgent, Versioned, agents, prompts, versions,
+};
 use uuid::Uuid;
 
 use super::runtime::RUNTIME;
@@ -218,6 +221,7 @@ async fn may_call_runtime(
             .map_err(|fault| ApiError::bad(format!("runtime.status_callback: {fault}")))?;
     }
 
+    may_play(api, caller.org, runtime).await?;
     if caller.is_operator() {
         return Ok(());
     }
@@ -225,11 +229,48 @@ async fn may_call_runtime(
         None => "runtime.uri".to_owned(),
         Some(at) => format!("runtime.fallbacks[{at}]"),
     };
-    let named = runtime.uris().enumerate();
+    let named = runtime.entries().enumerate();
+    let named = named.filter(|(_, entry)| !is_builtin(entry));
     let named = named.map(|(at, uri)| (path(at), uri));
     let (bots, sip): (Vec<_>, Vec<_>) = named.partition(|(_, uri)| is_web_socket(uri));
     may_open(api, caller.org, &bots).await?;
     may_call(api, caller.org, sip.into_iter()).await
+}
+
+/// Refuses a flow with a prompt that can't be played.
+async fn may_play(api: &Api, org: Uuid, runtime: &Runtime) -> Result<(), ApiError> {
+    let all = || runtime.flow().into_iter().flat_map(Flow::prompts);
+    let ids = all().filter_map(|(_, prompt)| match prompt {
+        Prompt::Id(id) => Some(*id),
+        Prompt::Bundled(_) | Prompt::Text(_) => None,
+    });
+    let ids: Vec<Uuid> = ids.collect();
+    let missing = match ids.is_empty() {
+        true => Vec::new(),
+        false => {
+            api.read_inline(move |tx| prompts::missing(tx, org, &ids))
+                .await?
+        }
+    };
+
+    let prompts = all();
+    let faults = prompts.filter_map(|(pointer, prompt)| {
+        let fault = match prompt {
+            Prompt::Bundled(_) => return None,
+            Prompt::Id(id) if !missing.contains(id) => return None,
+            Prompt::Text(_) if api.config().speech.synthesiser.is_some() => return None,
+            Prompt::Text(_) => {
+                "texts can't be spoken here: the operator has configured no synthesiser ([speech])"
+            }
+            Prompt::Id(_) => "there is no such prompt",
+        };
+        Some(format!("/runtime/flow{pointer}: {fault}"))
+    });
+    let faults: Vec<String> = faults.collect();
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::BadRequest(faults)),
+    }
 }
 
 /// Message at `/phone/agents`, a path that many clients try first.

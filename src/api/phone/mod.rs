@@ -18,6 +18,7 @@ mod destinations;
 mod doctor;
 mod events;
 mod explain;
+mod flow;
 mod hold;
 mod inbound_trunk;
 mod legs;
@@ -30,6 +31,7 @@ mod openapi_assignments;
 mod openapi_explained;
 mod outbound_call;
 mod outbound_trunks;
+pub(crate) mod prompts;
 mod remote;
 mod route_replay;
 mod route_test;
@@ -67,6 +69,7 @@ use scopes::{READ, WRITE};
 pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
     openapi::describe(builder, config);
     bot_token::describe(builder);
+    prompts::describe(builder);
     let mut of = builder.area("Audit log", audit::SCOPE, audit::SCOPE);
     of.get(
         "/phone/audit",
@@ -92,6 +95,12 @@ pub(super) fn router() -> Routes {
                 .delete(bot_token::delete),
         )
         .route("/bot-token/promote", post(bot_token::promote))
+        .route("/prompts", get(prompts::list).post(once(prompts::create)))
+        .route(
+            "/prompts/{prompt_id}",
+            get(prompts::one).delete(prompts::delete),
+        )
+        .route("/prompts/{prompt_id}/audio", get(prompts::audio))
         .route("/voices", get(voices::list))
         .route("/numbers", get(numbers::list).post(once(numbers::create)))
         .route(

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use trunkline_model::builtin;
 use trunkline_model::settings::{
-    BotProtocol, CallProgress, FailoverOn, OnClose, Runtime, RuntimeLogin, Wake,
+    BotProtocol, CallProgress, FailoverOn, OnClose, Runtime, RuntimeLogin, Wake, is_builtin,
 };
 use uuid::Uuid;
 
+use super::flow::Steps;
 use super::outbound_trunks::{CREDENTIAL, credentials};
 use super::sip_uri::{pattern, reads_as_sip_uri, without_parties};
 use crate::api::body::Fields;
@@ -16,8 +18,9 @@ use crate::api::object::Object;
 use crate::config::is_url_template;
 use crate::webhooks::Target;
 
-/// `{"type": "echo"}`, `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}`, or
-/// `{"type": "websocket", "uri": "wss://…", "fallbacks": ["wss://…", "sip:…", …]}`, with at most five fallbacks.
+/// `{"type": "echo"}`, `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}`,
+/// `{"type": "websocket", "uri": "wss://…", "fallbacks": ["wss://…", "sip:…", "builtin:", …]}`, or
+/// `{"type": "builtin", "flow": {…}, "fallbacks": ["wss://…", "sip:…", …]}`, with at most five fallbacks.
 pub(super) const RUNTIME: Object<Runtime> = Object(read);
 
 /// SIP URI that may contain `{agent_id}` and `{org_id}`.
@@ -64,6 +67,14 @@ const CALLBACK: Parsed<Box<str>> =
     .at_most(2_048)
     .example("https://bot.example.com/status");
 
+/// Either of them, or the flow of the same runtime.
+const ANY: Parsed<Box<str>> = Parsed::new(
+    "a wss: URL, a SIP URI, in which {agent_id} and {org_id} may be used, or builtin:",
+    |text| (is_url(text) || is_template(text) || is_builtin(text)).then(|| text.into()),
+)
+.at_most(LONGEST)
+.example("sip:{agent_id}@agents.example.com");
+
 /// Most fallbacks.
 const FALLBACKS: usize = 5;
 
@@ -72,12 +83,14 @@ enum Type {
     Echo,
     Sip,
     WebSocket,
+    Builtin,
 }
 
 const TYPES: &[(&str, Type)] = &[
     ("echo", Type::Echo),
     ("sip", Type::Sip),
     ("websocket", Type::WebSocket),
+    ("builtin", Type::Builtin),
 ];
 
 /// Fields of a SIP runtime alone, of a WebSocket's alone, and of both.
@@ -96,6 +109,7 @@ const OF_WEB_SOCKET: [&str; 5] = [
     "status_callback_events",
 ];
 const OF_BOTH: [&str; 2] = ["uri", "fallbacks"];
+const FLOW: &str = "flow";
 
 /// Adds to the schema which fields belong to which type.
 fn sketch(fields: &Fields) {
@@ -118,10 +132,18 @@ fn sketch(fields: &Fields) {
             {
                 "type": "object",
                 "properties": {"type": {"const": "websocket"}, "uri": URL.schema(),
-                    "fallbacks": {"type": ["array", "null"], "maxItems": FALLBACKS, "items": {"anyOf": [URL.schema(), TEMPLATE.schema()]}},
+                    "fallbacks": {"type": ["array", "null"], "maxItems": FALLBACKS,
+                        "items": {"anyOf": [URL.schema(), TEMPLATE.schema(), {"const": builtin::ENTRY}]}},
                     "protocol": of["protocol"], "wake": of["wake"], "on_close": of["on_close"],
-                    "status_callback": of["status_callback"], "status_callback_events": of["status_callback_events"]},
+                    "status_callback": of["status_callback"], "status_callback_events": of["status_callback_events"], FLOW: Steps.schema()},
                 "required": ["type", "uri"],
+                "additionalProperties": false,
+            },
+            {
+                "type": "object",
+                "properties": {"type": {"const": "builtin"}, FLOW: Steps.schema(),
+                    "fallbacks": {"type": ["array", "null"], "maxItems": FALLBACKS, "items": {"anyOf": [URL.schema(), TEMPLATE.schema()]}}},
+                "required": ["type", "flow"],
                 "additionalProperties": false,
             },
         ]});
@@ -137,14 +159,20 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     let given = |names: &[&str]| names.iter().any(|name| fields.has(name));
     let (of_sip, of_web_socket, of_both) = (given(&OF_SIP), given(&OF_WEB_SOCKET), given(&OF_BOTH));
 
-    let is_web_socket = matches!(kind, Some(Type::WebSocket));
-    let (one, others) = match is_web_socket {
-        true => (URL, EITHER),
-        false => (TEMPLATE, TEMPLATE),
+    let has_flow = fields.has_value(FLOW);
+    let (one, others) = match kind {
+        Some(Type::WebSocket) => (URL, ANY),
+        Some(Type::Builtin) => (URL, EITHER),
+        Some(Type::Echo | Type::Sip) | None => (TEMPLATE, TEMPLATE),
     };
+    let has_uri = fields.has_value("uri");
     let uri = match kind {
         Some(Type::Sip | Type::WebSocket) => fields.required("uri", one),
-        Some(Type::Echo) | None => fields.optional("uri", one),
+        Some(Type::Echo | Type::Builtin) | None => fields.optional("uri", one),
+    };
+    let flow = match kind {
+        Some(Type::Builtin) => fields.required(FLOW, Steps),
+        Some(Type::Echo | Type::Sip | Type::WebSocket) | None => fields.optional(FLOW, Steps),
     };
     let fallbacks = fields.optional("fallbacks", fallbacks(others));
 
@@ -161,6 +189,10 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     sketch(fields);
 
     let fault = match kind? {
+        Type::Echo | Type::Sip if has_flow => "flow belongs to a builtin runtime or to a websocket",
+        Type::Builtin if has_uri || of_sip || of_web_socket => {
+            "a builtin runtime has flow and fallbacks, and no other field"
+        }
         Type::Echo if of_sip || of_web_socket || of_both => {
             "an echo runtime has none of the fields of a SIP runtime or a WebSocket"
         }
@@ -184,10 +216,27 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
                 }),
             });
         }
+        Type::Builtin => {
+            return Some(Runtime::Builtin {
+                flow: flow?,
+                fallbacks: fallbacks.unwrap_or_default(),
+            });
+        }
         Type::WebSocket => {
+            let fallbacks = fallbacks.unwrap_or_default();
+            let entries = fallbacks.iter().filter(|entry| is_builtin(entry)).count();
+            match (entries, has_flow) {
+                (0, false) | (1, true) => {}
+                (0, true) => fields.refuse(FLOW, "is used by no entry builtin: in fallbacks"),
+                (_, false) => {
+                    fields.refuse(FLOW, "is required with the entry builtin: in fallbacks")
+                }
+                (_, true) => fields.refuse("fallbacks", "holds builtin: more than once"),
+            }
             return Some(Runtime::WebSocket {
                 uri: uri?,
-                fallbacks: fallbacks.unwrap_or_default(),
+                fallbacks,
+                flow,
                 protocol: protocol.unwrap_or_default(),
                 wake: wake.unwrap_or_default(),
                 on_close: on_close.unwrap_or_default(),
@@ -289,6 +338,8 @@ fn is_url(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_model::builtin::Flow;
+
     use super::*;
 
     fn read(value: Value) -> Result<Runtime, String> {
@@ -334,6 +385,27 @@ mod tests {
                     on_close: OnClose::NextRuntime,
                     status_callback: Some("https://c.example.com/a?b=c".into()),
                     status_callback_events: vec![CallProgress::Ringing, CallProgress::Completed],
+                    flow: None,
+                },
+            ),
+            (
+                json!({"type": "websocket", "uri": "wss://a", "fallbacks": ["sip:b", "builtin:"], "flow": Flow::demo()}),
+                Runtime::WebSocket {
+                    uri: "wss://a".into(),
+                    fallbacks: vec!["sip:b".into(), "builtin:".into()],
+                    protocol: BotProtocol::Twilio,
+                    wake: Wake::Ringing,
+                    on_close: OnClose::HangUp,
+                    flow: Some(Box::new(Flow::demo())),
+                    status_callback: None,
+                    status_callback_events: Vec::new(),
+                },
+            ),
+            (
+                json!({"type": "builtin", "flow": Flow::demo(), "fallbacks": ["wss://a"]}),
+                Runtime::Builtin {
+                    flow: Box::new(Flow::demo()),
+                    fallbacks: vec!["wss://a".into()],
                 },
             ),
         ] {
@@ -348,7 +420,7 @@ mod tests {
             (json!({}), "runtime.type: is required".to_owned()),
             (
                 json!({"type": "rtp"}),
-                "runtime.type: \"rtp\" is none of echo, sip, websocket".to_owned(),
+                "runtime.type: \"rtp\" is none of echo, sip, websocket, builtin".to_owned(),
             ),
             (
                 json!({"type": "sip"}),
@@ -369,7 +441,29 @@ mod tests {
             (
                 json!({"type": "websocket", "uri": "https://a", "fallbacks": ["x"]}),
                 "runtime.uri: \"https://a\" is not a wss: URL of at most 300 characters, in which {agent_id} and {org_id} may be used; \
-                 runtime.fallbacks[0]: \"x\" is not a wss: URL or a SIP URI, in which {agent_id} and {org_id} may be used".to_owned(),
+                 runtime.fallbacks[0]: \"x\" is not a wss: URL, a SIP URI, in which {agent_id} and {org_id} may be used, or builtin:".to_owned(),
+            ),
+            (
+                json!({"type": "builtin", "uri": "sip:a"}),
+                "runtime.uri: \"sip:a\" is not a wss: URL of at most 300 characters, in which {agent_id} and {org_id} may be used; \
+                 runtime.flow: is required; runtime.type: a builtin runtime has flow and fallbacks, and no other field".to_owned(),
+            ),
+            (
+                json!({"type": "echo", "flow": Flow::demo()}),
+                "runtime.type: flow belongs to a builtin runtime or to a websocket".to_owned(),
+            ),
+            (
+                json!({"type": "websocket", "uri": "wss://a", "fallbacks": ["builtin:"]}),
+                "runtime.flow: is required with the entry builtin: in fallbacks".to_owned(),
+            ),
+            (
+                json!({"type": "websocket", "uri": "wss://a", "flow": Flow::demo()}),
+                "runtime.flow: is used by no entry builtin: in fallbacks".to_owned(),
+            ),
+            (
+                json!({"type": "builtin", "flow": {"start": "a", "steps": {"b": {"do": "sing"}}}}),
+                "/runtime/flow/steps/b/do: is none of play, menu, echo, say_digits, transfer, next_runtime, hang_up; \
+                 /runtime/flow/start: \"a\" is no step of this flow".to_owned(),
             ),
             (
                 json!({"type": "sip", "uri": "sip:a", "username": "u"}),

@@ -1,10 +1,17 @@
 //! Options beyond those of the document: shorter forms of JSON fields, and switches.
 
+use std::io::{self, Read as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches as _};
 use serde_json::{Map, Value, json};
+use trunkline_model::builtin::Flow;
 use trunkline_model::settings::is_web_socket;
+use trunkline_net::media::wav;
 
 use super::secret::secret;
+use crate::api::LONGEST_PROMPT as LONGEST;
 use crate::cli::Failure;
 
 /// Options of a verb beside those of its operation.
@@ -39,6 +46,47 @@ pub(super) const AGENT: Adaptation = Adaptation {
     },
     merges: Some("runtime"),
 };
+
+/// `--file` of a prompt: it is converted here, so that only what telephones play is sent.
+pub(super) const PROMPT: Adaptation = Adaptation {
+    arguments: |command| {
+        command.arg(
+            Arg::new("file")
+                .long("file")
+                .value_name("FILE")
+                .required(true)
+                .help("A WAV file of at most 60 s; `-` for standard input."),
+        )
+    },
+    fill: |given, body| {
+        let file = given.get_one::<String>("file").map_or("", String::as_str);
+        let read = recording(file)
+            .map_err(|fault| Failure::Command(format!("{file} can't be read: {fault}")))?;
+        let clip = wav::read(&read, LONGEST)
+            .map_err(|fault| Failure::Command(format!("{file} {fault}")))?;
+        let audio = STANDARD.encode(wav::write(clip.samples()));
+        body.insert("audio".to_owned(), json!(audio));
+        Ok(())
+    },
+    merges: None,
+};
+
+/// Reads a file, as far as a prompt may have octets.
+fn recording(file: &str) -> io::Result<Vec<u8>> {
+    /// A minute of two channels of 32 bits at 48 kHz, and its head.
+    const LONGEST: u64 = 24 << 20;
+    let mut octets = Vec::new();
+    let read = match file {
+        "-" => io::stdin().take(LONGEST + 1).read_to_end(&mut octets),
+        file => std::fs::File::open(file)?
+            .take(LONGEST + 1)
+            .read_to_end(&mut octets),
+    };
+    match read? as u64 > LONGEST {
+        true => Err(io::Error::other("it is longer than 24 MiB")),
+        false => Ok(octets),
+    }
+}
 
 /// `--allow-none` of the inbound trunk.
 pub(super) const TRUNK: Adaptation = Adaptation {
@@ -91,8 +139,8 @@ fn switch(name: &'static str, help: &'static str) -> Arg {
 /// Software that answers for an agent.
 #[derive(Debug, clap::Args)]
 struct Runtime {
-    /// `echo`, a SIP URI or a bot's wss: URL (both may hold {agent_id} and {org_id}), or `default` for phone.default_runtime; as JSON, what the API
-    /// takes.
+    /// `echo`, `builtin` for the quickstart's flow, a SIP URI or a bot's wss: URL (both may hold {agent_id} and {org_id}), or `default` for
+    /// phone.default_runtime; as JSON, what the API takes.
     #[arg(long)]
     runtime: Option<String>,
     /// A SIP URI to try if the runtime can't be reached, or for a bot a wss: URL as well; may be given more than once.
@@ -124,6 +172,7 @@ impl Runtime {
             }
             Some("default") => return Ok(Some(Value::Null)),
             Some("echo") => json!({"type": "echo"}),
+            Some("builtin") => json!({"type": "builtin", "flow": Flow::demo()}),
             Some(text) if text.starts_with('{') => serde_json::from_str(text)
                 .map_err(|fault| Failure::Startup(format!("--runtime: {fault}")))?,
             Some(uri) if is_web_socket(uri) => json!({"type": "websocket", "uri": uri}),

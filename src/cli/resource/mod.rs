@@ -5,6 +5,7 @@ mod adaptation;
 mod arguments;
 mod body;
 mod columns;
+mod named;
 mod nouns;
 mod operation;
 mod secret;

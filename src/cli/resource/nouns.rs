@@ -3,6 +3,7 @@
 
 use super::adaptation::{self, Adaptation};
 use super::columns::{ORG, PARTNER, PEER};
+pub(super) use super::named::{list_of, noun_of};
 
 /// Noun of the command line.
 #[derive(Debug)]
@@ -237,6 +238,20 @@ pub(super) const NOUNS: &[Noun] = &[
                 .taking(&["destination_id"])
                 .without(&["create"]),
             verb("unassign", "unassignDestination"),
+        ],
+        ..NOUN
+    },
+    Noun {
+        name: "prompt",
+        about: "Audio that built-in agents play",
+        verbs: &[
+            verb("create", "createPrompt")
+                .without(&["audio"])
+                .adapted(adaptation::PROMPT)
+                .like("trunkline prompt create --name Welcome --file welcome.wav"),
+            verb("list", "listPrompts").showing(&["id", "name", "duration_ms", "created_at"]),
+            verb("show", "showPrompt"),
+            verb("delete", "deletePrompt").asking(Danger::AsksOnTerminal),
         ],
         ..NOUN
     },
@@ -562,33 +577,3 @@ pub(super) const NOUNS: &[Noun] = &[
         ..NOUN
     },
 ];
-
-/// Path of the list in which a property or parameter names an item.
-pub(super) fn list_of(property: &str) -> Option<&'static str> {
-    match property {
-        "agent_id" | "phone_agent_id" => Some("/phone"),
-        "trunk_id" => Some("/phone/sip/outbound-trunks"),
-        "destination_id" => Some("/phone/sip/transfer-destinations"),
-        "orgId" => Some("/operator/orgs"),
-        "partnerId" => Some("/operator/partners"),
-        _ => None,
-    }
-}
-
-/// Noun for what a property or parameter names.
-pub(super) fn noun_of(property: &str) -> &'static str {
-    match property {
-        "agent_id" | "phone_agent_id" => "agent",
-        "trunk_id" => "outbound-trunk",
-        "destination_id" => "destination",
-        "number_id" | "phoneNumberId" => "number",
-        "call_id" => "call",
-        "contact_id" => "contact",
-        "webhook_id" => "webhook",
-        "api_key_id" => "key",
-        "orgId" => "org",
-        "partnerId" => "partner",
-        "keyId" => "partner key",
-        _ => "such item",
-    }
-}

@@ -28,6 +28,7 @@ pub(super) struct Fixtures {
     number: String,
     trunk: String,
     destination: String,
+    prompt: String,
     contact: String,
     webhook: String,
 }
@@ -61,6 +62,7 @@ impl Fixtures {
         api.project(&[Fact::Started(arc(started))]).await;
         let trunk = made("/phone/sip/outbound-trunks", outbound_trunk()).await;
         let destination = made("/phone/sip/transfer-destinations", destination()).await;
+        let prompt = made("/phone/prompts", prompt()).await;
         let contact = made(
             "/widget/authenticate-user",
             json!({"email": "eve@example.com"}),
@@ -76,6 +78,7 @@ impl Fixtures {
             number,
             trunk: id_of(&trunk),
             destination: id_of(&destination),
+            prompt: id_of(&prompt),
             contact: id_of(&contact["contact"]),
             webhook: id_of(&webhook),
             token,
@@ -111,6 +114,7 @@ impl Fixtures {
             ("{number_id}", &self.number),
             ("{trunk_id}", &self.trunk),
             ("{destination_id}", &self.destination),
+            ("{prompt_id}", &self.prompt),
             ("{contact_id}", &self.contact),
             ("{webhook_id}", &self.webhook),
             ("{call_id}", &call),
@@ -182,6 +186,7 @@ impl Fixtures {
             "testRoute" => vec![
                 json!({"to": "+442071838750", "from": "+442071838751", "agent_id": "x", "busy": [self.agent]}),
             ],
+            "createPrompt" => vec![prompt()],
             "createDestination" => vec![
                 destination(),
                 json!({"name": "Line", "type": "phone", "value": "+442071838750", "via": "trunk"}),
@@ -258,6 +263,10 @@ fn outbound_trunk() -> Value {
         "name": "C", "host": "sip.example.com", "port": 5060, "transport": "udp", "caller_number": "+442071838750",
         "p_asserted_identity": true, "from_host": "sip.example.com", "max_concurrent_calls": 5, "calls_per_second": 2,
     })
+}
+
+fn prompt() -> Value {
+    json!({"name": "Welcome", "audio": crate::prompts::WAV})
 }
 
 fn destination() -> Value {

@@ -21,7 +21,7 @@ use values::Dice;
 const DRAWN: usize = 60;
 
 /// Fields where the server refuses more than JSON Schema can say: operation (`*`: any), field, reason.
-const NARROWER: [(&str, &str, &str); 41] = [
+const NARROWER: [(&str, &str, &str); 43] = [
     (
         "addInboundNumber",
         "phone_number_id",
@@ -76,6 +76,8 @@ const NARROWER: [(&str, &str, &str); 41] = [
     ),
     ("*", "metadata", "bounded by its octets as JSON"),
     ("*", "uri", "not every host may be called"),
+    ("createPrompt", "audio", "the base64 of a WAV file"),
+    ("*", "flow", "its steps have to be sound as a whole"),
     ("*", "fallbacks", "not every host may be called"),
     ("*", "host", "not every host may be called"),
     (

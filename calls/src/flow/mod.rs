@@ -1,0 +1,38 @@
+//! The flow of a built-in agent as it runs in one call. Knows nothing of calls.
+
+mod machine;
+
+use std::sync::Arc;
+
+use trunkline_model::settings::Runtime;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wheel::TimerId;
+
+pub use machine::Sound;
+pub(crate) use machine::{Action, Machine, Untransferred};
+
+/// The built-in agent of a call.
+#[derive(Debug)]
+pub(crate) struct Builtin {
+    pub(super) machine: Machine,
+    pub(super) timer: Option<(TimerId, Moment)>,
+    /// Name of the destination to which the caller is to be handed off, until that begins; empty: the agent's first.
+    pub(super) wanted: Option<Option<Box<str>>>,
+}
+
+impl Builtin {
+    /// The flow of a runtime; `None` where it has none.
+    pub(crate) fn of(runtime: &Arc<Runtime>) -> Option<Self> {
+        let start = runtime.flow()?.start.clone();
+        Some(Self {
+            machine: Machine::new(Arc::clone(runtime), start),
+            timer: None,
+            wanted: None,
+        })
+    }
+
+    /// Returns the timer that runs.
+    pub(crate) fn timer(&self) -> Option<TimerId> {
+        self.timer.map(|(timer, _)| timer)
+    }
+}

@@ -1,0 +1,17 @@
+-- Prompts that an org has uploaded for its built-in agents, as telephones play them.
+
+CREATE TABLE prompts (
+    org_id      BLOB NOT NULL REFERENCES orgs (id) ON DELETE CASCADE,
+    id          BLOB NOT NULL,
+    name        TEXT NOT NULL,
+    name_folded TEXT NOT NULL,
+    -- µ-law, 8 kHz.
+    audio       BLOB NOT NULL,
+    -- Octets of the audio, one for each sample.
+    samples     INTEGER NOT NULL,
+    created_at  INTEGER NOT NULL,
+    PRIMARY KEY (org_id, id),
+    UNIQUE (org_id, name_folded)
+) STRICT;
+
+CREATE INDEX prompts_newest ON prompts (org_id, created_at, id);

@@ -1,0 +1,81 @@
+//! Speech for the texts of built-in agents: a program or an HTTP endpoint makes a WAV file of each. Both are the operator's; neither may take longer than
+//! configured, nor answer more than a minute of audio has.
+
+mod command;
+mod endpoint;
+mod error;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use tokio::time::timeout;
+use trunkline_net::media::{Clip, wav};
+
+use crate::config;
+use crate::webhooks::{Target, TargetFault};
+use endpoint::Endpoint;
+pub(crate) use error::SpeechError;
+
+/// Longest speech.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Speaks texts. Clones share what it needs.
+#[derive(Clone)]
+pub struct Speech {
+    way: Option<Arc<Way>>,
+    timeout: Duration,
+}
+
+impl std::fmt::Debug for Speech {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Speech").finish_non_exhaustive()
+    }
+}
+
+enum Way {
+    Command(Vec<String>),
+    Endpoint(Box<Endpoint>),
+}
+
+impl Speech {
+    /// Makes ready to speak as configured; `roots` are trusted for TLS.
+    ///
+    /// # Errors
+    /// The URL is none that may be posted to.
+    pub fn new(
+        config: &config::Speech,
+        roots: impl FnOnce() -> RootCertStore,
+    ) -> Result<Self, TargetFault> {
+        let way = match &config.synthesiser {
+            None => None,
+            Some(config::Synthesiser::Command(command)) => Some(Way::Command(command.clone())),
+            Some(config::Synthesiser::Endpoint(endpoint)) => {
+                let target = Target::parse(&endpoint.url, endpoint.private_allowed)?;
+                let endpoint = Endpoint::new(endpoint.clone(), target, roots());
+                Some(Way::Endpoint(Box::new(endpoint)))
+            }
+        };
+        Ok(Self {
+            way: way.map(Arc::new),
+            timeout: config.timeout,
+        })
+    }
+
+    /// Speaks a text.
+    pub(crate) async fn speak(&self, text: &str) -> Result<Clip, SpeechError> {
+        let way = self.way.as_deref().ok_or(SpeechError::Unconfigured)?;
+        let spoken = async {
+            match way {
+                Way::Command(command) => command::speak(command, text).await,
+                Way::Endpoint(endpoint) => endpoint.speak(text).await,
+            }
+        };
+        let file = timeout(self.timeout, spoken)
+            .await
+            .map_err(|_| SpeechError::Late)??;
+        let read = tokio::task::spawn_blocking(move || wav::read(&file, LONGEST)).await;
+        let read = read.map_err(|panic| SpeechError::Program(panic.to_string()))?;
+        Ok(read?)
+    }
+}
