@@ -1,12 +1,14 @@
 //! A program that speaks: the text goes to its standard input, and it writes a WAV file to its standard output. It is started without a shell,
-//! so that nothing of a text is run, and is killed where nobody waits for it any more.
+//! so that nothing of a text is run, and is killed where nobody waits for it any more. No thread waits for it.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::pipe;
 
 use super::error::{MAX_OCTETS, SpeechError};
 
@@ -28,7 +30,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs the program.
+/// Runs the program. Its pipes are read without a thread: a program that has left the group isn't killed, and may hold them open for ever.
 pub(super) async fn speak(command: &[String], text: &str) -> Result<Vec<u8>, SpeechError> {
     let failed = |error: io::Error| SpeechError::Program(error.to_string());
     let [program, arguments @ ..] = command else {
@@ -47,23 +49,19 @@ pub(super) async fn speak(command: &[String], text: &str) -> Result<Vec<u8>, Spe
         .map_err(failed)?;
     let mut running = Running(child);
 
-    let (stdin, stdout) = (running.0.stdin.take(), running.0.stdout.take());
-    let text = text.to_owned();
-    let talking = tokio::task::spawn_blocking(move || {
-        if let Some(mut stdin) = stdin {
-            // A text is shorter than a pipe's buffer. A program that doesn't read it says so by its exit code.
-            let _ = stdin.write_all(text.as_bytes());
-        }
-        let mut file = Vec::new();
-        if let Some(stdout) = stdout {
-            stdout.take(MAX_OCTETS as u64 + 1).read_to_end(&mut file)?;
-        }
-        Ok(file)
-    });
-    let file = talking
-        .await
-        .map_err(|panic| SpeechError::Program(panic.to_string()))?
-        .map_err(failed)?;
+    let pipes = running.0.stdin.take().zip(running.0.stdout.take());
+    let (stdin, stdout) = pipes.ok_or(SpeechError::Unconfigured)?;
+    let mut stdin = pipe::Sender::from_owned_fd(stdin.into()).map_err(failed)?;
+    let stdout = pipe::Receiver::from_owned_fd(stdout.into()).map_err(failed)?;
+    let say = async move {
+        // A program that doesn't read the text says so by its exit code.
+        let _ = stdin.write_all(text.as_bytes()).await;
+        drop(stdin);
+    };
+    let mut file = Vec::new();
+    let mut audio = stdout.take(MAX_OCTETS as u64 + 1);
+    let ((), read) = tokio::join!(say, audio.read_to_end(&mut file));
+    read.map_err(failed)?;
     if file.len() > MAX_OCTETS {
         return Err(SpeechError::TooLong);
     }
@@ -74,5 +72,32 @@ pub(super) async fn speak(command: &[String], text: &str) -> Result<Vec<u8>, Spe
             Some(status) => return Err(SpeechError::Program(status.to_string())),
             None => tokio::time::sleep(CHECK).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_has_left_its_group_is_read_no_longer() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let seen = folder.path().join("seen");
+        // It goes on until its output is closed.
+        let script = format!(
+            "trap '' PIPE; while echo x; do sleep 0.02; done; touch {}",
+            seen.display()
+        );
+        let command = ["setsid", "-f", "sh", "-c", &script].map(str::to_owned);
+        let spoken = timeout(Duration::from_millis(100), speak(&command, "hello")).await;
+        assert!(spoken.is_err(), "its output has no end");
+        let closed = timeout(Duration::from_secs(20), async {
+            while !seen.exists() {
+                tokio::time::sleep(CHECK).await;
+            }
+        });
+        closed.await.expect("the pipe is closed");
     }
 }
