@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use trunkline_calls::CallKey;
 use trunkline_calls::flow::Sound;
@@ -20,8 +20,10 @@ use crate::speech::Speech;
 
 /// Octets of loaded prompts that are kept. When they are more, all are forgotten.
 const MAX_KEPT: usize = 32 << 20;
-/// Prompts that are loaded at once; beyond, a prompt counts as played.
+/// Prompts that are loaded at once, and texts that are spoken; beyond, a prompt counts as played.
 const MAX_LOADS: usize = 64;
+/// Of these, those of one org: others have theirs while the texts of one take long.
+const MAX_LOADS_OF_ORG: usize = 16;
 /// Time for loading a prompt.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -33,7 +35,7 @@ pub(crate) struct Prompts {
     speech: Speech,
     bundled: Arc<[(Bundled, Clip)]>,
     kept: Arc<Mutex<KeptClips>>,
-    loads: Arc<Semaphore>,
+    loading: Arc<Mutex<Loading>>,
     runtime: Handle,
 }
 
@@ -53,6 +55,47 @@ impl KeptClips {
         self.octets += clip.len();
         if let Some(before) = self.clips.insert((org, prompt), clip) {
             self.octets -= before.len();
+        }
+    }
+}
+
+/// Prompts that are being loaded, by org. Calls that want the same one wait for one load.
+#[derive(Default)]
+struct Loading(HashMap<(Uuid, Prompt), Load>);
+
+/// Result of a load, once there is one.
+type Load = Arc<OnceCell<Option<Clip>>>;
+
+impl Loading {
+    /// Joins the load of a prompt, or begins one; `None` where too many are under way.
+    fn join(&mut self, org: Uuid, prompt: &Prompt) -> Option<Load> {
+        let key = (org, prompt.clone());
+        if let Some(load) = self.0.get(&key) {
+            return Some(Arc::clone(load));
+        }
+        let is_text = |prompt: &Prompt| matches!(prompt, Prompt::Text(_));
+        let alike = || {
+            let keys = self.0.keys();
+            keys.filter(|(_, other)| is_text(other) == is_text(prompt))
+        };
+        let of_org = alike().filter(|(other, _)| *other == org).count();
+        if alike().count() >= MAX_LOADS || of_org >= MAX_LOADS_OF_ORG {
+            return None;
+        }
+        let load = Load::default();
+        self.0.insert(key, Arc::clone(&load));
+        Some(load)
+    }
+
+    /// Forgets a load that has ended.
+    fn end(&mut self, org: Uuid, prompt: &Prompt, load: &Load) {
+        let key = (org, prompt.clone());
+        if self
+            .0
+            .get(&key)
+            .is_some_and(|known| Arc::ptr_eq(known, load))
+        {
+            self.0.remove(&key);
         }
     }
 }
@@ -86,7 +129,7 @@ impl Prompts {
             speech,
             bundled: bundled.into(),
             kept: Arc::default(),
-            loads: Arc::new(Semaphore::new(MAX_LOADS)),
+            loading: Arc::default(),
             runtime,
         }
     }
@@ -137,8 +180,20 @@ impl Prompts {
         }
     }
 
+    /// Loads a prompt, or waits for the load that another call has begun.
     async fn load(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
-        let _permit = self.loads.try_acquire().ok()?;
+        let loading = || self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = loading().join(org, prompt);
+        let Some(load) = load else {
+            tracing::warn!(org.id = %org, "too many prompts are being loaded");
+            return None;
+        };
+        let clip = load.get_or_init(|| self.fetch(org, prompt)).await.clone();
+        loading().end(org, prompt, &load);
+        clip
+    }
+
+    async fn fetch(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
         let clip = match prompt {
             Prompt::Id(id) => {
                 let id = *id;
@@ -185,5 +240,41 @@ mod tests {
             kept.octets < before,
             "one that is loaded twice is kept once"
         );
+    }
+
+    #[test]
+    fn an_org_whose_texts_take_long_leaves_room_for_others_and_for_recordings() {
+        let text = |number: usize| Prompt::Text(number.to_string().into());
+        let (busy, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let mut loading = Loading::default();
+        let first = loading.join(busy, &text(0)).expect("the first");
+        for number in 1..MAX_LOADS_OF_ORG {
+            assert!(loading.join(busy, &text(number)).is_some(), "{number}");
+        }
+        assert!(loading.join(busy, &text(99)).is_none(), "its share is used");
+        assert!(loading.join(other, &text(0)).is_some());
+        assert!(loading.join(busy, &Prompt::Id(busy)).is_some());
+
+        let same = loading.join(busy, &text(0)).expect("the load under way");
+        assert!(Arc::ptr_eq(&first, &same), "a text is spoken once");
+        loading.end(busy, &text(0), &first);
+        let next = loading.join(busy, &text(0)).expect("room again");
+        assert!(!Arc::ptr_eq(&first, &next));
+        loading.end(busy, &text(0), &first);
+        assert!(
+            loading.join(busy, &text(99)).is_none(),
+            "a load that goes on counts"
+        );
+
+        for org in 10..20 {
+            for number in 0..MAX_LOADS_OF_ORG {
+                let _ = loading.join(Uuid::from_u128(org), &text(number));
+            }
+        }
+        let texts = loading
+            .0
+            .keys()
+            .filter(|(_, it)| matches!(it, Prompt::Text(_)));
+        assert_eq!(texts.count(), MAX_LOADS);
     }
 }
