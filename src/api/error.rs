@@ -235,6 +235,7 @@ impl From<Refused> for ApiError {
             | Refused::LastAdministrator { .. }
             | Refused::TooManyPrompts { .. }
             | Refused::PromptInUse { .. }
+            | Refused::PromptAbsent(_)
             | Refused::ContactOnCall => {
                 let code = code_of_refused(&refused);
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
@@ -276,6 +277,7 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
         Refused::ContactOnCall => "contact_on_call",
         Refused::TooManyPrompts { .. } => "too_many_prompts",
         Refused::PromptInUse { .. } => "prompt_in_use",
+        Refused::PromptAbsent(_) => "prompt_absent",
         Refused::OrgNameTaken(_) => "org_name_taken",
         Refused::PartnerNameTaken(_) => "partner_name_taken",
         Refused::NetworkDedicated { .. } => "network_dedicated",

@@ -12,6 +12,7 @@ use super::org_limit::OrgLimit;
 use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
 use super::password::Password;
+use super::prompts;
 use super::status_callbacks;
 use super::tx::Tx;
 use super::value::{Param, Value};
@@ -135,10 +136,12 @@ pub struct AgentChange {
 /// Creates an agent.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
+/// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit),
+/// [`Refused::PromptAbsent`](super::Refused::PromptAbsent).
 pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Agent, Error> {
     lock_org(tx, org)?;
     leave_room_for(tx, org, OrgLimit::Agents, now)?;
+    prompts::check(tx, org, new.runtime.as_ref())?;
     let mut agent = Agent::new(org, new.clone(), now);
     agent.seal_password(&tx.keyring());
     tx.run(
@@ -199,7 +202,7 @@ pub fn page(
 /// Changes an agent; returns it as changed.
 ///
 /// # Errors
-/// [`Wrong::Absent`].
+/// [`Wrong::Absent`], [`Refused::PromptAbsent`](super::Refused::PromptAbsent).
 pub fn update(
     tx: &mut Tx,
     org: Uuid,
@@ -211,6 +214,7 @@ pub fn update(
     let mut agent = by_id(tx, org, agent)?;
     agent.apply(change.clone(), now);
     if change.runtime.is_some() {
+        prompts::check(tx, org, agent.runtime.as_ref())?;
         agent.seal_password(&tx.keyring());
     }
 

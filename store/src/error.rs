@@ -127,6 +127,9 @@ pub enum Refused {
         /// Name of an agent that does.
         agent: String,
     },
+    /// A flow plays a prompt that the org doesn't have, or no longer.
+    #[error("there is no prompt {0}: it may just have been deleted")]
+    PromptAbsent(Uuid),
     /// A call of the contact is up.
     #[error("the contact is in a call: end it, or try again once it has ended")]
     ContactOnCall,

@@ -1,5 +1,7 @@
 //! Prompts that an org has uploaded for its built-in agents: µ-law of 8 kHz under a name. A prompt never changes.
 
+use trunkline_model::builtin::{self, Flow};
+use trunkline_model::settings::Runtime;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -135,6 +137,24 @@ pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<(), Error> {
         &[&org, &id],
     )?;
     Ok(())
+}
+
+/// Refuses a runtime whose flow plays a prompt that the org doesn't have. The caller holds the org's lock, so that none is deleted meanwhile.
+///
+/// # Errors
+/// [`Refused::PromptAbsent`].
+pub(super) fn check(tx: &mut Tx, org: Uuid, runtime: Option<&Runtime>) -> Result<(), Error> {
+    let flow = runtime.and_then(Runtime::flow);
+    let ids = flow.into_iter().flat_map(Flow::prompts);
+    let ids = ids.filter_map(|(_, prompt)| match prompt {
+        builtin::Prompt::Id(id) => Some(*id),
+        builtin::Prompt::Text(_) | builtin::Prompt::Bundled(_) => None,
+    });
+    let ids: Vec<Uuid> = ids.collect();
+    match missing(tx, org, &ids)?.first() {
+        Some(id) => Err(Refused::PromptAbsent(*id).into()),
+        None => Ok(()),
+    }
 }
 
 /// Returns which of these prompts the org doesn't have.

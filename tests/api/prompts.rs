@@ -119,18 +119,19 @@ async fn an_org_has_a_hundred_prompts_at_most() {
     others.with(201);
 }
 
+fn runtime(id: &str) -> Value {
+    json!({"runtime": {"type": "builtin", "flow": {"start": "a", "steps": {
+        "a": {"do": "play", "prompt": {"id": id}, "next": "b"},
+        "b": {"do": "hang_up"},
+    }}}})
+}
+
 #[tokio::test]
 async fn an_agent_plays_prompts_of_its_own_org_alone() {
     let api = TestApi::new().await;
     let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     let own = id_of(&api.post(PROMPTS, &acme.token, prompt("A")).await.with(201));
     let foreign = id_of(&api.post(PROMPTS, &other.token, prompt("B")).await.with(201));
-    let runtime = |id: &str| {
-        json!({"runtime": {"type": "builtin", "flow": {"start": "a", "steps": {
-            "a": {"do": "play", "prompt": {"id": id}, "next": "b"},
-            "b": {"do": "hang_up"},
-        }}}})
-    };
     let agent = format!("/phone/{}", api.agent(acme.org, "Agent").await);
     let refused = api.patch(&agent, &acme.token, runtime(&foreign)).await;
     assert_eq!(
@@ -162,6 +163,47 @@ async fn an_agent_plays_prompts_of_its_own_org_alone() {
         ],
         "prompt",
     );
+}
+
+#[tokio::test]
+async fn a_prompt_is_not_deleted_while_an_agent_takes_it_up() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let token = &tenant.token;
+    let agent = format!("/phone/{}", api.agent(tenant.org, "Agent").await);
+    for round in 0..20 {
+        let made = api.post(PROMPTS, token, prompt("A")).await.with(201);
+        let path = format!("{PROMPTS}/{}", id_of(&made));
+        let (taken, deleted) = tokio::join!(
+            api.patch(&agent, token, runtime(&id_of(&made))),
+            api.delete(&path, token)
+        );
+        match (taken.status, deleted.status) {
+            (200, 409) => {
+                let nothing = json!({"runtime": null});
+                api.patch(&agent, token, nothing).await.with(200);
+                api.delete(&path, token).await.with(200);
+            }
+            (400 | 409, 200) => {}
+            both => panic!("round {round}: {both:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_uploaded_twice_at_once_makes_one_prompt() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let token = &tenant.token;
+    let (one, other) = tokio::join!(
+        api.post(PROMPTS, token, prompt("Hello")),
+        api.post(PROMPTS, token, prompt("hello"))
+    );
+    let mut statuses = [one.status, other.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 409]);
+    let listed = api.get(PROMPTS, token).await.with(200);
+    assert_eq!(listed["total"], 1, "{listed}");
 }
 
 #[tokio::test]

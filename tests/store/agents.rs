@@ -1,11 +1,12 @@
 //! Agents are made, shown, changed and deleted by their own org only.
 
+use trunkline_model::builtin::Flow;
 use trunkline_model::settings::Runtime;
-use trunkline_store::{AgentChange, Error, Kind, Wrong, agents};
+use trunkline_store::{AgentChange, Error, Kind, Refused, Wrong, agents, prompts};
 
 use crate::test_db::{NOW, TestDb, done, found, later, new_agent, org};
 
-crate::on_both!(agents_change);
+crate::on_both!(agents_change, an_agent_plays_only_prompts_that_are_there);
 
 async fn agents_change(db: &TestDb) {
     let store = db.open().await;
@@ -87,4 +88,64 @@ async fn agents_change(db: &TestDb) {
             .await
             .is_err()
     );
+}
+
+async fn an_agent_plays_only_prompts_that_are_there(db: &TestDb) {
+    let store = db.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let own = done(&store, move |tx| {
+        prompts::create(tx, ours, "Hello", &[0xff], NOW)
+    })
+    .await;
+    let runtime = serde_json::json!({"start": "a", "steps": {
+        "a": {"do": "play", "prompt": {"id": own.id}, "next": "b"},
+        "b": {"do": "hang_up"},
+    }});
+    let runtime = Runtime::Builtin {
+        flow: Box::new(Flow::read(&runtime).expect("a sound flow")),
+        fallbacks: Vec::new(),
+    };
+    let mut new = new_agent("Anna");
+    new.runtime = Some(runtime.clone());
+    let made = done(&store, {
+        let new = new.clone();
+        move |tx| agents::create(tx, ours, &new, NOW)
+    })
+    .await;
+    let deleted = store
+        .write(move |tx| prompts::delete(tx, ours, own.id))
+        .await;
+    assert!(matches!(
+        deleted,
+        Err(Error::Refused(Refused::PromptInUse { .. }))
+    ));
+
+    let foreign = store
+        .write(move |tx| agents::create(tx, theirs, &new, NOW))
+        .await;
+    assert!(matches!(
+        foreign,
+        Err(Error::Refused(Refused::PromptAbsent(id))) if id == own.id
+    ));
+
+    let none = AgentChange {
+        runtime: Some(None),
+        ..AgentChange::default()
+    };
+    done(&store, move |tx| {
+        agents::update(tx, ours, made.id, &none, later(1))
+    })
+    .await;
+    done(&store, move |tx| prompts::delete(tx, ours, own.id)).await;
+    let again = AgentChange {
+        runtime: Some(Some(runtime)),
+        ..AgentChange::default()
+    };
+    let again = store
+        .write(move |tx| agents::update(tx, ours, made.id, &again, later(2)))
+        .await;
+    assert!(matches!(
+        again,
+        Err(Error::Refused(Refused::PromptAbsent(_)))
+    ));
 }
