@@ -386,11 +386,11 @@ pub fn facts_of(invite: &Invite, prefix: &str) -> Facts {
     let other = agents.find(|other| agent.is_none_or(|agent| !agent.eq_ignore_ascii_case(other)));
     Facts {
         agent_header: agent.map(str::to_owned),
-        other_agent_header: other.map(str::to_owned),
+        other_agent_header: other.map(Into::into),
         request_user: invite.request_uri_user(),
         to_user: invite.to_user(),
         from_user: invite.from_user(),
-        asserted: invite.asserted_identities(),
+        asserted: invite.asserted_identities().into(),
         anonymous: invite.is_anonymous(),
     }
 }

@@ -71,7 +71,7 @@ fn kept(facts: &Facts) -> Facts {
     let some = |text: &Option<String>| text.as_deref().map(cut);
     Facts {
         agent_header: some(&facts.agent_header),
-        other_agent_header: some(&facts.other_agent_header),
+        other_agent_header: facts.other_agent_header.as_deref().map(cut).map(Into::into),
         request_user: some(&facts.request_user),
         to_user: some(&facts.to_user),
         from_user: some(&facts.from_user),
@@ -110,10 +110,10 @@ fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
         clock_skew_s: skew(message, now),
         ..PeerTraits::default()
     };
-    let sdp = Sdp::read(message.body());
-    if let Some(sdp) = &sdp {
+    let mut sdp = Sdp::read(message.body());
+    if let Some(sdp) = &mut sdp {
         manner.offer = true;
-        manner.codecs.clone_from(&sdp.codecs);
+        manner.codecs = mem::take(&mut sdp.codecs).into();
         manner.telephone_event = sdp.telephone_event;
         manner.encrypted = sdp.encrypted;
     }

@@ -35,7 +35,7 @@ use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
 use super::leg::{LegState, Legs, LocalMedia, Peer, Session};
 use super::limits::Permit;
-use super::origin::Origin;
+use super::origin::{Origin, OwnOrigin};
 use super::outbound::{Outbound, Placed};
 use super::privacy::CallerIdentity;
 use super::refusal::Reason;
@@ -253,10 +253,11 @@ impl Call {
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
         let session = accepted.session(cx);
         let mut peer = accepted.into_peer(offer);
-        peer.heard = Some(sdp.clone()).filter(|sdp| !sdp.is_empty());
+        peer.heard = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
             let sdp_session = self.id.as_u64_pair().1 >> 2;
-            peer.origin = Some(Box::new(Origin::new(sdp_session, local.ip())));
+            let origin = OwnOrigin::Kept(Origin::new(sdp_session, local.ip()));
+            peer.origin = Some(Box::new(origin));
         }
 
         let trunk = self.trunk_id();
@@ -359,8 +360,9 @@ impl Call {
         let Some(trunk) = self.trunk_mut() else {
             return;
         };
-        trunk.origin = local.map(|local| Box::new(Origin::new(sdp_session, local.ip())));
-        let heard = trunk.heard.clone().unwrap_or_default();
+        let origin = local.map(|local| OwnOrigin::Kept(Origin::new(sdp_session, local.ip())));
+        trunk.origin = origin.map(Box::new);
+        let heard = trunk.heard.as_deref().unwrap_or_default().into();
         self.invite_runtime(cx, heard);
     }
 

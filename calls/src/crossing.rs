@@ -250,6 +250,10 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
         let value = String::from_utf8_lossy(&unfolded);
         if let Some(left) = room.checked_sub(name.len() + value.len()) {
             room = left;
+            // Most callers have one, and the record stays with the call.
+            if kept.is_empty() {
+                kept.reserve_exact(1);
+            }
             kept.push((name.into(), value.into()));
         }
     }

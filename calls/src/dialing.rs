@@ -320,7 +320,7 @@ impl Accepted<'_> {
         leg.abilities.pbx = Pbx::of_message(message);
         leg.credentials = self.credentials;
         leg.dialogs
-            .push(ForkDialog::new(0, self.dialog, Some(offer)));
+            .push(ForkDialog::new(0, self.dialog, Some(offer.into())));
         leg
     }
 }

@@ -395,7 +395,7 @@ impl Call {
         };
 
         if leg.session().is_some_and(Session::defers_bye) {
-            return leg.leave(Bye::AfterAck(content));
+            return leg.leave(Bye::AfterAck(Box::new(content)));
         }
 
         let Some(dialog) = leg.sip().and_then(|peer| peer.dialogs.first()) else {

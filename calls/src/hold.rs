@@ -253,7 +253,7 @@ impl Hold {
     }
 
     /// Returns the caller's SDP to keep: `sendrecv` while the call is held, when its direction is a consequence of the hold.
-    pub(crate) fn heard_sdp(&self, body: &[u8]) -> Box<[u8]> {
+    pub(crate) fn heard_sdp<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
         if self.is_closed() && body.starts_with(b"v=") {
             rewritten(body, Direction::SendRecv).into()
         } else {

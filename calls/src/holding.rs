@@ -237,7 +237,7 @@ impl Call {
             Some(answer) => {
                 self.held.take_answer(answer);
                 let heard = self.hold.heard_sdp(answer);
-                self.set_heard(heard);
+                self.set_heard(&heard);
             }
             None => {}
         }

@@ -117,7 +117,7 @@ impl Call {
         let heard: Box<[u8]> = heard.unwrap_or_default().into();
         if let Some(leg) = self.agent_mut() {
             leg.dialogs
-                .push(ForkDialog::new(0, accepted.dialog, Some(heard.clone())));
+                .push(ForkDialog::new(0, accepted.dialog, Some((&*heard).into())));
             leg.credentials = accepted.credentials;
         }
 
@@ -167,7 +167,7 @@ impl Call {
                 self.connect_media(cx, arrived);
                 if let Some(answer) = answer {
                     self.held.take_answer(answer);
-                    self.set_heard(answer.into());
+                    self.set_heard(answer);
                 }
                 match asks {
                     Some(_) => self.join_later(cx, Duration::ZERO),
@@ -274,7 +274,7 @@ impl Call {
         self.remember_sdp(self.trunk_id(), fork, answer);
         self.send_ack(cx, self.trunk_id(), fork, client, cseq, content);
         self.held.take_offer(&delayed.offer);
-        self.set_heard(delayed.offer.clone());
+        self.set_heard(&delayed.offer);
     }
 
     /// Handles the final answer to a re-INVITE that joins the two.

@@ -3,17 +3,19 @@
 mod replacing;
 mod send;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use send::NewRequest;
 pub(crate) use state::{AwaitedAck, Bye, Delayed, LegState, Replacing, Session};
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::body::sdp_of;
-use trunkline_sip::dialog::compared::lines;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -25,7 +27,7 @@ use super::context::Cx;
 use super::credentials::LegCredentials;
 use super::dial::Dialing;
 use super::ids::LegId;
-use super::origin::Origin;
+use super::origin::{Origin, OwnOrigin, origin_line};
 use super::pbx::Pbx;
 use super::places::Places;
 use super::provisional_relay::Reliability;
@@ -44,10 +46,6 @@ pub(crate) struct Leg {
 
 /// The far end of a leg.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every leg's peer is one over SIP"
-)]
 pub(crate) enum Peer {
     /// Nothing has been sent to it yet.
     Unknown,
@@ -62,13 +60,14 @@ pub(crate) enum Peer {
 pub(crate) struct ForkDialog {
     pub(crate) fork: u8,
     pub(crate) dialog: Dialog,
-    /// The SDP that the peer has of us in it: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4).
-    told: Option<Box<[u8]>>,
+    /// The SDP that the peer has of us in it: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4). What the
+    /// caller has offered is kept once for both sides.
+    told: Option<Arc<[u8]>>,
 }
 
 impl ForkDialog {
     /// A dialog in which the peer has been told that SDP, if any.
-    pub(crate) const fn new(fork: u8, dialog: Dialog, told: Option<Box<[u8]>>) -> Self {
+    pub(crate) const fn new(fork: u8, dialog: Dialog, told: Option<Arc<[u8]>>) -> Self {
         Self { fork, dialog, told }
     }
 
@@ -104,12 +103,10 @@ pub(crate) struct SipPeer {
     pub(crate) keep_alive: Option<TimerId>,
     /// Credentials for this peer's challenges.
     pub(crate) credentials: Option<Box<LegCredentials>>,
-    /// Origin line under which this peer gets every SDP of ours.
-    pub(crate) origin: Option<Box<Origin>>,
-    /// The origin line of the SDP that the peer has of us.
-    pub(crate) told_origin: Option<Box<[u8]>>,
+    /// Origin line of the SDP that the peer has of us; `None`: as in the SDP of its dialog.
+    pub(crate) origin: Option<Box<OwnOrigin>>,
     /// The caller's SDP as it was agreed on, for a leg that takes the agent's place.
-    pub(crate) heard: Option<Box<[u8]>>,
+    pub(crate) heard: Option<Arc<[u8]>>,
     /// Where its requests may come from.
     pub(crate) places: Places,
     /// It may be called for a transfer, as a PBX may, and the phone in the console's page may not.
@@ -127,7 +124,6 @@ impl SipPeer {
             keep_alive: None,
             credentials: None,
             origin: None,
-            told_origin: None,
             heard: None,
             places: Places::of(&flow),
             takes_calls: true,
@@ -159,6 +155,11 @@ impl SipPeer {
         if let Some(held) = dialogs.find(|held| held.fork == fork) {
             held.remember_sdp(body);
         }
+        if let Some(OwnOrigin::Told(line)) = self.origin.as_deref()
+            && self.origin_in_dialog() == Some(line)
+        {
+            self.origin = None;
+        }
     }
 
     /// The SDP that the peer has of us in a dialog.
@@ -172,25 +173,40 @@ impl SipPeer {
         self.dialogs.first()?.told.as_deref()
     }
 
+    /// The same, to be kept in another place as well.
+    pub(crate) fn shared_told(&self) -> Option<&Arc<[u8]>> {
+        self.dialogs.first()?.told.as_ref()
+    }
+
     /// Returns a body as the peer is to get it: an SDP under the origin line that it knows.
     pub(crate) fn with_origin<'b>(&mut self, body: &'b [u8]) -> Cow<'b, [u8]> {
         if !body.starts_with(b"v=") {
             return body.into();
         }
-        if let Some(origin) = self.origin.as_deref_mut() {
+        if let Some(OwnOrigin::Kept(origin)) = self.origin.as_deref_mut() {
             return origin.adopt(body).into();
         }
-        let line = lines(body).find(|line| line.starts_with(b"o="));
-        self.told_origin = line.map(Into::into);
+        let line = origin_line(body);
+        self.origin = match line == self.origin_in_dialog() {
+            true => None,
+            false => line.map(|line| Box::new(OwnOrigin::Told(line.into()))),
+        };
         body.into()
+    }
+
+    fn origin_in_dialog(&self) -> Option<&[u8]> {
+        origin_line(self.told_first()?)
     }
 
     /// From now on each SDP that the peer gets is the next version of the one that it has, whichever session it is of.
     pub(crate) fn keep_origin(&mut self) {
-        if self.origin.is_none() {
-            let told = self.told_origin.take();
-            self.origin = told.and_then(|line| Origin::after(&line)).map(Box::new);
-        }
+        let line = match self.origin.as_deref() {
+            Some(OwnOrigin::Kept(_)) => return,
+            Some(OwnOrigin::Told(line)) => Some(&**line),
+            None => self.origin_in_dialog(),
+        };
+        let origin = line.and_then(Origin::after).map(OwnOrigin::Kept);
+        self.origin = origin.map(Box::new);
     }
 
     pub(crate) fn fork_of(&self, remote_tag: &[u8]) -> Option<u8> {
@@ -520,7 +536,7 @@ impl Leg {
             return None;
         };
         match std::mem::replace(bye, Bye::Sent) {
-            Bye::AfterAck(content) => Some(content),
+            Bye::AfterAck(content) => Some(*content),
             Bye::Sent => None,
         }
     }

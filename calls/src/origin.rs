@@ -19,6 +19,20 @@ pub(crate) struct Origin {
     digest: Option<u64>,
 }
 
+/// Origin line of the SDP that a peer has of us.
+#[derive(Debug)]
+pub(crate) enum OwnOrigin {
+    /// That of the party whose SDP it got last.
+    Told(Box<[u8]>),
+    /// One of our own, under which it gets every SDP.
+    Kept(Origin),
+}
+
+/// Returns the origin line of a description.
+pub(crate) fn origin_line(sdp: &[u8]) -> Option<&[u8]> {
+    lines(sdp).find(|line| line.starts_with(b"o="))
+}
+
 impl Origin {
     /// After the first offer, whose version was 1.
     pub(crate) fn new(session: u64, ip: IpAddr) -> Self {

@@ -18,12 +18,8 @@ const ANSWERED: Duration = Duration::from_secs(32);
 pub(crate) struct Presence {
     /// Time of the last message in this dialog.
     heard: Moment,
-    /// Time of our next refresh, or of the session's end if the peer refreshes.
-    session_due: Option<Moment>,
-    /// End of the session unless it is refreshed.
-    session_end: Option<Moment>,
-    /// Time at which we hang up for lack of a refresh, a little before that.
-    session_over: Option<Moment>,
+    /// Its session, if it has one.
+    session: Option<SessionTimes>,
     /// Method of refresh that the peer has refused, while the other one is tried.
     refused: Option<Question>,
     /// Time of the next probe, if silence doesn't set it.
@@ -34,6 +30,17 @@ pub(crate) struct Presence {
     is_missed: bool,
     /// It refuses re-INVITEs that change nothing.
     refuses_reinvite: bool,
+}
+
+/// Times of a session (RFC 4028 §10).
+#[derive(Copy, Clone, Debug)]
+struct SessionTimes {
+    /// Time of our next refresh, or of the session's end if the peer refreshes.
+    due: Moment,
+    /// End of the session unless it is refreshed.
+    end: Moment,
+    /// Time at which we hang up for lack of a refresh, a little before that.
+    over: Moment,
 }
 
 impl Presence {
@@ -47,16 +54,17 @@ impl Presence {
     /// Notes that a session begins or is refreshed.
     pub(crate) fn begin(&mut self, session: Option<&SessionTimer>, now: Moment) {
         self.hear(now);
-        self.session_due = session.map(|session| session.due(now));
-        let whole = |session: &SessionTimer| now + Duration::from_secs(session.interval().into());
-        self.session_end = session.map(whole);
-        self.session_over = session.map(|session| session.over(now));
+        self.session = session.map(|session| SessionTimes {
+            due: session.due(now),
+            end: now + Duration::from_secs(session.interval().into()),
+            over: session.over(now),
+        });
         self.refused = None;
     }
 
     /// Returns whether nobody has refreshed the session in time.
     pub(crate) fn is_over(&self, now: Moment) -> bool {
-        self.session_over.is_some_and(|over| over <= now)
+        self.session.is_some_and(|session| session.over <= now)
     }
 
     /// Returns when its silence reaches `longest`; never if that is zero.
@@ -67,13 +75,18 @@ impl Presence {
 
     /// Returns when the next step is due: a refresh, a probe, or the end of the session.
     pub(crate) fn due(&self, longest: Duration) -> Option<Moment> {
-        let due = [self.session_due, self.silent_at(longest), self.session_over];
+        let session = self.session.map(|session| session.due.min(session.over));
+        let due = [session, self.silent_at(longest)];
         due.into_iter().flatten().min()
     }
 
-    /// When the session ends for want of a refresh.
-    pub(crate) const fn over(&self) -> Option<Moment> {
-        self.session_over
+    fn session_due(&self) -> Option<Moment> {
+        self.session.map(|session| session.due)
+    }
+
+    /// Returns when the session ends for lack of a refresh.
+    pub(crate) fn over(&self) -> Option<Moment> {
+        self.session.map(|session| session.over)
     }
 
     /// Notes that the peer was found down outside this call. Returns when to probe it, at `from` or later; `None` if it is probed soon anyway.
@@ -86,17 +99,20 @@ impl Presence {
         }
         self.doubted = at;
         self.ask_at = Some(at);
-        Some(self.session_due.map_or(at, |due| due.min(at)))
+        Some(self.session.map_or(at, |session| session.due.min(at)))
     }
 
     /// Notes a probe without an answer. Returns whether there is time for another one.
     pub(crate) fn miss(&mut self, now: Moment) -> bool {
         let is_first = !std::mem::replace(&mut self.is_missed, true);
         let next = now + AGAIN;
-        let outlives = self.session_end.is_none_or(|end| next + ANSWERED < end);
+        let outlives = |session: SessionTimes| next + ANSWERED < session.end;
+        let outlives = self.session.is_none_or(outlives);
         self.ask_at = Some(next);
         // The same request refreshes the session.
-        self.session_due = self.session_due.map(|due| due.max(next));
+        if let Some(session) = &mut self.session {
+            session.due = session.due.max(next);
+        }
         is_first && outlives
     }
 
@@ -110,7 +126,7 @@ impl Presence {
     ) -> Option<Question> {
         let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
         let we_refresh = session.is_some_and(SessionTimer::we_refresh);
-        if we_refresh && is_due(self.session_due) {
+        if we_refresh && is_due(self.session_due()) {
             return Some(self.refresh(means));
         }
         is_due(self.silent_at(longest)).then(|| self.question(means))
@@ -147,7 +163,7 @@ impl Presence {
         now: Moment,
     ) -> Refusal {
         self.refuses_reinvite |= question == Question::Reinvite && refuses_reinvite(status);
-        let is_due = self.session_due.is_some_and(|due| due <= now);
+        let is_due = self.session_due().is_some_and(|due| due <= now);
         let Some(session) = session.filter(|_| is_due) else {
             return Refusal::Waits;
         };
@@ -265,7 +281,7 @@ mod tests {
             let mut presence = Presence::default();
             presence.begin(session.as_ref(), START);
             let half = u64::from(interval) / 2;
-            assert_eq!(presence.session_due, Some(after(half)));
+            assert_eq!(presence.session_due(), Some(after(half)));
             // The refresh at half the interval had no answer.
             assert_eq!(presence.miss(after(half + 32)), asks_again, "{interval}");
         }

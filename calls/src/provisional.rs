@@ -1,6 +1,7 @@
 //! Provisional responses of the runtime to the caller, and the PRACKs for them (RFC 3262): each early dialog of the runtime has one towards the
 //! caller.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::record::Fact;
@@ -90,7 +91,7 @@ impl Call {
         rseq: Option<u32>,
         message: &Message<'_>,
     ) {
-        let config = std::sync::Arc::clone(&cx.core.config);
+        let config = Arc::clone(&cx.core.config);
         let crossing = self.crossing(self.agent_id(), Place::Response, &config.header_prefix);
         let Some(relay) = self.incoming().map(|incoming| &incoming.relay) else {
             return;
@@ -173,13 +174,14 @@ impl Call {
             return self.refresh_fork(fork, message);
         }
 
-        let offer = has_sdp(invite).then(|| Box::from(sdp_of(invite.body())));
+        let offer = has_sdp(invite).then(|| Arc::from(sdp_of(invite.body())));
         let Some(peer) = self.legs.sip_mut(agent) else {
             return;
         };
 
+        let told = offer.clone();
+        peer.dialogs.push(ForkDialog::new(fork, dialog, told));
         peer.with_origin(offer.as_deref().unwrap_or_default());
-        peer.dialogs.push(ForkDialog::new(fork, dialog, offer));
 
         let tag = cx.mint_tag(
             self.slot,

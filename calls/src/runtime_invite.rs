@@ -2,6 +2,7 @@
 //! the callee's SDP; on both it has the context of the call.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -85,9 +86,12 @@ pub(crate) fn invite(
     let templates = std::iter::once(uri).chain(fallbacks);
     let uris: SmallVec<[Box<str>; 1]> =
         templates.map(|template| to.parties.uri(template)).collect();
-    let places = uris.iter().filter_map(|uri| target::place(uri));
+    // Room for these alone: they stay while it rings.
+    let mut places = VecDeque::with_capacity(uris.len());
+    let known = uris.iter().filter_map(|uri| target::place(uri));
+    places.extend(known.map(|place| place.of_runtime(&namer)));
     let plan = PeerPlan {
-        places: places.map(|place| place.of_runtime(&namer)).collect(),
+        places,
         hosts: uris
             .iter()
             .filter_map(|uri| target::host_of(uri.as_bytes()))

@@ -60,7 +60,7 @@ pub struct PeerTraits {
     /// The INVITE carries an SDP offer.
     pub offer: bool,
     /// The audio codecs offered, best first.
-    pub codecs: Vec<Box<str>>,
+    pub codecs: Box<[Box<str>]>,
     /// The offer has telephone-event for DTMF (RFC 4733).
     pub telephone_event: bool,
     /// The offer asks for encrypted media (SRTP).

@@ -19,6 +19,8 @@ use crate::near::near_misses;
 const LISTED: usize = 20;
 /// Most characters of a header value in the trail.
 const HEADER_KEPT: usize = 128;
+/// Entries of most trails: no header, and an agent that holds the number. The trail stays with the call.
+const USUAL: usize = 2;
 
 /// Decides which agent takes the call. `busy` returns whether an agent is at its limit.
 pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision {
@@ -26,7 +28,7 @@ pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision
     let mut search = Search {
         org,
         busy,
-        trail: Vec::new(),
+        trail: Vec::with_capacity(USUAL),
     };
     let outcome = search
         .header(facts)

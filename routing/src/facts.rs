@@ -18,7 +18,7 @@ pub struct Facts {
     pub agent_header: Option<String>,
     /// Second, different value of that header: neither counts then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub other_agent_header: Option<String>,
+    pub other_agent_header: Option<Box<str>>,
     /// User part of the Request-URI.
     pub request_user: Option<String>,
     /// User part of To.
@@ -26,7 +26,7 @@ pub struct Facts {
     /// User part of From.
     pub from_user: Option<String>,
     /// User parts in P-Asserted-Identity (RFC 3325), in order. Empty unless the peer may assert an identity.
-    pub asserted: Vec<String>,
+    pub asserted: Box<[String]>,
     /// The caller asked not to be named (RFC 3323).
     pub anonymous: bool,
 }

@@ -3,6 +3,8 @@
 //! Deadlines are rounded up to 10 ms. Seven levels of 64 slots hold deadlines centuries ahead; a timer moves down a
 //! level when its slot comes up (Varghese and Lauck's hierarchical wheel). Keys are opaque to the wheel.
 
+use std::num::NonZeroU32;
+
 use crate::moment::Moment;
 
 /// Microseconds per tick.
@@ -22,7 +24,7 @@ const KEPT_WHEN_EMPTY: usize = 1024;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct TimerId {
     index: u32,
-    stamp: u32,
+    stamp: NonZeroU32,
 }
 
 /// Timers that carry a key each.
@@ -35,13 +37,13 @@ pub struct Wheel<K> {
     lists: Box<[List; DUE + 1]>,
     occupied: [u64; LEVELS],
     len: usize,
-    next_stamp: u32,
+    next_stamp: NonZeroU32,
 }
 
 #[derive(Debug)]
 struct Entry<K> {
     tick: u64,
-    stamp: u32,
+    stamp: NonZeroU32,
     previous: u32,
     next: u32,
     list: u16,
@@ -70,7 +72,7 @@ impl<K: Copy> Wheel<K> {
             ),
             occupied: [0; LEVELS],
             len: 0,
-            next_stamp: 0,
+            next_stamp: NonZeroU32::MIN,
         }
     }
 
@@ -87,7 +89,7 @@ impl<K: Copy> Wheel<K> {
     /// Starts a timer that fires at `at` or up to 10 ms later; at the next [`Wheel::pop`] if `at` has passed.
     pub fn schedule(&mut self, at: Moment, key: K) -> TimerId {
         let stamp = self.next_stamp;
-        self.next_stamp = stamp.wrapping_add(1);
+        self.next_stamp = stamp.checked_add(1).unwrap_or(NonZeroU32::MIN);
         let tick = at.as_micros().div_ceil(TICK).min(LAST_TICK);
         let index = self.store(Entry {
             tick,

@@ -285,7 +285,7 @@ mod tests {
                 timer: true,
                 refer: Some(true),
                 offer: true,
-                codecs: vec!["PCMA".into()],
+                codecs: ["PCMA".into()].into(),
                 telephone_event: true,
                 ..PeerTraits::default()
             },
@@ -356,7 +356,7 @@ mod tests {
             ),
             (
                 "opus alone",
-                |asked| asked.manner.codecs = vec!["opus".into()],
+                |asked| asked.manner.codecs = ["opus".into()].into(),
                 &["codecs"],
             ),
             (

@@ -27,7 +27,7 @@ fn asked(dialled: &str) -> InviteFacts {
     InviteFacts {
         facts: Facts {
             request_user: Some(dialled.to_owned()),
-            asserted: vec!["100".to_owned()],
+            asserted: ["100".to_owned()].into(),
             ..Facts::default()
         },
         proof: Proof::AllowedAddress,
@@ -37,7 +37,7 @@ fn asked(dialled: &str) -> InviteFacts {
         user_agent: Some("PBX \u{fffd}".into()),
         manner: PeerTraits {
             timer: true,
-            codecs: vec!["PCMA".into()],
+            codecs: ["PCMA".into()].into(),
             clock_skew_s: Some(-7),
             ..PeerTraits::default()
         },

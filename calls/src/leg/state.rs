@@ -41,7 +41,7 @@ pub(crate) struct Replacing {
 #[derive(Debug)]
 pub(crate) enum Bye {
     /// It is sent once the ACK of the INVITE has arrived, or is overdue (RFC 3261 §15).
-    AfterAck(ByeContent),
+    AfterAck(Box<ByeContent>),
     /// It has been sent.
     Sent,
 }

@@ -42,7 +42,7 @@ impl Call {
             // The agent has put the caller on hold meanwhile.
             false => rewritten(heard, Direction::SendRecv),
         };
-        self.set_heard(offer.clone().into());
+        self.set_heard(&offer);
 
         let Core {
             caps,

@@ -62,7 +62,7 @@ impl World {
 
     /// Repeats the header with another value.
     pub(crate) fn other_header(mut self, value: impl Into<String>) -> Self {
-        self.facts.other_agent_header = Some(value.into());
+        self.facts.other_agent_header = Some(value.into().into());
         self
     }
 

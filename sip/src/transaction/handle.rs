@@ -1,5 +1,7 @@
 //! Handles of transactions.
 
+use std::num::NonZeroU32;
+
 /// A server transaction (RFC 3261 §17.2). Plain data; refers to nothing once the transaction has ended.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ServerTx(pub(crate) Handle);
@@ -12,5 +14,5 @@ pub struct ClientTx(pub(crate) Handle);
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Handle {
     pub(super) index: u32,
-    pub(super) stamp: u32,
+    pub(super) stamp: NonZeroU32,
 }

@@ -5,6 +5,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
 use hashbrown::HashTable;
 use slab::Slab;
@@ -39,14 +40,14 @@ pub(crate) struct Table<M> {
     by_flow: HashTable<u32>,
     minter: Minter,
     max: usize,
-    next_stamp: u32,
+    next_stamp: NonZeroU32,
 }
 
 /// One transaction: its machine and the data that all machines have.
 #[derive(Debug)]
 pub(crate) struct Entry<M> {
     key: u128,
-    stamp: u32,
+    stamp: NonZeroU32,
     /// Neighbours in the chain of the flow.
     previous: u32,
     next: u32,
@@ -74,7 +75,7 @@ impl<M> Table<M> {
             by_flow: HashTable::new(),
             minter,
             max: max.min(NONE as usize - 1),
-            next_stamp: 0,
+            next_stamp: NonZeroU32::MIN,
         }
     }
 
@@ -95,7 +96,7 @@ impl<M> Table<M> {
         }
 
         let stamp = self.next_stamp;
-        self.next_stamp = stamp.wrapping_add(1);
+        self.next_stamp = stamp.checked_add(1).unwrap_or(NonZeroU32::MIN);
 
         let index = self.entries.insert(Entry {
             key,
