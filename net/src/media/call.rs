@@ -342,7 +342,8 @@ impl Call {
         let mut played = Played::Filled;
         let waits = self.waits_for_peer();
         if let Some(bot) = &mut self.bot {
-            let key = bot.key();
+            // A key waits for the peer, as audio does: its beginning would be lost.
+            let key = if waits { None } else { bot.key() };
             if let Some(key) = key {
                 if self.session.wants_tones() {
                     key.tone(&mut frame);
