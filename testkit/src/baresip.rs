@@ -245,9 +245,9 @@ fn configure(
     fs::write(folder.join("accounts"), account).expect("the account can be written");
 }
 
-/// Six seconds of a sine at a third of full scale.
+/// Twenty seconds of a sine at a third of full scale.
 fn wave(hertz: f64) -> Vec<u8> {
-    let samples = (0..6 * RATE)
+    let samples = (0..20 * RATE)
         .map(|index| (TAU * hertz * f64::from(index) / f64::from(RATE)).sin() * 11_000.0);
     let data: Vec<u8> = samples
         .flat_map(|sample| (sample as i16).to_le_bytes())

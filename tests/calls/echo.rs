@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use trunkline_testkit::{Baresip, DaemonSetup, Deadline, Runtime, tools};
+use trunkline_testkit::baresip::Phone;
+use trunkline_testkit::{Baresip, Daemon, DaemonSetup, Deadline, Runtime, tools};
 
 #[test]
 fn a_phone_hears_itself() {
@@ -43,6 +44,41 @@ fn a_phone_hears_itself() {
     assert!(media["first_word_ms"].is_number(), "{media}");
 }
 
+/// Waits until the phone's call is answered.
+fn wait_until_up(daemon: &Daemon, phone: &Phone) {
+    let in_progress = || {
+        let calls = daemon.calls();
+        let is_up = calls.iter().any(|call| call["status"] == "in_progress");
+        is_up.then_some(())
+    };
+    let up = Deadline::after(Duration::from_secs(20)).poll(in_progress);
+    assert!(up.is_some(), "{}", phone.output());
+}
+
+/// Long enough for reports both ways: the phone's come every five seconds, and ours behind them.
+#[test]
+fn the_reports_of_a_phone_are_in_the_record() {
+    if !tools(&["baresip"]) {
+        return;
+    }
+    let daemon = DaemonSetup::new().serve();
+    let number = daemon.setup.first_number.clone();
+    let phone = Baresip::dial(daemon.sip(), &daemon.credentials(), &number);
+    wait_until_up(&daemon, &phone);
+    std::thread::sleep(Duration::from_secs(13));
+    let output = phone.leave();
+
+    let media = &daemon.record()["media"];
+    assert_eq!(media["sent"]["packets_lost"], 0, "{media}\n{output}");
+    for figure in [
+        &media["sent"]["mos"],
+        &media["sent"]["jitter_ms"],
+        &media["round_trip_ms"],
+    ] {
+        assert!(figure.is_number(), "{media}\n{output}");
+    }
+}
+
 /// A phone and nothing else: at a key among the audio (RFC 4733) the daemon refers the phone, which calls the destination and reports the outcome.
 #[test]
 fn a_phone_is_transferred_by_a_key() {
@@ -57,16 +93,7 @@ fn a_phone_is_transferred_by_a_key() {
     let answering = desk.play("runtime_answers");
     let number = daemon.setup.first_number.clone();
     let phone = Baresip::dial(daemon.sip(), &daemon.credentials(), &number);
-    let is_up = || {
-        daemon
-            .calls()
-            .iter()
-            .any(|call| call["status"] == "in_progress")
-    };
-    let up = Deadline::after(Duration::from_secs(20)).poll(|| is_up().then_some(()));
-
-    assert!(up.is_some(), "{}", phone.output());
-
+    wait_until_up(&daemon, &phone);
     phone.press("2");
     answering.wait_for("ACK");
 

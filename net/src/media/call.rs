@@ -1,6 +1,7 @@
 //! Media of one call on its thread: the peer's packets on the way to the echo or a bot, and echo, speech or bot's audio on the way to the peer.
 
 mod browser;
+mod reports;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -21,10 +22,11 @@ use super::keys::{KEYS, KeyFrame};
 use super::negotiated::{NegotiatedMedia, PCMA};
 use super::playout::Played;
 use super::reception::Reception;
-use super::rtcp::{MAX_REPORT, Rtcp, Sent};
+use super::rtcp::Rtcp;
 use super::rtp::Packet;
 use super::session::{MAX_AUDIO, Session};
 use super::statistics::{Figures, MediaStatistics, Shared};
+use super::surplus::Surplus;
 use super::timeline::MediaStepKind;
 
 /// Time between two ticks.
@@ -68,6 +70,8 @@ pub(super) struct Call {
     rtcp: Rtcp,
     rtcp_socket: Option<Arc<UdpSocket>>,
     reception: Reception,
+    /// Packets that the echo hasn't returned, which pay for its reports.
+    surplus: Surplus,
     figures: Figures,
     /// Figures of the bots before this one.
     past: Figures,
@@ -110,6 +114,7 @@ impl Call {
             rtcp: Rtcp::default(),
             rtcp_socket: None,
             reception: Reception::default(),
+            surplus: Surplus::default(),
             figures: Figures::default(),
             past: Figures::default(),
             noted: BotCounts::default(),
@@ -151,6 +156,12 @@ impl Call {
     /// Returns whether a bot was ever attached.
     pub(super) const fn had_bot(&self) -> bool {
         self.figures.has_concealment
+    }
+
+    /// Returns whether the peer hears itself.
+    pub(super) fn is_echo(&self) -> bool {
+        let is_ours = self.had_bot() || self.player.is_some() || self.session.is_spoken_to();
+        !is_ours && self.browser.is_none()
     }
 
     /// Returns the figures as published.
@@ -263,7 +274,9 @@ impl Call {
         }
 
         if !self.had_bot() && self.player.is_none() {
+            let length = octets.len();
             let Some(echo) = self.session.echo(&packet, octets, now) else {
+                self.surplus.add(length);
                 return Fate::Discarded;
             };
             self.figures.packets_sent += 1;
@@ -413,79 +426,6 @@ impl Call {
         self.figures.packets_sent += 1;
         self.figures.octets_sent += 4;
         self.session.key(octets, key)
-    }
-
-    /// Returns the report that is due to the peer, the socket to send it from, and its destination: the port above that of RTP, unless that is
-    /// a listener of this node.
-    pub(super) fn report(
-        &mut self,
-        octets: &mut [u8; MAX_REPORT],
-        is_listener: impl Fn(SocketAddr) -> bool,
-        now: Moment,
-    ) -> Option<(&UdpSocket, usize, SocketAddr)> {
-        if !self.is_started || !self.had_bot() || !self.rtcp.take_due(now) {
-            return None;
-        }
-        let to = self.rtcp_peer().filter(|to| !is_listener(*to))?;
-        let (ssrc, timestamp) = self.session.stream();
-        let sent = Sent {
-            ssrc,
-            timestamp,
-            // Both wrap (RFC 3550 §6.4.1).
-            packets: self.figures.packets_sent as u32,
-            octets: self.figures.octets_sent as u32,
-        };
-        let received = self.reception.report();
-        let length = self.rtcp.write(octets, &sent, received.as_ref(), now);
-        Some((self.rtcp_socket(), length, to))
-    }
-
-    /// Sends the end of the stream to a peer that was heard.
-    fn say_goodbye(&self, is_listener: impl Fn(SocketAddr) -> bool) {
-        if let Some(to) = self
-            .rtcp_peer()
-            .filter(|to| self.is_started && self.had_bot() && !is_listener(*to))
-        {
-            let mut octets = [0; MAX_REPORT];
-            let length = Rtcp::write_goodbye(&mut octets, self.session.stream().0);
-            // A peer that misses it still gets the BYE of SIP.
-            let _ = self.rtcp_socket().send_to(&octets[..length], to);
-        }
-    }
-
-    fn rtcp_socket(&self) -> &UdpSocket {
-        self.rtcp_socket.as_deref().unwrap_or(&self.socket)
-    }
-
-    /// Address of the peer's RTCP: that of its RTP, and the port above (RFC 3550 §11).
-    fn rtcp_peer(&self) -> Option<SocketAddr> {
-        let peer = self.session.peer()?;
-        Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?))
-    }
-
-    /// Takes RTCP, if it is from the learnt address, or from the port above (RFC 3550 §11).
-    pub(super) fn receive_rtcp(&mut self, octets: &[u8], source: SocketAddr, now: Moment) {
-        let is_peer = self.session.peer().is_some_and(|peer| {
-            let ports = [Some(peer.port()), peer.port().checked_add(1)];
-            peer.ip().to_canonical() == source.ip().to_canonical()
-                && ports.contains(&Some(source.port()))
-        });
-        if is_peer {
-            let (ssrc, _) = self.session.stream();
-            self.rtcp.hear(octets, ssrc, now);
-            self.figures.round_trip = self.rtcp.round_trip();
-            self.figures.reported = self.rtcp.reported();
-        }
-    }
-
-    /// Returns the socket of RTCP, if the call has one.
-    pub(super) const fn rtcp(&self) -> Option<&Arc<UdpSocket>> {
-        self.rtcp_socket.as_ref()
-    }
-
-    /// Sets the socket of RTCP.
-    pub(super) fn set_rtcp(&mut self, socket: Option<Arc<UdpSocket>>) {
-        self.rtcp_socket = socket;
     }
 
     fn speak<'p>(

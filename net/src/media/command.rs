@@ -32,6 +32,8 @@ pub(super) enum Command {
     Update {
         key: u64,
         agreed: NegotiatedMedia,
+        /// Socket of RTCP, on the port above that of RTP.
+        rtcp: Option<Arc<UdpSocket>>,
         now: Moment,
     },
     /// Play speech.
@@ -42,7 +44,7 @@ pub(super) enum Command {
     Attach {
         key: u64,
         bot: Box<Bot>,
-        /// Socket of RTCP, on the port above that of RTP.
+        /// Socket of RTCP, as for an update.
         rtcp: Option<Arc<UdpSocket>>,
         hold: Duration,
         share: AudioShare,

@@ -32,6 +32,7 @@ mod speech;
 pub mod spoken;
 mod statistics;
 mod stream;
+mod surplus;
 mod timeline;
 mod tokens;
 pub mod wav;

@@ -63,7 +63,7 @@ struct Held {
     statistics: Arc<Shared>,
     /// Account and URL of the bot that is attached, by which its hold is remembered.
     bot: Option<Box<str>>,
-    /// Socket of RTCP, which only calls with a bot have.
+    /// Socket of RTCP, which calls with a bot have, and others while most ports are free.
     rtcp: Option<Rtp>,
 }
 
@@ -182,7 +182,20 @@ impl Ports {
     }
 
     pub(super) fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
-        self.command(key, |_, _| Command::Update { key, agreed, now });
+        self.command(key, |held, stock| {
+            // A call without a bot does without where ports are short: that leaves them to more calls.
+            let is_plenty = stock.unbound.len() > self.is_bound.len() / 2;
+            if held.rtcp.is_none() && is_plenty {
+                held.rtcp = self.bind_rtcp(stock, held.address);
+            }
+            let rtcp = held.rtcp.clone();
+            Command::Update {
+                key,
+                agreed,
+                rtcp,
+                now,
+            }
+        });
     }
 
     pub(super) fn speak(&self, key: u64, speech: Speech) {

@@ -143,6 +143,51 @@ fn no_report_goes_to_a_listener() {
     }
 }
 
+/// An echo that sent more than it received would be a means of flooding others; a peer that sends reports gets them.
+#[test]
+fn an_echo_reports_for_what_it_did_not_return() {
+    let here = loopback(6);
+    let (rtp, rtcp) = loop {
+        let rtp = UdpSocket::bind((here, 0)).unwrap();
+        let above = rtp.local_addr().unwrap().port().checked_add(1);
+        if let Some(Ok(rtcp)) = above.map(|above| UdpSocket::bind((here, above))) {
+            break (rtp.local_addr().unwrap(), rtcp);
+        }
+    };
+    rtcp.set_read_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
+    let heard = || rtcp.recv(&mut [0; 100]).ok();
+    let theirs = rtcp.local_addr().unwrap();
+
+    let own = Arc::new(UdpSocket::bind((here, 0)).unwrap());
+    let session = session::Session::new(7);
+    let mut call = call::Call::new(1, own, session, Arc::default());
+    call.negotiate(agreed(rtp, None), now());
+    let mut scratch = bot_leg::Scratch::default();
+    let mut sequence = 0_u8;
+    let mut speak = |call: &mut call::Call, from: u64, to: u64| {
+        for milliseconds in (from..to).step_by(20) {
+            let at = now() + Duration::from_millis(milliseconds);
+            sequence = sequence.wrapping_add(1);
+            let mut octets = packet(sequence);
+            call.receive(&mut octets, rtp, |_| false, &mut scratch, at);
+            call.report(|_| false, at);
+        }
+    };
+
+    speak(&mut call, 0, 6_000);
+    assert_eq!(heard(), None, "all that came was returned");
+    let at = now() + Duration::from_secs(6);
+    let report = [0x80, 201, 0, 1, 0, 0, 0, 9].repeat(10);
+    call.receive_rtcp(&report, theirs, at);
+    call.receive_rtcp(&report[..8], theirs, at);
+    speak(&mut call, 6_000, 12_000);
+    assert_eq!(heard(), Some(72), "a report for a report");
+    assert_eq!(heard(), None, "and no more octets than came");
+    call.stop(|_| false, &mut scratch, now() + Duration::from_secs(12));
+    assert_eq!(heard(), Some(16), "the goodbye");
+}
+
 #[test]
 fn ports_run_out_and_come_back_even_ones_first() {
     let media = media(2, 20_001..=20_006);

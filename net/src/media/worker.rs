@@ -27,7 +27,7 @@ use super::event::MediaEvent;
 use super::farewells::Farewells;
 use super::meters::{Meters, Packets};
 use super::ports::Ports;
-use super::rtcp::{self, MAX_REPORT};
+use super::rtcp;
 use super::session::Session;
 use super::timeline::MediaStepKind;
 use super::tokens::{Socket, WAKER};
@@ -194,8 +194,14 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     tracing::warn!(%error, "an RTP socket cannot be watched");
                 }
             }
-            Command::Update { key, agreed, now } => {
+            Command::Update {
+                key,
+                agreed,
+                rtcp,
+                now,
+            } => {
                 if let Some(call) = self.call(key) {
+                    self.watch_rtcp(call, rtcp);
                     let call = &mut self.calls[call];
                     call.negotiate(agreed, now);
                     // The agent may wait to hear its caller, and learns the caller's address from the packets that the browser's side sends.
@@ -399,6 +405,10 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 Fate::Passed => self.packets.passed += 1,
                 Fate::Discarded => self.packets.discarded += 1,
             }
+            // An echo has no ticks: what it sends, it sends when something comes.
+            if call.is_echo() {
+                call.report(|to| ports.is_listener(to), now);
+            }
             if let Some(digit) = call.take_digit(&mut self.scratch) {
                 self.news.push((call.key, MediaEvent::Digit(digit)));
             }
@@ -529,7 +539,6 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
 
     fn run_ticks(&mut self) {
         let mut now = (self.clock)();
-        let mut report = [0; MAX_REPORT];
         while let Some(due) = self.wheel.next_due(now) {
             self.meters.tick_late(now.since(due.at));
             for at in 0..self.wheel.len(due.slot) {
@@ -545,10 +554,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     // A packet that can't be sent is lost, as RTP is.
                     let _ = call.socket.send_to(packet, to);
                 }
-                let is_listener = |to| self.ports.is_listener(to);
-                if let Some((socket, length, to)) = call.report(&mut report, is_listener, due.at) {
-                    let _ = socket.send_to(&report[..length], to);
-                }
+                call.report(|to| self.ports.is_listener(to), due.at);
                 if let Some(after) = call.take_cleared(due.at) {
                     self.meters.cleared(after);
                 }

@@ -1,0 +1,104 @@
+//! RTCP of a call: the reports of its peer, and ours for it (RFC 3550 §6).
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use trunkline_sip::moment::Moment;
+
+use super::super::rtcp::{MAX_REPORT, Rtcp, Sent};
+use super::Call;
+
+impl Call {
+    /// Returns the address that RTCP of this many octets may be sent to: the port above the peer's RTP, unless that is a listener of this node.
+    /// The echo sends it for packets that it hasn't returned.
+    fn reported_to(
+        &self,
+        octets: usize,
+        is_listener: impl Fn(SocketAddr) -> bool,
+    ) -> Option<SocketAddr> {
+        let may = match self.is_echo() {
+            true => self.surplus.covers(octets),
+            false => self.is_started && (self.had_bot() || self.player.is_some()),
+        };
+        self.rtcp_peer().filter(|to| may && !is_listener(*to))
+    }
+
+    /// Sends the report that is due to the peer.
+    pub(in super::super) fn report(
+        &mut self,
+        is_listener: impl Fn(SocketAddr) -> bool,
+        now: Moment,
+    ) {
+        if !self.rtcp.is_due(now) {
+            return;
+        }
+        let Some(to) = self.reported_to(MAX_REPORT, is_listener) else {
+            return;
+        };
+        let (ssrc, timestamp) = self.session.stream();
+        let sent = Sent {
+            ssrc,
+            timestamp,
+            // Both wrap (RFC 3550 §6.4.1).
+            packets: self.figures.packets_sent as u32,
+            octets: self.figures.octets_sent as u32,
+        };
+        let received = self.reception.report();
+        let mut octets = [0; MAX_REPORT];
+        let length = self.rtcp.write(&mut octets, &sent, received.as_ref(), now);
+        self.surplus.take(length);
+        // The next one says the same.
+        let _ = self.rtcp_socket().send_to(&octets[..length], to);
+    }
+
+    /// Sends the end of the stream to a peer that was heard.
+    pub(super) fn say_goodbye(&self, is_listener: impl Fn(SocketAddr) -> bool) {
+        let mut octets = [0; MAX_REPORT];
+        let length = Rtcp::write_goodbye(&mut octets, self.session.stream().0);
+        if let Some(to) = self.reported_to(length, is_listener) {
+            // A peer that misses it still gets the BYE of SIP.
+            let _ = self.rtcp_socket().send_to(&octets[..length], to);
+        }
+    }
+
+    fn rtcp_socket(&self) -> &UdpSocket {
+        self.rtcp_socket.as_deref().unwrap_or(&self.socket)
+    }
+
+    /// Address of the peer's RTCP: that of its RTP, and the port above (RFC 3550 §11).
+    fn rtcp_peer(&self) -> Option<SocketAddr> {
+        let peer = self.session.peer()?;
+        Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?))
+    }
+
+    /// Takes RTCP, if it is from the learnt address, or from the port above (RFC 3550 §11).
+    pub(in super::super) fn receive_rtcp(
+        &mut self,
+        octets: &[u8],
+        source: SocketAddr,
+        now: Moment,
+    ) {
+        let is_peer = self.session.peer().is_some_and(|peer| {
+            let ports = [Some(peer.port()), peer.port().checked_add(1)];
+            peer.ip().to_canonical() == source.ip().to_canonical()
+                && ports.contains(&Some(source.port()))
+        });
+        if is_peer {
+            let (ssrc, _) = self.session.stream();
+            self.surplus.add(octets.len());
+            self.rtcp.hear(octets, ssrc, now);
+            self.figures.round_trip = self.rtcp.round_trip();
+            self.figures.reported = self.rtcp.reported();
+        }
+    }
+
+    /// Returns the socket of RTCP, if the call has one.
+    pub(in super::super) const fn rtcp(&self) -> Option<&Arc<UdpSocket>> {
+        self.rtcp_socket.as_ref()
+    }
+
+    /// Sets the socket of RTCP.
+    pub(in super::super) fn set_rtcp(&mut self, socket: Option<Arc<UdpSocket>>) {
+        self.rtcp_socket = socket;
+    }
+}
