@@ -2,15 +2,14 @@
 //! docs/replay.md prints it.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 
-use trunkline_testkit::process::{Process, skipped};
+use trunkline_testkit::on_wire::OnWire;
+use trunkline_testkit::process::skipped;
 use trunkline_testkit::referred::Step::{Answer, ByeComes, Refer};
 use trunkline_testkit::shell::Shell;
 use trunkline_testkit::{Caller, DaemonSetup, Deadline, Responder, tools};
@@ -19,56 +18,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 const ANSWER: &str = "v=0\r\no=agent 3 3 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 42000 RTP/AVP 8\r\n";
 const ECHOING: &str = "+12025550177";
 
-/// A running capture.
-struct Capturing {
-    process: Process,
-    file: PathBuf,
-}
-
-impl Capturing {
-    /// Starts a capture; `None` where this process may not capture.
-    fn start(ports: [u16; 2], file: &Path) -> Option<Self> {
-        let mut command = Command::new("dumpcap");
-        command
-            .args(["-q", "-i", "lo", "-f"])
-            .arg(format!("port {} or port {}", ports[0], ports[1]))
-            .arg("-w")
-            .arg(file)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-
-        let mut capturing = Self {
-            process: Process::start("dumpcap", &mut command),
-            file: file.to_owned(),
-        };
-        let begun = Deadline::after(LIMIT).poll(|| {
-            let ended = capturing.process.exited();
-            (ended.is_some() || file.exists()).then_some(ended.is_none())
-        });
-
-        // dumpcap creates its file before it listens.
-        std::thread::sleep(Duration::from_millis(500));
-        (begun == Some(true)).then_some(capturing)
-    }
-
-    /// Waits until the file holds an OPTIONS sent from now on, and so everything before it. The file is written twice a second.
-    fn has_next(&self, qualifying: &Qualifying) {
-        let next = qualifying.asked.load(Ordering::Relaxed) + 2;
-        let question = format!("Call-ID: qualify-{next}\r\n");
-        let holds = || {
-            let octets = std::fs::read(&self.file).unwrap_or_default();
-            memchr::memmem::find(&octets, question.as_bytes()).map(drop)
-        };
-        // A capture that is written only at its end shows nothing before.
-        Deadline::after(Duration::from_secs(10)).poll(holds);
-    }
-
-    fn stop(self) {
-        let Self { mut process, .. } = self;
-        process.signal("INT");
-        let ended = process.wait(Deadline::after(LIMIT));
-        assert!(ended.is_some(), "it ends");
-    }
+/// Waits until the capture holds an OPTIONS sent from now on, and so everything before it.
+fn has_next(capture: &OnWire, qualifying: &Qualifying) {
+    let next = qualifying.asked.load(Ordering::Relaxed) + 2;
+    let question = format!("Call-ID: qualify-{next}\r\n");
+    let holds = || memchr::memmem::find(&capture.octets(), question.as_bytes()).map(drop);
+    // A capture that is written only at its end shows nothing before.
+    Deadline::after(Duration::from_secs(10)).poll(holds);
 }
 
 /// A PBX that sends OPTIONS repeatedly (qualify).
@@ -139,13 +95,13 @@ fn a_capture_of_calls_is_imported_and_played() {
 
     let shell = Shell::new();
     let file = shell.path("calls.pcapng");
-    let ports = [daemon.sip().port(), at.port()];
-    let Some(capturing) = Capturing::start(ports, &file) else {
+    let filter = format!("port {} or port {}", daemon.sip().port(), at.port());
+    let Some(capturing) = OnWire::start(&filter, &file) else {
         skipped("the right to capture on the loopback interface");
         return;
     };
     let qualifying = Qualifying::start(daemon.sip());
-    capturing.has_next(&qualifying);
+    has_next(&capturing, &qualifying);
     daemon.caller().play("caller_hangs_up").finish();
     daemon.record();
     // The API asks for a transfer.
@@ -166,7 +122,7 @@ fn a_capture_of_calls_is_imported_and_played() {
     let (status, ended) = daemon.change("POST", &format!("{over}/hangup"), &json!({}));
     assert!(status < 300, "{ended}");
     pbx.finish();
-    capturing.has_next(&qualifying);
+    has_next(&capturing, &qualifying);
     drop(qualifying);
     capturing.stop();
 
