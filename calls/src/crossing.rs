@@ -74,7 +74,7 @@ const ROWS: [(&str, u8); 34] = [
     ("Warning", RESPONSE),
 ];
 
-/// Where each header name known to the lexer crosses, by its number: most lines have such a name and need one lookup.
+/// Directions in which each header name known to the lexer crosses, by its number: most lines have such a name and need one lookup.
 const KNOWN: [u8; HeaderName::ALL.len()] = {
     let mut places = [0; HeaderName::ALL.len()];
     let mut name = 0;

@@ -8,13 +8,13 @@ use super::section::Section;
 /// The synthesiser.
 #[derive(Clone, Debug)]
 pub struct Speech {
-    /// Where texts are spoken; `None`: nowhere.
+    /// Synthesiser of texts; `None` if there is none.
     pub synthesiser: Option<Synthesiser>,
     /// Time for one text.
     pub timeout: Duration,
 }
 
-/// Where texts are spoken.
+/// Synthesiser of texts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Synthesiser {
     /// A program and its arguments: the text on its standard input, a WAV file on its standard output.

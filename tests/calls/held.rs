@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::outbound::{give_trunk, order};
 use trunkline_testkit::http;
 use trunkline_testkit::referred::Step::{self, Answer, ByeComes, Offers, Refer, Turned, Unjoined};
+use trunkline_testkit::sipp::Peer;
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Runtime, Trace, tools};
 
 /// Starts a daemon whose agent is a runtime of the test.
@@ -454,6 +455,25 @@ fn a_call_that_rings_is_not_held() {
     agent.finish();
 }
 
+/// A call that is up, until it is hung up on.
+struct Up {
+    agent: Peer,
+    pbx: Peer,
+    /// Session token of the runtime.
+    token: String,
+}
+
+fn up(daemon: &Daemon, runtime: &Runtime) -> Up {
+    let agent = runtime.play("runtime_answers");
+    let pbx = daemon.caller().play("caller_is_hung_up_on");
+    agent.wait_for("ACK");
+
+    let so_far = agent.so_far();
+    let token = so_far.request("INVITE").header("X-PLATFORM-SESSION-TOKEN");
+    let token = token.expect("a token").to_owned();
+    Up { agent, pbx, token }
+}
+
 /// The runtime's session token hangs up and transfers, and can't hold.
 #[test]
 fn a_session_token_holds_nothing() {
@@ -462,13 +482,7 @@ fn a_session_token_holds_nothing() {
     }
 
     let (daemon, runtime) = daemon();
-    let agent = runtime.play("runtime_answers");
-    let pbx = daemon.caller().play("caller_is_hung_up_on");
-    agent.wait_for("ACK");
-
-    let so_far = agent.so_far();
-    let token = so_far.request("INVITE").header("X-PLATFORM-SESSION-TOKEN");
-    let token = token.expect("a token").to_owned();
+    let Up { agent, pbx, token } = up(&daemon, &runtime);
     let call = daemon.answered_call();
     for what in ["hold", "resume"] {
         let path = format!("/phone/calls/{call}/{what}");
@@ -489,13 +503,7 @@ fn a_session_token_of_a_suspended_org_ends_its_call_and_transfers_nothing() {
     }
 
     let (daemon, runtime) = daemon();
-    let agent = runtime.play("runtime_answers");
-    let pbx = daemon.caller().play("caller_is_hung_up_on");
-    agent.wait_for("ACK");
-
-    let so_far = agent.so_far();
-    let token = so_far.request("INVITE").header("X-PLATFORM-SESSION-TOKEN");
-    let token = token.expect("a token").to_owned();
+    let Up { agent, pbx, token } = up(&daemon, &runtime);
     let call = daemon.answered_call();
     let ask = |what: &str, body: &Value| {
         let path = format!("/phone/calls/{call}/{what}");

@@ -19,10 +19,10 @@ mod races;
 mod relayed;
 mod replaced;
 mod settled;
-mod strangers;
 mod streams;
 mod tenants;
 mod tied;
+mod unauthenticated;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};

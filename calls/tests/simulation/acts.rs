@@ -1,4 +1,4 @@
-//! What a peer does of its own accord inside a call: its plan, and the refreshes that it has promised.
+//! Actions of a peer inside a call: its plan, and the refreshes that it has promised.
 
 use std::time::Duration;
 

@@ -16,10 +16,10 @@ use crate::wire::{Heard, Outgoing, Place, Purpose, Silence};
 const PLACE: &[u8] = b"--b\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n--b\r\n";
 /// A caller that hears nothing final gives up by itself; the node's own deadline comes first.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How often a caller answers challenges.
+/// Most challenges that a caller answers.
 const LOGINS: u32 = 3;
 
-/// What became of the call, as the caller knows it.
+/// Outcome of the call, as the caller knows it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Dialling,
@@ -46,7 +46,7 @@ pub(crate) struct Caller {
     /// Our offer, or its label's place if the runtime offers.
     offer: Option<String>,
     winner: Option<Vec<u8>>,
-    /// What names the dialog that it takes over.
+    /// Identifiers of the dialog that it takes over.
     replaces: Option<String>,
 }
 

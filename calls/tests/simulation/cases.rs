@@ -17,12 +17,12 @@ use crate::world::World;
 struct Case {
     name: &'static str,
     agent: Agent,
-    /// How it differs from a plain call.
+    /// Difference to a plain call.
     differs: fn(&mut CallerPlan, &mut Vec<AttemptPlan>),
     outcome: Outcome,
     /// Status, SIP code, reason, who ended it; nothing if there is no record.
     record: &'static str,
-    /// What the node sends, to whom, and how often.
+    /// Messages that the node has to send: kind, receiver, number.
     sends: &'static [(&'static str, &'static str, usize)],
 }
 
@@ -561,7 +561,7 @@ pub(crate) fn record(world: &World) -> String {
     })
 }
 
-/// How many different messages of that kind the node sent there, by first line, CSeq and tags.
+/// Counts the different messages of that kind that the node sent there, by first line, CSeq and tags.
 pub(crate) fn sent(world: &World, to: &str, what: &str) -> usize {
     let path = format!("{NODE} > {to}");
     let mut lines: Vec<&str> = world

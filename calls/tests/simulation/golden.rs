@@ -1,6 +1,6 @@
 //! The golden trace: what both peers of each run send and get, in a form that is equal whenever the behaviour is.
 //!
-//! What is drawn at random gets a name by its order of appearance: tags, branches, Call-IDs, nonces and what follows from
+//! Random values get names by their order of appearance: tags, branches, Call-IDs, nonces and what follows from
 //! them. Everything else stays: start lines, headers and bodies in their order, and the virtual time of each message.
 //!
 //! `fixtures/golden/simulation.txt` holds a digest for each seed. `every_run_is_as_it_was` compares; `just golden` writes the

@@ -28,7 +28,7 @@ struct Case {
     differs: fn(&mut CallPlan),
     record: &'static str,
     transfer: &'static str,
-    /// How many different messages of that kind the node sends there.
+    /// Number of different messages of that kind that the node sends there.
     sends: &'static [(&'static str, &'static str, usize)],
 }
 

@@ -15,12 +15,12 @@ use crate::wire::Purpose;
 /// The names of what every agent may hand its callers to: a number, and a desk with a host of its own.
 pub(crate) const DESTINATIONS: [&str; 2] = ["Number", "Desk"];
 
-/// What is asked of the node by its API.
+/// Requests to the node's API.
 #[derive(Clone, Debug)]
 pub(crate) struct HandoverPlan {
     /// When, counted from the start of the call, and to which destination.
     pub(crate) asked: Vec<(Duration, usize)>,
-    /// What the destinations do that the node calls itself.
+    /// Behaviour of the destinations that the node calls itself.
     pub(crate) destinations: Vec<AttemptPlan>,
     /// The PBX puts a new leg in the caller's place: when, counted from the start of the call, and how that one behaves.
     pub(crate) taken_over: Option<(Duration, CallerPlan)>,
@@ -63,14 +63,14 @@ impl HandoverPlan {
     }
 }
 
-/// What a PBX makes of REFER.
+/// Behaviour of a PBX on REFER.
 #[derive(Clone, Debug)]
 pub(crate) struct ReferPlan {
     /// It lists REFER in `Allow`.
     pub(crate) is_known: bool,
     /// Its answers to the first REFER and to those after it, the last for all others, and how long each takes.
     pub(crate) answers: Vec<(Duration, u16)>,
-    /// What it tells: counted from the answer, or from the REFER.
+    /// NOTIFYs that it sends, timed from the answer or from the REFER.
     pub(crate) news: Vec<News>,
     pub(crate) news_first: bool,
     /// `expires` of its NOTIFYs, in seconds.
@@ -286,7 +286,7 @@ impl Party {
         }
     }
 
-    /// What the node says of the runtime's REFER.
+    /// NOTIFYs of the node about the runtime's REFER.
     pub(crate) fn on_notify(&mut self, hands: &mut Hands<'_>, at: usize, message: &Message<'_>) {
         self.wire.answer(hands, at, 200, ("", "", b""));
         let state = value(message, HeaderName::SubscriptionState);

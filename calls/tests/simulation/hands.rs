@@ -1,4 +1,4 @@
-//! What wakes a peer, and what it works with while it is awake.
+//! Events that wake a peer, and the context that it works with while it is awake.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::network::Datagram;
 /// 64*T1: how long a peer waits for an answer or an ACK.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(32);
 
-/// What a peer is woken by.
+/// Event that wakes a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Alarm {
     /// A request is sent again, unless it was answered.
@@ -67,7 +67,7 @@ pub(crate) enum Step {
     Vanish,
 }
 
-/// What a peer works with while it handles one thing.
+/// Context of a peer while it handles one event.
 pub(crate) struct Hands<'a> {
     pub(crate) now: Moment,
     pub(crate) out: &'a mut Vec<Datagram>,

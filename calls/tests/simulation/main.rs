@@ -113,7 +113,7 @@ const MOST_FAILED: usize = 200;
 /// The lines of a trace that a failure shows.
 const SHOWN: usize = 400;
 
-/// What happens in any run of some length: who sees nothing of it, tests nothing.
+/// Events of any run of some length: a run without one of them tests nothing.
 const SURE: [&str; 64] = [
     "Refused(401)",
     "Refused(422)",
@@ -181,7 +181,7 @@ const SURE: [&str; 64] = [
     "transferred max_duration",
 ];
 
-/// What happened how often, so that a simulation in which nothing happens can't pass.
+/// Counts of events, so that a simulation in which nothing happens can't pass.
 type Tally = BTreeMap<String, u64>;
 
 struct Report {

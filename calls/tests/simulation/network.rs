@@ -24,12 +24,12 @@ pub(crate) struct Datagram {
 pub(crate) struct Sent {
     /// Since the run began.
     pub(crate) after: Duration,
-    /// How often it arrives: not at all if it is lost.
+    /// Number of copies that arrive: none if it is lost.
     pub(crate) copies: usize,
     pub(crate) datagram: Datagram,
 }
 
-/// What becomes of datagrams, in percent.
+/// Fates of datagrams, in percent.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Weather {
     pub(crate) loss: u64,

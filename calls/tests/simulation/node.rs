@@ -59,7 +59,7 @@ pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// What the node asks of the world and waits for.
+/// Requests of the node to the world, for whose results it waits.
 #[derive(Debug)]
 pub(crate) enum Wish {
     /// With the session by which the bot names the call.
@@ -68,7 +68,7 @@ pub(crate) enum Wish {
     FindContact(CallKey),
 }
 
-/// What the world keeps when a node dies.
+/// State that the world keeps when a node dies.
 #[derive(Clone, Debug)]
 struct Kept {
     minter: Minter,
@@ -88,11 +88,11 @@ pub(crate) struct Node {
     /// Open media, by call.
     pub(crate) media: HashSet<CallKey>,
     pub(crate) bots: Attached,
-    /// What became of bots, for the tally.
+    /// Outcomes of bots, for the tally.
     pub(crate) bots_seen: Vec<&'static str>,
-    /// What was done with media that isn't open, and holds without an end.
+    /// Faults: commands to media that isn't open, and holds without an end.
     pub(crate) faults: Vec<String>,
-    /// What became of holds, for the tally.
+    /// Outcomes of holds, for the tally.
     pub(crate) holds: Vec<&'static str>,
     pub(crate) endpoint: Endpoint,
     kept: Kept,
@@ -303,7 +303,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// What the endpoint says of its own accord, and what the calls wish.
+    /// Takes events of the endpoint, and effects of the calls.
     pub(crate) fn settle(&mut self, now: Moment) {
         while let Some(event) = self.endpoint.poll_event() {
             self.calls.handle_event(&mut self.endpoint, event, now);
@@ -387,7 +387,7 @@ impl Node {
         sent
     }
 
-    /// What is left over, by name; nothing once all is quiet.
+    /// Returns what is left over, by name; empty once all is quiet.
     pub(crate) fn left_over(&self) -> Vec<String> {
         let counts = self.endpoint.counts();
         let (tags, timers) = self.calls.left_over();
@@ -428,7 +428,7 @@ fn flow_of(peer: SocketAddr, connection: Option<u32>) -> Flow {
     }
 }
 
-/// What the name of a runtime stands for.
+/// Addresses of a runtime's name.
 pub(crate) fn resolve(wanted: &Unresolved) -> Vec<Target> {
     let found: &[&str] = match &*wanted.host {
         "runtime.example" => &[RUNTIME_A, RUNTIME_B],

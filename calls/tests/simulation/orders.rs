@@ -16,7 +16,7 @@ use crate::plan::{Agent, AttemptPlan};
 pub(crate) struct OrderPlan {
     pub(crate) ringing_timeout: Duration,
     pub(crate) max_duration: Duration,
-    /// What each place that is tried does; the last again for all further ones.
+    /// Behaviour of each place that is tried; the last one's again for all further ones.
     pub(crate) callees: Vec<AttemptPlan>,
     /// Somebody ends it from outside, this long after it was ordered.
     pub(crate) hung_up: Option<Duration>,

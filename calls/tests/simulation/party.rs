@@ -26,9 +26,9 @@ pub(crate) struct Party {
     pub(crate) dice: Dice,
     /// It neither sends nor hears any more.
     pub(crate) gone: bool,
-    /// What it was wrongly told.
+    /// Faults of what it was sent.
     pub(crate) faults: Vec<String>,
-    /// What happened to it, for the tally.
+    /// Events at this peer, for the tally.
     pub(crate) seen: Vec<&'static str>,
     /// Where it stands with REFER.
     pub(crate) referral: Referral,

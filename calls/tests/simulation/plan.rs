@@ -1,4 +1,4 @@
-//! What happens in one run, drawn from its seed before it begins: the weather, the calls, how each peer behaves.
+//! Plan of one run, drawn from its seed before it begins: the network's faults, the calls, the behaviour of each peer.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ pub(crate) struct Plan {
     pub(crate) silence: Option<Duration>,
     /// `max_concurrent_calls` of every agent.
     pub(crate) agent_limit: Option<u32>,
-    /// How long the contact look-up takes.
+    /// Time that the contact look-up takes.
     pub(crate) contact: Duration,
-    /// How long the resolver takes.
+    /// Time that the resolver takes.
     pub(crate) resolver: Duration,
     /// No RTP port is free.
     pub(crate) no_media: bool,
@@ -79,14 +79,14 @@ pub(crate) struct CallPlan {
     pub(crate) start: Duration,
     pub(crate) agent: Agent,
     pub(crate) caller: CallerPlan,
-    /// What each runtime that is tried does; the last again for all further ones.
+    /// Behaviour of each runtime that is tried; the last one's again for all further ones.
     pub(crate) attempts: Vec<AttemptPlan>,
     /// The call is one that the node begins, instead of the caller.
     pub(crate) order: Option<OrderPlan>,
     pub(crate) handover: HandoverPlan,
 }
 
-/// Who the caller says it is.
+/// Identity that the caller claims.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Identity {
     /// A trunk's user with its password.
@@ -101,7 +101,7 @@ pub(crate) enum Identity {
     Trusted,
 }
 
-/// How a caller feels about RFC 3262.
+/// A caller's support of RFC 3262.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reliable {
     Unknown,
@@ -109,7 +109,7 @@ pub(crate) enum Reliable {
     Required,
 }
 
-/// How a caller behaves.
+/// Behaviour of a caller.
 #[derive(Clone, Debug)]
 pub(crate) struct CallerPlan {
     pub(crate) identity: Identity,
@@ -137,7 +137,7 @@ pub(crate) struct CallerPlan {
     pub(crate) talk: Talk,
 }
 
-/// What a runtime makes of an INVITE.
+/// Behaviour of a runtime on INVITE.
 #[derive(Clone, Debug)]
 pub(crate) struct AttemptPlan {
     /// It isn't there, and nothing says so.
@@ -173,7 +173,7 @@ pub(crate) struct Ring {
     pub(crate) sdp: bool,
 }
 
-/// How a runtime's answer ends.
+/// End of a runtime's answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Finish {
     Answer { after: Duration, fork: usize },
@@ -181,7 +181,7 @@ pub(crate) enum Finish {
     Never,
 }
 
-/// What a runtime does with CANCEL.
+/// Behaviour of a runtime on CANCEL.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum OnCancel {
     /// 200 and 487.
@@ -192,10 +192,10 @@ pub(crate) enum OnCancel {
     Forgets,
 }
 
-/// How a peer behaves inside the call.
+/// Behaviour of a peer inside the call.
 #[derive(Clone, Debug)]
 pub(crate) struct Talk {
-    /// What it does and when, counted from the answer.
+    /// Its own actions, timed from the answer.
     pub(crate) acts: Vec<(Duration, Act)>,
     pub(crate) reaction: Reaction,
     /// It knows UPDATE.
@@ -206,11 +206,11 @@ pub(crate) struct Talk {
     pub(crate) timers: bool,
     /// As the refresher it does refresh.
     pub(crate) keeps_promises: bool,
-    /// What it makes of REFER.
+    /// Behaviour on REFER.
     pub(crate) refers: ReferPlan,
 }
 
-/// What a peer does inside the call.
+/// Action of a peer inside the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     /// re-INVITE with an offer.
@@ -238,7 +238,7 @@ pub(crate) enum Act {
     Vanish,
 }
 
-/// What a peer makes of an offer inside the call.
+/// Behaviour of a peer on an offer inside the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reaction {
     Accept,

@@ -26,7 +26,7 @@ pub(crate) struct Runtime {
     answer: Option<Vec<u8>>,
     caller_reliable: bool,
     role: Role,
-    /// How often the node has asked at this place before.
+    /// Number of INVITEs that the node has sent to this place before.
     before: u32,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Role {
     Destination,
 }
 
-/// How far the first exchange has come.
+/// State of the first exchange.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Agreed {
     /// The INVITE's offer waits, or there was none.

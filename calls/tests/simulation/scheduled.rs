@@ -1,4 +1,4 @@
-//! What will happen in the world, in the order of time and, within a moment, of planning.
+//! Events to come in the world, ordered by time and, within a moment, by when they were planned.
 
 use std::cmp::Reverse;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trunkline_sip::wire::{HeaderName, Message};
 
-/// How far a dialog has come.
+/// State of a dialog.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     Early,

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::node::{NOBODY, RUNTIME_A, RUNTIME_B};
 use crate::plan::Agent;
 
-/// What its carriers have challenged with before: only these realms may be answered inside a call.
+/// Realms in which its carriers have challenged before: only these may be answered inside a call.
 const CARRIER_REALMS: [&str; 1] = ["pbx"];
 
 /// The credentials of the org's trunks, whichever way they lead.

@@ -1,4 +1,4 @@
-//! What must hold once a run is over.
+//! Rules that must hold once a run is over.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const QUIET: Duration = Duration::from_secs(70);
 /// A transfer has its outcome by then: five REFERs, or what the PBX tells, or a destination that rings.
 const OUTCOME: Duration = Duration::from_secs(400);
 
-/// What is wrong; nothing if all is well.
+/// Returns the faults; empty if all is well.
 pub(crate) fn faults(world: &World) -> Vec<String> {
     let mut faults = world.tap.faults.clone();
     faults.extend(world.node.faults.clone());
@@ -261,7 +261,7 @@ fn unended(world: &World, party: &Party) -> Vec<String> {
     faults
 }
 
-/// What the caller saw agrees with what was recorded.
+/// Checks that the record agrees with what the caller saw.
 fn outcome(world: &World, caller: &Caller) -> Option<String> {
     if world.restarted.is_some() || caller.party.gone {
         return None;
@@ -317,7 +317,7 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
     (!agrees).then(|| format!("{name}: {:?}, recorded as {code}", caller.outcome))
 }
 
-/// What becomes of a call with which nothing interferes.
+/// Expected outcome of a call with which nothing interferes.
 fn expected(world: &World, caller: &Caller) -> Option<Outcome> {
     let (world, call) = (&world.plan, &world.plan.calls[caller.number()]);
     let calm = world.weather.is_clear()

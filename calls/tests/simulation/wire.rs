@@ -90,7 +90,7 @@ pub(crate) struct Server {
     reliable: Vec<(u32, Vec<u8>, u32)>,
 }
 
-/// What a response means to the peer.
+/// Meaning of a response to the peer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     /// A provisional answer, or a final one that ends the request.
@@ -546,7 +546,7 @@ impl Wire {
     }
 }
 
-/// What never came.
+/// Messages that never came.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Silence {
     None,

@@ -1,4 +1,4 @@
-//! What an onlooker sees of the node, and the rules that hold for every message it sends, whatever the network does.
+//! View of an observer of the node, and the rules for each message that it sends, whatever the network does.
 //!
 //! - A message is readable; a repetition is octet for octet what it repeats, and there are not many.
 //! - A request has one final status, and nothing comes after it.
@@ -22,7 +22,7 @@ use crate::orders;
 use crate::runtime::Role;
 use crate::world::call_number;
 
-/// How often one message may go out of the node's own accord: 64*T1 of doubling intervals up to T2 are eleven.
+/// Most copies of one message that the node may send unasked: 64*T1 of doubling intervals up to T2 are eleven.
 const MOST_REPEATS: u32 = 12;
 /// A request inside the call may have to wait for the other leg's answer, and for the end of its CANCEL.
 const IN_DIALOG: Duration = Duration::from_secs(300);
@@ -46,7 +46,7 @@ pub(crate) struct Wiretap {
     restarted: bool,
 }
 
-/// What went over the wire under one Call-ID.
+/// Messages on the wire with one Call-ID.
 #[derive(Debug, Default)]
 struct Leg {
     call: usize,

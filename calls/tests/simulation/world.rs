@@ -88,7 +88,7 @@ pub(crate) struct World {
     /// Facts that were seen already.
     ended: usize,
     dice: Dice,
-    /// What bots do, apart from everything else.
+    /// Random numbers of the bots alone, so that they change nothing else of a run.
     pub(crate) bot_dice: Dice,
     queue: BinaryHeap<Scheduled>,
     order: u64,
@@ -457,7 +457,7 @@ impl World {
         }
     }
 
-    /// What the node sends and wishes.
+    /// Carries out what the node sends and asks for.
     fn carry(&mut self) {
         self.note_calls();
         for mut datagram in self.node.transmits() {
@@ -555,7 +555,7 @@ impl World {
     }
 }
 
-/// Who is trusted comes from an address that says so.
+/// Addresses of trusted peers say that they are trusted.
 fn network_of(plan: &CallerPlan) -> u8 {
     if plan.identity == Identity::Trusted {
         101
