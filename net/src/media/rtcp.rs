@@ -185,15 +185,11 @@ impl Rtcp {
             if last == 0 {
                 continue;
             }
-            // RFC 3550 §6.4.1: a peer that computes its delay wrongly would make the round trip negative.
             let (seconds, fraction) = ntp(now);
             let trip = (seconds << 16 | fraction >> 16)
                 .wrapping_sub(last)
                 .wrapping_sub(delay);
-            const MAX: u32 = 60 << 16;
-            if trip < MAX {
-                self.round_trip = Some(Duration::from_micros((u64::from(trip) * 1_000_000) >> 16));
-            }
+            self.round_trip = round_trip(trip).or(self.round_trip);
         }
     }
 }
@@ -202,6 +198,20 @@ impl Rtcp {
 const fn not_negative(word: u32) -> u32 {
     let lost = word & 0xff_ffff;
     if lost < 0x80_0000 { lost } else { 0 }
+}
+
+/// Returns the round trip out of its units of 1/65536 s, a difference of two clocks (RFC 3550 §6.4.1).
+///
+/// Phones count the delay of their report in milliseconds, so that the difference is negative by one on a short path: that is a round trip of zero.
+/// Past these bounds a peer has computed its delay wrongly.
+fn round_trip(units: u32) -> Option<Duration> {
+    const MAX: u32 = 60 << 16;
+    const MAX_BELOW_ZERO: u32 = (10 << 16) / 1_000;
+    match units {
+        0..MAX => Some(Duration::from_micros((u64::from(units) * 1_000_000) >> 16)),
+        _ if units.wrapping_neg() <= MAX_BELOW_ZERO => Some(Duration::ZERO),
+        _ => None,
+    }
 }
 
 /// A compound packet being written.
@@ -326,6 +336,19 @@ mod tests {
         let trip = one.round_trip().unwrap();
         assert!((79_900..80_100).contains(&trip.as_micros()), "{trip:?}");
         assert_eq!(other.round_trip(), None, "nothing came back yet");
+    }
+
+    #[test]
+    fn a_delay_in_milliseconds_makes_no_round_trip_negative() {
+        let milliseconds = |count: u32| (count << 16) / 1_000;
+        assert_eq!(round_trip(0), Some(Duration::ZERO));
+        assert_eq!(
+            round_trip(milliseconds(1).wrapping_neg()),
+            Some(Duration::ZERO)
+        );
+        assert_eq!(round_trip(milliseconds(20).wrapping_neg()), None);
+        assert_eq!(round_trip(1 << 15), Some(Duration::from_millis(500)));
+        assert_eq!(round_trip(60 << 16), None);
     }
 
     #[test]
