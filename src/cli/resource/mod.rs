@@ -81,9 +81,7 @@ impl Resources {
     }
 
     fn command(&self, noun: &Noun, verb: &Verb, operation: &Operation) -> clap::Command {
-        let mut command = clap::Command::new(verb.name)
-            .about(operation.summary.clone())
-            .visible_aliases(verb.aliases);
+        let mut command = clap::Command::new(verb.name).visible_aliases(verb.aliases);
         if !verb.example.is_empty() {
             command = command.after_help(format!("Examples:\n  {}", verb.example));
         }
@@ -115,7 +113,10 @@ impl Resources {
         if danger(verb, operation) != Danger::None {
             command = command.arg(arguments::yes());
         }
-        let command = Output::augment_args(Target::augment_args(command));
+        // Last, for a derived group of options brings its own doc comment as the command's.
+        let command = Output::augment_args(Target::augment_args(command))
+            .about(operation.summary.clone())
+            .long_about(None);
         match noun.scope {
             Scope::Org => command,
             Scope::Installation => command.mut_arg("org", |org| org.hide(true)),
@@ -439,6 +440,22 @@ mod tests {
                     let found = resources.0.operation(operation);
                     assert!(found.is_some(), "{} {}: {operation}", noun.name, verb.name);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_says_what_the_document_says_of_its_operation() {
+        let resources = Resources::new().unwrap();
+        let root = resources.augment(clap::Command::new("trunkline"));
+        for noun in NOUNS.iter().filter(|noun| noun.parent.is_none()) {
+            let of_noun = root.find_subcommand(noun.name).unwrap();
+            for verb in noun.verbs {
+                let command = of_noun.find_subcommand(verb.name).unwrap();
+                let about = command.get_about().unwrap().to_string();
+                let summary = resources.0.operation(verb.operation).unwrap().summary;
+                assert_eq!(about, summary, "{} {}", noun.name, verb.name);
+                assert!(command.get_long_about().is_none(), "{}", verb.name);
             }
         }
     }
