@@ -1,6 +1,10 @@
 //! Headers below SIP: link layer, IP, UDP, TCP. Stateless: one packet in, its payload out.
+//!
+//! etherparse reads IP and what is above it. The link layers are read here, since it lacks some of them: loopback, Linux cooked v2 and PPPoE.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{IpNumber, Ipv6ExtensionSlice, LaxIpSlice, TcpSlice, UdpSlice};
 
 /// Payload of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,82 +110,56 @@ fn of_ether_type(kind: u16, octets: &[u8], depth: usize) -> Option<Carried<'_>> 
     }
 }
 
+/// Decodes an IP packet. One that the capture cuts off keeps the octets that are there.
 fn ip(octets: &[u8]) -> Option<Carried<'_>> {
-    match octets.first()? >> 4 {
-        4 => ipv4(octets),
-        6 => ipv6(octets),
-        _ => None,
+    let (packet, _) = LaxIpSlice::from_slice(octets).ok()?;
+    let (source, target) = (packet.source_addr(), packet.destination_addr());
+    let payload = packet.payload();
+    let protocol = payload.ip_number.0;
+
+    if !payload.fragmented {
+        return transport(source, target, protocol, payload.payload);
     }
-}
 
-fn ipv4(octets: &[u8]) -> Option<Carried<'_>> {
-    let header = usize::from(octets[0] & 0x0f) * 4;
-    let total = usize::from(pair(octets, 2)?);
-    let (source, target) = (four(octets, 12)?, four(octets, 16)?);
-    let protocol = *octets.get(9)?;
-
-    // The length is zero where the network card segments packets itself.
-    let end = if total < header { octets.len() } else { total };
-    let inner = octets.get(header.max(20)..end.min(octets.len()))?;
-    let fragmentation = pair(octets, 6)?;
-    let offset = usize::from(fragmentation & 0x1fff) * 8;
-    let has_more = fragmentation & 0x2000 != 0;
-
-    if offset == 0 && !has_more {
-        return transport(source, target, protocol, inner);
-    }
+    let (identification, offset, has_more) = match &packet {
+        LaxIpSlice::Ipv4(packet) => {
+            let header = packet.header();
+            let identification = u32::from(header.identification());
+            (
+                identification,
+                header.fragments_offset(),
+                header.more_fragments(),
+            )
+        }
+        LaxIpSlice::Ipv6(packet) => {
+            let is_fragment = |header| match header {
+                Ipv6ExtensionSlice::Fragment(fragment) => Some(fragment),
+                Ipv6ExtensionSlice::HopByHop(_)
+                | Ipv6ExtensionSlice::Routing(_)
+                | Ipv6ExtensionSlice::DestinationOptions(_)
+                | Ipv6ExtensionSlice::Authentication(_) => None,
+            };
+            let mut headers = packet.extensions().clone().into_iter();
+            let header = headers.find_map(is_fragment)?;
+            (
+                header.identification(),
+                header.fragment_offset(),
+                header.more_fragments(),
+            )
+        }
+    };
 
     Some(Carried::Fragment(Fragment {
         key: FragmentKey {
             source,
             target,
-            identification: u32::from(pair(octets, 4)?),
+            identification,
             protocol,
         },
-        offset,
+        offset: usize::from(offset.byte_offset()),
         is_last: !has_more,
-        octets: inner,
+        octets: payload.payload,
     }))
-}
-
-fn ipv6(octets: &[u8]) -> Option<Carried<'_>> {
-    let length = usize::from(pair(octets, 4)?);
-    let (source, target) = (sixteen(octets, 8)?, sixteen(octets, 24)?);
-    let mut protocol = *octets.get(6)?;
-    let rest = octets.get(40..)?;
-
-    let mut rest = if length == 0 {
-        rest
-    } else {
-        &rest[..length.min(rest.len())]
-    };
-
-    for _ in 0..DEEPEST {
-        let units = match protocol {
-            0 | 43 | 60 => (usize::from(*rest.get(1)?) + 1) * 8,
-            51 => (usize::from(*rest.get(1)?) + 2) * 4,
-            44 => {
-                let place = pair(rest, 2)?;
-                return Some(Carried::Fragment(Fragment {
-                    key: FragmentKey {
-                        source,
-                        target,
-                        identification: u32::from(pair(rest, 4)?) << 16 | u32::from(pair(rest, 6)?),
-                        protocol: *rest.first()?,
-                    },
-                    offset: usize::from(place & 0xfff8),
-                    is_last: place & 1 == 0,
-                    octets: rest.get(8..)?,
-                }));
-            }
-            _ => return transport(source, target, protocol, rest),
-        };
-
-        protocol = *rest.first()?;
-        rest = rest.get(units..)?;
-    }
-
-    None
 }
 
 /// Decodes the payload of an IP packet, whole or reassembled.
@@ -191,35 +169,28 @@ pub fn transport(
     protocol: u8,
     octets: &[u8],
 ) -> Option<Carried<'_>> {
-    let ports = |octets: &[u8]| {
-        let source = SocketAddr::new(source, pair(octets, 0)?);
-        Some((source, SocketAddr::new(target, pair(octets, 2)?)))
-    };
-    match protocol {
-        17 => {
-            let (source, target) = ports(octets)?;
-            let length = usize::from(pair(octets, 4)?);
-            let inner = octets.get(8..)?;
-            let stated = if length < 8 { inner.len() } else { length - 8 };
+    match IpNumber(protocol) {
+        IpNumber::UDP => {
+            let datagram = UdpSlice::from_slice_lax(octets).ok()?;
+            let held = datagram.slice().len();
+
             Some(Carried::Udp {
-                source,
-                target,
-                octets: &inner[..stated.min(inner.len())],
-                is_cut: stated > inner.len(),
+                source: SocketAddr::new(source, datagram.source_port()),
+                target: SocketAddr::new(target, datagram.destination_port()),
+                octets: datagram.payload(),
+                is_cut: usize::from(datagram.length()) > held,
             })
         }
-        6 => {
-            let (source, target) = ports(octets)?;
-            let header = usize::from(*octets.get(12)? >> 4) * 4;
-            let flags = *octets.get(13)?;
+        IpNumber::TCP => {
+            let segment = TcpSlice::from_slice(octets).ok()?;
 
             Some(Carried::Tcp {
-                source,
-                target,
-                sequence: u32::from(pair(octets, 4)?) << 16 | u32::from(pair(octets, 6)?),
-                is_first: flags & 0x02 != 0,
-                is_last: flags & 0x05 != 0,
-                octets: octets.get(header.max(20)..)?,
+                source: SocketAddr::new(source, segment.source_port()),
+                target: SocketAddr::new(target, segment.destination_port()),
+                sequence: segment.sequence_number(),
+                is_first: segment.syn(),
+                is_last: segment.fin() || segment.rst(),
+                octets: segment.payload(),
             })
         }
         _ => None,
@@ -230,12 +201,202 @@ fn pair(octets: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*octets.get(at)?, *octets.get(at + 1)?]))
 }
 
-fn four(octets: &[u8], at: usize) -> Option<IpAddr> {
-    let address = octets.get(at..)?.first_chunk::<4>()?;
-    Some(Ipv4Addr::from(*address).into())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn sixteen(octets: &[u8], at: usize) -> Option<IpAddr> {
-    let address = octets.get(at..)?.first_chunk::<16>()?;
-    Some(Ipv6Addr::from(*address).into())
+    const UDP: u8 = 17;
+    const TCP: u8 = 6;
+
+    fn v4(protocol: u8, fragmentation: u16, inner: &[u8]) -> Vec<u8> {
+        let total = u16::try_from(20 + inner.len()).unwrap().to_be_bytes();
+        let [high, low] = fragmentation.to_be_bytes();
+        let head = [
+            0x45, 0, total[0], total[1], 0x12, 0x34, high, low, 64, protocol, 0, 0,
+        ];
+        [&head[..], &[192, 0, 2, 1], &[192, 0, 2, 2], inner].concat()
+    }
+
+    fn v6(next: u8, inner: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(inner.len()).unwrap().to_be_bytes();
+        let head = [0x60, 0, 0, 0, length[0], length[1], next, 64];
+        let address = |last: u8| [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+        [&head[..], &address(1), &address(2), inner].concat()
+    }
+
+    /// A datagram from port 5060 to port 5061, whose header announces so many octets of payload.
+    fn datagram(length: u16, payload: &[u8]) -> Vec<u8> {
+        let [high, low] = (8 + length).to_be_bytes();
+        [&[0x13, 0xc4, 0x13, 0xc5, high, low, 0, 0][..], payload].concat()
+    }
+
+    fn segment(flags: u8, payload: &[u8]) -> Vec<u8> {
+        let head = [
+            0x13, 0xc4, 0x13, 0xc5, 1, 2, 3, 4, 0, 0, 0, 0, 0x60, flags, 0, 0, 0, 0, 0, 0,
+        ];
+        // One word of options.
+        [&head[..], &[1, 1, 1, 0], payload].concat()
+    }
+
+    fn udp(is_six: bool, octets: &[u8], is_cut: bool) -> Carried<'_> {
+        let end = |last: u8, port: u16| match is_six {
+            true => SocketAddr::new(format!("2001:db8::{last}").parse().unwrap(), port),
+            false => SocketAddr::from(([192, 0, 2, last], port)),
+        };
+        Carried::Udp {
+            source: end(1, 5060),
+            target: end(2, 5061),
+            octets,
+            is_cut,
+        }
+    }
+
+    #[test]
+    fn a_datagram_is_found_below_each_link_layer() {
+        let four = v4(UDP, 0, &datagram(2, b"hi"));
+        let six = v6(UDP, &datagram(2, b"hi"));
+        let ether = [0; 12];
+
+        for (name, link, is_six, head, packet) in [
+            ("loopback", 0, false, &[2, 0, 0, 0][..], &four),
+            ("loopback of OpenBSD", 108, true, &[0, 0, 0, 24], &six),
+            ("raw", 101, false, &[], &four),
+            ("raw IPv6", 229, true, &[], &six),
+            ("Ethernet", 1, false, &[&ether[..], &[8, 0]].concat(), &four),
+            (
+                "Ethernet",
+                1,
+                true,
+                &[&ether[..], &[0x86, 0xdd]].concat(),
+                &six,
+            ),
+            (
+                "two VLAN tags",
+                1,
+                false,
+                &[&ether[..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0]].concat(),
+                &four,
+            ),
+            (
+                "PPPoE",
+                1,
+                true,
+                &[&ether[..], &[0x88, 0x64, 0x11, 0, 0, 1, 0, 0, 0, 0x57]].concat(),
+                &six,
+            ),
+            (
+                "Linux cooked v1",
+                113,
+                false,
+                &[&[0; 14][..], &[8, 0]].concat(),
+                &four,
+            ),
+            (
+                "Linux cooked v2",
+                276,
+                true,
+                &[&[0x86, 0xdd][..], &[0; 18]].concat(),
+                &six,
+            ),
+        ] {
+            let frame = [head, packet].concat();
+            assert_eq!(
+                super::packet(link, &frame),
+                Some(udp(is_six, b"hi", false)),
+                "{name}"
+            );
+        }
+
+        assert_eq!(packet(147, &four), None, "a link type of nobody");
+        assert_eq!(packet(1, &[0; 60]), Some(Carried::Other));
+    }
+
+    #[test]
+    fn lengths_are_those_of_the_headers_where_the_capture_holds_as_much() {
+        let padded = [v4(UDP, 0, &datagram(2, b"hi")), vec![0; 20]].concat();
+        assert_eq!(ip(&padded), Some(udp(false, b"hi", false)), "padding");
+
+        let cut = v6(UDP, &datagram(100, b"hi"));
+        assert_eq!(ip(&cut), Some(udp(true, b"hi", true)), "cut");
+
+        // The network card that cuts the stream into packets writes the length.
+        let mut unset = v4(UDP, 0, &datagram(2, b"hi"));
+        unset[2..4].fill(0);
+        assert_eq!(ip(&unset), Some(udp(false, b"hi", false)), "no length");
+
+        let options = v6(
+            60,
+            &[&[UDP, 0, 1, 4, 0, 0, 0, 0], &datagram(2, b"hi")[..]].concat(),
+        );
+        assert_eq!(ip(&options), Some(udp(true, b"hi", false)), "options");
+        assert_eq!(ip(&v4(1, 0, &[0; 8])), None, "ICMP");
+    }
+
+    #[test]
+    fn a_segment_says_where_it_is_in_its_stream() {
+        for (flags, ends) in [
+            (0x10, [false, false]),
+            (0x02, [true, false]),
+            (0x11, [false, true]),
+            (0x04, [false, true]),
+        ] {
+            let packet = v4(TCP, 0, &segment(flags, b"hi"));
+            let Some(Carried::Tcp {
+                sequence,
+                is_first,
+                is_last,
+                octets,
+                ..
+            }) = ip(&packet)
+            else {
+                panic!("no segment: {packet:?}");
+            };
+            assert_eq!(
+                (sequence, [is_first, is_last], octets),
+                (0x0102_0304, ends, &b"hi"[..]),
+                "{flags:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn fragments_have_their_place_and_their_packet() {
+        let later = [UDP, 0, 0, 5 << 3, 0, 0, 0x12, 0x34];
+        let whole = [UDP, 0, 0, 0, 0, 0, 0x12, 0x34];
+        let pieces = [
+            (v4(UDP, 0x2000, b"12345678"), 0, false),
+            (v4(UDP, 5, b"12345678"), 40, true),
+            (v6(44, &[&later[..], b"12345678"].concat()), 40, true),
+        ];
+
+        for (packet, offset, is_last) in &pieces {
+            let Some(Carried::Fragment(fragment)) = ip(packet) else {
+                panic!("no fragment: {packet:?}");
+            };
+            assert_eq!(
+                (fragment.offset, fragment.is_last, fragment.octets),
+                (*offset, *is_last, &b"12345678"[..])
+            );
+            let key = fragment.key;
+            assert_eq!((key.identification, key.protocol), (0x1234, UDP));
+        }
+
+        // A fragment header that leaves the packet whole (RFC 6946).
+        let atomic = v6(44, &[&whole[..], &datagram(2, b"hi")].concat());
+        assert_eq!(ip(&atomic), Some(udp(true, b"hi", false)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_octets_make_it_panic(octets: Vec<u8>, link in 0_u32..300) {
+            let _ = packet(link, &octets);
+            for version in [0x40, 0x60] {
+                let mut octets = octets.clone();
+                if let Some(first) = octets.first_mut() {
+                    *first = version | *first & 0x0f;
+                }
+                let _ = ip(&octets);
+            }
+        }
+    }
 }
