@@ -150,18 +150,19 @@ impl CallLine {
 /// The newest calls, in the order in which they began to be known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallTable {
-    calls: HashMap<Uuid, CallLine>,
+    /// Boxed, since a full map that keeps losing and gaining keys doubles once, for the places that removed keys leave behind.
+    calls: HashMap<Uuid, Box<CallLine>>,
     order: VecDeque<Uuid>,
 }
 
 impl CallTable {
     pub(super) fn one(&self, id: Uuid) -> Option<&CallLine> {
-        self.calls.get(&id)
+        self.calls.get(&id).map(Box::as_ref)
     }
 
     /// Returns all calls, the oldest first.
     pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = &CallLine> {
-        self.order.iter().filter_map(|id| self.calls.get(id))
+        self.order.iter().filter_map(|id| self.one(*id))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -178,7 +179,9 @@ impl CallTable {
         {
             self.calls.remove(&oldest);
         }
-        self.calls.entry(id).or_insert_with(|| CallLine::new(id))
+        self.calls
+            .entry(id)
+            .or_insert_with(|| Box::new(CallLine::new(id)))
     }
 
     /// Applies a page of the list, newest first. Calls from events since then are newer.
@@ -186,7 +189,10 @@ impl CallTable {
         let fresh = std::mem::take(&mut self.order);
         for call in calls.iter().rev() {
             if let Some(id) = call["id"].as_str().and_then(|id| api::id_of(id).ok()) {
-                let line = self.calls.entry(id).or_insert_with(|| CallLine::new(id));
+                let line = self
+                    .calls
+                    .entry(id)
+                    .or_insert_with(|| Box::new(CallLine::new(id)));
                 line.update(call);
                 self.order.push_back(id);
             }
