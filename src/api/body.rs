@@ -1,6 +1,8 @@
 //! Reads JSON bodies field by field. A missing, unknown or wrong field is a fault named by its path, and all faults are
 //! answered together. Requests with a body take no query parameters, so these are faults too.
 //!
+//! This is our own reader because serde's derive stops at the first fault and doesn't name its path.
+//!
 //! Extracting a body never refuses a request, so that 401, 403 and 404 come before any fault of the body.
 
 use std::convert::Infallible;

@@ -3,6 +3,9 @@
 //!
 //! The window slides in steps of a second. Every answer tells what is left (`RateLimit`, `RateLimit-Policy`:
 //! draft-ietf-httpapi-ratelimit-headers).
+//!
+//! This is our own window because a limiter by GCRA, such as governor, that allows the limit in one burst lets nearly twice the limit through in a
+//! minute.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
