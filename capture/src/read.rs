@@ -1,7 +1,7 @@
 //! File formats: pcap (micro- and nanoseconds, either byte order), pcapng (several sections and interfaces), and a hex dump of one frame.
 //! Streaming: one packet is in memory at a time. Knows nothing of a packet's content.
 //!
-//! These are our own readers because pcap-file (2.0 and 3.0-rc1) doesn't read the records of the modified pcap format (`0xa1b2cd34`), and holds 8 MB
+//! These are our own readers because pcap-file 3.0-rc1 doesn't read the records of the modified pcap format (`0xa1b2cd34`), and holds 8 MB
 //! of each file.
 
 use std::io::{self, BufRead, Read};
