@@ -84,6 +84,17 @@ impl Pbx {
         }
     }
 
+    /// Returns whether a NOTIFY of 200 may mean no more than that the caller hears something: Asterisk says 200 as soon as audio flows to the
+    /// caller, and plays the ringing tone itself.
+    pub(crate) const fn takes_ringback_for_answer(self) -> bool {
+        match self {
+            Self::Asterisk | Self::FreePbx => true,
+            Self::FreeSwitch | Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => {
+                false
+            }
+        }
+    }
+
     /// Returns whether an INVITE refused with this status and Q.850 cause ran through the dialplan and failed there. A number that the trunk's
     /// context lacks is 404 without a cause (Asterisk) or with cause 3 (FreeSWITCH): another context may have it.
     pub(crate) const fn has_run_dialplan(self, status: u16, cause: Option<u8>) -> bool {

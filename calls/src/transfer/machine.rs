@@ -359,10 +359,13 @@ impl<R> Transfer<R> {
 
         match status {
             Some(200..=299) => {
-                let since = record.accepted_at.map(|at| call.now.since(at));
-                let is_too_soon = since.is_some_and(|since| since < TOO_SOON);
-                let has_rung = record.ringing_at.is_some();
-                record.answer_confirmed = Some(has_rung || !is_too_soon);
+                let is_ringback = call.pbx.is_some_and(Pbx::takes_ringback_for_answer);
+                let too_soon_after = match record.ringing_at {
+                    Some(rang_at) => is_ringback.then_some(rang_at),
+                    None => record.accepted_at,
+                };
+                let is_too_soon = too_soon_after.is_some_and(|at| call.now.since(at) < TOO_SOON);
+                record.answer_confirmed = Some(!is_too_soon);
                 self.settle(Outcome::Completed, call, steps);
             }
             Some(status @ 300..) => self.on_refer_failed(status, call, steps),

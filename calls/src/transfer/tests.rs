@@ -354,12 +354,22 @@ fn each_event_is_decided_in_each_state() {
 
 #[test]
 fn an_answer_is_confirmed_unless_it_came_too_soon() {
-    for (case, rings, seconds, confirmed) in [
-        ("200 at once", false, 0, false),
-        ("200 after a while", false, 1, true),
-        ("200 at once after 180", true, 0, true),
+    for (case, pbx, rings, seconds, confirmed) in [
+        ("200 at once", None, false, 0, false),
+        ("200 after a while", None, false, 1, true),
+        ("200 at once after 180", None, true, 0, true),
+        (
+            "Asterisk plays ringing",
+            Some(Pbx::Asterisk),
+            true,
+            0,
+            false,
+        ),
+        ("Asterisk, an answer", Some(Pbx::Asterisk), true, 1, true),
+        ("FreePBX plays ringing", Some(Pbx::FreePbx), true, 0, false),
     ] {
         let mut story = Story::of(by_refer()).after([Event::Acknowledged, accepted()]);
+        story.call.pbx = pbx;
         if rings {
             story.on(notified(180));
         }
