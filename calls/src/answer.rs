@@ -4,7 +4,7 @@
 use trunkline_model::record::{Fact, HangupBy, Status};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
-use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
 use trunkline_sip::wire::print::Head;
@@ -12,7 +12,8 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
 use super::attempts::NoAnswer;
-use super::call::{Call, CallStatus};
+use super::bridge::CallStatus;
+use super::call::Call;
 use super::context::{Cx, allows};
 use super::crossing::Identity;
 use super::crossing::{self, Crossing, Place, Refusal};
@@ -21,7 +22,7 @@ use super::ids::CallTimer;
 use super::ids::LegId;
 use super::invite_client::{Accepted, Failed};
 use super::late_answer::refuse_late_answer;
-use super::leg::{AwaitedAck, Delayed, Leg, LegState, Session};
+use super::leg::{Ack, AwaitedAck, Delayed, Leg, LegState, Lost, Session};
 use super::own_request::Purpose;
 use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
@@ -48,7 +49,7 @@ impl Call {
             return;
         }
 
-        if let Some(pending) = self.take_pending(client) {
+        if let Some(pending) = self.bridge.requests.take(cx, client) {
             let leg = pending.leg;
             self.on_in_dialog_answer(cx, flow, pending, message);
             return self.forget_left(leg);
@@ -62,7 +63,7 @@ impl Call {
 
     /// Returns whether the 2xx is known and its ACK still waits for the other side.
     fn awaits(&self, client: ClientTx) -> bool {
-        self.awaited().any(|(_, ack)| {
+        self.bridge.awaited().any(|(_, ack)| {
             ack.delayed
                 .as_ref()
                 .is_some_and(|delayed| delayed.client == client)
@@ -72,17 +73,17 @@ impl Call {
 
     /// Returns whether the 2xx of that transaction waits for the caller's PRACK. A 2xx of another fork is retransmitted until then.
     fn holds_back(&self, client: ClientTx) -> bool {
-        let incoming = self.incoming();
+        let incoming = self.bridge.incoming();
         incoming.is_some_and(|incoming| incoming.relay.holds(client))
     }
 
     fn is_winner(&self, message: &Message<'_>) -> bool {
-        let Some(leg) = self.agent() else {
+        let Some(leg) = self.bridge.agent() else {
             return false;
         };
         let fork = leg.fork_of(message.to_tag().unwrap_or_default());
         let dialog = fork.and_then(|fork| leg.dialog_ref(fork));
-        self.status() != CallStatus::SettingUp && dialog.is_some_and(Dialog::is_confirmed)
+        self.bridge.status() != CallStatus::SettingUp && dialog.is_some_and(Dialog::is_confirmed)
     }
 
     /// Handles a 2xx of the runtime: the first one wins.
@@ -100,15 +101,16 @@ impl Call {
         } = accepted;
 
         self.begin_fork(cx, fork, dialog, message);
-        if let Some(leg) = self.agent_mut() {
+        if let Some(leg) = self.bridge.agent_mut() {
             leg.flow = flow;
             leg.credentials = credentials;
         }
 
-        let agent = self.agent_id();
-        self.legs
+        let agent = self.bridge.agent_id();
+        self.bridge
+            .legs
             .set_state(agent, LegState::Ready(Session::default()));
-        let Some(incoming) = self.incoming() else {
+        let Some(incoming) = self.bridge.incoming() else {
             return;
         };
 
@@ -116,8 +118,16 @@ impl Call {
         let waits = incoming.relay.owes_answer(fork);
         let acknowledged = agreed || !has_sdp(message);
         if acknowledged {
-            let content = Some((&*ack_lines, &b""[..]));
-            self.send_ack(cx, self.agent_id(), fork, client, cseq, content);
+            let ack = Ack {
+                client,
+                fork,
+                cseq,
+                lines: &ack_lines,
+                body: b"",
+            };
+            if let Some(leg) = self.bridge.legs.get_mut(agent) {
+                leg.send_ack(cx, &ack);
+            }
         }
 
         let won = Won {
@@ -126,7 +136,7 @@ impl Call {
             fork,
             acknowledged,
         };
-        match self.incoming_mut().filter(|_| waits) {
+        match self.bridge.incoming_mut().filter(|_| waits) {
             Some(incoming) => {
                 let answer = message.into();
                 incoming.relay.hold_back(Held { won, answer });
@@ -137,8 +147,8 @@ impl Call {
 
     /// Passes the runtime's 2xx on to the caller.
     pub(crate) fn take_answer(&mut self, cx: &mut Cx<'_>, won: Won, message: &Message<'_>) {
-        let trunk = self.trunk_id();
-        let Some(incoming) = self.legs.take_incoming(trunk) else {
+        let trunk = self.bridge.trunk_id();
+        let Some(incoming) = self.bridge.legs.take_incoming(trunk) else {
             return;
         };
         cx.release_incoming(&incoming);
@@ -154,14 +164,14 @@ impl Call {
     }
 
     pub(crate) fn keep_only(&mut self, fork: u8) {
-        for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
+        for peer in self.bridge.legs.iter_mut().filter_map(Leg::sip_mut) {
             peer.dialogs.retain(|held| held.fork == fork);
         }
     }
 
     pub(crate) fn open_runtime_leg(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
         let asked = cx.core.config.session_expires;
-        let Some(leg) = self.agent_mut() else {
+        let Some(leg) = self.bridge.agent_mut() else {
             return;
         };
         leg.flow = flow;
@@ -170,11 +180,13 @@ impl Call {
             cx.look_up(&held.dialog, flow);
         }
         leg.abilities.update = allows(message, "UPDATE");
-        let agent = self.agent_id();
-        if let Some(session) = self.legs.session_mut(agent) {
+        let agent = self.bridge.agent_id();
+        if let Some(session) = self.bridge.legs.session_mut(agent) {
             session.timer = SessionTimer::for_uac(message, Some(asked));
         }
-        self.keep_way_open(cx, agent);
+        if let Some(mut leg) = self.bridge.at(agent) {
+            leg.keep_way_open(cx);
+        }
     }
 
     /// Sends 200 to the caller; the call is up.
@@ -214,8 +226,8 @@ impl Call {
         more: impl FnOnce(&mut Head<'_>, &str),
     ) {
         let (config, invite) = (std::sync::Arc::clone(&cx.core.config), incoming.invite());
-        let (id, agent) = (self.trunk_id(), self.agent_id());
-        let Some(trunk) = self.legs.sip_mut(id) else {
+        let (id, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        let Some(trunk) = self.bridge.legs.sip_mut(id) else {
             return;
         };
 
@@ -224,14 +236,14 @@ impl Call {
         let mut session = Session::begun_by(server);
         session.timer = incoming.session_timer();
         trunk.remember_sdp(fork, body);
-        if self.heard().is_none() {
+        if self.bridge.heard().is_none() {
             self.held.take_offer(sdp_of(invite.body()));
             self.hear(id, invite);
         }
 
-        let body = &*self.legs.with_origin(id, body);
-        let methods = self.methods(id);
-        let Some(trunk) = self.legs.sip_mut(id) else {
+        let body = &*self.bridge.legs.with_origin(id, body);
+        let methods = self.bridge.methods(id);
+        let Some(trunk) = self.bridge.legs.sip_mut(id) else {
             return;
         };
 
@@ -260,8 +272,8 @@ impl Call {
             delayed,
         });
 
-        self.legs.set_state(id, LegState::Ready(session));
-        self.bridge = Some((id, agent));
+        self.bridge.legs.set_state(id, LegState::Ready(session));
+        self.bridge.legs.connect(id, agent);
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
             call: self.id,
@@ -272,47 +284,14 @@ impl Call {
 
         let mut deadline = self.deadline.take();
         cx.cancel_timer(&mut deadline);
-        self.deadline = Some(cx.schedule(self.key, config.max_duration, CallTimer::Deadline));
-        self.start_session(cx, id);
-        self.start_session(cx, agent);
-    }
-
-    /// Sends the ACK to a 2xx of ours on `side`, with the SDP answer where it waited for one.
-    pub(crate) fn send_ack(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        client: ClientTx,
-        cseq: u32,
-        content: Option<(&[u8], &[u8])>,
-    ) {
-        let (lines, body) = content.unwrap_or_default();
-        let body = &*self.legs.with_origin(id, body);
-        let Some(leg) = self.leg(id) else { return };
-
-        let leg_flow = leg.flow;
-        let Some(dialog) = leg.dialog_ref(fork) else {
-            return;
-        };
-
-        let flow = cx.next_flow(dialog, leg_flow);
-        let write = |head: &mut Head<'_>| {
-            dialog.ack_head(cseq, head);
-            head.raw(lines);
-        };
-
-        cx.with_head(write, |cx, head| {
-            let request = Request {
-                method: Method::Ack,
-                token: "ACK",
-                uri: dialog.request_uri(),
-                head,
-                body,
-            };
-            cx.endpoint
-                .ack(client, dialog.remote_tag(), flow, &request, cx.now);
-        });
+        self.deadline =
+            Some(cx.schedule(self.bridge.key, config.max_duration, CallTimer::Deadline));
+        if let Some(mut leg) = self.bridge.at(id) {
+            leg.start_session(cx);
+        }
+        if let Some(mut leg) = self.bridge.at(agent) {
+            leg.start_session(cx);
+        }
     }
 
     /// No runtime takes the call.
@@ -375,31 +354,34 @@ impl Call {
             });
         }
 
-        let Some(pending) = self.take_pending(client) else {
+        let Some(pending) = self.bridge.requests.take(cx, client) else {
             return;
         };
-        self.end_exchange(cx, &pending);
 
         // A broken flow counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: only 408 and 481 end that (§12.2.1.2).
         let broken = status == 503;
         match pending.purpose {
             Purpose::Relay(server) => {
-                self.legs.fail_successor(server);
+                self.bridge.legs.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
                 if !broken {
-                    self.lose_leg(cx, pending.leg, (Reason::DialogGone, status));
+                    self.lose_leg(cx, pending.leg, Lost::of(status));
                 }
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             // The transfer's own timer covers this.
             Purpose::Probe => {}
-            Purpose::Refresh => self.on_refresh_unanswered(cx, &pending, status),
+            Purpose::Refresh => {
+                let leg = self.bridge.at(pending.leg);
+                let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
+                self.mind_lost(cx, pending.leg, lost);
+            }
             Purpose::Join(round) => self.on_join_unanswered(cx, round, &pending, status),
             Purpose::Hold => self.on_hold_unanswered(cx, &pending, status),
             Purpose::Stale if broken => {}
-            Purpose::Stale => self.lose_leg(cx, pending.leg, (Reason::DialogGone, status)),
+            Purpose::Stale => self.lose_leg(cx, pending.leg, Lost::of(status)),
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
-                self.send_bye_again(cx, &pending);
+                self.bridge.send_bye_again(cx, &pending);
             }
             Purpose::Own | Purpose::Again => {}
         }
@@ -409,7 +391,7 @@ impl Call {
 
     /// Stores the SDP that the peer of a leg has from us in a dialog.
     pub(crate) fn remember_sdp(&mut self, id: LegId, fork: u8, body: &[u8]) {
-        if let Some(peer) = self.leg(id) {
+        if let Some(peer) = self.bridge.legs.sip_mut(id) {
             peer.remember_sdp(fork, body);
         }
     }

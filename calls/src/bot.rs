@@ -17,7 +17,8 @@ use trunkline_sip::moment::Moment;
 
 use super::attempts::{Came, DnsFault, Tried, Whose};
 use super::bot_state::{Bot, State};
-use super::call::{Call, CallStatus};
+use super::bridge::CallStatus;
+use super::call::Call;
 use super::context::Cx;
 use super::crossing::own_headers;
 use super::dial::Dialing;
@@ -98,14 +99,14 @@ impl Calls {
 
 impl Call {
     fn bot(&self) -> Option<&Bot> {
-        match &self.local()?.agent {
+        match &self.bridge.local()?.agent {
             LocalAgent::Bot(bot) => Some(bot),
             LocalAgent::Echo | LocalAgent::Code(_) => None,
         }
     }
 
     fn bot_mut(&mut self) -> Option<&mut Bot> {
-        match &mut self.local_mut()?.agent {
+        match &mut self.bridge.local_mut()?.agent {
             LocalAgent::Bot(bot) => Some(bot),
             LocalAgent::Echo | LocalAgent::Code(_) => None,
         }
@@ -123,14 +124,19 @@ impl Call {
             return;
         }
         let is_dialled = self.bot().is_some_and(|bot| !bot.chain.is_builtin_next());
-        if is_dialled && self.trunk().is_some_and(|trunk| trunk.dialogs.is_empty()) {
+        if is_dialled
+            && self
+                .bridge
+                .trunk()
+                .is_some_and(|trunk| trunk.dialogs.is_empty())
+        {
             self.say_ringing(cx);
         }
         self.begin_runtime(cx);
     }
 
     fn say_ringing(&mut self, cx: &mut Cx<'_>) {
-        let Some(incoming) = self.incoming() else {
+        let Some(incoming) = self.bridge.incoming() else {
             return;
         };
 
@@ -156,8 +162,9 @@ impl Call {
 
     /// Begins the dialog with the caller in which we answer ourselves; true if it exists.
     pub(crate) fn begin_local_dialog(&mut self, cx: &mut Cx<'_>) -> bool {
-        let (id, fork) = (self.trunk_id(), runtime_invite::FIRST_FORK);
+        let (id, fork) = (self.bridge.trunk_id(), runtime_invite::FIRST_FORK);
         if self
+            .bridge
             .trunk()
             .is_some_and(|trunk| trunk.dialog_ref(fork).is_some())
         {
@@ -165,14 +172,17 @@ impl Call {
         }
 
         let owner = TagOwner {
-            key: self.key,
+            key: self.bridge.key,
             leg: id,
         };
         let tag = cx.mint_tag(self.slot, owner);
         self.tags.push(tag.bits());
 
-        let dialog = self.incoming().and_then(|incoming| incoming.dialog(&tag));
-        let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(id)) else {
+        let dialog = self
+            .bridge
+            .incoming()
+            .and_then(|incoming| incoming.dialog(&tag));
+        let (Some(dialog), Some(trunk)) = (dialog, self.bridge.legs.sip_mut(id)) else {
             return false;
         };
 
@@ -182,7 +192,10 @@ impl Call {
 
     /// Dials the bot, once our media are open.
     pub(crate) fn dial_bot(&mut self, cx: &mut Cx<'_>) {
-        let is_open = self.local().is_some_and(|media| media.local.is_some());
+        let is_open = self
+            .bridge
+            .local()
+            .is_some_and(|media| media.local.is_some());
         let waits = |bot: &Bot| matches!(bot.state, State::Waiting);
         if is_open && self.bot().is_some_and(waits) {
             self.next_runtime(cx);
@@ -203,7 +216,7 @@ impl Call {
     fn next_runtime(&mut self, cx: &mut Cx<'_>) {
         let (org, agent) = (self.org, self.agent);
         // The caller has our answer: a runtime over SIP would have to be given its media first.
-        let bots_alone = self.outbound.is_none() && self.status() != CallStatus::SettingUp;
+        let bots_alone = self.outbound.is_none() && self.bridge.status() != CallStatus::SettingUp;
         let is_transferred = self.is_being_transferred();
         let Some(bot) = self.bot_mut() else { return };
         let stage = match bots_alone {
@@ -264,7 +277,7 @@ impl Call {
         bot.attempts.begin(cx);
         bot.state = State::Dialling(url);
         cx.core.effects.push_back(Effect::DialBot {
-            call: self.key,
+            call: self.bridge.key,
             dial: Box::new(dial),
         });
     }
@@ -296,7 +309,7 @@ impl Call {
         }
         add("from_number", caller);
         add("to_number", called);
-        if let Some(incoming) = self.incoming() {
+        if let Some(incoming) = self.bridge.incoming() {
             for (name, value) in own_headers(incoming.invite(), prefix) {
                 add(&name, &value);
             }
@@ -314,7 +327,7 @@ impl Call {
 
     /// True if the bot is wanted.
     fn on_bot_dialled(&mut self, cx: &mut Cx<'_>, dialled: Result<SocketAddr, BotFailure>) -> bool {
-        let (whose, status) = (self.whose_bot(), self.status());
+        let (whose, status) = (self.whose_bot(), self.bridge.status());
         let Some(bot) = self.bot_mut() else {
             return false;
         };
@@ -344,8 +357,8 @@ impl Call {
     }
 
     fn on_bot_attached(&mut self, cx: &mut Cx<'_>) {
-        match self.status() {
-            CallStatus::SettingUp if self.incoming().is_some() => self.answer_with_media(cx),
+        match self.bridge.status() {
+            CallStatus::SettingUp if self.bridge.incoming().is_some() => self.answer_with_media(cx),
             CallStatus::Up => {
                 let kept = self.bot_mut().and_then(|bot| bot.kept.take());
                 self.tell_media(cx, kept);
@@ -358,7 +371,7 @@ impl Call {
 
     /// Gives the bot the call, which is up.
     pub(crate) fn start_bot(&mut self, cx: &mut Cx<'_>) {
-        let (key, answered_at) = (self.key, self.answered.unwrap_or(cx.now));
+        let (key, answered_at) = (self.bridge.key, self.answered.unwrap_or(cx.now));
         let Some(bot) = self.bot_mut() else { return };
         match bot.state {
             State::Attached => {
@@ -378,7 +391,7 @@ impl Call {
     }
 
     fn on_bot_closed(&mut self, cx: &mut Cx<'_>) {
-        let status = self.status();
+        let status = self.bridge.status();
         let Some(bot) = self.bot_mut() else { return };
         let was_open = matches!(bot.state, State::Attached | State::Started);
         if !was_open || status == CallStatus::Over {
@@ -411,7 +424,7 @@ impl Call {
 
     /// The agent has the call ended, by a request beside its WebSocket.
     pub(crate) fn on_agent_request(&mut self, cx: &mut Cx<'_>) {
-        match self.status() {
+        match self.bridge.status() {
             CallStatus::SettingUp => self.refuse(cx, Reason::RuntimeRefused),
             CallStatus::Answered | CallStatus::Up => self.agent_hangs_up(cx),
             CallStatus::Over => {}
@@ -425,7 +438,7 @@ impl Call {
     /// The agent has hung up. A transfer of its caller goes on without it.
     pub(crate) fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
         match self.is_being_transferred() {
-            true => self.agent_parts(cx, self.agent_id()),
+            true => self.agent_parts(cx, self.bridge.agent_id()),
             false => self.leave(cx, Status::Completed, HangupBy::Agent),
         }
     }
@@ -440,11 +453,11 @@ impl Call {
             true => Reason::PeerNotAllowed,
             false => Reason::RuntimeUnreachable,
         };
-        match self.status() {
+        match self.bridge.status() {
             CallStatus::SettingUp => self.refuse(cx, reason),
             CallStatus::Answered | CallStatus::Up => {
                 self.fail_outbound(cx);
-                match self.status() {
+                match self.bridge.status() {
                     CallStatus::SettingUp => self.refuse(cx, reason),
                     CallStatus::Answered | CallStatus::Up | CallStatus::Over => {
                         self.hang_up(cx, reason);
@@ -459,7 +472,7 @@ impl Call {
     fn fail_outbound(&mut self, cx: &mut Cx<'_>) {
         let has_spoken = self.bot().is_none_or(|bot| bot.has_spoken);
         if self.outbound.is_some() && !has_spoken {
-            self.bridge = None;
+            self.bridge.legs.disconnect();
             let mut deadline = self.deadline.take();
             cx.cancel_timer(&mut deadline);
         }
@@ -467,8 +480,8 @@ impl Call {
 
     /// A runtime over SIP follows a bot that can't be reached: the caller's media go to it directly.
     fn invite_in_place_of_bot(&mut self, cx: &mut Cx<'_>, runtime: Runtime) {
-        let agent = self.agent_id();
-        let Some(leg) = self.legs.get_mut(agent) else {
+        let agent = self.bridge.agent_id();
+        let Some(leg) = self.bridge.legs.get_mut(agent) else {
             return;
         };
         let Peer::Media(media) = std::mem::replace(&mut leg.peer, Peer::Unknown) else {
@@ -507,18 +520,18 @@ impl Call {
             return self.return_callee_to_bot(cx, media);
         }
 
-        let agent = self.agent_id();
-        if let Some(leg) = self.legs.get_mut(agent) {
+        let agent = self.bridge.agent_id();
+        if let Some(leg) = self.bridge.legs.get_mut(agent) {
             leg.peer = Peer::Media(media);
             leg.state = LegState::Ready(Session::default());
         }
 
-        let Some(flow) = self.trunk().map(|trunk| trunk.flow) else {
+        let Some(flow) = self.bridge.trunk().map(|trunk| trunk.flow) else {
             return;
         };
 
         cx.core.effects.push_back(Effect::OpenMedia {
-            call: self.key,
+            call: self.bridge.key,
             listener: Some(flow.listener),
             near: flow.local.ip(),
         });

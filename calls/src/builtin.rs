@@ -48,7 +48,7 @@ impl Calls {
 
 impl Call {
     fn builtin_mut(&mut self) -> Option<&mut Builtin> {
-        match &mut self.local_mut()?.agent {
+        match &mut self.bridge.local_mut()?.agent {
             LocalAgent::Bot(bot) => bot.builtin_mut(),
             LocalAgent::Echo | LocalAgent::Code(_) => None,
         }
@@ -97,7 +97,7 @@ impl Call {
     }
 
     fn act(&mut self, cx: &mut Cx<'_>, action: Action) {
-        let (call, org) = (self.key, self.org);
+        let (call, org) = (self.bridge.key, self.org);
         match action {
             Action::Play { serial, sound } => cx.core.effects.push_back(Effect::PlaySound {
                 call,
@@ -117,7 +117,7 @@ impl Call {
     }
 
     fn set_builtin_timer(&mut self, cx: &mut Cx<'_>) {
-        let key = self.key;
+        let key = self.bridge.key;
         let Some(builtin) = self.builtin_mut() else {
             return;
         };

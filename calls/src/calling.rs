@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::Calls;
 use super::attempts::Whose;
+use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
 use super::callee::{Callee, CalleeLeg};
@@ -40,7 +41,6 @@ use super::outbound::{Outbound, Placed};
 use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
-use super::request_queue::RequestQueue;
 use super::role::LegRole;
 use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{self};
@@ -105,7 +105,7 @@ impl Calls {
         }
 
         let call = Call {
-            key,
+            bridge: Bridge::new(key, legs),
             id: placed.call,
             session: placed.session,
             org: begun.org,
@@ -117,15 +117,8 @@ impl Calls {
             outbound: Some(Box::new(begun.outbound)),
             joining: None,
             proposed: None,
-            legs,
-            bridge: None,
             tags: SmallVec::new(),
-            pending: Vec::new(),
-            queue: RequestQueue::default(),
-            turn: None,
-            theirs: None,
             permit: Some(begun.permit),
-            exchange: None,
             deadline: None,
             contact: None,
             identity: CallerIdentity::default(),
@@ -185,9 +178,9 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
 impl Call {
     /// Opens our RTP address if the callee's host was looked up for the offer.
     pub(super) fn on_callee_found(&self, cx: &mut Cx<'_>) {
-        let dialing = self.dialing();
+        let dialing = self.bridge.dialing();
         if let Some(dialing) = dialing.filter(|dialing| dialing.wants_offer()) {
-            open_media(cx, self.key, dialing);
+            open_media(cx, self.bridge.key, dialing);
         }
     }
 
@@ -198,12 +191,12 @@ impl Call {
         };
 
         let session = self.id.as_u64_pair().1 >> 2;
-        let agent = self.agent_id();
+        let agent = self.bridge.agent_id();
         let Some(outbound) = self.outbound.as_deref_mut() else {
             return;
         };
 
-        match self.legs.local_mut(agent) {
+        match self.bridge.legs.local_mut(agent) {
             Some(media) => {
                 media.local = Some(local);
                 media.version = 1;
@@ -260,9 +253,9 @@ impl Call {
             peer.origin = Some(Box::new(origin));
         }
 
-        let trunk = self.trunk_id();
-        self.legs.meet(trunk, peer);
-        self.legs.set_state(trunk, LegState::Ready(session));
+        let trunk = self.bridge.trunk_id();
+        self.bridge.legs.meet(trunk, peer);
+        self.bridge.legs.set_state(trunk, LegState::Ready(session));
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
             call: self.id,
@@ -270,14 +263,16 @@ impl Call {
             at: cx.now,
             runtime_call_id: Box::default(),
         });
-        self.start_session(cx, self.trunk_id());
-        self.keep_way_open(cx, self.trunk_id());
+        if let Some(mut leg) = self.bridge.at(self.bridge.trunk_id()) {
+            leg.start_session(cx);
+            leg.keep_way_open(cx);
+        }
 
         let audio = sdp::read_answer(&sdp);
-        match self.is_local() {
+        match self.bridge.is_local() {
             true => {
                 self.limit_duration(cx);
-                self.bridge = Some((trunk, self.agent_id()));
+                self.bridge.legs.connect(trunk, self.bridge.agent_id());
                 let Some(audio) = audio else {
                     return self.hang_up(cx, Reason::NoCommonMedia);
                 };
@@ -301,7 +296,7 @@ impl Call {
         let left = outbound.max_duration.saturating_sub(spent);
         let mut old = self.deadline.take();
         cx.cancel_timer(&mut old);
-        self.deadline = Some(cx.schedule(self.key, left, CallTimer::Deadline));
+        self.deadline = Some(cx.schedule(self.bridge.key, left, CallTimer::Deadline));
     }
 
     /// Invites the runtime with the callee's SDP.
@@ -322,16 +317,20 @@ impl Call {
             None => dialing,
         });
         let state = dialing.map_or(LegState::Gone, LegState::Dialing);
-        match self.legs.get(LegId::SECOND).is_some() {
+        match self.bridge.legs.get(LegId::SECOND).is_some() {
             // This runtime takes over the leg of a bot.
-            true => self.legs.set_state(LegId::SECOND, state),
+            true => self.bridge.legs.set_state(LegId::SECOND, state),
             false => {
-                self.legs.add(LegRole::Agent, Peer::Unknown, state);
+                self.bridge.legs.add(LegRole::Agent, Peer::Unknown, state);
             }
         }
         self.joining = Some(Box::new(Join::with(offer)));
 
-        let deadline = cx.schedule(self.key, cx.core.config.setup_timeout, CallTimer::Deadline);
+        let deadline = cx.schedule(
+            self.bridge.key,
+            cx.core.config.setup_timeout,
+            CallTimer::Deadline,
+        );
         self.deadline = Some(deadline);
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
@@ -351,13 +350,13 @@ impl Call {
         outbound.runtime = Arc::new(runtime);
         outbound.namer = chain.namer().clone();
         outbound.chain = Some(Box::new(chain));
-        if self.bridge.take().is_none() {
+        if !self.bridge.legs.disconnect() {
             return;
         }
 
         let mut longest = self.deadline.take();
         cx.cancel_timer(&mut longest);
-        let Some(trunk) = self.trunk_mut() else {
+        let Some(trunk) = self.bridge.trunk_mut() else {
             return;
         };
         let origin = local.map(|local| OwnOrigin::Kept(Origin::new(sdp_session, local.ip())));
@@ -371,15 +370,15 @@ impl Call {
         let local = self.outbound.as_deref_mut().and_then(|it| it.media.take());
         media.local = local;
         media.version = 1;
-        let (trunk, agent) = (self.trunk_id(), LegId::SECOND);
-        if let Some(leg) = self.legs.get_mut(agent) {
+        let (trunk, agent) = (self.bridge.trunk_id(), LegId::SECOND);
+        if let Some(leg) = self.bridge.legs.get_mut(agent) {
             leg.peer = Peer::Media(media);
             leg.state = LegState::Ready(Session::default());
         }
         self.joining = None;
-        self.bridge = Some((trunk, agent));
+        self.bridge.legs.connect(trunk, agent);
         self.limit_duration(cx);
-        let audio = self.heard().and_then(sdp::read_answer);
+        let audio = self.bridge.heard().and_then(sdp::read_answer);
         self.tell_media(cx, audio);
         self.dial_bot(cx);
     }
@@ -400,8 +399,9 @@ impl Call {
     pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: End) {
         let reason = end.reason.unwrap_or(Reason::Internal);
         let asked = reason == Reason::Operator;
-        let Some((_, mut dialing)) = self.legs.take_dialing() else {
-            self.send_bye(cx, self.trunk_id(), ByeContent::ours(reason));
+        let Some((_, mut dialing)) = self.bridge.legs.take_dialing() else {
+            self.bridge
+                .send_bye(cx, self.bridge.trunk_id(), ByeContent::ours(reason));
             // The callee had answered: a hang-up on request or by the callee completes the call.
             let status = if asked || end.by == HangupBy::Callee {
                 Status::Completed

@@ -3,13 +3,14 @@
 use trunkline_model::record::Fact;
 use uuid::Uuid;
 
-use super::call::{Call, CallStatus};
+use super::bridge::CallStatus;
+use super::call::Call;
 use super::context::Cx;
 
 impl Call {
     /// Calls the runtime, unless it waits for the contact.
     pub(crate) fn begin_runtime(&mut self, cx: &mut Cx<'_>) {
-        let incoming = self.incoming();
+        let incoming = self.bridge.incoming();
         if incoming.is_some_and(|incoming| !incoming.is_looking_up()) {
             self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
             self.dial_bot(cx);
@@ -21,7 +22,7 @@ impl Call {
         if self.note_callee(cx, contact) {
             return;
         }
-        let incoming = self.incoming_mut();
+        let incoming = self.bridge.incoming_mut();
         // False if the call was answered first.
         let is_awaited = incoming.is_some_and(|incoming| incoming.end_look_up(cx, contact));
         self.note_contact(cx, contact);
@@ -35,7 +36,7 @@ impl Call {
         let (Some(contact), None) = (contact, self.contact) else {
             return;
         };
-        if self.status() == CallStatus::Over {
+        if self.bridge.status() == CallStatus::Over {
             return;
         }
         self.contact = Some(contact);

@@ -40,7 +40,7 @@ impl Call {
         krisp: bool,
     ) -> InvitedTo<'a> {
         InvitedTo {
-            key: self.key,
+            key: self.bridge.key,
             slot: self.slot,
             call: self.id,
             parties: Parties {
@@ -57,9 +57,12 @@ impl Call {
     /// Makes ready to dial a destination.
     pub(crate) fn dial_destination(&mut self, cx: &mut Cx<'_>, callee: Callee, patience: Patience) {
         let role = LegRole::Destination;
-        let id = self.legs.add(role, leg::Peer::Unknown, LegState::Gone);
+        let id = self
+            .bridge
+            .legs
+            .add(role, leg::Peer::Unknown, LegState::Gone);
         let leg = DialledLeg {
-            key: self.key,
+            key: self.bridge.key,
             slot: self.slot,
             id,
             whose: Whose {
@@ -82,8 +85,8 @@ impl Call {
 
     /// Sends `offer` to the dialled peer, which may ring for as long as `patience` says.
     pub(crate) fn dial(&mut self, cx: &mut Cx<'_>, offer: Vec<u8>, patience: Duration) {
-        let key = self.key;
-        if let Some(dialing) = self.dialing_mut() {
+        let key = self.bridge.key;
+        if let Some(dialing) = self.bridge.dialing_mut() {
             dialing.offer(cx, key, offer, patience);
         }
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
@@ -91,13 +94,13 @@ impl Call {
 
     /// Sets a leg to wait for the answer to our INVITE.
     pub(crate) fn dials(&mut self, id: LegId, dialing: Box<Dialing>) {
-        self.legs.set_state(id, LegState::Dialing(dialing));
+        self.bridge.legs.set_state(id, LegState::Dialing(dialing));
     }
 
     /// Returns whether this is the transaction of the dialling INVITE.
     pub(crate) fn dials_by(&self, client: ClientTx) -> bool {
         let owns = |dialing: &Dialing| dialing.client.owns(client);
-        self.dialing().is_some_and(owns)
+        self.bridge.dialing().is_some_and(owns)
     }
 
     /// Runs the client and handles its event.
@@ -106,7 +109,7 @@ impl Call {
         cx: &mut Cx<'_>,
         act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> Event<'m>,
     ) {
-        let Some((id, mut dialing)) = self.legs.take_dialing() else {
+        let Some((id, mut dialing)) = self.bridge.legs.take_dialing() else {
             return;
         };
         let Dialing { client, peer } = &mut *dialing;
@@ -133,7 +136,7 @@ impl Call {
             Event::Waits => self.dials(id, dialing),
             Event::Provisional(heard) => {
                 self.dials(id, dialing);
-                match self.role(id) {
+                match self.bridge.role(id) {
                     LegRole::Trunk if heard.is_first => self.on_callee_rings(cx),
                     LegRole::Destination if heard.is_first => self.on_destination_rings(cx),
                     LegRole::Trunk | LegRole::Destination => {}
@@ -169,7 +172,7 @@ impl Call {
         says: &'a RuntimeInvite,
         config: Arc<Config>,
     ) -> Option<RuntimeText<'a>> {
-        let words = match (self.incoming(), self.outbound.as_deref()) {
+        let words = match (self.bridge.incoming(), self.outbound.as_deref()) {
             (Some(incoming), _) => Words::Relayed(incoming.invite()),
             (None, Some(outbound)) => Words::Ours {
                 parties: &outbound.parties,
@@ -184,7 +187,7 @@ impl Call {
             agent: self.agent,
             contact: self.contact,
             identity: &self.identity,
-            reliable: self.trunk().map(|trunk| trunk.abilities.reliable),
+            reliable: self.bridge.trunk().map(|trunk| trunk.abilities.reliable),
         };
         Some(RuntimeText::new(facts, words, says, config))
     }
@@ -194,7 +197,7 @@ impl Call {
         if self.is_out_of_reach(accepted.message) {
             return Some(Reason::MediaFamilies);
         }
-        let incoming = self.incoming();
+        let incoming = self.bridge.incoming();
         let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
         let lacks_sdp =
             accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));
@@ -203,12 +206,12 @@ impl Call {
 
     /// Returns whether caller and runtime have media of different IP families.
     fn is_out_of_reach(&self, answer: &Message<'_>) -> bool {
-        let incoming = self.incoming().map(UasInvite::invite);
+        let incoming = self.bridge.incoming().map(UasInvite::invite);
         let offer = match incoming.filter(|invite| has_sdp(invite)) {
             Some(invite) => Some(invite.body()),
             None => self.joining.as_deref().map(Join::heard),
         };
-        let Some(trunk) = self.trunk().filter(|_| has_sdp(answer)) else {
+        let Some(trunk) = self.bridge.trunk().filter(|_| has_sdp(answer)) else {
             return false;
         };
         families::is_out_of_reach(
@@ -240,7 +243,7 @@ impl Call {
         match dialing.peer {
             dial::Peer::Callee(_) => self.on_callee_lost(cx, failed.failure),
             dial::Peer::Destination(_) => {
-                self.legs.remove(dialing.client.leg());
+                self.bridge.legs.remove(dialing.client.leg());
                 self.on_destination_lost(cx, failed.failure);
             }
             dial::Peer::Runtime(says) => match says.then.filter(|chain| follows(chain, &failed)) {
@@ -261,12 +264,12 @@ impl Call {
     /// Handles a change of the runtime's INVITE: early dialogs end with their transaction (RFC 3261 §12.3). Those towards the caller stay until the
     /// call is answered.
     fn on_runtime_invited(&mut self, client: &InviteClient) {
-        if let Some(incoming) = self.incoming_mut() {
+        if let Some(incoming) = self.bridge.incoming_mut() {
             incoming.relay.drop_queued();
         }
 
-        let agent = self.agent_id();
-        let Some(leg) = self.legs.get_mut(agent) else {
+        let agent = self.bridge.agent_id();
+        let Some(leg) = self.bridge.legs.get_mut(agent) else {
             return;
         };
 
@@ -285,7 +288,7 @@ impl Call {
 
     /// Stops dialling: the ringing time is over.
     pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) {
-        if let Some((_, mut dialing)) = self.legs.take_dialing() {
+        if let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
             let failed = dialing.client.give_up(cx);
             self.on_failed(cx, *dialing, failed);
         }

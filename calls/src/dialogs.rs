@@ -3,7 +3,7 @@
 use trunkline_sip::wire::Message;
 
 use super::Calls;
-use super::call::{Call, CallStatus};
+use super::bridge::CallStatus;
 use super::ids::CallKey;
 use super::ids::LegId;
 use super::ids::TagOwner;
@@ -16,7 +16,7 @@ impl Calls {
         let call = self.get(found.key)?;
         let to_tag = message.to_tag()?;
         let from_tag = message.from_tag().unwrap_or_default();
-        let mut dialogs = call.legs.sip(found.leg)?.dialogs.iter();
+        let mut dialogs = call.bridge.legs.sip(found.leg)?.dialogs.iter();
         let held = dialogs.find(|held| {
             held.dialog.local_tag() == to_tag
                 && held.dialog.remote_tag() == from_tag
@@ -34,8 +34,8 @@ impl Calls {
             .and_then(|found| self.get(found.key));
         let peer = answer.to_tag().unwrap_or_default();
         found.is_some_and(|call| {
-            let is_up = matches!(call.status(), CallStatus::Answered | CallStatus::Up);
-            is_up && call.has_dialog(answer.call_id(), peer)
+            let is_up = matches!(call.bridge.status(), CallStatus::Answered | CallStatus::Up);
+            is_up && call.bridge.has_dialog(answer.call_id(), peer)
         })
     }
 
@@ -49,7 +49,7 @@ impl Calls {
         let (Some(tag), Some(TagOwner { key, .. })) = (tag, found) else {
             return false;
         };
-        let dialing = self.get(*key).and_then(Call::dialing);
+        let dialing = self.get(*key).and_then(|call| call.bridge.dialing());
         dialing.is_some_and(|dialing| dialing.client.invites_as(tag.bits))
     }
 }

@@ -118,11 +118,20 @@ impl Calls {
                     call.with_dialing(cx, |client, cx, text| client.handle_silence(cx, text))
                 }
                 CallTimer::Ringing => call.on_ringing_timeout(cx),
-                CallTimer::Turn => call.on_turn(cx),
+                CallTimer::Turn => call.bridge.requests.on_turn(),
                 CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
                 CallTimer::Exchange => call.on_exchange_late(cx),
-                CallTimer::Session(id) => call.on_session_timer(cx, id),
-                CallTimer::KeepAlive(id) => call.on_keep_alive(cx, id),
+                CallTimer::Session(id) => {
+                    let leg = call.bridge.at(id);
+                    let lost = leg.and_then(|mut leg| leg.on_session_timer(cx));
+                    call.mind_lost(cx, id, lost);
+                }
+                CallTimer::KeepAlive(id) => {
+                    let slot = call.slot;
+                    if let Some(mut leg) = call.bridge.at(id) {
+                        leg.on_keep_alive(cx, slot);
+                    }
+                }
                 CallTimer::Transfer => call.on_transfer(cx, transfer::Event::TimedOut),
                 CallTimer::Builtin => call.on_builtin_timer(cx),
             });

@@ -7,17 +7,17 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
+use super::bridge::CallStatus;
 use super::bye::ByeContent;
-use super::call::{Call, CallStatus};
+use super::call::Call;
 use super::context::Cx;
 use super::crossing::Place;
 use super::dial::Dialing;
 use super::ids::LegId;
 use super::ids::NOBODY;
-use super::leg::{Bye, Delayed, LegState, Session};
-use super::own_request::{Pending, Purpose};
+use super::leg::{Delayed, LegState, NewRequest};
+use super::own_request::Purpose;
 use super::refusal::Reason;
-use super::request_origin::RequestOrigin;
 use super::transfer::Event;
 use super::uas_invite::UasInvite;
 use super::unanswered::reasons;
@@ -53,8 +53,8 @@ impl Calls {
         by: HangUpBy,
         now: Moment,
     ) -> bool {
-        let is_up = |call: &&Call| call.id == id && call.status() != CallStatus::Over;
-        let Some(key) = self.iter().find(is_up).map(|call| call.key) else {
+        let is_up = |call: &&Call| call.id == id && call.bridge.status() != CallStatus::Over;
+        let Some(key) = self.iter().find(is_up).map(|call| call.bridge.key) else {
             return false;
         };
         match by {
@@ -74,8 +74,10 @@ impl Call {
             return;
         }
         let begins = |incoming: &UasInvite| incoming.server() == invite;
-        if !self.incoming().is_some_and(begins) {
-            return self.cancel_reinvite(cx, invite, message);
+        if !self.bridge.incoming().is_some_and(begins) {
+            let mut lines = Vec::new();
+            reasons(&mut Head::new(&mut lines), message);
+            return self.bridge.requests.cancel_relayed(cx, invite, &lines);
         }
         self.cancel_runtime(cx, Some(message));
         self.end_setup(cx, canceled(), None, |_| {}, b"");
@@ -92,10 +94,10 @@ impl Call {
     ) {
         cx.respond(server, 200, None, |_| {}, b"");
 
-        match (self.status(), self.is_trunk(id)) {
+        match (self.bridge.status(), self.bridge.is_trunk(id)) {
             (CallStatus::Over, true) => {
-                self.forgive_acks(cx, id);
-                self.legs.set_state(id, LegState::Gone);
+                self.bridge.forgive_acks(cx, id);
+                self.bridge.legs.set_state(id, LegState::Gone);
             }
             (CallStatus::Over, false) => {}
             (CallStatus::SettingUp, true) if self.outbound.is_some() => {
@@ -108,7 +110,7 @@ impl Call {
                 self.end_setup(cx, canceled(), None, |_| {}, b"");
             }
             (CallStatus::SettingUp, false) => {
-                let relay = self.incoming().map(|incoming| &incoming.relay);
+                let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
                 if relay.is_some_and(|relay| relay.held_fork() == Some(fork)) {
                     self.acknowledge_held(cx);
                 }
@@ -120,7 +122,7 @@ impl Call {
                 self.agent_parts(cx, id);
             }
             (CallStatus::Answered | CallStatus::Up, is_trunk) => {
-                self.forgive_acks(cx, id);
+                self.bridge.forgive_acks(cx, id);
                 self.abandon(cx);
                 let by = match is_trunk {
                     true if self.outbound.is_some() => HangupBy::Callee,
@@ -129,7 +131,7 @@ impl Call {
                 };
                 let prefix = &cx.core.config.header_prefix;
                 let content = ByeContent::of(message, self.crossing(id, Place::InDialog, prefix));
-                self.send_bye(cx, self.other(id), content);
+                self.bridge.send_bye(cx, self.bridge.other(id), content);
                 self.end(cx, completed(by));
             }
         }
@@ -137,29 +139,29 @@ impl Call {
 
     /// Handles the agent's BYE while its caller is being transferred: the transfer goes on without it.
     pub(crate) fn agent_parts(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        self.forgive_acks(cx, id);
+        self.bridge.forgive_acks(cx, id);
         match self.arriving() {
             // The caller doesn't have the destination's media yet.
             Some(_) => self.agent_goes(cx),
             None => self.abandon(cx),
         }
-        if let Some(leg) = self.agent_mut() {
+        if let Some(leg) = self.bridge.agent_mut() {
             leg.dialogs.clear();
         }
-        self.legs.stop_timers(cx, id);
-        self.legs.set_state(id, LegState::Gone);
+        self.bridge.legs.stop_timers(cx, id);
+        self.bridge.legs.set_state(id, LegState::Gone);
         self.on_transfer(cx, Event::AgentLeft);
     }
 
     /// Handles the set-up deadline, or the longest duration.
     pub(crate) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
         self.deadline = None;
-        match self.status() {
+        match self.bridge.status() {
             CallStatus::SettingUp => {
                 let longest = cx.core.config.setup_timeout;
                 let own = |incoming: &UasInvite| setup::patience(incoming.invite(), longest).1;
-                let reason = self.incoming().map_or(Reason::SetupTimeout, own);
-                if let Some(dialing) = self.dialing_mut() {
+                let reason = self.bridge.incoming().map_or(Reason::SetupTimeout, own);
+                if let Some(dialing) = self.bridge.dialing_mut() {
                     dialing.client.note_silence(cx);
                 }
                 self.refuse(cx, reason);
@@ -171,7 +173,7 @@ impl Call {
 
     /// Handles a 2xx of ours without an ACK.
     pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let overdue = self.legs.iter_mut().find_map(|leg| {
+        let overdue = self.bridge.legs.iter_mut().find_map(|leg| {
             let ack = leg.session_mut()?.take_overdue(server)?;
             Some((leg.id, ack, leg.take_owed_bye()))
         });
@@ -179,24 +181,27 @@ impl Call {
             return;
         };
         if let Some(delayed) = &ack.delayed {
-            self.reject_offer(cx, self.other(id), delayed);
+            let other = self.bridge.other(id);
+            if let Some(leg) = self.bridge.legs.get_mut(other) {
+                leg.reject_offer(cx, delayed);
+            }
         }
         if let Some(content) = owed {
-            return self.send_bye(cx, id, content);
+            return self.bridge.send_bye(cx, id, content);
         }
         self.hang_up(cx, Reason::NoAck);
     }
 
     /// Ends the call, in any state.
     pub(crate) fn hang_up(&mut self, cx: &mut Cx<'_>, reason: Reason) {
-        let status = self.status();
+        let status = self.bridge.status();
 
         match status {
             CallStatus::SettingUp => self.refuse(cx, reason),
             CallStatus::Answered | CallStatus::Up => {
                 self.abandon(cx);
-                for id in [self.trunk_id(), self.agent_id()] {
-                    self.send_bye(cx, id, ByeContent::ours(reason));
+                for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
+                    self.bridge.send_bye(cx, id, ByeContent::ours(reason));
                 }
                 // A call that was up stays a call, even if a later 2xx isn't acknowledged.
                 let never_up = reason == Reason::NoAck && status == CallStatus::Answered;
@@ -222,13 +227,13 @@ impl Call {
 
     /// Ends both legs normally.
     pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, status: Status, by: HangupBy) {
-        if self.status() == CallStatus::Over {
+        if self.bridge.status() == CallStatus::Over {
             return;
         }
 
         self.abandon(cx);
-        for id in [self.trunk_id(), self.agent_id()] {
-            self.send_bye(cx, id, ByeContent::default());
+        for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
+            self.bridge.send_bye(cx, id, ByeContent::default());
         }
 
         self.end(
@@ -277,7 +282,7 @@ impl Call {
         lines: impl FnOnce(&mut Head<'_>),
         body: &[u8],
     ) {
-        if self.status() == CallStatus::SettingUp {
+        if self.bridge.status() == CallStatus::SettingUp {
             self.cancel_runtime(cx, None);
             self.end_setup(cx, end, phrase, lines, body);
         }
@@ -292,7 +297,7 @@ impl Call {
         body: &[u8],
     ) {
         self.abandon(cx);
-        let Some(invite) = self.incoming().map(UasInvite::server) else {
+        let Some(invite) = self.bridge.incoming().map(UasInvite::server) else {
             return self.end_outbound(cx, end);
         };
         // The To-tag is that of earlier responses, including the one to CANCEL (RFC 3261 §9.2).
@@ -303,8 +308,8 @@ impl Call {
 
     /// Sends CANCEL to the runtime; the endpoint holds it back until a 1xx has come.
     fn cancel_runtime(&mut self, cx: &mut Cx<'_>, why: Option<&Message<'_>>) {
-        let is_runtime = self.dialing().is_some_and(Dialing::is_runtime);
-        if is_runtime && let Some((_, mut dialing)) = self.legs.take_dialing() {
+        let is_runtime = self.bridge.dialing().is_some_and(Dialing::is_runtime);
+        if is_runtime && let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
             let mut lines = Vec::new();
             if let Some(why) = why {
                 reasons(&mut Head::new(&mut lines), why);
@@ -317,22 +322,18 @@ impl Call {
     /// Hangs up on a 2xx that was held for the caller's PRACK.
     fn refuse_held(&mut self, cx: &mut Cx<'_>) {
         if let Some(fork) = self.acknowledge_held(cx) {
-            self.send_on_leg(
-                cx,
-                self.agent_id(),
-                fork,
-                (Method::Bye, "BYE"),
-                (Purpose::Own, false, RequestOrigin::Ours),
-                b"",
-                |_| {},
+            let (agent, bye) = (
+                self.bridge.agent_id(),
+                NewRequest::bare(fork, Method::Bye, Purpose::Own),
             );
+            self.bridge.send(cx, agent, &bye, |_| {});
         }
     }
 
     /// Acknowledges a held 2xx; returns the number of its dialog, which is kept.
     fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
         let cseq = self.runtime_cseq;
-        let held = self.incoming_mut()?.relay.take_held()?;
+        let held = self.bridge.incoming_mut()?.relay.take_held()?;
         let won = held.won;
         if !won.acknowledged {
             let delayed = Delayed {
@@ -341,97 +342,26 @@ impl Call {
                 cseq,
                 offer: super::sdp_of(held.answer.message().body()).into(),
             };
-            self.reject_offer(cx, self.agent_id(), &delayed);
+            let agent = self.bridge.agent_id();
+            if let Some(leg) = self.bridge.legs.get_mut(agent) {
+                leg.reject_offer(cx, &delayed);
+            }
         }
         Some(won.fork)
     }
 
-    /// Stops all crossing: a requester that waits for the other leg gets its answer (RFC 3261 §15.1.2), a re-INVITE is cancelled, and an open offer
-    /// is rejected. Later answers only get their ACKs.
+    /// Stops all crossing, and rejects an open offer.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
         self.drop_hold(cx);
         self.abandon_joining(cx);
-        for pending in &mut self.pending {
-            if pending.purpose == Purpose::Transfer {
-                continue;
-            }
-            let purpose = std::mem::replace(&mut pending.purpose, Purpose::Own);
-            if let Purpose::Relay(server) = purpose {
-                cx.respond(server, 487, None, |_| {}, b"");
-            }
-            if pending.method == Method::Invite {
-                cx.endpoint.cancel(pending.client, b"", cx.now);
-            }
-        }
+        self.bridge.requests.abandon(cx);
 
-        while let Some((id, delayed)) = self.take_delayed() {
-            self.reject_offer(cx, self.other(id), &delayed);
-        }
-    }
-
-    /// Takes a 2xx of ours that still waits for an SDP, and the leg that it waits for.
-    pub(crate) fn take_delayed(&mut self) -> Option<(LegId, Delayed)> {
-        let mut legs = self.legs.iter_mut();
-        legs.find_map(|leg| Some((leg.id, leg.session_mut()?.take_delayed()?)))
-    }
-
-    /// Drops the ACKs still awaited from a leg that sent BYE.
-    pub(crate) fn forgive_acks(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        let session = self.legs.session_mut(id);
-        let awaited = session.map(Session::take_awaited).unwrap_or_default();
-        for ack in &awaited {
-            cx.endpoint.acknowledged(ack.server);
-        }
-        let other = self.other(id);
-        for delayed in awaited.iter().filter_map(|ack| ack.delayed.as_ref()) {
-            self.reject_offer(cx, other, delayed);
-        }
-    }
-
-    /// BYE on one leg. A peer that has called gets it only once its ACK is in or overdue (RFC 3261 §15).
-    pub(crate) fn send_bye(&mut self, cx: &mut Cx<'_>, id: LegId, content: ByeContent) {
-        let Some(leg) = self.legs.get_mut(id) else {
-            return;
-        };
-
-        if leg.session().is_some_and(Session::defers_bye) {
-            return leg.leave(Bye::AfterAck(Box::new(content)));
-        }
-
-        let Some(dialog) = leg.sip().and_then(|peer| peer.dialogs.first()) else {
-            return;
-        };
-
-        let fork = dialog.fork;
-        leg.leave(Bye::Sent);
-        let ByeContent { lines, body } = content;
-        self.send_on_leg(
-            cx,
-            id,
-            fork,
-            (Method::Bye, "BYE"),
-            (Purpose::Own, false, RequestOrigin::Ours),
-            &body,
-            |head| head.raw(&lines),
-        );
-    }
-
-    /// Sends another BYE over a new connection: the first one's connection broke or was stale.
-    pub(crate) fn send_bye_again(&mut self, cx: &mut Cx<'_>, lost: &Pending) {
-        self.send_on_leg(
-            cx,
-            lost.leg,
-            lost.fork,
-            (Method::Bye, "BYE"),
-            (Purpose::Again, false, RequestOrigin::Ours),
-            b"",
-            |_| {},
-        );
+        self.bridge.reject_delayed(cx);
     }
 
     /// Returns the status for the record: a caller that was connected with a destination stays transferred.
     fn status_of(&self, end: &End) -> Status {
-        let handed_over = self.is_with_destination();
+        let handed_over = self.bridge.is_with_destination();
         let completed = end.status == Status::Completed;
         if handed_over && completed {
             Status::Transferred
@@ -443,23 +373,21 @@ impl Call {
     /// Closes the record and releases what the call held.
     pub(crate) fn end(&mut self, cx: &mut Cx<'_>, end: End) {
         self.permit = None;
-        if let Some(incoming) = self.legs.take_incoming(self.trunk_id()) {
+        if let Some(incoming) = self.bridge.legs.take_incoming(self.bridge.trunk_id()) {
             cx.release_incoming(&incoming);
         }
 
-        self.queue.clear();
         self.close_media(cx);
         self.held.end();
         self.tell_held(cx);
-        if let Some((_, mut dialing)) = self.legs.take_dialing() {
+        if let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }
 
-        for timer in [&mut self.deadline, &mut self.exchange, &mut self.turn] {
-            cx.cancel_timer(timer);
-        }
+        self.bridge.requests.end(cx);
+        cx.cancel_timer(&mut self.deadline);
 
-        for leg in self.legs.iter_mut() {
+        for leg in self.bridge.legs.iter_mut() {
             leg.stop_timers(cx);
             if !matches!(leg.state, LegState::Leaving(..)) {
                 leg.state = LegState::Gone;

@@ -7,17 +7,18 @@ use trunkline_sip::dialog::sdp;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use super::call::{Call, CallStatus};
+use super::bridge::CallStatus;
+use super::call::Call;
 use super::context::Cx;
 use super::hold::{Asked, HoldStatus, Progress, Refused, Unable};
 use super::ids::LegId;
+use super::leg::NewRequest;
 use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::reply::{PAUSE, Reply};
-use super::request_origin::RequestOrigin;
 use super::role::LegRole;
 use super::{Calls, has_sdp, sdp_of};
 
@@ -44,16 +45,16 @@ impl Calls {
 
 impl Call {
     fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, Unable> {
-        match self.status() {
+        match self.bridge.status() {
             CallStatus::SettingUp => return Err(Unable::NotAnswered),
             CallStatus::Over => return Err(Unable::NotUp),
             CallStatus::Answered | CallStatus::Up => {}
         }
-        if self.is_with_destination() {
+        if self.bridge.is_with_destination() {
             return Err(Unable::NotUp);
         }
 
-        let is_waiting = self.queue.has(QueuedRequest::Hold);
+        let is_waiting = self.bridge.requests.is_queued(QueuedRequest::Hold);
         match self.hold.request(wanted, is_waiting)? {
             Asked::Already(number) => return Ok(number),
             Asked::Withdrawn(progress) => {
@@ -67,8 +68,8 @@ impl Call {
         }
 
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
-        let is_readable = self.heard().is_some_and(is_readable);
-        if !self.is_local() && !is_readable {
+        let is_readable = self.bridge.heard().is_some_and(is_readable);
+        if !self.bridge.is_local() && !is_readable {
             return Err(Unable::NoMedia);
         }
 
@@ -87,16 +88,16 @@ impl Call {
 
     /// Sends a side that has accepted an obsolete SDP the other side's current one.
     pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        let is_with_agent = !self.is_with_destination() && !self.hold.is_turning();
-        if is_with_agent && self.heard().is_some() {
-            let progress = self.hold.restore(self.role(id), cx.now);
+        let is_with_agent = !self.bridge.is_with_destination() && !self.hold.is_turning();
+        if is_with_agent && self.bridge.heard().is_some() {
+            let progress = self.hold.restore(self.bridge.role(id), cx.now);
             self.go_on_holding(cx, progress);
         }
     }
 
     /// Ends all holding: the call, or its agent, is gone.
     pub(crate) fn drop_hold(&mut self, cx: &mut Cx<'_>) {
-        self.queue.withdraw(QueuedRequest::Hold);
+        self.bridge.requests.withdraw(QueuedRequest::Hold);
         if let Some(status) = self.hold.take() {
             self.note_hold(cx, status);
         }
@@ -105,14 +106,18 @@ impl Call {
     fn go_on_holding(&mut self, cx: &mut Cx<'_>, progress: Progress) {
         match progress {
             Progress::Ask(until) => {
-                self.ask(cx, QueuedRequest::Hold, Duration::ZERO, Some(until));
+                self.bridge
+                    .requests
+                    .ask(cx, QueuedRequest::Hold, Duration::ZERO, Some(until));
             }
             Progress::Follow(status, until) => {
                 self.note_hold(cx, status);
-                self.ask(cx, QueuedRequest::Hold, Duration::ZERO, Some(until));
+                self.bridge
+                    .requests
+                    .ask(cx, QueuedRequest::Hold, Duration::ZERO, Some(until));
             }
             Progress::Settled(status) => {
-                self.queue.withdraw(QueuedRequest::Hold);
+                self.bridge.requests.withdraw(QueuedRequest::Hold);
                 self.note_hold(cx, status);
             }
             Progress::Nothing => {}
@@ -143,38 +148,41 @@ impl Call {
             return;
         }
 
-        let is_local = self.is_local();
+        let is_local = self.bridge.is_local();
         let offer = match is_local {
             true => {
                 let own = self.local_offer();
                 own.and_then(|own| self.hold.own_offer(&own))
             }
-            false => self.hold.next_offer(self.heard().unwrap_or_default()),
+            false => self
+                .hold
+                .next_offer(self.bridge.heard().unwrap_or_default()),
         };
-        let (Some(fork), Some((role, body))) = (self.fork(), offer) else {
+        let (Some(fork), Some((role, body))) = (self.bridge.fork(), offer) else {
             let (role, status) = (LegRole::Agent, 488);
             return self.hold_refused(cx, Refused { role, status });
         };
 
         let id = match role {
-            LegRole::Trunk => self.trunk_id(),
-            LegRole::Agent | LegRole::Destination => self.agent_id(),
+            LegRole::Trunk => self.bridge.trunk_id(),
+            LegRole::Agent | LegRole::Destination => self.bridge.agent_id(),
         };
         if !is_local {
-            self.legs.keep_origin(id);
+            self.bridge.legs.keep_origin(id);
         }
 
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-        let invite = (Method::Invite, "INVITE");
-        let purpose = (Purpose::Hold, true, RequestOrigin::Ours);
-        if !self.send_on_leg(cx, id, fork, invite, purpose, &body, lines) {
+        let invite = NewRequest::offer(fork, Purpose::Hold, &body);
+        if self.bridge.send(cx, id, &invite, lines).is_none() {
             self.hold_later(cx, PAUSE);
         }
     }
 
     fn hold_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
         if let Some(until) = self.hold.until() {
-            self.ask(cx, QueuedRequest::Hold, wait, Some(until));
+            self.bridge
+                .requests
+                .ask(cx, QueuedRequest::Hold, wait, Some(until));
         }
     }
 
@@ -201,7 +209,9 @@ impl Call {
         if reply != Reply::Accepted {
             return self.hold_unaccepted(cx, pending.leg, reply);
         }
-        self.take_accepted(cx, flow, pending, message);
+        if let Some(mut leg) = self.bridge.at(pending.leg) {
+            leg.take_accepted(cx, flow, pending, message);
+        }
         self.hold_accepted(cx, message);
     }
 
@@ -218,7 +228,7 @@ impl Call {
             Reply::Refused(status) => status,
             Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
         };
-        let role = self.role(id);
+        let role = self.bridge.role(id);
         self.hold_refused(cx, Refused { role, status });
     }
 
@@ -226,8 +236,8 @@ impl Call {
         let answer = has_sdp(message).then(|| sdp_of(message.body()));
         let answer = answer.filter(|sdp| sdp.starts_with(b"v="));
         let is_of_caller = self.hold.asked() == LegRole::Trunk;
-        let is_local = self.is_local();
-        let heard = self.legs.sip(self.trunk_id());
+        let is_local = self.bridge.is_local();
+        let heard = self.bridge.legs.sip(self.bridge.trunk_id());
         let heard = heard.map(|trunk| trunk.heard.as_deref().unwrap_or_default());
         let heard = heard.filter(|_| !is_local);
         let progress = self.hold.accepted(answer, heard, cx.now);
@@ -237,7 +247,7 @@ impl Call {
             Some(answer) => {
                 self.held.take_answer(answer);
                 let heard = self.hold.heard_sdp(answer);
-                self.set_heard(&heard);
+                self.bridge.set_heard(&heard);
             }
             None => {}
         }

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use trunkline_model::view::OrgView;
 use trunkline_sip::auth::client::Asking;
@@ -13,29 +12,23 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::allow::{capabilities, own_lines};
-use super::call::{Call, CallStatus};
+use super::bridge::CallStatus;
+use super::call::Call;
 use super::context::Cx;
 use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};
 use super::effect::{ChallengeOutcome, Challenger};
-use super::ids::CallTimer;
 use super::ids::LegId;
 use super::ids::owner_of;
-use super::leg::NewRequest;
+use super::leg::{Lost, NewRequest};
 use super::own_request::{Pending, Purpose};
 
 use super::has_sdp;
-use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::transfer::Event;
 
-/// Requests of one call that may be in flight at once.
-const MAX_PENDING: usize = 16;
 /// Answers of one call that may wait for their ACK at once.
 const MAX_AWAITED: usize = 8;
-/// Longest time of a re-INVITE before it is cancelled. No person has to answer it, and it blocks every other negotiation.
-const EXCHANGE_PATIENCE: Duration = Duration::from_secs(32);
-
 impl Call {
     /// Handles a request with the tags of this call. `org` is given if the request may ask for a transfer.
     pub(crate) fn on_request(
@@ -48,8 +41,8 @@ impl Call {
         org: Option<&OrgView>,
     ) {
         let method = message.method();
-        let is_full = self.pending.len() >= MAX_PENDING
-            || (method == Method::Invite && self.awaited().count() >= MAX_AWAITED);
+        let is_full = self.bridge.requests.is_full()
+            || (method == Method::Invite && self.bridge.awaited().count() >= MAX_AWAITED);
 
         // BYE is always accepted.
         if is_full && method != Method::Bye {
@@ -57,11 +50,13 @@ impl Call {
         }
         let Ok(server) = cx
             .endpoint
-            .accept(message, flow, owner_of(self.key), cx.now)
+            .accept(message, flow, owner_of(self.bridge.key), cx.now)
         else {
             return busy(cx, flow, message);
         };
-        let Some(leg) = self.leg(id) else { return };
+        let Some(leg) = self.bridge.legs.sip_mut(id) else {
+            return;
+        };
         let in_order = leg
             .dialog(fork)
             .is_some_and(|dialog| dialog.receive_request(message).is_ok());
@@ -71,15 +66,15 @@ impl Call {
 
         // A retransmission may come from any address.
         leg.flow = flow;
-        self.legs.hear(id, cx.now);
-        if self.has_left(id) {
+        self.bridge.legs.hear(id, cx.now);
+        if self.bridge.has_left(id) {
             return self.answer_apart(cx, id, server, message);
         }
 
         // RFC 3261 §16.3: Max-Forwards isn't checked for requests that end here.
         let is_relayed = matches!(method, Method::Invite | Method::Info | Method::Message)
             || (method == Method::Update && has_sdp(message));
-        let crosses = is_relayed && !self.is_local();
+        let crosses = is_relayed && !self.bridge.is_local();
         if crosses && message.number(HeaderName::MaxForwards) == Some(0) {
             return cx.respond(server, 483, None, |_| {}, b"");
         }
@@ -88,23 +83,23 @@ impl Call {
             return refuse_options(cx, server, &lacking);
         }
 
-        let is_over = self.status() == CallStatus::Over;
+        let is_over = self.bridge.status() == CallStatus::Over;
         if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
 
         // BYE and NOTIFY are also accepted without a caller.
         let may_lack_caller = matches!(method, Method::Bye | Method::Notify);
-        if self.is_trunk(id) && !may_lack_caller {
+        if self.bridge.is_trunk(id) && !may_lack_caller {
             self.on_transfer(cx, Event::CallerHeard);
         }
 
-        let methods = self.methods(id);
+        let methods = self.bridge.methods(id);
         match message.method() {
             Method::Bye => self.on_bye(cx, id, fork, server, message),
             Method::Invite => self.on_reinvite(cx, id, fork, server, message),
             Method::Update => self.on_update(cx, id, fork, server, message),
-            Method::Prack if self.is_trunk(id) => self.on_prack(cx, fork, server, message),
+            Method::Prack if self.bridge.is_trunk(id) => self.on_prack(cx, fork, server, message),
             Method::Info | Method::Message => {
                 self.relay(cx, id, fork, server, message);
                 self.on_key(cx, org, message);
@@ -147,7 +142,7 @@ impl Call {
         if let Some(lacking) = lacking_options(message) {
             return refuse_options(cx, server, &lacking);
         }
-        let methods = self.methods(id);
+        let methods = self.bridge.methods(id);
         match method {
             Method::Options => {
                 cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
@@ -178,46 +173,43 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        if self.is_local() {
+        if self.bridge.is_local() {
             return cx.respond(server, 200, None, |_| {}, b"");
         }
-        if self.is_trunk(id) && self.has_agent_left() {
+        if self.bridge.is_trunk(id) && self.has_agent_left() {
             // A 481 would end the caller's dialog (RFC 3261 §12.2.1.2) before its transfer is through.
             let is_taken = message.method() == Method::Info;
             let status = if is_taken { 200 } else { 480 };
             return cx.respond(server, status, None, |_| {}, b"");
         }
 
-        let token = message.method().as_str();
-        let purpose = Purpose::Relay(server);
-        if !self.send_in_dialog(
-            cx,
-            self.other(id),
-            fork,
-            (message.method(), token),
-            purpose,
-            Some(message),
-            |_| {},
-        ) {
+        let (method, purpose) = (message.method(), Purpose::Relay(server));
+        let other = self.bridge.other(id);
+        let sent = self.send_in_dialog(cx, other, fork, method, purpose, Some(message), |_| {});
+        if sent.is_none() {
             cx.respond(server, 481, None, |_| {}, b"");
         }
     }
 
-    /// Sends a request on one leg, with what crosses of `content`. False if there is no such dialog or no room.
+    /// Sends a request on one leg, with what crosses of `content`. `None` if there is no such dialog or no room.
     #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
     pub(crate) fn send_in_dialog(
         &mut self,
         cx: &mut Cx<'_>,
         id: LegId,
         fork: u8,
-        (method, token): (Method, &'static str),
+        method: Method,
         purpose: Purpose,
         content: Option<&Message<'_>>,
         extra: impl FnOnce(&mut Head<'_>),
-    ) -> bool {
+    ) -> Option<&mut Pending> {
         let offers = content.is_some_and(has_sdp);
         let config = std::sync::Arc::clone(&cx.core.config);
-        let crossing = self.crossing(self.other(id), Place::InDialog, &config.header_prefix);
+        let crossing = self.crossing(
+            self.bridge.other(id),
+            Place::InDialog,
+            &config.header_prefix,
+        );
         let body = content.map_or(Cow::Borrowed(&b""[..]), |content| crossing.body(content));
         let body = &*match offers {
             true => self.hold.crossing_sdp(&body),
@@ -233,56 +225,15 @@ impl Call {
         // A PRACK refers to our own response, so it is no relayed request.
         let relayed = content.filter(|_| method != Method::Prack);
         let origin = relayed.map_or(RequestOrigin::Ours, RequestOrigin::of);
-        self.send_on_leg(
-            cx,
-            id,
-            fork,
-            (method, token),
-            (purpose, offers, origin),
-            body,
-            lines,
-        )
-    }
-
-    /// Sends a request on one leg. False if there is no such dialog or no room.
-    #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
-    pub(crate) fn send_on_leg(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        (method, token): (Method, &'static str),
-        (purpose, offers, origin): (Purpose, bool, RequestOrigin),
-        body: &[u8],
-        lines: impl FnOnce(&mut Head<'_>),
-    ) -> bool {
         let request = NewRequest {
             fork,
             method,
-            token,
             purpose,
             offers,
             origin,
             body,
         };
-        let leg = self.legs.get_mut(id);
-        let Some(pending) = leg.and_then(|leg| leg.send(cx, self.key, &request, lines)) else {
-            return false;
-        };
-
-        if method == Method::Invite {
-            cx.cancel_timer(&mut self.exchange);
-            self.exchange = Some(cx.schedule(self.key, EXCHANGE_PATIENCE, CallTimer::Exchange));
-        }
-        self.pending.push(pending);
-        true
-    }
-
-    /// Returns the current next hop of a request on this leg.
-    pub(crate) fn next_hop(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8) -> Option<IpAddr> {
-        let leg = self.leg(id)?;
-        let dialog = leg.dialog_ref(fork)?;
-        Some(cx.next_flow(dialog, leg.flow).peer.ip())
+        self.bridge.send(cx, id, &request, lines)
     }
 
     /// Handles the final answer to a request of ours inside the call.
@@ -293,11 +244,10 @@ impl Call {
         pending: Pending,
         message: &Message<'_>,
     ) {
-        self.end_exchange(cx, &pending);
-        let may_stay = !self.has_left(pending.leg) || self.arriving() == Some(pending.leg);
+        let may_stay = !self.bridge.has_left(pending.leg) || self.arriving() == Some(pending.leg);
         let is_life = !matches!(message.status(), 408 | 481) && may_stay;
         if is_life {
-            self.legs.hear(pending.leg, cx.now);
+            self.bridge.legs.hear(pending.leg, cx.now);
         }
 
         let Some(pending) = self.prove(cx, pending, message) else {
@@ -305,14 +255,22 @@ impl Call {
         };
 
         match (pending.purpose, pending.method) {
-            (Purpose::Own, Method::Invite) => self.settle_late(cx, &pending, message),
+            (Purpose::Own, Method::Invite) => {
+                if let Some(leg) = self.bridge.legs.get_mut(pending.leg) {
+                    leg.settle_late(cx, &pending, message);
+                }
+            }
             (Purpose::Own | Purpose::Again, _) => {}
             (Purpose::Stale, method) => {
-                if method == Method::Invite {
-                    self.settle_late(cx, &pending, message);
+                if let Some(mut leg) = self.bridge.at(pending.leg) {
+                    if method == Method::Invite {
+                        leg.leg.settle_late(cx, &pending, message);
+                    }
+                    if message.status() < 300 {
+                        leg.note_refresh(cx, &pending, message);
+                    }
                 }
                 if message.status() < 300 {
-                    self.note_refresh(cx, &pending, message);
                     self.restore(cx, pending.leg);
                 }
                 self.mind_gone(cx, pending.leg, message);
@@ -321,7 +279,12 @@ impl Call {
             (Purpose::Hold, _) => self.on_hold_answer(cx, flow, &pending, message),
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
             (Purpose::Probe, _) => self.on_probe_answer(cx, &pending, message),
-            (Purpose::Refresh, _) => self.on_refresh_answer(cx, flow, &pending, message),
+            (Purpose::Refresh, _) => {
+                let leg = self.bridge.at(pending.leg);
+                let lost =
+                    leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
+                self.mind_lost(cx, pending.leg, lost);
+            }
             (Purpose::Relay(server), Method::Invite) => {
                 self.on_reinvite_answer(cx, flow, &pending, server, message)
             }
@@ -340,14 +303,15 @@ impl Call {
         message: &Message<'_>,
     ) -> Option<Pending> {
         // The transfer repeats its REFER itself, and after the call only the BYE is repeated.
-        let asks = self.status() != CallStatus::Over || pending.method == Method::Bye;
+        let asks = self.bridge.status() != CallStatus::Over || pending.method == Method::Bye;
         let is_own = pending.purpose != Purpose::Transfer;
         if !matches!(message.status(), 401 | 407) || !asks || !is_own {
             return Some(pending);
         }
 
-        let (method, token) = (pending.method, pending.method.as_str());
-        let Some(destination) = self.next_hop(cx, pending.leg, pending.fork) else {
+        let method = pending.method;
+        let leg = self.bridge.legs.get(pending.leg);
+        let Some(destination) = leg.and_then(|leg| leg.next_hop(cx, pending.fork)) else {
             return Some(pending);
         };
         let Some(mut again) = pending.again.take() else {
@@ -360,45 +324,44 @@ impl Call {
             return Some(pending);
         };
 
-        let answered = self
-            .leg(pending.leg)
-            .map_or(Err(Unanswerable::NoPair), |leg| {
-                let dialog = leg.dialog_ref(pending.fork);
-                let known = leg.credentials.as_ref().zip(dialog);
-                let (credentials, dialog) = known.ok_or(Unanswerable::NoPair)?;
-                let asking = Asking {
-                    method: token,
-                    uri: dialog.request_uri(),
-                    body: &again.body,
-                };
-                let at = (Stage::InDialog(dialog), destination);
-                credentials.answer(cx, &mut again.proofs, message, &asking, at)
-            });
+        let answered =
+            self.bridge
+                .legs
+                .sip_mut(pending.leg)
+                .map_or(Err(Unanswerable::NoPair), |leg| {
+                    let dialog = leg.dialog_ref(pending.fork);
+                    let known = leg.credentials.as_ref().zip(dialog);
+                    let (credentials, dialog) = known.ok_or(Unanswerable::NoPair)?;
+                    let asking = Asking {
+                        method: method.as_str(),
+                        uri: dialog.request_uri(),
+                        body: &again.body,
+                    };
+                    let at = (Stage::InDialog(dialog), destination);
+                    credentials.answer(cx, &mut again.proofs, message, &asking, at)
+                });
         if let Err(why) = answered {
             self.unanswered(cx, pending.leg, (why, destination), message);
             return Some(pending);
         }
 
-        let sent = self.send_on_leg(
-            cx,
-            pending.leg,
-            pending.fork,
-            (method, token),
-            (pending.purpose, pending.offers, pending.origin),
-            &again.body,
-            |head| {
-                head.raw(&again.lines);
-                again.proofs.lines(head);
-            },
-        );
-        if !sent {
+        let request = NewRequest {
+            fork: pending.fork,
+            method,
+            purpose: pending.purpose,
+            offers: pending.offers,
+            origin: pending.origin,
+            body: &again.body,
+        };
+        let lines = |head: &mut Head<'_>| {
+            head.raw(&again.lines);
+            again.proofs.lines(head);
+        };
+        let Some(sent) = self.bridge.send(cx, pending.leg, &request, lines) else {
             return Some(pending);
-        }
-
-        if let Some(last) = self.pending.last_mut() {
-            (last.renewal, last.target) = (pending.renewal, pending.target);
-            last.again = Some(again);
-        }
+        };
+        (sent.renewal, sent.target) = (pending.renewal, pending.target);
+        sent.again = Some(again);
 
         None
     }
@@ -414,14 +377,18 @@ impl Call {
     ) {
         let is_inbound = self.outbound.is_none();
         let org = self.org;
-        let credentials = self.leg(id).and_then(|leg| leg.credentials.as_deref());
+        let credentials = self
+            .bridge
+            .legs
+            .sip_mut(id)
+            .and_then(|leg| leg.credentials.as_deref());
         let whose = match credentials {
             Some(held) if held.is_runtimes() => None,
             Some(held) => Some(Challenger {
                 org,
                 trunk: held.trunk(),
             }),
-            None => (is_inbound && self.is_trunk(id)).then_some(Challenger::pbx(org)),
+            None => (is_inbound && self.bridge.is_trunk(id)).then_some(Challenger::pbx(org)),
         };
         cx.report(whose, || {
             ChallengeOutcome::unanswered(why, message, destination)
@@ -438,7 +405,7 @@ impl Call {
     ) {
         let status = crossing::in_dialog_refusal(message.status());
         let refreshed = pending.method == Method::Update && status < 300;
-        let requester = self.other(pending.leg);
+        let requester = self.bridge.other(pending.leg);
 
         // The answer to an offer in a reliable 18x, or the next offer (RFC 3262 §5).
         if pending.method == Method::Prack
@@ -449,8 +416,12 @@ impl Call {
         }
 
         if refreshed {
-            self.note_refresh(cx, pending, message);
-            self.take_renewal(cx, requester, pending.renewal);
+            if let Some(mut leg) = self.bridge.at(pending.leg) {
+                leg.note_refresh(cx, pending, message);
+            }
+            if let Some(mut leg) = self.bridge.at(requester) {
+                leg.take_renewal(cx, pending.renewal);
+            }
             self.move_target(requester, pending);
             let body = self.hold.crossing_sdp(message.body());
             self.remember_sdp(requester, pending.fork, &body);
@@ -465,10 +436,14 @@ impl Call {
             200..=299 => self.hold.crossing_sdp(&crosses),
             _ => Cow::Borrowed(&*crosses),
         };
-        let body = self.legs.with_origin(requester, &body);
-        let methods = self.methods(requester);
-        let timer = self.legs.session_timer(requester).filter(|_| refreshed);
-        let Some(leg) = self.leg(requester) else {
+        let body = self.bridge.legs.with_origin(requester, &body);
+        let methods = self.bridge.methods(requester);
+        let timer = self
+            .bridge
+            .legs
+            .session_timer(requester)
+            .filter(|_| refreshed);
+        let Some(leg) = self.bridge.legs.sip_mut(requester) else {
             return;
         };
 
@@ -496,9 +471,12 @@ impl Call {
 
     /// Ends a leg whose peer has lost the dialog, as 481 and 408 say (RFC 3261 §12.2.1.2).
     pub(crate) fn mind_gone(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
-        let (early, status) = (self.status() == CallStatus::SettingUp, message.status());
+        let (early, status) = (
+            self.bridge.status() == CallStatus::SettingUp,
+            message.status(),
+        );
         if matches!(status, 408 | 481) && !early && message.method() != Method::Prack {
-            self.lose_leg(cx, id, (Reason::DialogGone, status));
+            self.lose_leg(cx, id, Lost::of(status));
         }
     }
 }

@@ -37,6 +37,17 @@ enum Step<D> {
     Settled,
 }
 
+/// Progress of a join, as other requests see it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum JoinPhase {
+    /// No re-INVITE is due.
+    Idle,
+    /// The two don't have each other's media yet.
+    Due,
+    /// The same, and the caller's offer, in its 2xx, waits for the answer in our ACK.
+    Asking,
+}
+
 /// Exchange of media between both ends. `D` is a 2xx of the caller's whose ACK waits.
 #[derive(Debug)]
 pub(crate) struct Join<D> {
@@ -123,6 +134,15 @@ impl<D> Join<D> {
             | Step::Follow { .. }
             | Step::AskOffer { .. }
             | Step::Settled => None,
+        }
+    }
+
+    /// Returns how far it has come, for the requests that wait for it.
+    pub(crate) const fn phase(&self) -> JoinPhase {
+        match &self.step {
+            Step::Waiting | Step::Settled => JoinPhase::Idle,
+            Step::Join(_) | Step::Follow { .. } | Step::AskOffer { .. } => JoinPhase::Due,
+            Step::AnswerOffer { .. } => JoinPhase::Asking,
         }
     }
 

@@ -5,45 +5,35 @@ use std::time::Duration;
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
 
+use super::bridge::CallStatus;
 use super::bye::ByeContent;
-use super::call::{Call, CallStatus};
+use super::call::Call;
 use super::context::Cx;
 use super::ids::LegId;
 use super::invite_client::Accepted;
-use super::join::{Join, Progress};
-use super::leg::{Delayed, ForkDialog, LegState, Session};
+use super::join::{Join, JoinPhase, Progress};
+use super::leg::{Ack, Delayed, ForkDialog, LegState, Lost, NewRequest, Session};
 use super::own_request::{Pending, Purpose, QueuedRequest, Round};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
-use super::request_origin::RequestOrigin;
 use super::{has_sdp, sdp_of};
 
 /// `Reason` of the two re-INVITEs of the last round, by which the trace recognises them.
 pub const UNSETTLED: &str = "Both ends answer with another SDP each time";
 
 impl Call {
-    /// Returns whether the two don't have each other's media yet.
-    pub(crate) fn is_joining(&self) -> bool {
-        self.joining.as_deref().and_then(Join::due).is_some()
-    }
-
-    /// The caller's 2xx whose ACK waits for the other's answer: no other negotiation may begin then.
-    fn asked_offer(&self) -> Option<&Delayed> {
-        self.joining.as_deref()?.delayed()
-    }
-
-    /// Returns whether the caller's offer waits for the other's answer.
-    pub(crate) fn is_asking(&self) -> bool {
-        self.asked_offer().is_some()
+    /// Progress of a join, as other requests see it.
+    pub(crate) fn join_phase(&self) -> JoinPhase {
+        self.joining.as_deref().map_or(JoinPhase::Idle, Join::phase)
     }
 
     /// Returns whether this is the transaction of a 2xx whose ACK waits for the other's answer.
     pub(crate) fn asks_by(&self, client: ClientTx) -> bool {
-        self.asked_offer()
-            .is_some_and(|delayed| delayed.client == client)
+        let delayed = self.joining.as_deref().and_then(Join::delayed);
+        delayed.is_some_and(|delayed| delayed.client == client)
     }
 
     /// The destination that replaces the agent and isn't connected with the caller yet.
@@ -62,24 +52,21 @@ impl Call {
 
     fn leave_destination(&mut self, cx: &mut Cx<'_>, destination: LegId) {
         self.joining = None;
-        self.queue.withdraw(QueuedRequest::Join);
-        self.queue.withdraw(QueuedRequest::Refresh(destination));
-        for pending in &mut self.pending {
-            if pending.purpose == Purpose::Join(Round::Join) {
-                pending.purpose = Purpose::Stale;
-                cx.endpoint.cancel(pending.client, b"", cx.now);
-            }
-        }
-        self.legs.stop_timers(cx, destination);
-        self.send_bye(cx, destination, ByeContent::default());
+        self.bridge.requests.withdraw(QueuedRequest::Join);
+        self.bridge
+            .requests
+            .withdraw(QueuedRequest::Refresh(destination));
+        self.bridge.requests.cancel_join(cx);
+        self.bridge.legs.stop_timers(cx, destination);
+        self.bridge.send_bye(cx, destination, ByeContent::default());
         self.forget_left(destination);
     }
 
     /// Handles BYE from a leg that isn't connected with another.
     pub(crate) fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        self.legs.stop_timers(cx, id);
-        self.legs.set_state(id, LegState::Gone);
-        if let Some(peer) = self.leg(id) {
+        self.bridge.legs.stop_timers(cx, id);
+        self.bridge.legs.set_state(id, LegState::Gone);
+        if let Some(peer) = self.bridge.legs.sip_mut(id) {
             peer.dialogs.clear();
         }
         if self.arriving() == Some(id) && self.send_away(cx) {
@@ -87,14 +74,20 @@ impl Call {
         }
     }
 
-    /// Ends a leg whose peer is gone, and the call with it if the leg is one of the two connected ones. `status` is the failure of a transfer to that
-    /// peer.
-    pub(crate) fn lose_leg(&mut self, cx: &mut Cx<'_>, id: LegId, (reason, status): (Reason, u16)) {
-        if !self.has_left(id) {
-            return self.hang_up(cx, reason);
+    /// Ends a leg whose peer is gone, and the call with it if the leg is one of the two connected ones.
+    pub(crate) fn lose_leg(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Lost) {
+        if !self.bridge.has_left(id) {
+            return self.hang_up(cx, lost.reason);
         }
         if self.arriving() == Some(id) && self.send_away(cx) {
-            self.on_destination_refused(cx, status);
+            self.on_destination_refused(cx, lost.status);
+        }
+    }
+
+    /// The same, if it is.
+    pub(crate) fn mind_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
+        if let Some(lost) = lost {
+            self.lose_leg(cx, id, lost);
         }
     }
 
@@ -105,7 +98,10 @@ impl Call {
         }
         let join = self.joining.take();
         if let Some(delayed) = join.and_then(|join| join.abandon()) {
-            self.reject_offer(cx, self.trunk_id(), &delayed);
+            let other = self.bridge.trunk_id();
+            if let Some(leg) = self.bridge.legs.get_mut(other) {
+                leg.reject_offer(cx, &delayed);
+            }
         }
     }
 
@@ -115,30 +111,40 @@ impl Call {
         let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
         let heard = self.joining.as_deref().map(Join::heard);
         let heard: Box<[u8]> = heard.unwrap_or_default().into();
-        if let Some(leg) = self.agent_mut() {
+        if let Some(leg) = self.bridge.agent_mut() {
             leg.dialogs
                 .push(ForkDialog::new(0, accepted.dialog, Some((&*heard).into())));
             leg.credentials = accepted.credentials;
         }
 
-        let (trunk, agent) = (self.trunk_id(), self.agent_id());
-        self.legs
+        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        self.bridge
+            .legs
             .set_state(agent, LegState::Ready(Session::default()));
         self.open_runtime_leg(cx, accepted.flow, message);
 
-        let content = Some((&*accepted.ack_lines, &b""[..]));
-        let (client, cseq) = (accepted.client, accepted.cseq);
-        self.send_ack(cx, self.agent_id(), 0, client, cseq, content);
-        self.bridge = Some((trunk, agent));
+        let ack = Ack {
+            client: accepted.client,
+            fork: 0,
+            cseq: accepted.cseq,
+            lines: &accepted.ack_lines,
+            body: b"",
+        };
+        if let Some(leg) = self.bridge.legs.get_mut(agent) {
+            leg.send_ack(cx, &ack);
+        }
+        self.bridge.legs.connect(trunk, agent);
         self.limit_duration(cx);
-        self.start_session(cx, self.agent_id());
+        if let Some(mut leg) = self.bridge.at(self.bridge.agent_id()) {
+            leg.start_session(cx);
+        }
         cx.core.fact(Fact::Joined {
             call: self.id,
             org: self.org,
             runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
         });
 
-        self.legs.with_origin(self.agent_id(), &heard);
+        self.bridge.legs.with_origin(self.bridge.agent_id(), &heard);
         match sdp {
             Some(sdp) => self.join(cx, &sdp),
             None => self.hang_up(cx, Reason::NoCommonMedia),
@@ -167,7 +173,7 @@ impl Call {
                 self.connect_media(cx, arrived);
                 if let Some(answer) = answer {
                     self.held.take_answer(answer);
-                    self.set_heard(answer);
+                    self.bridge.set_heard(answer);
                 }
                 match asks {
                     Some(_) => self.join_later(cx, Duration::ZERO),
@@ -178,7 +184,12 @@ impl Call {
                 self.joining = None;
                 self.acknowledge_offer(cx, &delayed, &answer);
             }
-            Progress::Reject(delayed) => self.reject_offer(cx, self.trunk_id(), &delayed),
+            Progress::Reject(delayed) => {
+                let trunk = self.bridge.trunk_id();
+                if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+                    leg.reject_offer(cx, &delayed);
+                }
+            }
             Progress::SendAway {
                 destination,
                 status,
@@ -193,7 +204,7 @@ impl Call {
 
     /// Closes our own media: both ends have each other's.
     fn connect_media(&mut self, cx: &mut Cx<'_>, arrived: Option<LegId>) {
-        self.queue.withdraw(QueuedRequest::Join);
+        self.bridge.requests.withdraw(QueuedRequest::Join);
         if let Some(destination) = arrived {
             self.hand_over(cx, destination);
         }
@@ -219,20 +230,22 @@ impl Call {
     fn join_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
         if let Some(join) = self.joining.as_deref() {
             let until = join.until();
-            self.ask(cx, QueuedRequest::Join, wait, Some(until));
+            self.bridge
+                .requests
+                .ask(cx, QueuedRequest::Join, wait, Some(until));
         }
     }
 
     /// Sends the next re-INVITE.
     pub(crate) fn send_join(&mut self, cx: &mut Cx<'_>) {
         let due = self.joining.as_deref().and_then(Join::due);
-        let (Some((round, sdp)), Some(fork)) = (due, self.fork()) else {
+        let (Some((round, sdp)), Some(fork)) = (due, self.bridge.fork()) else {
             return;
         };
         let body = sdp.to_vec();
         let id = match round {
-            Round::Join | Round::AskOffer => self.trunk_id(),
-            Round::Follow | Round::AnswerOffer => self.agent_id(),
+            Round::Join | Round::AskOffer => self.bridge.trunk_id(),
+            Round::Follow | Round::AnswerOffer => self.bridge.agent_id(),
         };
 
         let lines = |head: &mut Head<'_>| {
@@ -244,9 +257,8 @@ impl Call {
             }
         };
 
-        let invite = (Method::Invite, "INVITE");
-        let purpose = (Purpose::Join(round), true, RequestOrigin::Ours);
-        if !self.send_on_leg(cx, id, fork, invite, purpose, &body, lines) {
+        let invite = NewRequest::offer(fork, Purpose::Join(round), &body);
+        if self.bridge.send(cx, id, &invite, lines).is_none() {
             self.join_later(cx, PAUSE);
         }
     }
@@ -269,12 +281,13 @@ impl Call {
     }
 
     fn acknowledge_offer(&mut self, cx: &mut Cx<'_>, delayed: &Delayed, answer: &[u8]) {
-        let content = Some((&b"Content-Type: application/sdp\r\n"[..], answer));
-        let (fork, client, cseq) = (delayed.fork, delayed.client, delayed.cseq);
-        self.remember_sdp(self.trunk_id(), fork, answer);
-        self.send_ack(cx, self.trunk_id(), fork, client, cseq, content);
+        let trunk = self.bridge.trunk_id();
+        self.remember_sdp(trunk, delayed.fork, answer);
+        if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+            leg.send_ack(cx, &delayed.ack().answering(answer));
+        }
         self.held.take_offer(&delayed.offer);
-        self.set_heard(&delayed.offer);
+        self.bridge.set_heard(&delayed.offer);
     }
 
     /// Handles the final answer to a re-INVITE that joins the two.
@@ -296,7 +309,9 @@ impl Call {
         if reply != Reply::Accepted {
             return self.join_unaccepted(cx, round, reply);
         }
-        self.take_accepted(cx, flow, pending, message);
+        if let Some(mut leg) = self.bridge.at(pending.leg) {
+            leg.take_accepted(cx, flow, pending, message);
+        }
         let progress = match self.joining.as_deref_mut() {
             Some(join) => join.accepted(round, sdp, cx.now),
             None => Progress::Nothing,
@@ -313,17 +328,14 @@ impl Call {
         message: &Message<'_>,
         offer: &[u8],
     ) {
-        if let Some(trunk) = self.trunk_mut() {
+        if let Some(trunk) = self.bridge.trunk_mut() {
             trunk.flow = flow;
         }
-        self.note_refresh(cx, pending, message);
+        if let Some(mut leg) = self.bridge.at(pending.leg) {
+            leg.note_refresh(cx, pending, message);
+        }
 
-        let delayed = Delayed {
-            client: pending.client,
-            fork: pending.fork,
-            cseq: pending.cseq,
-            offer: offer.into(),
-        };
+        let delayed = pending.delayed(offer);
         let progress = match self.joining.as_deref_mut() {
             Some(join) => join.offered(delayed, offer, cx.now),
             None => Progress::Reject(delayed),
@@ -350,7 +362,7 @@ impl Call {
     fn join_unaccepted(&mut self, cx: &mut Cx<'_>, round: Round, reply: Reply) {
         match reply {
             Reply::Again(wait) => self.join_later(cx, wait),
-            Reply::Unheard if self.status() == CallStatus::Over => {}
+            Reply::Unheard if self.bridge.status() == CallStatus::Over => {}
             Reply::Unheard => self.give_up_joining(cx, round, (Reason::DialogGone, 408)),
             Reply::Refused(status) => {
                 self.give_up_joining(cx, round, (Reason::JoinRefused, status));

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::flow::{Flow, is_private};
+use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 
-use super::call::{Call, CallStatus};
+use super::bridge::CallStatus;
 use super::context::Cx;
 use super::ids::CallKey;
 use super::ids::CallTimer;
 use super::ids::LegId;
+use super::leg::ActiveLeg;
 use super::source_probe;
 use super::target::{self, Place};
 
@@ -43,32 +45,32 @@ pub(super) fn schedule(cx: &mut Cx<'_>, call: CallKey, id: LegId) -> TimerId {
     cx.schedule(call, after, CallTimer::KeepAlive(id))
 }
 
-impl Call {
+impl ActiveLeg<'_> {
     /// Starts keep-alives for a peer that has answered, if it is behind NAT.
-    pub(super) fn keep_way_open(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        let key = self.key;
-        let Some(leg) = self.leg(id) else {
+    pub(super) fn keep_way_open(&mut self, cx: &mut Cx<'_>) {
+        let (call, id) = (self.call, self.leg.id);
+        let Some(peer) = self.leg.sip_mut() else {
             return;
         };
-        let flow = leg.flow;
-        let mut dialogs = leg.dialogs.iter();
-        if leg.keep_alive.is_none() && dialogs.any(|held| answered_through_nat(&flow, &held.dialog))
-        {
-            leg.keep_alive = Some(schedule(cx, key, id));
+        let flow = peer.flow;
+        let mut dialogs = peer.dialogs.iter();
+        let is_behind_nat = dialogs.any(|held| answered_through_nat(&flow, &held.dialog));
+        if peer.keep_alive.is_none() && is_behind_nat {
+            peer.keep_alive = Some(schedule(cx, call, id));
         }
     }
 
     /// Sends the next OPTIONS. Only the NAT needs its answer.
-    pub(super) fn on_keep_alive(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        let (key, slot, is_over) = (self.key, self.slot, self.status() == CallStatus::Over);
-        let Some(leg) = self.leg(id) else {
+    pub(super) fn on_keep_alive(&mut self, cx: &mut Cx<'_>, slot: Slot) {
+        let (call, id) = (self.call, self.leg.id);
+        let Some(peer) = self.leg.sip_mut() else {
             return;
         };
         // The leg may have been replaced meanwhile, with another flow.
-        if leg.keep_alive.take().is_none() || is_over {
+        if peer.keep_alive.take().is_none() || self.status == CallStatus::Over {
             return;
         }
-        source_probe::send_options(cx.core, cx.endpoint, leg.flow, slot);
-        leg.keep_alive = Some(schedule(cx, key, id));
+        source_probe::send_options(cx.core, cx.endpoint, peer.flow, slot);
+        peer.keep_alive = Some(schedule(cx, call, id));
     }
 }

@@ -1,15 +1,20 @@
 //! A leg of a call: one peer, and what has been agreed on with it.
 
+mod ack;
+mod active;
 mod replacing;
 mod send;
 mod state;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use ack::Ack;
+pub(crate) use active::{ActiveLeg, Lost};
 pub(crate) use send::NewRequest;
 pub(crate) use state::{AwaitedAck, Bye, Delayed, LegState, Replacing, Session};
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -270,6 +275,8 @@ const MOST: usize = 4;
 pub(crate) struct Legs {
     legs: SmallVec<[Leg; 2]>,
     next: LegId,
+    /// The two that are connected, the trunk's first, once the call has been answered.
+    pair: Option<(LegId, LegId)>,
 }
 
 impl Legs {
@@ -278,6 +285,7 @@ impl Legs {
         let mut legs = Self {
             legs: SmallVec::new(),
             next: LegId::FIRST,
+            pair: None,
         };
         legs.add(LegRole::Trunk, peer, state);
         legs
@@ -297,6 +305,27 @@ impl Legs {
             state,
         });
         id
+    }
+
+    /// The two that are connected, the trunk's first.
+    pub(crate) const fn pair(&self) -> Option<(LegId, LegId)> {
+        self.pair
+    }
+
+    /// Connects a leg on the trunk with the one that faces it.
+    pub(crate) const fn connect(&mut self, trunk: LegId, agent: LegId) {
+        self.pair = Some((trunk, agent));
+    }
+
+    /// Takes the connection apart; true if there was one.
+    pub(crate) fn disconnect(&mut self) -> bool {
+        self.pair.take().is_some()
+    }
+
+    /// Connects a leg with the other end of the one that it replaces.
+    pub(crate) fn put_in_place_of(&mut self, replaced: LegId, by: LegId) {
+        let of = |id| if id == replaced { by } else { id };
+        self.pair = self.pair.map(|(trunk, agent)| (of(trunk), of(agent)));
     }
 
     /// Returns whether there is no room for another leg.
@@ -406,6 +435,15 @@ impl Legs {
     /// Forgets a leg.
     pub(crate) fn remove(&mut self, id: LegId) {
         self.legs.retain(|leg| leg.id != id);
+    }
+
+    /// The legs forget connections that are gone.
+    pub(crate) fn leave_connections(&mut self, lost: &HashMap<u32, u32>) {
+        for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
+            if let Some(proved) = lost.get(&peer.flow.connection) {
+                peer.flow.connection = *proved;
+            }
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Leg> {

@@ -10,7 +10,8 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::allow::own_lines;
-use super::call::{Call, CallStatus};
+use super::bridge::CallStatus;
+use super::call::Call;
 use super::context::Cx;
 use super::effect::{AgreedMedia, Effect, MediaRecord};
 use super::hangup::End;
@@ -75,25 +76,25 @@ impl NoBody {
 impl Call {
     /// Answers the call, or refuses it if no port was free.
     pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
-        if self.status() == CallStatus::Over {
+        if self.bridge.status() == CallStatus::Over {
             if local.is_some() {
                 cx.core.effects.push_back(self.closed_media());
             }
             return;
         }
 
-        if self.outbound.is_some() && self.status() == CallStatus::SettingUp {
+        if self.outbound.is_some() && self.bridge.status() == CallStatus::SettingUp {
             return self.on_outbound_media(cx, local);
         }
 
-        if self.status() != CallStatus::SettingUp {
+        if self.bridge.status() != CallStatus::SettingUp {
             return;
         }
 
         let Some(local) = local else {
             return self.refuse(cx, Reason::NoMediaPort);
         };
-        let Some(media) = self.local_mut() else {
+        let Some(media) = self.bridge.local_mut() else {
             return;
         };
 
@@ -106,7 +107,7 @@ impl Call {
 
     /// Answers the caller with media of our own.
     pub(crate) fn answer_with_media(&mut self, cx: &mut Cx<'_>) {
-        let id = self.trunk_id();
+        let id = self.bridge.trunk_id();
         let Some((body, audio)) = self.agree_on_media(cx) else {
             return;
         };
@@ -116,7 +117,7 @@ impl Call {
             return self.refuse(cx, Reason::BadRequest);
         }
 
-        let Some(incoming) = self.legs.take_incoming(id) else {
+        let Some(incoming) = self.bridge.legs.take_incoming(id) else {
             return;
         };
 
@@ -137,10 +138,10 @@ impl Call {
 
     /// Returns our SDP for the caller's INVITE; `None` if its offer can't be met and was refused.
     pub(crate) fn agree_on_media(&mut self, cx: &mut Cx<'_>) -> Option<(Vec<u8>, Option<Audio>)> {
-        let id = self.trunk_id();
-        let incoming = self.legs.take_incoming(id)?;
+        let id = self.bridge.trunk_id();
+        let incoming = self.bridge.legs.take_incoming(id)?;
         let agreed = self.local_body(incoming.invite());
-        self.legs.set_state(id, LegState::Incoming(incoming));
+        self.bridge.legs.set_state(id, LegState::Incoming(incoming));
         match agreed {
             Ok(agreed) => Some(agreed),
             Err(no) => {
@@ -160,7 +161,7 @@ impl Call {
         }
 
         let session = self.id.as_u64_pair().1 >> 2;
-        let Some(media) = self.local_mut() else {
+        let Some(media) = self.bridge.local_mut() else {
             return Err(NoBody::Unmatched("no media of ours".into()));
         };
         let Some(local) = media.local else {
@@ -188,14 +189,14 @@ impl Call {
     /// An offer of our own media, inside the call.
     pub(crate) fn local_offer(&mut self) -> Option<Vec<u8>> {
         let session = self.id.as_u64_pair().1 >> 2;
-        let media = self.local_mut()?;
+        let media = self.bridge.local_mut()?;
         media.version += 1;
         Some(sdp::offer_audio(media.local?, session, media.version))
     }
 
     pub(crate) fn tell_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; its media are closed by then.
-        let Some(audio) = audio.filter(|_| self.status() != CallStatus::Over) else {
+        let Some(audio) = audio.filter(|_| self.bridge.status() != CallStatus::Over) else {
             return;
         };
 
@@ -205,7 +206,7 @@ impl Call {
         }
 
         let mut remote = audio.remote;
-        let Some(signalling) = self.trunk().map(|trunk| trunk.flow.peer) else {
+        let Some(signalling) = self.bridge.trunk().map(|trunk| trunk.flow.peer) else {
             return;
         };
 
@@ -221,7 +222,7 @@ impl Call {
         }
 
         let sources = sources.unwrap_or([signalling.ip(); 2]);
-        let may_differ = self.local().is_some_and(|media| media.from_any);
+        let may_differ = self.bridge.local().is_some_and(|media| media.from_any);
         let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
         let media = AgreedMedia {
             remote,
@@ -232,7 +233,7 @@ impl Call {
         };
 
         cx.core.effects.push_back(Effect::UpdateMedia {
-            call: self.key,
+            call: self.bridge.key,
             media,
         });
     }
@@ -240,7 +241,7 @@ impl Call {
     /// Closes our media on the agent's side: the call is over, even if answers are still missing.
     pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>) {
         let closed = self.closed_media();
-        let local = self.legs.iter_mut().filter_map(Leg::local_mut);
+        let local = self.bridge.legs.iter_mut().filter_map(Leg::local_mut);
         let is_open = local.filter_map(|media| media.local.take()).count() > 0;
         if is_open {
             cx.core.effects.push_back(closed);
@@ -250,7 +251,7 @@ impl Call {
     /// Effect that closes our media; its figures go to the call's record.
     pub(crate) const fn closed_media(&self) -> Effect {
         Effect::CloseMedia {
-            call: self.key,
+            call: self.bridge.key,
             record: Some(MediaRecord {
                 call: self.id,
                 org: self.org,
@@ -276,7 +277,7 @@ impl Call {
 
     /// Takes the Contact of an accepted change.
     fn caller_moves(&mut self, message: &Message<'_>) {
-        let trunk = self.trunk_mut();
+        let trunk = self.bridge.trunk_mut();
         if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
             held.dialog.refresh_target(message);
         }
@@ -293,8 +294,10 @@ impl Call {
 
         self.caller_moves(message);
         self.tell_media(cx, audio);
-        self.take_renewal(cx, self.trunk_id(), renewal);
-        self.remember_sdp(self.trunk_id(), 0, &body);
+        if let Some(mut leg) = self.bridge.at(self.bridge.trunk_id()) {
+            leg.take_renewal(cx, renewal);
+        }
+        self.remember_sdp(self.bridge.trunk_id(), 0, &body);
         Ok(body)
     }
 
@@ -313,7 +316,14 @@ impl Call {
 
         let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let cseq = message.cseq().number;
-        self.accept_reinvite(cx, self.trunk_id(), (server, cseq), &body, None, content);
+        self.accept_reinvite(
+            cx,
+            self.bridge.trunk_id(),
+            (server, cseq),
+            &body,
+            None,
+            content,
+        );
     }
 
     /// Answers the caller's UPDATE with an offer here.
@@ -329,11 +339,17 @@ impl Call {
             Err(no) => return no.reject(cx, server),
         };
 
-        self.hear_proposed(self.trunk_id());
-        let body = self.legs.with_origin(self.trunk_id(), &body).into_owned();
-        let methods = self.methods(self.trunk_id());
-        let timer = self.legs.session_timer(self.trunk_id());
-        let Some(leg) = self.trunk() else { return };
+        self.hear_proposed(self.bridge.trunk_id());
+        let body = self
+            .bridge
+            .legs
+            .with_origin(self.bridge.trunk_id(), &body)
+            .into_owned();
+        let methods = self.bridge.methods(self.bridge.trunk_id());
+        let timer = self.bridge.legs.session_timer(self.bridge.trunk_id());
+        let Some(leg) = self.bridge.trunk() else {
+            return;
+        };
         let contact = cx.contact(&leg.flow, leg.is_sips);
         let write = |head: &mut Head<'_>| {
             own_lines(head, &contact, methods);
@@ -347,7 +363,7 @@ impl Call {
 
     /// Handles the caller's ACK, which may carry the answer to an offer of ours.
     pub(crate) fn local_acknowledged(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let Some(media) = self.local_mut() else {
+        let Some(media) = self.bridge.local_mut() else {
             return;
         };
         if std::mem::take(&mut media.offered) {

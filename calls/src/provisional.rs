@@ -74,7 +74,7 @@ impl Call {
     /// Handles a provisional response to the runtime's INVITE.
     pub(crate) fn on_runtime_provisional(&mut self, cx: &mut Cx<'_>, heard: Heard<'_>) {
         // The callee of an outbound call has answered: nobody waits for the runtime's provisional responses.
-        let (Some(early), Some(_)) = (heard.early, self.incoming()) else {
+        let (Some(early), Some(_)) = (heard.early, self.bridge.incoming()) else {
             return;
         };
         match early.begins {
@@ -92,8 +92,12 @@ impl Call {
         message: &Message<'_>,
     ) {
         let config = Arc::clone(&cx.core.config);
-        let crossing = self.crossing(self.agent_id(), Place::Response, &config.header_prefix);
-        let Some(relay) = self.incoming().map(|incoming| &incoming.relay) else {
+        let crossing = self.crossing(
+            self.bridge.agent_id(),
+            Place::Response,
+            &config.header_prefix,
+        );
+        let Some(relay) = self.bridge.incoming().map(|incoming| &incoming.relay) else {
             return;
         };
         if relay.is_silent() {
@@ -141,8 +145,8 @@ impl Call {
         &'a mut self,
         cx: &'a mut Cx<'c>,
     ) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
-        let key = self.key;
-        let leg = self.legs.get_mut(self.trunk_id())?;
+        let key = self.bridge.key;
+        let leg = self.bridge.legs.get_mut(self.bridge.trunk_id())?;
         let (LegState::Incoming(incoming), Peer::Sip(peer)) = (&mut leg.state, &mut leg.peer)
         else {
             return None;
@@ -164,18 +168,18 @@ impl Call {
         dialog: Dialog,
         message: &Message<'_>,
     ) {
-        let (trunk, agent) = (self.trunk_id(), self.agent_id());
-        let Some(invite) = self.incoming().map(UasInvite::invite) else {
+        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        let Some(invite) = self.bridge.incoming().map(UasInvite::invite) else {
             return;
         };
 
-        let known = self.agent().and_then(|peer| peer.dialog_ref(fork));
+        let known = self.bridge.agent().and_then(|peer| peer.dialog_ref(fork));
         if known.is_some() {
             return self.refresh_fork(fork, message);
         }
 
         let offer = has_sdp(invite).then(|| Arc::from(sdp_of(invite.body())));
-        let Some(peer) = self.legs.sip_mut(agent) else {
+        let Some(peer) = self.bridge.legs.sip_mut(agent) else {
             return;
         };
 
@@ -186,21 +190,21 @@ impl Call {
         let tag = cx.mint_tag(
             self.slot,
             TagOwner {
-                key: self.key,
+                key: self.bridge.key,
                 leg: trunk,
             },
         );
         self.tags.push(tag.bits());
 
-        let incoming = self.incoming();
+        let incoming = self.bridge.incoming();
         let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));
-        if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {
+        if let (Some(dialog), Some(trunk)) = (dialog, self.bridge.legs.sip_mut(trunk)) {
             trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
         }
     }
 
     fn refresh_fork(&mut self, fork: u8, message: &Message<'_>) {
-        if let Some(leg) = self.agent_mut()
+        if let Some(leg) = self.bridge.agent_mut()
             && let Some(dialog) = leg.dialog(fork)
         {
             dialog.refresh_target(message);
@@ -220,10 +224,10 @@ impl Call {
 
     /// RFC 3262 §3: a fork that is never acknowledged ends, and the last one ends the call.
     fn on_unacknowledged(&mut self, cx: &mut Cx<'_>, fork: u8) {
-        let Some(leg) = self.agent() else {
+        let Some(leg) = self.bridge.agent() else {
             return;
         };
-        let relay = self.incoming().map(|incoming| &incoming.relay);
+        let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
         let others = leg.dialogs.iter().any(|held| held.fork != fork);
         let goes_on = match relay.and_then(|relay| relay.held_fork()) {
             Some(won) => won != fork,
@@ -248,7 +252,7 @@ impl Call {
             relay.and_then(|(relay, mut caller)| relay.handle_prack(&mut caller, fork, message));
         let Some(acknowledged) = acknowledged else {
             let is_late = |late: &mut LatePrack| late.is_brought_by(fork, message);
-            let session = self.legs.session_mut(self.trunk_id());
+            let session = self.bridge.legs.session_mut(self.bridge.trunk_id());
             let late = session.and_then(|session| session.late_prack.take_if(is_late));
             let status = match late {
                 Some(_) => 200,
@@ -256,7 +260,7 @@ impl Call {
             };
             return cx.respond(server, status, None, |_| {}, b"");
         };
-        self.hear(self.trunk_id(), message);
+        self.hear(self.bridge.trunk_id(), message);
 
         // A failed attempt needs no PRACK.
         let purpose = Purpose::Relay(server);
@@ -286,12 +290,13 @@ impl Call {
         let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} {cseq} INVITE"));
         self.send_in_dialog(
             cx,
-            self.agent_id(),
+            self.bridge.agent_id(),
             fork,
-            (Method::Prack, "PRACK"),
+            Method::Prack,
             purpose,
             content,
             extra,
         )
+        .is_some()
     }
 }

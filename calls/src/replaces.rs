@@ -15,14 +15,15 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
+use super::bridge::CallStatus;
 use super::bye::ByeContent;
-use super::call::{Call, CallStatus};
+use super::call::Call;
 use super::context::Cx;
 use super::credentials::LegCredentials;
 use super::ids::{CallKey, LegId, TagOwner, owner_of};
+use super::join::JoinPhase;
 use super::keep_alive;
 use super::leg::{ForkDialog, LegState, Peer, Replacing, SipPeer};
-use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::recorded::Recorded;
 use super::refusal::Reason;
 use super::role::LegRole;
@@ -77,7 +78,7 @@ impl Calls {
         let org = admitted.org.routing.id;
         let (key, leg) = self.leg_replaced(&replaces, org, LegRole::Trunk)?;
         let slot = self.slab.get(key.index as usize);
-        let peer = slot.and_then(|slot| slot.call.legs.sip(leg));
+        let peer = slot.and_then(|slot| slot.call.bridge.legs.sip(leg));
         let is_as_secure = peer.is_some_and(|peer| peer.places.admits(flow.transport));
 
         is_as_secure
@@ -104,7 +105,9 @@ impl Calls {
         let (key, leg, call) = self
             .leg_named(replaces, org, role)
             .ok_or(Reason::NothingReplaced)?;
-        match refusal(call.status(), replaces.early_only, || call.is_changing()) {
+        match refusal(call.bridge.status(), replaces.early_only, || {
+            call.is_changing()
+        }) {
             Some(reason) => Err(reason),
             None => Ok((key, leg)),
         }
@@ -122,9 +125,9 @@ impl Calls {
         let call = &*slot.call;
         let is_meant = slot.generation == found.key.generation
             && call.org == org
-            && call.role(found.leg) == role
-            && !call.has_left(found.leg);
-        let peer = call.legs.sip(found.leg).filter(|_| is_meant)?;
+            && call.bridge.role(found.leg) == role
+            && !call.bridge.has_left(found.leg);
+        let peer = call.bridge.legs.sip(found.leg).filter(|_| is_meant)?;
         let is_it = |held: &ForkDialog| {
             held.dialog.call_id() == replaces.call_id
                 && held.dialog.remote_tag() == replaces.from_tag
@@ -140,13 +143,13 @@ impl Call {
     /// Returns whether a negotiation or a dialled leg is pending that a new leg would disturb.
     fn is_changing(&self) -> bool {
         self.transfer.is_under_way()
-            || self.dialing().is_some()
-            || self.legs.successor().is_some()
-            || self.legs.is_full()
-            || self.awaited().next().is_some()
-            || self.is_joining()
+            || self.bridge.dialing().is_some()
+            || self.bridge.legs.successor().is_some()
+            || self.bridge.legs.is_full()
+            || self.bridge.awaited().next().is_some()
+            || self.join_phase() != JoinPhase::Idle
             || self.hold.is_turning()
-            || self.pending.iter().any(|pending| pending.offers)
+            || self.bridge.requests.offering().is_some()
     }
 
     /// Offers the other side the media of the new leg.
@@ -158,21 +161,24 @@ impl Call {
         flow: Flow,
         message: &Message<'_>,
     ) {
-        let fork = self.fork().unwrap_or_default();
+        let fork = self.bridge.fork().unwrap_or_default();
         let state = LegState::Replacing(Replacing {
             server,
             replaces,
             is_behind_nat: keep_alive::sent_through_nat(&flow, message),
         });
 
-        let leg = self.legs.add(self.role(replaces), Peer::Unknown, state);
-        let key = self.key;
+        let leg = self
+            .bridge
+            .legs
+            .add(self.bridge.role(replaces), Peer::Unknown, state);
+        let key = self.bridge.key;
         let tag = cx.mint_tag(self.slot, TagOwner { key, leg });
 
         self.tags.push(tag.bits());
         cx.endpoint.set_tag(server, tag.as_bytes());
         let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
-            self.legs.remove(leg);
+            self.bridge.legs.remove(leg);
             return cx.respond(server, 400, None, |_| {}, b"");
         };
 
@@ -182,14 +188,14 @@ impl Call {
         peer.abilities = setup::abilities(message);
         peer.heard = has_sdp(message).then(|| sdp_of(message.body()).into());
         peer.credentials = credentials.map(Box::new);
-        self.legs.meet(leg, peer);
+        self.bridge.legs.meet(leg, peer);
 
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
-        match self.is_local() {
+        match self.bridge.is_local() {
             true => self.local_succeeds(cx, renewal, server, message),
             false => {
-                self.legs.keep_origin(self.other(replaces));
+                self.bridge.legs.keep_origin(self.bridge.other(replaces));
                 self.relay_change(cx, replaces, fork, server, message, renewal);
             }
         }
@@ -205,17 +211,19 @@ impl Call {
         match self.local_body(message) {
             Ok((body, audio)) => {
                 self.succeed(cx, server);
-                let id = self.trunk_id();
+                let id = self.bridge.trunk_id();
                 self.tell_media(cx, audio);
-                self.take_renewal(cx, id, renewal);
-                let fork = self.fork().unwrap_or_default();
+                if let Some(mut leg) = self.bridge.at(id) {
+                    leg.take_renewal(cx, renewal);
+                }
+                let fork = self.bridge.fork().unwrap_or_default();
                 self.remember_sdp(id, fork, &body);
                 let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
                 let cseq = message.cseq().number;
                 self.accept_reinvite(cx, id, (server, cseq), &body, None, content);
             }
             Err(no) => {
-                self.legs.fail_successor(server);
+                self.bridge.legs.fail_successor(server);
                 no.reject(cx, server);
             }
         }
@@ -223,12 +231,9 @@ impl Call {
 
     /// Answers the cancelled INVITE of a new leg at once (RFC 3261 §9.2). False if it was another INVITE.
     pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
-        let is_meant = self.legs.successor_by(server).is_some();
+        let is_meant = self.bridge.legs.successor_by(server).is_some();
         if is_meant {
-            let relayed = |pending: &&Pending| pending.purpose == Purpose::Relay(server);
-            if let Some(pending) = self.pending.iter().find(relayed) {
-                cx.endpoint.cancel(pending.client, b"", cx.now);
-            }
+            self.bridge.requests.cancel_relayed(cx, server, b"");
             self.give_up_successor(cx, 487);
         }
         is_meant
@@ -237,62 +242,43 @@ impl Call {
     /// Refuses the new leg: it is cancelled, or the agent doesn't answer the offer in time. If the agent accepts later, it gets the caller's media
     /// back.
     pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
-        let Some((leg, Replacing { server, .. })) = self.legs.successor() else {
+        let Some((leg, Replacing { server, .. })) = self.bridge.legs.successor() else {
             return;
         };
-        self.legs.remove(leg);
-        for pending in &mut self.pending {
-            if pending.purpose == Purpose::Relay(server) {
-                pending.purpose = Purpose::Stale;
-            }
-        }
+        self.bridge.legs.remove(leg);
+        self.bridge.requests.forget_relayed(server);
         cx.respond(server, status, None, |_| {}, b"");
     }
 
     /// Puts the new leg in place and ends the old one, if this answers the new leg's INVITE.
     pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let Some((leg, successor)) = self.legs.accept_successor(server) else {
+        let Some((leg, successor)) = self.bridge.legs.accept_successor(server) else {
             return;
         };
         let replaces = successor.replaces;
-        let (key, role) = (self.key, self.role(replaces));
-        if let Some(peer) = self.legs.sip_mut(leg) {
+        let (key, role) = (self.bridge.key, self.bridge.role(replaces));
+        if let Some(peer) = self.bridge.legs.sip_mut(leg) {
             let keeps = successor.is_behind_nat;
             peer.keep_alive = keeps.then(|| keep_alive::schedule(cx, key, leg));
             if let Some(sdp) = peer.heard.as_deref().filter(|_| role == LegRole::Trunk) {
                 self.held.take_offer(sdp);
             }
         }
-        self.legs.stop_timers(cx, replaces);
-        self.queue.withdraw(QueuedRequest::Refresh(replaces));
-
-        for pending in &mut self.pending {
-            if pending.leg == replaces {
-                let purpose = std::mem::replace(&mut pending.purpose, Purpose::Again);
-                if let Purpose::Relay(server) = purpose {
-                    cx.respond(server, 487, None, |_| {}, b"");
-                }
-            }
-        }
-        self.put_in_place_of(replaces, leg);
+        self.bridge.legs.stop_timers(cx, replaces);
+        self.bridge.requests.abandon_replaced(cx, replaces);
+        self.bridge.legs.put_in_place_of(replaces, leg);
         match role {
             LegRole::Trunk => self.proposed = None,
             // The agent has handed its caller to its peer in another call.
             LegRole::Agent | LegRole::Destination => {
-                self.legs.set_role(leg, LegRole::Destination);
+                self.bridge.legs.set_role(leg, LegRole::Destination);
                 self.drop_hold(cx);
                 if let Some(permit) = &mut self.permit {
                     permit.release(self.agent);
                 }
             }
         }
-        self.send_bye(cx, replaces, ByeContent::default());
-    }
-
-    /// Connects a leg with the other end of the one that it replaces.
-    pub(crate) fn put_in_place_of(&mut self, replaced: LegId, by: LegId) {
-        let of = |id| if id == replaced { by } else { id };
-        self.bridge = self.bridge.map(|(trunk, agent)| (of(trunk), of(agent)));
+        self.bridge.send_bye(cx, replaces, ByeContent::default());
     }
 }
 

@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
 use super::bot_state::Bot;
+use super::bridge::Bridge;
 use super::call::Call;
 use super::context::{Core, Cx, allows, lacks_refer};
 use super::crossing::{lacking_options, own_headers};
@@ -40,7 +41,6 @@ use super::privacy::{CallerIdentity, NOBODY_USER};
 use super::provisional_relay::Reliability;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
-use super::request_queue::RequestQueue;
 use super::role::LegRole;
 use super::runtime_chain::{ChainOf, RuntimeChain};
 use super::runtime_invite::{self, InvitedTo};
@@ -434,7 +434,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
 
         legs.add(LegRole::Agent, speaker, state);
         Some(Call {
-            key: self.key,
+            bridge: Bridge::new(self.key, legs),
             id: self.call,
             session: self.session,
             org: org.routing.id,
@@ -446,14 +446,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             outbound: None,
             joining: None,
             proposed: None,
-            legs,
-            bridge: None,
             tags: SmallVec::new(),
-            pending: Vec::new(),
-            queue: RequestQueue::default(),
-            turn: None,
-            theirs: None,
-            exchange: None,
             permit: Some(permit),
             deadline: Some(deadline),
             contact: None,

@@ -91,7 +91,7 @@ impl Calls {
         self.core.lost.insert(lost.connection, proved);
         if self.core.lost.len() > MAX_LOST {
             for (_, slot) in &mut self.slab {
-                slot.call.leave_connections(&self.core.lost);
+                slot.call.bridge.legs.leave_connections(&self.core.lost);
             }
             self.core.lost.clear();
         }
@@ -104,7 +104,11 @@ impl Calls {
 
     /// Ends every call (the draining deadline has passed).
     pub fn hang_up_all(&mut self, endpoint: &mut Endpoint, reason: Reason, now: Moment) {
-        let keys: Vec<CallKey> = self.slab.iter().map(|(_, slot)| slot.call.key).collect();
+        let keys: Vec<CallKey> = self
+            .slab
+            .iter()
+            .map(|(_, slot)| slot.call.bridge.key)
+            .collect();
         for key in keys {
             self.hang_up(endpoint, key, reason, now);
         }
@@ -185,7 +189,7 @@ impl Calls {
     fn forget(&mut self, endpoint: &mut Endpoint, key: CallKey) {
         let slot = self.slab.remove(key.index as usize);
         // Both sides know of the end: missing ACKs won't come any more.
-        for (_, ack) in slot.call.awaited() {
+        for (_, ack) in slot.call.bridge.awaited() {
             endpoint.acknowledged(ack.server);
         }
         self.release(&slot.call);
@@ -201,15 +205,15 @@ impl Calls {
             core.tags.remove(tag);
         }
 
-        let mut timers = vec![call.deadline, call.exchange, call.transfer.timer()];
-        timers.push(call.turn);
+        let mut timers = vec![call.deadline, call.transfer.timer()];
+        timers.extend(call.bridge.requests.timers().map(Some));
 
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
             core.effects.push_back(call.closed_media());
         }
 
-        for leg in call.legs.iter() {
+        for leg in call.bridge.legs.iter() {
             timers.extend(leg.timers().map(Some));
             if leg.local().is_some_and(|media| media.local.is_some()) {
                 core.effects.push_back(call.closed_media());
@@ -224,7 +228,7 @@ impl Calls {
     /// Keeps a call.
     pub(crate) fn insert(&mut self, call: Call) {
         self.slab.insert(Slot {
-            generation: call.key.generation,
+            generation: call.bridge.key.generation,
             recorded: Recorded::default(),
             call: Box::new(call),
         });

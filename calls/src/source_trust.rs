@@ -57,7 +57,7 @@ impl Calls {
             return false;
         };
         let core = &mut self.core;
-        let has_left = call.has_left(id);
+        let has_left = call.bridge.has_left(id);
         let trust = trust(core, Some(view), call, (id, fork), &flow, now);
         match trust {
             SourceTrust::Known => return true,
@@ -65,7 +65,7 @@ impl Calls {
             SourceTrust::Awaited if !flow.transport.is_reliable() => return false,
             SourceTrust::Awaited | SourceTrust::Unknown | SourceTrust::LessSecure => {}
         }
-        let leg = call.leg(id).filter(|_| !has_left);
+        let leg = call.bridge.legs.sip_mut(id).filter(|_| !has_left);
         let proven = leg.and_then(|leg| Some((leg.credentials.as_deref()?.proven_pair()?, leg)));
         if trust != SourceTrust::LessSecure
             && let Some((pair, leg)) = proven
@@ -104,7 +104,7 @@ impl Calls {
         let is_let_in = match trust(&mut self.core, Some(view), call, (id, fork), flow, now) {
             SourceTrust::Known => true,
             SourceTrust::Awaited | SourceTrust::Unknown => {
-                !has_sdp(ack) && !call.awaits_sdp_of(id, ack.cseq().number)
+                !has_sdp(ack) && !call.bridge.awaits_sdp_of(id, ack.cseq().number)
             }
             SourceTrust::LessSecure => false,
         };
@@ -140,14 +140,14 @@ impl Calls {
             return false;
         };
 
-        let dialing = call.dialing();
+        let dialing = call.bridge.dialing();
         let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
             Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
             // A runtime has its leg by now, which knows where the Contact of an early dialog leads.
-            Some(dialing) if dialing.is_runtime() => Some((call.agent_id(), 0)),
+            Some(dialing) if dialing.is_runtime() => Some((call.bridge.agent_id(), 0)),
             Some(_) => None,
             None => {
-                let mut pending = call.pending.iter();
+                let mut pending = call.bridge.requests.pending().iter();
                 let pending = pending.find(|pending| pending.client == tx);
                 pending.map(|pending| (pending.leg, pending.fork))
             }
@@ -190,8 +190,8 @@ fn trust(
     flow: &Flow,
     now: Moment,
 ) -> SourceTrust {
-    let (org, is_runtimes) = (call.org, call.role(id) == LegRole::Agent);
-    let Some(leg) = call.leg(id) else {
+    let (org, is_runtimes) = (call.org, call.bridge.role(id) == LegRole::Agent);
+    let Some(leg) = call.bridge.legs.sip_mut(id) else {
         return SourceTrust::Unknown;
     };
     let ip = flow.peer.ip();

@@ -142,16 +142,19 @@ fn claims(org: Uuid) -> [Claim; 2] {
 impl Call {
     /// Speaks the code, if this call has one, once the callee has answered.
     pub(super) fn speak_code(&mut self, cx: &mut Cx<'_>, remote: std::net::IpAddr) {
-        let code = self.local_mut().and_then(|media| match &mut media.agent {
-            LocalAgent::Code(code) => code.take(),
-            LocalAgent::Echo | LocalAgent::Bot(_) => None,
-        });
-        let (Some(code), Some(trunk)) = (code, self.trunk()) else {
+        let code = self
+            .bridge
+            .local_mut()
+            .and_then(|media| match &mut media.agent {
+                LocalAgent::Code(code) => code.take(),
+                LocalAgent::Echo | LocalAgent::Bot(_) => None,
+            });
+        let (Some(code), Some(trunk)) = (code, self.bridge.trunk()) else {
             return;
         };
         let signals_from = trunk.flow.peer.ip().to_canonical();
         cx.core.effects.push_back(Effect::SpeakCode {
-            call: self.key,
+            call: self.bridge.key,
             code,
             is_known: remote.to_canonical() == signals_from,
         });

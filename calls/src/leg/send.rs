@@ -18,12 +18,34 @@ use crate::sdp_of;
 pub(crate) struct NewRequest<'b> {
     pub(crate) fork: u8,
     pub(crate) method: Method,
-    pub(crate) token: &'static str,
     pub(crate) purpose: Purpose,
     /// Its body is an offer, or an answer to one.
     pub(crate) offers: bool,
     pub(crate) origin: RequestOrigin,
     pub(crate) body: &'b [u8],
+}
+
+impl<'b> NewRequest<'b> {
+    /// A request of our own without a body.
+    pub(crate) const fn bare(fork: u8, method: Method, purpose: Purpose) -> Self {
+        Self {
+            fork,
+            method,
+            purpose,
+            offers: false,
+            origin: RequestOrigin::Ours,
+            body: b"",
+        }
+    }
+
+    /// A re-INVITE of our own with that offer, or without a body if it asks for one.
+    pub(crate) const fn offer(fork: u8, purpose: Purpose, body: &'b [u8]) -> Self {
+        Self {
+            offers: true,
+            body,
+            ..Self::bare(fork, Method::Invite, purpose)
+        }
+    }
 }
 
 impl Leg {
@@ -38,6 +60,7 @@ impl Leg {
         lines: impl FnOnce(&mut Head<'_>),
     ) -> Option<Pending> {
         let (id, methods) = (self.id, to_peer(self.role));
+        let token = new.method.as_str();
         let timer = self.session().and_then(|session| session.timer);
         let peer = self.sip_mut()?;
         let body = &*peer.with_origin(new.body);
@@ -51,7 +74,7 @@ impl Leg {
         let mut cseq = 0;
 
         let write = |head: &mut Head<'_>| {
-            cseq = dialog.begin(new.token, new.origin.hops(), head);
+            cseq = dialog.begin(token, new.origin.hops(), head);
             if matches!(new.method, Method::Refer | Method::Notify) {
                 head.line("Contact", contact.as_bytes());
             }
@@ -73,7 +96,7 @@ impl Leg {
         let client = cx.with_head(write, |cx, head| {
             let request = Request {
                 method: new.method,
-                token: new.token,
+                token,
                 uri: &uri,
                 head,
                 body,

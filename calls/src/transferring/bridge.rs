@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
-use trunkline_sip::wire::Method;
 
+use crate::bridge::CallStatus;
 use crate::bye::ByeContent;
-use crate::call::{Call, CallStatus};
+use crate::call::Call;
 use crate::context::{Core, Cx};
 use crate::destination_route::DestinationRoute;
 use crate::families;
@@ -17,7 +17,6 @@ use crate::invite_client::{Accepted, Patience};
 use crate::join::Join;
 use crate::late_answer::bye_alone;
 use crate::leg::LegState;
-use crate::own_request::{Purpose, QueuedRequest, Round};
 use crate::refusal::Reason;
 use crate::target::Place;
 use crate::transfer::Event;
@@ -29,20 +28,20 @@ const RINGING: Duration = Duration::from_secs(45);
 impl Call {
     /// Returns whether a destination can be called now.
     pub(super) fn can_dial(&self) -> bool {
-        let is_heard = self.heard().is_some();
-        is_heard && self.status() == CallStatus::Up && self.dialing().is_none()
+        let is_heard = self.bridge.heard().is_some();
+        is_heard && self.bridge.status() == CallStatus::Up && self.bridge.dialing().is_none()
     }
 
     /// Calls the destination.
     pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>, route: DestinationRoute) {
-        let heard = self.heard().unwrap_or_default();
+        let heard = self.bridge.heard().unwrap_or_default();
         let is_open = |direction| direction == Direction::SendRecv;
         let offer = match direction::of(heard).into_iter().all(is_open) {
             true => heard.to_vec(),
             // The agent has put the caller on hold meanwhile.
             false => rewritten(heard, Direction::SendRecv),
         };
-        self.set_heard(&offer);
+        self.bridge.set_heard(&offer);
 
         let Core {
             caps,
@@ -59,7 +58,7 @@ impl Call {
         let mut callee = route.callee;
         let counted_at = (!callee.leads_back).then_some(cx.now);
         if let (true, Some(Place::Known(target))) = (is_at_pbx, callee.places.front_mut())
-            && let Some(trunk) = self.trunk()
+            && let Some(trunk) = self.bridge.trunk()
             && let Some(dialog) = trunk.first_dialog()
         {
             // A Contact may name another port of the proven source, never another host.
@@ -100,26 +99,28 @@ impl Call {
         let session = accepted.session(cx);
         let offered = offer.clone();
         let mut peer = accepted.into_peer(offer);
-        let (Some(fork), Some(first)) = (self.fork(), peer.dialogs.first_mut()) else {
+        let (Some(fork), Some(first)) = (self.bridge.fork(), peer.dialogs.first_mut()) else {
             return;
         };
 
         if sdp.is_empty() || families::differ(&offered, &sdp) {
             let target = cx.next_flow(&first.dialog, peer.flow);
             bye_alone(cx, &mut first.dialog, target);
-            self.legs.remove(leg);
+            self.bridge.legs.remove(leg);
             return self.on_destination_refused(cx, Reason::NoCommonMedia.status());
         }
 
         first.fork = fork;
-        self.legs.meet(leg, peer);
-        self.legs.set_state(leg, LegState::Ready(session));
-        self.start_session(cx, leg);
-        self.keep_way_open(cx, leg);
-        self.legs.keep_origin(self.trunk_id());
+        self.bridge.legs.meet(leg, peer);
+        self.bridge.legs.set_state(leg, LegState::Ready(session));
+        if let Some(mut leg) = self.bridge.at(leg) {
+            leg.start_session(cx);
+            leg.keep_way_open(cx);
+        }
+        self.bridge.legs.keep_origin(self.bridge.trunk_id());
 
         // With its answer to the re-INVITE, the destination gets what the caller has changed since.
-        self.legs.with_origin(leg, &offered);
+        self.bridge.legs.with_origin(leg, &offered);
         let joining = Join::arriving(offered, leg);
         self.joining = Some(Box::new(joining));
         self.on_transfer(cx, Event::DestinationAnswered);
@@ -130,14 +131,14 @@ impl Call {
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
         self.on_transfer(cx, Event::DestinationConnected);
         self.agent_goes(cx);
-        let (agent, is_local) = (self.agent_id(), self.is_local());
-        self.put_in_place_of(agent, destination);
+        let (agent, is_local) = (self.bridge.agent_id(), self.bridge.is_local());
+        self.bridge.legs.put_in_place_of(agent, destination);
         match is_local {
             true => {
-                self.legs.remove(agent);
+                self.bridge.legs.remove(agent);
                 cx.core.effects.push_back(self.closed_media());
             }
-            false => self.send_bye(cx, agent, ByeContent::default()),
+            false => self.bridge.send_bye(cx, agent, ByeContent::default()),
         }
         self.forget_left(agent);
         if let Some(permit) = &mut self.permit {
@@ -152,39 +153,11 @@ impl Call {
 
     /// Ends what is pending with the agent, as at the end of a call. Requests to the caller only go on.
     pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
-        let agent = self.agent_id();
-        self.forgive_acks(cx, agent);
-        while let Some((_, delayed)) = self.take_delayed() {
-            self.reject_offer(cx, agent, &delayed);
-        }
-
-        for pending in &mut self.pending {
-            let own = matches!(
-                pending.purpose,
-                Purpose::Refresh | Purpose::Own | Purpose::Join(Round::Join)
-            );
-            let is_agents = pending.leg == agent;
-            if !is_agents && own {
-                continue;
-            }
-            let left = match is_agents {
-                true => Purpose::Own,
-                false => Purpose::Stale,
-            };
-            if let Purpose::Relay(server) = std::mem::replace(&mut pending.purpose, left) {
-                cx.respond(server, 487, None, |_| {}, b"");
-            }
-            if pending.method == Method::Invite {
-                cx.endpoint.cancel(pending.client, b"", cx.now);
-            }
-        }
-
+        let agent = self.bridge.agent_id();
+        self.bridge.forgive_acks(cx, agent);
+        self.bridge.reject_delayed(cx);
+        self.bridge.requests.abandon_agent(cx, agent);
         self.drop_hold(cx);
-        for pending in &mut self.pending {
-            pending.offers &= pending.leg != agent;
-        }
-
-        self.queue.withdraw(QueuedRequest::Refresh(agent));
-        self.legs.stop_timers(cx, agent);
+        self.bridge.legs.stop_timers(cx, agent);
     }
 }

@@ -45,7 +45,7 @@ impl Call {
             return;
         }
         if self.has_bot() {
-            let call = self.key;
+            let call = self.bridge.key;
             cx.core.effects.push_back(Effect::PressKey { call, key });
         } else if let (Some(org), Some(digit)) = (org, key.to_digit(10)) {
             self.press(cx, org, digit as u8);
@@ -56,7 +56,7 @@ impl Call {
         if self.press_builtin(cx, digit) || digit > 9 {
             return;
         }
-        if !self.is_echo() || self.may_transfer().is_err() {
+        if !self.bridge.is_echo() || self.may_transfer().is_err() {
             return;
         }
         let own = org.destinations.get(&self.agent);

@@ -21,7 +21,8 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use crate::Calls;
-use crate::call::{Call, CallStatus};
+use crate::bridge::CallStatus;
+use crate::call::Call;
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
 use crate::flow::Untransferred;
@@ -79,8 +80,8 @@ impl Calls {
     /// Searches all calls, which is fine for a rare request.
     pub(crate) fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
         let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let call = calls.find(|call| call.id == id && call.status() != CallStatus::Over)?;
-        Some((call.key, call.org))
+        let call = calls.find(|call| call.id == id && call.bridge.status() != CallStatus::Over)?;
+        Some((call.bridge.key, call.org))
     }
 }
 
@@ -110,16 +111,16 @@ impl Call {
     }
 
     fn may_transfer(&self) -> Result<(), Unable> {
-        match self.status() {
+        match self.bridge.status() {
             CallStatus::SettingUp => return Err(Unable::NotAnswered),
             CallStatus::Over => return Err(Unable::NotUp),
             CallStatus::Answered | CallStatus::Up => {}
         }
-        if self.is_with_destination() {
+        if self.bridge.is_with_destination() {
             return Err(Unable::NotUp);
         }
         // After a new leg has replaced one of the two, nobody uses the old one's result of a REFER (RFC 3891 §3).
-        match self.transfer.is_busy() || self.legs.successor().is_some() {
+        match self.transfer.is_busy() || self.bridge.legs.successor().is_some() {
             true => Err(Unable::UnderWay),
             false => Ok(()),
         }
@@ -127,7 +128,7 @@ impl Call {
 
     fn transferee(&self) -> Transferee<'_> {
         Transferee {
-            trunk: self.trunk(),
+            trunk: self.bridge.trunk(),
             identity: &self.identity,
             is_outbound: self.outbound.is_some(),
             org: self.org,
@@ -188,7 +189,7 @@ impl Call {
             refer_to: refer_to.into(),
         });
         self.take_steps(cx, steps);
-        if self.status() == CallStatus::Up {
+        if self.bridge.status() == CallStatus::Up {
             self.transfer_may_begin(cx);
         }
         record
@@ -203,9 +204,9 @@ impl Call {
     pub(crate) fn on_transfer(&mut self, cx: &mut Cx<'_>, event: Event) {
         let facts = CallFacts {
             now: cx.now,
-            is_up: self.status() == CallStatus::Up,
+            is_up: self.bridge.status() == CallStatus::Up,
             can_dial: self.can_dial(),
-            pbx: self.trunk().and_then(|trunk| trunk.abilities.pbx),
+            pbx: self.bridge.trunk().and_then(|trunk| trunk.abilities.pbx),
         };
         let steps = self.transfer.handle(event, facts);
         self.take_steps(cx, steps);
@@ -224,7 +225,8 @@ impl Call {
                 Step::Wait(time) => {
                     if let Some(timer) = self.transfer.timer_mut() {
                         cx.cancel_timer(timer);
-                        *timer = time.map(|time| cx.schedule(self.key, time, CallTimer::Transfer));
+                        *timer = time
+                            .map(|time| cx.schedule(self.bridge.key, time, CallTimer::Transfer));
                     }
                 }
                 Step::WaitOutGlare => self.wait_out_glare(cx),
@@ -243,6 +245,7 @@ impl Call {
                 Step::Dial(route) => self.begin_bridge(cx, *route),
                 Step::Resume => {
                     self.resume_after_transfer(cx);
+                    self.take_turns(cx);
                     untransferred = Some(Untransferred::Failed);
                 }
                 Step::Unresolved => untransferred = Some(Untransferred::Unknown),
@@ -254,7 +257,7 @@ impl Call {
 
         // Its flow may end the call: the transfer's own steps come first.
         if let Some(why) = untransferred
-            && self.status() == CallStatus::Up
+            && self.bridge.status() == CallStatus::Up
         {
             self.tell_builtin(cx, why);
         }
@@ -262,7 +265,10 @@ impl Call {
 
     /// Returns whether the caller is alone: its agent has hung up, and the outcome of its transfer is open.
     pub(crate) fn has_agent_left(&self) -> bool {
-        let is_gone = self.agent().is_some_and(|agent| agent.dialogs.is_empty());
-        is_gone && self.status() == CallStatus::Up && self.transfer.is_under_way()
+        let is_gone = self
+            .bridge
+            .agent()
+            .is_some_and(|agent| agent.dialogs.is_empty());
+        is_gone && self.bridge.status() == CallStatus::Up && self.transfer.is_under_way()
     }
 }

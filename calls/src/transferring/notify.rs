@@ -7,8 +7,8 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 use crate::call::Call;
 use crate::context::Cx;
 use crate::ids::LegId;
+use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
-use crate::request_origin::RequestOrigin;
 use crate::transfer::{Event, status_of};
 
 impl Call {
@@ -33,7 +33,7 @@ impl Call {
                 b"",
             );
         }
-        if self.transfer.is_none() || !self.is_trunk(id) {
+        if self.transfer.is_none() || !self.bridge.is_trunk(id) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
         cx.respond(server, 200, None, |_| {}, b"");
@@ -55,19 +55,19 @@ impl Call {
 
     /// Probes the PBX for the call, once.
     pub(super) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
-        let is_probe = |pending: &Pending| pending.purpose == Purpose::Probe;
-        if self.pending.iter().any(is_probe) {
+        if self.bridge.requests.is_out(Purpose::Probe) {
             return true;
         }
-        let (Some(fork), Some(trunk)) = (self.fork(), self.trunk()) else {
+        let (Some(fork), Some(trunk)) = (self.bridge.fork(), self.bridge.trunk()) else {
             return false;
         };
         let method = match trunk.abilities.update {
-            true => (Method::Update, "UPDATE"),
-            false => (Method::Options, "OPTIONS"),
+            true => Method::Update,
+            false => Method::Options,
         };
-        let purpose = (Purpose::Probe, false, RequestOrigin::Ours);
-        self.send_on_leg(cx, self.trunk_id(), fork, method, purpose, b"", |_| {})
+        let request = NewRequest::bare(fork, method, Purpose::Probe);
+        let id = self.bridge.trunk_id();
+        self.bridge.send(cx, id, &request, |_| {}).is_some()
     }
 
     /// Handles the PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.
@@ -79,7 +79,9 @@ impl Call {
     ) {
         let is_gone = matches!(message.status(), 408 | 481);
         if message.status() < 300 {
-            self.note_refresh(cx, pending, message);
+            if let Some(mut leg) = self.bridge.at(pending.leg) {
+                leg.note_refresh(cx, pending, message);
+            }
         }
         let event = match is_gone {
             true => Event::DialogGone,

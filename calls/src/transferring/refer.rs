@@ -9,18 +9,20 @@ use crate::context::Cx;
 use crate::credentials::Stage;
 use crate::effect::Unanswerable;
 use crate::ids::CallTimer;
+use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
-use crate::request_origin::RequestOrigin;
+use crate::reply::PAUSE;
 use crate::transfer::{Event, ReferAnswer};
 
 impl Call {
     /// Sends the REFER, with answers to the PBX's challenges if there are any. Returns its CSeq.
     pub(super) fn send_refer(&mut self, cx: &mut Cx<'_>) -> Option<u32> {
-        let fork = self.fork()?;
-        let id = self.trunk_id();
+        let fork = self.bridge.fork()?;
+        let id = self.bridge.trunk_id();
         // The peer's address may have changed.
-        let destination = self.next_hop(cx, id, fork);
-        let (refer, trunk) = (self.transfer.refer()?, self.trunk()?);
+        let leg = self.bridge.legs.get(id);
+        let destination = leg.and_then(|leg| leg.next_hop(cx, fork));
+        let (refer, trunk) = (self.transfer.refer()?, self.bridge.trunk()?);
         let dialog = trunk.first_dialog()?;
         let credentials = trunk.credentials.as_ref().zip(destination);
         let proves = credentials
@@ -36,17 +38,11 @@ impl Call {
             refer.proofs.lines(&mut head);
         }
 
-        let sent = self.send_on_leg(
-            cx,
-            id,
-            fork,
-            (Method::Refer, "REFER"),
-            (Purpose::Transfer, false, RequestOrigin::Ours),
-            b"",
-            |head| head.raw(&lines),
-        );
-        let cseq = self.pending.last().map(|pending| pending.cseq);
-        cseq.filter(|_| sent)
+        let request = NewRequest::bare(fork, Method::Refer, Purpose::Transfer);
+        let sent = self
+            .bridge
+            .send(cx, id, &request, |head| head.raw(&lines))?;
+        Some(sent.cseq)
     }
 
     /// Handles the PBX's final answer to the REFER.
@@ -80,11 +76,11 @@ impl Call {
 
     /// Returns whether a challenge is answered, by the credentials of the leg.
     fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
-        let id = self.trunk_id();
+        let id = self.bridge.trunk_id();
         let Some(proofs) = self.transfer.proofs_for(pending.cseq) else {
             return false;
         };
-        let trunk = self.legs.sip(id);
+        let trunk = self.bridge.legs.sip(id);
         let dialog = trunk.and_then(|trunk| trunk.dialog_ref(pending.fork));
         let (Some(trunk), Some(dialog)) = (trunk, dialog) else {
             return false;
@@ -109,11 +105,12 @@ impl Call {
 
     /// Sends the REFER again after the glare wait.
     pub(super) fn wait_out_glare(&mut self, cx: &mut Cx<'_>) {
-        let fork = self.fork().unwrap_or_default();
-        let wait = self.glare_wait(cx, self.trunk_id(), fork);
+        let fork = self.bridge.fork().unwrap_or_default();
+        let trunk = self.bridge.legs.get(self.bridge.trunk_id());
+        let wait = trunk.map_or(PAUSE, |trunk| trunk.glare_wait(cx, fork));
         if let Some(timer) = self.transfer.timer_mut() {
             cx.cancel_timer(timer);
-            *timer = Some(cx.schedule(self.key, wait, CallTimer::Transfer));
+            *timer = Some(cx.schedule(self.bridge.key, wait, CallTimer::Transfer));
         }
     }
 }

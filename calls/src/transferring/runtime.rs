@@ -7,16 +7,17 @@ use trunkline_model::view::OrgView;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::refer_to::ReferTo;
 use trunkline_sip::header::replaces::Replaces;
-use trunkline_sip::wire::print::reason_phrase;
+use trunkline_sip::wire::print::{Head, reason_phrase};
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Meant;
 use super::own::route_to_own;
-use crate::call::{Call, CallStatus};
+use crate::bridge::CallStatus;
+use crate::call::Call;
 use crate::context::Cx;
 use crate::ids::LegId;
+use crate::leg::NewRequest;
 use crate::own_request::Purpose;
-use crate::request_origin::RequestOrigin;
 use crate::role::LegRole;
 use crate::transfer::{Plan, Requester, Subscription, Unable};
 
@@ -70,7 +71,7 @@ impl Call {
     ) {
         let meant = match org {
             // A peer that has replaced the agent is no runtime.
-            Some(org) if self.role(id) == LegRole::Agent => self.meant_by(cx, org, message),
+            Some(org) if self.bridge.role(id) == LegRole::Agent => self.meant_by(cx, org, message),
             Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
         };
 
@@ -81,7 +82,7 @@ impl Call {
         };
 
         let wants_news = !is_false(message.first(HeaderName::ReferSub));
-        let leg = self.leg(id);
+        let leg = self.bridge.legs.sip_mut(id);
         let contact = leg.map(|leg| cx.contact(&leg.flow, leg.is_sips));
         let contact = contact.unwrap_or_default();
 
@@ -198,33 +199,31 @@ impl Call {
         is_last: bool,
     ) {
         // Its subscription ends with the call.
-        if self.status() == CallStatus::Over {
+        if self.bridge.status() == CallStatus::Over {
             return;
         }
 
         let Subscription { fork, id } = subscription;
         let fragment = format!("SIP/2.0 {status} {}\r\n", reason_phrase(status));
         let event = id.map_or_else(|| "refer".to_owned(), |id| format!("refer;id={id}"));
-        self.send_on_leg(
-            cx,
-            self.agent_id(),
-            fork,
-            (Method::Notify, "NOTIFY"),
-            (Purpose::Own, false, RequestOrigin::Ours),
-            fragment.as_bytes(),
-            |head| {
-                head.line("Event", event.as_bytes());
-                if is_last {
-                    head.line("Subscription-State", b"terminated;reason=noresource");
-                } else {
-                    head.fmt(
-                        "Subscription-State",
-                        format_args!("active;expires={EXPIRES}"),
-                    );
-                }
-                head.line("Content-Type", b"message/sipfrag;version=2.0");
-            },
-        );
+        let notify = NewRequest {
+            body: fragment.as_bytes(),
+            ..NewRequest::bare(fork, Method::Notify, Purpose::Own)
+        };
+        let lines = |head: &mut Head<'_>| {
+            head.line("Event", event.as_bytes());
+            if is_last {
+                head.line("Subscription-State", b"terminated;reason=noresource");
+            } else {
+                head.fmt(
+                    "Subscription-State",
+                    format_args!("active;expires={EXPIRES}"),
+                );
+            }
+            head.line("Content-Type", b"message/sipfrag;version=2.0");
+        };
+        let agent = self.bridge.agent_id();
+        self.bridge.send(cx, agent, &notify, lines);
     }
 }
 
@@ -247,7 +246,7 @@ fn replaced(org: &OrgView, target: &TransferTarget, value: &[u8]) -> Result<Stri
 }
 
 fn refuse(cx: &mut Cx<'_>, server: ServerTx, refused: Refused) {
-    let warning = |head: &mut trunkline_sip::wire::print::Head<'_>| {
+    let warning = |head: &mut Head<'_>| {
         head.fmt("Warning", format_args!("399 trunkline \"{refused}\""));
     };
     cx.respond(server, refused.status(), None, warning, b"");

@@ -1,0 +1,324 @@
+//! The legs of a call, the two of them that are connected, and the requests of ours in their dialogs.
+//!
+//! Plain state, which knows neither the call nor what it is about: routing, records, limits and transfers are the call's.
+
+use std::sync::Arc;
+
+use trunkline_sip::wire::Method;
+use trunkline_sip::wire::print::Head;
+
+use super::allow::to_peer;
+use super::bye::ByeContent;
+use super::context::Cx;
+use super::dial::Dialing;
+use super::exchange::OwnRequest;
+use super::ids::{CallKey, LegId};
+use super::join::JoinPhase;
+use super::leg::{
+    ActiveLeg, AwaitedAck, Bye, Delayed, Leg, LegState, Legs, LocalAgent, LocalMedia, NewRequest,
+    Session, SipPeer,
+};
+use super::own_request::{Pending, Purpose, QueuedRequest};
+use super::request_queue::Turn;
+use super::requests::Requests;
+use super::role::LegRole;
+use super::uas_invite::UasInvite;
+
+/// Status of a call, as its legs have it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CallStatus {
+    /// One of the two legs has not been accepted yet.
+    SettingUp,
+    /// Our 2xx is out, the caller's ACK is not in.
+    Answered,
+    /// Acknowledged.
+    Up,
+    /// Over; what is left waits for the answers to our BYEs.
+    Over,
+}
+
+/// The legs of a call, and what is in flight on them.
+#[derive(Debug)]
+pub(crate) struct Bridge {
+    /// The call, as timers and transactions name it.
+    pub(crate) key: CallKey,
+    pub(crate) legs: Legs,
+    pub(crate) requests: Requests,
+}
+
+impl Bridge {
+    /// Legs of a call that has not been answered.
+    pub(crate) fn new(key: CallKey, legs: Legs) -> Self {
+        Self {
+            key,
+            legs,
+            requests: Requests::default(),
+        }
+    }
+
+    /// Status of the call.
+    pub(crate) fn status(&self) -> CallStatus {
+        let trunk = self.legs.get(self.trunk_id());
+        match trunk.map(|leg| &leg.state) {
+            Some(LegState::Leaving(..) | LegState::Gone) | None => CallStatus::Over,
+            Some(LegState::Incoming(_) | LegState::Replacing(_) | LegState::Dialing(_)) => {
+                CallStatus::SettingUp
+            }
+            Some(LegState::Ready(_)) if self.legs.pair().is_none() => CallStatus::SettingUp,
+            Some(LegState::Ready(session)) if session.is_acknowledged() => CallStatus::Up,
+            Some(LegState::Ready(_)) => CallStatus::Answered,
+        }
+    }
+
+    /// The caller's INVITE until it has its final answer.
+    pub(crate) fn incoming(&self) -> Option<&UasInvite> {
+        self.legs.get(self.trunk_id())?.incoming()
+    }
+
+    pub(crate) fn incoming_mut(&mut self) -> Option<&mut UasInvite> {
+        self.legs.get_mut(self.trunk_id())?.incoming_mut()
+    }
+
+    /// Our INVITE that has no final answer yet.
+    pub(crate) fn dialing(&self) -> Option<&Dialing> {
+        self.legs.iter().find_map(Leg::dialing)
+    }
+
+    pub(crate) fn dialing_mut(&mut self) -> Option<&mut Dialing> {
+        self.legs.iter_mut().find_map(Leg::dialing_mut)
+    }
+
+    /// The 2xx of ours that have not been acknowledged, and the legs that owe us their ACKs.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = (LegId, &AwaitedAck)> {
+        self.legs.iter().flat_map(|leg| {
+            let session = leg.session().into_iter();
+            session.flat_map(|session| session.awaited().iter().map(|ack| (leg.id, ack)))
+        })
+    }
+
+    /// The leg on the trunk.
+    pub(crate) fn trunk_id(&self) -> LegId {
+        self.legs.pair().map_or(LegId::FIRST, |(trunk, _)| trunk)
+    }
+
+    /// The leg that faces the trunk's: the agent's, or that of a destination in its stead.
+    pub(crate) fn agent_id(&self) -> LegId {
+        self.legs.pair().map_or(LegId::SECOND, |(_, agent)| agent)
+    }
+
+    /// The leg that this one is connected with.
+    pub(crate) fn other(&self, id: LegId) -> LegId {
+        match self.is_trunk(id) {
+            true => self.agent_id(),
+            false => self.trunk_id(),
+        }
+    }
+
+    /// Methods for the peer on this leg.
+    pub(crate) fn methods(&self, id: LegId) -> &'static [u8] {
+        to_peer(self.role(id))
+    }
+
+    /// Returns whether a leg is on the trunk.
+    pub(crate) fn is_trunk(&self, id: LegId) -> bool {
+        self.role(id) == LegRole::Trunk
+    }
+
+    /// The part of a leg's peer.
+    pub(crate) fn role(&self, id: LegId) -> LegRole {
+        self.legs.get(id).map_or(LegRole::Agent, |leg| leg.role)
+    }
+
+    /// Returns whether somebody else has taken the agent's place.
+    pub(crate) fn is_with_destination(&self) -> bool {
+        self.role(self.agent_id()) == LegRole::Destination
+    }
+
+    /// Returns whether another leg has taken the place of this one.
+    pub(crate) fn has_left(&self, id: LegId) -> bool {
+        let is_another = |(trunk, agent)| id != trunk && id != agent;
+        self.legs.pair().is_some_and(is_another)
+    }
+
+    pub(crate) fn trunk(&self) -> Option<&SipPeer> {
+        self.legs.sip(self.trunk_id())
+    }
+
+    pub(crate) fn trunk_mut(&mut self) -> Option<&mut SipPeer> {
+        self.legs.sip_mut(self.trunk_id())
+    }
+
+    pub(crate) fn agent(&self) -> Option<&SipPeer> {
+        self.legs.sip(self.agent_id())
+    }
+
+    pub(crate) fn agent_mut(&mut self) -> Option<&mut SipPeer> {
+        self.legs.sip_mut(self.agent_id())
+    }
+
+    /// Media of our own on the agent's side, if it has them.
+    pub(crate) fn local(&self) -> Option<&LocalMedia> {
+        self.legs.get(self.agent_id())?.local()
+    }
+
+    pub(crate) fn local_mut(&mut self) -> Option<&mut LocalMedia> {
+        self.legs.get_mut(self.agent_id())?.local_mut()
+    }
+
+    /// Returns whether the agent's audio flows by way of us.
+    pub(crate) fn is_local(&self) -> bool {
+        self.local().is_some()
+    }
+
+    /// Returns whether the agent is the built-in one that echoes.
+    pub(crate) fn is_echo(&self) -> bool {
+        let echoes = |media: &LocalMedia| matches!(media.agent, LocalAgent::Echo);
+        self.local().is_some_and(echoes)
+    }
+
+    /// The number of the pair of dialogs that the call goes by.
+    pub(crate) fn fork(&self) -> Option<u8> {
+        let held = self.trunk()?.dialogs.first()?;
+        Some(held.fork)
+    }
+
+    /// The caller's SDP as it was agreed on.
+    pub(crate) fn heard(&self) -> Option<&[u8]> {
+        self.trunk()?.heard.as_deref()
+    }
+
+    pub(crate) fn set_heard(&mut self, sdp: &[u8]) {
+        let told = self.agent().and_then(SipPeer::shared_told);
+        let told = told.filter(|told| ***told == *sdp).map(Arc::clone);
+        if let Some(trunk) = self.trunk_mut() {
+            trunk.heard = Some(told.unwrap_or_else(|| sdp.into()));
+        }
+    }
+
+    /// Returns whether a leg has a dialog with that peer.
+    pub(crate) fn has_dialog(&self, call_id: &[u8], remote_tag: &[u8]) -> bool {
+        self.legs.iter().filter_map(Leg::sip).any(|leg| {
+            leg.dialogs.iter().any(|held| {
+                held.dialog.call_id() == call_id && held.dialog.remote_tag() == remote_tag
+            })
+        })
+    }
+
+    /// Returns whether the ACK of that CSeq number is to bring an SDP answer.
+    pub(crate) fn awaits_sdp_of(&self, id: LegId, cseq: u32) -> bool {
+        let session = self.legs.session(id);
+        let mut awaited = session.into_iter().flat_map(Session::awaited);
+        let ack = awaited.find(|ack| ack.cseq == cseq);
+        ack.is_some_and(|ack| ack.delayed.is_some() || self.local_awaits_answer())
+    }
+
+    fn local_awaits_answer(&self) -> bool {
+        self.local().is_some_and(|media| media.offered)
+    }
+
+    /// Sends a request on one leg, with these lines of its own. `None` if there is no such dialog or no room.
+    pub(crate) fn send(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        request: &NewRequest<'_>,
+        lines: impl FnOnce(&mut Head<'_>),
+    ) -> Option<&mut Pending> {
+        let leg = self.legs.get_mut(id)?;
+        let pending = leg.send(cx, self.key, request, lines)?;
+        self.requests.add(cx, self.key, pending)
+    }
+
+    /// BYE on one leg. A peer that has called gets it only once its ACK is in or overdue (RFC 3261 §15).
+    pub(crate) fn send_bye(&mut self, cx: &mut Cx<'_>, id: LegId, content: ByeContent) {
+        let Some(leg) = self.legs.get_mut(id) else {
+            return;
+        };
+
+        if leg.session().is_some_and(Session::defers_bye) {
+            return leg.leave(Bye::AfterAck(Box::new(content)));
+        }
+
+        let Some(dialog) = leg.sip().and_then(|peer| peer.dialogs.first()) else {
+            return;
+        };
+
+        let bye = NewRequest {
+            body: &content.body,
+            ..NewRequest::bare(dialog.fork, Method::Bye, Purpose::Own)
+        };
+        leg.leave(Bye::Sent);
+        self.send(cx, id, &bye, |head| head.raw(&content.lines));
+    }
+
+    /// Sends another BYE over a new connection: the first one's connection broke or was stale.
+    pub(crate) fn send_bye_again(&mut self, cx: &mut Cx<'_>, lost: &Pending) {
+        let bye = NewRequest::bare(lost.fork, Method::Bye, Purpose::Again);
+        self.send(cx, lost.leg, &bye, |_| {});
+    }
+
+    /// Rejects the offers of both legs whose answers are to come in ACKs of the other leg.
+    pub(crate) fn reject_delayed(&mut self, cx: &mut Cx<'_>) {
+        while let Some((id, delayed)) = self.take_delayed() {
+            let other = self.other(id);
+            if let Some(leg) = self.legs.get_mut(other) {
+                leg.reject_offer(cx, &delayed);
+            }
+        }
+    }
+
+    fn take_delayed(&mut self) -> Option<(LegId, Delayed)> {
+        let mut legs = self.legs.iter_mut();
+        legs.find_map(|leg| Some((leg.id, leg.session_mut()?.take_delayed()?)))
+    }
+
+    /// Drops the ACKs still awaited from a leg that sent BYE. An offer on the other leg that waited for one of them is rejected.
+    pub(crate) fn forgive_acks(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        let session = self.legs.session_mut(id);
+        let awaited = session.map(Session::take_awaited).unwrap_or_default();
+        for ack in &awaited {
+            cx.endpoint.acknowledged(ack.server);
+        }
+        let other = self.other(id);
+        for delayed in awaited.iter().filter_map(|ack| ack.delayed.as_ref()) {
+            if let Some(leg) = self.legs.get_mut(other) {
+                leg.reject_offer(cx, delayed);
+            }
+        }
+    }
+
+    /// One leg, to work on the dialogs with its peer.
+    pub(crate) fn at(&mut self, id: LegId) -> Option<ActiveLeg<'_>> {
+        let status = self.status();
+        Some(ActiveLeg {
+            call: self.key,
+            status,
+            leg: self.legs.get_mut(id)?,
+            requests: &mut self.requests,
+        })
+    }
+
+    /// Takes the first request whose turn has come.
+    pub(crate) fn next_turn(
+        &mut self,
+        cx: &Cx<'_>,
+        joining: JoinPhase,
+    ) -> Option<Turn<QueuedRequest>> {
+        let longest = cx.core.config.dead_peer;
+        let exchange = self.exchange(joining);
+        let may_hold = self.status() == CallStatus::Up && joining == JoinPhase::Idle;
+        let Self { legs, requests, .. } = self;
+        requests.next_turn(cx.now, |request| match request {
+            QueuedRequest::Hold => may_hold && exchange.admits(OwnRequest::Offer),
+            QueuedRequest::Join => exchange.admits(OwnRequest::Join),
+            QueuedRequest::Refresh(id) => {
+                let leg = legs.get(id);
+                let offers = leg.is_some_and(|leg| leg.refreshes_by_offer(cx.now, longest));
+                exchange.admits(match offers {
+                    true => OwnRequest::Offer,
+                    false => OwnRequest::Bare,
+                })
+            }
+        })
+    }
+}

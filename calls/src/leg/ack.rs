@@ -1,0 +1,123 @@
+//! The ACK to a 2xx to an INVITE of ours (RFC 3261 §13.2.2.4).
+
+use trunkline_sip::dialog::sdp;
+use trunkline_sip::endpoint::{ClientTx, Request};
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
+
+use super::{Delayed, Leg};
+use crate::context::Cx;
+use crate::own_request::Pending;
+use crate::{has_sdp, sdp_of};
+
+/// An ACK to be sent in one dialog of a leg.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Ack<'b> {
+    pub(crate) client: ClientTx,
+    pub(crate) fork: u8,
+    /// CSeq number of the INVITE.
+    pub(crate) cseq: u32,
+    pub(crate) lines: &'b [u8],
+    /// The SDP answer, if the 2xx has an offer.
+    pub(crate) body: &'b [u8],
+}
+
+impl<'b> Ack<'b> {
+    /// The same with an SDP answer.
+    pub(crate) const fn answering(self, body: &'b [u8]) -> Self {
+        Self {
+            lines: b"Content-Type: application/sdp\r\n",
+            body,
+            ..self
+        }
+    }
+}
+
+impl Pending {
+    /// The ACK to its 2xx.
+    pub(crate) const fn ack(&self) -> Ack<'static> {
+        Ack {
+            client: self.client,
+            fork: self.fork,
+            cseq: self.cseq,
+            lines: b"",
+            body: b"",
+        }
+    }
+
+    /// The 2xx to a re-INVITE with its offer, whose ACK waits.
+    pub(crate) fn delayed(&self, offer: &[u8]) -> Delayed {
+        Delayed {
+            client: self.client,
+            fork: self.fork,
+            cseq: self.cseq,
+            offer: offer.into(),
+        }
+    }
+}
+
+impl Delayed {
+    /// The ACK to it.
+    pub(crate) const fn ack(&self) -> Ack<'static> {
+        Ack {
+            client: self.client,
+            fork: self.fork,
+            cseq: self.cseq,
+            lines: b"",
+            body: b"",
+        }
+    }
+}
+
+impl Leg {
+    /// Sends an ACK.
+    pub(crate) fn send_ack(&mut self, cx: &mut Cx<'_>, ack: &Ack<'_>) {
+        let Some(peer) = self.sip_mut() else { return };
+        let body = &*peer.with_origin(ack.body);
+        let before = peer.flow;
+        let Some(dialog) = peer.dialog_ref(ack.fork) else {
+            return;
+        };
+
+        let flow = cx.next_flow(dialog, before);
+        let write = |head: &mut Head<'_>| {
+            dialog.ack_head(ack.cseq, head);
+            head.raw(ack.lines);
+        };
+
+        cx.with_head(write, |cx, head| {
+            let request = Request {
+                method: Method::Ack,
+                token: "ACK",
+                uri: dialog.request_uri(),
+                head,
+                body,
+            };
+            cx.endpoint
+                .ack(ack.client, dialog.remote_tag(), flow, &request, cx.now);
+        });
+    }
+
+    /// Sends an ACK with all ports 0: it answers an offer that nobody else will answer.
+    pub(crate) fn reject_offer(&mut self, cx: &mut Cx<'_>, delayed: &Delayed) {
+        let Some(peer) = self.sip() else { return };
+        let body = sdp::reject(&delayed.offer, peer.flow.local);
+        self.send_ack(cx, &delayed.ack().answering(&body));
+    }
+
+    /// Handles the answer to an obsolete re-INVITE: acknowledges a 2xx, and rejects an offer in it.
+    pub(crate) fn settle_late(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        if message.status() >= 300 {
+            return;
+        }
+        match pending.had_sdp || !has_sdp(message) {
+            true => self.send_ack(cx, &pending.ack()),
+            false => self.reject_offer(cx, &pending.delayed(sdp_of(message.body()))),
+        }
+    }
+}

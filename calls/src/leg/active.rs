@@ -1,0 +1,188 @@
+//! A leg with the requests of ours in its dialogs: what its session with the peer needs, whatever the other leg does.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::{Message, Method};
+
+use super::{Leg, Session};
+use crate::bridge::CallStatus;
+use crate::context::Cx;
+use crate::ids::{CallKey, CallTimer};
+use crate::own_request::Pending;
+use crate::refusal::Reason;
+use crate::reply::{PAUSE, Reply, glare_wait};
+use crate::requests::Requests;
+
+/// The peer of a leg doesn't have the dialog any more.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) struct Lost {
+    /// Reason of our BYE to the other leg.
+    pub(crate) reason: Reason,
+    /// Failure of a transfer to that peer.
+    pub(crate) status: u16,
+}
+
+impl Lost {
+    /// A peer that has said so with this status, or that is silent.
+    pub(crate) const fn of(status: u16) -> Self {
+        Self {
+            reason: Reason::DialogGone,
+            status,
+        }
+    }
+}
+
+/// A leg that is worked on.
+pub(crate) struct ActiveLeg<'b> {
+    pub(crate) call: CallKey,
+    /// Status of the call.
+    pub(crate) status: CallStatus,
+    pub(crate) leg: &'b mut Leg,
+    pub(crate) requests: &'b mut Requests,
+}
+
+impl ActiveLeg<'_> {
+    /// Restarts the leg's timer: its session begins, or was refreshed.
+    pub(crate) fn start_session(&mut self, cx: &mut Cx<'_>) {
+        if let Some(session) = self.leg.session_mut() {
+            session.presence.begin(session.timer.as_ref(), cx.now);
+        }
+        self.watch(cx);
+    }
+
+    /// Sets the leg's timer to its next step.
+    pub(crate) fn watch(&mut self, cx: &mut Cx<'_>) {
+        let (id, longest) = (self.leg.id, cx.core.config.dead_peer);
+        let is_refreshing = self.requests.is_refreshing(id);
+        if self.leg.sip().is_none() {
+            return;
+        }
+        let Some(session) = self.leg.session_mut() else {
+            return;
+        };
+        let due = match is_refreshing {
+            true => session.presence.over(),
+            false => session.presence.due(longest),
+        };
+        cx.cancel_timer(&mut session.due);
+        if let Some(due) = due {
+            let timer = (self.call, CallTimer::Session(id));
+            session.due = Some(cx.core.timers.schedule(due, timer));
+        }
+    }
+
+    /// Restarts the peer's session after its refresh was accepted.
+    pub(crate) fn take_renewal(&mut self, cx: &mut Cx<'_>, renewal: Option<SessionTimer>) {
+        if self.status == CallStatus::SettingUp {
+            return;
+        }
+        if let Some(session) = self.leg.session_mut() {
+            session.timer = renewal;
+        }
+        self.start_session(cx);
+    }
+
+    /// Takes target and session from a 2xx to our re-INVITE or UPDATE. Other 2xx affect neither (RFC 3261 §12.2, RFC 4028 §7.2).
+    pub(crate) fn note_refresh(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        if !matches!(pending.method, Method::Invite | Method::Update) {
+            return;
+        }
+        let before = self.leg.session().and_then(|session| session.timer);
+        let asked = before.map(|timer| timer.asked(cx.core.config.session_expires));
+        if let Some(peer) = self.leg.sip_mut() {
+            if let Some(dialog) = peer.dialog(pending.fork) {
+                dialog.refresh_target(message);
+            }
+            if let Some(sdp) = &pending.sdp {
+                peer.remember_sdp(pending.fork, sdp);
+            }
+        }
+        if self.status == CallStatus::SettingUp {
+            return;
+        }
+
+        let agreed = SessionTimer::for_uac(message, asked);
+        if let Some(session) = self.leg.session_mut() {
+            session.timer =
+                agreed.map(|agreed| before.map_or(agreed, |before| agreed.after(&before)));
+        }
+        self.start_session(cx);
+    }
+
+    /// Acknowledges the 2xx to our own re-INVITE or UPDATE, and takes flow and refresh from it.
+    pub(crate) fn take_accepted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) {
+        if let Some(peer) = self.leg.sip_mut() {
+            peer.flow = flow;
+        }
+        if pending.method == Method::Invite {
+            self.leg.send_ack(cx, &pending.ack());
+        }
+        self.note_refresh(cx, pending, message);
+    }
+
+    /// Returns the consequence of the final answer to a request of ours. If the peer may be gone, it is probed; a session interval has been raised.
+    pub(crate) fn reply_to(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) -> (Reply, Option<Lost>) {
+        let reply = Reply::of(message, || self.leg.glare_wait(cx, pending.fork));
+
+        match reply {
+            Reply::TooBrief => {
+                let session = self.leg.session_mut();
+                let is_raised = session.is_some_and(|session| session.raise(message));
+                match is_raised {
+                    true => (Reply::Again(PAUSE), None),
+                    false => (Reply::Refused(422), None),
+                }
+            }
+            Reply::Gone => (reply, Some(Lost::of(message.status()))),
+            Reply::Unheard => (reply, self.missed(cx)),
+            Reply::Accepted | Reply::Again(_) | Reply::Refused(_) => (reply, None),
+        }
+    }
+}
+
+impl Leg {
+    /// Returns the wait after glare in a dialog.
+    pub(crate) fn glare_wait(&self, cx: &mut Cx<'_>, fork: u8) -> Duration {
+        let dialog = self.sip().and_then(|peer| peer.dialog_ref(fork));
+        let owns_call_id = dialog.is_some_and(|dialog| dialog.owns_call_id());
+        glare_wait(owns_call_id, cx.endpoint.chance().bits64())
+    }
+
+    /// Returns the current next hop of a request in a dialog.
+    pub(crate) fn next_hop(&self, cx: &mut Cx<'_>, fork: u8) -> Option<IpAddr> {
+        let peer = self.sip()?;
+        let dialog = peer.dialog_ref(fork)?;
+        Some(cx.next_flow(dialog, peer.flow).peer.ip())
+    }
+}
+
+impl Session {
+    /// Raises the session interval to what the peer demands; false if it demands nothing longer.
+    fn raise(&mut self, message: &Message<'_>) -> bool {
+        let raised = self.timer.and_then(|timer| timer.raised(message));
+        if raised.is_some() {
+            self.timer = raised;
+        }
+        raised.is_some()
+    }
+}

@@ -1,0 +1,279 @@
+//! Requests of ours inside a call: those that wait for their answers, and those that wait for their turn.
+//!
+//! One object for both dialogs of the bridge, not one for each. An offer of one side is open until the other side has answered the offer that it
+//! crossed as, and our own offers (hold, join, refresh) must neither meet it there nor change what it is answered with (RFC 3261 §14.1, RFC 3725
+//! §4). So one exchange at a time is open in a call, one timer bounds it, and what waits for a turn waits for both dialogs. The bound on what
+//! is in flight is a call's as well.
+//!
+//! Bare requests wait for no exchange: INFO, PRACK, BYE, an UPDATE without a body.
+
+use std::time::Duration;
+
+use trunkline_sip::endpoint::{ClientTx, ServerTx};
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::Method;
+
+use super::context::Cx;
+use super::ids::{CallKey, CallTimer, LegId};
+use super::own_request::{Pending, Purpose, QueuedRequest, Round};
+use super::reply::PAUSE;
+use super::request_queue::{RequestQueue, Turn};
+
+/// Requests of one call that may be in flight at once.
+const MAX_PENDING: usize = 16;
+/// Longest time of a re-INVITE before it is cancelled. No person has to answer it, and it blocks every other negotiation.
+const EXCHANGE_PATIENCE: Duration = Duration::from_secs(32);
+
+/// Requests of ours in both dialogs of a call.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    /// They wait for their answers. Most calls that are up have none, and keep no room for any.
+    pending: Vec<Pending>,
+    /// They wait for their turn.
+    queue: RequestQueue<QueuedRequest>,
+    turn: Option<TimerId>,
+    /// Runs while a re-INVITE of ours waits for its final answer.
+    exchange: Option<TimerId>,
+    /// The last INVITE of a peer inside the call.
+    theirs: Option<ServerTx>,
+}
+
+impl Requests {
+    /// Returns whether there is no room for another request.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending.len() >= MAX_PENDING
+    }
+
+    /// Requests that wait for their answers, the oldest first.
+    pub(crate) fn pending(&self) -> &[Pending] {
+        &self.pending
+    }
+
+    /// Returns whether a request on that leg waits for its answer.
+    pub(crate) fn awaits(&self, id: LegId) -> bool {
+        self.pending.iter().any(|pending| pending.leg == id)
+    }
+
+    /// Returns whether a request with that purpose waits for its answer.
+    pub(crate) fn is_out(&self, purpose: Purpose) -> bool {
+        self.by_purpose(purpose).is_some()
+    }
+
+    fn by_purpose(&self, purpose: Purpose) -> Option<&Pending> {
+        let mut pending = self.pending.iter();
+        pending.find(|pending| pending.purpose == purpose)
+    }
+
+    /// Returns whether a probe of a leg's peer waits for its answer.
+    pub(crate) fn refreshes(&self, id: LegId) -> bool {
+        let is_it = |pending: &Pending| pending.leg == id && pending.purpose == Purpose::Refresh;
+        self.pending.iter().any(is_it)
+    }
+
+    /// The same, or waits for its turn.
+    pub(crate) fn is_refreshing(&self, id: LegId) -> bool {
+        self.is_queued(QueuedRequest::Refresh(id)) || self.refreshes(id)
+    }
+
+    /// The first request that makes an offer or asks for one.
+    pub(crate) fn offering(&self) -> Option<&Pending> {
+        self.pending.iter().find(|pending| pending.offers)
+    }
+
+    /// The last INVITE of a peer, as far as it is known to be unfinished.
+    pub(crate) const fn theirs(&self) -> Option<ServerTx> {
+        self.theirs
+    }
+
+    /// Notes an INVITE of a peer.
+    pub(crate) const fn note_theirs(&mut self, server: ServerTx) {
+        self.theirs = Some(server);
+    }
+
+    /// Keeps a request that was sent, until its answer comes.
+    pub(crate) fn add(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallKey,
+        pending: Pending,
+    ) -> Option<&mut Pending> {
+        if pending.method == Method::Invite {
+            cx.cancel_timer(&mut self.exchange);
+            self.exchange = Some(cx.schedule(call, EXCHANGE_PATIENCE, CallTimer::Exchange));
+        }
+        self.pending.push(pending);
+        self.pending.last_mut()
+    }
+
+    /// Takes the request of that transaction.
+    pub(crate) fn take(&mut self, cx: &mut Cx<'_>, client: ClientTx) -> Option<Pending> {
+        let mut pending = self.pending.iter();
+        let at = pending.position(|pending| pending.client == client)?;
+        let pending = self.pending.remove(at);
+        if self.pending.is_empty() {
+            self.pending = Vec::new();
+        }
+        if pending.method == Method::Invite {
+            cx.cancel_timer(&mut self.exchange);
+        }
+        Some(pending)
+    }
+
+    /// Cancels the re-INVITEs that have had no final answer in time.
+    pub(crate) fn on_exchange_late(&mut self, cx: &mut Cx<'_>) {
+        self.exchange = None;
+        for pending in &self.pending {
+            if pending.method == Method::Invite {
+                cx.endpoint.cancel(pending.client, b"", cx.now);
+            }
+        }
+    }
+
+    /// Cancels what that request of a peer was relayed as.
+    pub(crate) fn cancel_relayed(&self, cx: &mut Cx<'_>, server: ServerTx, lines: &[u8]) {
+        if let Some(pending) = self.by_purpose(Purpose::Relay(server)) {
+            cx.endpoint.cancel(pending.client, lines, cx.now);
+        }
+    }
+
+    /// Drops the response to what that request of a peer was relayed as.
+    pub(crate) fn forget_relayed(&mut self, server: ServerTx) {
+        for pending in &mut self.pending {
+            if pending.purpose == Purpose::Relay(server) {
+                pending.purpose = Purpose::Stale;
+            }
+        }
+    }
+
+    /// Cancels the caller's re-INVITE that was to connect it with a destination.
+    pub(crate) fn cancel_join(&mut self, cx: &mut Cx<'_>) {
+        for pending in &mut self.pending {
+            if pending.purpose == Purpose::Join(Round::Join) {
+                pending.purpose = Purpose::Stale;
+                cx.endpoint.cancel(pending.client, b"", cx.now);
+            }
+        }
+    }
+
+    /// Stops all crossing: a requester that waits for the other leg gets its answer (RFC 3261 §15.1.2), and a re-INVITE is cancelled. Later answers
+    /// only get their ACKs.
+    pub(crate) fn abandon(&mut self, cx: &mut Cx<'_>) {
+        for pending in &mut self.pending {
+            if pending.purpose != Purpose::Transfer {
+                leave(cx, pending, Purpose::Own);
+            }
+        }
+    }
+
+    /// Ends what is pending with the agent, which leaves. Requests to the caller only go on.
+    pub(crate) fn abandon_agent(&mut self, cx: &mut Cx<'_>, agent: LegId) {
+        for pending in &mut self.pending {
+            let own = matches!(
+                pending.purpose,
+                Purpose::Refresh | Purpose::Own | Purpose::Join(Round::Join)
+            );
+            match (pending.leg == agent, own) {
+                (true, _) => {
+                    leave(cx, pending, Purpose::Own);
+                    pending.offers = false;
+                }
+                (false, true) => {}
+                (false, false) => leave(cx, pending, Purpose::Stale),
+            }
+        }
+        self.withdraw(QueuedRequest::Refresh(agent));
+    }
+
+    /// Ends what is pending with a leg that was replaced.
+    pub(crate) fn abandon_replaced(&mut self, cx: &mut Cx<'_>, replaced: LegId) {
+        self.withdraw(QueuedRequest::Refresh(replaced));
+        for pending in &mut self.pending {
+            if pending.leg == replaced {
+                refuse_requester(cx, pending, Purpose::Again);
+            }
+        }
+    }
+
+    /// Queues a request after `wait` until the open exchange has room for it; dropped at `until`.
+    pub(crate) fn ask(
+        &mut self,
+        cx: &Cx<'_>,
+        request: QueuedRequest,
+        wait: Duration,
+        until: Option<Moment>,
+    ) {
+        self.queue.push(request, cx.now + wait, until);
+    }
+
+    /// Removes a request that isn't needed any more.
+    pub(crate) fn withdraw(&mut self, request: QueuedRequest) {
+        self.queue.withdraw(request);
+    }
+
+    /// Returns whether a request waits for its turn.
+    pub(crate) fn is_queued(&self, request: QueuedRequest) -> bool {
+        self.queue.has(request)
+    }
+
+    /// Returns whether no request waits for its turn, nor a timer for one.
+    pub(crate) fn has_no_turns(&self) -> bool {
+        self.queue.is_empty() && self.turn.is_none()
+    }
+
+    /// Notes that the timer of the queue has fired.
+    pub(crate) const fn on_turn(&mut self) {
+        self.turn = None;
+    }
+
+    /// Forgets a peer's INVITE that is over. Its exchange lasts until its answer is acknowledged (RFC 3261 §14.1); the ACK to a refusal never
+    /// reaches the call, so its transaction is checked.
+    pub(crate) fn check_theirs(&mut self, cx: &Cx<'_>) {
+        self.theirs = self.theirs.filter(|tx| cx.endpoint.server_exists(*tx));
+    }
+
+    /// Takes the first request whose turn has come.
+    pub(crate) fn next_turn(
+        &mut self,
+        now: Moment,
+        may_go: impl Fn(QueuedRequest) -> bool,
+    ) -> Option<Turn<QueuedRequest>> {
+        self.queue.poll(now, may_go)
+    }
+
+    /// Sets the timer of the queue to its next change.
+    pub(crate) fn set_turn(&mut self, cx: &mut Cx<'_>, call: CallKey) {
+        cx.cancel_timer(&mut self.turn);
+        let look = self.theirs.filter(|_| !self.queue.is_empty());
+        let look = look.map(|_| PAUSE);
+        let next = self.queue.next_after(cx.now).into_iter().chain(look).min();
+        self.turn = next.map(|after| cx.schedule(call, after, CallTimer::Turn));
+    }
+
+    /// Drops what waits for its turn: the call is over.
+    pub(crate) fn end(&mut self, cx: &mut Cx<'_>) {
+        self.queue.clear();
+        for timer in [&mut self.exchange, &mut self.turn] {
+            cx.cancel_timer(timer);
+        }
+    }
+
+    /// The timers that run.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> {
+        [self.exchange, self.turn].into_iter().flatten()
+    }
+}
+
+/// Gives a request another purpose, refuses the peer that waits for its answer, and cancels a re-INVITE.
+fn leave(cx: &mut Cx<'_>, pending: &mut Pending, left: Purpose) {
+    refuse_requester(cx, pending, left);
+    if pending.method == Method::Invite {
+        cx.endpoint.cancel(pending.client, b"", cx.now);
+    }
+}
+
+fn refuse_requester(cx: &mut Cx<'_>, pending: &mut Pending, left: Purpose) {
+    if let Purpose::Relay(server) = std::mem::replace(&mut pending.purpose, left) {
+        cx.respond(server, 487, None, |_| {}, b"");
+    }
+}
