@@ -1,0 +1,203 @@
+//! The legs of a call, and the two of them that are connected.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+use trunkline_sip::dialog::session_timer::SessionTimer;
+use trunkline_sip::moment::Moment;
+
+use super::{Leg, LegState, LocalMedia, Peer, Session, SipPeer};
+use crate::context::Cx;
+use crate::dial::Dialing;
+use crate::ids::LegId;
+use crate::role::LegRole;
+use crate::uas_invite::UasInvite;
+
+/// Most legs of a call: the two that are connected, one that is to take a place, and one that leaves.
+const MOST: usize = 4;
+
+/// The legs of a call.
+#[derive(Debug)]
+pub(crate) struct Legs {
+    legs: SmallVec<[Leg; 2]>,
+    next: LegId,
+    /// The two that are connected, the trunk's first, once the call has been answered.
+    pair: Option<(LegId, LegId)>,
+}
+
+impl Legs {
+    /// The legs of a call that begins with this peer on its trunk.
+    pub(crate) fn beginning_with(peer: Peer, state: LegState) -> Self {
+        let mut legs = Self {
+            legs: SmallVec::new(),
+            next: LegId::FIRST,
+            pair: None,
+        };
+        legs.add(LegRole::Trunk, peer, state);
+        legs
+    }
+
+    /// Adds a leg.
+    pub(crate) fn add(&mut self, role: LegRole, peer: Peer, state: LegState) -> LegId {
+        let mut id = self.next;
+        while self.get(id).is_some() {
+            id = id.next();
+        }
+        self.next = id.next();
+        self.legs.push(Leg {
+            id,
+            role,
+            peer,
+            state,
+        });
+        id
+    }
+
+    /// The two that are connected, the trunk's first.
+    pub(crate) const fn pair(&self) -> Option<(LegId, LegId)> {
+        self.pair
+    }
+
+    /// Connects a leg on the trunk with the one that faces it.
+    pub(crate) const fn connect(&mut self, trunk: LegId, agent: LegId) {
+        self.pair = Some((trunk, agent));
+    }
+
+    /// Takes the connection apart; true if there was one.
+    pub(crate) fn disconnect(&mut self) -> bool {
+        self.pair.take().is_some()
+    }
+
+    /// Connects a leg with the other end of the one that it replaces.
+    pub(crate) fn put_in_place_of(&mut self, replaced: LegId, by: LegId) {
+        let of = |id| if id == replaced { by } else { id };
+        self.pair = self.pair.map(|(trunk, agent)| (of(trunk), of(agent)));
+    }
+
+    /// Returns whether there is no room for another leg.
+    pub(crate) fn is_full(&self) -> bool {
+        self.legs.len() >= MOST
+    }
+
+    pub(crate) fn get(&self, id: LegId) -> Option<&Leg> {
+        self.legs.iter().find(|leg| leg.id == id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: LegId) -> Option<&mut Leg> {
+        self.legs.iter_mut().find(|leg| leg.id == id)
+    }
+
+    pub(crate) fn session(&self, id: LegId) -> Option<&Session> {
+        self.get(id)?.session()
+    }
+
+    pub(crate) fn session_mut(&mut self, id: LegId) -> Option<&mut Session> {
+        self.get_mut(id)?.session_mut()
+    }
+
+    pub(crate) fn sip(&self, id: LegId) -> Option<&SipPeer> {
+        self.get(id)?.sip()
+    }
+
+    pub(crate) fn sip_mut(&mut self, id: LegId) -> Option<&mut SipPeer> {
+        self.get_mut(id)?.sip_mut()
+    }
+
+    pub(crate) fn local_mut(&mut self, id: LegId) -> Option<&mut LocalMedia> {
+        self.get_mut(id)?.local_mut()
+    }
+
+    /// Returns a body as the peer of a leg is to get it.
+    pub(crate) fn with_origin<'b>(&mut self, id: LegId, body: &'b [u8]) -> Cow<'b, [u8]> {
+        match self.sip_mut(id) {
+            Some(peer) => peer.with_origin(body),
+            None => body.into(),
+        }
+    }
+
+    /// From now on each SDP that the peer of a leg gets is the next version of the one that it has.
+    pub(crate) fn keep_origin(&mut self, id: LegId) {
+        if let Some(peer) = self.sip_mut(id) {
+            peer.keep_origin();
+        }
+    }
+
+    /// Session timer of a leg.
+    pub(crate) fn session_timer(&self, id: LegId) -> Option<SessionTimer> {
+        self.session(id)?.timer
+    }
+
+    /// Notes that something of a leg's peer has come in its dialog.
+    pub(crate) fn hear(&mut self, id: LegId, now: Moment) {
+        if let Some(session) = self.session_mut(id) {
+            session.presence.hear(now);
+        }
+    }
+
+    /// Stops what runs while a leg is up.
+    pub(crate) fn stop_timers(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        if let Some(leg) = self.get_mut(id) {
+            leg.stop_timers(cx);
+        }
+    }
+
+    /// Notes the peer of a leg, from which or to which something has come.
+    pub(crate) fn meet(&mut self, id: LegId, peer: SipPeer) {
+        if let Some(leg) = self.get_mut(id) {
+            leg.peer = Peer::Sip(peer);
+        }
+    }
+
+    pub(crate) fn set_state(&mut self, id: LegId, state: LegState) {
+        if let Some(leg) = self.get_mut(id) {
+            leg.state = state;
+        }
+    }
+
+    /// Takes our INVITE out of the leg that it is for.
+    pub(crate) fn take_dialing(&mut self) -> Option<(LegId, Box<Dialing>)> {
+        let leg = self.legs.iter_mut().find(|leg| leg.dialing().is_some())?;
+        let LegState::Dialing(dialing) = std::mem::replace(&mut leg.state, LegState::Gone) else {
+            return None;
+        };
+        Some((leg.id, dialing))
+    }
+
+    /// Takes the peer's INVITE that begins the call.
+    pub(crate) fn take_incoming(&mut self, id: LegId) -> Option<Box<UasInvite>> {
+        let leg = self.get_mut(id).filter(|leg| leg.incoming().is_some())?;
+        let LegState::Incoming(incoming) = std::mem::replace(&mut leg.state, LegState::Gone) else {
+            return None;
+        };
+        Some(incoming)
+    }
+
+    pub(crate) fn set_role(&mut self, id: LegId, role: LegRole) {
+        if let Some(leg) = self.get_mut(id) {
+            leg.role = role;
+        }
+    }
+
+    /// Forgets a leg.
+    pub(crate) fn remove(&mut self, id: LegId) {
+        self.legs.retain(|leg| leg.id != id);
+    }
+
+    /// The legs forget connections that are gone.
+    pub(crate) fn leave_connections(&mut self, lost: &HashMap<u32, u32>) {
+        for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
+            if let Some(proved) = lost.get(&peer.flow.connection) {
+                peer.flow.connection = *proved;
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Leg> {
+        self.legs.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Leg> {
+        self.legs.iter_mut()
+    }
+}
