@@ -8,6 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Calls;
+use super::bridge::CallStatus;
 use super::call::Call;
 use super::context::Cx;
 use super::effect::Effect;
@@ -82,6 +83,10 @@ impl Call {
 
     /// Gives the machine an input, and carries out what it asks for.
     fn run_builtin(&mut self, cx: &mut Cx<'_>, input: impl FnOnce(&mut Machine, Moment)) {
+        if self.bridge.status() == CallStatus::Over {
+            // Our BYE has no answer yet: nobody hears the flow any more.
+            return self.stop_builtin(cx);
+        }
         let Some(builtin) = self.builtin_mut() else {
             return;
         };

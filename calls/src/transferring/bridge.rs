@@ -154,6 +154,7 @@ impl Call {
     /// Ends what is pending with the agent, as at the end of a call. Requests to the caller only go on.
     pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.bridge.agent_id();
+        self.stop_builtin(cx);
         self.bridge.forgive_acks(cx, agent);
         self.bridge.reject_delayed(cx);
         self.bridge.requests.abandon_agent(cx, agent);

@@ -8,10 +8,11 @@
 //! draws anew and prints; those that found a fault once ([`FOUND`]).
 //!
 //! `TRUNKLINE_SIM_CALLS` sets the number of calls from the fresh seed; `TRUNKLINE_SIM_SEED` runs one seed alone and prints all it did, with bots in
-//! the place of runtimes where `TRUNKLINE_SIM_BOTS` is set.
+//! the place of runtimes where `TRUNKLINE_SIM_BOTS` is set, and with built-in agents where `TRUNKLINE_SIM_FLOWS` is.
 
 mod acts;
 mod bots;
+mod builtin;
 mod caller;
 mod cases;
 mod dice;
@@ -326,12 +327,14 @@ fn assert_none(draw: Draw, failed: &[Failed]) {
 }
 
 fn repeated_by(draw: Draw, seed: u64) -> String {
-    let bots = match std::ptr::fn_addr_eq(draw, bots::plan as Draw) {
-        true => "TRUNKLINE_SIM_BOTS=1 ",
-        false => "",
+    let is = |other: Draw| std::ptr::fn_addr_eq(draw, other);
+    let agents = match (is(bots::plan), is(builtin::plan)) {
+        (true, _) => "TRUNKLINE_SIM_BOTS=1 ",
+        (_, true) => "TRUNKLINE_SIM_FLOWS=1 ",
+        (false, false) => "",
     };
     format!(
-        "{bots}TRUNKLINE_SIM_SEED={seed} cargo test -p trunkline-calls --test simulation one_seed -- --nocapture"
+        "{agents}TRUNKLINE_SIM_SEED={seed} cargo test -p trunkline-calls --test simulation one_seed -- --nocapture"
     )
 }
 
@@ -383,9 +386,11 @@ fn stay_fixed(draw: Draw, seeds: &[(u64, &str)]) {
 #[test]
 fn one_seed_is_explained() {
     let seed = number("TRUNKLINE_SIM_SEED").unwrap_or_default();
-    let draw: Draw = match std::env::var_os("TRUNKLINE_SIM_BOTS") {
-        Some(_) => bots::plan,
-        None => Plan::draw,
+    let has = |name| std::env::var_os(name).is_some();
+    let draw: Draw = match (has("TRUNKLINE_SIM_BOTS"), has("TRUNKLINE_SIM_FLOWS")) {
+        (true, _) => bots::plan,
+        (_, true) => builtin::plan,
+        (false, false) => Plan::draw,
     };
     println!("{}", explain(draw, seed));
     let report = run(draw(seed), false);

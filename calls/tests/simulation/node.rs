@@ -33,6 +33,7 @@ use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
 use crate::bots::Attached;
+use crate::builtin::Playing;
 use crate::dice::Dice;
 use crate::handover::DESTINATIONS;
 use crate::network::Datagram;
@@ -64,6 +65,9 @@ pub(crate) fn address(text: &str) -> SocketAddr {
 pub(crate) enum Wish {
     /// With the session by which the bot names the call.
     DialBot(CallKey, Uuid),
+    /// With the serial, and whether it is the call's first sound.
+    PlaySound(CallKey, u32, bool),
+    HandOff(CallKey),
     Resolve(CallKey, Unresolved),
     FindContact(CallKey),
 }
@@ -88,6 +92,7 @@ pub(crate) struct Node {
     /// Open media, by call.
     pub(crate) media: HashSet<CallKey>,
     pub(crate) bots: Attached,
+    pub(crate) playing: Playing,
     /// Outcomes of bots, for the tally.
     pub(crate) bots_seen: Vec<&'static str>,
     /// Faults: commands to media that isn't open, and holds without an end.
@@ -165,11 +170,16 @@ impl Node {
             media: HashSet::new(),
             faults: Vec::new(),
             bots: Attached::default(),
+            playing: Playing::default(),
             bots_seen: Vec::new(),
             holds: Vec::new(),
             endpoint,
             kept,
         }
+    }
+
+    pub(crate) const fn view(&self) -> &Arc<View> {
+        &self.kept.view
     }
 
     /// One message, as a shard takes it.
@@ -343,12 +353,17 @@ impl Node {
             Effect::DialBot { call, dial } => self.dial_bot(call, dial.session),
             Effect::StartBot { call, answered_at } => self.start_bot(call, answered_at, now),
             Effect::PressKey { call, .. } => self.press_key(call),
-            Effect::PlaySound { .. } | Effect::HandOff { .. } => {
-                self.faults.push("no agent here is built in".into());
-            }
+            Effect::PlaySound {
+                call,
+                serial,
+                sound,
+                ..
+            } => self.play_sound(call, serial, &sound),
+            Effect::HandOff { call } => self.wishes.push(Wish::HandOff(call)),
             Effect::SpeakCode { .. } => self.faults.push("nobody verifies a number here".into()),
             Effect::CloseMedia { call, .. } => {
                 self.bots.close(call);
+                self.playing.close(call);
                 if !self.media.remove(&call) {
                     self.faults.push("media closed where none is open".into());
                 }

@@ -56,10 +56,14 @@ pub(crate) enum Agent {
     Bot,
     /// A bot, then a runtime, then another bot.
     BotThenSip,
+    /// A flow, then a bot. Its calls are those of `builtin`.
+    FlowThenBot,
+    /// A bot, then a flow.
+    BotThenFlow,
 }
 
 impl Agent {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Echo,
         Self::One,
         Self::Two,
@@ -70,6 +74,8 @@ impl Agent {
         Self::Stream,
         Self::Bot,
         Self::BotThenSip,
+        Self::FlowThenBot,
+        Self::BotThenFlow,
     ];
 }
 

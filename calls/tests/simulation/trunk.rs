@@ -10,6 +10,7 @@ use trunkline_routing::E164;
 use trunkline_sip::flow::Transport;
 use uuid::Uuid;
 
+use crate::builtin;
 use crate::node::{NOBODY, RUNTIME_A, RUNTIME_B};
 use crate::plan::Agent;
 
@@ -27,10 +28,14 @@ pub(crate) fn peer_login() -> Arc<PeerLogin> {
 /// The trunk of an agent; some have none, and hand over by way of the PBX.
 pub(crate) fn way_out(agent: Agent) -> Option<Arc<OutboundRoute>> {
     let peer = match agent {
-        Agent::Echo | Agent::One | Agent::AllDead | Agent::Bot => "192.0.2.40",
+        Agent::Echo | Agent::One | Agent::AllDead | Agent::Bot | Agent::FlowThenBot => "192.0.2.40",
         Agent::Two => "carrier.example",
         Agent::Nowhere => "nowhere.example",
-        Agent::DeadFirst | Agent::Named | Agent::Stream | Agent::BotThenSip => return None,
+        Agent::DeadFirst
+        | Agent::Named
+        | Agent::Stream
+        | Agent::BotThenSip
+        | Agent::BotThenFlow => return None,
     };
     let realms = CARRIER_REALMS.map(|realm| KnownRealm {
         realm: realm.into(),
@@ -56,7 +61,7 @@ pub(crate) fn way_out(agent: Agent) -> Option<Arc<OutboundRoute>> {
 }
 
 /// URL of all bots.
-const BOT: &str = "wss://bot.example/ws";
+pub(crate) const BOT: &str = "wss://bot.example/ws";
 
 /// The runtime of an agent.
 pub(crate) fn runtime_of(agent: Agent) -> Runtime {
@@ -70,6 +75,8 @@ pub(crate) fn runtime_of(agent: Agent) -> Runtime {
         Agent::Named => ("runtime.example", vec![]),
         Agent::Nowhere => ("nowhere.example", vec![]),
         Agent::Stream => ("192.0.2.1:5060;transport=tcp", vec![]),
+        Agent::FlowThenBot => return builtin::flow_then_bot(),
+        Agent::BotThenFlow => return builtin::bot_then_flow(),
         Agent::Bot => return Runtime::web_socket(BOT.into()),
         Agent::BotThenSip => {
             return Runtime::WebSocket {

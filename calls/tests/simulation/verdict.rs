@@ -352,7 +352,8 @@ fn expected(world: &World, caller: &Caller) -> Option<Outcome> {
         Agent::Echo => Some(Outcome::Up),
         Agent::AllDead | Agent::Nowhere => Some(Outcome::Refused(480)),
         Agent::One | Agent::Stream | Agent::DeadFirst => attempted(&call.attempts[0]),
-        Agent::Two | Agent::Named | Agent::Bot | Agent::BotThenSip => None,
+        Agent::FlowThenBot => Some(Outcome::Up),
+        Agent::Two | Agent::Named | Agent::Bot | Agent::BotThenSip | Agent::BotThenFlow => None,
     }
 }
 

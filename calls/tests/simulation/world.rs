@@ -12,6 +12,7 @@ use trunkline_sip::wire::{Framing, Message, Method, lex};
 use uuid::Uuid;
 
 use crate::bots::BotStep;
+use crate::builtin::FlowStep;
 use crate::caller::{Caller, Line};
 use crate::dice::Dice;
 use crate::hands::{Alarm, Hands, Step};
@@ -45,6 +46,7 @@ pub(crate) enum Occasion {
     Resolved(u32, CallKey, Unresolved),
     ContactFound(u32, CallKey),
     Bot(u32, BotStep),
+    Flow(u32, FlowStep),
     Restart,
     /// A call is ordered, handed over to that destination, or ended by somebody.
     Order(usize),
@@ -298,6 +300,7 @@ impl World {
                 );
             }
             Occasion::Bot(boot, step) if boot == self.boot => self.bot_acts(step),
+            Occasion::Flow(boot, step) if boot == self.boot => self.flow_goes_on(step),
             Occasion::Resolved(boot, key, wanted) if boot == self.boot => {
                 self.node.resolved(key, node::resolve(&wanted), self.now);
             }
@@ -305,7 +308,10 @@ impl World {
                 let contact = Some(Uuid::from_u128(0xc0));
                 self.node.contact_found(key, contact, self.now);
             }
-            Occasion::Bot(..) | Occasion::Resolved(..) | Occasion::ContactFound(..) => {}
+            Occasion::Bot(..)
+            | Occasion::Flow(..)
+            | Occasion::Resolved(..)
+            | Occasion::ContactFound(..) => {}
             Occasion::Restart => self.restart(),
             Occasion::Order(call) => {
                 let plan = &self.plan.calls[call];
@@ -485,6 +491,8 @@ impl World {
                     self.schedule(self.plan.resolver, what);
                 }
                 Wish::DialBot(key, session) => self.dial_bot(key, session),
+                Wish::PlaySound(key, serial, is_first) => self.play_sound(key, serial, is_first),
+                Wish::HandOff(key) => self.hand_off(key),
                 Wish::FindContact(key) => {
                     let what = Occasion::ContactFound(self.boot, key);
                     self.schedule(self.plan.contact, what);
