@@ -1,8 +1,8 @@
 //! Sounds of built-in agents: finds the audio of a prompt and gives it to the media of the call. What isn't at hand is loaded off the shards'
 //! threads; a prompt that can't be had counts as played, so that its call goes on.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -12,9 +12,11 @@ use trunkline_calls::CallKey;
 use trunkline_calls::flow::Sound;
 use trunkline_model::builtin::{Bundled, Prompt};
 use trunkline_net::media::{self, Clip, Media, spoken};
+use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, prompts};
 use uuid::Uuid;
 
+use super::clock;
 use super::inbox::{Inbox, Input};
 use crate::speech::Speech;
 
@@ -24,6 +26,11 @@ const MAX_KEPT: usize = 32 << 20;
 const MAX_LOADS: usize = 64;
 /// Of these, those of one org: others have theirs while the texts of one take long.
 const MAX_LOADS_OF_ORG: usize = 16;
+/// Time after a failure during which a text isn't spoken again: a synthesiser that is down isn't asked by every call.
+const FAILURE_TTL: Duration = Duration::from_secs(5);
+/// Texts whose failure is remembered, and those of one org among them. The oldest give way.
+const MAX_FAILED: usize = 256;
+const MAX_FAILED_OF_ORG: usize = 32;
 /// Time for loading a prompt.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -36,6 +43,7 @@ pub(crate) struct Prompts {
     bundled: Arc<[(Bundled, Clip)]>,
     kept: Arc<Mutex<KeptClips>>,
     loading: Arc<Mutex<Loading>>,
+    failed: Arc<Mutex<FailedTexts>>,
     runtime: Handle,
 }
 
@@ -100,6 +108,42 @@ impl Loading {
     }
 }
 
+/// Texts that could not be spoken just now, the oldest at the front.
+#[derive(Default)]
+struct FailedTexts(VecDeque<(Uuid, Prompt, Moment)>);
+
+impl FailedTexts {
+    fn note(&mut self, org: Uuid, text: &Prompt, now: Moment) {
+        self.drop_old(now);
+        let mut of_org = self.0.iter().filter(|(other, ..)| *other == org);
+        if of_org.clone().any(|(_, known, _)| known == text) {
+            return;
+        }
+
+        if of_org.clone().count() >= MAX_FAILED_OF_ORG {
+            let oldest = of_org.next().map(|(_, text, _)| text.clone());
+            self.0
+                .retain(|(other, known, _)| *other != org || Some(known) != oldest.as_ref());
+        } else if self.0.len() >= MAX_FAILED {
+            self.0.pop_front();
+        }
+        self.0.push_back((org, text.clone(), now));
+    }
+
+    fn has(&mut self, org: Uuid, text: &Prompt, now: Moment) -> bool {
+        self.drop_old(now);
+        let mut known = self.0.iter();
+        known.any(|(other, known, _)| *other == org && known == text)
+    }
+
+    fn drop_old(&mut self, now: Moment) {
+        let is_old = |at: &Moment| now.since(*at) >= FAILURE_TTL;
+        while self.0.front().is_some_and(|(_, _, at)| is_old(at)) {
+            self.0.pop_front();
+        }
+    }
+}
+
 /// Sound that a call wants.
 #[derive(Debug)]
 pub(crate) struct WantedSound {
@@ -130,6 +174,7 @@ impl Prompts {
             bundled: bundled.into(),
             kept: Arc::default(),
             loading: Arc::default(),
+            failed: Arc::default(),
             runtime,
         }
     }
@@ -183,6 +228,9 @@ impl Prompts {
     /// Loads a prompt, or waits for the load that another call has begun.
     async fn load(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
         let loading = || self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.failed().has(org, prompt, clock::now()) {
+            return None;
+        }
         let load = loading().join(org, prompt);
         let Some(load) = load else {
             tracing::warn!(org.id = %org, "too many prompts are being loaded");
@@ -205,6 +253,7 @@ impl Prompts {
                 Ok(clip) => clip,
                 Err(error) => {
                     tracing::warn!(org.id = %org, %error, "a text is not spoken");
+                    self.failed().note(org, prompt, clock::now());
                     return None;
                 }
             },
@@ -214,6 +263,10 @@ impl Prompts {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.keep(org, prompt.clone(), clip.clone());
         Some(clip)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, FailedTexts> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -276,5 +329,29 @@ mod tests {
             .keys()
             .filter(|(_, it)| matches!(it, Prompt::Text(_)));
         assert_eq!(texts.count(), MAX_LOADS);
+    }
+
+    #[test]
+    fn a_text_that_failed_is_not_spoken_again_for_seconds() {
+        let text = |number: usize| Prompt::Text(number.to_string().into());
+        let (org, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let began = Moment::from_secs(100);
+        let mut failed = FailedTexts::default();
+        failed.note(org, &text(0), began);
+        assert!(failed.has(org, &text(0), began + FAILURE_TTL / 2));
+        assert!(!failed.has(other, &text(0), began), "another org's");
+        assert!(!failed.has(org, &text(1), began), "another text");
+        assert!(!failed.has(org, &text(0), began + FAILURE_TTL), "too old");
+
+        failed.note(other, &text(0), began);
+        for number in 0..1_000 {
+            failed.note(org, &text(number), began);
+        }
+        assert_eq!(failed.0.len(), MAX_FAILED_OF_ORG + 1);
+        assert!(failed.has(other, &text(0), began) && failed.has(org, &text(999), began));
+        for number in 10..1_000 {
+            failed.note(Uuid::from_u128(number), &text(0), began);
+        }
+        assert_eq!(failed.0.len(), MAX_FAILED);
     }
 }
