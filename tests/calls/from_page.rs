@@ -313,6 +313,26 @@ fn a_sip_runtime_and_the_page_hear_each_other() {
     assert!(bye.is_some(), "a page that is closed hangs up");
 }
 
+/// The operator's command line may name a runtime at any address, but the address in its SDP isn't the operator's.
+#[test]
+fn a_page_learns_why_a_runtime_at_a_private_address_is_silent() {
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "");
+    let rtp = Rtp::new(RUNTIME);
+    let runtime = Responder::accepting(RUNTIME, None, offer(rtp.address()));
+    setup.runtime(&setup.first_agent, &format!("sip:bot@{}", runtime.address));
+    let daemon = setup.serve();
+    let ada = Person::with_role(&daemon, "admin");
+    let mut page = ada.call(&daemon, &echo(&daemon));
+
+    let sentence = text(&page.event("no_audio")["sentence"]);
+    assert!(
+        sentence.contains("127.0.0.3 is a loopback, link-local or private address"),
+        "{sentence}"
+    );
+    assert!(sentence.contains("sip.allow_private_peers"), "{sentence}");
+    page.event("answered");
+}
+
 #[test]
 fn a_transfer_bridges_the_page_to_the_destination() {
     let setup = DaemonSetup::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.0/8");

@@ -81,7 +81,11 @@
     if (message.event === "ringing" && !own.isUp) say("Ringing…");
     if (message.event === "answered") {
       own.isUp = true;
-      say("Connected", "good");
+      if (!own.isSilent) say("Connected", "good");
+    }
+    if (message.event === "no_audio") {
+      own.isSilent = true;
+      say(message.sentence, "bad");
     }
     if (message.event === "ended") finish(own, message.sentence, message.status || message.code ? "bad" : "");
   }

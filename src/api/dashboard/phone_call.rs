@@ -425,6 +425,7 @@ impl Line {
             }
             BrowserEvent::Ringing => json!({"event": "ringing"}),
             BrowserEvent::Answered => json!({"event": "answered"}),
+            BrowserEvent::NoAudio(sentence) => json!({"event": "no_audio", "sentence": sentence}),
             BrowserEvent::Ended {
                 status,
                 code,

@@ -1,10 +1,11 @@
 //! One running call of a browser: messages between its user agent and the shards, and its negotiated media.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use trunkline_model::address::AddressPolicy;
+use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_net::listener::InProcess;
 use trunkline_net::media::{Media, NegotiatedMedia};
 use trunkline_sip::dialog::sdp::Audio;
@@ -127,6 +128,7 @@ impl RunningCall {
             && let Err(refusal) = self.wires.addresses.judge(remote)
         {
             tracing::info!(peer = %remote, reason = refusal.code(), "no RTP of a browser is sent to what the SDP names");
+            self.tell(BrowserEvent::NoAudio(unheard(remote.ip(), refusal)));
             remote.set_port(0);
         }
         if !sends(&audio) && !receives(&audio) {
@@ -154,6 +156,11 @@ impl Drop for RunningCall {
     fn drop(&mut self) {
         let _ = self.wires.media.close(self.key, clock::now());
     }
+}
+
+/// Returns the sentence for media whose address is refused.
+fn unheard(ip: IpAddr, refusal: Refusal) -> Box<str> {
+    format!("No audio passes: the runtime's media address {ip} {refusal}.").into()
 }
 
 fn receives(audio: &Audio) -> bool {

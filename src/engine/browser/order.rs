@@ -44,6 +44,8 @@ pub enum BrowserEvent {
     Ringing,
     /// The agent has answered.
     Answered,
+    /// No audio passes in either direction, for the reason in this sentence. The call goes on.
+    NoAudio(Box<str>),
     /// The call is over: status where it was refused, stable code, and a sentence.
     Ended {
         /// Status of SIP, where the call was refused.
