@@ -290,6 +290,30 @@ fn a_call_without_a_bot_is_not_found() {
 }
 
 /// A bot may close its WebSocket after it has requested a transfer and before the transfer is complete.
+/// The flow of a built-in agent goes to a bot, which then has the call as any other has.
+#[test]
+fn a_bot_behind_a_flow_ends_its_call() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    let token = token(&daemon);
+    let flow = json!({"start": "bot", "steps": {"bot": {"do": "next_runtime"}}});
+    set(
+        &daemon,
+        &json!({"type": "builtin", "flow": flow, "fallbacks": [server.url]}),
+    );
+
+    let pbx = daemon.caller().takes(&[ByeComes]);
+    let (bot, start) = begun(&server);
+    let (status, body) = post(&daemon, &start, &token, "Status=completed");
+    assert_eq!(status, 200, "{body}");
+    pbx.finish();
+    bot.event("stop");
+    assert_eq!(daemon.record()["hangup_by"], "agent");
+}
+
 #[test]
 fn a_transfer_while_the_bot_is_gone_goes_on() {
     if !tools(&["sipp"]) {

@@ -20,7 +20,7 @@ use trunkline_calls::transfer::{Chosen, TransferRequest};
 use trunkline_model::destinations::Destination;
 use trunkline_model::handoff::Report;
 use trunkline_model::record::Direction;
-use trunkline_model::settings::{Runtime, TransferTarget};
+use trunkline_model::settings::TransferTarget;
 use trunkline_store::{Acting, Actor, ActorKind, Call, calls};
 use uuid::Uuid;
 
@@ -326,7 +326,7 @@ fn is_suspended(api: &Api, org: Uuid) -> bool {
     view.org(org).is_some_and(|org| org.suspended)
 }
 
-/// Returns whether the call's agent is a bot: the token controls no other calls.
+/// Returns whether a bot is among the runtimes of the call's agent: the token controls no other calls.
 fn has_bot(api: &Api, call: &Call) -> bool {
     let view = api.directory().load();
     let Some(agent) = call.agent_id else {
@@ -335,10 +335,7 @@ fn has_bot(api: &Api, call: &Call) -> bool {
     let runtime = view
         .org(call.org_id)
         .and_then(|org| org.runtimes.get(&agent));
-    matches!(
-        runtime.map(|runtime| &**runtime),
-        Some(Runtime::WebSocket { .. })
-    )
+    runtime.is_some_and(|runtime| runtime.web_sockets().next().is_some())
 }
 
 /// Finds the destination of the call's agent by number, URI or name. A call can't be transferred to any other target.
