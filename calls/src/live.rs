@@ -40,6 +40,8 @@ pub struct LiveCall {
     pub hold: HoldStatus,
     /// Its attempts at targets, once one has failed.
     pub attempts: Vec<Attempt>,
+    /// Key of its media, once this node terminates them.
+    pub media_key: Option<u64>,
     /// Media statistics, once its own media are closed.
     pub media: Option<Arc<CallMedia>>,
 }
@@ -160,6 +162,7 @@ impl LiveCalls {
                     held: false,
                     hold: HoldStatus::default(),
                     attempts: Vec::new(),
+                    media_key: None,
                     media: None,
                 };
                 self.sessions.insert(started.session, started.call);
@@ -210,6 +213,11 @@ impl LiveCalls {
     /// Notes that the beginning of a call is on disk, or after that its end.
     pub fn keep(&self, call: Uuid) {
         self.change(call, |live| live.unsynced = live.unsynced.saturating_sub(1));
+    }
+
+    /// Notes the key of a call's media, by which their steps are found while they are in use.
+    pub fn note_media(&self, call: Uuid, key: u64) {
+        self.change(call, |live| live.media_key = Some(key));
     }
 
     /// Notes the hold status of a call.

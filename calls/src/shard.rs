@@ -6,6 +6,7 @@ use slab::Slab;
 use trunkline_sip::endpoint::{Endpoint, Owner};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use super::call::Call;
 use super::context::{Core, Cx};
@@ -232,6 +233,11 @@ impl Calls {
             recorded: Recorded::default(),
             call: Box::new(call),
         });
+    }
+
+    /// Id of the call at `key`, if it is still there.
+    pub fn id_of(&self, key: CallKey) -> Option<Uuid> {
+        self.get(key).map(|call| call.id)
     }
 
     /// The call at `key`, if it is still there.

@@ -115,6 +115,8 @@ pub enum MediaStepKind {
     Silent,
     /// The audio before a mark of the bot was played.
     Mark,
+    /// The caller or callee pressed a key. Which one isn't kept: keys may be a card's number.
+    Key,
     /// The bot's audio ran out inside a talk spurt.
     Underrun,
     /// The bot has gone before the end of its call.
@@ -138,6 +140,7 @@ impl fmt::Display for MediaStepKind {
             Self::Cleared => f.write_str("media: bot cleared its audio"),
             Self::Silent => f.write_str("media: silent after the clear"),
             Self::Mark => f.write_str("media: mark reached"),
+            Self::Key => f.write_str("media: key pressed"),
             Self::Underrun => f.write_str("media: the bot's audio ran out (underrun)"),
             Self::BotClosed { cause } => write!(f, "media: bot has gone ({cause})"),
             Self::Closed => f.write_str("media: port released"),

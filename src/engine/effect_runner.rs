@@ -212,10 +212,14 @@ impl EffectRunner {
             } => {
                 let MediaAddress { bind, advertised } =
                     self.media_addresses.at(listener.map(usize::from), near);
+                let key = self.media_key(call);
                 let local = self
                     .media
-                    .open(self.media_key(call), bind)
+                    .open(key, bind)
                     .map(|bound| SocketAddr::new(advertised, bound.port()));
+                if let Some(id) = calls.id_of(call).filter(|_| local.is_some()) {
+                    self.live.note_media(id, key);
+                }
                 calls.handle_media_open(endpoint, call, local, now);
             }
             Effect::UpdateMedia { call, media } => {

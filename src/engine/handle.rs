@@ -18,7 +18,9 @@ use trunkline_calls::transfer::{TransferRequest, Unable};
 use trunkline_calls::verification::Verification;
 use trunkline_calls::wall::transfer_on;
 use trunkline_model::address::AddressPolicy;
+use trunkline_model::media::MediaStep;
 use trunkline_model::transfer::Transfer;
+use trunkline_net::media::Media;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Node, Slot};
 use trunkline_store::journal;
@@ -27,6 +29,7 @@ use uuid::Uuid;
 use super::browser::{BrowserCall, BrowserLine, BrowserOrder, NoPort};
 use super::clock;
 use super::inbox::{Input, ShardRouter};
+use super::media_record::steps_on_wall;
 use crate::traces::Traces;
 
 /// Time that a shard has to answer.
@@ -50,6 +53,7 @@ pub struct Handle {
     pub(super) traces: Arc<Traces>,
     pub(super) journal: Arc<journal::Condition>,
     pub(super) browsers: BrowserLine,
+    pub(super) media: Media,
 }
 
 /// The shard did not answer in time: it is overloaded, or has ended.
@@ -222,6 +226,12 @@ impl Handle {
     ) -> Result<Result<Option<u32>, hold::Unable>, NoAnswer> {
         let asked = self.ask(call, |done| Input::Hold { call, wanted, done });
         Ok(asked.await?.unwrap_or(Err(hold::Unable::NotUp)))
+    }
+
+    /// Returns the steps so far of the media with this key; none once they are closed.
+    pub fn media_steps(&self, key: u64) -> Vec<MediaStep> {
+        let figures = self.media.statistics(key);
+        figures.map_or_else(Vec::new, |figures| steps_on_wall(&figures))
     }
 
     /// Number of this node.

@@ -8,6 +8,8 @@ use trunkline_model::media::{
 };
 use trunkline_net::media::{self, MediaStatistics};
 
+use super::clock;
+
 /// Makes the fact of media that has ended; `None` for media that no offer and answer were agreed on for.
 pub(super) fn recorded(of: MediaRecord, figures: &MediaStatistics) -> Option<CallMedia> {
     figures.is_negotiated.then(|| CallMedia {
@@ -16,6 +18,17 @@ pub(super) fn recorded(of: MediaRecord, figures: &MediaStatistics) -> Option<Cal
         figures: figures_of(figures),
         steps: figures.steps.iter().map(step).collect(),
     })
+}
+
+/// Returns the steps of media that is in use, with times of the wall clock.
+pub(super) fn steps_on_wall(figures: &MediaStatistics) -> Vec<MediaStep> {
+    let steps = figures.steps.iter().map(step);
+    steps
+        .map(|step| MediaStep {
+            at: clock::on_wall(step.at),
+            ..step
+        })
+        .collect()
 }
 
 fn figures_of(figures: &MediaStatistics) -> MediaFigures {
@@ -70,6 +83,7 @@ fn step(step: &media::MediaStep) -> MediaStep {
         Kind::Cleared => MediaStepKind::Cleared,
         Kind::Silent => MediaStepKind::Silent,
         Kind::Mark => MediaStepKind::Mark,
+        Kind::Key => MediaStepKind::Key,
         Kind::Underrun => MediaStepKind::Underrun,
         Kind::BotClosed(end) => MediaStepKind::BotClosed {
             cause: end.as_str().into(),

@@ -287,6 +287,7 @@ impl Shared {
             traces: Arc::clone(&self.traces),
             journal: self.effect_runner.journal.condition(),
             browsers: self.browsers(),
+            media: self.effect_runner.media.clone(),
         }
     }
 

@@ -179,6 +179,20 @@ fn a_bot_greets_echoes_hears_digits_and_hangs_up() {
     assert_eq!(informed.status(), Some(200), "{informed:?}");
     assert_eq!(bot.event("dtmf")["dtmf"]["digit"], "5", "by INFO");
 
+    let id = call["id"].as_str().expect("an id");
+    let during = media_rows(&daemon, id);
+    let so_far = [
+        "media: port taken",
+        "media: first packet",
+        "media: peer is heard at",
+        "media: bot connected",
+        "media: bot has the call",
+        "media: first audio of the agent",
+        "media: mark reached",
+        "media: key pressed",
+    ];
+    assert_has_rows(&during, &so_far);
+
     // `#` closes the WebSocket, which ends the call.
     std::thread::sleep(Duration::from_millis(200));
     caller.rtp.press(caller.to, 11);
@@ -201,28 +215,26 @@ fn a_bot_greets_echoes_hears_digits_and_hangs_up() {
     let ended = events.iter().find(|event| is_end(event)).expect("the end");
     assert_eq!(&ended["data"]["media"], media);
 
-    let call = record["id"].as_str().expect("an id");
+    let rows = media_rows(&daemon, id);
+    assert_has_rows(&rows, &so_far);
+    assert_has_rows(
+        &rows,
+        &["media: bot has gone (closed)", "media: port released"],
+    );
+}
+
+/// Rows of a call's ladder that are no messages.
+fn media_rows(daemon: &Daemon, call: &str) -> Vec<String> {
     let trace = daemon.shown(&format!("/phone/calls/{call}/trace"));
-    let items = trace["items"].as_array().expect("rows");
-    let rows: Vec<&str> = items
-        .iter()
-        .filter_map(|item| item["text"].as_str())
-        .collect();
-    for row in [
-        "media: port taken",
-        "media: first packet",
-        "media: peer is heard at",
-        "media: bot connected",
-        "media: bot has the call",
-        "media: first audio of the agent",
-        "media: mark reached",
-        "media: bot has gone (closed)",
-        "media: port released",
-    ] {
-        assert!(
-            rows.iter().any(|text| text.starts_with(row)),
-            "{row} in {rows:?}"
-        );
+    let items = trace["items"].as_array().expect("rows").iter();
+    let texts = items.filter_map(|item| Some(item["text"].as_str()?.to_owned()));
+    texts.filter(|text| text.starts_with("media: ")).collect()
+}
+
+fn assert_has_rows(rows: &[String], expected: &[&str]) {
+    for row in expected {
+        let has = rows.iter().any(|text| text.starts_with(row));
+        assert!(has, "{row} in {rows:?}");
     }
 }
 

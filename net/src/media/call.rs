@@ -314,8 +314,11 @@ impl Call {
     }
 
     /// Passes on to the bot a key that the peer pressed outside of its audio.
-    pub(super) fn pass_key(&mut self, key: char, scratch: &mut Scratch) {
+    pub(super) fn pass_key(&mut self, key: char, scratch: &mut Scratch, now: Moment) {
         let is_key = u8::try_from(key).is_ok_and(|key| KEYS.contains(&key));
+        if is_key {
+            self.shared.note(MediaStepKind::Key, now);
+        }
         if let Some(bot) = self.bot.as_mut().filter(|_| is_key) {
             let pressed = bot.press(key, scratch);
             self.check(pressed);
@@ -323,8 +326,9 @@ impl Call {
     }
 
     /// Returns the digit that the last packet reported for the first time, and passes it on to the bot.
-    pub(super) fn take_digit(&mut self, scratch: &mut Scratch) -> Option<u8> {
+    pub(super) fn take_digit(&mut self, scratch: &mut Scratch, now: Moment) -> Option<u8> {
         let event = self.session.take_digit()?;
+        self.shared.note(MediaStepKind::Key, now);
         if let (Some(bot), Some(key)) = (&mut self.bot, KEYS.get(usize::from(event))) {
             let pressed = bot.press(char::from(*key), scratch);
             self.check(pressed);

@@ -43,6 +43,8 @@ pub enum MediaStepKind {
     Silent,
     /// The audio before a mark of the bot was played.
     Mark,
+    /// The peer pressed a key. Which one isn't kept: keys may be a card's number.
+    Key,
     /// The bot's audio ran out inside a talk spurt.
     Underrun,
     /// The bot has gone before the end of its call.

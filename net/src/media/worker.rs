@@ -259,7 +259,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             }
             Command::PassKey { key, pressed } => {
                 if let Some(call) = self.call(key) {
-                    self.calls[call].pass_key(pressed, &mut self.scratch);
+                    self.calls[call].pass_key(pressed, &mut self.scratch, now);
                     self.remove_ended(call, now);
                 }
             }
@@ -409,7 +409,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             if call.is_echo() {
                 call.report(|to| ports.is_listener(to), now);
             }
-            if let Some(digit) = call.take_digit(&mut self.scratch) {
+            if let Some(digit) = call.take_digit(&mut self.scratch, now) {
                 self.news.push((call.key, MediaEvent::Digit(digit)));
             }
         }

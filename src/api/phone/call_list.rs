@@ -195,6 +195,7 @@ mod tests {
             held: false,
             hold: trunkline_calls::hold::HoldStatus::default(),
             attempts: Vec::new(),
+            media_key: None,
             media: None,
         }
     }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::call_routing::{attempts, decision};
 use super::calls::{SCOPE, find};
-use super::commands::trace::read_relayed;
+use super::commands::trace::{ReadTrace, read_relayed};
 use super::legs::{Message as Leg, messages_here};
 use super::media_reach::unreachable;
 use super::media_rows::media_rows;
@@ -117,37 +117,49 @@ pub(crate) async fn show(
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     query.finish()?;
-    let (call, mut legs, mut is_complete) = messages_here(&api, call).await?;
-    if let Some(node) = another(&api, &call, &legs) {
-        (legs, is_complete) = fetch(&api, &call, node).await?;
-    }
+    let (call, messages, is_complete) = messages_here(&api, call).await?;
+    let mut trace = match another(&api, &call, &messages) {
+        Some(node) => fetch(&api, &call, node).await?,
+        None => ReadTrace {
+            media: media_rows(&api, &call).await?,
+            messages,
+            is_complete,
+        },
+    };
 
     if !caller.may(CHANGES) {
         let secret = api.store().keyring().derive("tags in traces");
-        hide_tags(legs.iter_mut().map(|leg| &mut leg.captured.octets), secret);
+        hide_tags(
+            trace
+                .messages
+                .iter_mut()
+                .map(|leg| &mut leg.captured.octets),
+            secret,
+        );
     }
 
     Ok(match TraceFormat::wanted(&headers) {
         TraceFormat::Pcap => {
-            let messages: Vec<Captured> = legs.into_iter().map(|leg| leg.captured).collect();
+            let messages: Vec<Captured> =
+                trace.messages.into_iter().map(|leg| leg.captured).collect();
             ([(header::CONTENT_TYPE, PCAP)], pcap::file(&messages)).into_response()
         }
         TraceFormat::Text => {
-            let decided = decided(&api, &call, &legs).await?;
-            let text = ladder(&rungs(&legs, &decided));
+            let decided = decided(&api, &call, &trace).await?;
+            let text = ladder(&rungs(&trace.messages, &decided));
             ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
         }
         TraceFormat::Svg => {
-            let decided = decided(&api, &call, &legs).await?;
-            let picture = svg(&rungs(&legs, &decided));
+            let decided = decided(&api, &call, &trace).await?;
+            let picture = svg(&rungs(&trace.messages, &decided));
             ([(header::CONTENT_TYPE, SVG)], picture).into_response()
         }
         TraceFormat::Json => {
-            let decided = decided(&api, &call, &legs).await?;
+            let decided = decided(&api, &call, &trace).await?;
             Json(TraceView {
                 call_id: call.id,
-                complete: is_complete,
-                items: items(&legs, &decided),
+                complete: trace.is_complete,
+                items: items(&trace.messages, &decided),
             })
             .into_response()
         }
@@ -160,24 +172,32 @@ fn another(api: &Api, call: &Call, legs: &[Leg]) -> Option<u8> {
     engine.another_of(call.id)
 }
 
-/// Fetches the messages of a call from another node; the second result tells if all are included.
+/// Fetches the trace of a call from another node.
 ///
 /// # Errors
 /// 503 while that node doesn't answer, 409 if it can't be asked.
-async fn fetch(api: &Api, call: &Call, node: u8) -> Result<(Vec<Leg>, bool), ApiError> {
+async fn fetch(api: &Api, call: &Call, node: u8) -> Result<ReadTrace, ApiError> {
     if !api.store().is_shared() {
         return Err(ApiError::Conflict(format!(
             "Node {node} had the call, and its messages are there: ask that node"
         )));
     }
     let given = RemoteCommand::Trace.send(api, call, node).await?;
-    read_relayed(given.body()).map_err(|fault| ApiError::Broke(Box::new(fault)))
+    let mut trace = read_relayed(given.body()).map_err(|fault| ApiError::Broke(fault.into()))?;
+    if trace.media.is_empty() {
+        trace.media = media_rows(api, call).await?;
+    }
+    Ok(trace)
 }
 
 /// Returns our decisions, with their times.
-async fn decided(api: &Api, call: &Call, legs: &[Leg]) -> Result<Vec<(Moment, String)>, ApiError> {
-    let mut decided = unsettled(legs);
-    decided.extend(unreachable(legs));
+async fn decided(
+    api: &Api,
+    call: &Call,
+    trace: &ReadTrace,
+) -> Result<Vec<(Moment, String)>, ApiError> {
+    let mut decided = unsettled(&trace.messages);
+    decided.extend(unreachable(&trace.messages));
     if let Some(decision) = decision(api, call.org_id, call.id).await? {
         decided.push((call.started_at, decision.sentences().join(" ")));
     }
@@ -189,7 +209,7 @@ async fn decided(api: &Api, call: &Call, legs: &[Leg]) -> Result<Vec<(Moment, St
             .map(|attempt| (attempt.ended_at, sentence(attempt))),
     );
 
-    decided.extend(media_rows(api, call).await?);
+    decided.extend(trace.media.iter().cloned());
     if let Some(at) = call.ended_at {
         let mut text = format!("call ended: {}", call.status.as_str());
         if let Some(reason) = &call.reason {

@@ -8,10 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use trunkline_capture::{Captured, Transport};
+use trunkline_sip::moment::Moment;
 use trunkline_store::Call;
 
 use super::super::command_result::CommandResult;
 use super::super::legs::{Message, messages_here};
+use super::super::media_rows::media_rows;
 use crate::api::{Api, ApiError};
 
 /// Octets of messages sent to another node. Messages beyond are left out, and the trace says that it is incomplete.
@@ -24,6 +26,25 @@ const LEGS: [&str; 3] = ["caller", "runtime", "destination"];
 struct RelayedTrace {
     complete: bool,
     messages: Vec<RelayedMessage>,
+    /// Steps of the call's media; nodes of an earlier version send none.
+    #[serde(default)]
+    media: Vec<RelayedRow>,
+}
+
+/// Row of a ladder that is no message.
+#[derive(Debug, Serialize, Deserialize)]
+struct RelayedRow {
+    at: u64,
+    text: String,
+}
+
+/// Trace of a call as another node has it.
+#[derive(Debug)]
+pub(in crate::api::phone) struct ReadTrace {
+    pub(in crate::api::phone) messages: Vec<Message>,
+    /// Steps of the call's media, with their times.
+    pub(in crate::api::phone) media: Vec<(Moment, String)>,
+    pub(in crate::api::phone) is_complete: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,22 +59,30 @@ struct RelayedMessage {
     octets: String,
 }
 
-/// Reads the messages that another node has sent; the second result tells if all are included.
+/// Reads the trace that another node has sent.
 ///
 /// # Errors
 /// The text isn't in the format of this version.
-pub(in crate::api::phone) fn read_relayed(body: &str) -> serde_json::Result<(Vec<Message>, bool)> {
+pub(in crate::api::phone) fn read_relayed(body: &str) -> serde_json::Result<ReadTrace> {
     let given: RelayedTrace = serde_json::from_str(body)?;
     let count = given.messages.len();
     let messages: Vec<Message> = given.messages.into_iter().filter_map(read).collect();
     // A newer node may send legs or transports that this version doesn't know.
     let is_complete = given.complete && messages.len() == count;
-    Ok((messages, is_complete))
+    let media = given.media.into_iter();
+    let media = media.map(|row| (Moment::from_micros(row.at), row.text));
+
+    Ok(ReadTrace {
+        messages,
+        media: media.collect(),
+        is_complete,
+    })
 }
 
-/// Serializes the messages that this node has, for another node.
+/// Serializes the messages and the steps of media that this node has, for another node.
 pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
-    let (_, messages, is_complete) = messages_here(api, call).await?;
+    let (call, messages, is_complete) = messages_here(api, call).await?;
+    let media = media_rows(api, &call).await?.into_iter();
     let count = messages.len();
     let mut room = MAX_OCTETS;
     let fits = messages.into_iter().take_while(|message| {
@@ -65,6 +94,12 @@ pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<Comman
     let given = RelayedTrace {
         complete: is_complete && messages.len() == count,
         messages,
+        media: media
+            .map(|(at, text)| RelayedRow {
+                at: at.as_micros(),
+                text,
+            })
+            .collect(),
     };
     CommandResult::new(StatusCode::OK, &given)
 }
@@ -120,6 +155,22 @@ mod tests {
             let again = read(serde_json::from_str(&text).expect("JSON")).expect("a message");
             assert_eq!((again.name, again.is_sent), (leg, sent));
             assert_eq!(again.captured, captured);
+        }
+    }
+
+    #[test]
+    fn media_are_read_where_a_node_sends_them() {
+        for (media, expected) in [
+            ("", vec![]),
+            (
+                r#","media":[{"at":5,"text":"media: mark reached"}]"#,
+                vec![(Moment::from_micros(5), "media: mark reached".to_owned())],
+            ),
+        ] {
+            let body = format!(r#"{{"complete":true,"messages":[]{media}}}"#);
+            let trace = read_relayed(&body).expect("a trace");
+            assert_eq!(trace.media, expected);
+            assert!(trace.is_complete);
         }
     }
 }
