@@ -77,6 +77,8 @@ pub(super) struct Call {
     past: Figures,
     /// Counts of the bot whose steps have been noted.
     noted: BotCounts,
+    /// Hold that has grown, until it is passed on to other calls of the agent.
+    learnt: Option<Duration>,
     shared: Arc<Shared>,
 }
 
@@ -118,6 +120,7 @@ impl Call {
             figures: Figures::default(),
             past: Figures::default(),
             noted: BotCounts::default(),
+            learnt: None,
             shared,
         }
     }
@@ -513,7 +516,15 @@ impl Call {
                 self.shared.note(kind, now);
             }
         }
+        if counts.hold > self.noted.hold {
+            self.learnt = Some(counts.hold);
+        }
         self.noted = counts;
+    }
+
+    /// Returns the hold that the bot's audio needs, once it has grown.
+    pub(super) const fn take_learnt(&mut self) -> Option<Duration> {
+        self.learnt.take()
     }
 
     /// Returns the time between a clear and its last audible packet; once.

@@ -161,9 +161,6 @@ impl Ports {
         let held = stock.held.remove(&key)?;
         held.statistics.note(MediaStepKind::Closed, now);
         let figures = held.statistics.read();
-        if let Some(bot) = held.bot {
-            stock.learn(bot, figures.hold);
-        }
         if held.rtcp.is_some() {
             let port = held.address.port() + 1;
             self.mark(port, false);
@@ -174,6 +171,23 @@ impl Ports {
         self.thread(held.address.port())
             .send(Command::Close { key });
         Some(figures)
+    }
+
+    /// Remembers at once a hold that a call's bot needs: calls that begin meanwhile need it as well.
+    pub(super) fn learn(&self, key: u64, hold: Duration) {
+        let mut stock = self.stock();
+        let bot = stock.held.get(&key).and_then(|held| held.bot.clone());
+        if let Some(bot) = bot {
+            stock.learn(bot, hold);
+        }
+    }
+
+    /// Returns the hold that is remembered for a call's bot.
+    #[cfg(test)]
+    pub(super) fn learnt(&self, key: u64) -> Option<Duration> {
+        let stock = self.stock();
+        let bot = stock.held.get(&key)?.bot.as_ref()?;
+        stock.holds.get(bot).copied()
     }
 
     /// Returns the figures of a call's media so far.
@@ -377,12 +391,13 @@ impl Stock {
         Some((address, socket))
     }
 
-    /// Remembers the hold that a bot needed. With all places taken, all is forgotten: a hold is learnt again within a call.
+    /// Remembers the longest hold that a bot needed. With all places taken, all is forgotten: a hold is learnt again within a call.
     fn learn(&mut self, bot: Box<str>, hold: Duration) {
         if self.holds.len() == MAX_HOLDS && !self.holds.contains_key(&bot) {
             self.holds.clear();
         }
-        self.holds.insert(bot, hold);
+        let known = self.holds.entry(bot).or_default();
+        *known = hold.max(*known);
     }
 
     fn return_unbound(&mut self, port: u16) {

@@ -17,7 +17,7 @@ use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 use trunkline_sip::moment::Moment;
 
-use crate::bot::link::Turn;
+use crate::bot::{BotEnd, link::Turn};
 
 use super::allowance::Taken;
 use super::bot_leg::{BotLeg, Scratch};
@@ -235,8 +235,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     Ok(bot) => self.attach(call, bot, now),
                     Err(error) => {
                         tracing::warn!(%error, "a bot's socket refuses its options");
-                        self.news
-                            .push((key, MediaEvent::BotClosed(crate::bot::BotEnd::Lost)));
+                        self.news.push((key, MediaEvent::BotClosed(BotEnd::Lost)));
                     }
                 }
             }
@@ -559,6 +558,9 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     self.meters.cleared(after);
                 }
                 call.publish(due.at);
+                if let Some(hold) = call.take_learnt() {
+                    self.ports.learn(call.key, hold);
+                }
                 self.remove_ended(place, due.at);
             }
             now = (self.clock)();

@@ -413,6 +413,24 @@ fn the_end_of_a_bot_is_reported_with_its_cause() {
 }
 
 #[test]
+fn a_hold_is_remembered_while_the_call_that_needed_it_goes_on() {
+    let mut call = converse(37, 0, b"");
+    call.media.start(5, clock());
+    call.server.event("start");
+    call.speak(0, 0x31, 0..5);
+    assert_eq!(call.media.ports.learnt(5), None);
+
+    // Each message has 20 ms of audio, and comes 60 ms after the one before.
+    let learnt = (0..100).find_map(|at| {
+        call.speak(0, 0x31, 5 + 3 * at..8 + 3 * at);
+        let message = text(&said(&[0x31; 160]));
+        call.server.stream.write_all(&message).unwrap();
+        call.media.ports.learnt(5)
+    });
+    assert!(learnt.is_some_and(|hold| hold >= Duration::from_millis(20)));
+}
+
+#[test]
 fn pings_are_answered() {
     let mut call = converse(23, 0, b"");
     call.server.stream.write_all(b"\x89\x02hi").unwrap();
