@@ -28,6 +28,31 @@ pub enum DnsFault {
     NoAnswer,
 }
 
+/// Way in which a bot that had its call has gone.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum BotGone {
+    /// It closed the WebSocket.
+    Closed,
+    /// It broke the protocol.
+    Protocol,
+    /// It read more slowly than audio came.
+    TooSlow,
+    /// The connection broke.
+    Lost,
+}
+
+impl BotGone {
+    /// Returns the way in words, for the call's record.
+    const fn detail(self) -> &'static str {
+        match self {
+            Self::Closed => "it closed the WebSocket",
+            Self::Protocol => "it broke the protocol of its WebSocket",
+            Self::TooSlow => "it read more slowly than audio came",
+            Self::Lost => "the connection broke",
+        }
+    }
+}
+
 /// The places that a name leads to, in the order to be tried.
 pub type Found = Result<Vec<Target>, DnsFault>;
 
@@ -49,6 +74,8 @@ pub(crate) enum Came {
     Handshake(Box<str>),
     /// The call has ended.
     Canceled,
+    /// A bot that had the call has gone.
+    Gone(BotGone),
 }
 
 /// Why a request of ours has no answer.
@@ -239,7 +266,8 @@ impl Attempts {
             | Came::Overloaded
             | Came::Attached
             | Came::Handshake(_)
-            | Came::Canceled => self.has_other = true,
+            | Came::Canceled
+            | Came::Gone(_) => self.has_other = true,
         }
 
         self.last = Some(outcome);
@@ -304,6 +332,7 @@ impl Came {
             Self::Attached => AttemptOutcome::Answered,
             Self::Handshake(_) => AttemptOutcome::HandshakeFailed,
             Self::Canceled => AttemptOutcome::Canceled,
+            Self::Gone(_) => AttemptOutcome::Disconnected,
         }
     }
 
@@ -319,7 +348,8 @@ impl Came {
             | Self::Overloaded
             | Self::Attached
             | Self::Handshake(_)
-            | Self::Canceled => None,
+            | Self::Canceled
+            | Self::Gone(_) => None,
         }
     }
 
@@ -331,6 +361,7 @@ impl Came {
             Self::Unresolved(DnsFault::NoAnswer) => "no name server has answered".into(),
             Self::NotAllowed(refusal) => refusal.code().into(),
             Self::Handshake(what) => what.clone(),
+            Self::Gone(how) => how.detail().into(),
             Self::Status(_)
             | Self::Silence
             | Self::Broken(Fault::Closed | Fault::Refused | Fault::NotOpened | Fault::TooMany)

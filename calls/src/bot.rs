@@ -15,6 +15,7 @@ use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 
+pub use super::attempts::BotGone;
 use super::attempts::{Came, DnsFault, Tried, Whose};
 use super::bot_state::{Bot, State};
 use super::bridge::CallStatus;
@@ -92,8 +93,14 @@ impl Calls {
     }
 
     /// The bot has closed its WebSocket, or broken the rules of it.
-    pub fn handle_bot_closed(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
-        self.with(key, endpoint, now, |call, cx| call.on_bot_closed(cx));
+    pub fn handle_bot_closed(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        how: BotGone,
+        now: Moment,
+    ) {
+        self.with(key, endpoint, now, |call, cx| call.on_bot_closed(cx, how));
     }
 }
 
@@ -344,6 +351,7 @@ impl Call {
             Ok(address) => {
                 bot.attempts.attached(cx, whose, tried(&url, Some(address)));
                 bot.state = State::Attached;
+                bot.reached = Some((url, address));
                 self.on_bot_attached(cx);
             }
             Err(BotFailure { address, fault }) => {
@@ -390,8 +398,8 @@ impl Call {
         }
     }
 
-    fn on_bot_closed(&mut self, cx: &mut Cx<'_>) {
-        let status = self.bridge.status();
+    fn on_bot_closed(&mut self, cx: &mut Cx<'_>, how: BotGone) {
+        let (whose, status) = (self.whose_bot(), self.bridge.status());
         let Some(bot) = self.bot_mut() else { return };
         let was_open = matches!(bot.state, State::Attached | State::Started);
         if !was_open || status == CallStatus::Over {
@@ -399,7 +407,16 @@ impl Call {
         }
         // Before the call is up, a bot that leaves is one that can't be reached.
         let is_up = status != CallStatus::SettingUp;
-        if is_up && (bot.chain.on_close() == OnClose::HangUp || !bot.chain.has_bot()) {
+        let ends = is_up && (bot.chain.on_close() == OnClose::HangUp || !bot.chain.has_bot());
+        // A bot that closes and has none after it hangs up. Any other has failed its call.
+        let reached = bot.reached.take();
+        if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
+            let came = Came::Gone(how);
+            bot.attempts
+                .failed(cx, whose, tried(&url, Some(address)), &came);
+        }
+
+        if ends {
             bot.state = State::Over;
             return self.agent_hangs_up(cx);
         }

@@ -1,5 +1,7 @@
 //! The bot of a call: the runtimes that are left to try, and the state of its WebSocket.
 
+use std::net::SocketAddr;
+
 use trunkline_sip::dialog::sdp::Audio;
 use trunkline_sip::wheel::TimerId;
 
@@ -13,6 +15,8 @@ pub(crate) struct Bot {
     pub(super) chain: RuntimeChain,
     pub(super) attempts: Attempts,
     pub(super) state: State,
+    /// URL and address of the bot that is attached.
+    pub(super) reached: Option<(Box<str>, SocketAddr)>,
     /// A bot of the list has had the call.
     pub(super) has_spoken: bool,
     /// Audio agreed on with the peer before a bot was attached.
@@ -47,6 +51,7 @@ impl Bot {
             chain,
             attempts,
             state: State::Waiting,
+            reached: None,
             has_spoken: false,
             kept: None,
         }

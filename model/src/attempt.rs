@@ -68,11 +68,13 @@ pub enum AttemptOutcome {
     Overloaded,
     /// The call ended before the attempt did.
     Canceled,
+    /// The target had the call, and its connection ended before the call did.
+    Disconnected,
 }
 
 impl AttemptOutcome {
     /// Every outcome.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Answered,
         Self::SipStatus,
         Self::Timeout,
@@ -90,6 +92,7 @@ impl AttemptOutcome {
         Self::NoListener,
         Self::Overloaded,
         Self::Canceled,
+        Self::Disconnected,
     ];
 
     /// The name as the API, the database and the metric have it.
@@ -112,6 +115,7 @@ impl AttemptOutcome {
             Self::NoListener => "no_listener",
             Self::Overloaded => "overloaded",
             Self::Canceled => "canceled",
+            Self::Disconnected => "disconnected",
         }
     }
 
@@ -134,7 +138,8 @@ impl AttemptOutcome {
             | Self::NotAnswered
             | Self::KnownDown
             | Self::Overloaded
-            | Self::Canceled => false,
+            | Self::Canceled
+            | Self::Disconnected => false,
         }
     }
 }

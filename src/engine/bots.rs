@@ -11,11 +11,11 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1::Sha1;
 use tokio::time::timeout;
 use trunkline_calls::attempts::DnsFault;
-use trunkline_calls::bot::{BotDial, BotFailure, BotFault};
+use trunkline_calls::bot::{BotDial, BotFailure, BotFault, BotGone};
 use trunkline_calls::target::{Place, Target, Unresolved, place_of_url};
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings;
-use trunkline_net::bot::{Bot, BotError, BotProtocol, BotRequest, BotStart, connect};
+use trunkline_net::bot::{Bot, BotEnd, BotError, BotProtocol, BotRequest, BotStart, connect};
 use trunkline_net::listener::tls::Security;
 use trunkline_sip::fault::{Fault, Unreachable};
 use trunkline_sip::flow::Transport;
@@ -170,6 +170,16 @@ impl BotDialler {
                 parameters: dial.parameters.iter().map(parameter).collect(),
             },
         }
+    }
+}
+
+/// Way in which a bot has gone, as its call has it.
+pub(crate) const fn gone(end: BotEnd) -> BotGone {
+    match end {
+        BotEnd::Closed => BotGone::Closed,
+        BotEnd::Protocol => BotGone::Protocol,
+        BotEnd::TooSlow => BotGone::TooSlow,
+        BotEnd::Lost => BotGone::Lost,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use trunkline_calls::attempts::Found;
-use trunkline_calls::bot::BotFailure;
+use trunkline_calls::bot::{BotFailure, BotGone};
 use trunkline_calls::caps::Denied;
 use trunkline_calls::outbound::{Order, Placed};
 use trunkline_calls::peers::Inquiry;
@@ -70,7 +70,7 @@ pub(crate) enum Input {
     /// A bot's WebSocket is open, or could not be opened.
     Bot(CallKey, Box<Result<DialledBot, BotFailure>>),
     /// A bot has gone.
-    BotClosed(CallKey),
+    BotClosed(CallKey, BotGone),
     /// The media of a call has heard a DTMF digit.
     MediaDigit(CallKey, u8),
     /// A sound of a call's built-in agent has ended, or could not be played.

@@ -421,7 +421,7 @@ impl Shard {
                     self.effect_runner.attach_bot(call, bot);
                 }
             }
-            Input::BotClosed(call) => calls.handle_bot_closed(endpoint, call, now),
+            Input::BotClosed(call, how) => calls.handle_bot_closed(endpoint, call, how, now),
             Input::MediaDigit(call, digit) => {
                 let view = self.directory.load();
                 calls.handle_media_digit(endpoint, &view, call, digit, now);

@@ -22,7 +22,7 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::slot::{Minter, Node};
 
-use super::bots::BotDialler;
+use super::bots::{self, BotDialler};
 use super::browser::{BrowserLine, Wires};
 use super::contacts::Contacts;
 use super::effect_runner::{self, EffectRunner};
@@ -447,7 +447,9 @@ fn start_media(
             let (shard, call) = effect_runner::call_of_media(key);
             if let Some(inbox) = router.shards().get(shard) {
                 let end = match news {
-                    media::MediaEvent::BotClosed(_) => Some(Input::BotClosed(call)),
+                    media::MediaEvent::BotClosed(end) => {
+                        Some(Input::BotClosed(call, bots::gone(end)))
+                    }
                     media::MediaEvent::Played(serial) => Some(Input::Played(call, serial)),
                     media::MediaEvent::Silent
                     | media::MediaEvent::Digit(_)
@@ -458,7 +460,7 @@ fn start_media(
                     media::MediaEvent::Silent => Input::MediaSilent(call),
                     media::MediaEvent::Digit(digit) => Input::MediaDigit(call, digit),
                     media::MediaEvent::Spoken => Input::Spoken(call),
-                    media::MediaEvent::BotClosed(_) => Input::BotClosed(call),
+                    media::MediaEvent::BotClosed(end) => Input::BotClosed(call, bots::gone(end)),
                     media::MediaEvent::Played(serial) => Input::Played(call, serial),
                     media::MediaEvent::BotSpoke { .. } => return,
                 });

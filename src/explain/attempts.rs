@@ -95,6 +95,7 @@ fn came(attempt: &Attempt) -> String {
         }
         AttemptOutcome::Overloaded => "this node had no room for another connection or request",
         AttemptOutcome::Canceled => "the call ended before it answered",
+        AttemptOutcome::Disconnected => "it had the call and went before its end",
     };
 
     match &attempt.detail {

@@ -47,6 +47,7 @@ fn a_bot_that_closes_hangs_up() {
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "agent", "{record}");
     assert_eq!(second.dialled(), 0);
+    assert!(outcomes(&daemon, &record).is_empty(), "it hung up");
 }
 
 #[test]
@@ -81,6 +82,19 @@ fn the_next_bot_takes_the_call_of_one_that_dies() {
     assert!(caller.talker.asked("BYE").is_some(), "no third one");
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
+    // The first bot's end in the call is an attempt that failed, and the second one's answer the next.
+    assert_eq!(outcomes(&daemon, &record), ["disconnected", "answered"]);
+}
+
+/// Outcomes of the attempts at a call's targets.
+fn outcomes(daemon: &Daemon, record: &Value) -> Vec<String> {
+    let call = record["id"].as_str().expect("an id");
+    let routing = daemon.shown(&format!("/phone/calls/{call}/routing"));
+    let attempts = routing["attempts"].as_array().cloned().unwrap_or_default();
+    attempts
+        .iter()
+        .map(|attempt| attempt["outcome"].as_str().expect("an outcome").to_owned())
+        .collect()
 }
 
 #[test]
@@ -102,6 +116,10 @@ fn a_dead_bot_followed_by_a_dead_one_ends_the_call() {
 
     let record = daemon.record();
     assert_eq!(record["reason"], "runtime_unreachable", "{record}");
+    assert_eq!(
+        outcomes(&daemon, &record),
+        ["disconnected", "connection_refused"]
+    );
 }
 
 /// A machine that lost power, or a cable that was pulled: nothing comes back, not even a reset.
@@ -117,7 +135,7 @@ fn a_half_open_connection_is_noticed_and_the_next_bot_takes_over() {
     assert!(taken.is_some(), "the first bot is given up");
     second.accepted().event("start");
     // The queue is full before the ten seconds end after which the kernel gives up a silent peer.
-    assert!(ended(&daemon, "too_slow"));
+    assert!(ended(&daemon, "lost"));
 }
 
 #[test]
@@ -141,4 +159,5 @@ fn a_bot_that_reads_nothing_ends_its_call() {
 
     let record = daemon.record();
     assert_eq!(record["hangup_by"], "agent", "{record}");
+    assert_eq!(outcomes(&daemon, &record), ["disconnected"]);
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use trunkline_calls::bot::{BotFailure, BotFault};
+use trunkline_calls::bot::{BotFailure, BotFault, BotGone};
 use trunkline_calls::{CallKey, HangUpBy};
 use trunkline_sip::fault::Fault;
 use trunkline_sip::moment::Moment;
@@ -267,7 +267,8 @@ impl Node {
         match leave {
             Leave::Closes if self.bots.leave(key, number) => {
                 self.bots_seen.push("bot closed");
-                self.calls.handle_bot_closed(&mut self.endpoint, key, now);
+                self.calls
+                    .handle_bot_closed(&mut self.endpoint, key, BotGone::Closed, now);
             }
             Leave::Asks if self.bots.has(key) => {
                 if let Some(live) = self.live.of_session(ORG, session) {

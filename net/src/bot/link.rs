@@ -10,6 +10,8 @@ use mio::net::TcpStream;
 use rustls::ClientConnection;
 use socket2::SockRef;
 
+use crate::listener::is_unacknowledged;
+
 use super::connected::{Bot, BotEnd};
 use super::frame::{self, Opcode, Reader};
 use super::request::BotStart;
@@ -120,17 +122,28 @@ impl Link {
         frame.clear();
         frame::write(&mut frame, opcode, payload, mask);
         let kept = match &mut self.tls {
-            Some(tls) => tls.writer().write_all(&frame).map_err(|_| BotEnd::TooSlow),
-            None if self.waiting.len() + frame.len() > MAX_WAITING => Err(BotEnd::TooSlow),
+            Some(tls) => tls.writer().write_all(&frame).is_ok(),
+            None if self.waiting.len() + frame.len() > MAX_WAITING => false,
             None => {
                 self.waiting.extend_from_slice(&frame);
-                Ok(())
+                true
             }
         };
         self.frame = frame;
 
-        kept?;
+        if !kept {
+            return Err(self.overflow());
+        }
         self.flush()
+    }
+
+    /// Returns why more waits than may: the bot doesn't read, or has vanished. The kernel breaks a connection only later, after
+    /// [`UNACKNOWLEDGED`].
+    fn overflow(&self) -> BotEnd {
+        match is_unacknowledged(&self.stream) {
+            true => BotEnd::Lost,
+            false => BotEnd::TooSlow,
+        }
     }
 
     /// Writes the waiting octets to the socket.

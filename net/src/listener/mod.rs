@@ -12,8 +12,10 @@ mod outbox;
 mod send_error;
 mod stream;
 pub mod tcp;
+mod tcp_info;
 pub mod tls;
 pub mod udp;
 
 pub use in_process::InProcess;
 pub use lost::Lost;
+pub(crate) use tcp_info::is_unacknowledged;

@@ -430,6 +430,25 @@ fn a_hold_is_remembered_while_the_call_that_needed_it_goes_on() {
     assert!(learnt.is_some_and(|hold| hold >= Duration::from_millis(20)));
 }
 
+/// The bot's machine is gone: nothing that is sent to it is acknowledged, and nothing comes.
+#[test]
+fn a_bot_that_has_vanished_is_lost_and_not_slow() {
+    let mut call = converse(36, 0, b"");
+    call.media.start(5, now());
+    call.server.event("start");
+
+    let drop_all = socket2::SockFilter::new(0x06, 0, 0, 0);
+    let server = socket2::SockRef::from(&call.server.stream);
+    server.attach_filter(&[drop_all]).unwrap();
+
+    // Keys fill the buffer, slowly enough for TCP to send again what isn't acknowledged.
+    let ended = (0..10_000).find_map(|_| {
+        call.media.pass_key(5, '1');
+        call.events.recv_timeout(Duration::from_millis(3)).ok()
+    });
+    assert_eq!(ended, Some((5, MediaEvent::BotClosed(BotEnd::Lost))));
+}
+
 #[test]
 fn pings_are_answered() {
     let mut call = converse(23, 0, b"");
