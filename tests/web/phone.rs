@@ -198,6 +198,10 @@ fn a_person_calls_the_echo_and_hears_themselves() {
     );
     browser.click("[data-key='5']");
     assert_eq!(browser.text("[data-part=pressed]"), "5");
+    // So have the steps of the media, while the call is up.
+    browser.changes_to("#messages", |text| {
+        text.contains("media: first audio of the agent") && text.contains("media: key pressed")
+    });
     for (size, place) in [([1280, 1000], "desktop"), ([390, 1400], "phone")] {
         for colours in ["light", "dark"] {
             browser.show_on(size, colours);
