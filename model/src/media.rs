@@ -119,6 +119,8 @@ pub enum MediaStepKind {
     Key,
     /// The bot's audio ran out inside a talk spurt.
     Underrun,
+    /// Audio of the bot was discarded: as much as may wait was queued.
+    Discarded,
     /// The bot has gone before the end of its call.
     BotClosed {
         /// Stable code of the cause.
@@ -142,6 +144,7 @@ impl fmt::Display for MediaStepKind {
             Self::Mark => f.write_str("media: mark reached"),
             Self::Key => f.write_str("media: key pressed"),
             Self::Underrun => f.write_str("media: the bot's audio ran out (underrun)"),
+            Self::Discarded => f.write_str("media: the bot's audio is discarded, too much waits"),
             Self::BotClosed { cause } => write!(f, "media: bot has gone ({cause})"),
             Self::Closed => f.write_str("media: port released"),
         }

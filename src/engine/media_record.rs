@@ -12,6 +12,14 @@ use super::clock;
 
 /// Makes the fact of media that has ended; `None` for media that no offer and answer were agreed on for.
 pub(super) fn recorded(of: MediaRecord, figures: &MediaStatistics) -> Option<CallMedia> {
+    if figures.discarded > 0 {
+        tracing::warn!(
+            call.id = %of.call,
+            org.id = %of.org,
+            discarded_octets = figures.discarded,
+            "audio of a bot was discarded: as much as may wait was queued"
+        );
+    }
     figures.is_negotiated.then(|| CallMedia {
         call: of.call,
         org: of.org,
@@ -85,6 +93,7 @@ fn step(step: &media::MediaStep) -> MediaStep {
         Kind::Mark => MediaStepKind::Mark,
         Kind::Key => MediaStepKind::Key,
         Kind::Underrun => MediaStepKind::Underrun,
+        Kind::Discarded => MediaStepKind::Discarded,
         Kind::BotClosed(end) => MediaStepKind::BotClosed {
             cause: end.as_str().into(),
         },

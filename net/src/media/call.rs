@@ -511,6 +511,10 @@ impl Call {
             (MediaStepKind::Underrun, playout.underruns > noted.underruns),
             (MediaStepKind::Mark, playout.marks > noted.marks),
             (MediaStepKind::Cleared, playout.clears > noted.clears),
+            (
+                MediaStepKind::Discarded,
+                playout.discarded > noted.discarded,
+            ),
         ] {
             if is_new {
                 self.shared.note(kind, now);

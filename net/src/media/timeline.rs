@@ -47,6 +47,8 @@ pub enum MediaStepKind {
     Key,
     /// The bot's audio ran out inside a talk spurt.
     Underrun,
+    /// Audio of the bot was discarded: as much as may wait was queued.
+    Discarded,
     /// The bot has gone before the end of its call.
     BotClosed(BotEnd),
     /// The port was released.

@@ -338,6 +338,8 @@ fn clear_discards_what_waits_and_returns_its_marks() {
     while call.heard() != [g711::SILENCE; 160] {}
     let figures = call.media.close(5, now()).unwrap();
     assert!(figures.discarded >= 480_000 - 160 * 50, "{figures:?}");
+    let mut steps = figures.steps.iter();
+    assert!(steps.any(|step| step.kind == MediaStepKind::Discarded));
 }
 
 #[test]
