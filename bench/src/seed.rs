@@ -68,8 +68,8 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
             numbered(orgs)
         ),
         format!(
-            "INSERT INTO orgs (id, name, widget_token, language, created_at)
-             SELECT id, 'Org ' || rank, hex(randomblob(16)), 'en', {now} + rank FROM ranked WHERE rank > 0"
+            "INSERT INTO orgs (id, name, widget_token, language, created_at, updated_at)
+             SELECT id, 'Org ' || rank, hex(randomblob(16)), 'en', {now} + rank, {now} + rank FROM ranked WHERE rank > 0"
         ),
         format!(
             "INSERT INTO contacts (id, org_id, email, email_folded, name, created_at, updated_at) {}

@@ -43,6 +43,8 @@ pub struct Org {
     pub partner_inactive_at: Option<Moment>,
     /// Time of creation.
     pub created_at: Moment,
+    /// Time of the last change, which is the version.
+    pub updated_at: Moment,
 }
 from_row!(Org {
     id,
@@ -58,6 +60,7 @@ from_row!(Org {
     suspended_by_operator_at: maybe(moment),
     partner_inactive_at: maybe(moment),
     created_at: moment,
+    updated_at: moment,
 });
 
 /// Reason why an org is suspended: it begins no calls, its keys are refused, and calls that are up continue.
@@ -166,8 +169,8 @@ pub struct OrgChange {
 /// [`Refused::ExternalIdTaken`].
 pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> Result<Org, Error> {
     let row: Option<Org> = tx.one(
-        "INSERT INTO orgs (id, partner_id, external_id, name, widget_token, website, language, ai_instructions, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING RETURNING *",
+        "INSERT INTO orgs (id, partner_id, external_id, name, widget_token, website, language, ai_instructions, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9) ON CONFLICT DO NOTHING RETURNING *",
         &[
             &new_id(now),
             &partner,
@@ -209,14 +212,16 @@ pub fn update(tx: &mut Tx, org: Uuid, change: &OrgChange, now: Moment) -> Result
     set(&mut changed.website, change.website.clone());
     set(&mut changed.language, change.language.clone());
     set(&mut changed.ai_instructions, change.ai_instructions.clone());
+    changed.updated_at = now;
     tx.run(
-        "UPDATE orgs SET name = $2, website = $3, language = $4, ai_instructions = $5 WHERE id = $1",
+        "UPDATE orgs SET name = $2, website = $3, language = $4, ai_instructions = $5, updated_at = $6 WHERE id = $1",
         &[
             &org,
             &changed.name,
             &changed.website,
             &changed.language,
             &changed.ai_instructions,
+            &now,
         ],
     )?;
 
@@ -244,20 +249,20 @@ pub fn suspend(
 
     let sql = match (by, since) {
         (Suspender::Partner, Some(_)) => {
-            "UPDATE orgs SET suspended_by_partner_at = COALESCE(suspended_by_partner_at, $2) WHERE id = $1 RETURNING *"
+            "UPDATE orgs SET suspended_by_partner_at = COALESCE(suspended_by_partner_at, $2), updated_at = $3 WHERE id = $1 RETURNING *"
         }
         (Suspender::Partner, None) => {
-            "UPDATE orgs SET suspended_by_partner_at = $2 WHERE id = $1 RETURNING *"
+            "UPDATE orgs SET suspended_by_partner_at = $2, updated_at = $3 WHERE id = $1 RETURNING *"
         }
         (Suspender::Operator, Some(_)) => {
-            "UPDATE orgs SET suspended_by_operator_at = COALESCE(suspended_by_operator_at, $2) WHERE id = $1 RETURNING *"
+            "UPDATE orgs SET suspended_by_operator_at = COALESCE(suspended_by_operator_at, $2), updated_at = $3 WHERE id = $1 RETURNING *"
         }
         (Suspender::Operator, None) => {
-            "UPDATE orgs SET suspended_by_operator_at = $2 WHERE id = $1 RETURNING *"
+            "UPDATE orgs SET suspended_by_operator_at = $2, updated_at = $3 WHERE id = $1 RETURNING *"
         }
     };
 
-    let changed: Org = tx.exactly_one(sql, &[&org, &since])?;
+    let changed: Org = tx.exactly_one(sql, &[&org, &since, &now])?;
     tx.changed(Change::Org(org), now);
 
     Ok(changed)
@@ -345,8 +350,8 @@ pub fn by_external_id(tx: &mut Tx, partner: Uuid, external_id: &str) -> Result<O
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn limit_calls(tx: &mut Tx, org: Uuid, max: Option<u32>, now: Moment) -> Result<(), Error> {
-    let sql = "UPDATE orgs SET max_concurrent_calls = $2 WHERE id = $1 AND deleted_at IS NULL";
-    if tx.run(sql, &[&org, &max])? == 0 {
+    let sql = "UPDATE orgs SET max_concurrent_calls = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL";
+    if tx.run(sql, &[&org, &max, &now])? == 0 {
         return Err(Wrong::Absent(Kind::Org).into());
     }
     tx.changed(Change::Org(org), now);

@@ -31,6 +31,8 @@ pub struct Partner {
     pub verifies_numbers: bool,
     /// Time of creation.
     pub created_at: Moment,
+    /// Time of the last change, which is the version.
+    pub updated_at: Moment,
 }
 from_row!(Partner {
     id,
@@ -42,6 +44,7 @@ from_row!(Partner {
     login_links_per_minute: maybe(count),
     verifies_numbers,
     created_at: moment,
+    updated_at: moment,
 });
 
 /// A new partner.
@@ -88,8 +91,8 @@ from_row!(PartnerKey {
 pub fn create(tx: &mut Tx, new: &NewPartner, now: Moment) -> Result<Partner, Error> {
     let partner: Partner = tx.exactly_one(
         "INSERT INTO partners (id, name, active, ai_instructions, allowed_networks, requests_per_minute,
-             login_links_per_minute, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING *",
+             login_links_per_minute, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) RETURNING *",
         &[
             &new_id(now),
             &new.name,
@@ -132,22 +135,22 @@ pub fn list(tx: &mut Tx) -> Result<Vec<Partner>, Error> {
 /// [`Wrong::Absent`].
 pub fn set_active(tx: &mut Tx, partner: Uuid, active: bool, now: Moment) -> Result<(), Error> {
     if tx.run(
-        "UPDATE partners SET active = $2 WHERE id = $1",
-        &[&partner, &active],
+        "UPDATE partners SET active = $2, updated_at = $3 WHERE id = $1",
+        &[&partner, &active, &now],
     )? == 0
     {
         return Err(Wrong::Absent(Kind::Partner).into());
     }
 
     let sql = match active {
-        true => "UPDATE orgs SET partner_inactive_at = $2 WHERE partner_id = $1",
+        true => "UPDATE orgs SET partner_inactive_at = $2, updated_at = $3 WHERE partner_id = $1",
         false => {
-            "UPDATE orgs SET partner_inactive_at = $2 WHERE partner_id = $1 AND partner_inactive_at IS NULL"
+            "UPDATE orgs SET partner_inactive_at = $2, updated_at = $3 WHERE partner_id = $1 AND partner_inactive_at IS NULL"
         }
     };
 
     let since = (!active).then_some(now);
-    tx.run(sql, &[&partner, &since])?;
+    tx.run(sql, &[&partner, &since, &now])?;
     tx.changed(Change::Partner(partner), now);
     tx.changed(Change::PartnerState(partner), now);
 
@@ -172,8 +175,8 @@ pub fn must_be_only(tx: &mut Tx, name: &str, except: Option<Uuid>) -> Result<(),
 /// [`Wrong::Absent`], [`Refused::PartnerNameTaken`].
 pub fn rename(tx: &mut Tx, partner: Uuid, name: &str, now: Moment) -> Result<(), Error> {
     must_be_only(tx, name, Some(partner))?;
-    let sql = "UPDATE partners SET name = $2 WHERE id = $1";
-    if tx.run(sql, &[&partner, &name])? == 0 {
+    let sql = "UPDATE partners SET name = $2, updated_at = $3 WHERE id = $1";
+    if tx.run(sql, &[&partner, &name, &now])? == 0 {
         return Err(Wrong::Absent(Kind::Partner).into());
     }
     tx.changed(Change::Partner(partner), now);
@@ -190,8 +193,9 @@ pub fn let_verify(
     verifies: bool,
     now: Moment,
 ) -> Result<Partner, Error> {
-    let sql = "UPDATE partners SET verifies_numbers = $2 WHERE id = $1 RETURNING *";
-    let row: Option<Partner> = tx.one(sql, &[&partner, &verifies])?;
+    let sql =
+        "UPDATE partners SET verifies_numbers = $2, updated_at = $3 WHERE id = $1 RETURNING *";
+    let row: Option<Partner> = tx.one(sql, &[&partner, &verifies, &now])?;
     let changed = row.ok_or(Wrong::Absent(Kind::Partner))?;
     tx.changed(Change::Partner(partner), now);
     Ok(changed)
@@ -208,8 +212,8 @@ pub fn allow(
     now: Moment,
 ) -> Result<Partner, Error> {
     let row: Option<Partner> = tx.one(
-        "UPDATE partners SET allowed_networks = $2 WHERE id = $1 RETURNING *",
-        &[&partner, &networks.map(|networks| to_json(&networks))],
+        "UPDATE partners SET allowed_networks = $2, updated_at = $3 WHERE id = $1 RETURNING *",
+        &[&partner, &networks.map(|networks| to_json(&networks)), &now],
     )?;
     let allowed = row.ok_or(Wrong::Absent(Kind::Partner))?;
     tx.changed(Change::Partner(partner), now);
@@ -230,7 +234,8 @@ pub fn limit(
 ) -> Result<Partner, Error> {
     let row: Option<Partner> = tx.one(
         "UPDATE partners SET requests_per_minute = CASE WHEN $2 THEN $3 ELSE requests_per_minute END,
-             login_links_per_minute = CASE WHEN $4 THEN $5 ELSE login_links_per_minute END
+             login_links_per_minute = CASE WHEN $4 THEN $5 ELSE login_links_per_minute END,
+             updated_at = $6
          WHERE id = $1 RETURNING *",
         &[
             &partner,
@@ -238,6 +243,7 @@ pub fn limit(
             &requests.flatten(),
             &login_links.is_some(),
             &login_links.flatten(),
+            &now,
         ],
     )?;
     let limited = row.ok_or(Wrong::Absent(Kind::Partner))?;

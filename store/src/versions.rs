@@ -14,6 +14,8 @@ use super::tx::Tx;
 /// Kinds of objects that have a version.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Versioned {
+    /// The org itself.
+    Org,
     /// Phone agent.
     Agent(Uuid),
     /// The org's inbound trunk.
@@ -49,7 +51,30 @@ pub fn must_be(
         None => tx.one(object.sql(), &[&org])?,
     };
     let Changed { at } = found.ok_or(Wrong::Absent(object.kind()))?;
+    next(at, expected, now)
+}
 
+/// Does for a partner what [`must_be`] does for an object of an org: locks its row, checks its version, and returns the time of the change.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Refused::Outdated`].
+pub fn partner_must_be(
+    tx: &mut Tx,
+    partner: Uuid,
+    expected: Option<&[String]>,
+    now: Moment,
+) -> Result<Moment, Error> {
+    let sql = tx.by_dialect(
+        "SELECT updated_at AS at FROM partners WHERE id = $1",
+        "SELECT updated_at AS at FROM partners WHERE id = $1 FOR NO KEY UPDATE",
+    );
+    let found: Option<Changed> = tx.one(sql, &[&partner])?;
+    let Changed { at } = found.ok_or(Wrong::Absent(Kind::Partner))?;
+    next(at, expected, now)
+}
+
+/// Returns the time of a change of an object that was last changed at `at`.
+fn next(at: Moment, expected: Option<&[String]>, now: Moment) -> Result<Moment, Error> {
     let version = written(at);
     if expected.is_some_and(|expected| !expected.contains(&version)) {
         return Err(Refused::Outdated { version }.into());
@@ -60,10 +85,10 @@ pub fn must_be(
 }
 
 impl Versioned {
-    /// The object's id; an org has one inbound trunk.
+    /// The object's id; there is one org, with one inbound trunk.
     const fn id(self) -> Option<Uuid> {
         match self {
-            Self::InboundTrunk => None,
+            Self::Org | Self::InboundTrunk => None,
             Self::Agent(id)
             | Self::OutboundTrunk(id)
             | Self::Destination(id)
@@ -73,6 +98,7 @@ impl Versioned {
 
     const fn sql(self) -> &'static str {
         match self {
+            Self::Org => "SELECT updated_at AS at FROM orgs WHERE id = $1",
             Self::Agent(_) => "SELECT updated_at AS at FROM agents WHERE org_id = $1 AND id = $2",
             Self::InboundTrunk => "SELECT updated_at AS at FROM inbound_trunks WHERE org_id = $1",
             Self::OutboundTrunk(_) => {
@@ -89,6 +115,7 @@ impl Versioned {
 
     const fn kind(self) -> Kind {
         match self {
+            Self::Org => Kind::Org,
             Self::Agent(_) => Kind::Agent,
             Self::InboundTrunk => Kind::InboundTrunk,
             Self::OutboundTrunk(_) => Kind::OutboundTrunk,

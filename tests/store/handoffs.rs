@@ -175,6 +175,8 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
     store.close().await;
     db.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
+         ALTER TABLE orgs DROP COLUMN updated_at;
+         ALTER TABLE partners DROP COLUMN updated_at;
          ALTER TABLE org_keys DROP COLUMN expires_at;
          DROP TABLE number_codes;
          ALTER TABLE events DROP COLUMN call_id;

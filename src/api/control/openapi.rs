@@ -23,6 +23,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "Every org, newest first",
         |op| {
             op.query("name", text_schema(), "Only orgs of this name.")
+                .query("search", text_schema(), "Only orgs with this text in their name or external id, in any case, or with this id.")
                 .query("limit", json!({"type": "integer"}), "Orgs on a page.")
                 .query("offset", json!({"type": "integer"}), "Orgs to skip.")
                 .gives::<orgs::OrgsView>(200)
@@ -40,7 +41,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "/operator/orgs/{orgId}",
         "showOperatorsOrg",
         "Shows one org",
-        |op| op.gives::<orgs::OrgView>(200),
+        |op| op.gives_versioned::<orgs::OrgView>(),
     );
     add(
         "patch",
@@ -48,8 +49,9 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "updateOperatorsOrg",
         "Renames an org, or limits its calls at once",
         |op| {
-            op.body(read_by(orgs::changed_org))
-                .gives::<orgs::OrgView>(200)
+            op.of_version()
+                .body(read_by(orgs::changed_org))
+                .gives_versioned::<orgs::OrgView>()
         },
     );
     add(
@@ -119,7 +121,8 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "updateOrgRetention",
         "Shows for how many days an org's data is kept, and sets those that are given",
         |op| {
-            op.body(read_by(retention::changed_days))
+            op.of_version()
+                .body(read_by(retention::changed_days))
                 .gives::<Listed<retention::RetentionRow>>(200)
         },
     );
@@ -221,7 +224,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "/operator/partners/{partnerId}",
         "showPartner",
         "Shows one partner",
-        |op| op.gives::<partners::PartnerView>(200),
+        |op| op.gives_versioned::<partners::PartnerView>(),
     );
     add(
         "patch",
@@ -229,8 +232,9 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "updatePartner",
         "Renames a partner, or changes whether its keys work, whether it verifies numbers, and the networks that its requests may come from",
         |op| {
-            op.body(read_by(partners::changed_partner))
-                .gives::<partners::PartnerView>(200)
+            op.of_version()
+                .body(read_by(partners::changed_partner))
+                .gives_versioned::<partners::PartnerView>()
         },
     );
     add(

@@ -8,6 +8,7 @@ use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Change, DeletedOrg, Kind, NewOrg, Org, OrgChange, Purge, SuspendedBy, Suspender, deleted_orgs,
+    versions::{self, Versioned},
 };
 use uuid::Uuid;
 
@@ -21,6 +22,7 @@ use crate::api::path::Named;
 use crate::api::phone::CALLS_AT_ONCE;
 use crate::api::query::Query;
 use crate::api::time::written;
+use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError};
 
 /// Orgs on a page when `limit` is absent, and at most.
@@ -38,6 +40,14 @@ pub(super) struct OrgView {
     max_concurrent_calls: Option<u32>,
     suspended_by: Vec<SuspendedBy>,
     created_at: String,
+    /// Time of the last change, which is the version for `If-Match`.
+    updated_at: String,
+}
+
+impl HasVersion for OrgView {
+    fn version(&self) -> &str {
+        &self.updated_at
+    }
 }
 
 /// A page of orgs, newest first.
@@ -80,6 +90,7 @@ impl From<Org> for OrgView {
             external_id: org.external_id,
             max_concurrent_calls: org.max_concurrent_calls,
             created_at: written(org.created_at),
+            updated_at: written(org.updated_at),
         }
     }
 }
@@ -97,7 +108,7 @@ impl From<DeletedOrg> for DeletedView {
     }
 }
 
-/// `GET /operator/orgs?name&limit&offset`: newest first.
+/// `GET /operator/orgs?name&search&limit&offset`: newest first.
 pub(super) async fn list(
     State(api): State<Api>,
     _: Operator,
@@ -108,13 +119,19 @@ pub(super) async fn list(
             .map_err(|_| "expected a number".to_owned())
     };
     let name = query.text("name");
+    let search = query.text("search").map(|text| text.to_lowercase());
     let limit = query.read("limit", number);
     let offset = query.read("offset", number);
     query.finish()?;
 
     let all = api.read(trunkline_store::orgs::list).await?.into_iter();
     let named = all.filter(|org| name.as_ref().is_none_or(|name| *name == org.name));
-    let found: Vec<Org> = named.collect();
+    let searched = named.filter(|org| {
+        search
+            .as_ref()
+            .is_none_or(|search| is_found(org, search.trim()))
+    });
+    let found: Vec<Org> = searched.collect();
     let limit = limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
     Ok(Json(OrgsView {
         total: found.len(),
@@ -125,6 +142,12 @@ pub(super) async fn list(
             .map(OrgView::from)
             .collect(),
     }))
+}
+
+/// Returns whether a search in lower case finds the org: by a part of its name or external id, or by its id.
+fn is_found(org: &Org, search: &str) -> bool {
+    let has = |text: &str| text.to_lowercase().contains(search);
+    has(&org.name) || org.external_id.as_deref().is_some_and(has) || org.id.to_string() == search
 }
 
 /// `POST /operator/orgs {name, max_concurrent_calls}`: 201; 409 for the name of another org.
@@ -157,10 +180,10 @@ pub(super) async fn show(
     _: Operator,
     named: Named,
     query: Query,
-) -> Result<Json<OrgView>, ApiError> {
+) -> Result<Tagged<OrgView>, ApiError> {
     let org = org_in(&api, &named).await?;
     query.finish()?;
-    Ok(Json(org.into()))
+    Ok(Tagged(org.into()))
 }
 
 /// `PATCH /operator/orgs/{orgId} {name, max_concurrent_calls}`: an absent field is unchanged, `null` lifts the limit; 409
@@ -169,11 +192,13 @@ pub(super) async fn update(
     State(api): State<Api>,
     _: Operator,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<OrgView>, ApiError> {
+) -> Result<Tagged<OrgView>, ApiError> {
     let id = org_in(&api, &named).await?.id;
     let (name, calls) = changed_org(body.fields()?)?;
     let changed = api.write(move |tx, now| {
+        let now = versions::must_be(tx, id, Versioned::Org, version.versions(), now)?;
         if let Some(name) = name {
             trunkline_store::orgs::must_be_only(tx, &name, Some(id))?;
             let change = OrgChange {
@@ -188,7 +213,7 @@ pub(super) async fn update(
         trunkline_store::orgs::by_id(tx, id)
     });
 
-    Ok(Json(changed.await?.into()))
+    Ok(Tagged(changed.await?.into()))
 }
 
 /// Changed name, and changed limit of calls.

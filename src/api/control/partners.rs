@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Acting, Change, Kind, NewPartner, Partner};
+use trunkline_store::{Acting, Change, Kind, NewPartner, Partner, versions};
 use uuid::Uuid;
 
 use super::listed::{self, Listed};
@@ -16,6 +16,7 @@ use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::time::written;
+use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError};
 
 /// A partner.
@@ -32,6 +33,14 @@ pub(super) struct PartnerView {
     /// True if it may verify numbers of its orgs.
     verifies_numbers: bool,
     created_at: String,
+    /// Time of the last change, which is the version for `If-Match`.
+    updated_at: String,
+}
+
+impl HasVersion for PartnerView {
+    fn version(&self) -> &str {
+        &self.updated_at
+    }
 }
 
 impl From<Partner> for PartnerView {
@@ -43,6 +52,7 @@ impl From<Partner> for PartnerView {
             allowed_networks: partner.allowed_networks,
             verifies_numbers: partner.verifies_numbers,
             created_at: written(partner.created_at),
+            updated_at: written(partner.updated_at),
         }
     }
 }
@@ -107,10 +117,10 @@ pub(super) async fn show(
     _: Operator,
     named: Named,
     query: Query,
-) -> Result<Json<PartnerView>, ApiError> {
+) -> Result<Tagged<PartnerView>, ApiError> {
     let partner = partner_in(&api, &named).await?;
     query.finish()?;
-    Ok(Json(partner.into()))
+    Ok(Tagged(partner.into()))
 }
 
 /// Change of a partner; `None` leaves a field as it is.
@@ -128,12 +138,14 @@ pub(super) async fn update(
     State(api): State<Api>,
     _: Operator,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<PartnerView>, ApiError> {
+) -> Result<Tagged<PartnerView>, ApiError> {
     let id = partner_in(&api, &named).await?.id;
     let change = changed_partner(body.fields()?)?;
     let changed = api.write(move |tx, now| {
         use trunkline_store::partners;
+        let now = versions::partner_must_be(tx, id, version.versions(), now)?;
         if let Some(name) = change.name {
             partners::rename(tx, id, &name, now)?;
         }
@@ -152,7 +164,7 @@ pub(super) async fn update(
     let changed = changed.await?;
     api.credentials().forget(Change::Partner(id));
     api.credentials().forget(Change::PartnerState(id));
-    Ok(Json(changed.into()))
+    Ok(Tagged(changed.into()))
 }
 
 pub(super) fn changed_partner(mut fields: Fields) -> Result<PartnerChange, ApiError> {

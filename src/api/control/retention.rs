@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
+use trunkline_store::versions::{self, Versioned};
 use trunkline_store::{OrgChange, Retained, RetentionChange, aged};
 use uuid::Uuid;
 
@@ -13,6 +14,7 @@ use crate::api::body::{Body, Fields};
 use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
+use crate::api::version::IfMatch;
 use crate::api::{Api, ApiError, default_retention, partner};
 
 /// Days of one kind of data.
@@ -40,11 +42,12 @@ pub(super) async fn show(
 }
 
 /// `PATCH /operator/orgs/{orgId}/retention {calls_days, sessions_days, contacts_days, handoffs_days}`: absent days are
-/// unchanged, `null` restores the operator's.
+/// unchanged, `null` restores the operator's. The version is the org's.
 pub(super) async fn update(
     State(api): State<Api>,
     _: Operator,
     named: Named,
+    version: IfMatch,
     body: Body,
 ) -> Result<Json<Listed<RetentionRow>>, ApiError> {
     let org = org_in(&api, &named).await?.id;
@@ -52,8 +55,11 @@ pub(super) async fn update(
         retention: changed_days(body.fields()?)?,
         ..OrgChange::default()
     };
-    api.write(move |tx, now| trunkline_store::orgs::update(tx, org, &change, now))
-        .await?;
+    api.write(move |tx, now| {
+        let now = versions::must_be(tx, org, Versioned::Org, version.versions(), now)?;
+        trunkline_store::orgs::update(tx, org, &change, now)
+    })
+    .await?;
     view(&api, org).await
 }
 

@@ -187,7 +187,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         &format!("{ORGS}/{{orgId}}"),
         "showOrg",
         "An org with all its data",
-        |op| op.tag(TAG).partner().gives::<org::WholeOrgView>(200),
+        |op| op.tag(TAG).partner().gives_versioned::<org::WholeOrgView>(),
     );
 
     builder.add(
@@ -199,9 +199,10 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
             let body = read_by(|fields| org::changed(config, fields));
             op.tag(TAG)
                 .partner()
+                .of_version()
                 .may_refuse(&[502])
                 .body(body)
-                .gives::<org::WholeOrgView>(200)
+                .gives_versioned::<org::WholeOrgView>()
         },
     );
 
@@ -232,7 +233,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
                 .partner()
                 .may_refuse(&[409])
                 .body(read_by(nothing))
-                .gives::<org::WholeOrgView>(200)
+                .gives_versioned::<org::WholeOrgView>()
         },
     );
 
@@ -276,7 +277,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
             op.tag(TAG)
                 .partner()
                 .body(read_by(nothing))
-                .gives::<org::WholeOrgView>(200)
+                .gives_versioned::<org::WholeOrgView>()
         });
     }
 

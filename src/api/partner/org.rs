@@ -8,6 +8,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{
     Change, Error, Org, OrgChange, Purge, RetentionChange, RetentionDays, SuspendedBy, Suspender,
     Wrong, aged, deleted_orgs,
+    versions::{self, Versioned},
 };
 
 use super::caller::{PartnerCaller, foreign};
@@ -20,6 +21,8 @@ use crate::api::language::LANGUAGE;
 use crate::api::object::Object;
 use crate::api::path::Named;
 use crate::api::query::Query;
+use crate::api::time::written;
+use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError, Success, default_retention};
 use crate::config::{Config, Retention};
 
@@ -44,6 +47,14 @@ pub(super) struct WholeOrgView {
     retention: RetentionView,
     /// The days in force; `null` where data stays until it is deleted otherwise.
     retention_in_force: RetentionView,
+    /// Time of the last change, which is the version for `If-Match`.
+    updated_at: String,
+}
+
+impl HasVersion for WholeOrgView {
+    fn version(&self) -> &str {
+        &self.updated_at
+    }
 }
 
 /// Days for which data of an org is kept.
@@ -77,7 +88,7 @@ pub(super) async fn show(
     caller: PartnerCaller,
     named: Named,
     query: Query,
-) -> Result<Json<WholeOrgView>, ApiError> {
+) -> Result<Tagged<WholeOrgView>, ApiError> {
     let org = caller.owned(&api, &named).await?;
     query.finish()?;
     whole(&api, &caller, org).await
@@ -90,14 +101,18 @@ pub(super) async fn update(
     State(api): State<Api>,
     caller: PartnerCaller,
     named: Named,
+    version: IfMatch,
     body: Body,
-) -> Result<Json<WholeOrgView>, ApiError> {
+) -> Result<Tagged<WholeOrgView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
     let change = changed(api.config(), body.fields()?)?;
     let bookings = change.bookings.as_deref().unwrap_or_default();
     connections::check(&api, bookings, "Nothing was changed").await?;
     let org = api
-        .write(move |tx, now| trunkline_store::orgs::update(tx, org, &change, now))
+        .write(move |tx, now| {
+            let now = versions::must_be(tx, org, Versioned::Org, version.versions(), now)?;
+            trunkline_store::orgs::update(tx, org, &change, now)
+        })
         .await?;
     whole(&api, &caller, org).await
 }
@@ -109,7 +124,7 @@ pub(super) async fn suspend(
     caller: PartnerCaller,
     named: Named,
     body: Body,
-) -> Result<Json<WholeOrgView>, ApiError> {
+) -> Result<Tagged<WholeOrgView>, ApiError> {
     let now = api.now();
     set_suspended(&api, &caller, (&named, body), Some(now)).await
 }
@@ -120,7 +135,7 @@ pub(super) async fn resume(
     caller: PartnerCaller,
     named: Named,
     body: Body,
-) -> Result<Json<WholeOrgView>, ApiError> {
+) -> Result<Tagged<WholeOrgView>, ApiError> {
     set_suspended(&api, &caller, (&named, body), None).await
 }
 
@@ -163,7 +178,7 @@ pub(super) async fn restore(
     caller: PartnerCaller,
     named: Named,
     body: Body,
-) -> Result<Json<WholeOrgView>, ApiError> {
+) -> Result<Tagged<WholeOrgView>, ApiError> {
     let org = caller.owned_or_deleted(&api, &named).await?;
     body.empty()?;
     match deleted_orgs::restore(api.store(), org, api.now()).await {
@@ -179,7 +194,7 @@ async fn set_suspended(
     caller: &PartnerCaller,
     (named, body): (&Named, Body),
     since: Option<Moment>,
-) -> Result<Json<WholeOrgView>, ApiError> {
+) -> Result<Tagged<WholeOrgView>, ApiError> {
     let org = caller.owned(api, named).await?.id;
     body.empty()?;
     let changed = api
@@ -195,11 +210,11 @@ async fn whole(
     api: &Api,
     caller: &PartnerCaller,
     org: Org,
-) -> Result<Json<WholeOrgView>, ApiError> {
+) -> Result<Tagged<WholeOrgView>, ApiError> {
     let own = org.ai_instructions.clone();
     let in_force = own.or_else(|| caller.ai_instructions().map(str::to_owned));
     let retention = api.read_inline(move |tx| aged::days_of(tx, org.id)).await?;
-    Ok(Json(WholeOrgView {
+    Ok(Tagged(WholeOrgView {
         website: org.website.clone(),
         language: org.language.clone(),
         ai_instructions: org.ai_instructions.clone(),
@@ -208,6 +223,7 @@ async fn whole(
         integrations: integrations::of_org(api, org.id, Disclosure::Handle).await?,
         retention: retention.into(),
         retention_in_force: retention.or(default_retention(api.config())).into(),
+        updated_at: written(org.updated_at),
         org: org.into(),
     }))
 }
