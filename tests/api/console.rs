@@ -330,7 +330,7 @@ async fn the_operator_has_pages_of_the_installation() {
     let refused = visit(&api, &format!("/dashboard/{org}"), &admin).await;
     assert_eq!(refused.status, 403, "{}", refused.text);
 
-    let wrong = format!("form_token={proof}&agents=many&was_agents=1");
+    let wrong = format!("form_token={proof}&agents=many&was_agents=1000");
     let wrong = submit(&api, &format!("{page}/limits"), cookie, &wrong).await;
     assert_eq!(wrong.status, 400);
     assert!(wrong.text.contains("agents"), "{}", wrong.text);

@@ -24,6 +24,7 @@ mod jwks;
 mod limits;
 mod numbers;
 mod openapi;
+mod operator_console;
 mod org_limits;
 mod outbound_trunks;
 mod pages;

@@ -133,21 +133,33 @@ async fn a_version_is_replaced_once(api: &TestApi) {
     let carrier = json!({"name": "Carrier", "host": "192.0.2.1", "caller_number": "+442071838750"});
     let carrier = api.post(trunks, &tenant.token, carrier).await.with(201);
 
-    for (path, field) in [
-        (format!("/phone/{agent}"), "name"),
-        (format!("{destinations}/{destination}"), "name"),
-        (format!("/webhooks/{hook}"), "description"),
-        (trunk.to_owned(), "name"),
-        (format!("{trunks}/{}", id_of(&carrier)), "name"),
+    let reseller = api.reseller("Reseller").await;
+    let org = crate::pages::org_of(api, &reseller, "Bakery").await;
+
+    for (path, field, key) in [
+        (format!("/phone/{agent}"), "name", &tenant.token),
+        (
+            format!("{destinations}/{destination}"),
+            "name",
+            &tenant.token,
+        ),
+        (format!("/webhooks/{hook}"), "description", &tenant.token),
+        (trunk.to_owned(), "name", &tenant.token),
+        (
+            format!("{trunks}/{}", id_of(&carrier)),
+            "name",
+            &tenant.token,
+        ),
+        (format!("/partner/v1/orgs/{org}"), "name", &reseller.key),
     ] {
-        let shown = api.get(&path, &tenant.token).await;
+        let shown = api.get(&path, key).await;
         let version = shown.header("ETag").expect("a version").to_owned();
         let updated_at = shown.with(200)["updated_at"].clone();
         assert_eq!(json!(version.trim_matches('"')), updated_at, "{path}");
 
         let change = |version: String, value: String| {
             let request = Request::patch(&path)
-                .header("Authorization", format!("Bearer {}", tenant.token))
+                .header("Authorization", format!("Bearer {key}"))
                 .header("Content-Type", "application/json")
                 .header("If-Match", version);
             let body = json!({field: value}).to_string();
@@ -165,7 +177,7 @@ async fn a_version_is_replaced_once(api: &TestApi) {
         // The frozen clock hasn't moved, but the version has changed.
         let winner = answers.iter().find(|answer| answer.status == 200);
         let winner = winner.expect("one");
-        let kept = api.get(&path, &tenant.token).await;
+        let kept = api.get(&path, key).await;
         assert_eq!(kept.with(200)[field], winner.with(200)[field], "{path}");
         assert_eq!(kept.header("ETag"), winner.header("ETag"), "{path}");
         assert_ne!(kept.header("ETag"), Some(&*version), "{path}");
@@ -207,6 +219,45 @@ async fn a_form_is_saved_once_for_a_version(api: &TestApi) {
 
     for answer in lost {
         assert!(answer.text.contains("id=\"conflict\""), "{}", answer.text);
+    }
+}
+
+/// The same of the operator's forms of orgs and partners.
+async fn an_operators_form_is_saved_once_for_a_version(api: &TestApi) {
+    let reseller = api.reseller("Reseller").await;
+    let org = org_of(api, &reseller, "Acme").await;
+    let cookie = crate::test_org::operators_cookie(api).await;
+
+    for (at, action, fields) in [
+        (format!("orgs/{org}"), "", "name=Turn"),
+        (format!("orgs/{org}"), "/retention", "calls_days="),
+        (
+            format!("partners/{}", reseller.id),
+            "",
+            "active=on&name=Turn",
+        ),
+    ] {
+        let page = format!("/operator-console/{at}");
+        let shown = visit(api, &page, &cookie).await;
+        let proof = form_token(&shown);
+        let (_, version) = shown
+            .text
+            .split_once("name=\"version\" value=\"")
+            .expect("a version");
+        let version = version.split('"').next().expect("a value");
+        let version = version.replace(':', "%3A");
+        let answers = api
+            .at_once(20, async |turn| {
+                let turn = turn + 1;
+                let fields = format!("form_token={proof}&version={version}&{fields}{turn}");
+                submit(api, &format!("{page}{action}"), &cookie, &fields).await
+            })
+            .await;
+        assert_eq!(
+            (count(&answers, 303), count(&answers, 409)),
+            (1, 19),
+            "{at}{action}"
+        );
     }
 }
 
@@ -384,6 +435,7 @@ on_both!(
     an_idempotency_key_has_one_effect,
     a_version_is_replaced_once,
     a_form_is_saved_once_for_a_version,
+    an_operators_form_is_saved_once_for_a_version,
     an_org_keeps_an_administrator,
     a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive,
 );

@@ -511,7 +511,7 @@ pub(super) fn form_of(fields: &[Field], filled: Filled<'_>, refused: Option<&Ref
 }
 
 /// Both values of each field that differs, where the object was changed meanwhile.
-pub(super) fn conflict(differing: &[(&'static str, String, String)]) -> Markup {
+pub(super) fn conflict(differing: &[(impl AsRef<str>, String, String)]) -> Markup {
     html! {
         div.banner.bad role="alert" id="conflict" {
             p { strong { "It was changed while you were editing it." } " Nothing was saved. The form below has your values: save it again to replace the others." }
@@ -519,7 +519,7 @@ pub(super) fn conflict(differing: &[(&'static str, String, String)]) -> Markup {
                 thead { tr { th scope="col" { "Field" } th scope="col" { "You entered" } th scope="col" { "It is now" } } }
                 tbody {
                     @for (label, submitted, current) in differing {
-                        tr { td data-label="Field" { (label) } td data-label="You entered" { (submitted) } td data-label="It is now" { (current) } }
+                        tr { td data-label="Field" { (label.as_ref()) } td data-label="You entered" { (submitted) } td data-label="It is now" { (current) } }
                     }
                 }
             }

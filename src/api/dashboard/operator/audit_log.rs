@@ -1,16 +1,47 @@
 //! Page of the installation's audit log: each change, of every org, with the command, key or session that made it.
 
+use std::collections::BTreeMap;
+
 use axum::extract::RawQuery;
-use maud::html;
+use maud::{Markup, html};
+use serde_json::Value;
 
 use super::super::audit_log::rows;
-use super::super::backend::{query, text};
+use super::super::backend::{items, query, text};
 use super::super::document::table;
 use super::super::forms::Forms as _;
 use super::super::page::{ErrorPage, Html};
 use super::super::resource::parameter;
 use super::frame::{Section, heading, page};
 use super::visitor::OperatorVisitor;
+
+/// Column of the org or partner that a change is about.
+const ORG_AT: usize = 2;
+
+/// List and id of the org of an entry, or else of its partner.
+fn subject(entry: &Value) -> Option<(&'static str, &str)> {
+    let org = entry["org_id"].as_str().map(|id| ("orgs", id));
+    org.or_else(|| Some(("partners", entry["partner_id"].as_str()?)))
+}
+
+/// Links to the subjects of a page's entries, each by its name. A deleted one has only an id.
+async fn links<'l>(visitor: &OperatorVisitor, log: &'l Value) -> BTreeMap<&'l str, Markup> {
+    let mut links = BTreeMap::new();
+    for (list, id) in items(log).iter().filter_map(subject) {
+        if links.contains_key(id) {
+            continue;
+        }
+        let at = format!("{list}/{id}");
+        let link = match visitor.client.get(&format!("/operator/{at}")).await {
+            Ok(found) => {
+                html! { a href=(visitor.path(&at)) { (text(&found, "name")) } @if list == "partners" { " " span.soft { "partner" } } }
+            }
+            Err(_) => html! { span.soft { "deleted " code { (id) } } },
+        };
+        links.insert(id, link);
+    }
+    links
+}
 
 /// `GET /operator-console/audit?cursor`
 pub(super) async fn show(
@@ -23,7 +54,14 @@ pub(super) async fn show(
         .client
         .get(&format!("/operator/audit{asked}"))
         .await?;
-    let (columns, rows) = rows(&log);
+    let (columns, mut rows) = rows(&log);
+    let mut columns = columns.to_vec();
+    columns.insert(ORG_AT, "Org or partner");
+    let links = links(&visitor, &log).await;
+    for (row, entry) in rows.iter_mut().zip(items(&log)) {
+        let link = subject(entry).and_then(|(_, id)| links.get(id)).cloned();
+        row.insert(ORG_AT, link.unwrap_or_default());
+    }
     let next = query(&[("cursor", text(&log, "next"))]);
     let content = html! {
         section.card aria-label="Audit log" {

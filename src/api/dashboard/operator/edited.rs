@@ -1,17 +1,88 @@
-//! Forms of the operator's pages: the answer to one that was submitted.
+//! Forms of the operator's pages: one that carries the version of the object that it changes, and the answer to one that was submitted.
 
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Value, json};
+use uuid::Uuid;
 
-use super::super::backend::Refused;
-use super::super::fields::{Field, Filled};
+use super::super::backend::{Refused, items, text};
+use super::super::fields::{Field, Filled, changes, conflicts};
 use super::super::forms::{Forms as _, token};
 use super::super::page::ErrorPage;
-use super::super::resource::{form_of, shown_status};
-use super::frame::{Section, heading, page};
-use super::visitor::OperatorVisitor;
+use super::super::resource::{conflict, form_of, shown_status};
+use super::fields;
+use super::frame::{Section, below, heading, page};
+use super::visitor::{OperatorForm, OperatorVisitor};
+
+/// Object that a form changes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Edited {
+    /// Settings of an org.
+    Org(Uuid),
+    /// Days for which an org's data is kept. They have the org's version.
+    Retention(Uuid),
+    /// Settings of a partner.
+    Partner(Uuid),
+}
+
+impl Edited {
+    /// Path of the API.
+    fn path(self) -> String {
+        match self {
+            Self::Org(id) => format!("/operator/orgs/{id}"),
+            Self::Retention(id) => format!("/operator/orgs/{id}/retention"),
+            Self::Partner(id) => format!("/operator/partners/{id}"),
+        }
+    }
+
+    /// Page with the form.
+    fn page(self) -> String {
+        match self {
+            Self::Org(id) | Self::Retention(id) => format!("orgs/{id}"),
+            Self::Partner(id) => format!("partners/{id}"),
+        }
+    }
+
+    /// Page that takes the form.
+    fn action(self) -> String {
+        match self {
+            Self::Org(_) | Self::Partner(_) => self.page(),
+            Self::Retention(id) => format!("orgs/{id}/retention"),
+        }
+    }
+
+    /// Place in the navigation, with the path and the title of the list.
+    const fn list(self) -> (Section, &'static str, &'static str) {
+        match self {
+            Self::Org(_) | Self::Retention(_) => (Section::Orgs, "", "Organizations"),
+            Self::Partner(_) => (Section::Partners, "partners", "Partners"),
+        }
+    }
+
+    fn fields(self) -> Vec<Field> {
+        match self {
+            Self::Org(_) => fields::of_org().into(),
+            Self::Retention(_) => fields::of_retention().into(),
+            Self::Partner(_) => fields::of_partner().into(),
+        }
+    }
+
+    /// Returns the object with its fields, name and version.
+    pub(super) async fn current(self, visitor: &OperatorVisitor) -> Result<Value, ErrorPage> {
+        let client = &visitor.client;
+        match self {
+            Self::Org(_) | Self::Partner(_) => Ok(client.get(&self.path()).await?),
+            Self::Retention(id) => {
+                let mut org = client.get(&Self::Org(id).path()).await?;
+                for row in items(&client.get(&self.path()).await?) {
+                    org[format!("{}_days", text(row, "data"))] = row["days"].clone();
+                }
+                Ok(org)
+            }
+        }
+    }
+}
 
 /// Form with a button.
 pub(super) fn form(
@@ -29,7 +100,101 @@ pub(super) fn form(
     }
 }
 
-/// Sends a change, and shows the page `back` again, or why nothing was changed.
+/// Form that changes an object, with the version that it was made for.
+pub(super) fn edit_form(
+    visitor: &OperatorVisitor,
+    edited: Edited,
+    object: &Value,
+    (filled, refused): (Filled<'_>, Option<&Refused>),
+) -> Markup {
+    html! {
+        form method="post" action=(visitor.path(&edited.action())) {
+            (token(visitor))
+            input type="hidden" name="version" value=(text(object, "updated_at"));
+            (form_of(&edited.fields(), filled, refused))
+            div.go { button type="submit" { "Save" } }
+        }
+    }
+}
+
+/// Saves the form of an object. One that is older than its object changes nothing, and shows both values of what differs.
+pub(super) async fn save(form: &OperatorForm, edited: Edited) -> Result<Response, ErrorPage> {
+    let visitor = &form.visitor;
+    let inputs = edited.fields();
+    let current = edited.current(visitor).await?;
+    let version = form.fields.text("version");
+    let mut body = changes(&inputs, &form.fields, &current);
+    tidy(&mut body);
+    // Nothing is left to do for a form whose every value is the object's.
+    if body.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(saved(visitor, edited));
+    }
+    if version != text(&current, "updated_at") {
+        return Ok(outdated(form, edited, &current));
+    }
+
+    match visitor.client.change(&edited.path(), version, &body).await {
+        Ok(_) => Ok(saved(visitor, edited)),
+        Err(refused) if refused.status == StatusCode::PRECONDITION_FAILED => {
+            // Another form was saved between the look at the object and the change.
+            let current = edited.current(visitor).await?;
+            Ok(outdated(form, edited, &current))
+        }
+        Err(refused) => {
+            let status = shown_status(&refused)?;
+            let again = (Filled::Submitted(&form.fields), Some(&refused));
+            let again = edit_form(visitor, edited, &current, again);
+            Ok(shown_again(
+                visitor,
+                edited,
+                &current,
+                (status, &html! { section.card { (again) } }),
+            ))
+        }
+    }
+}
+
+/// No network in the form means every network, which the API writes as `null`.
+pub(super) fn tidy(body: &mut Value) {
+    if body["allowed_networks"] == json!([]) {
+        body["allowed_networks"] = Value::Null;
+    }
+}
+
+fn saved(visitor: &OperatorVisitor, edited: Edited) -> Response {
+    let page = format!("{}?done=saved", visitor.path(&edited.page()));
+    Redirect::to(&page).into_response()
+}
+
+fn outdated(form: &OperatorForm, edited: Edited, current: &Value) -> Response {
+    let visitor = &form.visitor;
+    let differing = conflicts(&edited.fields(), &form.fields, current);
+    let again = (Filled::Submitted(&form.fields), None);
+    let content = html! {
+        (conflict(&differing))
+        section.card { (edit_form(visitor, edited, current, again)) }
+    };
+    shown_again(visitor, edited, current, (StatusCode::CONFLICT, &content))
+}
+
+fn shown_again(
+    visitor: &OperatorVisitor,
+    edited: Edited,
+    current: &Value,
+    (status, content): (StatusCode, &Markup),
+) -> Response {
+    let (section, at, list) = edited.list();
+    let name = text(current, "name");
+    let content = html! {
+        (content)
+        p { a.button href=(visitor.path(&edited.page())) { "Back" } }
+    };
+    let heading = below(visitor, at, list, name);
+    let page = page(visitor, section, name, &heading, &content);
+    (status, page).into_response()
+}
+
+/// Sends a command, and shows the page `back` again, or why nothing was changed.
 pub(super) async fn change(
     visitor: &OperatorVisitor,
     (method, path): (Method, &str),

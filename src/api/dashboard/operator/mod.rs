@@ -2,8 +2,10 @@
 //! by the requests of the control socket, so pages and commands can't disagree. A session comes from `trunkline console --operator`, and belongs to
 //! no org.
 
+mod allowed;
 mod audit_log;
 mod edited;
+mod fields;
 mod frame;
 mod limits;
 mod login;
@@ -26,6 +28,17 @@ pub(super) fn routes() -> Routes {
         .route("/logout", post(login::log_out))
         .route("/orgs/{orgId}", get(orgs::show).post(orgs::update))
         .route("/orgs/{orgId}/limits", post(orgs::limit))
+        .route("/orgs/{orgId}/retention", post(orgs::retain))
+        .route("/orgs/{orgId}/networks", post(allowed::add_network))
+        .route(
+            "/orgs/{orgId}/networks/remove",
+            post(allowed::remove_network),
+        )
+        .route("/orgs/{orgId}/tied-peers", post(allowed::add_peer))
+        .route(
+            "/orgs/{orgId}/tied-peers/remove",
+            post(allowed::remove_peer),
+        )
         .route("/orgs/{orgId}/suspend", post(orgs::suspend))
         .route("/orgs/{orgId}/resume", post(orgs::resume))
         .route("/orgs/{orgId}/delete", post(orgs::delete))

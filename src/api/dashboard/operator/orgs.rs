@@ -8,37 +8,29 @@ use serde_json::{Value, json};
 
 use super::super::backend::{items, query, text};
 use super::super::document::{Tone, badge, card, spaced, table, time};
-use super::super::fields::{Field, Filled, Input, changes, new_body};
+use super::super::fields::{Filled, new_body};
 use super::super::forms::{Forms as _, button, danger};
 use super::super::page::{ErrorPage, Html};
 use super::super::resource::{done, parameter};
-use super::edited::{change, form, not_done};
+use super::edited::{Edited, change, edit_form, form, not_done, save};
 use super::frame::{Section, below, heading, page};
-use super::limits;
 use super::visitor::{OperatorForm, OperatorVisitor};
+use super::{allowed, fields, limits};
 
 /// Orgs on a page of the list.
 const ROWS: usize = 50;
 
-fn fields() -> [Field; 2] {
-    [
-        Field::new("name", "Name", Input::Text),
-        Field::new("max_concurrent_calls", "Most calls at once", Input::Number)
-            .help("Empty: no limit of its own."),
-    ]
-}
-
-/// `GET /operator-console?name&offset`
+/// `GET /operator-console?search&offset`
 pub(super) async fn list(
     visitor: OperatorVisitor,
     RawQuery(raw): RawQuery,
 ) -> Result<Html, ErrorPage> {
-    let name = parameter(raw.as_deref(), "name");
+    let search = parameter(raw.as_deref(), "search");
     let offset: usize = parameter(raw.as_deref(), "offset")
         .parse()
         .unwrap_or_default();
     let (limit, from) = (ROWS.to_string(), offset.to_string());
-    let asked = query(&[("name", &name), ("limit", &limit), ("offset", &from)]);
+    let asked = query(&[("search", &search), ("limit", &limit), ("offset", &from)]);
     let orgs = visitor
         .client
         .get(&format!("/operator/orgs{asked}"))
@@ -50,18 +42,18 @@ pub(super) async fn list(
         (done(raw.as_deref()))
         section.card aria-label="Organizations" {
             form.filters method="get" action=(visitor.path("")) {
-                div.field { label for="name" { "Whole name" } input #name type="search" name="name" value=(name); }
+                div.field { label for="search" { "Name, external id or id" } input #search type="search" name="search" value=(search); }
                 button type="submit" { "Find" }
             }
             (rows(&visitor, &orgs))
             div.pages {
-                span.soft { (total) " in all" }
+                span.soft { (total) @if search.is_empty() { " in all" } @else { " found" } }
                 @if (next as u64) < total {
-                    a.button href={ (visitor.path("")) (query(&[("name", &name), ("offset", &next.to_string())])) } rel="next" { "Older" }
+                    a.button href={ (visitor.path("")) (query(&[("search", &search), ("offset", &next.to_string())])) } rel="next" { "Older" }
                 }
             }
         }
-        (card("new-org", "New organization", &form(&visitor, "", (&fields(), Filled::Empty), "Create")))
+        (card("new-org", "New organization", &form(&visitor, "", (&fields::of_org(), Filled::Empty), "Create")))
         @if !items(&deleted).is_empty() { (card("deleted", "Deleted", &restorable(&visitor, &deleted))) }
     };
     let heading = heading(
@@ -142,15 +134,26 @@ pub(super) async fn show(
         .get(&format!("/operator/orgs/{id}/limits"))
         .await?;
     let at = format!("orgs/{id}");
+    let partner = match org["partner_id"].as_str() {
+        Some(partner) => {
+            let path = format!("/operator/partners/{partner}");
+            visitor.client.get(&path).await?
+        }
+        None => Value::Null,
+    };
+    let retained = Edited::Retention(id).current(&visitor).await?;
+    let edit = |edited, object| edit_form(&visitor, edited, object, (Filled::With(object), None));
     let content = html! {
         (done(raw.as_deref()))
         div.edit {
             div {
-                (card("org", "This organization", &facts(&visitor, &org, &at)))
-                (card("settings", "Settings", &form(&visitor, &at, (&fields(), Filled::With(&org)), "Save")))
+                (card("org", "This organization", &facts(&visitor, &org, &partner)))
+                (card("settings", "Settings", &edit(Edited::Org(id), &org)))
+                (card("retention", "Days for which data is kept", &edit(Edited::Retention(id), &retained)))
+                (allowed::cards(&visitor, id).await?)
                 (danger(&visitor, &format!("{at}/delete"), "Delete", "It behaves as absent at once, and its keys end. Calls that are up finish. It can be restored for 30 days."))
             }
-            (card("limits", "Limits", &limits::form(&visitor, &format!("{at}/limits"), &limited)))
+            (card("limits", "Limits", &limits::form(&visitor, &format!("{at}/limits"), &limited, None)))
         }
     };
     let name = text(&org, "name");
@@ -159,7 +162,8 @@ pub(super) async fn show(
     Ok(page(&visitor, Section::Orgs, name, &heading, &content))
 }
 
-fn facts(visitor: &OperatorVisitor, org: &Value, at: &str) -> Markup {
+fn facts(visitor: &OperatorVisitor, org: &Value, partner: &Value) -> Markup {
+    let at = format!("orgs/{}", text(org, "id"));
     let by = org["suspended_by"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
@@ -169,8 +173,8 @@ fn facts(visitor: &OperatorVisitor, org: &Value, at: &str) -> Markup {
         dl {
             dt { "Id" } dd { code { (text(org, "id")) } }
             dt { "State" } dd { (state(org)) }
-            @if let Some(partner) = org["partner_id"].as_str() {
-                dt { "Partner" } dd { a href=(visitor.path(&format!("partners/{partner}"))) { (partner) } }
+            @if !partner.is_null() {
+                dt { "Partner" } dd { a href=(visitor.path(&format!("partners/{}", text(partner, "id")))) { (text(partner, "name")) } }
             }
             @if let Some(external) = org["external_id"].as_str() { dt { "External id" } dd { code { (external) } } }
             dt { "Created" } dd { (time(text(org, "created_at"))) }
@@ -189,7 +193,7 @@ fn facts(visitor: &OperatorVisitor, org: &Value, at: &str) -> Markup {
 /// `POST /operator-console`: creates an org.
 pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
-    let body = new_body(&fields(), &form.fields);
+    let body = new_body(&fields::of_org(), &form.fields);
     match visitor
         .client
         .send(Method::POST, "/operator/orgs", Some(&body))
@@ -205,34 +209,22 @@ pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
 
 /// `POST /operator-console/orgs/{orgId}`: renames it, or limits its calls at once.
 pub(super) async fn update(form: OperatorForm) -> Result<Response, ErrorPage> {
-    let visitor = &form.visitor;
-    let id = visitor.id("orgId")?;
-    let path = format!("/operator/orgs/{id}");
-    let org = visitor.client.get(&path).await?;
-    let body = changes(&fields(), &form.fields, &org);
-    let back = format!("orgs/{id}");
-    change(
-        visitor,
-        (Method::PATCH, &path),
-        Some(&body),
-        (Section::Orgs, &back),
-    )
-    .await
+    let id = form.visitor.id("orgId")?;
+    save(&form, Edited::Org(id)).await
+}
+
+/// `POST /operator-console/orgs/{orgId}/retention`
+pub(super) async fn retain(form: OperatorForm) -> Result<Response, ErrorPage> {
+    let id = form.visitor.id("orgId")?;
+    save(&form, Edited::Retention(id)).await
 }
 
 /// `POST /operator-console/orgs/{orgId}/limits`
 pub(super) async fn limit(form: OperatorForm) -> Result<Response, ErrorPage> {
     let id = form.visitor.id("orgId")?;
-    let body = limits::changes(&form.fields);
     let path = format!("/operator/orgs/{id}/limits");
     let back = format!("orgs/{id}");
-    change(
-        &form.visitor,
-        (Method::PATCH, &path),
-        Some(&body),
-        (Section::Orgs, &back),
-    )
-    .await
+    limits::save(&form, &path, (Section::Orgs, &back)).await
 }
 
 /// `POST /operator-console/orgs/{orgId}/suspend`

@@ -4,43 +4,18 @@ use axum::extract::RawQuery;
 use axum::http::Method;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::backend::{items, text};
 use super::super::document::{Tone, badge, card, copied, table, time, time_or};
-use super::super::fields::{Field, Filled, Input, changes, new_body};
+use super::super::fields::{Filled, new_body};
 use super::super::forms::{Forms as _, danger};
 use super::super::page::{ErrorPage, Html};
 use super::super::resource::done;
-use super::edited::{change, form, not_done};
+use super::edited::{Edited, change, edit_form, form, not_done, save, tidy};
 use super::frame::{Section, below, heading, page};
-use super::limits;
 use super::visitor::{OperatorForm, OperatorVisitor};
-
-fn new_fields() -> [Field; 2] {
-    [
-        Field::new("name", "Name", Input::Text),
-        Field::new("allowed_networks", "Allowed networks", Input::Lines)
-            .help("Addresses or networks that its requests may come from, one a line. Empty: any."),
-    ]
-}
-
-fn fields() -> [Field; 3] {
-    let [_, networks] = new_fields();
-    [
-        Field::new("active", "Active: its keys work", Input::Check),
-        Field::new(
-            "verifies_numbers",
-            "May verify numbers of its orgs",
-            Input::Check,
-        ),
-        networks,
-    ]
-}
-
-fn key_fields() -> [Field; 1] {
-    [Field::new("name", "Name", Input::Text).help("Such as the program that uses it.")]
-}
+use super::{fields, limits};
 
 /// `GET /operator-console/partners`
 pub(super) async fn list(
@@ -64,7 +39,7 @@ pub(super) async fn list(
     let content = html! {
         (done(raw.as_deref()))
         section.card aria-label="Partners" { (table("Partners", &columns, &rows, "There is no partner.")) }
-        (card("new-partner", "New partner", &form(&visitor, "partners", (&new_fields(), Filled::Empty), "Create")))
+        (card("new-partner", "New partner", &form(&visitor, "partners", (&fields::of_new_partner(), Filled::Empty), "Create")))
     };
 
     let heading = heading(
@@ -115,14 +90,14 @@ async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPa
                 }))
                 (card("keys", "Keys", &html! {
                     (key_rows(visitor, &at, &keys))
-                    (form(visitor, &format!("{at}/keys"), (&key_fields(), Filled::Empty), "Create a key"))
+                    (form(visitor, &format!("{at}/keys"), (&fields::of_key(), Filled::Empty), "Create a key"))
                 }))
                 (card("settings", "Settings", &html! {
-                    (form(visitor, &at, (&fields(), Filled::With(&partner)), "Save"))
+                    (edit_form(visitor, Edited::Partner(id), &partner, (Filled::With(&partner), None)))
                     p.soft { "While a partner is inactive its orgs are suspended." }
                 }))
             }
-            (card("limits", "Limits", &limits::form(visitor, &format!("{at}/limits"), &limited)))
+            (card("limits", "Limits", &limits::form(visitor, &format!("{at}/limits"), &limited, None)))
         }
     };
     let name = text(&partner, "name");
@@ -157,11 +132,8 @@ fn key_rows(visitor: &OperatorVisitor, at: &str, keys: &Value) -> Markup {
 /// `POST /operator-console/partners`: creates one.
 pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
-    let mut body = new_body(&new_fields(), &form.fields);
-    if let Some(fields) = body.as_object_mut() {
-        // No network in the form means every network.
-        fields.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty));
-    }
+    let mut body = new_body(&fields::of_new_partner(), &form.fields);
+    tidy(&mut body);
 
     match visitor
         .client
@@ -176,47 +148,18 @@ pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
     }
 }
 
-/// No network in the form means every network, which the API writes as `null`.
-fn any_network(body: &mut Value) {
-    if body["allowed_networks"]
-        .as_array()
-        .is_some_and(Vec::is_empty)
-    {
-        body["allowed_networks"] = Value::Null;
-    }
-}
-
 /// `POST /operator-console/partners/{partnerId}`
 pub(super) async fn update(form: OperatorForm) -> Result<Response, ErrorPage> {
-    let visitor = &form.visitor;
-    let id = visitor.id("partnerId")?;
-    let path = format!("/operator/partners/{id}");
-    let partner = visitor.client.get(&path).await?;
-    let mut body = changes(&fields(), &form.fields, &partner);
-    any_network(&mut body);
-    let back = format!("partners/{id}");
-    change(
-        visitor,
-        (Method::PATCH, &path),
-        Some(&body),
-        (Section::Partners, &back),
-    )
-    .await
+    let id = form.visitor.id("partnerId")?;
+    save(&form, Edited::Partner(id)).await
 }
 
 /// `POST /operator-console/partners/{partnerId}/limits`
 pub(super) async fn limit(form: OperatorForm) -> Result<Response, ErrorPage> {
     let id = form.visitor.id("partnerId")?;
-    let body = limits::changes(&form.fields);
     let path = format!("/operator/partners/{id}/limits");
     let back = format!("partners/{id}");
-    change(
-        &form.visitor,
-        (Method::PATCH, &path),
-        Some(&body),
-        (Section::Partners, &back),
-    )
-    .await
+    limits::save(&form, &path, (Section::Partners, &back)).await
 }
 
 /// `POST /operator-console/partners/{partnerId}/keys`: makes a key and shows it once.
@@ -224,7 +167,10 @@ pub(super) async fn create_key(form: OperatorForm) -> Result<Response, ErrorPage
     let visitor = &form.visitor;
     let id = visitor.id("partnerId")?;
     let path = format!("/operator/partners/{id}/keys");
-    let body = new_body(&key_fields(), &form.fields);
+    let body = match form.fields.text(fields::KEY_NAME).trim() {
+        "" => json!({}),
+        name => json!({"name": name}),
+    };
 
     match visitor.client.send(Method::POST, &path, Some(&body)).await {
         Ok(made) => {

@@ -1,0 +1,146 @@
+//! Parts of an org's page: networks whose calls are the org's without credentials, and private peers that the org may name. Each is added and
+//! removed on its own, so that two people don't undo each other's changes.
+
+use axum::http::Method;
+use axum::response::Response;
+use ipnet::IpNet;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::super::backend::{items, text};
+use super::super::document::{card, time};
+use super::super::fields::{Field, Filled, Input};
+use super::super::forms::{Forms as _, token};
+use super::super::page::ErrorPage;
+use super::edited::{change, form};
+use super::frame::Section;
+use super::visitor::{OperatorForm, OperatorVisitor};
+use crate::config;
+
+/// Entries of one list of an org.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Allowed {
+    Networks,
+    Peers,
+}
+
+impl Allowed {
+    /// Last part of the paths, of pages and of the API.
+    const fn at(self) -> &'static str {
+        match self {
+            Self::Networks => "networks",
+            Self::Peers => "tied-peers",
+        }
+    }
+
+    /// Field of an entry.
+    const fn field(self) -> &'static str {
+        match self {
+            Self::Networks => "network",
+            Self::Peers => "peer",
+        }
+    }
+
+    fn fields(self) -> [Field; 1] {
+        [match self {
+            Self::Networks => Field::new("network", "Address or network", Input::Text)
+                .help("Such as 192.0.2.7 or 192.0.2.0/24. Calls from there are this org's, and need no credentials."),
+            Self::Peers => Field::new("peer", "Host, address or network", Input::Text)
+                .help("A reserved or private peer that this org may name as a runtime, trunk or destination."),
+        }]
+    }
+
+    /// Path of an entry, of the text that names it; `None` for a text that names none.
+    fn entry(self, named: &str) -> Option<String> {
+        let text = match self {
+            Self::Networks => named.parse::<IpNet>().ok()?.to_string(),
+            Self::Peers => config::peer(named).ok()?.to_string(),
+        };
+        Some(text.replace('/', "%2F"))
+    }
+}
+
+/// Cards of both lists.
+pub(super) async fn cards(visitor: &OperatorVisitor, org: Uuid) -> Result<Markup, ErrorPage> {
+    let networks = listed(visitor, org, Allowed::Networks).await?;
+    let peers = listed(visitor, org, Allowed::Peers).await?;
+    Ok(html! {
+        (card("networks", "Networks without credentials", &networks))
+        (card("tied-peers", "Private peers", &peers))
+    })
+}
+
+async fn listed(
+    visitor: &OperatorVisitor,
+    org: Uuid,
+    allowed: Allowed,
+) -> Result<Markup, ErrorPage> {
+    let at = allowed.at();
+    let path = format!("/operator/orgs/{org}/{at}");
+    let found = visitor.client.get(&path).await?;
+    let page = format!("orgs/{org}/{at}");
+
+    Ok(html! {
+        @if items(&found).is_empty() { p.empty { "None." } }
+        ul.plain {
+            @for entry in items(&found) {
+                @let name = text(entry, allowed.field());
+                li {
+                    span { code { (name) } " " span.soft { "since " (time(text(entry, "created_at"))) } }
+                    form method="post" action=(visitor.path(&format!("{page}/remove"))) {
+                        (token(visitor))
+                        input type="hidden" name=(allowed.field()) value=(name);
+                        button.small type="submit" aria-label={ "Remove " (name) } { "Remove" }
+                    }
+                }
+            }
+        }
+        (form(visitor, &page, (&allowed.fields(), Filled::Empty), "Add"))
+    })
+}
+
+async fn add(form: &OperatorForm, allowed: Allowed) -> Result<Response, ErrorPage> {
+    let org = form.visitor.id("orgId")?;
+    let path = format!("/operator/orgs/{org}/{}", allowed.at());
+    let body = json!({allowed.field(): form.fields.text(allowed.field()).trim()});
+    send(form, org, (Method::POST, &path), Some(&body)).await
+}
+
+async fn remove(form: &OperatorForm, allowed: Allowed) -> Result<Response, ErrorPage> {
+    let org = form.visitor.id("orgId")?;
+    let entry = allowed.entry(form.fields.text(allowed.field()).trim());
+    let entry = entry.ok_or_else(ErrorPage::not_found)?;
+    let path = format!("/operator/orgs/{org}/{}/{entry}", allowed.at());
+    send(form, org, (Method::DELETE, &path), None).await
+}
+
+async fn send(
+    form: &OperatorForm,
+    org: Uuid,
+    request: (Method, &str),
+    body: Option<&Value>,
+) -> Result<Response, ErrorPage> {
+    let back = format!("orgs/{org}");
+    change(&form.visitor, request, body, (Section::Orgs, &back)).await
+}
+
+/// `POST /operator-console/orgs/{orgId}/networks`
+pub(super) async fn add_network(form: OperatorForm) -> Result<Response, ErrorPage> {
+    add(&form, Allowed::Networks).await
+}
+
+/// `POST /operator-console/orgs/{orgId}/networks/remove`
+pub(super) async fn remove_network(form: OperatorForm) -> Result<Response, ErrorPage> {
+    remove(&form, Allowed::Networks).await
+}
+
+/// `POST /operator-console/orgs/{orgId}/tied-peers`
+pub(super) async fn add_peer(form: OperatorForm) -> Result<Response, ErrorPage> {
+    add(&form, Allowed::Peers).await
+}
+
+/// `POST /operator-console/orgs/{orgId}/tied-peers/remove`
+pub(super) async fn remove_peer(form: OperatorForm) -> Result<Response, ErrorPage> {
+    remove(&form, Allowed::Peers).await
+}

@@ -1,0 +1,57 @@
+//! Fields of the forms of orgs and partners.
+
+use super::super::fields::{Field, Input};
+
+/// Settings of an org.
+pub(super) fn of_org() -> [Field; 2] {
+    [
+        Field::new("name", "Name", Input::Text),
+        Field::new("max_concurrent_calls", "Most calls at once", Input::Number)
+            .help("Empty: no limit of its own."),
+    ]
+}
+
+/// Retention of an org.
+pub(super) fn of_retention() -> [Field; 4] {
+    let days = |name, label| {
+        Field::new(name, label, Input::Number).help("Days. Empty: as the configuration says.")
+    };
+    [
+        days("calls_days", "Calls, with their transfers and events"),
+        days("sessions_days", "Headers and metadata of calls"),
+        days("contacts_days", "Contacts that no call names any more"),
+        days("handoffs_days", "Handoffs"),
+    ]
+}
+
+/// A new partner.
+pub(super) fn of_new_partner() -> [Field; 2] {
+    [
+        Field::new("name", "Name", Input::Text),
+        Field::new("allowed_networks", "Allowed networks", Input::Lines)
+            .help("Addresses or networks that its requests may come from, one a line. Empty: any."),
+    ]
+}
+
+/// Settings of a partner.
+pub(super) fn of_partner() -> [Field; 4] {
+    let [name, networks] = of_new_partner();
+    [
+        name,
+        Field::new("active", "Active: its keys work", Input::Check),
+        Field::new(
+            "verifies_numbers",
+            "May verify numbers of its orgs",
+            Input::Check,
+        ),
+        networks,
+    ]
+}
+
+/// Name of this field, which isn't that of the partner's name on the same page.
+pub(super) const KEY_NAME: &str = "key_name";
+
+/// A new key of a partner.
+pub(super) fn of_key() -> [Field; 1] {
+    [Field::new(KEY_NAME, "Name", Input::Text).help("Such as the program that uses it.")]
+}
