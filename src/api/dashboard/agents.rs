@@ -4,6 +4,7 @@ use axum::http::Method;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
+use super::agent_numbers;
 use super::backend::{items, text};
 use super::document::{Tone, badge, card};
 use super::fields::{Field, Filled, Input, choices, inputs};
@@ -38,14 +39,6 @@ pub(super) const AGENTS: Resource = Resource {
     secret: None,
     delete: "Its numbers are free for other agents. Calls that are up continue.",
     actions: &[
-        Action {
-            at: "inbound-numbers",
-            method: Method::PUT,
-            api: "/phone/sip/agents/{id}/inbound-numbers",
-            named: None,
-            body: |form| json!({"phone_number_ids": form.values("number").collect::<Vec<_>>()}),
-            secret: None,
-        },
         Action {
             at: "outbound-trunk",
             method: Method::PUT,
@@ -191,7 +184,7 @@ fn beside(visitor: &Visitor, agent: &Value, needs: &[Value]) -> Markup {
         return Markup::default();
     };
     html! {
-        (card("numbers", "Numbers it answers", &own_numbers(visitor, agent, numbers)))
+        (card("numbers", "Numbers it answers", &agent_numbers::card(visitor, agent, numbers)))
         (card("outbound", "Trunk it dials through", &own_trunk(visitor, agent, trunks)))
         (card("transfers", "Where it may transfer to", &own_destinations(visitor, agent, config, destinations)))
     }
@@ -203,41 +196,6 @@ fn form(visitor: &Visitor, agent: &Value, action: &str, content: &Markup) -> Mar
             (token(visitor))
             (content)
         }
-    }
-}
-
-fn own_numbers(visitor: &Visitor, agent: &Value, numbers: &Value) -> Markup {
-    let verified = items(numbers)
-        .iter()
-        .filter(|number| number["verified"] == true);
-    let pairs: Vec<_> = verified
-        .map(|number| {
-            let title = match number["agent_id"].as_str() {
-                Some(other) if other != text(agent, "id") => {
-                    format!("{} (another agent's)", text(number, "phone_number"))
-                }
-                Some(_) | None => text(number, "phone_number").to_owned(),
-            };
-            (text(number, "id").to_owned(), title)
-        })
-        .collect();
-    let own = items(numbers)
-        .iter()
-        .filter(|number| number["agent_id"] == agent["id"]);
-    let own = json!({"number": own.map(|number| text(number, "id")).collect::<Vec<_>>()});
-    let fields = [Field::new(
-        "number",
-        "Verified numbers",
-        Input::Checks(pairs),
-    )];
-
-    html! {
-        (form(visitor, agent, "inbound-numbers", &html! {
-            fieldset.all disabled[!visitor.writes()] {
-                (inputs(&fields, Filled::With(&own), &[]))
-                @if visitor.writes() { div.go { button type="submit" { "Assign" } } }
-            }
-        }))
     }
 }
 

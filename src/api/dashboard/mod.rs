@@ -1,6 +1,7 @@
 //! Console: pages for the people of an org. They are rendered here and can be read without a script; a partner's link logs a person in, and
 //! `dashboard_session` has the session. What a page reads and changes goes through the API (`backend`).
 
+mod agent_numbers;
 mod agents;
 mod assets;
 mod audit_log;
@@ -108,6 +109,10 @@ fn of_org() -> Routes {
         .route("/phone", get(phone::show))
         .route("/phone/call", get(phone_call::open))
         .route("/phone/calls/{call_id}/events", get(phone::events))
+        .route(
+            "/agents/{agent_id}/inbound-numbers",
+            post(agent_numbers::assign),
+        )
         .route("/route-test", get(route_test::show))
         .route("/trunk", get(trunk::show).post(trunk::update))
         .route("/trunk/events", get(trunk::events))
