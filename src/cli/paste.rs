@@ -25,6 +25,7 @@ pub(super) enum Program {
     Yeastar,
     Grandstream,
     Cisco,
+    Kamailio,
     Baresip,
     Sipp,
 }
@@ -71,6 +72,7 @@ answers, and hangs up. -->
             Self::Yeastar => untested("Yeastar", &settings(Pbx::Yeastar, trunk)),
             Self::Grandstream => untested("Grandstream UCM", &settings(Pbx::Grandstream, trunk)),
             Self::Cisco => untested("Cisco CUBE", &settings(Pbx::Cisco, trunk)),
+            Self::Kamailio => kamailio(trunk, number),
             Self::Baresip => format!(
                 "\
 # baresip: calls the agent; the echo agent sends back what you say. Run against baresip 1.0.0 on 2026-11-26.
@@ -85,6 +87,47 @@ sipp -sf '{}' -m 1 -s '{number}' -au '{username}' -ap '{password}' -auth_uri '{n
         };
         Ok(lines.trim_end().to_owned())
     }
+}
+
+/// Makes a file that `kamailio.cfg` includes. The dialog module counts CSeq up for the answer to a challenge, and in every request that follows.
+fn kamailio(trunk: Trunk<'_>, number: &str) -> String {
+    let Trunk {
+        endpoint,
+        username,
+        password,
+        realm,
+    } = trunk;
+    let pattern = number.replace('+', "\\+");
+    format!(
+        r#"# Kamailio: calls to {number} go to the agent. Run against Kamailio 5.6.3 on 2026-11-26.
+# Save it as trunkline.cfg. In kamailio.cfg, above request_route: include_file "trunkline.cfg"
+# In request_route, below record_route() of new calls: route(TRUNKLINE);
+# For a range of numbers change the pattern, such as ^\+1202555[0-9]{{4}}$
+loadmodule "tm.so"
+loadmodule "sl.so"
+loadmodule "rr.so"
+loadmodule "pv.so"
+loadmodule "siputils.so"
+loadmodule "dialog.so"
+loadmodule "uac.so"
+modparam("dialog", "track_cseq_updates", 1)
+modparam("uac", "credential", "{username}:{realm}:{password}")
+
+route[TRUNKLINE] {{
+  if ($rm == "INVITE" && !has_totag() && $rU =~ "^{pattern}$") {{
+    dlg_manage();
+    $ru = "sip:" + $rU + "@{endpoint}";
+    t_on_failure("TRUNKLINE_CHALLENGED");
+    t_relay();
+    exit;
+  }}
+}}
+
+failure_route[TRUNKLINE_CHALLENGED] {{
+  if (t_is_canceled()) exit;
+  if (t_check_status("401|407") && uac_auth()) t_relay();
+}}"#
+    )
 }
 
 fn untested(name: &str, lines: &str) -> String {

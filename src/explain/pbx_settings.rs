@@ -29,7 +29,7 @@ pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
             "Connectivity > Trunks > Add SIP (chan_pjsip) Trunk",
             &[
                 ("Registration", "None"),
-                ("SIP Server Port", "5060, or the port of the endpoint"),
+                ("SIP Server Port", port(trunk.endpoint).unwrap_or("5060")),
                 ("From Domain (Advanced)", host(trunk.endpoint)),
                 ("Match (Permit)", host(trunk.endpoint)),
                 ("Codecs", "ulaw, alaw"),
@@ -73,10 +73,26 @@ pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
 }
 
 fn host(endpoint: &str) -> &str {
-    match endpoint.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,
-        Some(_) | None => endpoint,
-    }
+    let port = port(endpoint).map_or(0, |port| port.len() + 1);
+    endpoint.get(..endpoint.len() - port).unwrap_or(endpoint)
+}
+
+fn port(endpoint: &str) -> Option<&str> {
+    let (_, port) = endpoint.rsplit_once(':')?;
+    port.bytes()
+        .all(|digit| digit.is_ascii_digit())
+        .then_some(port)
+}
+
+/// Target of a dial peer, which names the kind of its address.
+fn session_target(endpoint: &str) -> String {
+    let host = host(endpoint);
+    let kind = match host.parse::<std::net::Ipv4Addr>() {
+        Ok(_) => "ipv4",
+        Err(_) if host.starts_with('[') => "ipv6",
+        Err(_) => "dns",
+    };
+    format!("{kind}:{endpoint}")
 }
 
 fn asterisk(trunk: Trunk<'_>) -> String {
@@ -158,7 +174,7 @@ fn cisco(trunk: Trunk<'_>) -> String {
         password,
         realm,
     } = trunk;
-    let target = host(endpoint);
+    let target = session_target(endpoint);
     format!(
         "sip-ua
  authentication username {username} password {password} realm {realm}
@@ -166,7 +182,7 @@ fn cisco(trunk: Trunk<'_>) -> String {
 dial-peer voice 5060 voip
  description trunkline
  session protocol sipv2
- session target dns:{target}
+ session target {target}
  dtmf-relay rtp-nte
  codec g711ulaw
 "
@@ -236,5 +252,20 @@ mod tests {
     fn an_endpoint_has_a_host() {
         assert_eq!(host("sip.example.com"), "sip.example.com");
         assert_eq!(host("[2001:db8::1]:5060"), "[2001:db8::1]");
+        assert_eq!(host("[2001:db8::1]"), "[2001:db8::1]");
+        assert_eq!(port("sip.example.com:5070"), Some("5070"));
+        assert_eq!(port("sip.example.com"), None);
+    }
+
+    #[test]
+    fn a_dial_peer_names_the_kind_of_its_address_and_the_port() {
+        for (endpoint, target) in [
+            ("sip.example.com", "dns:sip.example.com"),
+            ("sip.example.com:5070", "dns:sip.example.com:5070"),
+            ("192.0.2.1:5070", "ipv4:192.0.2.1:5070"),
+            ("[2001:db8::1]:5060", "ipv6:[2001:db8::1]:5060"),
+        ] {
+            assert_eq!(session_target(endpoint), target);
+        }
     }
 }

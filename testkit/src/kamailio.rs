@@ -1,4 +1,5 @@
-//! Kamailio as a carrier's edge: a registrar with one account, and a proxy with Record-Route between us and the carrier's phones.
+//! Kamailio as a carrier's edge: a registrar with one account, and a proxy with Record-Route between us and the carrier's phones. Or as a customer's,
+//! with lines of ours.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
@@ -34,11 +35,19 @@ impl Kamailio {
     }
 
     fn challenging(flags: &str, daemon: SocketAddr, phone: SocketAddr) -> Self {
+        Self::with(|own| configuration(own, daemon, phone, flags))
+    }
+
+    /// Starts a proxy whose configuration includes these lines. New calls take their route of this name.
+    pub fn including(lines: &str, route: &str) -> Self {
+        Self::with(|own| proxy(own, lines, route))
+    }
+
+    fn with(configuration: impl FnOnce(SocketAddr) -> String) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let config = folder.path().join("kamailio.cfg");
-        std::fs::write(&config, configuration(address, daemon, phone, flags))
-            .expect("it can be written");
+        std::fs::write(&config, configuration(address)).expect("it can be written");
 
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let mut command = Command::new("kamailio");
@@ -99,6 +108,43 @@ impl Drop for Kamailio {
     }
 }
 
+/// Configuration that is the same for each.
+fn beginning(own: SocketAddr) -> String {
+    format!(
+        "#!KAMAILIO
+debug=2
+log_stderror=yes
+children=1
+disable_tcp=yes
+auto_aliases=no
+listen=udp:{own}
+"
+    )
+}
+
+fn proxy(own: SocketAddr, lines: &str, route: &str) -> String {
+    let beginning = beginning(own);
+    format!(
+        r#"{beginning}loadmodule "textops.so"
+{lines}
+request_route {{
+  if (is_method("OPTIONS")) {{ sl_send_reply("200", "Here"); exit; }}
+  if (is_method("CANCEL")) {{ if (t_check_trans()) t_relay(); exit; }}
+  if (has_totag()) {{
+    if (loose_route()) {{ t_relay(); exit; }}
+    if (is_method("ACK")) {{ if (t_check_trans()) t_relay(); exit; }}
+    sl_send_reply("404", "Not here");
+    exit;
+  }}
+  t_check_trans();
+  record_route();
+  route({route});
+  sl_send_reply("404", "No route");
+}}
+"#
+    )
+}
+
 fn configuration(own: SocketAddr, daemon: SocketAddr, phone: SocketAddr, flags: &str) -> String {
     let modules = [
         "sl",
@@ -114,16 +160,9 @@ fn configuration(own: SocketAddr, daemon: SocketAddr, phone: SocketAddr, flags: 
     let modules = modules
         .map(|name| format!("loadmodule \"{name}.so\"\n"))
         .concat();
-    let port = daemon.port();
+    let (port, beginning) = (daemon.port(), beginning(own));
     format!(
-        r#"#!KAMAILIO
-debug=2
-log_stderror=yes
-children=1
-disable_tcp=yes
-auto_aliases=no
-listen=udp:{own}
-{modules}
+        r#"{beginning}{modules}
 modparam("registrar", "min_expires", 60)
 modparam("tm", "auto_inv_100", 0)
 request_route {{

@@ -2,8 +2,10 @@
 
 use std::process::{Command, Stdio};
 
+use trunkline_testkit::Caller;
 use trunkline_testkit::daemon::{Daemon, DaemonSetup};
 use trunkline_testkit::http;
+use trunkline_testkit::kamailio::Kamailio;
 use trunkline_testkit::shell::text;
 
 fn pasted(setup: &DaemonSetup, program: &str) -> String {
@@ -87,6 +89,28 @@ fn the_line_for_baresip_places_a_call() {
 }
 
 #[test]
+fn the_lines_for_kamailio_bring_a_call_to_the_agent() {
+    if !crate::has("kamailio") || !crate::has("sipp") {
+        return;
+    }
+    let daemon = DaemonSetup::new().serve();
+    let lines = pasted(&daemon.setup, "kamailio");
+    let kamailio = Kamailio::including(&lines, "TRUNKLINE");
+    let caller = Caller {
+        daemon: kamailio.address,
+        ..daemon.caller()
+    };
+
+    // The caller has no credentials: Kamailio answers the challenge.
+    let caller = caller.play("caller_known_by_address").finish();
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}\n{caller}");
+    assert_eq!(record["hangup_by"], "caller", "{record}\n{caller}");
+    let first = record["trunk_id"].as_str();
+    assert!(first.is_some(), "{record}");
+}
+
+#[test]
 fn each_phone_systems_lines_have_the_trunks_values_and_say_what_they_were_run_against() {
     let setup = DaemonSetup::new();
     let trunk = setup.run(&["trunk", "show", "--json"]);
@@ -100,6 +124,7 @@ fn each_phone_systems_lines_have_the_trunks_values_and_say_what_they_were_run_ag
         ("yeastar", "untested"),
         ("grandstream", "untested"),
         ("cisco", "untested"),
+        ("kamailio", "Kamailio 5.6.3"),
     ] {
         let lines = pasted(&setup, program);
         let first = lines.lines().next().unwrap_or_default();
