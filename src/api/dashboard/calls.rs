@@ -183,6 +183,9 @@ fn filters(visitor: &Visitor, wanted: &Wanted, agents: &Value) -> Markup {
                 label for="end_date" { "To" }
                 input #end_date type="date" name="end_date" value=(wanted.value("end_date"));
             }
+            @if !wanted.value("trunk_id").is_empty() {
+                input type="hidden" name="trunk_id" value=(wanted.value("trunk_id"));
+            }
             div.go {
                 button type="submit" { "Search" }
                 @if wanted.is_filtered() { a.plain href=(visitor.path("calls")) { "Clear" } }
@@ -225,6 +228,35 @@ pub(super) fn rows(visitor: &Visitor, calls: &[Value], agents: &Value, empty: &s
         .map(|call| row(visitor, call, agents))
         .collect();
     table("Calls", &columns, &rows, empty)
+}
+
+/// The API's path of the last calls of a trunk.
+pub(super) const LAST_OF_TRUNK: &str = "/phone/calls?limit=5&trunk_id={id}";
+
+/// Last calls of a trunk, with the other party of each.
+pub(super) fn last_of_trunk(visitor: &Visitor, trunk: &str, found: &Value) -> Markup {
+    let rows: Vec<_> = items(found)
+        .iter()
+        .map(|call| {
+            let page = visitor.path(&format!("calls/{}", text(call, "id")));
+            let party = match text(call, "direction") {
+                "outbound" => text(call, "to_number"),
+                _ => text(call, "from_number"),
+            };
+            vec![
+                html! { a.row href=(page) { (time(text(call, "started_at"))) } },
+                html! { span.words { (party) } },
+                outcome(call),
+            ]
+        })
+        .collect();
+    let columns = ["Started", "Other party", "Status"];
+    let all = visitor.path(&format!("calls{}", query(&[("trunk_id", trunk)])));
+
+    html! {
+        (table("Last calls", &columns, &rows, "There was no call yet."))
+        @if !rows.is_empty() { p { a href=(all) { "All calls of this trunk" } } }
+    }
 }
 
 fn row(visitor: &Visitor, call: &Value, agents: &Value) -> Vec<Markup> {

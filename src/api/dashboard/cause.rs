@@ -51,8 +51,7 @@ fn fix(visitor: &Visitor, call: &Value, reason: Reason) -> Option<Markup> {
 
     Some(match reason {
         Reason::NoAgent => html! {
-            "Assign the number to an agent on " a href=(visitor.path("numbers")) { "Numbers" } ", or enable an agent on "
-            a href=(visitor.path("agents")) { "Agents" } "."
+            "Enable an agent, or assign the number to one that is enabled, on " a href=(visitor.path("agents")) { "Agents" } "."
         },
         Reason::AgentBusy => {
             html! { "Raise the agent's limit of concurrent calls on " a href=(agents) { "its page" } "." }

@@ -23,7 +23,7 @@ impl Bar {
 }
 
 /// Bars of counts beside each other, with the highest count and the texts below both ends.
-pub(super) fn bars(label: &str, bars: &[Bar], [first, last]: [&str; 2]) -> Markup {
+pub(super) fn bars(label: &str, bars: &[Bar], [first, last]: [Markup; 2]) -> Markup {
     let highest = bars.iter().map(Bar::total).max().unwrap_or_default().max(1);
     let step = WIDTH / (bars.len() as u64).max(1);
     let scaled = |count: u64| count * HEIGHT / highest;
@@ -75,19 +75,28 @@ mod tests {
 
     #[test]
     fn bars_are_drawn_in_proportion() {
+        let ends = |texts: [&str; 2]| texts.map(|text| html! { (text) });
         let bar = |answered, refused| Bar {
             answered,
             refused,
             ..Bar::default()
         };
-        let drawn =
-            bars("Calls", &[bar(4, 0), bar(1, 1), bar(0, 0)], ["then", "now"]).into_string();
+        let drawn = bars(
+            "Calls",
+            &[bar(4, 0), bar(1, 1), bar(0, 0)],
+            ends(["then", "now"]),
+        );
+        let drawn = drawn.into_string();
         assert!(drawn.contains("height=\"140\"></rect>"), "{drawn}");
         assert_eq!(drawn.matches("class=\"answered\"").count(), 2, "{drawn}");
         assert!(
             drawn.contains("y=\"70\"") && !drawn.contains("style="),
             "{drawn}"
         );
-        assert!(bars("None", &[], ["", ""]).into_string().contains("<svg"));
+        assert!(
+            bars("None", &[], ends(["", ""]))
+                .into_string()
+                .contains("<svg")
+        );
     }
 }

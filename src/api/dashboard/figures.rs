@@ -11,6 +11,7 @@ use trunkline_store::call_figures::{self, FigureRow, FigureWindow};
 use uuid::Uuid;
 
 use super::chart::{Bar, bars, share};
+use super::document::moment;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
@@ -161,7 +162,7 @@ impl Figures {
                     div { dt { "Answered" } dd { @if calls == 0 { "–" } @else { (answered * 100 / calls) " %" } } }
                     div { dt { "Set-up time" } dd { @if answered == 0 { "–" } @else { (shown_time(micros / answered)) } } }
                 }
-                (bars("Calls over time", &self.bars(), [&self.title(0), "now"]))
+                (bars("Calls over time", &self.bars(), [moment(self.from), html! { "now" }]))
                 h3 { "Reasons of calls that were not answered" }
                 @if reasons.is_empty() {
                     p.empty { "None." }
@@ -178,12 +179,6 @@ impl Figures {
                 }
             }
         }
-    }
-
-    fn title(&self, part: u64) -> String {
-        let (length, _) = self.window.parts();
-        let at = written(self.from + Duration::from_secs(part * length));
-        format!("{} UTC", at[..16].replace('T', " "))
     }
 }
 

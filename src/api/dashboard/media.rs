@@ -3,24 +3,35 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::document::table;
+
 /// Shows the figures as the API has them.
 pub(super) fn media(media: &Value) -> Markup {
-    let (received, sent) = (&media["received"], &media["sent"]);
+    let columns = [
+        "Figure",
+        "From the caller or callee",
+        "To the caller or callee",
+    ];
+    let rows = [
+        ("Packets", "packets", ""),
+        ("Lost", "packets_lost", ""),
+        ("Jitter", "jitter_ms", " ms"),
+        ("Quality (MOS)", "mos", ""),
+    ];
+    let rows = rows.map(|(name, field, unit)| {
+        let of = |side: &str| html! { (figure(&media[side][field], unit)) };
+        vec![html! { (name) }, of("received"), of("sent")]
+    });
 
     html! {
-        table {
-            caption.soft { "Audio that ended here, by direction. What was sent is known from the other side's RTCP reports." }
-            thead { tr { th scope="col" { "Figure" } th scope="col" { "From the caller or callee" } th scope="col" { "To the caller or callee" } } }
-            tbody {
-                (row("Packets", &received["packets"], &sent["packets"], ""))
-                (row("Lost", &received["packets_lost"], &sent["packets_lost"], ""))
-                (row("Jitter", &received["jitter_ms"], &sent["jitter_ms"], " ms"))
-                (row("Quality (MOS)", &received["mos"], &sent["mos"], ""))
-            }
-        }
+        p.soft { "Audio that ended here, by direction. What was sent is known from the other side's RTCP reports." }
+        (table("Media by direction", &columns, &rows, ""))
         dl {
             dt { "Round trip" } dd { (figure(&media["round_trip_ms"], " ms")) }
-            dt { "First word" } dd { (figure(&media["first_word_ms"], " ms")) " after the answer" }
+            dt { "First word" } dd {
+                (figure(&media["first_word_ms"], " ms"))
+                @if !media["first_word_ms"].is_null() { " after the answer" }
+            }
             @if media["clears"].as_u64().is_some_and(|clears| clears > 0) {
                 dt { "Interrupted" } dd { (figure(&media["clears"], "")) " times, silent after " (figure(&media["clear_to_silence_ms"], " ms")) " at most" }
             }
@@ -29,12 +40,6 @@ pub(super) fn media(media: &Value) -> Markup {
                 @if media[field].as_u64().is_some_and(|count| count > 0) { dt { (name) } dd { (figure(&media[field], "")) } }
             }
         }
-    }
-}
-
-fn row(name: &str, received: &Value, sent: &Value, unit: &str) -> Markup {
-    html! {
-        tr { th scope="row" { (name) } td { (figure(received, unit)) } td { (figure(sent, unit)) } }
     }
 }
 
@@ -63,9 +68,12 @@ mod tests {
         });
         let shown = media(&figures).into_string();
         for part in [
-            "<td>50</td><td>40</td>",
-            "<td>2</td><td>–</td>",
-            "<td>1.3 ms</td>",
+            "<div>50</div>",
+            "<div>40</div>",
+            "<div>2</div>",
+            "<div>–</div>",
+            "<div>1.3 ms</div>",
+            "data-label=\"To the caller or callee\"",
             "640.0 ms after",
             "<dd>3</dd>",
         ] {

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::backend::text;
+use super::calls::{LAST_OF_TRUNK, last_of_trunk};
 use super::document::{Tone, badge, card, spaced, time_or};
 use super::fields::{Field, Input, choices};
 use super::frame::Section;
@@ -23,11 +24,11 @@ pub(super) const OUTBOUND_TRUNKS: Resource = Resource {
     cells: trunk_cells,
     name: |trunk| text(trunk, "name").to_owned(),
     needs: &[],
-    needs_of_one: &[],
+    needs_of_one: &[LAST_OF_TRUNK],
     fields: trunk_fields,
     changeable: trunk_changes,
     tidy: |_| {},
-    beside: trunk_facts,
+    beside,
     secret: None,
     delete: "It can be deleted once no agent dials through it.",
     actions: &[],
@@ -132,7 +133,16 @@ fn trunk_changes(_: &[Value]) -> Vec<Field> {
     vec![Field::new("name", "Name", Input::Text), transfer_way()]
 }
 
-fn trunk_facts(_: &Visitor, trunk: &Value, _: &[Value]) -> Markup {
+fn beside(visitor: &Visitor, trunk: &Value, needs: &[Value]) -> Markup {
+    let calls = needs.first().unwrap_or(&Value::Null);
+    let calls = last_of_trunk(visitor, text(trunk, "id"), calls);
+    html! {
+        (trunk_facts(trunk))
+        (card("last-calls", "Last calls", &calls))
+    }
+}
+
+fn trunk_facts(trunk: &Value) -> Markup {
     let registration = &trunk["registration"];
 
     card(
@@ -154,7 +164,7 @@ fn trunk_facts(_: &Visitor, trunk: &Value, _: &[Value]) -> Markup {
                         "bridge" => "Called from here",
                         _ => "By REFER",
                     })
-                    " " span.soft { (text(&trunk["transfer_way_in_force"], "explanation")) }
+                    ": " span.soft { (text(&trunk["transfer_way_in_force"], "explanation")) }
                 }
             }
             p.soft { "Host, credentials and limits are set when a trunk is created: to change them, create another and move your agents to it." }

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::backend::{Refused, text};
 use super::board::{Boards, Part};
+use super::calls::{LAST_OF_TRUNK, last_of_trunk};
 use super::document::{Tone, badge, card, copied, lines, moment, table, time};
 use super::fields::{Field, Filled, Input, changes, choices};
 use super::forms::{button, danger, token};
@@ -88,11 +89,15 @@ async fn parts(api: &Api, visitor: &Visitor, trunk: &Value) -> Result<Markup, Er
     let failures = latest_failures(api, visitor.org).await?;
     let report = visitor.client.get(&format!("{TRUNK}/doctor")).await?;
     let realm = api.config().sip.realm();
+    let id = text(trunk, "id");
+    let calls = LAST_OF_TRUNK.replace("{id}", id);
+    let calls = last_of_trunk(visitor, id, &visitor.client.get(&calls).await?);
     Ok(html! {
         (card("credentials", "Credentials", &credentials(visitor, trunk)))
         (card("paste", "Settings for your phone system", &paste(trunk, &realm)))
         (card("registrations", "Registrations", &registrations(trunk)))
         div data-stream=(visitor.path("trunk/events")) { (failed(&failures)) }
+        (card("last-calls", "Last calls", &calls))
         (card("report", "How your phone system speaks SIP", &examined(&report)))
     })
 }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::backend::{items, text};
-use super::document::{Tone, badge, card, table, time, time_or};
+use super::document::{Tone, badge, card, spaced, table, time, time_or};
 use super::fields::{Field, Input};
 use super::forms::{danger, token};
 use super::frame::{Section, headed};
@@ -103,7 +103,7 @@ fn row(visitor: &Visitor, webhook: &Value, delivery: &Value) -> Vec<Markup> {
     );
     let log = delivery["log"].as_array().map_or(&[][..], Vec::as_slice);
     vec![
-        html! { a href=(visitor.path(&page)) { (text(delivery, "event_type")) } },
+        html! { a.words href=(visitor.path(&page)) { (text(delivery, "event_type")) } },
         delivery_state(delivery),
         html! { @if let Some(last) = log.last() { (answer(last)) } @else { span.soft { "none" } } },
         time(text(delivery, "created_at")),
@@ -121,8 +121,8 @@ fn delivery_state(delivery: &Value) -> Markup {
 fn answer(attempt: &Value) -> Markup {
     html! {
         @if let Some(status) = attempt["http_status"].as_u64() { (status) }
-        @if let Some(fault) = attempt["fault"].as_str() { " " (fault) }
-        " " span.soft { (attempt["took_ms"].as_u64().unwrap_or_default()) " ms" }
+        @if let Some(fault) = attempt["fault"].as_str() { " " span.words { (spaced(fault)) } }
+        " " span.soft.words { (attempt["took_ms"].as_u64().unwrap_or_default()) "\u{a0}ms" }
     }
 }
 

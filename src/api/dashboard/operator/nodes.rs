@@ -69,6 +69,16 @@ fn rows(nodes: &Value, health: &Value) -> Markup {
     }
 }
 
+/// Addresses of the listeners, each once: those of several transports share one.
+fn sip_addresses(health: &Value) -> Vec<&str> {
+    let listed = health["sip_addresses"].as_array();
+    let listed = listed.map_or(&[][..], Vec::as_slice).iter();
+    let mut addresses: Vec<_> = listed.filter_map(Value::as_str).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
 fn facts(health: &Value) -> Markup {
     let journal = health["journal"].as_str();
 
@@ -93,7 +103,7 @@ fn facts(health: &Value) -> Markup {
                     None => span.soft { "none here" },
                 }
             }
-            dt { "SIP" } dd { @for address in health["sip_addresses"].as_array().map_or(&[][..], Vec::as_slice) { code { (address.as_str().unwrap_or_default()) } " " } }
+            dt { "SIP" } dd { @for address in sip_addresses(health) { code { (address) } " " } }
         }
     }
 }
