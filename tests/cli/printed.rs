@@ -145,3 +145,45 @@ fn every_printed_command_is_one_of_the_binary() {
 
     assert!(refused.is_empty(), "{}", refused.join("\n"));
 }
+
+/// The names in the compose file are settings of this binary, which refuses unknown ones, and its values are accepted beside the image's configuration.
+#[test]
+fn the_compose_files_settings_are_those_of_the_binary() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+    let compose = std::fs::read_to_string(packaging.join("compose.yaml")).expect("the file");
+    let key = "5e".repeat(32);
+    let filled = |value: &str| {
+        let (before, rest) = value.split_once("${").unwrap_or((value, "}"));
+        let (name, after) = rest.split_once('}').expect("a placeholder's end");
+        let name = name.split(':').next().unwrap_or_default();
+        let given = match name {
+            "" => "",
+            "PUBLIC_HOST" => "voice.example.com",
+            "POSTGRES_PASSWORD" => "0123456789abcdef",
+            "TRUNKLINE_MASTER_KEY" => &key,
+            other => panic!("{other} isn't described"),
+        };
+        format!("{before}{given}{after}")
+    };
+
+    let mut command = Command::new(trunkline());
+    command
+        .arg("--config")
+        .arg(packaging.join("container.toml"))
+        .args(["config", "check"]);
+    let lines = compose
+        .lines()
+        .filter_map(|line| line.trim().split_once(": "));
+    let settings: Vec<_> = lines
+        .filter(|(name, _)| name.starts_with("TRUNKLINE__"))
+        .map(|(name, value)| (name, filled(value)))
+        .collect();
+    assert!(settings.len() >= 4, "{settings:?}");
+
+    let output = command.envs(settings).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    for part in ["postgres", "voice.example.com", "127.0.0.1:8080"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}

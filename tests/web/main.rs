@@ -5,5 +5,6 @@ mod console;
 mod every_page;
 mod https;
 mod patience;
+mod people;
 mod phone;
 mod webdriver;

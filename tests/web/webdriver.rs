@@ -88,6 +88,13 @@ impl Browser {
         self.command("POST", "/url", &json!({"url": url}));
     }
 
+    /// Opens a further tab, which all commands are for from then on.
+    pub(crate) fn open_tab(&self) {
+        let tab = self.command("POST", "/window/new", &json!({"type": "tab"}));
+        let chosen = json!({"handle": tab["handle"]});
+        self.command("POST", "/window", &chosen);
+    }
+
     pub(crate) fn url(&self) -> String {
         text(&self.command("GET", "/url", &Value::Null))
     }
@@ -210,9 +217,9 @@ impl Browser {
     }
 
     /// Sends a command of Chromium's own protocol.
-    fn chromium(&self, command: &str, parameters: &Value) {
+    fn chromium(&self, command: &str, parameters: &Value) -> Value {
         let body = json!({"cmd": command, "params": parameters});
-        self.command("POST", "/goog/cdp/execute", &body);
+        self.command("POST", "/goog/cdp/execute", &body)
     }
 
     /// Shows pages as on a screen of this size, with light or dark colours.
@@ -230,12 +237,17 @@ impl Browser {
         shown.unwrap_or_else(|| panic!("{selector} reads {:?}", self.text(selector)))
     }
 
-    /// Saves the visible part of the page as PNG into the folder of `TRUNKLINE_SCREENSHOTS`, if it is set.
+    /// Saves the page to its end, not only the visible part, as PNG into the folder of `TRUNKLINE_SCREENSHOTS`, if it is set.
     pub(crate) fn screenshot(&self, name: &str) {
         let Some(folder) = std::env::var_os("TRUNKLINE_SCREENSHOTS") else {
             return;
         };
-        let shot = text(&self.command("GET", "/screenshot", &Value::Null));
+        let size = &self.chromium("Page.getLayoutMetrics", &json!({}))["cssContentSize"];
+        // The size is without the scroll bar, which lies over the page's edge.
+        let width = self.script("return innerWidth");
+        let clip = json!({"x": 0, "y": 0, "width": width, "height": size["height"], "scale": 1});
+        let whole = json!({"captureBeyondViewport": true, "clip": clip});
+        let shot = text(&self.chromium("Page.captureScreenshot", &whole)["data"]);
         let octets = base64::engine::general_purpose::STANDARD.decode(shot);
         let file = std::path::Path::new(&folder).join(format!("{name}.png"));
         std::fs::write(file, octets.expect("base64")).expect("written");
