@@ -2,8 +2,6 @@
 //! refused (RFC 3261 §13.2.2, §13.3.1).
 
 use trunkline_model::record::{Fact, HangupBy, Status};
-use trunkline_sip::dialog::Dialog;
-use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
@@ -12,17 +10,15 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
 use super::attempts::NoAnswer;
-use super::bridge::CallStatus;
 use super::call::Call;
-use super::context::{Cx, allows};
+use super::context::Cx;
 use super::crossing::Identity;
 use super::crossing::{self, Crossing, Place, Refusal};
 use super::hangup::End;
 use super::ids::CallTimer;
-use super::ids::LegId;
 use super::invite_client::{Accepted, Failed};
 use super::late_answer::refuse_late_answer;
-use super::leg::{Ack, AwaitedAck, Delayed, Leg, LegState, Lost, Session};
+use super::leg::{Ack, AwaitedAck, Delayed, LegState, Lost, Session};
 use super::own_request::Purpose;
 use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
@@ -39,7 +35,7 @@ impl Call {
         client: ClientTx,
         message: &Message<'_>,
     ) {
-        if self.dials_by(client) {
+        if self.bridge.dials_by(client) {
             return self.with_dialing(cx, |client, cx, text| {
                 client.handle_response(cx, text, flow, message)
             });
@@ -56,34 +52,10 @@ impl Call {
         }
 
         let accepted = message.method() == Method::Invite && message.status() < 300;
-        if accepted && !self.awaits(client) && !self.is_winner(message) {
+        let is_awaited = self.bridge.awaits(client) || self.asks_by(client);
+        if accepted && !is_awaited && !self.bridge.is_winner(message) {
             refuse_late_answer(cx, flow, Some(client), message);
         }
-    }
-
-    /// Returns whether the 2xx is known and its ACK still waits for the other side.
-    fn awaits(&self, client: ClientTx) -> bool {
-        self.bridge.awaited().any(|(_, ack)| {
-            ack.delayed
-                .as_ref()
-                .is_some_and(|delayed| delayed.client == client)
-        }) || self.asks_by(client)
-            || self.holds_back(client)
-    }
-
-    /// Returns whether the 2xx of that transaction waits for the caller's PRACK. A 2xx of another fork is retransmitted until then.
-    fn holds_back(&self, client: ClientTx) -> bool {
-        let incoming = self.bridge.incoming();
-        incoming.is_some_and(|incoming| incoming.relay.holds(client))
-    }
-
-    fn is_winner(&self, message: &Message<'_>) -> bool {
-        let Some(leg) = self.bridge.agent() else {
-            return false;
-        };
-        let fork = leg.fork_of(message.to_tag().unwrap_or_default());
-        let dialog = fork.and_then(|fork| leg.dialog_ref(fork));
-        self.bridge.status() != CallStatus::SettingUp && dialog.is_some_and(Dialog::is_confirmed)
     }
 
     /// Handles a 2xx of the runtime: the first one wins.
@@ -134,6 +106,7 @@ impl Call {
             client,
             flow,
             fork,
+            cseq,
             acknowledged,
         };
         match self.bridge.incoming_mut().filter(|_| waits) {
@@ -152,41 +125,13 @@ impl Call {
             return;
         };
         cx.release_incoming(&incoming);
-        self.keep_only(won.fork);
-        self.open_runtime_leg(cx, won.flow, message);
-        let delayed = (!won.acknowledged).then(|| Delayed {
-            client: won.client,
-            fork: won.fork,
-            cseq: self.runtime_cseq,
-            offer: sdp_of(message.body()).into(),
-        });
-        self.accept_caller(cx, won.fork, &incoming, message, delayed);
-    }
-
-    pub(crate) fn keep_only(&mut self, fork: u8) {
-        for peer in self.bridge.legs.iter_mut().filter_map(Leg::sip_mut) {
-            peer.dialogs.retain(|held| held.fork == fork);
-        }
-    }
-
-    pub(crate) fn open_runtime_leg(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
-        let asked = cx.core.config.session_expires;
-        let Some(leg) = self.bridge.agent_mut() else {
-            return;
-        };
-        leg.flow = flow;
-        for held in &mut leg.dialogs {
-            held.dialog.confirm();
-            cx.look_up(&held.dialog, flow);
-        }
-        leg.abilities.update = allows(message, "UPDATE");
+        self.bridge.legs.keep_only(won.fork);
         let agent = self.bridge.agent_id();
-        if let Some(session) = self.bridge.legs.session_mut(agent) {
-            session.timer = SessionTimer::for_uac(message, Some(asked));
-        }
         if let Some(mut leg) = self.bridge.at(agent) {
-            leg.keep_way_open(cx);
+            leg.open(cx, won.flow, message);
         }
+        let delayed = (!won.acknowledged).then(|| won.delayed(sdp_of(message.body())));
+        self.accept_caller(cx, won.fork, &incoming, message, delayed);
     }
 
     /// Sends 200 to the caller; the call is up.
@@ -348,7 +293,7 @@ impl Call {
     /// Handles a transaction of ours that timed out, or whose flow broke.
     pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, client: ClientTx, why: NoAnswer) {
         let status = why.status();
-        if self.dials_by(client) {
+        if self.bridge.dials_by(client) {
             return self.with_dialing(cx, |client, cx, text| {
                 client.handle_no_answer(cx, text, &why)
             });
@@ -387,13 +332,6 @@ impl Call {
         }
 
         self.forget_left(pending.leg);
-    }
-
-    /// Stores the SDP that the peer of a leg has from us in a dialog.
-    pub(crate) fn remember_sdp(&mut self, id: LegId, fork: u8, body: &[u8]) {
-        if let Some(peer) = self.bridge.legs.sip_mut(id) {
-            peer.remember_sdp(fork, body);
-        }
     }
 }
 

@@ -9,7 +9,6 @@ use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::record::{Direction, Fact, HangupBy, Status};
 use trunkline_model::settings::{OnClose, Runtime, Wake};
 use trunkline_model::ws_url::WsUrl;
-use trunkline_sip::dialog::sdp::Audio;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Transport;
@@ -25,7 +24,7 @@ use super::crossing::own_headers;
 use super::dial::Dialing;
 pub use super::effect::BotDial;
 use super::effect::Effect;
-use super::flow::Builtin;
+use super::flow::{Builtin, Machine};
 use super::ids::CallKey;
 use super::ids::TagOwner;
 use super::leg::{ForkDialog, LegState, LocalAgent, LocalMedia, Peer, Session};
@@ -105,32 +104,16 @@ impl Calls {
 }
 
 impl Call {
-    fn bot(&self) -> Option<&Bot> {
-        match &self.bridge.local()?.agent {
-            LocalAgent::Bot(bot) => Some(bot),
-            LocalAgent::Echo | LocalAgent::Code(_) => None,
-        }
-    }
-
-    fn bot_mut(&mut self) -> Option<&mut Bot> {
-        match &mut self.bridge.local_mut()?.agent {
-            LocalAgent::Bot(bot) => Some(bot),
-            LocalAgent::Echo | LocalAgent::Code(_) => None,
-        }
-    }
-
-    /// Returns whether the agent's side is a bot on a WebSocket.
-    pub(crate) fn has_bot(&self) -> bool {
-        self.bot().is_some()
-    }
-
     /// Our media are open: the caller hears that it rings, and the bot is dialled.
     pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) {
         // An offer that can't be met is refused before a bot is dialled for it.
         if self.agree_on_media(cx).is_none() {
             return;
         }
-        let is_dialled = self.bot().is_some_and(|bot| !bot.chain.is_builtin_next());
+        let is_dialled = self
+            .bridge
+            .bot()
+            .is_some_and(|bot| !bot.chain.is_builtin_next());
         if is_dialled
             && self
                 .bridge
@@ -164,7 +147,10 @@ impl Call {
             head: Box::default(),
             body: Box::default(),
         };
-        self.tell_caller(cx, runtime_invite::FIRST_FORK, delivery, ringing);
+        let trunk = self.bridge.trunk_id();
+        if let Some(mut leg) = self.bridge.at(trunk) {
+            leg.tell_caller(cx, runtime_invite::FIRST_FORK, delivery, ringing);
+        }
     }
 
     /// Begins the dialog with the caller in which we answer ourselves; true if it exists.
@@ -204,7 +190,7 @@ impl Call {
             .local()
             .is_some_and(|media| media.local.is_some());
         let waits = |bot: &Bot| matches!(bot.state, State::Waiting);
-        if is_open && self.bot().is_some_and(waits) {
+        if is_open && self.bridge.bot().is_some_and(waits) {
             self.next_runtime(cx);
         }
     }
@@ -212,6 +198,7 @@ impl Call {
     /// The callee of an outbound call rings.
     pub(crate) fn wake_bot(&mut self, cx: &mut Cx<'_>) {
         if self
+            .bridge
             .bot()
             .is_some_and(|bot| bot.chain.wake() == Wake::Ringing)
         {
@@ -224,8 +211,10 @@ impl Call {
         let (org, agent) = (self.org, self.agent);
         // The caller has our answer: a runtime over SIP would have to be given its media first.
         let bots_alone = self.outbound.is_none() && self.bridge.status() != CallStatus::SettingUp;
-        let is_transferred = self.is_being_transferred();
-        let Some(bot) = self.bot_mut() else { return };
+        let is_transferred = self.transfer.goes_on();
+        let Some(bot) = self.bridge.bot_mut() else {
+            return;
+        };
         let stage = match bots_alone {
             true => bot.chain.next_bot(agent, org),
             false => bot.chain.next(agent, org),
@@ -245,7 +234,9 @@ impl Call {
 
     /// The built-in agent is next: nothing has to be dialled for it.
     fn take_builtin(&mut self, cx: &mut Cx<'_>) {
-        let Some(bot) = self.bot_mut() else { return };
+        let Some(bot) = self.bridge.bot_mut() else {
+            return;
+        };
         bot.attempts.pass_on(cx);
         match Builtin::of(bot.chain.runtime()) {
             Some(builtin) => {
@@ -258,8 +249,10 @@ impl Call {
 
     /// The built-in agent makes room for the next runtime.
     pub(crate) fn leave_builtin(&mut self, cx: &mut Cx<'_>) {
-        self.stop_builtin(cx);
-        let Some(bot) = self.bot_mut() else { return };
+        let Some(bot) = self.bridge.bot_mut() else {
+            return;
+        };
+        bot.stop_builtin(cx);
         if !bot.chain.has_bot() {
             return self.agent_hangs_up(cx);
         }
@@ -270,7 +263,9 @@ impl Call {
     fn open_socket(&mut self, cx: &mut Cx<'_>, url: Box<str>) {
         let parameters = self.parameters(&cx.core.config.header_prefix);
         let (org, session) = (self.org, self.session);
-        let Some(bot) = self.bot_mut() else { return };
+        let Some(bot) = self.bridge.bot_mut() else {
+            return;
+        };
 
         let dial = BotDial {
             org,
@@ -292,7 +287,7 @@ impl Call {
     /// Facts of the call as its bot gets them. The caller's own headers come last, as far as there is room.
     fn parameters(&self, prefix: &str) -> Vec<(Box<str>, Box<str>)> {
         let mut parameters: Vec<(Box<str>, Box<str>)> = Vec::new();
-        let Some(bot) = self.bot() else {
+        let Some(bot) = self.bridge.bot() else {
             return parameters;
         };
         let (caller, called) = bot.chain.parties();
@@ -335,7 +330,7 @@ impl Call {
     /// True if the bot is wanted.
     fn on_bot_dialled(&mut self, cx: &mut Cx<'_>, dialled: Result<SocketAddr, BotFailure>) -> bool {
         let (whose, status) = (self.whose_bot(), self.bridge.status());
-        let Some(bot) = self.bot_mut() else {
+        let Some(bot) = self.bridge.bot_mut() else {
             return false;
         };
         let State::Dialling(url) = &bot.state else {
@@ -368,7 +363,7 @@ impl Call {
         match self.bridge.status() {
             CallStatus::SettingUp if self.bridge.incoming().is_some() => self.answer_with_media(cx),
             CallStatus::Up => {
-                let kept = self.bot_mut().and_then(|bot| bot.kept.take());
+                let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
                 self.tell_media(cx, kept);
                 self.start_bot(cx);
             }
@@ -380,7 +375,9 @@ impl Call {
     /// Gives the bot the call, which is up.
     pub(crate) fn start_bot(&mut self, cx: &mut Cx<'_>) {
         let (key, answered_at) = (self.bridge.key, self.answered.unwrap_or(cx.now));
-        let Some(bot) = self.bot_mut() else { return };
+        let Some(bot) = self.bridge.bot_mut() else {
+            return;
+        };
         match bot.state {
             State::Attached => {
                 bot.state = State::Started;
@@ -392,7 +389,7 @@ impl Call {
             }
             State::Builtin(_) => {
                 bot.has_spoken = true;
-                self.start_builtin(cx);
+                self.run_builtin(cx, Machine::handle_start);
             }
             State::Waiting | State::Dialling(_) | State::Started | State::Over => {}
         }
@@ -400,7 +397,9 @@ impl Call {
 
     fn on_bot_closed(&mut self, cx: &mut Cx<'_>, how: BotGone) {
         let (whose, status) = (self.whose_bot(), self.bridge.status());
-        let Some(bot) = self.bot_mut() else { return };
+        let Some(bot) = self.bridge.bot_mut() else {
+            return;
+        };
         let was_open = matches!(bot.state, State::Attached | State::Started);
         if !was_open || status == CallStatus::Over {
             return;
@@ -424,21 +423,6 @@ impl Call {
         self.next_runtime(cx);
     }
 
-    /// Keeps what was agreed on with the peer, if the bot that is to hear it isn't attached yet.
-    pub(crate) fn keeps_media(&mut self, audio: Audio) -> bool {
-        let Some(bot) = self.bot_mut() else {
-            return false;
-        };
-        let waits = match bot.state {
-            State::Waiting | State::Dialling(_) => !bot.has_spoken,
-            State::Attached | State::Started | State::Builtin(_) | State::Over => false,
-        };
-        if waits {
-            bot.kept = Some(audio);
-        }
-        waits
-    }
-
     /// The agent has the call ended, by a request beside its WebSocket.
     pub(crate) fn on_agent_request(&mut self, cx: &mut Cx<'_>) {
         match self.bridge.status() {
@@ -448,13 +432,9 @@ impl Call {
         }
     }
 
-    fn is_being_transferred(&self) -> bool {
-        self.transfer.is_under_way() || self.transfer.is_handed_over()
-    }
-
     /// The agent has hung up. A transfer of its caller goes on without it.
     pub(crate) fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
-        match self.is_being_transferred() {
+        match self.transfer.goes_on() {
             true => self.agent_parts(cx, self.bridge.agent_id()),
             false => self.leave(cx, Status::Completed, HangupBy::Agent),
         }
@@ -462,10 +442,13 @@ impl Call {
 
     /// No runtime is left to try. A transfer that was ordered meanwhile goes on.
     fn lack_runtime(&mut self, cx: &mut Cx<'_>) {
-        if self.is_being_transferred() {
+        if self.transfer.goes_on() {
             return self.agent_hangs_up(cx);
         }
-        let is_forbidden = self.bot().is_some_and(|bot| bot.attempts.are_forbidden());
+        let is_forbidden = self
+            .bridge
+            .bot()
+            .is_some_and(|bot| bot.attempts.are_forbidden());
         let reason = match is_forbidden {
             true => Reason::PeerNotAllowed,
             false => Reason::RuntimeUnreachable,
@@ -487,7 +470,7 @@ impl Call {
 
     /// A callee that no agent has spoken with was never joined: its call has failed.
     fn fail_outbound(&mut self, cx: &mut Cx<'_>) {
-        let has_spoken = self.bot().is_none_or(|bot| bot.has_spoken);
+        let has_spoken = self.bridge.bot().is_none_or(|bot| bot.has_spoken);
         if self.outbound.is_some() && !has_spoken {
             self.bridge.legs.disconnect();
             let mut deadline = self.deadline.take();
@@ -524,7 +507,9 @@ impl Call {
             return;
         };
 
-        self.dials(agent, dialing.leading_to(bot.chain));
+        self.bridge
+            .legs
+            .set_state(agent, LegState::Dialing(dialing.leading_to(bot.chain)));
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 
@@ -532,7 +517,7 @@ impl Call {
     pub(crate) fn return_to_bot(&mut self, cx: &mut Cx<'_>, chain: RuntimeChain) {
         let from_any = chain.takes_rtp_from_any();
         let bot = Bot::new(chain);
-        let media = LocalMedia::of(LocalAgent::Bot(Box::new(bot)), from_any);
+        let media = LocalMedia::of(self.id, LocalAgent::Bot(Box::new(bot)), from_any);
         if self.outbound.is_some() {
             return self.return_callee_to_bot(cx, media);
         }

@@ -57,6 +57,18 @@ impl Bot {
         }
     }
 
+    /// Keeps what was agreed on with the peer, if it isn't attached yet and is to hear it.
+    pub(crate) fn keeps(&mut self, audio: Audio) -> bool {
+        let waits = match self.state {
+            State::Waiting | State::Dialling(_) => !self.has_spoken,
+            State::Attached | State::Started | State::Builtin(_) | State::Over => false,
+        };
+        if waits {
+            self.kept = Some(audio);
+        }
+        waits
+    }
+
     pub(crate) fn builtin_mut(&mut self) -> Option<&mut Builtin> {
         match &mut self.state {
             State::Builtin(builtin) => Some(builtin),

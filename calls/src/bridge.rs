@@ -4,14 +4,17 @@
 
 use std::sync::Arc;
 
-use trunkline_sip::wire::Method;
+use trunkline_sip::dialog::Dialog;
+use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
 
 use super::allow::to_peer;
+use super::bot_state::Bot;
 use super::bye::ByeContent;
 use super::context::Cx;
 use super::dial::Dialing;
-use super::exchange::OwnRequest;
+use super::exchange::{Exchange, OwnRequest};
 use super::ids::{CallKey, LegId};
 use super::join::JoinPhase;
 use super::leg::{
@@ -19,10 +22,12 @@ use super::leg::{
     Session, SipPeer,
 };
 use super::own_request::{Pending, Purpose, QueuedRequest};
+use super::provisional_relay::Held;
 use super::request_queue::Turn;
 use super::requests::Requests;
 use super::role::LegRole;
 use super::uas_invite::UasInvite;
+use super::{has_sdp, sdp_of};
 
 /// Status of a call, as its legs have it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -320,5 +325,94 @@ impl Bridge {
                 })
             }
         })
+    }
+
+    /// Returns whether this is the transaction of the dialling INVITE.
+    pub(crate) fn dials_by(&self, client: ClientTx) -> bool {
+        let owns = |dialing: &Dialing| dialing.client.owns(client);
+        self.dialing().is_some_and(owns)
+    }
+
+    /// Returns whether the 2xx of that transaction is known, and its ACK waits for an ACK or a PRACK of the other side. A 2xx of another fork is
+    /// retransmitted until then.
+    pub(crate) fn awaits(&self, client: ClientTx) -> bool {
+        let is_it = |delayed: &Delayed| delayed.client == client;
+        let mut awaited = self.awaited();
+        awaited.any(|(_, ack)| ack.delayed.as_ref().is_some_and(is_it))
+            || self
+                .incoming()
+                .is_some_and(|incoming| incoming.relay.holds(client))
+    }
+
+    /// Returns whether a 2xx is of the fork that the call goes by.
+    pub(crate) fn is_winner(&self, message: &Message<'_>) -> bool {
+        let Some(agent) = self.agent() else {
+            return false;
+        };
+        let fork = agent.fork_of(message.to_tag().unwrap_or_default());
+        let dialog = fork.and_then(|fork| agent.dialog_ref(fork));
+        self.status() != CallStatus::SettingUp && dialog.is_some_and(Dialog::is_confirmed)
+    }
+
+    /// Returns the status that refuses an offer of a leg's peer now; `None` if it may begin.
+    pub(crate) fn refusal_of_offer(&self, id: LegId, fork: u8, joining: JoinPhase) -> Option<u16> {
+        let first = self.first_offerer(fork).map(Exchange::Offered);
+        first.unwrap_or_else(|| self.exchange(joining)).refusal(id)
+    }
+
+    /// Returns the side whose offer, the call's first in that fork, is unanswered.
+    fn first_offerer(&self, fork: u8) -> Option<LegId> {
+        match self.incoming() {
+            Some(incoming) if incoming.relay.is_agreed(fork) => None,
+            Some(incoming) if has_sdp(incoming.invite()) => Some(self.trunk_id()),
+            Some(_) => Some(self.agent_id()),
+            // The runtime is offered the callee's SDP.
+            None => {
+                let offers = self.dialing().is_some_and(Dialing::is_runtime);
+                offers.then_some(self.trunk_id())
+            }
+        }
+    }
+
+    /// Sends CANCEL to the runtime, with these lines; the endpoint holds it back until a 1xx has come. A 2xx that was held for the caller's PRACK is
+    /// hung up on.
+    pub(crate) fn cancel_runtime(&mut self, cx: &mut Cx<'_>, lines: &[u8]) {
+        let is_runtime = self.dialing().is_some_and(Dialing::is_runtime);
+        if is_runtime && let Some((_, mut dialing)) = self.legs.take_dialing() {
+            dialing.client.cancel(cx, lines);
+        }
+        if let Some(fork) = self.acknowledge_held(cx) {
+            let agent = self.agent_id();
+            let bye = NewRequest::bare(fork, Method::Bye, Purpose::Own);
+            self.send(cx, agent, &bye, |_| {});
+        }
+    }
+
+    /// Acknowledges a held 2xx; returns the number of its dialog, which is kept.
+    pub(crate) fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
+        let Held { won, answer } = self.incoming_mut()?.relay.take_held()?;
+        if !won.acknowledged {
+            let delayed = won.delayed(sdp_of(answer.message().body()));
+            let agent = self.agent_id();
+            if let Some(leg) = self.legs.get_mut(agent) {
+                leg.reject_offer(cx, &delayed);
+            }
+        }
+        Some(won.fork)
+    }
+
+    /// The bot on the agent's side, if it is one.
+    pub(crate) fn bot(&self) -> Option<&Bot> {
+        match &self.local()?.agent {
+            LocalAgent::Bot(bot) => Some(bot),
+            LocalAgent::Echo | LocalAgent::Code(_) => None,
+        }
+    }
+
+    pub(crate) fn bot_mut(&mut self) -> Option<&mut Bot> {
+        match &mut self.local_mut()?.agent {
+            LocalAgent::Bot(bot) => Some(bot),
+            LocalAgent::Echo | LocalAgent::Code(_) => None,
+        }
     }
 }

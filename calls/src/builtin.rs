@@ -8,13 +8,13 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Calls;
+use super::bot_state::Bot;
 use super::bridge::CallStatus;
 use super::call::Call;
 use super::context::Cx;
 use super::effect::Effect;
 use super::flow::{Action, Builtin, Machine, Untransferred};
 use super::ids::{CallKey, CallTimer};
-use super::leg::LocalAgent;
 use super::transfer::{Chosen, TransferRequest};
 
 impl Calls {
@@ -48,57 +48,43 @@ impl Calls {
 }
 
 impl Call {
-    fn builtin_mut(&mut self) -> Option<&mut Builtin> {
-        match &mut self.bridge.local_mut()?.agent {
-            LocalAgent::Bot(bot) => bot.builtin_mut(),
-            LocalAgent::Echo | LocalAgent::Code(_) => None,
-        }
-    }
-
-    /// The call is up.
-    pub(crate) fn start_builtin(&mut self, cx: &mut Cx<'_>) {
-        self.run_builtin(cx, Machine::handle_start);
-    }
-
     /// The peer has pressed a key; false where no built-in agent hears it.
     pub(crate) fn press_builtin(&mut self, cx: &mut Cx<'_>, event: u8) -> bool {
-        let is_heard = self.builtin_mut().is_some();
+        let is_heard = self.bridge.bot_mut().and_then(Bot::builtin_mut).is_some();
         if let Some(key) = Key::of_event(event) {
             self.run_builtin(cx, |machine, now| machine.handle_key(key, now));
         }
         is_heard
     }
 
-    pub(crate) fn on_builtin_timer(&mut self, cx: &mut Cx<'_>) {
-        if let Some(builtin) = self.builtin_mut() {
-            builtin.timer = None;
-        }
-        self.run_builtin(cx, Machine::handle_timeout);
-    }
-
-    /// A transfer of the caller has ended without it.
-    pub(crate) fn tell_builtin(&mut self, cx: &mut Cx<'_>, why: Untransferred) {
-        self.run_builtin(cx, |machine, now| machine.handle_untransferred(why, now));
-    }
-
     /// Gives the machine an input, and carries out what it asks for.
-    fn run_builtin(&mut self, cx: &mut Cx<'_>, input: impl FnOnce(&mut Machine, Moment)) {
+    pub(crate) fn run_builtin(
+        &mut self,
+        cx: &mut Cx<'_>,
+        input: impl FnOnce(&mut Machine, Moment),
+    ) {
         if self.bridge.status() == CallStatus::Over {
             // Our BYE has no answer yet: nobody hears the flow any more.
-            return self.stop_builtin(cx);
+            if let Some(bot) = self.bridge.bot_mut() {
+                bot.stop_builtin(cx);
+            }
+            return;
         }
-        let Some(builtin) = self.builtin_mut() else {
+        let Some(builtin) = self.bridge.bot_mut().and_then(Bot::builtin_mut) else {
             return;
         };
         input(&mut builtin.machine, cx.now);
 
         // An action may end the agent's part in the call.
-        while let Some(builtin) = self.builtin_mut()
+        while let Some(builtin) = self.bridge.bot_mut().and_then(Bot::builtin_mut)
             && let Some(action) = builtin.machine.poll_action()
         {
             self.act(cx, action);
         }
-        self.set_builtin_timer(cx);
+        let key = self.bridge.key;
+        if let Some(builtin) = self.bridge.bot_mut().and_then(Bot::builtin_mut) {
+            builtin.set_timer(cx, key);
+        }
     }
 
     fn act(&mut self, cx: &mut Cx<'_>, action: Action) {
@@ -111,7 +97,7 @@ impl Call {
                 sound,
             }),
             Action::Transfer(destination) => {
-                if let Some(builtin) = self.builtin_mut() {
+                if let Some(builtin) = self.bridge.bot_mut().and_then(Bot::builtin_mut) {
                     builtin.wanted = Some(destination);
                     cx.core.effects.push_back(Effect::HandOff { call });
                 }
@@ -121,36 +107,13 @@ impl Call {
         }
     }
 
-    fn set_builtin_timer(&mut self, cx: &mut Cx<'_>) {
-        let key = self.bridge.key;
-        let Some(builtin) = self.builtin_mut() else {
-            return;
-        };
-        let due = builtin.machine.due();
-        if builtin.timer.map(|(_, due)| due) == due {
-            return;
-        }
-        if let Some((timer, _)) = builtin.timer.take() {
-            cx.cancel_timer(&mut Some(timer));
-        }
-        builtin.timer = due.map(|due| {
-            let timer = cx.schedule(key, due.since(cx.now), CallTimer::Builtin);
-            (timer, due)
-        });
-    }
-
-    /// Stops the agent's timer: another runtime follows, or nobody.
-    pub(crate) fn stop_builtin(&mut self, cx: &mut Cx<'_>) {
-        if let Some(builtin) = self.builtin_mut()
-            && let Some((timer, _)) = builtin.timer.take()
-        {
-            cx.cancel_timer(&mut Some(timer));
-        }
-    }
-
     /// Begins the transfer that the machine has asked for.
     fn hand_off(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>) {
-        let wanted = self.builtin_mut().and_then(|builtin| builtin.wanted.take());
+        let wanted = self
+            .bridge
+            .bot_mut()
+            .and_then(Bot::builtin_mut)
+            .and_then(|builtin| builtin.wanted.take());
         let Some(wanted) = wanted else { return };
 
         let begun = org.and_then(|org| {
@@ -165,7 +128,39 @@ impl Call {
             self.transfer(cx, org, ask).ok()
         });
         if begun.is_none() {
-            self.tell_builtin(cx, Untransferred::Failed);
+            self.run_builtin(cx, |machine, now| {
+                machine.handle_untransferred(Untransferred::Failed, now);
+            });
+        }
+    }
+}
+
+impl Bot {
+    /// Stops the built-in agent: another runtime follows, or none.
+    pub(crate) fn stop_builtin(&mut self, cx: &mut Cx<'_>) {
+        if let Some(builtin) = self.builtin_mut() {
+            builtin.stop_timer(cx);
+        }
+    }
+}
+
+impl Builtin {
+    /// Sets the timer to what the machine waits for.
+    fn set_timer(&mut self, cx: &mut Cx<'_>, call: CallKey) {
+        let due = self.machine.due();
+        if self.timer.map(|(_, due)| due) == due {
+            return;
+        }
+        self.stop_timer(cx);
+        self.timer = due.map(|due| {
+            let timer = cx.schedule(call, due.since(cx.now), CallTimer::Builtin);
+            (timer, due)
+        });
+    }
+
+    fn stop_timer(&mut self, cx: &mut Cx<'_>) {
+        if let Some((timer, _)) = self.timer.take() {
+            cx.cancel_timer(&mut Some(timer));
         }
     }
 }

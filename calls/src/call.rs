@@ -62,14 +62,6 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Rule for headers that name the sender of a message on this leg.
-    pub(crate) fn identity_from(&self, sender: LegId) -> Identity {
-        match self.bridge.is_trunk(sender) {
-            true => withheld_if(self.identity.is_withheld()),
-            false => Identity::Crosses,
-        }
-    }
-
     /// Crossing of a message that came on this leg.
     pub(crate) fn crossing<'p>(
         &self,
@@ -77,9 +69,13 @@ impl Call {
         place: Place,
         prefix: &'p str,
     ) -> Crossing<'p> {
+        let identity = match self.bridge.is_trunk(sender) {
+            true => withheld_if(self.identity.is_withheld()),
+            false => Identity::Crosses,
+        };
         Crossing {
             place,
-            identity: self.identity_from(sender),
+            identity,
             prefix,
         }
     }

@@ -34,7 +34,7 @@ use super::ids::CallTimer;
 use super::ids::LegId;
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
-use super::leg::{LegState, Legs, LocalMedia, Peer, Session};
+use super::leg::{LegState, Legs, LocalMedia, Peer, Session, sdp_session};
 use super::limits::Permit;
 use super::origin::{Origin, OwnOrigin};
 use super::outbound::{Outbound, Placed};
@@ -190,7 +190,7 @@ impl Call {
             return self.refuse(cx, Reason::NoMediaPort);
         };
 
-        let session = self.id.as_u64_pair().1 >> 2;
+        let session = sdp_session(self.id);
         let agent = self.bridge.agent_id();
         let Some(outbound) = self.outbound.as_deref_mut() else {
             return;
@@ -248,7 +248,7 @@ impl Call {
         let mut peer = accepted.into_peer(offer);
         peer.heard = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
-            let sdp_session = self.id.as_u64_pair().1 >> 2;
+            let sdp_session = sdp_session(self.id);
             let origin = OwnOrigin::Kept(Origin::new(sdp_session, local.ip()));
             peer.origin = Some(Box::new(origin));
         }
@@ -342,7 +342,7 @@ impl Call {
         (chain, runtime): (RuntimeChain, Runtime),
         local: Option<SocketAddr>,
     ) {
-        let sdp_session = self.id.as_u64_pair().1 >> 2;
+        let sdp_session = sdp_session(self.id);
         let Some(outbound) = self.outbound.as_deref_mut() else {
             return;
         };

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_sip::dialog::session_timer::SessionTimer;
-use trunkline_sip::endpoint::ClientTx;
-use trunkline_sip::wire::Message;
 
 use super::attempts::{Found, Whose};
 use super::call::Call;
@@ -15,7 +13,6 @@ use super::callee::{Callee, CalleeLeg};
 use super::context::{Config, Cx, allows, lacks_refer};
 use super::crossing::{Refusal, refusal};
 use super::dial::{self, Dialing};
-use super::ids::LegId;
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
 };
@@ -29,6 +26,7 @@ use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{CallFacts, InvitedTo, RuntimeInvite, RuntimeText, Words};
 use super::secure::is_sips;
 use super::target::Parties;
+use super::transfer;
 use super::uas_invite::UasInvite;
 use super::{families, has_sdp, sdp_of};
 
@@ -80,7 +78,9 @@ impl Call {
 
         let (plan, text) = callee.split(callee_leg, patience);
         let client = InviteClient::new(leg, plan);
-        self.dials(id, Dialing::destination(client, text));
+        self.bridge
+            .legs
+            .set_state(id, LegState::Dialing(Dialing::destination(client, text)));
     }
 
     /// Sends `offer` to the dialled peer, which may ring for as long as `patience` says.
@@ -90,17 +90,6 @@ impl Call {
             dialing.offer(cx, key, offer, patience);
         }
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-    }
-
-    /// Sets a leg to wait for the answer to our INVITE.
-    pub(crate) fn dials(&mut self, id: LegId, dialing: Box<Dialing>) {
-        self.bridge.legs.set_state(id, LegState::Dialing(dialing));
-    }
-
-    /// Returns whether this is the transaction of the dialling INVITE.
-    pub(crate) fn dials_by(&self, client: ClientTx) -> bool {
-        let owns = |dialing: &Dialing| dialing.client.owns(client);
-        self.bridge.dialing().is_some_and(owns)
     }
 
     /// Runs the client and handles its event.
@@ -133,12 +122,14 @@ impl Call {
         }
 
         match event {
-            Event::Waits => self.dials(id, dialing),
+            Event::Waits => self.bridge.legs.set_state(id, LegState::Dialing(dialing)),
             Event::Provisional(heard) => {
-                self.dials(id, dialing);
+                self.bridge.legs.set_state(id, LegState::Dialing(dialing));
                 match self.bridge.role(id) {
                     LegRole::Trunk if heard.is_first => self.on_callee_rings(cx),
-                    LegRole::Destination if heard.is_first => self.on_destination_rings(cx),
+                    LegRole::Destination if heard.is_first => {
+                        self.on_transfer(cx, transfer::Event::DestinationRings)
+                    }
                     LegRole::Trunk | LegRole::Destination => {}
                     LegRole::Agent => self.on_runtime_provisional(cx, heard),
                 }
@@ -194,31 +185,21 @@ impl Call {
 
     /// Returns the reason why the caller can't use the runtime's 2xx, if there is one.
     fn why_unusable(&self, accepted: &Accepted<'_>) -> Option<Reason> {
-        if self.is_out_of_reach(accepted.message) {
+        let incoming = self.bridge.incoming();
+        let invite = incoming.map(UasInvite::invite);
+        let offer = match invite.filter(|invite| has_sdp(invite)) {
+            Some(invite) => Some(invite.body()),
+            None => self.joining.as_deref().map(Join::heard),
+        };
+        if let (Some(trunk), Some(answer)) = (self.bridge.trunk(), accepted.sdp())
+            && families::is_out_of_reach(answer, offer.map(sdp_of), trunk.flow.peer.ip())
+        {
             return Some(Reason::MediaFamilies);
         }
-        let incoming = self.bridge.incoming();
         let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
         let lacks_sdp =
             accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));
         lacks_sdp.then_some(Reason::NoCommonMedia)
-    }
-
-    /// Returns whether caller and runtime have media of different IP families.
-    fn is_out_of_reach(&self, answer: &Message<'_>) -> bool {
-        let incoming = self.bridge.incoming().map(UasInvite::invite);
-        let offer = match incoming.filter(|invite| has_sdp(invite)) {
-            Some(invite) => Some(invite.body()),
-            None => self.joining.as_deref().map(Join::heard),
-        };
-        let Some(trunk) = self.bridge.trunk().filter(|_| has_sdp(answer)) else {
-            return false;
-        };
-        families::is_out_of_reach(
-            sdp_of(answer.body()),
-            offer.map(sdp_of),
-            trunk.flow.peer.ip(),
-        )
     }
 
     /// Hangs up on a 2xx of the runtime; the next place is tried, if there is one.
@@ -234,7 +215,8 @@ impl Call {
         if !dialing.client.has_more() {
             return self.refuse(cx, reason);
         }
-        self.dials(dialing.client.leg(), dialing);
+        let id = dialing.client.leg();
+        self.bridge.legs.set_state(id, LegState::Dialing(dialing));
         self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text));
     }
 
@@ -244,7 +226,7 @@ impl Call {
             dial::Peer::Callee(_) => self.on_callee_lost(cx, failed.failure),
             dial::Peer::Destination(_) => {
                 self.bridge.legs.remove(dialing.client.leg());
-                self.on_destination_lost(cx, failed.failure);
+                self.on_transfer(cx, transfer::Event::DestinationLost(failed.failure));
             }
             dial::Peer::Runtime(says) => match says.then.filter(|chain| follows(chain, &failed)) {
                 Some(chain) => self.return_to_bot(cx, *chain),

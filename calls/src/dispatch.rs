@@ -10,8 +10,10 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
 use super::admission::CallerInvite;
+use super::bot_state::Bot;
 use super::context::Cx;
 use super::effect::Effect;
+use super::flow::Machine;
 use super::ids::{CallKey, CallTimer, NOBODY, key_of};
 use super::late_answer::refuse_late_answer;
 use super::recorded::Recorded;
@@ -120,7 +122,10 @@ impl Calls {
                 CallTimer::Ringing => call.on_ringing_timeout(cx),
                 CallTimer::Turn => call.bridge.requests.on_turn(),
                 CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
-                CallTimer::Exchange => call.on_exchange_late(cx),
+                CallTimer::Exchange => {
+                    call.bridge.requests.on_exchange_late(cx);
+                    call.give_up_successor(cx, 408);
+                }
                 CallTimer::Session(id) => {
                     let leg = call.bridge.at(id);
                     let lost = leg.and_then(|mut leg| leg.on_session_timer(cx));
@@ -133,7 +138,12 @@ impl Calls {
                     }
                 }
                 CallTimer::Transfer => call.on_transfer(cx, transfer::Event::TimedOut),
-                CallTimer::Builtin => call.on_builtin_timer(cx),
+                CallTimer::Builtin => {
+                    if let Some(builtin) = call.bridge.bot_mut().and_then(Bot::builtin_mut) {
+                        builtin.timer = None;
+                    }
+                    call.run_builtin(cx, Machine::handle_timeout);
+                }
             });
         }
     }

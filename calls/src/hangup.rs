@@ -3,8 +3,8 @@
 use trunkline_model::record::{Ended, HangupBy, Status};
 use trunkline_sip::endpoint::{Endpoint, ServerTx};
 use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use super::bridge::CallStatus;
@@ -12,11 +12,9 @@ use super::bye::ByeContent;
 use super::call::Call;
 use super::context::Cx;
 use super::crossing::Place;
-use super::dial::Dialing;
 use super::ids::LegId;
 use super::ids::NOBODY;
-use super::leg::{Delayed, LegState, NewRequest};
-use super::own_request::Purpose;
+use super::leg::LegState;
 use super::refusal::Reason;
 use super::transfer::Event;
 use super::uas_invite::UasInvite;
@@ -75,11 +73,12 @@ impl Call {
         }
         let begins = |incoming: &UasInvite| incoming.server() == invite;
         if !self.bridge.incoming().is_some_and(begins) {
-            let mut lines = Vec::new();
-            reasons(&mut Head::new(&mut lines), message);
-            return self.bridge.requests.cancel_relayed(cx, invite, &lines);
+            return self
+                .bridge
+                .requests
+                .cancel_relayed(cx, invite, &reasons_of(message));
         }
-        self.cancel_runtime(cx, Some(message));
+        self.bridge.cancel_runtime(cx, &reasons_of(message));
         self.end_setup(cx, canceled(), None, |_| {}, b"");
     }
 
@@ -101,24 +100,22 @@ impl Call {
             }
             (CallStatus::Over, false) => {}
             (CallStatus::SettingUp, true) if self.outbound.is_some() => {
-                self.cancel_runtime(cx, None);
+                self.bridge.cancel_runtime(cx, b"");
                 self.abandon(cx);
                 self.end(cx, completed(HangupBy::Callee));
             }
             (CallStatus::SettingUp, true) => {
-                self.cancel_runtime(cx, Some(message));
+                self.bridge.cancel_runtime(cx, &reasons_of(message));
                 self.end_setup(cx, canceled(), None, |_| {}, b"");
             }
             (CallStatus::SettingUp, false) => {
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
                 if relay.is_some_and(|relay| relay.held_fork() == Some(fork)) {
-                    self.acknowledge_held(cx);
+                    self.bridge.acknowledge_held(cx);
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
             }
-            (CallStatus::Answered | CallStatus::Up, false)
-                if self.transfer.is_under_way() || self.transfer.is_handed_over() =>
-            {
+            (CallStatus::Answered | CallStatus::Up, false) if self.transfer.goes_on() => {
                 self.agent_parts(cx, id);
             }
             (CallStatus::Answered | CallStatus::Up, is_trunk) => {
@@ -283,7 +280,7 @@ impl Call {
         body: &[u8],
     ) {
         if self.bridge.status() == CallStatus::SettingUp {
-            self.cancel_runtime(cx, None);
+            self.bridge.cancel_runtime(cx, b"");
             self.end_setup(cx, end, phrase, lines, body);
         }
     }
@@ -306,50 +303,6 @@ impl Call {
         self.end(cx, end);
     }
 
-    /// Sends CANCEL to the runtime; the endpoint holds it back until a 1xx has come.
-    fn cancel_runtime(&mut self, cx: &mut Cx<'_>, why: Option<&Message<'_>>) {
-        let is_runtime = self.bridge.dialing().is_some_and(Dialing::is_runtime);
-        if is_runtime && let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
-            let mut lines = Vec::new();
-            if let Some(why) = why {
-                reasons(&mut Head::new(&mut lines), why);
-            }
-            dialing.client.cancel(cx, &lines);
-        }
-        self.refuse_held(cx);
-    }
-
-    /// Hangs up on a 2xx that was held for the caller's PRACK.
-    fn refuse_held(&mut self, cx: &mut Cx<'_>) {
-        if let Some(fork) = self.acknowledge_held(cx) {
-            let (agent, bye) = (
-                self.bridge.agent_id(),
-                NewRequest::bare(fork, Method::Bye, Purpose::Own),
-            );
-            self.bridge.send(cx, agent, &bye, |_| {});
-        }
-    }
-
-    /// Acknowledges a held 2xx; returns the number of its dialog, which is kept.
-    fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
-        let cseq = self.runtime_cseq;
-        let held = self.bridge.incoming_mut()?.relay.take_held()?;
-        let won = held.won;
-        if !won.acknowledged {
-            let delayed = Delayed {
-                client: won.client,
-                fork: won.fork,
-                cseq,
-                offer: super::sdp_of(held.answer.message().body()).into(),
-            };
-            let agent = self.bridge.agent_id();
-            if let Some(leg) = self.bridge.legs.get_mut(agent) {
-                leg.reject_offer(cx, &delayed);
-            }
-        }
-        Some(won.fork)
-    }
-
     /// Stops all crossing, and rejects an open offer.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
         self.drop_hold(cx);
@@ -357,17 +310,6 @@ impl Call {
         self.bridge.requests.abandon(cx);
 
         self.bridge.reject_delayed(cx);
-    }
-
-    /// Returns the status for the record: a caller that was connected with a destination stays transferred.
-    fn status_of(&self, end: &End) -> Status {
-        let handed_over = self.bridge.is_with_destination();
-        let completed = end.status == Status::Completed;
-        if handed_over && completed {
-            Status::Transferred
-        } else {
-            end.status
-        }
     }
 
     /// Closes the record and releases what the call held.
@@ -394,11 +336,17 @@ impl Call {
             }
         }
 
+        // For the record, a caller that was connected with a destination stays transferred.
+        let is_handed_over = self.bridge.is_with_destination();
+        let status = match end.status {
+            Status::Completed if is_handed_over => Status::Transferred,
+            status => status,
+        };
         let ended = Ended {
             call: self.id,
             org: self.org,
             at: cx.now,
-            status: self.status_of(&end),
+            status,
             sip_code: end.sip_code,
             reason: end.reason.map(|reason| reason.code().into()),
             hangup_by: end.by,
@@ -406,6 +354,12 @@ impl Call {
         };
         self.on_transfer(cx, Event::CallEnded(Box::new(ended)));
     }
+}
+
+fn reasons_of(message: &Message<'_>) -> Vec<u8> {
+    let mut lines = Vec::new();
+    reasons(&mut Head::new(&mut lines), message);
+    lines
 }
 
 const fn completed(by: HangupBy) -> End {

@@ -16,7 +16,7 @@ use super::call::Call;
 use super::context::Cx;
 use super::hold::{Asked, HoldStatus, Progress, Refused, Unable};
 use super::ids::LegId;
-use super::leg::NewRequest;
+use super::leg::{LocalMedia, NewRequest};
 use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::reply::{PAUSE, Reply};
 use super::role::LegRole;
@@ -151,7 +151,7 @@ impl Call {
         let is_local = self.bridge.is_local();
         let offer = match is_local {
             true => {
-                let own = self.local_offer();
+                let own = self.bridge.local_mut().and_then(LocalMedia::offer);
                 own.and_then(|own| self.hold.own_offer(&own))
             }
             false => self

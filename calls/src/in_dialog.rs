@@ -412,7 +412,9 @@ impl Call {
             && status < 300
             && let Some(sdp) = &pending.sdp
         {
-            self.remember_sdp(pending.leg, pending.fork, sdp);
+            self.bridge
+                .legs
+                .remember_sdp(pending.leg, pending.fork, sdp);
         }
 
         if refreshed {
@@ -422,9 +424,13 @@ impl Call {
             if let Some(mut leg) = self.bridge.at(requester) {
                 leg.take_renewal(cx, pending.renewal);
             }
-            self.move_target(requester, pending);
+            if let Some(peer) = self.bridge.legs.sip_mut(requester) {
+                peer.move_target(pending);
+            }
             let body = self.hold.crossing_sdp(message.body());
-            self.remember_sdp(requester, pending.fork, &body);
+            self.bridge
+                .legs
+                .remember_sdp(requester, pending.fork, &body);
             self.hear_proposed(requester);
             self.hear(pending.leg, message);
         }

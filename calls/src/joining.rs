@@ -19,6 +19,7 @@ use super::leg::{Ack, Delayed, ForkDialog, LegState, Lost, NewRequest, Session};
 use super::own_request::{Pending, Purpose, QueuedRequest, Round};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
+use super::transfer::Event;
 use super::{has_sdp, sdp_of};
 
 /// `Reason` of the two re-INVITEs of the last round, by which the trace recognises them.
@@ -70,7 +71,7 @@ impl Call {
             peer.dialogs.clear();
         }
         if self.arriving() == Some(id) && self.send_away(cx) {
-            self.on_destination_refused(cx, 487);
+            self.on_transfer(cx, Event::DestinationRefused(487));
         }
     }
 
@@ -80,7 +81,7 @@ impl Call {
             return self.hang_up(cx, lost.reason);
         }
         if self.arriving() == Some(id) && self.send_away(cx) {
-            self.on_destination_refused(cx, lost.status);
+            self.on_transfer(cx, Event::DestinationRefused(lost.status));
         }
     }
 
@@ -121,7 +122,10 @@ impl Call {
         self.bridge
             .legs
             .set_state(agent, LegState::Ready(Session::default()));
-        self.open_runtime_leg(cx, accepted.flow, message);
+        let agent = self.bridge.agent_id();
+        if let Some(mut leg) = self.bridge.at(agent) {
+            leg.open(cx, accepted.flow, message);
+        }
 
         let ack = Ack {
             client: accepted.client,
@@ -195,7 +199,7 @@ impl Call {
                 status,
             } => {
                 self.leave_destination(cx, destination);
-                self.on_destination_refused(cx, status);
+                self.on_transfer(cx, Event::DestinationRefused(status));
             }
             Progress::Refused(reason) => self.hang_up(cx, reason),
             Progress::Settled => self.joining = None,
@@ -282,7 +286,7 @@ impl Call {
 
     fn acknowledge_offer(&mut self, cx: &mut Cx<'_>, delayed: &Delayed, answer: &[u8]) {
         let trunk = self.bridge.trunk_id();
-        self.remember_sdp(trunk, delayed.fork, answer);
+        self.bridge.legs.remember_sdp(trunk, delayed.fork, answer);
         if let Some(leg) = self.bridge.legs.get_mut(trunk) {
             leg.send_ack(cx, &delayed.ack().answering(answer));
         }

@@ -1,5 +1,6 @@
 //! A leg of a call: one peer, and what has been agreed on with it.
 
+mod accept;
 mod ack;
 mod active;
 mod legs;
@@ -24,6 +25,7 @@ use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::body::sdp_of;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wheel::TimerId;
+use uuid::Uuid;
 
 use super::bot_state::Bot;
 use super::bye::ByeContent;
@@ -226,6 +228,8 @@ impl SipPeer {
 pub(crate) struct LocalMedia {
     /// Our RTP address once the media is open.
     pub(crate) local: Option<SocketAddr>,
+    /// `sess-id` of our SDP.
+    pub(crate) session: u64,
     /// `sess-version` of our last SDP.
     pub(crate) version: u64,
     /// The trunk allows RTP from another address than those of SDP and signalling.
@@ -247,10 +251,16 @@ pub(crate) enum LocalAgent {
     Bot(Box<Bot>),
 }
 
+/// `sess-id` of the SDP that we make in a call.
+pub(crate) const fn sdp_session(call: Uuid) -> u64 {
+    call.as_u64_pair().1 >> 2
+}
+
 impl LocalMedia {
-    /// Media of that agent, for a caller whose RTP comes from other addresses as well if the trunk allows it.
-    pub(crate) fn of(agent: LocalAgent, from_any: bool) -> Self {
+    /// Media of that agent in a call, for a caller whose RTP comes from other addresses as well if the trunk allows it.
+    pub(crate) fn of(call: Uuid, agent: LocalAgent, from_any: bool) -> Self {
         Self {
+            session: sdp_session(call),
             from_any,
             agent,
             ..Self::default()

@@ -9,14 +9,15 @@ use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use super::allow::own_lines;
+use super::bridge::Bridge;
 use super::bridge::CallStatus;
 use super::call::Call;
 use super::context::Cx;
 use super::effect::{AgreedMedia, Effect, MediaRecord};
 use super::hangup::End;
 use super::has_sdp;
-use super::leg::{Leg, LegState};
+use super::hold::Hold;
+use super::leg::{Leg, LegState, LocalMedia};
 use super::refusal::Reason;
 use super::runtime_invite::FIRST_FORK;
 use super::unanswered::refusal_lines;
@@ -73,6 +74,56 @@ impl NoBody {
     }
 }
 
+impl LocalMedia {
+    /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.
+    fn body(
+        &mut self,
+        hold: &Hold,
+        message: &Message<'_>,
+    ) -> Result<(Vec<u8>, Option<Audio>), NoBody> {
+        if let Some(no) = NoBody::of(message) {
+            return Err(no);
+        }
+
+        let session = self.session;
+        let Some(local) = self.local else {
+            return Err(NoBody::Unmatched("no media".into()));
+        };
+
+        self.version += 1;
+        if !has_sdp(message) {
+            self.offered = true;
+            let offer = sdp::offer_audio(local, session, self.version);
+            return Ok((hold.crossing_sdp(&offer).into_owned(), None));
+        }
+
+        match sdp::answer_audio(message.body(), local, session, self.version) {
+            Ok(answer) => Ok((hold.crossing_sdp(&answer.body).into_owned(), answer.audio)),
+            Err(no) => Err(NoBody::Unmatched(no.to_string())),
+        }
+    }
+
+    /// An offer of ours, inside the call.
+    pub(crate) fn offer(&mut self) -> Option<Vec<u8>> {
+        self.version += 1;
+        Some(sdp::offer_audio(self.local?, self.session, self.version))
+    }
+}
+
+impl Bridge {
+    /// The SDP for a message of media of our own.
+    pub(crate) fn local_body(
+        &mut self,
+        hold: &Hold,
+        message: &Message<'_>,
+    ) -> Result<(Vec<u8>, Option<Audio>), NoBody> {
+        match self.local_mut() {
+            Some(media) => media.body(hold, message),
+            None => Err(NoBody::Unmatched("no media of ours".into())),
+        }
+    }
+}
+
 impl Call {
     /// Answers the call, or refuses it if no port was free.
     pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
@@ -99,7 +150,7 @@ impl Call {
         };
 
         media.local = Some(local);
-        match self.has_bot() {
+        match self.bridge.bot().is_some() {
             true => self.ring_for_bot(cx),
             false => self.answer_with_media(cx),
         }
@@ -121,7 +172,7 @@ impl Call {
             return;
         };
 
-        self.keep_only(FIRST_FORK);
+        self.bridge.legs.keep_only(FIRST_FORK);
         cx.release_incoming(&incoming);
 
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
@@ -140,7 +191,7 @@ impl Call {
     pub(crate) fn agree_on_media(&mut self, cx: &mut Cx<'_>) -> Option<(Vec<u8>, Option<Audio>)> {
         let id = self.bridge.trunk_id();
         let incoming = self.bridge.legs.take_incoming(id)?;
-        let agreed = self.local_body(incoming.invite());
+        let agreed = self.bridge.local_body(&self.hold, incoming.invite());
         self.bridge.legs.set_state(id, LegState::Incoming(incoming));
         match agreed {
             Ok(agreed) => Some(agreed),
@@ -151,49 +202,6 @@ impl Call {
         }
     }
 
-    /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.
-    pub(crate) fn local_body(
-        &mut self,
-        message: &Message<'_>,
-    ) -> Result<(Vec<u8>, Option<Audio>), NoBody> {
-        if let Some(no) = NoBody::of(message) {
-            return Err(no);
-        }
-
-        let session = self.id.as_u64_pair().1 >> 2;
-        let Some(media) = self.bridge.local_mut() else {
-            return Err(NoBody::Unmatched("no media of ours".into()));
-        };
-        let Some(local) = media.local else {
-            return Err(NoBody::Unmatched("no media".into()));
-        };
-
-        media.version += 1;
-        if !has_sdp(message) {
-            media.offered = true;
-            let offer = sdp::offer_audio(local, session, media.version);
-            return Ok((self.hold.crossing_sdp(&offer).into_owned(), None));
-        }
-
-        let answer = sdp::answer_audio(message.body(), local, session, media.version);
-        answer
-            .map(|answer| {
-                (
-                    self.hold.crossing_sdp(&answer.body).into_owned(),
-                    answer.audio,
-                )
-            })
-            .map_err(|no| NoBody::Unmatched(no.to_string()))
-    }
-
-    /// An offer of our own media, inside the call.
-    pub(crate) fn local_offer(&mut self) -> Option<Vec<u8>> {
-        let session = self.id.as_u64_pair().1 >> 2;
-        let media = self.bridge.local_mut()?;
-        media.version += 1;
-        Some(sdp::offer_audio(media.local?, session, media.version))
-    }
-
     pub(crate) fn tell_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; its media are closed by then.
         let Some(audio) = audio.filter(|_| self.bridge.status() != CallStatus::Over) else {
@@ -201,7 +209,7 @@ impl Call {
         };
 
         // The callee of an outbound call has answered before the bot: until the bot is attached, the callee would hear an echo.
-        if self.keeps_media(audio) {
+        if self.bridge.bot_mut().is_some_and(|bot| bot.keeps(audio)) {
             return;
         }
 
@@ -275,14 +283,6 @@ impl Call {
         self.refuse_with(cx, end, None, lines, b"");
     }
 
-    /// Takes the Contact of an accepted change.
-    fn caller_moves(&mut self, message: &Message<'_>) {
-        let trunk = self.bridge.trunk_mut();
-        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
-            held.dialog.refresh_target(message);
-        }
-    }
-
     /// Takes the caller's change of media, Contact and session timer. Returns our SDP for the 200.
     fn take_local_change(
         &mut self,
@@ -290,14 +290,19 @@ impl Call {
         renewal: Option<SessionTimer>,
         message: &Message<'_>,
     ) -> Result<Vec<u8>, NoBody> {
-        let (body, audio) = self.local_body(message)?;
+        let (body, audio) = self.bridge.local_body(&self.hold, message)?;
 
-        self.caller_moves(message);
+        let trunk = self.bridge.trunk_mut();
+        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
+            held.dialog.refresh_target(message);
+        }
         self.tell_media(cx, audio);
         if let Some(mut leg) = self.bridge.at(self.bridge.trunk_id()) {
             leg.take_renewal(cx, renewal);
         }
-        self.remember_sdp(self.bridge.trunk_id(), 0, &body);
+        self.bridge
+            .legs
+            .remember_sdp(self.bridge.trunk_id(), 0, &body);
         Ok(body)
     }
 
@@ -316,14 +321,11 @@ impl Call {
 
         let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let cseq = message.cseq().number;
-        self.accept_reinvite(
-            cx,
-            self.bridge.trunk_id(),
-            (server, cseq),
-            &body,
-            None,
-            content,
-        );
+        let trunk = self.bridge.trunk_id();
+        self.hear_proposed(trunk);
+        if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+            leg.accept_reinvite(cx, (server, cseq), &body, None, content);
+        }
     }
 
     /// Answers the caller's UPDATE with an offer here.
@@ -339,26 +341,12 @@ impl Call {
             Err(no) => return no.reject(cx, server),
         };
 
-        self.hear_proposed(self.bridge.trunk_id());
-        let body = self
-            .bridge
-            .legs
-            .with_origin(self.bridge.trunk_id(), &body)
-            .into_owned();
-        let methods = self.bridge.methods(self.bridge.trunk_id());
-        let timer = self.bridge.legs.session_timer(self.bridge.trunk_id());
-        let Some(leg) = self.bridge.trunk() else {
-            return;
-        };
-        let contact = cx.contact(&leg.flow, leg.is_sips);
-        let write = |head: &mut Head<'_>| {
-            own_lines(head, &contact, methods);
-            if let Some(timer) = &timer {
-                timer.response_lines(head);
-            }
-            head.line("Content-Type", b"application/sdp");
-        };
-        cx.respond(server, 200, None, write, &body);
+        let trunk = self.bridge.trunk_id();
+        self.hear_proposed(trunk);
+        let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+        if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+            leg.accept_change(cx, server, &body, content);
+        }
     }
 
     /// Handles the caller's ACK, which may carry the answer to an offer of ours.

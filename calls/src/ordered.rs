@@ -94,7 +94,8 @@ impl Calls {
                 Some(LocalAgent::Bot(Box::new(bot)))
             }
         };
-        let speaker = speaker.map(|agent| Peer::Media(LocalMedia::of(agent, from_any)));
+        let speaker =
+            speaker.map(|agent| Peer::Media(LocalMedia::of(placed.call, agent, from_any)));
         self.begin(Begun {
             key,
             slot,

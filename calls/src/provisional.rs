@@ -13,13 +13,14 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::{CALLER, own_lines};
+use super::bridge::Bridge;
 use super::call::Call;
 use super::context::Cx;
 use super::crossing::Place;
 use super::ids::CallKey;
 use super::ids::{CallTimer, TagOwner};
 use super::invite_client::Provisional as Heard;
-use super::leg::{ForkDialog, LegState, Peer, SipPeer};
+use super::leg::{ActiveLeg, ForkDialog, LegState, Peer, SipPeer};
 use super::own_request::Purpose;
 use super::provisional_relay::{
     Delivery, Held, LatePrack, Provisional, ProvisionalRelay, Repeat, ToCaller,
@@ -70,6 +71,55 @@ impl ToCaller for Caller<'_, '_> {
     }
 }
 
+impl ActiveLeg<'_> {
+    /// Sends the caller a provisional response.
+    pub(crate) fn tell_caller(
+        &mut self,
+        cx: &mut Cx<'_>,
+        fork: u8,
+        delivery: Delivery,
+        answer: Provisional,
+    ) {
+        if let Some((relay, mut caller)) = self.relay_and_caller(cx) {
+            relay.handle_provisional(&mut caller, fork, delivery, answer);
+        }
+    }
+
+    fn relay_and_caller<'a, 'c>(
+        &'a mut self,
+        cx: &'a mut Cx<'c>,
+    ) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
+        let (LegState::Incoming(incoming), Peer::Sip(peer)) =
+            (&mut self.leg.state, &mut self.leg.peer)
+        else {
+            return None;
+        };
+        let caller = Caller {
+            key: self.call,
+            invite: incoming.server(),
+            leg: peer,
+            cx,
+        };
+        Some((&mut incoming.relay, caller))
+    }
+}
+
+impl Bridge {
+    /// Returns whether the call goes on without a fork that the caller hasn't acknowledged.
+    fn goes_on_without(&self, fork: u8) -> bool {
+        let Some(agent) = self.agent() else {
+            return true;
+        };
+        let relay = self.incoming().map(|incoming| &incoming.relay);
+        let others = agent.dialogs.iter().any(|held| held.fork != fork);
+        match relay.and_then(|relay| relay.held_fork()) {
+            Some(won) => won != fork,
+            // Dialogs belong to the current attempt: without it, the fork is of a failed one.
+            None => others || agent.dialog_ref(fork).is_none(),
+        }
+    }
+}
+
 impl Call {
     /// Handles a provisional response to the runtime's INVITE.
     pub(crate) fn on_runtime_provisional(&mut self, cx: &mut Cx<'_>, heard: Heard<'_>) {
@@ -79,7 +129,15 @@ impl Call {
         };
         match early.begins {
             Some(dialog) => self.begin_fork(cx, early.fork, dialog, heard.message),
-            None => self.refresh_fork(early.fork, heard.message),
+            None => {
+                let dialog = self
+                    .bridge
+                    .agent_mut()
+                    .and_then(|peer| peer.dialog(early.fork));
+                if let Some(dialog) = dialog {
+                    dialog.refresh_target(heard.message);
+                }
+            }
         }
         self.relay_provisional(cx, early.fork, early.rseq, heard.message);
     }
@@ -125,39 +183,10 @@ impl Call {
         if let (Delivery::Once, Some(rseq)) = (delivery, rseq) {
             self.send_prack(cx, fork, rseq, Purpose::Own, None);
         }
-        self.tell_caller(cx, fork, delivery, answer);
-    }
-
-    /// Sends the caller a provisional response.
-    pub(crate) fn tell_caller(
-        &mut self,
-        cx: &mut Cx<'_>,
-        fork: u8,
-        delivery: Delivery,
-        answer: Provisional,
-    ) {
-        if let Some((relay, mut caller)) = self.relay_and_caller(cx) {
-            relay.handle_provisional(&mut caller, fork, delivery, answer);
+        let trunk = self.bridge.trunk_id();
+        if let Some(mut leg) = self.bridge.at(trunk) {
+            leg.tell_caller(cx, fork, delivery, answer);
         }
-    }
-
-    fn relay_and_caller<'a, 'c>(
-        &'a mut self,
-        cx: &'a mut Cx<'c>,
-    ) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
-        let key = self.bridge.key;
-        let leg = self.bridge.legs.get_mut(self.bridge.trunk_id())?;
-        let (LegState::Incoming(incoming), Peer::Sip(peer)) = (&mut leg.state, &mut leg.peer)
-        else {
-            return None;
-        };
-        let caller = Caller {
-            key,
-            invite: incoming.server(),
-            leg: peer,
-            cx,
-        };
-        Some((&mut incoming.relay, caller))
     }
 
     /// Begins a fork, or updates it: a dialog with the runtime, and one with the caller under a To-tag of ours.
@@ -169,15 +198,18 @@ impl Call {
         message: &Message<'_>,
     ) {
         let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        if self.bridge.incoming().is_none() {
+            return;
+        }
+
+        let known = self.bridge.legs.sip_mut(agent);
+        if let Some(known) = known.and_then(|peer| peer.dialog(fork)) {
+            return known.refresh_target(message);
+        }
+
         let Some(invite) = self.bridge.incoming().map(UasInvite::invite) else {
             return;
         };
-
-        let known = self.bridge.agent().and_then(|peer| peer.dialog_ref(fork));
-        if known.is_some() {
-            return self.refresh_fork(fork, message);
-        }
-
         let offer = has_sdp(invite).then(|| Arc::from(sdp_of(invite.body())));
         let Some(peer) = self.bridge.legs.sip_mut(agent) else {
             return;
@@ -203,39 +235,19 @@ impl Call {
         }
     }
 
-    fn refresh_fork(&mut self, fork: u8, message: &Message<'_>) {
-        if let Some(leg) = self.bridge.agent_mut()
-            && let Some(dialog) = leg.dialog(fork)
-        {
-            dialog.refresh_target(message);
-        }
-    }
-
-    /// Handles the timer of a reliable provisional response.
+    /// Handles the timer of a reliable provisional response. A fork that is never acknowledged ends, and the last one ends the call (RFC 3262 §3).
     pub(crate) fn on_reliable_timer(&mut self, cx: &mut Cx<'_>, fork: u8) {
-        let Some((relay, mut caller)) = self.relay_and_caller(cx) else {
-            return;
-        };
-        match relay.handle_timer(&mut caller, fork) {
-            Repeat::GoesOn => {}
-            Repeat::GivenUp => self.on_unacknowledged(cx, fork),
-        }
-    }
-
-    /// RFC 3262 §3: a fork that is never acknowledged ends, and the last one ends the call.
-    fn on_unacknowledged(&mut self, cx: &mut Cx<'_>, fork: u8) {
-        let Some(leg) = self.bridge.agent() else {
-            return;
-        };
-        let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
-        let others = leg.dialogs.iter().any(|held| held.fork != fork);
-        let goes_on = match relay.and_then(|relay| relay.held_fork()) {
-            Some(won) => won != fork,
-            // Dialogs belong to the current attempt: without it, the fork is of a failed one.
-            None => others || leg.dialog_ref(fork).is_none(),
-        };
-        if !goes_on {
-            self.refuse(cx, Reason::NoAck);
+        let trunk = self.bridge.trunk_id();
+        let leg = self.bridge.at(trunk);
+        let repeat = leg.and_then(|mut leg| {
+            let (relay, mut caller) = leg.relay_and_caller(cx)?;
+            Some(relay.handle_timer(&mut caller, fork))
+        });
+        match repeat {
+            Some(Repeat::GivenUp) if !self.bridge.goes_on_without(fork) => {
+                self.refuse(cx, Reason::NoAck);
+            }
+            Some(Repeat::GivenUp | Repeat::GoesOn) | None => {}
         }
     }
 
@@ -247,9 +259,12 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        let relay = self.relay_and_caller(cx);
-        let acknowledged =
-            relay.and_then(|(relay, mut caller)| relay.handle_prack(&mut caller, fork, message));
+        let trunk = self.bridge.trunk_id();
+        let leg = self.bridge.at(trunk);
+        let acknowledged = leg.and_then(|mut leg| {
+            let (relay, mut caller) = leg.relay_and_caller(cx)?;
+            relay.handle_prack(&mut caller, fork, message)
+        });
         let Some(acknowledged) = acknowledged else {
             let is_late = |late: &mut LatePrack| late.is_brought_by(fork, message);
             let session = self.bridge.legs.session_mut(self.bridge.trunk_id());
@@ -271,8 +286,11 @@ impl Call {
             cx.respond(server, 200, None, |_| {}, b"");
         }
 
-        let relay = self.relay_and_caller(cx);
-        let held = relay.and_then(|(relay, mut caller)| relay.go_on(&mut caller, fork));
+        let leg = self.bridge.at(trunk);
+        let held = leg.and_then(|mut leg| {
+            let (relay, mut caller) = leg.relay_and_caller(cx)?;
+            relay.go_on(&mut caller, fork)
+        });
         if let Some(Held { won, answer }) = held {
             self.take_answer(cx, won, answer.message());
         }

@@ -15,6 +15,8 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{HeaderName, Kept, Message};
 
+use super::leg::Delayed;
+
 /// T1 of RFC 3262 §3; the interval doubles.
 const T1: Duration = Duration::from_millis(500);
 /// 64*T1: longest wait for a PRACK.
@@ -109,8 +111,22 @@ pub(crate) struct Won {
     pub(crate) client: ClientTx,
     pub(crate) flow: Flow,
     pub(crate) fork: u8,
+    /// CSeq number of our INVITE.
+    pub(crate) cseq: u32,
     /// Its ACK has been sent and needs nothing from the caller.
     pub(crate) acknowledged: bool,
+}
+
+impl Won {
+    /// It as a 2xx with that offer, whose ACK waits.
+    pub(crate) fn delayed(&self, offer: &[u8]) -> Delayed {
+        Delayed {
+            client: self.client,
+            fork: self.fork,
+            cseq: self.cseq,
+            offer: offer.into(),
+        }
+    }
 }
 
 /// A 2xx that waits for the caller's PRACK (RFC 3262 §5).

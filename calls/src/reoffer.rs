@@ -7,18 +7,16 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::allow::own_lines;
 use super::bridge::CallStatus;
 use super::call::Call;
 use super::context::Cx;
 use super::crossing::Place;
-use super::dial::Dialing;
-use super::exchange::Exchange;
 use super::ids::LegId;
-use super::leg::{Ack, AwaitedAck, Delayed};
+use super::leg::Ack;
 use super::own_request::{Pending, Purpose};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
+use super::transfer::Event;
 use super::unanswered::refusal_lines;
 use super::{families, has_sdp, sdp_of};
 
@@ -45,7 +43,7 @@ impl Call {
             return;
         }
 
-        let Some(renewal) = self.asked_session(cx, server, message) else {
+        let Some(renewal) = asked_session(cx, self.bridge.status(), server, message) else {
             return;
         };
 
@@ -71,7 +69,7 @@ impl Call {
             return;
         }
 
-        let Some(renewal) = self.asked_session(cx, server, message) else {
+        let Some(renewal) = asked_session(cx, self.bridge.status(), server, message) else {
             return;
         };
 
@@ -87,7 +85,10 @@ impl Call {
             if let Some(mut leg) = self.bridge.at(id) {
                 leg.take_renewal(cx, renewal);
             }
-            return self.accept_refresh(cx, id, server);
+            if let Some(leg) = self.bridge.legs.get_mut(id) {
+                leg.accept_change(cx, server, b"", |_| {});
+            }
+            return;
         }
 
         self.note_proposal(id, message);
@@ -151,79 +152,14 @@ impl Call {
         }
     }
 
-    fn accept_refresh(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) {
-        let methods = self.bridge.methods(id);
-        let timer = self.bridge.legs.session_timer(id);
-        let Some(leg) = self.bridge.legs.sip_mut(id) else {
-            return;
-        };
-        let contact = cx.contact(&leg.flow, leg.is_sips);
-        let write = |head: &mut Head<'_>| {
-            own_lines(head, &contact, methods);
-            if let Some(timer) = &timer {
-                timer.response_lines(head);
-            }
-        };
-        cx.respond(server, 200, None, write, b"");
-    }
-
     /// Returns whether an offer from `side` may begin now; otherwise refuses it.
     fn may_offer(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8, server: ServerTx) -> bool {
-        let Some(status) = self.untimely(id, fork) else {
+        let refusal = self.bridge.refusal_of_offer(id, fork, self.join_phase());
+        let Some(status) = refusal else {
             return true;
         };
         refuse_for_now(cx, server, status);
         false
-    }
-
-    /// Returns the status that refuses an offer from `side` now; `None` if it may begin.
-    fn untimely(&self, id: LegId, fork: u8) -> Option<u16> {
-        let first = self.first_offerer(fork).map(Exchange::Offered);
-        let joining = self.join_phase();
-        first
-            .unwrap_or_else(|| self.bridge.exchange(joining))
-            .refusal(id)
-    }
-
-    /// Returns the side whose offer, the call's first in that fork, is unanswered.
-    fn first_offerer(&self, fork: u8) -> Option<LegId> {
-        match self.bridge.incoming() {
-            Some(incoming) if incoming.relay.is_agreed(fork) => None,
-            Some(incoming) if has_sdp(incoming.invite()) => Some(self.bridge.trunk_id()),
-            Some(_) => Some(self.bridge.agent_id()),
-            // The runtime is offered the callee's SDP.
-            None => {
-                let offers = self.bridge.dialing().is_some_and(Dialing::is_runtime);
-                offers.then_some(self.bridge.trunk_id())
-            }
-        }
-    }
-
-    /// Returns the session interval that a refresh requests; `None` if it was refused as too brief or unreadable. Before the call is answered there
-    /// is no session to refresh.
-    fn asked_session(
-        &mut self,
-        cx: &mut Cx<'_>,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) -> Option<Option<SessionTimer>> {
-        if self.bridge.status() == CallStatus::SettingUp {
-            return Some(None);
-        }
-
-        let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
-        match SessionTimer::for_uas(message, min_se, ours) {
-            Ok(session) => Some(session),
-            Err(Unacceptable::TooBrief { min_se }) => {
-                let least = |head: &mut Head<'_>| head.number("Min-SE", u64::from(min_se));
-                cx.respond(server, 422, None, least, b"");
-                None
-            }
-            Err(Unacceptable::Unreadable) => {
-                cx.respond(server, 400, None, |_| {}, b"");
-                None
-            }
-        }
     }
 
     /// Handles the final answer to a relayed re-INVITE.
@@ -261,7 +197,9 @@ impl Call {
         self.succeed(cx, server);
 
         let requester = self.bridge.other(pending.leg);
-        self.move_target(requester, pending);
+        if let Some(peer) = self.bridge.legs.sip_mut(requester) {
+            peer.move_target(pending);
+        }
         if self.bridge.is_trunk(requester) && self.arriving().is_none() {
             // The callee's own re-INVITE has brought it the runtime's media.
             self.join_by_change(cx);
@@ -274,59 +212,12 @@ impl Call {
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let crosses = crossing.body(message);
         let body = &*self.hold.crossing_sdp(&crosses);
-        self.remember_sdp(requester, pending.fork, body);
+        self.bridge.legs.remember_sdp(requester, pending.fork, body);
 
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
-        self.accept_reinvite(cx, requester, (server, asked), body, delayed, more);
-    }
-
-    /// Updates a requester's target to the Contact of its change, which was accepted.
-    pub(crate) fn move_target(&mut self, requester: LegId, pending: &Pending) {
-        let dialog = self
-            .bridge
-            .legs
-            .sip_mut(requester)
-            .and_then(|leg| leg.dialog(pending.fork));
-        if let Some((dialog, target)) = dialog.zip(pending.target.as_deref()) {
-            dialog.move_to(target);
-        }
-    }
-
-    /// Sends 200 to a re-INVITE and awaits its ACK.
-    pub(crate) fn accept_reinvite(
-        &mut self,
-        cx: &mut Cx<'_>,
-        requester: LegId,
-        (server, cseq): (ServerTx, u32),
-        body: &[u8],
-        delayed: Option<Delayed>,
-        more: impl FnOnce(&mut Head<'_>),
-    ) {
-        let body = &*self.bridge.legs.with_origin(requester, body);
         self.hear_proposed(requester);
-
-        let methods = self.bridge.methods(requester);
-        let timer = self.bridge.legs.session_timer(requester);
-        let Some(leg) = self.bridge.legs.sip_mut(requester) else {
-            return;
-        };
-
-        let contact = cx.contact(&leg.flow, leg.is_sips);
-        let write = |head: &mut Head<'_>| {
-            own_lines(head, &contact, methods);
-            if let Some(timer) = &timer {
-                timer.response_lines(head);
-            }
-            more(head);
-        };
-
-        cx.respond(server, 200, None, write, body);
-        if let Some(session) = self.bridge.legs.session_mut(requester) {
-            session.await_ack(AwaitedAck {
-                cseq,
-                server,
-                delayed,
-            });
+        if let Some(leg) = self.bridge.legs.get_mut(requester) {
+            leg.accept_reinvite(cx, (server, asked), body, delayed, more);
         }
     }
 
@@ -350,7 +241,7 @@ impl Call {
                 let crosses = crossing.body(message);
                 let body = &*self.hold.crossing_sdp(&crosses);
                 let other = self.bridge.other(id);
-                self.remember_sdp(other, delayed.fork, body);
+                self.bridge.legs.remember_sdp(other, delayed.fork, body);
                 let ack = Ack {
                     lines: &lines,
                     body,
@@ -389,14 +280,35 @@ impl Call {
         }
         if self.bridge.is_trunk(id) {
             self.start_bot(cx);
-            self.transfer_may_begin(cx);
+            self.on_transfer(cx, Event::Acknowledged);
         }
     }
+}
 
-    /// Cancels a re-INVITE that has had no final answer in time; its answer then goes to the requester.
-    pub(crate) fn on_exchange_late(&mut self, cx: &mut Cx<'_>) {
-        self.bridge.requests.on_exchange_late(cx);
-        self.give_up_successor(cx, 408);
+/// Returns the session interval that a refresh requests; `None` if it was refused as too brief or unreadable. Before the call is answered there is
+/// no session to refresh.
+fn asked_session(
+    cx: &mut Cx<'_>,
+    status: CallStatus,
+    server: ServerTx,
+    message: &Message<'_>,
+) -> Option<Option<SessionTimer>> {
+    if status == CallStatus::SettingUp {
+        return Some(None);
+    }
+
+    let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
+    match SessionTimer::for_uas(message, min_se, ours) {
+        Ok(session) => Some(session),
+        Err(Unacceptable::TooBrief { min_se }) => {
+            let least = |head: &mut Head<'_>| head.number("Min-SE", u64::from(min_se));
+            cx.respond(server, 422, None, least, b"");
+            None
+        }
+        Err(Unacceptable::Unreadable) => {
+            cx.respond(server, 400, None, |_| {}, b"");
+            None
+        }
     }
 }
 

@@ -208,7 +208,7 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        match self.local_body(message) {
+        match self.bridge.local_body(&self.hold, message) {
             Ok((body, audio)) => {
                 self.succeed(cx, server);
                 let id = self.bridge.trunk_id();
@@ -217,10 +217,14 @@ impl Call {
                     leg.take_renewal(cx, renewal);
                 }
                 let fork = self.bridge.fork().unwrap_or_default();
-                self.remember_sdp(id, fork, &body);
+                self.bridge.legs.remember_sdp(id, fork, &body);
                 let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
                 let cseq = message.cseq().number;
-                self.accept_reinvite(cx, id, (server, cseq), &body, None, content);
+                let trunk = self.bridge.trunk_id();
+                self.hear_proposed(trunk);
+                if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+                    leg.accept_reinvite(cx, (server, cseq), &body, None, content);
+                }
             }
             Err(no) => {
                 self.bridge.legs.fail_successor(server);

@@ -401,7 +401,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                 listener: Some(flow.listener),
                 near: flow.local.ip(),
             });
-            Peer::Media(LocalMedia::of(speaker, from_any))
+            Peer::Media(LocalMedia::of(self.call, speaker, from_any))
         });
 
         let to = InvitedTo {

@@ -108,7 +108,7 @@ impl Calls {
             media: None,
             chain: None,
         };
-        let media = LocalMedia::of(LocalAgent::Code(Some(asked.code)), false);
+        let media = LocalMedia::of(placed.call, LocalAgent::Code(Some(asked.code)), false);
         self.begin(Begun {
             key,
             slot,

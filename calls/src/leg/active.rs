@@ -9,7 +9,7 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::{Leg, Session};
 use crate::bridge::CallStatus;
-use crate::context::Cx;
+use crate::context::{Cx, allows};
 use crate::ids::{CallKey, CallTimer};
 use crate::own_request::Pending;
 use crate::refusal::Reason;
@@ -84,6 +84,24 @@ impl ActiveLeg<'_> {
             session.timer = renewal;
         }
         self.start_session(cx);
+    }
+
+    /// The runtime has accepted our INVITE by this flow.
+    pub(crate) fn open(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
+        let asked = cx.core.config.session_expires;
+        let Some(peer) = self.leg.sip_mut() else {
+            return;
+        };
+        peer.flow = flow;
+        for held in &mut peer.dialogs {
+            held.dialog.confirm();
+            cx.look_up(&held.dialog, flow);
+        }
+        peer.abilities.update = allows(message, "UPDATE");
+        if let Some(session) = self.leg.session_mut() {
+            session.timer = SessionTimer::for_uac(message, Some(asked));
+        }
+        self.keep_way_open(cx);
     }
 
     /// Takes target and session from a 2xx to our re-INVITE or UPDATE. Other 2xx affect neither (RFC 3261 §12.2, RFC 4028 §7.2).

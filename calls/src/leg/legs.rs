@@ -116,6 +116,20 @@ impl Legs {
         }
     }
 
+    /// Stores the SDP that the peer of a leg has from us in a dialog.
+    pub(crate) fn remember_sdp(&mut self, id: LegId, fork: u8, body: &[u8]) {
+        if let Some(peer) = self.sip_mut(id) {
+            peer.remember_sdp(fork, body);
+        }
+    }
+
+    /// Forgets the dialogs of other forks.
+    pub(crate) fn keep_only(&mut self, fork: u8) {
+        for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
+            peer.dialogs.retain(|held| held.fork == fork);
+        }
+    }
+
     /// From now on each SDP that the peer of a leg gets is the next version of the one that it has.
     pub(crate) fn keep_origin(&mut self, id: LegId) {
         if let Some(peer) = self.sip_mut(id) {

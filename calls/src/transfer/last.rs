@@ -75,10 +75,10 @@ impl<R> LastTransfer<R> {
         self.0.as_deref().is_some_and(waits)
     }
 
-    /// Returns whether the caller has been transferred, and only the BYEs are missing.
-    pub(crate) fn is_handed_over(&self) -> bool {
+    /// Returns whether it goes on without the agent: its outcome is open, or the caller has been transferred, and only the BYEs are missing.
+    pub(crate) fn goes_on(&self) -> bool {
         let is_awaited = |transfer: &Transfer<R>| matches!(transfer.state, State::AwaitingBye);
-        self.0.as_deref().is_some_and(is_awaited)
+        self.is_under_way() || self.0.as_deref().is_some_and(is_awaited)
     }
 
     /// Returns whether the call is over except for the outcome.

@@ -677,7 +677,7 @@ fn a_call_without_a_transfer_just_ends() {
     let mut none: LastTransfer<&'static str> = LastTransfer::default();
 
     assert!(none.is_none() && !none.is_busy() && !none.is_under_way());
-    assert!(!none.is_parting() && !none.is_handed_over() && none.timer().is_none());
+    assert!(!none.is_parting() && !none.goes_on() && none.timer().is_none());
     assert_eq!(
         said(none.handle(ended(HangupBy::Agent), call)),
         "end:Completed"

@@ -20,7 +20,7 @@ use crate::leg::LegState;
 use crate::refusal::Reason;
 use crate::target::Place;
 use crate::transfer::Event;
-use crate::unanswered::{Failure, UNREACHABLE};
+use crate::unanswered::UNREACHABLE;
 
 /// Longest ringing time of a destination.
 const RINGING: Duration = Duration::from_secs(45);
@@ -51,8 +51,10 @@ impl Call {
         } = &*cx.core;
         let permit = match route.permit(self.org, caps, limits, health, cx.now) {
             Ok(permit) => permit,
-            Err(Reason::TrunkUnreachable) => return self.on_destination_lost(cx, UNREACHABLE),
-            Err(reason) => return self.on_destination_refused(cx, reason.status()),
+            Err(Reason::TrunkUnreachable) => {
+                return self.on_transfer(cx, Event::DestinationLost(UNREACHABLE));
+            }
+            Err(reason) => return self.on_transfer(cx, Event::DestinationRefused(reason.status())),
         };
         let is_at_pbx = route.is_at_pbx();
         let mut callee = route.callee;
@@ -76,16 +78,6 @@ impl Call {
         self.dial(cx, offer, RINGING);
     }
 
-    /// Handles a ringing destination.
-    pub(crate) fn on_destination_rings(&mut self, cx: &mut Cx<'_>) {
-        self.on_transfer(cx, Event::DestinationRings);
-    }
-
-    /// Handles a destination that refused or can't be reached.
-    pub(crate) fn on_destination_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
-        self.on_transfer(cx, Event::DestinationLost(failure));
-    }
-
     /// Offers the caller the media of the destination, which has answered.
     pub(crate) fn on_destination_answers(
         &mut self,
@@ -107,7 +99,10 @@ impl Call {
             let target = cx.next_flow(&first.dialog, peer.flow);
             bye_alone(cx, &mut first.dialog, target);
             self.bridge.legs.remove(leg);
-            return self.on_destination_refused(cx, Reason::NoCommonMedia.status());
+            return self.on_transfer(
+                cx,
+                Event::DestinationRefused(Reason::NoCommonMedia.status()),
+            );
         }
 
         first.fork = fork;
@@ -146,15 +141,12 @@ impl Call {
         }
     }
 
-    /// Handles a destination that has answered and doesn't replace the agent: the caller refuses its media, or it has hung up before.
-    pub(crate) fn on_destination_refused(&mut self, cx: &mut Cx<'_>, status: u16) {
-        self.on_transfer(cx, Event::DestinationRefused(status));
-    }
-
     /// Ends what is pending with the agent, as at the end of a call. Requests to the caller only go on.
     pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.bridge.agent_id();
-        self.stop_builtin(cx);
+        if let Some(bot) = self.bridge.bot_mut() {
+            bot.stop_builtin(cx);
+        }
         self.bridge.forgive_acks(cx, agent);
         self.bridge.reject_delayed(cx);
         self.bridge.requests.abandon_agent(cx, agent);

@@ -44,7 +44,7 @@ impl Call {
         if self.press_builtin(cx, event(key)) {
             return;
         }
-        if self.has_bot() {
+        if self.bridge.bot().is_some() {
             let call = self.bridge.key;
             cx.core.effects.push_back(Effect::PressKey { call, key });
         } else if let (Some(org), Some(digit)) = (org, key.to_digit(10)) {

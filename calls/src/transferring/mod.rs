@@ -190,14 +190,9 @@ impl Call {
         });
         self.take_steps(cx, steps);
         if self.bridge.status() == CallStatus::Up {
-            self.transfer_may_begin(cx);
+            self.on_transfer(cx, Event::Acknowledged);
         }
         record
-    }
-
-    /// Handles the caller's ACK.
-    pub(crate) fn transfer_may_begin(&mut self, cx: &mut Cx<'_>) {
-        self.on_transfer(cx, Event::Acknowledged);
     }
 
     /// Passes the transfer an event, and carries out its steps.
@@ -259,7 +254,7 @@ impl Call {
         if let Some(why) = untransferred
             && self.bridge.status() == CallStatus::Up
         {
-            self.tell_builtin(cx, why);
+            self.run_builtin(cx, |machine, now| machine.handle_untransferred(why, now));
         }
     }
 
