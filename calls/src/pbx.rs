@@ -105,6 +105,17 @@ impl Pbx {
         }
     }
 
+    /// Returns whether its 603 with this Q.850 cause says no more than that its dialplan ended before anybody answered. Asterisk has a status for
+    /// most causes, 403 for a call that was declined, and 603 for the others: 0 where `Dial` ran out of time, 16 after a plain `Hangup()`.
+    pub(crate) const fn ends_unanswered_with(self, cause: Option<u8>) -> bool {
+        match self {
+            Self::Asterisk | Self::FreePbx => matches!(cause, None | Some(0 | 16)),
+            Self::FreeSwitch | Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => {
+                false
+            }
+        }
+    }
+
     /// Returns whether it looks up the user of a SIP Refer-To in its own dialplan, whatever the host.
     pub const fn ignores_host_of_refer_to(self) -> bool {
         match self {

@@ -5,6 +5,7 @@ use trunkline_sip::header::reason;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
+use super::pbx::Pbx;
 use super::refusal::Reason;
 
 /// Reason why a call wasn't answered.
@@ -44,7 +45,7 @@ pub(super) fn failure(status: u16, message: &Message<'_>) -> Failure {
         .filter(|reason| reason.is("Q.850"))
         .find_map(|reason| reason.cause)
         .and_then(|cause| u8::try_from(cause).ok());
-    let said = reason_of(status, cause);
+    let said = reason_of(status, cause, Pbx::of_message(message));
     Failure {
         sip_code: status,
         reason: said,
@@ -54,8 +55,11 @@ pub(super) fn failure(status: u16, message: &Message<'_>) -> Failure {
     }
 }
 
-const fn reason_of(status: u16, cause: Option<u8>) -> Reason {
+fn reason_of(status: u16, cause: Option<u8>, pbx: Option<Pbx>) -> Reason {
     match (status, cause) {
+        (603, _) if pbx.is_some_and(|pbx| pbx.ends_unanswered_with(cause)) => {
+            Reason::CalleeNoAnswer
+        }
         (401 | 407, _) => Reason::TrunkAuthFailed,
         (603 | 607 | 608, _) => Reason::CalleeDeclined,
         (486 | 600, _) | (_, Some(17)) => Reason::CalleeBusy,
@@ -109,22 +113,29 @@ mod tests {
 
     #[test]
     fn a_gateways_cause_says_more_than_its_code() {
-        for (status, cause, reason) in [
-            (486, None, Reason::CalleeBusy),
-            (600, None, Reason::CalleeBusy),
-            (603, None, Reason::CalleeDeclined),
-            (480, None, Reason::CalleeNoAnswer),
-            (480, Some(17), Reason::CalleeBusy),
-            (480, Some(21), Reason::CalleeDeclined),
-            (500, Some(19), Reason::CalleeNoAnswer),
-            (403, Some(1), Reason::NumberUnreachable),
-            (404, None, Reason::NumberUnreachable),
-            (403, None, Reason::TrunkRefused),
-            (488, None, Reason::NoCommonMedia),
-            (401, None, Reason::TrunkAuthFailed),
-            (503, None, Reason::TrunkUnreachable),
+        for (status, cause, pbx, reason) in [
+            (486, None, None, Reason::CalleeBusy),
+            (600, None, None, Reason::CalleeBusy),
+            (603, None, None, Reason::CalleeDeclined),
+            // Asterisk: `Dial` ran out of time, alone or before a plain `Hangup()`; an older one gives no cause.
+            (603, Some(0), Some(Pbx::Asterisk), Reason::CalleeNoAnswer),
+            (603, Some(16), Some(Pbx::Asterisk), Reason::CalleeNoAnswer),
+            (603, None, Some(Pbx::FreePbx), Reason::CalleeNoAnswer),
+            (603, Some(21), Some(Pbx::Asterisk), Reason::CalleeDeclined),
+            (603, Some(16), Some(Pbx::FreeSwitch), Reason::CalleeDeclined),
+            (480, None, None, Reason::CalleeNoAnswer),
+            (480, Some(17), None, Reason::CalleeBusy),
+            (480, Some(21), None, Reason::CalleeDeclined),
+            (500, Some(19), None, Reason::CalleeNoAnswer),
+            (403, Some(1), None, Reason::NumberUnreachable),
+            (404, None, None, Reason::NumberUnreachable),
+            (403, None, None, Reason::TrunkRefused),
+            (488, None, None, Reason::NoCommonMedia),
+            (401, None, None, Reason::TrunkAuthFailed),
+            (503, None, None, Reason::TrunkUnreachable),
         ] {
-            assert_eq!(reason_of(status, cause), reason, "{status} {cause:?}");
+            let said = reason_of(status, cause, pbx);
+            assert_eq!(said, reason, "{status} {cause:?} {pbx:?}");
         }
     }
 }

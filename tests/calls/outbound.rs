@@ -280,6 +280,17 @@ fn a_callee_who_declines_leaves_the_gateways_cause() {
 }
 
 #[test]
+fn a_603_of_asterisk_without_a_cause_means_that_nobody_answered() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+    let (_, record) = ended(&json!({}), "carrier_rings_in_vain");
+    assert_eq!(record["status"], "no_answer", "{record}");
+    assert_eq!(record["sip_code"], 603, "{record}");
+    assert_eq!(record["reason"], "callee_no_answer", "{record}");
+}
+
+#[test]
 fn ringing_ends_after_its_time() {
     if !tools(&["sipp"]) {
         return;
