@@ -22,6 +22,7 @@ use super::ids::LegId;
 use super::ids::owner_of;
 use super::leg::{Lost, NewRequest};
 use super::own_request::{Pending, Purpose};
+use super::pbx::Pbx;
 
 use super::has_sdp;
 use super::request_origin::RequestOrigin;
@@ -88,9 +89,7 @@ impl Call {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
 
-        // BYE and NOTIFY are also accepted without a caller.
-        let may_lack_caller = matches!(method, Method::Bye | Method::Notify);
-        if self.bridge.is_trunk(id) && !may_lack_caller {
+        if self.bridge.is_trunk(id) && self.shows_caller(method) {
             self.on_transfer(cx, Event::CallerHeard);
         }
 
@@ -119,6 +118,16 @@ impl Call {
                 cx.respond(server, 501, None, |head| head.line("Allow", methods), b"");
             }
         }
+    }
+
+    /// Returns whether a request of the PBX with this method shows that it still has the caller.
+    fn shows_caller(&self, method: Method) -> bool {
+        let pbx = self.bridge.trunk().and_then(|trunk| trunk.abilities.pbx);
+        let offers_anyway = pbx.is_some_and(Pbx::offers_without_caller);
+        let may_be_offer = matches!(method, Method::Invite | Method::Update);
+
+        // BYE and NOTIFY are also accepted without a caller.
+        !matches!(method, Method::Bye | Method::Notify) && !(may_be_offer && offers_anyway)
     }
 
     /// Answers a request of a leg that isn't connected with another: it was replaced, or doesn't replace one yet.

@@ -73,6 +73,28 @@ impl Pbx {
         }
     }
 
+    /// Returns whether the caller is lost where a NOTIFY of it reports a failure. FreeSWITCH reports one only with `confirm-blind-transfer`, and has
+    /// given the caller back by then; without that it says 200 at once.
+    pub(crate) const fn reports_lost_caller(self) -> bool {
+        match self {
+            Self::Asterisk | Self::FreePbx => true,
+            Self::FreeSwitch | Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => {
+                false
+            }
+        }
+    }
+
+    /// Returns whether it changes the media of a call from which it has taken the caller: with `direct_media` Asterisk has the agent's audio come
+    /// to itself again when the caller goes into the dialplan.
+    pub(crate) const fn offers_without_caller(self) -> bool {
+        match self {
+            Self::Asterisk | Self::FreePbx => true,
+            Self::FreeSwitch | Self::ThreeCx | Self::Yeastar | Self::Cisco | Self::Grandstream => {
+                false
+            }
+        }
+    }
+
     /// Returns whether a NOTIFY with this status says that the transfer never began, so that the caller stays where it was. Asterisk has one status
     /// for each cause that prevents the beginning; a failure of its dialplan is 486 or 503.
     pub(crate) const fn never_began(self, status: u16) -> bool {

@@ -54,7 +54,7 @@ impl Program {
 
         let lines = match self {
             Self::Asterisk => format!(
-                "; Asterisk: call with Dial(PJSIP/{number}@trunkline). Run against Asterisk 22.10.1 on 2026-11-26.
+                "; Asterisk: call with Dial(PJSIP/{number}@trunkline). Run against Asterisk 22.10.1 and 23.4.1 on 2026-11-26.
 ; Transfers: set the trunk's transfer way to \"auto\" (trunkline trunk update --transfer-way auto). Asterisk loses the caller when a REFER that it
 ; has accepted fails.
 {}",

@@ -15,6 +15,7 @@ mod handed_over;
 mod intruders;
 mod joined;
 mod kept;
+mod media_taken_back;
 mod races;
 mod relayed;
 mod replaced;

@@ -418,7 +418,9 @@ impl<R> Transfer<R> {
     fn refer_failed(&mut self, call: CallFacts, steps: &mut Steps<R>) {
         let status = self.heard;
         let is_parting = matches!(self.state, State::Parting(_));
-        let loses = !is_parting && self.loses_caller(call) && !call.never_began(status);
+        let reports_loss = call.pbx.is_some_and(Pbx::reports_lost_caller);
+        let loses =
+            !is_parting && self.loses_caller(call) && reports_loss && !call.never_began(status);
         self.record.caller_may_be_gone = loses;
         self.has_failed_after_refer = !is_parting && has_surely_begun(status);
 

@@ -248,7 +248,7 @@ fn states() -> Vec<Named<Story>> {
                 .after([notified(200)])
         }),
         ("Doubting", || {
-            Story::of(by_refer()).at(Pbx::FreeSwitch).after([
+            Story::of(by_refer()).at(Pbx::Asterisk).after([
                 Event::Acknowledged,
                 accepted(),
                 notified(486),
@@ -532,13 +532,9 @@ fn a_bridge_that_cannot_begin_leaves_the_refer_or_nothing() {
 fn a_pbx_that_may_have_lost_its_caller_is_to_show_it() {
     // The PBX, its NOTIFY, whether it was seen to keep callers, and the steps.
     for (pbx, status, keeps, steps) in [
-        (
-            Pbx::FreeSwitch,
-            486,
-            false,
-            "failed486 n486! - resume 5s probe",
-        ),
-        (Pbx::FreeSwitch, 486, true, "failed486 n486! - resume"),
+        // It says so only once the caller is back in the call.
+        (Pbx::FreeSwitch, 486, false, "failed486 n486! - resume"),
+        (Pbx::FreePbx, 486, true, "failed486 n486! - resume"),
         (Pbx::ThreeCx, 486, false, "failed486 n486! - resume"),
         // The transfer never began.
         (Pbx::Asterisk, 400, false, "5s probe"),
@@ -549,10 +545,10 @@ fn a_pbx_that_may_have_lost_its_caller_is_to_show_it() {
             "failed486 n486! - resume 5s probe",
         ),
         (
-            Pbx::FreeSwitch,
-            400,
+            Pbx::FreePbx,
+            503,
             false,
-            "failed400 n400! - resume 5s probe",
+            "failed503 n503! - resume 5s probe",
         ),
     ] {
         let plan = Plan {
@@ -566,7 +562,7 @@ fn a_pbx_that_may_have_lost_its_caller_is_to_show_it() {
     }
 
     let doubted = || {
-        Story::of(by_refer()).at(Pbx::FreeSwitch).after([
+        Story::of(by_refer()).at(Pbx::Asterisk).after([
             Event::Acknowledged,
             accepted(),
             notified(486),
@@ -580,7 +576,7 @@ fn a_pbx_that_may_have_lost_its_caller_is_to_show_it() {
     assert_eq!(story.on(Event::CallerHeard), "", "once is enough");
 
     let mut down = Story::of(by_refer())
-        .at(Pbx::FreeSwitch)
+        .at(Pbx::Asterisk)
         .after([Event::Acknowledged, accepted()]);
     down.call.is_up = false;
     assert_eq!(down.on(notified(486)), "failed486 n486! - resume");
