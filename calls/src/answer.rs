@@ -52,7 +52,7 @@ impl Call {
         }
 
         let accepted = message.method() == Method::Invite && message.status() < 300;
-        let is_awaited = self.bridge.awaits(client) || self.asks_by(client);
+        let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
         if accepted && !is_awaited && !self.bridge.is_winner(message) {
             refuse_late_answer(cx, flow, Some(client), message);
         }
@@ -182,8 +182,8 @@ impl Call {
         session.timer = incoming.session_timer();
         trunk.remember_sdp(fork, body);
         if self.bridge.heard().is_none() {
-            self.held.take_offer(sdp_of(invite.body()));
-            self.hear(id, invite);
+            self.holding.held.take_offer(sdp_of(invite.body()));
+            self.holding.hear(&mut self.bridge, id, invite);
         }
 
         let body = &*self.bridge.legs.with_origin(id, body);
@@ -321,8 +321,18 @@ impl Call {
                 let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
                 self.mind_lost(cx, pending.leg, lost);
             }
-            Purpose::Join(round) => self.on_join_unanswered(cx, round, &pending, status),
-            Purpose::Hold => self.on_hold_unanswered(cx, &pending, status),
+            Purpose::Join(_) => {
+                let bridge = &mut self.bridge;
+                match self.joining.on_unanswered(bridge, cx, &pending, status) {
+                    Ok(progress) => self.go_on_joining(cx, progress, None),
+                    Err(lost) => self.lose_leg(cx, pending.leg, lost),
+                }
+            }
+            Purpose::Hold => {
+                let bridge = &mut self.bridge;
+                let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
+                self.mind_lost(cx, pending.leg, lost);
+            }
             Purpose::Stale if broken => {}
             Purpose::Stale => self.lose_leg(cx, pending.leg, Lost::of(status)),
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {

@@ -6,22 +6,19 @@ use smallvec::SmallVec;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::bridge::{Bridge, CallStatus};
 use super::crossing::{Crossing, Identity, Place};
 use super::destination_route::DestinationRoute;
-use super::held::Held;
-use super::hold::Hold;
+use super::holding::Holding;
 use super::ids::LegId;
-use super::join::Join;
-use super::leg::{Delayed, Leg};
+use super::joining::Joining;
+use super::leg::Leg;
 use super::limits::Permit;
 use super::outbound::Outbound;
 use super::privacy::{CallerIdentity, withheld_if};
 use super::transfer::LastTransfer;
-use super::{has_sdp, sdp_of};
 
 /// One call.
 #[derive(Debug)]
@@ -45,9 +42,7 @@ pub(crate) struct Call {
     /// State of a call that we began.
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Both ends are being given each other's media by us, or have been.
-    pub(crate) joining: Option<Box<Join<Delayed>>>,
-    /// The caller's offer that nobody has answered.
-    pub(crate) proposed: Option<Box<[u8]>>,
+    pub(crate) joining: Joining,
     /// Keys into the tag index, to be freed with the call.
     pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) permit: Option<Permit>,
@@ -55,10 +50,8 @@ pub(crate) struct Call {
     pub(crate) deadline: Option<TimerId>,
     /// The last transfer, under way or settled.
     pub(crate) transfer: LastTransfer<Box<DestinationRoute>>,
-    /// Hold that was asked for by the API.
-    pub(crate) hold: Hold,
-    /// Hold of the call, by us and by its phone system.
-    pub(crate) held: Held,
+    /// Hold of the call, by the API and by its phone system.
+    pub(crate) holding: Holding,
 }
 
 impl Call {
@@ -83,36 +76,8 @@ impl Call {
     /// Forgets a leg whose place is taken, once nothing is awaited from it any more.
     pub(crate) fn forget_left(&mut self, id: LegId) {
         let is_awaited = self.bridge.requests.awaits(id);
-        if self.bridge.has_left(id) && !is_awaited && self.arriving() != Some(id) {
+        if self.bridge.has_left(id) && !is_awaited && self.joining.arriving() != Some(id) {
             self.bridge.legs.remove(id);
-        }
-    }
-
-    /// A message of a peer holds its side of what is agreed on.
-    pub(crate) fn hear(&mut self, id: LegId, message: &Message<'_>) {
-        if self.bridge.is_trunk(id) && has_sdp(message) {
-            let sdp = sdp_of(message.body());
-            self.held.take_answer(sdp);
-            let heard = self.hold.heard_sdp(sdp);
-            self.bridge.set_heard(&heard);
-        }
-    }
-
-    /// A peer offers to change what was agreed on, or asks for an offer.
-    pub(crate) fn note_proposal(&mut self, id: LegId, message: &Message<'_>) {
-        if self.bridge.is_trunk(id) {
-            self.proposed = has_sdp(message).then(|| sdp_of(message.body()).into());
-        }
-    }
-
-    /// And that was accepted.
-    pub(crate) fn hear_proposed(&mut self, id: LegId) {
-        if self.bridge.is_trunk(id)
-            && let Some(sdp) = self.proposed.take()
-        {
-            self.held.take_offer(&sdp);
-            let heard = self.hold.heard_sdp(&sdp);
-            self.bridge.set_heard(&heard);
         }
     }
 
@@ -138,6 +103,6 @@ mod tests {
     /// Sizes are asserted so that they grow by intent alone. Two legs are inside a call, further ones in a block of their own.
     #[test]
     fn a_call_and_a_leg_are_small() {
-        assert_eq!([size_of::<Call>(), size_of::<Leg>()], [1256, 416]);
+        assert_eq!([size_of::<Call>(), size_of::<Leg>()], [1264, 416]);
     }
 }

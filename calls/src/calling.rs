@@ -27,13 +27,13 @@ use super::context::Cx;
 use super::dial::Dialing;
 use super::effect::Effect;
 use super::hangup::End;
-use super::held::Held;
-use super::hold::Hold;
+use super::holding::Holding;
 use super::ids::CallKey;
 use super::ids::CallTimer;
 use super::ids::LegId;
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
+use super::joining::Joining;
 use super::leg::{LegState, Legs, LocalMedia, Peer, Session, sdp_session};
 use super::limits::Permit;
 use super::origin::{Origin, OwnOrigin};
@@ -115,16 +115,14 @@ impl Calls {
             runtime_cseq: 1,
             answered: None,
             outbound: Some(Box::new(begun.outbound)),
-            joining: None,
-            proposed: None,
+            joining: Joining::default(),
             tags: SmallVec::new(),
             permit: Some(begun.permit),
             deadline: None,
             contact: None,
             identity: CallerIdentity::default(),
             transfer: LastTransfer::default(),
-            hold: Hold::default(),
-            held: Held::default(),
+            holding: Holding::default(),
         };
 
         self.insert(call);
@@ -324,7 +322,7 @@ impl Call {
                 self.bridge.legs.add(LegRole::Agent, Peer::Unknown, state);
             }
         }
-        self.joining = Some(Box::new(Join::with(offer)));
+        self.joining.wait_with(Join::with(offer));
 
         let deadline = cx.schedule(
             self.bridge.key,
@@ -375,7 +373,7 @@ impl Call {
             leg.peer = Peer::Media(media);
             leg.state = LegState::Ready(Session::default());
         }
-        self.joining = None;
+        self.joining.end();
         self.bridge.legs.connect(trunk, agent);
         self.limit_duration(cx);
         let audio = self.bridge.heard().and_then(sdp::read_answer);

@@ -16,7 +16,6 @@ use super::dial::{self, Dialing};
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
 };
-use super::join::Join;
 use super::late_answer::refuse_late_answer;
 use super::leg::{self, ForkDialog, LegState, Session, SipPeer};
 use super::pbx::Pbx;
@@ -167,7 +166,7 @@ impl Call {
             (Some(incoming), _) => Words::Relayed(incoming.invite()),
             (None, Some(outbound)) => Words::Ours {
                 parties: &outbound.parties,
-                offer: self.joining.as_deref()?.heard(),
+                offer: self.joining.heard()?,
             },
             (None, None) => return None,
         };
@@ -189,7 +188,7 @@ impl Call {
         let invite = incoming.map(UasInvite::invite);
         let offer = match invite.filter(|invite| has_sdp(invite)) {
             Some(invite) => Some(invite.body()),
-            None => self.joining.as_deref().map(Join::heard),
+            None => self.joining.heard(),
         };
         if let (Some(trunk), Some(answer)) = (self.bridge.trunk(), accepted.sdp())
             && families::is_out_of_reach(answer, offer.map(sdp_of), trunk.flow.peer.ip())

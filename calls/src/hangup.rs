@@ -137,7 +137,7 @@ impl Call {
     /// Handles the agent's BYE while its caller is being transferred: the transfer goes on without it.
     pub(crate) fn agent_parts(&mut self, cx: &mut Cx<'_>, id: LegId) {
         self.bridge.forgive_acks(cx, id);
-        match self.arriving() {
+        match self.joining.arriving() {
             // The caller doesn't have the destination's media yet.
             Some(_) => self.agent_goes(cx),
             None => self.abandon(cx),
@@ -305,7 +305,7 @@ impl Call {
 
     /// Stops all crossing, and rejects an open offer.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
-        self.drop_hold(cx);
+        self.holding.give_up(&mut self.bridge);
         self.abandon_joining(cx);
         self.bridge.requests.abandon(cx);
 
@@ -320,8 +320,8 @@ impl Call {
         }
 
         self.close_media(cx);
-        self.held.end();
-        self.tell_held(cx);
+        self.holding.held.end();
+        self.holding.report(cx.core, self.id, self.org);
         if let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }

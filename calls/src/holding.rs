@@ -1,9 +1,10 @@
 //! Hold and resume of a call: gives the state machine (`hold`) its inputs, and carries out its steps.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use trunkline_model::record::Fact;
-use trunkline_sip::dialog::sdp;
+use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -11,16 +12,30 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
-use super::bridge::CallStatus;
+use super::bridge::{Bridge, CallStatus};
 use super::call::Call;
-use super::context::Cx;
-use super::hold::{Asked, HoldStatus, Progress, Refused, Unable};
+use super::context::{Core, Cx};
+use super::held::Held;
+use super::hold::{Asked, Hold, HoldStatus, Progress, Refused, Unable};
 use super::ids::LegId;
-use super::leg::{LocalMedia, NewRequest};
+use super::leg::{LocalMedia, Lost, NewRequest};
 use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::reply::{PAUSE, Reply};
 use super::role::LegRole;
 use super::{Calls, has_sdp, sdp_of};
+
+/// Hold of a call: what the API has asked for, and what the SDP of the trunk's peer says.
+#[derive(Debug, Default)]
+pub(crate) struct Holding {
+    /// Hold that was asked for by the API.
+    pub(crate) hold: Hold,
+    /// Hold of the call, by us and by its phone system.
+    pub(crate) held: Held,
+    /// The caller's offer that nobody has answered.
+    proposed: Option<Box<[u8]>>,
+    /// Outcome of the last change, until it is reported.
+    settled: Option<Box<HoldStatus>>,
+}
 
 impl Calls {
     /// Holds a call, or resumes it. Returns the number of the change that has begun; `None` if the call is in that state already.
@@ -44,213 +59,275 @@ impl Calls {
 }
 
 impl Call {
-    fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, Unable> {
-        match self.bridge.status() {
-            CallStatus::SettingUp => return Err(Unable::NotAnswered),
-            CallStatus::Over => return Err(Unable::NotUp),
-            CallStatus::Answered | CallStatus::Up => {}
-        }
-        if self.bridge.is_with_destination() {
-            return Err(Unable::NotUp);
-        }
-
-        let is_waiting = self.bridge.requests.is_queued(QueuedRequest::Hold);
-        match self.hold.request(wanted, is_waiting)? {
-            Asked::Already(number) => return Ok(number),
-            Asked::Withdrawn(progress) => {
-                self.go_on_holding(cx, progress);
-                return Ok(None);
-            }
-            Asked::New => {}
+    /// Holds the call or resumes it, unless a transfer is under way.
+    pub(crate) fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, Unable> {
+        match self.holding.request(&mut self.bridge, cx, wanted)? {
+            ControlFlow::Break(number) => return Ok(number),
+            ControlFlow::Continue(()) => {}
         }
         if self.transfer.is_under_way() {
             return Err(Unable::Transferring);
         }
+        let number = self.holding.begin(&mut self.bridge, cx, wanted)?;
+        Ok(Some(number))
+    }
+}
 
+impl Holding {
+    /// A message of a peer holds its side of what is agreed on.
+    pub(crate) fn hear(&mut self, bridge: &mut Bridge, id: LegId, message: &Message<'_>) {
+        if bridge.is_trunk(id) && has_sdp(message) {
+            self.hear_answer(bridge, sdp_of(message.body()));
+        }
+    }
+
+    fn hear_answer(&mut self, bridge: &mut Bridge, sdp: &[u8]) {
+        self.held.take_answer(sdp);
+        bridge.set_heard(&self.hold.heard_sdp(sdp));
+    }
+
+    /// A peer offers to change what was agreed on, or asks for an offer.
+    pub(crate) fn note_proposal(&mut self, bridge: &Bridge, id: LegId, message: &Message<'_>) {
+        if bridge.is_trunk(id) {
+            self.proposed = has_sdp(message).then(|| sdp_of(message.body()).into());
+        }
+    }
+
+    /// And that was accepted.
+    pub(crate) fn hear_proposed(&mut self, bridge: &mut Bridge, id: LegId) {
+        if bridge.is_trunk(id)
+            && let Some(sdp) = self.proposed.take()
+        {
+            self.held.take_offer(&sdp);
+            bridge.set_heard(&self.hold.heard_sdp(&sdp));
+        }
+    }
+
+    /// Forgets what the caller has offered: another leg has taken its place.
+    pub(crate) fn forget_proposal(&mut self) {
+        self.proposed = None;
+    }
+
+    /// Takes a request to hold or to resume. Breaks with the number of its change if nothing has to begin.
+    fn request(
+        &mut self,
+        bridge: &mut Bridge,
+        cx: &Cx<'_>,
+        wanted: bool,
+    ) -> Result<ControlFlow<Option<u32>>, Unable> {
+        match bridge.status() {
+            CallStatus::SettingUp => return Err(Unable::NotAnswered),
+            CallStatus::Over => return Err(Unable::NotUp),
+            CallStatus::Answered | CallStatus::Up => {}
+        }
+        if bridge.is_with_destination() {
+            return Err(Unable::NotUp);
+        }
+
+        let is_waiting = bridge.requests.is_queued(QueuedRequest::Hold);
+        match self.hold.request(wanted, is_waiting)? {
+            Asked::Already(number) => Ok(ControlFlow::Break(number)),
+            Asked::Withdrawn(progress) => {
+                self.go_on(bridge, cx, progress);
+                Ok(ControlFlow::Break(None))
+            }
+            Asked::New => Ok(ControlFlow::Continue(())),
+        }
+    }
+
+    fn begin(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, wanted: bool) -> Result<u32, Unable> {
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
-        let is_readable = self.bridge.heard().is_some_and(is_readable);
-        if !self.bridge.is_local() && !is_readable {
+        let is_readable = bridge.heard().is_some_and(is_readable);
+        if !bridge.is_local() && !is_readable {
             return Err(Unable::NoMedia);
         }
 
         let (number, progress) = self.hold.begin(wanted, cx.now);
-        self.go_on_holding(cx, progress);
-        Ok(Some(number))
-    }
-
-    /// Resumes the call after a failed transfer: the caller stays with the agent.
-    pub(crate) fn resume_after_transfer(&mut self, cx: &mut Cx<'_>) {
-        if self.hold.is_held() {
-            // A call that can't be resumed now stays held until the API or the PBX resumes it.
-            let _ = self.hold(cx, false);
-        }
+        self.go_on(bridge, cx, progress);
+        Ok(number)
     }
 
     /// Sends a side that has accepted an obsolete SDP the other side's current one.
-    pub(crate) fn restore(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        let is_with_agent = !self.bridge.is_with_destination() && !self.hold.is_turning();
-        if is_with_agent && self.bridge.heard().is_some() {
-            let progress = self.hold.restore(self.bridge.role(id), cx.now);
-            self.go_on_holding(cx, progress);
+    pub(crate) fn restore(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, id: LegId) {
+        let is_with_agent = !bridge.is_with_destination() && !self.hold.is_turning();
+        if is_with_agent && bridge.heard().is_some() {
+            let progress = self.hold.restore(bridge.role(id), cx.now);
+            self.go_on(bridge, cx, progress);
         }
     }
 
     /// Ends all holding: the call, or its agent, is gone.
-    pub(crate) fn drop_hold(&mut self, cx: &mut Cx<'_>) {
-        self.bridge.requests.withdraw(QueuedRequest::Hold);
+    pub(crate) fn give_up(&mut self, bridge: &mut Bridge) {
+        bridge.requests.withdraw(QueuedRequest::Hold);
         if let Some(status) = self.hold.take() {
-            self.note_hold(cx, status);
+            self.note(status);
         }
     }
 
-    fn go_on_holding(&mut self, cx: &mut Cx<'_>, progress: Progress) {
+    fn go_on(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, progress: Progress) {
         match progress {
-            Progress::Ask(until) => {
-                self.bridge
-                    .requests
-                    .ask(cx, QueuedRequest::Hold, Duration::ZERO, Some(until));
-            }
+            Progress::Ask(until) => ask(bridge, cx, Duration::ZERO, until),
             Progress::Follow(status, until) => {
-                self.note_hold(cx, status);
-                self.bridge
-                    .requests
-                    .ask(cx, QueuedRequest::Hold, Duration::ZERO, Some(until));
+                self.note(status);
+                ask(bridge, cx, Duration::ZERO, until);
             }
             Progress::Settled(status) => {
-                self.bridge.requests.withdraw(QueuedRequest::Hold);
-                self.note_hold(cx, status);
+                bridge.requests.withdraw(QueuedRequest::Hold);
+                self.note(status);
             }
             Progress::Nothing => {}
         }
     }
 
-    fn note_hold(&mut self, cx: &mut Cx<'_>, status: HoldStatus) {
+    fn note(&mut self, status: HoldStatus) {
         self.held.set_by_us(status.held);
-        // The hold state comes first: the client that waits for the change reads the call then.
-        self.tell_held(cx);
-        cx.core.live.note_hold(self.id, status);
+        self.settled = Some(Box::new(status));
     }
 
-    /// Reports whether the call is held, by either party, if that has changed.
-    pub(crate) fn tell_held(&mut self, cx: &mut Cx<'_>) {
+    /// Reports whether a call is held, by either party, and the outcome of a change, if these are new.
+    pub(crate) fn report(&mut self, core: &mut Core, call: Uuid, org: Uuid) {
+        // The hold state comes first: the client that waits for the change reads the call then.
         if let Some(held) = self.held.take_change() {
-            cx.core.fact(Fact::Held {
-                call: self.id,
-                org: self.org,
-                held,
-            });
+            core.fact(Fact::Held { call, org, held });
+        }
+        if let Some(status) = self.settled.take() {
+            core.live.note_hold(call, *status);
         }
     }
 
     /// Sends the next re-INVITE.
-    pub(crate) fn send_hold(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn send(&mut self, bridge: &mut Bridge, cx: &mut Cx<'_>) {
         if !self.hold.is_turning() {
             return;
         }
 
-        let is_local = self.bridge.is_local();
+        let is_local = bridge.is_local();
         let offer = match is_local {
             true => {
-                let own = self.bridge.local_mut().and_then(LocalMedia::offer);
+                let own = bridge.local_mut().and_then(LocalMedia::offer);
                 own.and_then(|own| self.hold.own_offer(&own))
             }
-            false => self
-                .hold
-                .next_offer(self.bridge.heard().unwrap_or_default()),
+            false => self.hold.next_offer(bridge.heard().unwrap_or_default()),
         };
-        let (Some(fork), Some((role, body))) = (self.bridge.fork(), offer) else {
+        let (Some(fork), Some((role, body))) = (bridge.fork(), offer) else {
             let (role, status) = (LegRole::Agent, 488);
-            return self.hold_refused(cx, Refused { role, status });
+            return self.refused(bridge, cx, Refused { role, status });
         };
 
         let id = match role {
-            LegRole::Trunk => self.bridge.trunk_id(),
-            LegRole::Agent | LegRole::Destination => self.bridge.agent_id(),
+            LegRole::Trunk => bridge.trunk_id(),
+            LegRole::Agent | LegRole::Destination => bridge.agent_id(),
         };
         if !is_local {
-            self.bridge.legs.keep_origin(id);
+            bridge.legs.keep_origin(id);
         }
 
         let lines = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let invite = NewRequest::offer(fork, Purpose::Hold, &body);
-        if self.bridge.send(cx, id, &invite, lines).is_none() {
-            self.hold_later(cx, PAUSE);
+        if bridge.send(cx, id, &invite, lines).is_none() {
+            self.later(bridge, cx, PAUSE);
         }
     }
 
-    fn hold_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
+    fn later(&self, bridge: &mut Bridge, cx: &Cx<'_>, wait: Duration) {
         if let Some(until) = self.hold.until() {
-            self.bridge
-                .requests
-                .ask(cx, QueuedRequest::Hold, wait, Some(until));
+            ask(bridge, cx, wait, until);
         }
     }
 
     /// Handles a re-INVITE that couldn't be sent in time.
-    pub(crate) fn hold_is_late(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn on_late(&mut self, bridge: &mut Bridge, cx: &Cx<'_>) {
         let role = self.hold.asked();
-        self.hold_refused(cx, Refused { role, status: 491 });
+        self.refused(bridge, cx, Refused { role, status: 491 });
     }
 
-    fn hold_refused(&mut self, cx: &mut Cx<'_>, refused: Refused) {
+    fn refused(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, refused: Refused) {
         let progress = self.hold.refused(refused, cx.now);
-        self.go_on_holding(cx, progress);
+        self.go_on(bridge, cx, progress);
     }
 
-    /// Handles the final answer to a re-INVITE that holds or resumes.
-    pub(crate) fn on_hold_answer(
+    /// Handles the final answer to a re-INVITE that holds or resumes. Returns the media that were agreed on with media of our own.
+    ///
+    /// # Errors
+    /// The peer is gone, and the call with it.
+    pub(crate) fn on_answer(
         &mut self,
+        bridge: &mut Bridge,
         cx: &mut Cx<'_>,
         flow: Flow,
         pending: &Pending,
         message: &Message<'_>,
-    ) {
-        let reply = self.reply_to(cx, pending, message);
+    ) -> Result<Option<Audio>, Lost> {
+        let Some(mut leg) = bridge.at(pending.leg) else {
+            return Ok(None);
+        };
+        let (reply, lost) = leg.reply_to(cx, pending, message);
+        if let Some(lost) = lost {
+            return Err(lost);
+        }
         if reply != Reply::Accepted {
-            return self.hold_unaccepted(cx, pending.leg, reply);
+            self.unaccepted(bridge, cx, pending.leg, reply);
+            return Ok(None);
         }
-        if let Some(mut leg) = self.bridge.at(pending.leg) {
-            leg.take_accepted(cx, flow, pending, message);
-        }
-        self.hold_accepted(cx, message);
+        leg.take_accepted(cx, flow, pending, message);
+        Ok(self.accepted(bridge, cx, message))
     }
 
     /// Handles a re-INVITE without an answer.
-    pub(crate) fn on_hold_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
-        let reply = self.reply_of_none(cx, pending, status);
-        self.hold_unaccepted(cx, pending.leg, reply);
+    #[must_use]
+    pub(crate) fn on_unanswered(
+        &mut self,
+        bridge: &mut Bridge,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        status: u16,
+    ) -> Option<Lost> {
+        let mut leg = bridge.at(pending.leg)?;
+        let (reply, lost) = leg.reply_of_none(cx, pending, status);
+        if lost.is_none() {
+            self.unaccepted(bridge, cx, pending.leg, reply);
+        }
+        lost
     }
 
-    fn hold_unaccepted(&mut self, cx: &mut Cx<'_>, id: LegId, reply: Reply) {
+    fn unaccepted(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, id: LegId, reply: Reply) {
         let status = match reply {
-            Reply::Again(wait) => return self.hold_later(cx, wait),
+            Reply::Again(wait) => return self.later(bridge, cx, wait),
             Reply::Unheard => 408,
             Reply::Refused(status) => status,
             Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
         };
-        let role = self.bridge.role(id);
-        self.hold_refused(cx, Refused { role, status });
+        let role = bridge.role(id);
+        self.refused(bridge, cx, Refused { role, status });
     }
 
-    fn hold_accepted(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+    fn accepted(
+        &mut self,
+        bridge: &mut Bridge,
+        cx: &Cx<'_>,
+        message: &Message<'_>,
+    ) -> Option<Audio> {
         let answer = has_sdp(message).then(|| sdp_of(message.body()));
         let answer = answer.filter(|sdp| sdp.starts_with(b"v="));
         let is_of_caller = self.hold.asked() == LegRole::Trunk;
-        let is_local = self.bridge.is_local();
-        let heard = self.bridge.legs.sip(self.bridge.trunk_id());
-        let heard = heard.map(|trunk| trunk.heard.as_deref().unwrap_or_default());
+        let is_local = bridge.is_local();
+        let heard = bridge
+            .trunk()
+            .map(|trunk| trunk.heard.as_deref().unwrap_or_default());
         let heard = heard.filter(|_| !is_local);
         let progress = self.hold.accepted(answer, heard, cx.now);
 
-        match answer.filter(|_| is_of_caller) {
-            Some(answer) if is_local => self.tell_media(cx, sdp::read_answer(answer)),
-            Some(answer) => {
-                self.held.take_answer(answer);
-                let heard = self.hold.heard_sdp(answer);
-                self.bridge.set_heard(&heard);
-            }
-            None => {}
+        let answer = answer.filter(|_| is_of_caller);
+        let audio = answer.filter(|_| is_local).and_then(sdp::read_answer);
+        if let Some(answer) = answer.filter(|_| !is_local) {
+            self.hear_answer(bridge, answer);
         }
-        self.go_on_holding(cx, progress);
+        self.go_on(bridge, cx, progress);
+        audio
     }
+}
+
+fn ask(bridge: &mut Bridge, cx: &Cx<'_>, wait: Duration, until: Moment) {
+    let hold = QueuedRequest::Hold;
+    bridge.requests.ask(cx, hold, wait, Some(until));
 }

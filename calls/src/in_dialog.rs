@@ -24,9 +24,9 @@ use super::leg::{Lost, NewRequest};
 use super::own_request::{Pending, Purpose};
 use super::pbx::Pbx;
 
-use super::has_sdp;
 use super::request_origin::RequestOrigin;
 use super::transfer::Event;
+use super::{has_sdp, sdp_of};
 
 /// Answers of one call that may wait for their ACK at once.
 const MAX_AWAITED: usize = 8;
@@ -143,7 +143,7 @@ impl Call {
             cx.respond(server, 200, None, |_| {}, b"");
             return self.on_apart_bye(cx, id);
         }
-        if self.arriving() != Some(id) {
+        if self.joining.arriving() != Some(id) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
 
@@ -221,7 +221,7 @@ impl Call {
         );
         let body = content.map_or(Cow::Borrowed(&b""[..]), |content| crossing.body(content));
         let body = &*match offers {
-            true => self.hold.crossing_sdp(&body),
+            true => self.holding.hold.crossing_sdp(&body),
             false => Cow::Borrowed(&*body),
         };
         let lines = |head: &mut Head<'_>| {
@@ -253,7 +253,8 @@ impl Call {
         pending: Pending,
         message: &Message<'_>,
     ) {
-        let may_stay = !self.bridge.has_left(pending.leg) || self.arriving() == Some(pending.leg);
+        let may_stay =
+            !self.bridge.has_left(pending.leg) || self.joining.arriving() == Some(pending.leg);
         let is_life = !matches!(message.status(), 408 | 481) && may_stay;
         if is_life {
             self.bridge.legs.hear(pending.leg, cx.now);
@@ -280,12 +281,25 @@ impl Call {
                     }
                 }
                 if message.status() < 300 {
-                    self.restore(cx, pending.leg);
+                    self.holding.restore(&mut self.bridge, cx, pending.leg);
                 }
                 self.mind_gone(cx, pending.leg, message);
             }
-            (Purpose::Join(round), _) => self.on_join_answer(cx, flow, round, &pending, message),
-            (Purpose::Hold, _) => self.on_hold_answer(cx, flow, &pending, message),
+            (Purpose::Join(_), _) => {
+                let sdp = has_sdp(message).then(|| sdp_of(message.body()));
+                let bridge = &mut self.bridge;
+                match self.joining.on_answer(bridge, cx, flow, &pending, message) {
+                    Ok(progress) => self.go_on_joining(cx, progress, sdp),
+                    Err(lost) => self.lose_leg(cx, pending.leg, lost),
+                }
+            }
+            (Purpose::Hold, _) => {
+                let bridge = &mut self.bridge;
+                match self.holding.on_answer(bridge, cx, flow, &pending, message) {
+                    Ok(audio) => self.tell_media(cx, audio),
+                    Err(lost) => self.lose_leg(cx, pending.leg, lost),
+                }
+            }
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
             (Purpose::Probe, _) => self.on_probe_answer(cx, &pending, message),
             (Purpose::Refresh, _) => {
@@ -436,19 +450,19 @@ impl Call {
             if let Some(peer) = self.bridge.legs.sip_mut(requester) {
                 peer.move_target(pending);
             }
-            let body = self.hold.crossing_sdp(message.body());
+            let body = self.holding.hold.crossing_sdp(message.body());
             self.bridge
                 .legs
                 .remember_sdp(requester, pending.fork, &body);
-            self.hear_proposed(requester);
-            self.hear(pending.leg, message);
+            self.holding.hear_proposed(&mut self.bridge, requester);
+            self.holding.hear(&mut self.bridge, pending.leg, message);
         }
 
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let crosses = crossing.body(message);
         let body = match message.status() {
-            200..=299 => self.hold.crossing_sdp(&crosses),
+            200..=299 => self.holding.hold.crossing_sdp(&crosses),
             _ => Cow::Borrowed(&*crosses),
         };
         let body = self.bridge.legs.with_origin(requester, &body);

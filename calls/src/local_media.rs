@@ -191,7 +191,9 @@ impl Call {
     pub(crate) fn agree_on_media(&mut self, cx: &mut Cx<'_>) -> Option<(Vec<u8>, Option<Audio>)> {
         let id = self.bridge.trunk_id();
         let incoming = self.bridge.legs.take_incoming(id)?;
-        let agreed = self.bridge.local_body(&self.hold, incoming.invite());
+        let agreed = self
+            .bridge
+            .local_body(&self.holding.hold, incoming.invite());
         self.bridge.legs.set_state(id, LegState::Incoming(incoming));
         match agreed {
             Ok(agreed) => Some(agreed),
@@ -224,7 +226,7 @@ impl Call {
             tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
         }
 
-        if self.hold.is_closed() || sources.is_err() {
+        if self.holding.hold.is_closed() || sources.is_err() {
             // Port 0 disables the echo, and no silence is detected.
             remote.set_port(0);
         }
@@ -290,7 +292,7 @@ impl Call {
         renewal: Option<SessionTimer>,
         message: &Message<'_>,
     ) -> Result<Vec<u8>, NoBody> {
-        let (body, audio) = self.bridge.local_body(&self.hold, message)?;
+        let (body, audio) = self.bridge.local_body(&self.holding.hold, message)?;
 
         let trunk = self.bridge.trunk_mut();
         if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
@@ -322,7 +324,7 @@ impl Call {
         let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         let cseq = message.cseq().number;
         let trunk = self.bridge.trunk_id();
-        self.hear_proposed(trunk);
+        self.holding.hear_proposed(&mut self.bridge, trunk);
         if let Some(leg) = self.bridge.legs.get_mut(trunk) {
             leg.accept_reinvite(cx, (server, cseq), &body, None, content);
         }
@@ -342,7 +344,7 @@ impl Call {
         };
 
         let trunk = self.bridge.trunk_id();
-        self.hear_proposed(trunk);
+        self.holding.hear_proposed(&mut self.bridge, trunk);
         let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
         if let Some(leg) = self.bridge.legs.get_mut(trunk) {
             leg.accept_change(cx, server, &body, content);

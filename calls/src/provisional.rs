@@ -275,7 +275,7 @@ impl Call {
             };
             return cx.respond(server, status, None, |_| {}, b"");
         };
-        self.hear(self.bridge.trunk_id(), message);
+        self.holding.hear(&mut self.bridge, trunk, message);
 
         // A failed attempt needs no PRACK.
         let purpose = Purpose::Relay(server);

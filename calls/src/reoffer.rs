@@ -47,7 +47,7 @@ impl Call {
             return;
         };
 
-        self.note_proposal(id, message);
+        self.holding.note_proposal(&self.bridge, id, message);
         if self.bridge.is_local() {
             return self.local_reinvite(cx, renewal, server, message);
         }
@@ -91,7 +91,7 @@ impl Call {
             return;
         }
 
-        self.note_proposal(id, message);
+        self.holding.note_proposal(&self.bridge, id, message);
         if self.bridge.is_local() {
             return self.local_update(cx, renewal, server, message);
         }
@@ -124,7 +124,7 @@ impl Call {
             let lines = |head: &mut Head<'_>| refusal_lines(head, why);
             return cx.respond(server, why.status(), None, lines, b"");
         }
-        self.hold.disturb();
+        self.holding.hold.disturb();
 
         let (method, purpose) = (message.method(), Purpose::Relay(server));
         let dialog = self
@@ -154,7 +154,7 @@ impl Call {
 
     /// Returns whether an offer from `side` may begin now; otherwise refuses it.
     fn may_offer(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8, server: ServerTx) -> bool {
-        let refusal = self.bridge.refusal_of_offer(id, fork, self.join_phase());
+        let refusal = self.bridge.refusal_of_offer(id, fork, self.joining.phase());
         let Some(status) = refusal else {
             return true;
         };
@@ -187,7 +187,7 @@ impl Call {
         if let Some(mut leg) = self.bridge.at(pending.leg) {
             leg.note_refresh(cx, pending, message);
         }
-        self.hear(pending.leg, message);
+        self.holding.hear(&mut self.bridge, pending.leg, message);
 
         let is_delayed = !pending.had_sdp && has_sdp(message);
         let delayed = is_delayed.then(|| pending.delayed(sdp_of(message.body())));
@@ -200,9 +200,10 @@ impl Call {
         if let Some(peer) = self.bridge.legs.sip_mut(requester) {
             peer.move_target(pending);
         }
-        if self.bridge.is_trunk(requester) && self.arriving().is_none() {
+        if self.bridge.is_trunk(requester) && self.joining.arriving().is_none() {
             // The callee's own re-INVITE has brought it the runtime's media.
-            self.join_by_change(cx);
+            let progress = self.joining.on_crossed();
+            self.go_on_joining(cx, progress, None);
         }
         if let Some(mut leg) = self.bridge.at(requester) {
             leg.take_renewal(cx, pending.renewal);
@@ -211,11 +212,11 @@ impl Call {
         let prefix = cx.core.config.header_prefix.clone();
         let crossing = self.crossing(pending.leg, Place::Response, &prefix);
         let crosses = crossing.body(message);
-        let body = &*self.hold.crossing_sdp(&crosses);
+        let body = &*self.holding.hold.crossing_sdp(&crosses);
         self.bridge.legs.remember_sdp(requester, pending.fork, body);
 
         let more = |head: &mut Head<'_>| crossing.copy(head, message);
-        self.hear_proposed(requester);
+        self.holding.hear_proposed(&mut self.bridge, requester);
         if let Some(leg) = self.bridge.legs.get_mut(requester) {
             leg.accept_reinvite(cx, (server, asked), body, delayed, more);
         }
@@ -231,7 +232,7 @@ impl Call {
 
         cx.endpoint.acknowledged(ack.server);
         self.bridge.legs.hear(id, cx.now);
-        self.hear(id, message);
+        self.holding.hear(&mut self.bridge, id, message);
         match ack.delayed {
             Some(delayed) if has_sdp(message) => {
                 let mut lines = Vec::new();
@@ -239,7 +240,7 @@ impl Call {
                 let crossing = self.crossing(id, Place::InDialog, &prefix);
                 crossing.copy(&mut Head::new(&mut lines), message);
                 let crosses = crossing.body(message);
-                let body = &*self.hold.crossing_sdp(&crosses);
+                let body = &*self.holding.hold.crossing_sdp(&crosses);
                 let other = self.bridge.other(id);
                 self.bridge.legs.remember_sdp(other, delayed.fork, body);
                 let ack = Ack {

@@ -147,8 +147,8 @@ impl Call {
             || self.bridge.legs.successor().is_some()
             || self.bridge.legs.is_full()
             || self.bridge.awaited().next().is_some()
-            || self.join_phase() != JoinPhase::Idle
-            || self.hold.is_turning()
+            || self.joining.phase() != JoinPhase::Idle
+            || self.holding.hold.is_turning()
             || self.bridge.requests.offering().is_some()
     }
 
@@ -208,7 +208,7 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        match self.bridge.local_body(&self.hold, message) {
+        match self.bridge.local_body(&self.holding.hold, message) {
             Ok((body, audio)) => {
                 self.succeed(cx, server);
                 let id = self.bridge.trunk_id();
@@ -221,7 +221,7 @@ impl Call {
                 let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
                 let cseq = message.cseq().number;
                 let trunk = self.bridge.trunk_id();
-                self.hear_proposed(trunk);
+                self.holding.hear_proposed(&mut self.bridge, trunk);
                 if let Some(leg) = self.bridge.legs.get_mut(trunk) {
                     leg.accept_reinvite(cx, (server, cseq), &body, None, content);
                 }
@@ -265,18 +265,18 @@ impl Call {
             let keeps = successor.is_behind_nat;
             peer.keep_alive = keeps.then(|| keep_alive::schedule(cx, key, leg));
             if let Some(sdp) = peer.heard.as_deref().filter(|_| role == LegRole::Trunk) {
-                self.held.take_offer(sdp);
+                self.holding.held.take_offer(sdp);
             }
         }
         self.bridge.legs.stop_timers(cx, replaces);
         self.bridge.requests.abandon_replaced(cx, replaces);
         self.bridge.legs.put_in_place_of(replaces, leg);
         match role {
-            LegRole::Trunk => self.proposed = None,
+            LegRole::Trunk => self.holding.forget_proposal(),
             // The agent has handed its caller to its peer in another call.
             LegRole::Agent | LegRole::Destination => {
                 self.bridge.legs.set_role(leg, LegRole::Destination);
-                self.drop_hold(cx);
+                self.holding.give_up(&mut self.bridge);
                 if let Some(permit) = &mut self.permit {
                     permit.release(self.agent);
                 }

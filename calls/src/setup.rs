@@ -27,12 +27,12 @@ use super::crossing::{lacking_options, own_headers};
 use super::dial::Dialing;
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
-use super::held::Held;
-use super::hold::Hold;
+use super::holding::Holding;
 use super::ids::CallKey;
 use super::ids::CallTimer;
 use super::ids::LegId;
 use super::ids::{NOBODY, owner_of};
+use super::joining::Joining;
 use super::keep_alive;
 use super::leg::{Abilities, LegState, Legs, LocalAgent, LocalMedia, Peer, Session, SipPeer};
 use super::limits::{Claim, Full, Permit};
@@ -444,16 +444,14 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             runtime_cseq: 1,
             answered: None,
             outbound: None,
-            joining: None,
-            proposed: None,
+            joining: Joining::default(),
             tags: SmallVec::new(),
             permit: Some(permit),
             deadline: Some(deadline),
             contact: None,
             identity,
             transfer: LastTransfer::default(),
-            hold: Hold::default(),
-            held: Held::default(),
+            holding: Holding::default(),
         })
     }
 }

@@ -176,7 +176,8 @@ impl Calls {
         };
         act(&mut slot.call, &mut cx);
         slot.call.take_turns(&mut cx);
-        slot.call.tell_held(&mut cx);
+        let (id, org) = (slot.call.id, slot.call.org);
+        slot.call.holding.report(cx.core, id, org);
 
         let done = slot.call.is_done();
         self.current = None;

@@ -176,6 +176,25 @@ impl ActiveLeg<'_> {
             Reply::Accepted | Reply::Again(_) | Reply::Refused(_) => (reply, None),
         }
     }
+
+    /// The same for a request that has no answer.
+    pub(crate) fn reply_of_none(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pending: &Pending,
+        status: u16,
+    ) -> (Reply, Option<Lost>) {
+        let reply = Reply::without_answer(status, pending.connected);
+        let lost = match reply {
+            Reply::Unheard => self.missed(cx),
+            Reply::Accepted
+            | Reply::Again(_)
+            | Reply::TooBrief
+            | Reply::Gone
+            | Reply::Refused(_) => None,
+        };
+        (reply, lost)
+    }
 }
 
 impl Leg {

@@ -116,10 +116,10 @@ impl Call {
 
         // With its answer to the re-INVITE, the destination gets what the caller has changed since.
         self.bridge.legs.with_origin(leg, &offered);
-        let joining = Join::arriving(offered, leg);
-        self.joining = Some(Box::new(joining));
+        self.joining.wait_with(Join::arriving(offered, leg));
         self.on_transfer(cx, Event::DestinationAnswered);
-        self.join(cx, &sdp);
+        let progress = self.joining.begin(&sdp, cx.now);
+        self.go_on_joining(cx, progress, None);
     }
 
     /// Ends the agent's leg: the caller has the destination's media (RFC 3725 §4.4).
@@ -150,7 +150,7 @@ impl Call {
         self.bridge.forgive_acks(cx, agent);
         self.bridge.reject_delayed(cx);
         self.bridge.requests.abandon_agent(cx, agent);
-        self.drop_hold(cx);
+        self.holding.give_up(&mut self.bridge);
         self.bridge.legs.stop_timers(cx, agent);
     }
 }

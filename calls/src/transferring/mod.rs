@@ -239,7 +239,10 @@ impl Call {
                 }
                 Step::Dial(route) => self.begin_bridge(cx, *route),
                 Step::Resume => {
-                    self.resume_after_transfer(cx);
+                    // The caller stays with the agent. A call that can't be resumed now stays held until the API or the PBX resumes it.
+                    if self.holding.hold.is_held() {
+                        let _ = self.hold(cx, false);
+                    }
                     self.take_turns(cx);
                     untransferred = Some(Untransferred::Failed);
                 }
