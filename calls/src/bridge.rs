@@ -134,7 +134,7 @@ impl Bridge {
         self.legs.get(id).map_or(LegRole::Agent, |leg| leg.role)
     }
 
-    /// Returns whether somebody else has taken the agent's place.
+    /// Returns whether a destination has taken the agent's place.
     pub(crate) fn is_with_destination(&self) -> bool {
         self.role(self.agent_id()) == LegRole::Destination
     }

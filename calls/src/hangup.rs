@@ -337,10 +337,10 @@ impl Call {
         }
 
         // For the record, a caller that was connected with a destination stays transferred.
-        let is_handed_over = self.bridge.is_with_destination();
-        let status = match end.status {
-            Status::Completed if is_handed_over => Status::Transferred,
-            status => status,
+        let is_completed = end.status == Status::Completed;
+        let status = match is_completed && self.bridge.is_with_destination() {
+            true => Status::Transferred,
+            false => end.status,
         };
         let ended = Ended {
             call: self.id,

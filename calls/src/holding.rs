@@ -1,4 +1,5 @@
-//! Hold and resume of a call: gives the state machine (`hold`) its inputs, and carries out its steps.
+//! Hold and resume of a call: gives the state machine (`hold`) its inputs, and carries out its steps on the bridge. Knows neither transfers nor
+//! the exchange of media between both ends (`joining`).
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -93,7 +94,7 @@ impl Holding {
         }
     }
 
-    /// And that was accepted.
+    /// The change that the peer has offered is accepted.
     pub(crate) fn hear_proposed(&mut self, bridge: &mut Bridge, id: LegId) {
         if bridge.is_trunk(id)
             && let Some(sdp) = self.proposed.take()

@@ -1,4 +1,5 @@
-//! Both ends of a call get each other's media: gives the state machine (`join`) its inputs, and carries out its steps.
+//! Both ends of a call get each other's media: gives the state machine (`join`) its inputs, and carries out its steps. `Joining` works on the
+//! bridge alone; where a step ends a leg, the transfer or the call, `Call` carries it out.
 
 use std::time::Duration;
 

@@ -118,7 +118,7 @@ pub(crate) struct Won {
 }
 
 impl Won {
-    /// It as a 2xx with that offer, whose ACK waits.
+    /// The same as a 2xx with that offer, whose ACK waits.
     pub(crate) fn delayed(&self, offer: &[u8]) -> Delayed {
         Delayed {
             client: self.client,

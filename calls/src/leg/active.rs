@@ -36,7 +36,7 @@ impl Lost {
     }
 }
 
-/// A leg that is worked on.
+/// A leg, the requests of ours on it, and the status of its call.
 pub(crate) struct ActiveLeg<'b> {
     pub(crate) call: CallKey,
     /// Status of the call.
@@ -153,7 +153,8 @@ impl ActiveLeg<'_> {
         self.note_refresh(cx, pending, message);
     }
 
-    /// Returns the consequence of the final answer to a request of ours. If the peer may be gone, it is probed; a session interval has been raised.
+    /// Returns the consequence of the final answer to a request of ours, and whether the peer is gone. A peer that may be gone is probed, and a
+    /// session interval that is too brief is raised.
     pub(crate) fn reply_to(
         &mut self,
         cx: &mut Cx<'_>,

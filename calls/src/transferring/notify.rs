@@ -78,10 +78,10 @@ impl Call {
         message: &Message<'_>,
     ) {
         let is_gone = matches!(message.status(), 408 | 481);
-        if message.status() < 300 {
-            if let Some(mut leg) = self.bridge.at(pending.leg) {
-                leg.note_refresh(cx, pending, message);
-            }
+        if message.status() < 300
+            && let Some(mut leg) = self.bridge.at(pending.leg)
+        {
+            leg.note_refresh(cx, pending, message);
         }
         let event = match is_gone {
             true => Event::DialogGone,
