@@ -127,7 +127,8 @@ impl Call {
         let may_be_offer = matches!(method, Method::Invite | Method::Update);
 
         // BYE and NOTIFY are also accepted without a caller.
-        !matches!(method, Method::Bye | Method::Notify) && !(may_be_offer && offers_anyway)
+        let is_accepted_anyway = matches!(method, Method::Bye | Method::Notify);
+        !(is_accepted_anyway || may_be_offer && offers_anyway)
     }
 
     /// Answers a request of a leg that isn't connected with another: it was replaced, or doesn't replace one yet.
