@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static RESTS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Number of those that this thread has followed.
+    /// Number of rests that this thread has followed.
     static FOLLOWED: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -52,7 +52,7 @@ pub enum AttemptOutcome {
     ConnectTimeout,
     /// The connection broke before an answer came.
     ConnectionLost,
-    /// TLS was not agreed on, or the certificate doesn't prove the name.
+    /// The TLS handshake failed, or the certificate doesn't prove the name.
     TlsFailed,
     /// The WebSocket was not opened: the bot answered something else than 101.
     HandshakeFailed,

@@ -85,7 +85,7 @@ async fn write(store: &Store, challenged: Challenged) -> Result<(), trunkline_st
             },
             trunk,
         ) => {
-            tracing::info!(org.id = %whose.org, trunk.id = ?trunk, reason = why.as_str(), status, method, %peer, "a challenge isn't answered");
+            tracing::info!(org.id = %whose.org, trunk.id = ?trunk, reason = why.as_str(), status, method, %peer, "a peer's challenge could not be answered");
             let text = |sent: Box<str>| sent.replace('\0', "");
             let challenge = UnansweredChallenge {
                 reason: why.as_str().to_owned(),

@@ -21,7 +21,7 @@ use crate::directory::Directory;
 
 /// Failed log-ins waiting to be stored; further ones are dropped.
 const QUEUE: usize = 1_024;
-/// Time during which the same source, calling the same number without credentials, isn't stored again.
+/// Time during which a source that calls the same number again without credentials isn't stored again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Sources stored for one number within that time; the next constant bounds those of all numbers.
 const MAX_SOURCES: usize = 4;
@@ -32,7 +32,8 @@ const UNKNOWN_QUEUE: usize = 256;
 /// Limit on log lines of failed log-ins per second, and as many again for unknown user names. An attacker who guesses passwords can't exceed it; the
 /// org still gets its records.
 const LOGGED_A_SECOND: usize = 10;
-/// The same for one source, so that one that guesses quickly leaves room for others. A filter that bans sources needs no more.
+/// Limit on log lines per second and source address, so that a fast guesser leaves room for other sources. Two lines are enough for a filter
+/// that bans addresses, such as fail2ban.
 const LOGGED_OF_SOURCE: usize = 2;
 /// Characters of a user name that a log line has.
 const LOGGED_NAME: usize = 64;
@@ -74,16 +75,16 @@ impl RefusedLogIn {
     }
 }
 
-/// Ways to the tasks that log and store failed log-ins.
+/// Senders to the tasks that log and store failed log-ins.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedLogIns {
-    /// Those of an org.
+    /// Log-ins of an org that failed.
     pub(crate) refused: mpsc::Sender<RefusedLogIn>,
-    /// Those with a user name that is no org's.
+    /// Log-ins whose user name belongs to no org.
     pub(crate) unknown: mpsc::Sender<UnknownUser>,
 }
 
-/// Starts the tasks that log and store failed log-ins, and returns the ways to them.
+/// Starts the tasks that log and store failed log-ins.
 pub(super) fn start(
     store: Store,
     directory: Arc<Directory>,
@@ -180,7 +181,7 @@ impl RecentAuthFailures {
             return true;
         };
         let (source, number, at) = (unproven.source, &unproven.dialled, unproven.at);
-        let is_over = |(.., told): &(IpAddr, Box<str>, Moment)| at.since(*told) >= REPEAT_INTERVAL;
+        let is_over = |(.., then): &(IpAddr, Box<str>, Moment)| at.since(*then) >= REPEAT_INTERVAL;
         while self.0.front().is_some_and(is_over) {
             self.0.pop_front();
         }

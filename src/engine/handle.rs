@@ -35,8 +35,8 @@ use crate::traces::Traces;
 /// Time that a shard has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time in which a call begins: its beginning is synced to disk first, which a busy disk delays. An error after the call was placed would have
-/// the client dial twice.
+/// Time that an outbound call has to begin: its first fact is synced to disk, which takes long on a busy disk. After a shorter time, a client
+/// would get an error for a call that was placed, and would dial twice.
 const PLACING: Duration = Duration::from_secs(15);
 
 /// Access to the shards from outside. Clones reach the same shards.
@@ -103,7 +103,7 @@ impl Handle {
     /// Begins a call of a browser. Its user agent calls this node and reports the outcome by events.
     ///
     /// # Errors
-    /// No RTP port is free.
+    /// `NoPort` if no RTP port is free.
     pub fn call_from_browser(&self, order: BrowserOrder) -> Result<BrowserCall, NoPort> {
         self.browsers.call(order)
     }
@@ -129,7 +129,7 @@ impl Handle {
     /// Waits until every shard has had a turn.
     ///
     /// # Errors
-    /// A shard has none in two seconds.
+    /// `NoAnswer` if a shard has no turn within two seconds.
     pub async fn turns(&self) -> Result<(), NoAnswer> {
         let turned = async {
             for inbox in self.router.shards() {

@@ -62,8 +62,8 @@ pub(crate) enum Input {
     Synced(FactPosition),
     /// A peer stopped answering; its calls are probed.
     Gone(Transport, SocketAddr),
-    /// Trunks to register with their carriers, and no others. `None`: our registrations may have gone to other nodes,
-    /// and count as not ours until the next list.
+    /// Complete list of trunks to register with their carriers. `None` if other nodes may have taken over our
+    /// registrations: none is ours until the next list.
     RegisterTrunks(Option<Vec<Wanted>>),
     /// Result of resolving the registrar of a trunk; empty if it failed.
     Registrar(Uuid, Vec<Target>),
@@ -111,7 +111,7 @@ pub(crate) enum Input {
         wanted: bool,
         done: oneshot::Sender<Result<Option<u32>, hold::Unable>>,
     },
-    /// Answered in the shard's next turn: proof that it turns.
+    /// Answered in the shard's next turn, which proves that the shard is alive.
     Ping(oneshot::Sender<()>),
     /// Ends all calls.
     HangUpAll(Reason),
@@ -138,6 +138,14 @@ impl Inbox {
     /// Queues an input without waiting; false if the inbox is full.
     pub(crate) fn offer(&self, input: Input) -> bool {
         self.0.try_send(input).is_ok()
+    }
+
+    /// Queues an input that must not get lost. If the inbox is full, a task on `runtime` waits for room.
+    pub(crate) fn deliver(&self, input: Input, runtime: &tokio::runtime::Handle) {
+        if let Err(mpsc::error::TrySendError::Full(input)) = self.0.try_send(input) {
+            let inbox = self.clone();
+            runtime.spawn(async move { inbox.send(input).await });
+        }
     }
 
     /// Queues an input, waiting for room; false if the shard has ended.

@@ -91,7 +91,6 @@ impl LeaseKeeper {
                 );
                 self.lapsed.send_modify(|lapses| *lapses += 1);
             }
-
             Renewal::Replaced => {
                 tracing::error!(
                     node = self.run.node,
@@ -152,6 +151,7 @@ impl LeaseKeeper {
         }
     }
 
+    /// Runs of other nodes; none if the query failed, because the next renewal asks again and logs the failure.
     fn others(
         &self,
         runs: Result<Vec<Origin>, trunkline_store::Error>,

@@ -25,7 +25,7 @@ pub(crate) struct MediaAddress {
 /// Name in the configuration that resolves to no address usable in SDP.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
-    "{key} is {host}, which has no address that SDP could say: set media.ip to the address that callers send their audio to, or {key} to a name that has one"
+    "{key} is {host}, which resolves to no address for SDP: set media.ip to the address that callers send their audio to, or {key} to a name that resolves"
 )]
 pub(crate) struct NoMediaAddress {
     key: &'static str,

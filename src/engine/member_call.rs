@@ -47,7 +47,7 @@ impl Shard {
         }
 
         self.handle_events(now);
-        // Refused without a record: the requester learns that there is none.
+        // If the INVITE was refused without a record, the dropped sender ends the requester's wait.
         self.effect_runner.awaited = AwaitedRecord::default();
     }
 }

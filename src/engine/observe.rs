@@ -120,7 +120,7 @@ impl Observer {
     fn ended(&mut self, ended: &Ended) {
         let call = self.calls.remove(&ended.call);
         log_end(ended, call.as_ref());
-        // A call that was refused at once has begun all the same.
+        // A call whose beginning wasn't observed counts as inbound.
         let direction = call
             .as_ref()
             .map_or(Direction::Inbound, |call| call.started.direction);
@@ -209,7 +209,7 @@ impl Observer {
         self.add(stats);
         while let Some(LargeRequest { peer, octets }) = endpoint.poll_large_request() {
             if should_warn(peer, now) {
-                tracing::warn!(%peer, octets, "requests to this peer are too large for UDP and may be cut on their way: let it be called by TCP or TLS (transport=tcp in its URI, or the trunk's transport)");
+                tracing::warn!(%peer, octets, "requests to this peer are too large for UDP and may be lost: reach it by TCP or TLS (transport=tcp in its URI, or the trunk's transport)");
             }
         }
     }
@@ -292,7 +292,7 @@ fn log_attempt(attempt: &Attempt) {
     if attempt.outcome.is_of_the_way() {
         tracing::info!(call.id = %call, org.id = %org, leg, %target, peer, transport, outcome, detail, took_ms, "a target can't be reached");
     } else {
-        tracing::debug!(call.id = %call, org.id = %org, leg, %target, peer, transport, outcome, sip_code, detail, took_ms, "an attempt at a target");
+        tracing::debug!(call.id = %call, org.id = %org, leg, %target, peer, transport, outcome, sip_code, detail, took_ms, "tried a target");
     }
 }
 
@@ -336,7 +336,7 @@ const fn step_name(step: Step) -> &'static str {
     }
 }
 
-/// The last three digits of a number: enough to find a call, and no number that would have to be erased from the log.
+/// Last three digits of a number: enough to find a call by, and too few to need erasing from the log.
 fn last_digits(number: &str) -> String {
     const SHOWN: usize = 3;
     let digits: Vec<char> = number.chars().filter(char::is_ascii_digit).collect();

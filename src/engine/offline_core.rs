@@ -49,12 +49,12 @@ pub struct OfflineCore {
     live: Arc<LiveCalls>,
     view: Arc<View>,
     /// Address that every host name resolves to.
-    elsewhere: SocketAddr,
+    any_host: SocketAddr,
     now: Moment,
 }
 
 /// Configuration with every address allowed: nothing leaves this process.
-fn rehearsed(config: trunkline_calls::Config) -> trunkline_calls::Config {
+fn allowing_every_address(config: trunkline_calls::Config) -> trunkline_calls::Config {
     let every = ["0.0.0.0/0", "::/0"].map(str::parse).into_iter().flatten();
     let addresses = AddressPolicy::new(every.collect(), Vec::new(), Vec::new(), Enforce::Warn);
     trunkline_calls::Config {
@@ -65,12 +65,12 @@ fn rehearsed(config: trunkline_calls::Config) -> trunkline_calls::Config {
 
 impl OfflineCore {
     /// Makes a core that decides calls by `view` and is configured like the daemon. Every host name resolves to
-    /// `elsewhere`. Randomness follows from `seed`, except the keys of nonces, tags and branches.
+    /// `any_host`. Randomness follows from `seed`, except the keys of nonces, tags and branches.
     pub fn new(
         config: &Config,
         keyring: &Keyring,
         view: Arc<View>,
-        elsewhere: SocketAddr,
+        any_host: SocketAddr,
         seed: [u8; 32],
         now: Moment,
     ) -> Self {
@@ -106,7 +106,7 @@ impl OfflineCore {
         );
 
         let core = Core::new(
-            Arc::new(rehearsed(calls_config(
+            Arc::new(allowing_every_address(calls_config(
                 config,
                 keyring,
                 0,
@@ -134,7 +134,7 @@ impl OfflineCore {
             ),
             live,
             view,
-            elsewhere,
+            any_host,
             now,
         }
     }
@@ -229,7 +229,7 @@ impl OfflineCore {
         vec![Target {
             uri: wanted.uri.clone(),
             transport: wanted.transport.unwrap_or(Transport::Udp),
-            address: self.elsewhere,
+            address: self.any_host,
             by: None,
             named: wanted.named,
         }]

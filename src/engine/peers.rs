@@ -44,7 +44,7 @@ const MAX_PEERS: usize = 2_000;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a peer that is down is probed, once something has arrived from its address.
 const RECHECK_DELAY: Duration = Duration::from_millis(100);
-/// Rounds for which a node waits until the others have noticed it and removed the registrations that become its own.
+/// Checks during which a new node waits until the other nodes have noticed it and withdrawn the registrations that become its own.
 const MAX_CHECKS: u32 = 45;
 
 /// Names resolved at the same time.
@@ -79,7 +79,7 @@ pub(super) struct PeerWatch {
 }
 
 impl PeerWatch {
-    /// Starts to watch; probes are sent by the shard of that inbox.
+    /// Starts to watch. The shard of `inbox` sends the probes.
     pub(super) fn start(
         deps: &EngineDeps,
         calls: &trunkline_calls::Config,
@@ -137,7 +137,7 @@ impl PeerWatch {
     }
 }
 
-/// Probes peers until the directory is dropped. A peer that was just configured is left alone for one interval.
+/// Probes peers until the directory is dropped.
 async fn watch(
     directory: Weak<Directory>,
     health: Arc<Health>,

@@ -1,5 +1,5 @@
-//! Sounds of built-in agents: finds the audio of a prompt and gives it to the media of the call. What isn't at hand is loaded off the shards'
-//! threads; a prompt that can't be had counts as played, so that its call goes on.
+//! Sounds of built-in agents: finds the audio of a prompt and gives it to the media of the call. Audio that isn't in memory is loaded off the
+//! shards' threads. A prompt that can't be loaded counts as played, so that its call continues.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,21 +20,22 @@ use super::clock;
 use super::inbox::{Inbox, Input};
 use crate::speech::Speech;
 
-/// Octets of loaded prompts that are kept. When they are more, all are forgotten.
+/// Most octets of loaded prompts that are kept; one more, and all are forgotten.
 const MAX_KEPT: usize = 32 << 20;
-/// Prompts that are loaded at once, and texts that are spoken; beyond, a prompt counts as played.
+/// Most prompts loaded at the same time, and most texts spoken at the same time. Further ones count as played.
 const MAX_LOADS: usize = 64;
-/// Of these, those of one org: others have theirs while the texts of one take long.
+/// Loads of one org among them, so that its slow texts don't hold up other orgs.
 const MAX_LOADS_OF_ORG: usize = 16;
-/// Time after a failure during which a text isn't spoken again: a synthesiser that is down isn't asked by every call.
+/// Time for which a text is not spoken again after a failure, so that not every call asks a speech service that is down.
 const FAILURE_TTL: Duration = Duration::from_secs(5);
-/// Texts whose failure is remembered, and those of one org among them. The oldest give way.
+/// Most texts whose failure is remembered. The oldest give way.
 const MAX_FAILED: usize = 256;
+/// Most of one org among them.
 const MAX_FAILED_OF_ORG: usize = 32;
-/// Time for loading a prompt.
+/// Time for reading a prompt from the store. The speech service has a bound of its own.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Player of prompts. Clones share what it needs.
+/// Player of prompts. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct Prompts {
     media: Media,
@@ -75,12 +76,13 @@ struct Loading(HashMap<(Uuid, Prompt), Load>);
 type Load = Arc<OnceCell<Option<Clip>>>;
 
 impl Loading {
-    /// Joins the load of a prompt, or begins one; `None` where too many are under way.
+    /// Joins the load of a prompt, or begins one; `None` if too many are in progress.
     fn join(&mut self, org: Uuid, prompt: &Prompt) -> Option<Load> {
         let key = (org, prompt.clone());
         if let Some(load) = self.0.get(&key) {
             return Some(Arc::clone(load));
         }
+
         let is_text = |prompt: &Prompt| matches!(prompt, Prompt::Text(_));
         let alike = || {
             let keys = self.0.keys();
@@ -90,6 +92,7 @@ impl Loading {
         if alike().count() >= MAX_LOADS || of_org >= MAX_LOADS_OF_ORG {
             return None;
         }
+
         let load = Load::default();
         self.0.insert(key, Arc::clone(&load));
         Some(load)
@@ -179,7 +182,7 @@ impl Prompts {
         }
     }
 
-    /// Plays a sound, at once where its audio is at hand. The shard hears of a prompt that can't be had.
+    /// Plays a sound, at once if its audio is in memory. A prompt that can't be loaded is reported to `inbox` as played.
     pub(crate) fn play(&self, wanted: WantedSound, inbox: &Inbox) {
         let WantedSound {
             call,
@@ -188,11 +191,12 @@ impl Prompts {
             serial,
             sound,
         } = wanted;
+
         let sound = match sound {
             Sound::Keys(labels) => media::Sound::Clip(Clip::of_keys(&labels)),
             Sound::Echo(delay) => media::Sound::Echo(delay),
             Sound::Silence => media::Sound::Silence,
-            Sound::Prompt(prompt) => match self.at_hand(org, &prompt) {
+            Sound::Prompt(prompt) => match self.in_memory(org, &prompt) {
                 Some(clip) => media::Sound::Clip(clip),
                 None => {
                     let (this, inbox) = (self.clone(), inbox.clone());
@@ -200,8 +204,7 @@ impl Prompts {
                         match this.load(org, &prompt).await {
                             Some(clip) => this.media.play(media, serial, media::Sound::Clip(clip)),
                             None => {
-                                tracing::warn!(org.id = %org, %prompt, "a prompt cannot be played");
-                                let _ = inbox.send(Input::Played(call, serial)).await;
+                                inbox.send(Input::Played(call, serial)).await;
                             }
                         }
                     });
@@ -209,10 +212,11 @@ impl Prompts {
                 }
             },
         };
+
         self.media.play(media, serial, sound);
     }
 
-    fn at_hand(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
+    fn in_memory(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
         match prompt {
             Prompt::Bundled(wanted) => {
                 let found = self.bundled.iter().find(|(prompt, _)| prompt == wanted);
@@ -233,26 +237,37 @@ impl Prompts {
         }
         let load = loading().join(org, prompt);
         let Some(load) = load else {
-            tracing::warn!(org.id = %org, "too many prompts are being loaded");
+            tracing::warn!(org.id = %org, %prompt, "a prompt is skipped: too many are being loaded");
             return None;
         };
+
         let clip = load.get_or_init(|| self.fetch(org, prompt)).await.clone();
         loading().end(org, prompt, &load);
         clip
     }
 
+    /// Reads or speaks a prompt, and keeps it. Logs why there is none.
     async fn fetch(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
         let clip = match prompt {
             Prompt::Id(id) => {
                 let id = *id;
                 let read = self.store.read(move |tx| prompts::audio(tx, org, id));
-                let audio = timeout(TIMEOUT, read).await.ok()?.ok()?;
-                Clip::of_mu_law(&audio)
+                match timeout(TIMEOUT, read).await {
+                    Ok(Ok(audio)) => Clip::of_mu_law(&audio),
+                    Ok(Err(error)) => {
+                        tracing::warn!(org.id = %org, %prompt, %error, "a prompt cannot be loaded");
+                        return None;
+                    }
+                    Err(_) => {
+                        tracing::warn!(org.id = %org, %prompt, "a prompt cannot be loaded: the database doesn't answer");
+                        return None;
+                    }
+                }
             }
             Prompt::Text(text) => match self.speech.speak(text).await {
                 Ok(clip) => clip,
                 Err(error) => {
-                    tracing::warn!(org.id = %org, %error, "a text is not spoken");
+                    tracing::warn!(org.id = %org, %error, "a text cannot be spoken");
                     self.failed().note(org, prompt, clock::now());
                     return None;
                 }

@@ -18,7 +18,7 @@ use super::skew::{self, Off};
 use crate::memory;
 use crate::telemetry::metrics;
 
-/// Time that a run that ends keeps trying to store its last facts. Otherwise they stay in the journal.
+/// Interval at which an ending run checks whether the database refuses its last facts. If it does, they stay in the journal.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reason why recording can't start.
@@ -28,7 +28,7 @@ pub enum RecordingFault {
     #[error(transparent)]
     Journal(#[from] OpenError),
     /// Another daemon uses the same data directory.
-    #[error("another trunkline serves from {}: end it, or set data_dir to another directory", .0.display())]
+    #[error("another trunkline serves from {}: stop it, or set data_dir to another directory", .0.display())]
     Served(PathBuf),
     /// The data directory, or the journal of an earlier run, can't be read.
     #[error("the data directory can't be used: {0}")]
@@ -43,7 +43,7 @@ pub enum RecordingFault {
     Clock(Off),
     /// The database failed.
     #[error(
-        "the database does not take this start ({0}): look whether its disk is full, and whether this user may write it"
+        "the database can't record this start ({0}): check whether its disk is full and whether this user may write to it"
     )]
     Store(#[source] trunkline_store::Error),
 }
@@ -128,7 +128,7 @@ impl Recording {
             tracing::info!(
                 facts = replayed.facts,
                 lost_calls = lost,
-                "took up what an earlier run left"
+                "stored what an earlier run had left"
             );
         }
 
@@ -186,14 +186,14 @@ impl Recording {
                 }
                 return;
             }
-            () = refused => "the database takes none",
+            () = refused => "the database refuses them",
             () = insisted => "a further signal came",
         };
 
         self.projecting.abort();
         tracing::warn!(
             why,
-            "ended with facts of calls in the journal: the next start takes them up"
+            "ended with facts of calls in the journal: the next start stores them"
         );
     }
 }
@@ -223,7 +223,7 @@ async fn project(projector: Projector<Fact>, store: Store) {
     }
 }
 
-/// Identifies this process's place: one data directory on one machine.
+/// Name of the place that this process runs at: one data directory on one machine.
 fn host(data_dir: &Path) -> String {
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let directory = data_dir

@@ -1,5 +1,5 @@
 //! Finds peers that tenants have configured and that the address policy refuses. They are logged at start-up;
-//! `trunkline doctor` tells which setting allows them.
+//! `trunkline doctor` shows which setting allows them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -49,6 +49,7 @@ pub(crate) async fn refused(
         }
     }
 
+    // A scheme other than ws: counts as encrypted here, because the policy's rule on plain text is about WebSockets.
     let looking =
         named
             .into_iter()

@@ -53,7 +53,7 @@ impl ReservedNames {
         empty.map(|name| &*name.name)
     }
 
-    /// Resolves the names again and again; never returns.
+    /// Resolves the names periodically, for as long as the process runs. Returns at once if there are none.
     pub(super) async fn follow(mut self, resolver: Resolver) {
         if self.names.is_empty() {
             return;

@@ -171,13 +171,13 @@ impl Exporter {
         }
     }
 
-    /// Sends one request; returns false if the collector doesn't take it.
+    /// Sends all waiting spans, a bounded number per request. Returns false if the collector refuses one.
     async fn send(&mut self) -> bool {
         while !self.owed.is_empty() {
             let count = self.owed.len().min(MAX_PER_REQUEST);
             let spans: Vec<&Value> = self.owed.iter().take(count).flatten().collect();
             if let Err(fault) = self.post(&envelope(&spans)).await {
-                tracing::warn!(%fault, calls = self.owed.len(), lost = self.lost, "the OTLP collector takes no spans");
+                tracing::warn!(%fault, calls = self.owed.len(), lost = self.lost, "sending spans to the OTLP collector failed; retrying");
                 metrics::counter!("trunkline_spans_lost_total")
                     .increment(std::mem::take(&mut self.lost));
                 return false;
@@ -201,7 +201,7 @@ impl Exporter {
             status if status.is_success() => Ok(()),
             // A request that the collector can't parse won't parse later either.
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
-                tracing::warn!(status = %answer.status(), "the OTLP collector refuses spans for good");
+                tracing::warn!(status = %answer.status(), "the OTLP collector rejects these spans; they are dropped");
                 Ok(())
             }
             status => Err(status.to_string()),

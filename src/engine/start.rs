@@ -30,7 +30,6 @@ use super::event_sink::EventSink;
 use super::inbox::{ForwardedMessage, Inbox, InboxReceiver, Input, ShardRouter};
 use super::invite_queue::InviteQueue;
 use super::listener_sockets::{BoundListener, SortedSockets};
-use super::media_addresses::MediaAddresses;
 use super::member_invite::AwaitedRecord;
 use super::observe::Observer;
 use super::pace::Pace;
@@ -50,7 +49,6 @@ use super::{
     Engine, EngineDeps, Handle, challenges, clock, failed_log_ins, local, refused_peers,
     registrations, upkeep,
 };
-use crate::config::Config;
 use crate::traces::{Tap, Traces};
 
 /// Used nonces that are remembered; beyond, the oldest are forgotten.
@@ -72,7 +70,7 @@ impl Engine {
         let router = ShardRouter::new(minter.clone(), inboxes);
 
         let listeners = bound.addresses.iter().copied().chain([deps.http]).collect();
-        let media = start_media(&deps.config, &deps.media_addresses, listeners, &router)?;
+        let media = start_media(&deps, listeners, &router)?;
         let (streams, connections) = start_streams(&deps, &router, bound.streams)?;
         let (disk, collector) = (disk(&deps.config), collector(&deps.config));
         let traces = Traces::new(shards, disk, collector, clock::wall_time)?;
@@ -423,57 +421,46 @@ fn media_threads() -> usize {
 }
 
 fn start_media(
-    config: &Config,
-    addresses: &MediaAddresses,
+    deps: &EngineDeps,
     listeners: Vec<std::net::SocketAddr>,
     router: &ShardRouter,
 ) -> io::Result<Media> {
     let settings = media::MediaSettings {
-        ports: config.media.rtp_ports.clone(),
-        ips: addresses.to_try(),
+        ports: deps.config.media.rtp_ports.clone(),
+        ips: deps.media_addresses.to_try(),
         own: local::addresses(),
         listeners,
         silence: ECHO_SILENCE,
         workers: media_threads(),
     };
 
-    let router = router.clone();
-    let runtime = tokio::runtime::Handle::try_current().ok();
+    let (router, runtime) = (router.clone(), deps.runtime.clone());
+    let offer = |inbox: &Inbox, input| {
+        inbox.offer(input);
+    };
     Media::new(
         &settings,
         Entropy::from_seed(rand::random()),
         clock::now,
-        move |key, news| {
+        move |key, event| {
             let (shard, call) = effect_runner::call_of_media(key);
-            if let Some(inbox) = router.shards().get(shard) {
-                let end = match news {
-                    media::MediaEvent::BotClosed(end) => {
-                        Some(Input::BotClosed(call, bots::gone(end)))
-                    }
-                    media::MediaEvent::Played(serial) => Some(Input::Played(call, serial)),
-                    media::MediaEvent::Silent
-                    | media::MediaEvent::Digit(_)
-                    | media::MediaEvent::Spoken
-                    | media::MediaEvent::BotSpoke { .. } => None,
-                };
-                let is_taken = inbox.offer(match news {
-                    media::MediaEvent::Silent => Input::MediaSilent(call),
-                    media::MediaEvent::Digit(digit) => Input::MediaDigit(call, digit),
-                    media::MediaEvent::Spoken => Input::Spoken(call),
-                    media::MediaEvent::BotClosed(end) => Input::BotClosed(call, bots::gone(end)),
-                    media::MediaEvent::Played(serial) => Input::Played(call, serial),
-                    media::MediaEvent::BotSpoke { .. } => return,
-                });
+            let Some(inbox) = router.shards().get(shard) else {
+                return;
+            };
 
-                // The event may get lost under load. A call whose bot has gone would then be silent until its longest duration, as would one whose
-                // prompt has ended.
-                if let Some(end) = end
-                    && !is_taken
-                    && let Some(runtime) = &runtime
-                {
-                    let inbox = inbox.clone();
-                    runtime.spawn(async move { inbox.send(end).await });
+            match event {
+                // Without these a call would be silent until its longest duration.
+                media::MediaEvent::BotClosed(end) => {
+                    inbox.deliver(Input::BotClosed(call, bots::gone(end)), &runtime);
                 }
+                media::MediaEvent::Played(serial) => {
+                    inbox.deliver(Input::Played(call, serial), &runtime);
+                }
+                // Under load the others may get lost.
+                media::MediaEvent::Silent => offer(inbox, Input::MediaSilent(call)),
+                media::MediaEvent::Digit(digit) => offer(inbox, Input::MediaDigit(call, digit)),
+                media::MediaEvent::Spoken => offer(inbox, Input::Spoken(call)),
+                media::MediaEvent::BotSpoke { .. } => {}
             }
         },
     )

@@ -25,7 +25,7 @@ const PRUNE: u32 = 1_500;
 /// Trunks stored in one transaction.
 const BATCH: usize = 500;
 
-/// State of the task.
+/// Task that stores registrations and follows those of other nodes.
 pub(super) struct RegistrationKeeper {
     bindings: Weak<Bindings>,
     directory: Weak<Directory>,

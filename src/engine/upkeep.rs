@@ -25,11 +25,11 @@ pub(super) async fn follow_wall_clock() {
         };
         let size = Duration::from_micros(micros.unsigned_abs());
         if size > LOGGED_STEP {
-            let way = if micros > 0 { "on" } else { "back" };
+            let direction = if micros > 0 { "forward" } else { "back" };
             tracing::warn!(
                 seconds = size.as_secs(),
-                way,
-                "the wall clock was set, or the machine was suspended: records follow it, and timers go on as they were"
+                direction,
+                "the wall clock was set, or the machine was suspended: records use the new time, timers are not affected"
             );
         }
     }

@@ -26,7 +26,7 @@ fn ended(end: impl FnOnce(&mut Daemon) -> bool) -> String {
     let call = daemon.record();
     assert_eq!(call["status"], "completed", "{call}");
     assert!(
-        daemon.log().contains("took up what an earlier run left"),
+        daemon.log().contains("stored what an earlier run had left"),
         "the journal was empty"
     );
     log
@@ -41,7 +41,7 @@ fn records_that_the_database_refuses_stay_for_the_next_start() {
         daemon.process.terminate();
         daemon.process.wait(Deadline::after(LIMIT)).is_some()
     });
-    assert!(log.contains("the database takes none"), "{log}");
+    assert!(log.contains("the database refuses them"), "{log}");
 }
 
 #[test]

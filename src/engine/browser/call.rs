@@ -19,10 +19,10 @@ use crate::engine::inbox::{ForwardedMessage, Input, ShardRouter};
 use crate::engine::media_addresses::MediaAddresses;
 use crate::engine::member_invite::MemberInvite;
 
-/// Time for the answer to our BYE or CANCEL, after which the call is left.
+/// Time for the answer to our BYE or CANCEL. Then the call is dropped unanswered.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Connections of a call to its surroundings; clones share them.
+/// Parts of the daemon that a browser's call uses; clones share them.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Wires {
     pub(in crate::engine) router: ShardRouter,
@@ -52,6 +52,7 @@ impl RunningCall {
     ) {
         let inbox = self.wires.router.inbox_for(&first.octets).clone();
         inbox.send(Input::Member(Box::new(first))).await;
+        // Waits for one turn of the shard: an INVITE without a record drops the sender.
         if let Ok(call) = began.await {
             self.tell(BrowserEvent::Began(call));
         }
@@ -65,6 +66,7 @@ impl RunningCall {
                     None => std::future::pending().await,
                 }
             };
+
             let mut output = Output::default();
             tokio::select! {
                 is_open = self.connection.receive(&mut octets) => {
@@ -85,6 +87,7 @@ impl RunningCall {
                 },
                 () = farewell => break,
             }
+
             self.carry_out(output).await;
         }
     }
@@ -118,7 +121,7 @@ impl RunningCall {
         }
     }
 
-    /// Sets what was agreed on. The address of SDP is judged as every address that a message names.
+    /// Sets the negotiated media. The address in the SDP is judged like every address that a message names.
     fn agree(&self, audio: Option<Audio>) {
         let Some(audio) = audio else { return };
         let inside = self.wires.media_addresses.inside_of(audio.remote);
@@ -127,10 +130,11 @@ impl RunningCall {
         if !self.wires.media.is_port(remote)
             && let Err(refusal) = self.wires.addresses.judge(remote)
         {
-            tracing::info!(peer = %remote, reason = refusal.code(), "no RTP of a browser is sent to what the SDP names");
+            tracing::info!(peer = %remote, reason = refusal.code(), "a browser's call sends no RTP: the address in the SDP is not allowed");
             self.tell(BrowserEvent::NoAudio(unheard(remote.ip(), refusal)));
             remote.set_port(0);
         }
+
         if !sends(&audio) && !receives(&audio) {
             remote.set_port(0);
         }
@@ -146,14 +150,16 @@ impl RunningCall {
         self.wires.media.start(self.key, clock::now());
     }
 
-    /// Sends an event to the page; a page that has gone learns of the end by the closed channel.
+    /// Sends an event to the page.
     fn tell(&self, event: BrowserEvent) {
+        // A page that has gone needs none; one that reads nothing learns of the end by the closed channel.
         let _ = self.events.try_send(event);
     }
 }
 
 impl Drop for RunningCall {
     fn drop(&mut self) {
+        // The figures of the browser's own audio are not recorded.
         let _ = self.wires.media.close(self.key, clock::now());
     }
 }

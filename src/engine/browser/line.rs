@@ -16,7 +16,7 @@ use super::user_agent::{Dial, Identity, UserAgent};
 use crate::engine::clock;
 use crate::engine::member_invite::MemberInvite;
 
-/// First of the keys that name browsers' media. In keys of calls these bits are the shard's number, which is never as high.
+/// First key of browsers' media. Keys of calls have the shard's number in these bits, which is never this high.
 const FIRST_KEY: u64 = 0xff << 56;
 /// Events that wait for a page, and commands of one.
 const WAITING: usize = 64;
@@ -55,7 +55,7 @@ impl BrowserLine {
             listener,
             connection: 0,
             local: SocketAddr::new(near, port),
-            // The port of its RTP is no other peer's.
+            // The RTP port makes the address unique among peers.
             peer: media,
         };
         let connection = InProcess::attach(&self.connections, flow);

@@ -44,11 +44,11 @@ pub enum BrowserEvent {
     Ringing,
     /// The agent has answered.
     Answered,
-    /// No audio passes in either direction, for the reason in this sentence. The call goes on.
+    /// No audio passes in either direction, for the reason in this sentence. The call continues.
     NoAudio(Box<str>),
-    /// The call is over: status where it was refused, stable code, and a sentence.
+    /// The call is over.
     Ended {
-        /// Status of SIP, where the call was refused.
+        /// SIP status of a refusal.
         status: Option<u16>,
         /// Stable code of a refusal.
         code: Option<Box<str>>,

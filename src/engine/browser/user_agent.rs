@@ -13,11 +13,11 @@ use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::wire::print::{self, Head};
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 
-/// Methods that it takes.
+/// Methods that the user agent accepts.
 const ALLOW: &[u8] = b"INVITE, ACK, CANCEL, BYE, OPTIONS, UPDATE, INFO";
 /// Value of `User-Agent`.
 const NAME: &str = "Trunkline phone in a browser";
-/// User part of its own address.
+/// User part of the user agent's own address.
 const USER: &str = "browser";
 
 /// Numbers that identify a call.
@@ -31,7 +31,7 @@ pub(super) struct Identity {
 /// Call to begin.
 #[derive(Clone, Debug)]
 pub(super) struct Dial {
-    /// The way to this node.
+    /// Connection to this node.
     pub(super) flow: Flow,
     /// Our RTP address.
     pub(super) media: SocketAddr,
@@ -48,7 +48,7 @@ pub(super) struct Dial {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Event {
     Ringing,
-    /// Audio was agreed on, or changed; `None`: none passes.
+    /// Audio that was negotiated, at first or by a change; `None` if no audio may pass.
     Media(Option<Audio>),
     Answered,
     /// The call is over, and nothing more is to be sent.
@@ -96,7 +96,7 @@ pub(super) struct UserAgent {
     branches: u32,
     /// `sess-version` of our last SDP.
     version: u64,
-    /// An offer of ours waits for its answer in the ACK of this INVITE.
+    /// CSeq of the re-INVITE whose ACK has to answer our offer.
     offered: Option<u32>,
 }
 
@@ -142,7 +142,7 @@ impl UserAgent {
         output.messages.push(bye);
     }
 
-    /// Takes a message.
+    /// Handles a message. One of another call is dropped.
     pub(super) fn handle_message(&mut self, octets: &[u8], output: &mut Output) {
         let Ok(message) = lex(octets, Framing::Stream) else {
             return;
@@ -325,6 +325,7 @@ impl UserAgent {
         let target = self.remote.as_ref().map(|(_, contact)| contact.clone());
         let target = target.unwrap_or_else(|| self.callee().into_bytes());
         let tag = self.remote.as_ref().map(|(tag, _)| tag.clone());
+
         let via = self.via(method);
         let is_first = matches!(method, Own::Invite | Own::Cancel);
         self.print(
@@ -352,9 +353,11 @@ impl UserAgent {
         let mut lines = Vec::with_capacity(512);
         let mut head = Head::new(&mut lines);
         head.number("Max-Forwards", 70);
+
         let (name, own) = (quoted(&self.dial.name), self.own_uri());
         let from_tag = self.dial.identity.tag;
         head.fmt("From", format_args!("{name}<{own}>;tag={from_tag:016x}"));
+
         let callee = self.callee();
         match tag {
             Some(tag) => {
@@ -363,6 +366,7 @@ impl UserAgent {
             }
             None => head.fmt("To", format_args!("<{callee}>")),
         }
+
         head.line("Call-ID", self.call_id().as_bytes());
         let cseq = match method {
             Own::Ack | Own::Cancel => 1,
@@ -370,6 +374,7 @@ impl UserAgent {
         };
         let name = method.name();
         head.fmt("CSeq", format_args!("{cseq} {name}"));
+
         if method == Own::Invite {
             self.own_lines(&mut head);
             if let Some((name, agent)) = &self.dial.agent {
@@ -428,7 +433,7 @@ impl UserAgent {
     }
 }
 
-/// Requests of ours.
+/// Request that the user agent sends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Own {
     Invite,
@@ -448,7 +453,7 @@ impl Own {
     }
 }
 
-/// Returns whether audio of ours is to be sent.
+/// Returns true if the browser's audio is to be sent.
 pub(super) fn sends(audio: &Audio) -> bool {
     matches!(audio.direction, Direction::SendRecv | Direction::SendOnly)
 }

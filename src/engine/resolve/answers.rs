@@ -33,7 +33,7 @@ const TIMEOUT_AFTER_FAILURE: Duration = Duration::from_millis(300);
 const MAX_CACHED: usize = 8_192;
 /// Queries in flight. Beyond, only the cache answers.
 const MAX_IN_FLIGHT: usize = 1_024;
-/// Limit on queries in flight per tenant, for messages, and for health checks: one host may lead to a hundred names with silent servers.
+/// Limit on queries in flight per [`QueryOrigin`]: one host may lead to a hundred names with silent servers.
 const MAX_IN_FLIGHT_OF_ONE: usize = MAX_IN_FLIGHT / 4;
 
 /// Records of one name and type; empty if the name has none.

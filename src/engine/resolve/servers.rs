@@ -57,7 +57,7 @@ impl Servers {
         let config = ResolverConfig::from_parts(None, Vec::new(), servers);
         let built = build(config, ResolverOpts::default());
         if let Err(error) = &built {
-            tracing::warn!(%error, "the name servers of sip.nameservers cannot be asked");
+            tracing::warn!(%error, "the name servers of sip.nameservers cannot be used");
         }
         Self::Given(built.ok())
     }
@@ -127,7 +127,7 @@ fn system(resolv_conf: &Path) -> Option<Arc<TokioResolver>> {
         Err(error) => {
             tracing::warn!(
                 %error,
-                "{RESOLV_CONF} names no server that can be asked: hosts that are names cannot be resolved; sip.nameservers sets others"
+                "{RESOLV_CONF} names no usable server: host names cannot be resolved until it does, or sip.nameservers names one"
             );
             None
         }
