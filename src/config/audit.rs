@@ -13,10 +13,8 @@ pub struct Audit {
 
 impl Audit {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
-        const DAY_S: u64 = 24 * 3600;
-        let days: u64 = section.number("retention_days", 1..=3_650).unwrap_or(365);
         Self {
-            retention: Duration::from_secs(days * DAY_S),
+            retention: section.days("retention_days", 1..=3_650, 365),
         }
     }
 }

@@ -58,7 +58,7 @@ fn parse(url: &Secret) -> Result<DatabaseUrl, String> {
         let path = path.strip_prefix("//").unwrap_or(path);
         let path = path.split('?').next().unwrap_or(path);
         return if path.is_empty() {
-            Err("sqlite: needs a path behind it".to_owned())
+            Err("sqlite: must be followed by a path".to_owned())
         } else {
             Ok(DatabaseUrl::Sqlite(path.into()))
         };

@@ -19,10 +19,8 @@ pub struct Events {
 
 impl Events {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
-        const DAY_S: u64 = 24 * 3600;
-        let days: u64 = section.number("retention_days", 1..=365).unwrap_or(7);
         Self {
-            retention: Duration::from_secs(days * DAY_S),
+            retention: section.days("retention_days", 1..=365, 7),
             max_per_org: section
                 .number("max_per_org", 1_000..=100_000_000)
                 .unwrap_or(1_000_000),

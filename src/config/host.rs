@@ -53,7 +53,7 @@ impl fmt::Display for HostPort {
 
 /// Error for a text that is no host.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("is no host or host:port")]
+#[error("is not a host or host:port")]
 pub struct NotAHost;
 
 impl FromStr for HostPort {

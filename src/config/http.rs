@@ -42,7 +42,7 @@ impl Http {
             health_listen: section.parsed("health_listen"),
             public_url: base_url(section, "public_url"),
             dashboard_url: base_url(section, "dashboard_url"),
-            tls: certificate(section),
+            tls: section.certificate(),
             max_connections: section
                 .number("max_connections", 1..=65_536)
                 .unwrap_or(1_024),
@@ -104,23 +104,6 @@ impl HttpTimeouts {
 
 fn seconds(section: &mut Section<'_>, key: &'static str, default: u64) -> Duration {
     Duration::from_secs(section.number(key, 1..=3_600).unwrap_or(default))
-}
-
-/// Reads `tls_certificate` and `tls_key`: both or neither.
-fn certificate(section: &mut Section<'_>) -> Option<(PathBuf, PathBuf)> {
-    let (chain, key) = (section.text("tls_certificate"), section.text("tls_key"));
-    match (chain, key) {
-        (Some(chain), Some(key)) => Some((chain.into(), key.into())),
-        (Some(_), None) => {
-            section.refuse_key("tls_key", "is needed beside http.tls_certificate");
-            None
-        }
-        (None, Some(_)) => {
-            section.refuse_key("tls_certificate", "is needed beside http.tls_key");
-            None
-        }
-        (None, None) => None,
-    }
 }
 
 fn loopback() -> Vec<IpNet> {

@@ -54,20 +54,20 @@ impl Media {
     /// its name or `sip.public_host` resolves to. Addresses of the other family are ignored.
     pub fn host_for<'c>(&self, sip: &'c Sip, listener: &'c Listener) -> MediaHost<'c> {
         let is_usable = |ip: &IpAddr| ip.is_ipv6() == listener.address.is_ipv6();
-        let told = [
+        let configured = [
             (listener.advertise.as_ref(), "advertise"),
             (sip.public_host.as_ref(), "sip.public_host"),
         ];
-        let [own, public] = told.map(|(host, key)| host.map(|host| (host, key)));
+        let [own, public] = configured.map(|(host, key)| host.map(|host| (host, key)));
 
-        let addressed = |told: Option<(&super::HostPort, _)>| told.and_then(|(host, _)| host.ip());
+        let addressed = |host: Option<(&super::HostPort, _)>| host.and_then(|(host, _)| host.ip());
         let own_address = addressed(own).filter(is_usable);
         if let Some(ip) = own_address.or(self.ip.filter(is_usable)) {
             return MediaHost::Address(ip);
         }
 
-        let name = |told: Option<(&'c super::HostPort, &'static str)>| {
-            let (host, key) = told.filter(|(host, _)| host.ip().is_none())?;
+        let name = |host: Option<(&'c super::HostPort, &'static str)>| {
+            let (host, key) = host.filter(|(host, _)| host.ip().is_none())?;
             Some(MediaHost::Name {
                 host: host.host(),
                 key,

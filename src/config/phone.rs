@@ -14,7 +14,7 @@ use uuid::Uuid;
 pub struct Phone {
     /// Runtime of agents without one.
     pub default_runtime: DefaultRuntime,
-    /// True if the operator has named it.
+    /// True if the operator has set the default runtime.
     pub names_default_runtime: bool,
     /// True if a number is verified as soon as an org adds it.
     pub auto_verify_numbers: bool,
@@ -38,7 +38,7 @@ pub enum DefaultRuntime {
 }
 
 impl DefaultRuntime {
-    /// Returns the runtime with nothing but this.
+    /// Returns a runtime without fallbacks.
     pub fn runtime(&self) -> Runtime {
         match self {
             Self::Echo => Runtime::Echo,
@@ -88,7 +88,7 @@ impl std::str::FromStr for DefaultRuntime {
         if is_web_socket(text) {
             return match is_url_template(text) {
                 true => Ok(Self::WebSocket(text.into())),
-                false => Err("is no URL of a WebSocket such as wss://bot.example.com/{agent_id}"),
+                false => Err("is not a WebSocket URL such as wss://bot.example.com/{agent_id}"),
             };
         }
 

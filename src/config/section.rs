@@ -5,7 +5,9 @@
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use figment::value::{Dict, Tag, Value};
 
@@ -35,7 +37,7 @@ pub(super) struct ConfigEntry {
 }
 
 impl ConfigEntry {
-    /// Returns the value as text; a number or boolean only if the source could write it no other way.
+    /// Returns the value as text. A number or boolean has to be in quotes.
     pub(super) fn text(&self) -> Result<String, String> {
         match &self.value {
             Value::String(_, text) => Ok(text.clone()),
@@ -49,7 +51,7 @@ impl ConfigEntry {
 }
 
 impl<'a> Section<'a> {
-    /// Takes the section `name` out of `root`; the empty name takes the keys outside all sections.
+    /// Takes the section `name` out of `root`.
     pub(super) fn take(name: &'static str, root: &mut Dict, merged: &'a Merged) -> Self {
         let mut faults = Vec::new();
         let values = match root.remove(name) {
@@ -215,6 +217,31 @@ impl<'a> Section<'a> {
                 None
             }
         }
+    }
+
+    /// Reads a whole number of days.
+    pub(super) fn days(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+        default: u64,
+    ) -> Duration {
+        const DAY_S: u64 = 24 * 3_600;
+        Duration::from_secs(self.number(key, range).unwrap_or(default) * DAY_S)
+    }
+
+    /// Reads `tls_certificate` and `tls_key`, the files of a certificate chain and its key: both or neither.
+    pub(super) fn certificate(&mut self) -> Option<(PathBuf, PathBuf)> {
+        let (chain, key) = (self.text("tls_certificate"), self.text("tls_key"));
+        let (missing, given) = match (chain, key) {
+            (Some(chain), Some(key)) => return Some((chain.into(), key.into())),
+            (Some(_), None) => ("tls_key", "tls_certificate"),
+            (None, Some(_)) => ("tls_certificate", "tls_key"),
+            (None, None) => return None,
+        };
+        let message = format!("is needed beside {}", self.path(given));
+        self.refuse_key(missing, message);
+        None
     }
 
     /// Reads `true` or `false`.

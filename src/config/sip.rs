@@ -38,7 +38,7 @@ pub struct Sip {
     pub health_interval: Option<Duration>,
     /// Failures in a row after which a peer counts as down.
     pub health_down_after: u32,
-    /// Answers in a row after which it counts as up.
+    /// Answers in a row after which a peer that was down counts as up.
     pub health_up_after: u32,
     /// Our certificate chain and private key, both PEM files.
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
@@ -122,7 +122,7 @@ impl Sip {
                 .filter(|interval| !interval.is_zero()),
             health_down_after: section.number("health_down_after", 1..=100).unwrap_or(3),
             health_up_after: section.number("health_up_after", 1..=100).unwrap_or(1),
-            tls_certificate: certificate(section),
+            tls_certificate: section.certificate(),
             tls_ca: section.text("tls_ca").map(PathBuf::from),
             tls_client_ca: section.text("tls_client_ca").map(PathBuf::from),
             register_expires: seconds(section, "register_expires_s", 60, 86_400, 600),
@@ -329,7 +329,7 @@ fn token(
 ) -> Option<Box<str>> {
     let text = section.text(key)?;
     if text.len() > 64 || !text.bytes().all(allowed) {
-        section.refuse_key(key, format!("{text:?} can't stand in a SIP header"));
+        section.refuse_key(key, format!("{text:?} can't be used in a SIP header"));
         return None;
     }
     Some(text.trim_end_matches('-').into())
@@ -359,23 +359,6 @@ fn listeners(section: &mut Section<'_>) -> Vec<Listener> {
     all.extend(tls);
 
     all
-}
-
-/// Reads `tls_certificate` and `tls_key`: both or neither.
-fn certificate(section: &mut Section<'_>) -> Option<(PathBuf, PathBuf)> {
-    let (chain, key) = (section.text("tls_certificate"), section.text("tls_key"));
-    match (chain, key) {
-        (Some(chain), Some(key)) => Some((chain.into(), key.into())),
-        (Some(_), None) => {
-            section.refuse_key("tls_key", "is needed beside sip.tls_certificate");
-            None
-        }
-        (None, Some(_)) => {
-            section.refuse_key("tls_certificate", "is needed beside sip.tls_key");
-            None
-        }
-        (None, None) => None,
-    }
 }
 
 /// Parses `host:port`, `host:port=advertised`, or a table `{listen, advertise}`.

@@ -187,7 +187,7 @@ fn syntax_fault(path: &Path, text: &str, error: &toml_edit::TomlError) -> Config
             line,
         },
         key: String::new(),
-        message: format!("is no valid TOML: {}", error.message().replace('\n', "; ")),
+        message: format!("is not valid TOML: {}", error.message().replace('\n', "; ")),
     }
 }
 

@@ -136,7 +136,7 @@ master_key = \"file:/nowhere/at/all\"
     t.toml:19: secrets.master_key: the file "/nowhere/at/all" can't be read: No such file or directory (os error 2)
     t.toml:3: http.listen: "nowhere" invalid socket address syntax
     t.toml:7: sip.udp[1]: "127.0.0.1" is not an address such as 0.0.0.0:5060 or [::]:5060
-    t.toml:11: sip.public_host: "a b" is no host or host:port
+    t.toml:11: sip.public_host: "a b" is not a host or host:port
     t.toml:9: sip.shards: expected a whole number from 1 to 256
     t.toml:10: sip.relm: is not a key of Trunkline; did you mean "realm"?
     t.toml:13: media.rtp_ports: "9-1" starts below port 1024
@@ -167,7 +167,7 @@ fn broken_toml_is_one_fault_with_its_line() {
     let faults = faults(&file("[sip]\nudp = [\n"));
     assert_eq!(faults.len(), 1);
     assert!(
-        faults[0].starts_with("t.toml:3: is no valid TOML"),
+        faults[0].starts_with("t.toml:3: is not valid TOML"),
         "{}",
         faults[0]
     );

@@ -28,8 +28,6 @@ pub struct TracesConfig {
 
 impl TracesConfig {
     pub(super) fn read(section: &mut Section<'_>, data_dir: &Path) -> Self {
-        const DAY_S: u64 = 24 * 3600;
-        let days: u64 = section.number("retention_days", 1..=365).unwrap_or(7);
         let megabytes: u64 = section.number("max_mb", 0..=1_000_000).unwrap_or(1_024);
         Self {
             enabled: section.switch("enabled").unwrap_or(true),
@@ -37,7 +35,7 @@ impl TracesConfig {
                 .text("directory")
                 .map_or_else(|| data_dir.join("traces"), PathBuf::from),
             max_bytes: megabytes << 20,
-            retention: Duration::from_secs(days * DAY_S),
+            retention: section.days("retention_days", 1..=365, 7),
             hep: section.parsed("hep"),
             hep_node: section.number("hep_node", 0..=u32::MAX).unwrap_or(1),
             otlp: base_url(section, "otlp"),
