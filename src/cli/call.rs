@@ -24,10 +24,10 @@ pub(super) enum Command {
         after_help = "Examples:\n  trunkline call follow --last\n  trunkline call follow 5b1c9e77d2a0 --json"
     )]
     Follow {
-        /// Its id, or a part of the id that only one has.
+        /// The call's id, or a part of it that no other call has.
         #[arg(required_unless_present = "last", conflicts_with = "last")]
         call: Option<String>,
-        /// Take the newest one.
+        /// Follow the newest call.
         #[arg(long)]
         last: bool,
         #[command(flatten)]

@@ -92,9 +92,9 @@ fn media_hosts(config: &Config) -> String {
 impl Summary {
     fn of(config: &Config) -> Self {
         let listener = |listener: &crate::config::Listener| {
-            let told = config.sip.sent_by(listener, listener.address);
+            let advertised = config.sip.sent_by(listener, listener.address);
             format!(
-                "{} {} (advertised as {told})",
+                "{} {} (advertised as {advertised})",
                 listener.transport, listener.address
             )
         };

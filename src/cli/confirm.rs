@@ -15,7 +15,7 @@ pub(super) enum WithoutTerminal {
 /// Asks before something is destroyed, unless `--yes` was given.
 ///
 /// # Errors
-/// The person says no, or there is nobody to ask.
+/// The answer is no, or there is no terminal to ask on.
 pub(super) fn confirmed(
     is_given: bool,
     summary: &str,
@@ -30,12 +30,13 @@ pub(super) fn confirmed(
                 "this can't be undone: confirm it with --yes".to_owned(),
             )),
             WithoutTerminal::Warns => {
-                eprintln!("trunkline: done without a question; a later version will need --yes");
+                eprintln!("trunkline: not asked for confirmation; a later version will need --yes");
                 Ok(())
             }
         };
     }
 
+    // A terminal that has gone gives no answer, which means no.
     let mut stderr = std::io::stderr();
     let _ = write!(stderr, "{summary}: are you sure? [y/N] ");
     let _ = stderr.flush();

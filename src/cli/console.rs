@@ -18,10 +18,10 @@ pub(super) const EMAIL: &str = "operator@localhost.localdomain";
     after_help = "Examples:\n  trunkline console\n  trunkline console --operator\n  xdg-open \"$(trunkline console --org Acme)\""
 )]
 pub(super) struct Command {
-    /// Logs you in to the pages of the whole installation, which are the operator's alone; once, and within 5 minutes.
+    /// Logs you in to the operator's pages, which show the whole installation; once, and within 5 minutes.
     #[arg(long, conflicts_with = "email")]
     operator: bool,
-    /// Account that is logged in, made if absent.
+    /// Account that is logged in; created if it doesn't exist.
     #[arg(long, default_value = EMAIL)]
     email: String,
     #[command(flatten)]

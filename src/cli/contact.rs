@@ -32,7 +32,7 @@ pub(super) enum Command {
     /// Erases a contact and everything kept of it: the contact is gone at once, and running daemons erase what they
     /// hold.
     #[command(
-        after_help = "Example:\n  trunkline contact erase 019a0000-0000-7000-8000-000000000000 --org Acme\n\nIt can be repeated by the id: it shows the same erasure. Without a running daemon the erasure goes on when one starts."
+        after_help = "Example:\n  trunkline contact erase 019a0000-0000-7000-8000-000000000000 --org Acme\n\nRepeating it with the same id shows the same erasure. Without a running daemon the erasure continues when one starts."
     )]
     Erase {
         /// The contact's id, a part of it, its e-mail address or its name.
@@ -143,7 +143,7 @@ impl Command {
     }
 }
 
-/// Requests an erasure, and waits until it is complete, or for so long.
+/// Requests an erasure, and waits until it is complete, but no longer than `wait`.
 async fn erase(session: &Session, id: &str, wait: Duration) -> Result<Value, Failure> {
     let path = format!("/widget/contacts/{id}");
     let mut erasure = session.answer(&Method::DELETE, &path, None).await?;

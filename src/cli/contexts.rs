@@ -24,9 +24,9 @@ pub(super) enum Command {
         after_help = "Examples:\n  trunkline context set prod --url https://voice.example.com < key.txt\n  trunkline context use prod"
     )]
     Set {
-        /// Its name here.
+        /// Name for the installation.
         name: String,
-        /// Address of its API.
+        /// Address of the installation's API.
         #[arg(long, value_name = "URL")]
         url: String,
         /// The API key. Without it, standard input is read.
@@ -59,7 +59,7 @@ pub(super) enum Command {
 /// Name for the installation of this machine.
 const LOCAL: &str = "local";
 
-/// The file.
+/// Contents of the file.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Contexts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ impl Contexts {
     /// Reads the file; without one there are no contexts.
     ///
     /// # Errors
-    /// It can't be read, others may read it, or it is no such file.
+    /// The file can't be read or parsed, or other users can read it.
     pub(super) fn load() -> Result<Self, Failure> {
         let Some(path) = path() else {
             return Ok(Self::default());
@@ -105,7 +105,7 @@ impl Contexts {
         match std::fs::metadata(&path) {
             Ok(file) if file.permissions().mode() & 0o077 != 0 => {
                 return Err(said(
-                    "others may read the keys in it: chmod 600 it".to_owned(),
+                    "other users can read the keys in it: chmod 600 it".to_owned(),
                 ));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -117,13 +117,13 @@ impl Contexts {
 
         let text = std::fs::read(&path).map_err(|error| said(error.to_string()))?;
         serde_json::from_slice(&text)
-            .map_err(|fault| said(format!("is no file of contexts: {fault}")))
+            .map_err(|fault| said(format!("not a file of contexts: {fault}")))
     }
 
     /// Returns the named context, or the current one; `None` for this machine's installation.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No context has this name.
     pub(super) fn chosen(self, named: Option<&str>) -> Result<Option<Context>, Failure> {
         let Some(name) = named.or(self.current.as_deref()) else {
             return Ok(None);
@@ -245,7 +245,7 @@ impl Command {
                 let context = Context { url, key };
                 all.contexts.insert(name, context);
                 all.store()?;
-                output.done("The context is kept.");
+                output.done("The context is saved.");
             }
             Self::Use { name, output } => {
                 if name != LOCAL && !all.contexts.contains_key(&name) {
@@ -253,7 +253,7 @@ impl Command {
                 }
                 all.current = (name != LOCAL).then_some(name);
                 all.store()?;
-                output.done("Commands go there from now on.");
+                output.done("Commands go to this installation from now on.");
             }
             Self::List { output } => {
                 let rows: Vec<_> = all

@@ -13,12 +13,12 @@ use crate::config::Config;
 /// Events of an org.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Prints the org's events as they happen, until it is ended. A daemon must run.
+    /// Prints the org's events as they happen, until it is interrupted. A daemon must run.
     #[command(
         after_help = "Examples:\n  trunkline event follow\n  trunkline event follow --types call.started,call.ended --json\n  trunkline event follow --since 0"
     )]
     Follow {
-        /// Types of events, separated by commas; without it all.
+        /// Types of events, separated by commas; all, if it is not given.
         #[arg(long)]
         types: Option<String>,
         /// Begin after the event with this id; `0` begins with the oldest that is kept.
@@ -81,16 +81,16 @@ pub(super) fn line(event: &Value) -> String {
         }
     };
     let data = event["data"].as_object();
-    let told = data
+    let fields = data
         .into_iter()
         .flatten()
         .filter(|(_, value)| !value.is_null() && !value.is_object() && !value.is_array());
-    let told: Vec<String> = told
+    let fields: Vec<String> = fields
         .map(|(name, value)| format!("{name}={}", text(value)))
         .collect();
     let at = text(&event["timestamp"]);
 
-    format!("{at}  {:<18}  {}", text(&event["type"]), told.join(" "))
+    format!("{at}  {:<18}  {}", text(&event["type"]), fields.join(" "))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const MAX_EVENT: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct EventStream {
     body: Body,
-    /// Octets of an event that hasn't come whole.
+    /// Octets of an event whose end hasn't arrived.
     buffer: Vec<u8>,
 }
 
@@ -37,7 +37,7 @@ impl EventStream {
         Ok(Self::of(answer))
     }
 
-    /// The same, without waiting.
+    /// Opens a stream as [`Self::open`] does, but refuses where that waits.
     ///
     /// # Errors
     /// The API can't be reached, or refuses.
@@ -89,7 +89,7 @@ impl EventStream {
     pub(super) async fn expect_next(&mut self) -> Result<Value, Failure> {
         self.next().await?.ok_or_else(|| {
             Failure::Command(
-                "the stream has ended: the daemon stops, or the key was revoked".to_owned(),
+                "the stream has ended: the daemon is stopping, or the key was revoked".to_owned(),
             )
         })
     }

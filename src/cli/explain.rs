@@ -36,7 +36,7 @@ const MAX_CALLS: usize = 100;
     after_help = "Examples:\n  trunkline explain refused.pcap --org Acme\n  trunkline explain refused.pcap --org Acme --json\n  trunkline explain 0198c0de-0000-7000-8000-000000000001\n  trunkline explain --last"
 )]
 pub(super) struct Command {
-    /// The capture, or the id of a call, or a part of the id that only one has.
+    /// The capture; or a call's id, or a part of it that no other call has.
     #[arg(
         value_name = "CAPTURE|CALL_ID",
         required_unless_present = "last",
@@ -52,7 +52,7 @@ pub(super) struct Command {
     output: Output,
 }
 
-/// One call.
+/// Call with its explanation.
 #[derive(Debug, Serialize)]
 struct ExplainedView {
     sip_call_id: Value,
@@ -146,7 +146,7 @@ fn captured(path: &Path, prefix: &str) -> Result<Vec<Captured>, Failure> {
     .map_err(|fault| wrong(&fault))?;
 
     match calls.is_empty() {
-        true => Err(wrong(&"it holds no INVITE that begins a call")),
+        true => Err(wrong(&"no INVITE in it begins a call")),
         false => Ok(calls),
     }
 }
@@ -205,7 +205,7 @@ async fn explain_recorded(
     let near: Vec<NearMiss> =
         serde_json::from_value(known["near_misses"].clone()).map_err(|fault| {
             Failure::Command(format!(
-                "the API explains what this version can't read: {fault}"
+                "this version can't read the API's explanation: {fault}"
             ))
         })?;
     let org = match (target.org(), session.operators_org()) {

@@ -39,7 +39,7 @@ pub(super) struct InProcess {
 }
 
 impl InProcess {
-    /// Makes the stage, before the first call.
+    /// Makes a player; [`Self::begin`] prepares it for each call.
     ///
     /// # Errors
     /// The configuration has no listener.
@@ -76,7 +76,7 @@ impl InProcess {
         Ok(())
     }
 
-    /// Hangs up, and lets time pass until nothing of the call is left; false if something stays.
+    /// Hangs up, and lets time pass until nothing of the call is left. Returns false if something of it is still alive then.
     pub(super) fn end(&mut self) -> bool {
         let is_at_rest = self.core.end(MAX_REST);
         self.arrived.clear();
@@ -186,10 +186,9 @@ impl Wire for InProcess {
 
     fn send(&mut self, party: Role, octets: &[u8]) -> io::Result<()> {
         let flow = match party {
-            Role::Runtime | Role::Other => *self
-                .called
-                .get(&party)
-                .ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "nobody has called"))?,
+            Role::Runtime | Role::Other => *self.called.get(&party).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::NotConnected, "this peer was not called")
+            })?,
             Role::Caller | Role::Us => self.caller,
         };
         self.core.receive(flow, octets);

@@ -37,7 +37,7 @@ pub(super) enum Command {
         /// Also revokes the API keys that it signed; without --yes lists how many each org has, and changes nothing.
         #[arg(long)]
         api_keys: bool,
-        /// Do it.
+        /// Retire the key and revoke its API keys, instead of listing them.
         #[arg(long, requires = "api_keys")]
         yes: bool,
         #[command(flatten)]
@@ -232,7 +232,7 @@ async fn retire(
 
     output.done(&format!(
         "The key is retired; running daemons refuse what it signed within a second. API keys revoked: {revoked}. \
-         API keys that were never used since their tokens are kept, and end if it signed them: {unused}."
+         API keys without a stored hash, which end if this key signed them: {unused}."
     ));
 
     Ok(())
@@ -242,6 +242,7 @@ async fn retire(
 async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
     /// Time for daemons to follow. Usually they take a second; a busy one may take longer.
     const FOLLOW_TIME: Duration = Duration::from_secs(3);
+
     let failed = |fault: OpenFault| Failure::Command(fault.to_string());
     let staged = store.stage_sealing_key(now()).await.map_err(failed)?;
     tokio::time::sleep(FOLLOW_TIME).await;

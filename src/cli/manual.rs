@@ -21,7 +21,7 @@ pub(super) struct Completion {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  trunkline man /usr/local/share/man/man1")]
 pub(super) struct Man {
-    /// The directory, made if absent.
+    /// The directory; created if it doesn't exist.
     directory: PathBuf,
 }
 

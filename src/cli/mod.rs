@@ -149,7 +149,7 @@ pub fn main() -> ExitCode {
 }
 
 fn begin() -> Result<(), Failure> {
-    // Most commands need no document, which takes time to make.
+    // Most commands need no OpenAPI document, which takes time to build.
     let command = Cli::command();
     if let Ok(matches) = command.clone().try_get_matches() {
         let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -237,7 +237,7 @@ impl Settings {
         };
         let config = load(&sources)?;
 
-        // The file lies in the data directory, which only the other sources can name.
+        // The file is in the data directory, which only the other sources can name. A user who can't read it does without.
         let path = config.data_dir.join(QUICKSTART_FILE);
         let Ok(text) = std::fs::read_to_string(&path) else {
             return Ok(config);

@@ -9,7 +9,7 @@ use crate::api;
 
 /// Shortest part of an id.
 const MIN_PART: usize = 4;
-/// Items that are looked through, the newest first.
+/// Items that are searched, the newest first.
 const MAX_ITEMS: usize = 1_000;
 /// Maximum number of items on a page.
 const MAX_PAGE: usize = 100;
@@ -57,7 +57,7 @@ impl List {
 /// Returns the id of the item that `given` names in the list.
 ///
 /// # Errors
-/// No item, or more than one, is named so.
+/// No item, or more than one, has this name.
 pub(super) async fn find(session: &Session, list: &List, given: &str) -> Result<String, Failure> {
     if api::id_of(given).is_ok() {
         return Ok(given.to_owned());
@@ -79,7 +79,7 @@ pub(super) async fn find(session: &Session, list: &List, given: &str) -> Result<
         Some(filter) => read(session, list, &[(filter, given)], MAX_ITEMS).await?,
         None => Vec::new(),
     };
-    // A name that reads like a part of an id is held against the ids as well.
+    // A name that reads like a part of an id is compared with the ids as well.
     let mut items = narrowed;
     if items.is_empty() || is_part(given) {
         items.extend(newest(session, list, MAX_ITEMS).await?);
@@ -95,7 +95,7 @@ pub(super) async fn find(session: &Session, list: &List, given: &str) -> Result<
             )))
         }
         several => Err(Failure::Command(format!(
-            "{given:?} names {} of them: name one by its id: {}",
+            "{given:?} names {} of them: give the id of one: {}",
             several.len(),
             several.join(", ")
         ))),

@@ -27,7 +27,7 @@ pub(super) enum Command {
         /// The number as E.164: + and 7 to 15 digits.
         #[arg(value_parser = e164)]
         number: E164,
-        /// The org has proved that it holds the number; only the operator can say so.
+        /// Mark the number as verified, which only the operator may.
         #[arg(long)]
         verified: bool,
         #[command(flatten)]
@@ -35,7 +35,7 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Assigns a verified number to an agent, beside those that it has.
+    /// Assigns a verified number to an agent, in addition to those that it has.
     #[command(after_help = "Example:\n  trunkline number assign +442071838750 --agent Sales")]
     Assign {
         /// The number, or its id.

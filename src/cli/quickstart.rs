@@ -46,8 +46,8 @@ const NUMBER: &str = "+12025550123";
 const DIRECTORY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes everything that a first call needs, prints how to place it, serves, and prints each step of every call. Where a
-/// daemon serves the data directory already, that one takes the calls.
+/// Makes everything that a first call needs, prints how to place it, serves, and prints each step of every call. If a
+/// daemon serves the data directory already, it takes the calls.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline quickstart\n  trunkline quickstart --json --no-serve\n  trunkline quickstart --data-dir /tmp/try --set sip.udp=127.0.0.1:5070 --set sip.tcp=127.0.0.1:5070\n\nRun again on the same data directory it shows the same org, trunk and keys."

@@ -213,7 +213,8 @@ impl Command {
             let mut outcome = play_over(call, options, &mut stage);
             if !stage.end() {
                 outcome.passed = false;
-                outcome.error = Some("something of the call is alive long after it".to_owned());
+                outcome.error =
+                    Some("something of the call is still alive 90 s after its end".to_owned());
             }
             Ok(outcome)
         })
@@ -328,7 +329,7 @@ impl Command {
             match beyond.count() {
                 0 => {}
                 beyond => print(&format!(
-                    "{beyond} of them hold what the API began, which is out of reach: they were played up to there"
+                    "{beyond} of them contain a step that the API began, which can't be replayed: they were played up to that step"
                 )),
             }
         }

@@ -1,4 +1,4 @@
-//! `trunkline route test`: tells which agent would take a call and why, by the function that decides live calls. Places
+//! `trunkline route test`: reports which agent would take a call and why, by the function that decides live calls. Places
 //! no call.
 
 use axum::http::Method;

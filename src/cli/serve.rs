@@ -73,7 +73,7 @@ pub(super) fn run(
         .build()
         .map_err(|error| {
             Failure::Startup(format!(
-                "the system gives no threads ({error}): raise its limits"
+                "can't start threads ({error}): raise the system's limits"
             ))
         })?;
     runtime.block_on(serve(config, ready))
@@ -101,7 +101,7 @@ async fn serve(
 ) -> Result<(), Failure> {
     let broken = |error: std::io::Error| {
         Failure::Startup(format!(
-            "the system gives no signals or sockets ({error}): raise its limits"
+            "can't use signals or sockets ({error}): raise the system's limits"
         ))
     };
     let mut ends = EndSignals::listen().map_err(broken)?;
@@ -229,7 +229,7 @@ fn control_server(api: &Api, config: &Config) -> Option<ControlServer> {
     match ControlServer::start(api.clone(), &config.data_dir) {
         Ok(server) => Some(server),
         Err(error) => {
-            tracing::warn!(%error, "the control socket can't be opened: commands on this machine work on the database alone");
+            tracing::warn!(%error, "the control socket can't be opened: commands on this machine work on the database, without this daemon");
             None
         }
     }
@@ -237,21 +237,22 @@ fn control_server(api: &Api, config: &Config) -> Option<ControlServer> {
 
 fn no_ports(error: impl std::fmt::Display) -> Failure {
     Failure::Startup(format!(
-        "the system gives no ports for media or threads ({error}): set media.rtp_ports to a free range, or raise its limits"
+        "can't open media ports or start threads ({error}): set media.rtp_ports to a free range, or raise the system's limits"
     ))
 }
 
 /// Logs the addresses of the node.
 fn announce(config: &Config, reachable: &PublicAddresses, media_addresses: &MediaAddresses) {
-    for (at, (listener, told)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate() {
+    for (at, (listener, advertised)) in config.sip.listeners.iter().zip(&reachable.sip).enumerate()
+    {
         let media = media_addresses.advertised(at);
         let media = media.map(tracing::field::display);
-        tracing::info!(transport = %listener.transport, address = %listener.address, advertised = told, media, "SIP listener");
+        tracing::info!(transport = %listener.transport, address = %listener.address, advertised, media, "SIP listener");
     }
     tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
 }
 
-/// Lets calls end for this long, hangs up the rest, and waits for the last messages to peers.
+/// Lets calls end within `timeout`, hangs up the rest, and waits for the last messages to peers. A peer that doesn't answer those in time is left.
 async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut EndSignals) {
     engine.drain().await;
     // If the database is away, a second signal must still end the wait.

@@ -32,6 +32,8 @@ use crate::telemetry::metrics;
 /// Timeout of an answer, and its maximum length.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 16 << 20;
+/// Error for an answer that isn't JSON.
+pub(super) const NOT_TRUNKLINE: &str = "this is not the answer of a Trunkline API";
 /// Times that a request is repeated after 429, and the longest pause before one.
 const MAX_RETRIES: u32 = 3;
 const MAX_RETRY_AFTER: u64 = 60;
@@ -39,9 +41,9 @@ const MAX_RETRY_AFTER: u64 = 60;
 /// Effect of a command on the installation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Intent {
-    /// It works on an installation, and must not create a data directory.
+    /// The command works on an installation, and must not create a data directory.
     Reads,
-    /// It may make the first thing of an installation.
+    /// The command may create the first object of an installation.
     Begins,
 }
 
@@ -377,8 +379,8 @@ impl Session {
     /// Makes the failure of a refusal: the API's sentence, and each fault with its path.
     async fn refused(&self, answer: Response<Body>) -> Failure {
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_or_else(|_| Bytes::new(), |body| body.to_bytes());
+        // Without a readable body the status has to do.
+        let body = self.read_body(answer).await.unwrap_or_default();
         let said: Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = said["message"].as_str();
         let faults = said["errors"].as_array().map_or(&[][..], Vec::as_slice);
@@ -458,7 +460,7 @@ impl Session {
         body: Option<&Value>,
     ) -> Result<Value, Failure> {
         let text = self.text(method, path, body).await?;
-        serde_json::from_str(&text).map_err(|_| self.failed("what answers here is no Trunkline"))
+        serde_json::from_str(&text).map_err(|_| self.failed(NOT_TRUNKLINE))
     }
 
     /// Ends the session; work in this process is on disk then.

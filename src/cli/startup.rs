@@ -29,7 +29,7 @@ pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> 
         .build()
         .map_err(|error| {
             Failure::Startup(format!(
-                "the system gives no event queue ({error}): raise the limit of open files"
+                "can't create an event queue ({error}): raise the limit of open files"
             ))
         })?;
     runtime.block_on(command)
@@ -113,7 +113,7 @@ pub(super) async fn reach_database(
         tokio::select! {
             biased;
             () = &mut ended => return Ok(false),
-            _ = say.tick() => tracing::warn!(reason, "the database is away: this start waits for it, and no port is open until then"),
+            _ = say.tick() => tracing::warn!(reason, "waiting for the database: no port is open until it can be reached"),
             () = tokio::time::sleep(RETRY_INTERVAL) => {}
         }
     }
@@ -145,7 +145,7 @@ pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
     };
     Security::load(settings, Arc::default()).map_err(|error| {
         Failure::Startup(format!(
-            "{error}: look at sip.tls_certificate, sip.tls_key, sip.tls_ca and sip.tls_client_ca"
+            "{error}: check sip.tls_certificate, sip.tls_key, sip.tls_ca and sip.tls_client_ca"
         ))
     })
 }
@@ -168,14 +168,14 @@ pub(super) fn traces(config: &Config) -> Result<(), Failure> {
 /// Loads the trust anchors for receivers of webhooks.
 pub(super) fn receivers(config: &Config) -> Result<RootCertStore, Failure> {
     webhooks::trusted(&config.webhooks)
-        .map_err(|error| Failure::Startup(format!("{error}: look at webhooks.tls_ca")))
+        .map_err(|error| Failure::Startup(format!("{error}: check webhooks.tls_ca")))
 }
 
-/// Makes ready to speak texts as configured.
+/// Sets up the configured speech synthesiser.
 pub(super) fn speech(config: &Config, roots: &RootCertStore) -> Result<Speech, Failure> {
     Speech::new(&config.speech, || roots.clone()).map_err(|_| {
         Failure::Startup(
-            "speech.url is no https: URL of the public Internet without user name and fragment: correct it, or set speech.allow_private_addresses for one in your own network"
+            "speech.url must be an https: URL on the public Internet, without user name or fragment: correct it, or set speech.allow_private_addresses for one in your own network"
                 .to_owned(),
         )
     })

@@ -1,25 +1,25 @@
 //! Notices to systemd (sd_notify(3), `Type=notify`): that the daemon is ready, reloads or ends, and, for `WatchdogSec=`, that its shards
-//! still turn. Without systemd nothing of this does anything.
+//! still run. Without systemd they do nothing.
 
 use sd_notify::NotifyState;
 
 use crate::engine::Handle;
 
-/// Says that SIP and HTTP are answered: the journal of the last run is read by then.
+/// Reports that the daemon is ready: it answers SIP and HTTP, and has read the journal of the last run.
 pub(super) fn ready() {
     notify(&[NotifyState::Ready]);
 }
 
-/// Says that calls are drained, and the daemon ends.
+/// Reports that the daemon drains its calls and ends.
 pub(super) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// Reports that files are read again, until the next [`ready`]. `Type=notify-reload` needs the time as well.
+/// Reports that certificates are read again, until the next [`ready`]. `Type=notify-reload` needs the time as well.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "systemd isn't told of the reload"),
+        Err(error) => tracing::warn!(%error, "notifying systemd of the reload failed"),
     }
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn watch(engine: Handle) {
             Ok(()) => notify(&[NotifyState::Watchdog]),
             Err(_) => tracing::error!(
                 restart_after_s = interval.as_secs(),
-                "a shard has no turn: systemd restarts the daemon unless it comes back"
+                "a shard hangs: systemd restarts the daemon unless the shard answers again"
             ),
         }
     }
@@ -45,6 +45,6 @@ pub(super) async fn watch(engine: Handle) {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "systemd can't be told");
+        tracing::warn!(%error, "notifying systemd failed");
     }
 }

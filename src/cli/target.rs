@@ -29,7 +29,7 @@ pub(super) struct Target {
     /// A context of `trunkline context list`; `local` is this machine's installation.
     #[arg(long, value_name = "NAME", env = "TRUNKLINE_CONTEXT", conflicts_with_all = ["url", "key"])]
     context: Option<String>,
-    /// The org's id or name; without it the only one that there is. A key names its own.
+    /// The org's id or name; not needed if there is only one. An org's key names its own.
     #[arg(long, env = "TRUNKLINE_ORG")]
     org: Option<String>,
 }
@@ -117,7 +117,7 @@ async fn find_org(session: &Session, named: Option<&str>) -> Result<Uuid, Failur
             .and_then(|id| api::id_of(id).ok())
             .ok_or_else(no_id),
         [] => Err(Failure::Command(
-            "there is no org yet: trunkline org create --name NAME makes one".to_owned(),
+            "there is no org yet: trunkline org create --name NAME creates one".to_owned(),
         )),
         _ => Err(Failure::Command(
             "there are several orgs: name one by --org or TRUNKLINE_ORG (trunkline org list)"

@@ -67,7 +67,7 @@ async fn paste(config: &Config, session: &Session, program: Program) -> Result<(
     let trunk = session.json("/phone/sip/inbound-trunk").await?;
     let of = |name: &str| trunk[name].as_str();
     let password = of("auth_password").ok_or_else(|| {
-        Failure::Command("the trunk's password is shown to keys with phone:write alone".to_owned())
+        Failure::Command("the trunk's password is shown only to keys with phone:write".to_owned())
     })?;
     let is_local = session.is_operators();
     let sip = match is_local {

@@ -30,7 +30,7 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Looks periodically, until it is dropped.
+    /// Sets the gauges periodically; never returns.
     pub(super) async fn run(self) {
         let mut turns = tokio::time::interval(INTERVAL);
         let mut in_force = now();

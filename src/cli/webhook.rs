@@ -10,7 +10,7 @@ use trunkline_store::Password;
 
 use super::event_stream::EventStream;
 use super::output::print;
-use super::session::{HttpClient, Intent, chain, http_client};
+use super::session::{HttpClient, Intent, Session, chain, http_client};
 use super::target::Target;
 use super::{Failure, now};
 use crate::config::Config;
@@ -32,10 +32,10 @@ pub(super) enum Command {
         /// Address of the receiver.
         #[arg(long, value_name = "URL", value_parser = receiver)]
         forward_to: Uri,
-        /// Types of events, separated by commas; without it all.
+        /// Types of events, separated by commas; all, if it is not given.
         #[arg(long)]
         types: Option<String>,
-        /// Secret that signs, as whsec_…; without it a new one is made and printed.
+        /// Secret that signs, such as whsec_…; if it is not given, a new one is made and printed.
         #[arg(long, env = "TRUNKLINE_WEBHOOK_SECRET", hide_env_values = true)]
         secret: Option<String>,
         /// End after this many events.
@@ -72,26 +72,9 @@ impl Command {
         };
 
         let session = target.open(config, Intent::Reads).await?;
-        let mut events = EventStream::open(&session, types.as_deref(), None).await?;
-        let started = match json {
-            true => json!({"secret": forwarder.secret.reveal()}).to_string(),
-            false => format!(
-                "Events are sent to {}, signed with {}",
-                forwarder.to,
-                forwarder.secret.reveal()
-            ),
-        };
-        print(&started);
-
-        let mut left = count.unwrap_or(u32::MAX);
-        while left > 0 {
-            let event = events.expect_next().await?;
-            left -= u32::from(count.is_some());
-            let outcome = forwarder.forward(&event).await;
-            print(&line(&event, &outcome, json));
-        }
+        let forwarded = forwarder.run(&session, types.as_deref(), count, json).await;
         session.close().await;
-        Ok(())
+        forwarded
     }
 }
 
@@ -106,6 +89,31 @@ struct Forwarder {
 type Forwarded = Result<(u16, u128), String>;
 
 impl Forwarder {
+    /// Forwards events, `count` of them at most, and prints each answer.
+    async fn run(
+        &self,
+        session: &Session,
+        types: Option<&str>,
+        count: Option<u32>,
+        is_json: bool,
+    ) -> Result<(), Failure> {
+        let mut events = EventStream::open(session, types, None).await?;
+        let secret = self.secret.reveal();
+        print(&match is_json {
+            true => json!({"secret": secret}).to_string(),
+            false => format!("Events are sent to {}, signed with {secret}", self.to),
+        });
+
+        let mut left = count.unwrap_or(u32::MAX);
+        while left > 0 {
+            let event = events.expect_next().await?;
+            left -= u32::from(count.is_some());
+            let outcome = self.forward(&event).await;
+            print(&line(&event, &outcome, is_json));
+        }
+        Ok(())
+    }
+
     async fn forward(&self, event: &Value) -> Forwarded {
         let body = event.to_string();
         let id = event["id"].as_str().unwrap_or_default();

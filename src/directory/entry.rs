@@ -79,7 +79,7 @@ fn sources(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<
     change(&mut view.operators, |entry| &entry.operators);
 }
 
-/// If two orgs change in one turn, the one that lost a number may come after the one that got it.
+/// Replaces the org's numbers. If two orgs change in one turn, the one that lost a number may come after the one that got it.
 fn numbers(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<&OrgEntry>) {
     let [before, after] = [before, after].map(|entry| entry.map(|own| &own.org.routing.numbers));
     let has = |numbers: Option<&HashSet<E164>>, number: &E164| {

@@ -17,7 +17,7 @@ pub(super) struct Newest {
 }
 
 impl Newest {
-    /// Makes it of the first view, which includes the change of this number.
+    /// Begins with a view that includes the change of number `seq`.
     pub(super) fn new(view: View, seq: i64, follower: Follower) -> Self {
         follower.applied(seq);
         Self {

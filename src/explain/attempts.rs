@@ -10,15 +10,15 @@ use trunkline_store::written;
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "CallAttempt")]
 pub struct AttemptView {
-    /// Its place, from 1; after the 16th no more are recorded.
+    /// Number of the attempt, from 1; after the 16th no more are recorded.
     number: u8,
     /// Kind of target: the agent's runtime, the callee of an outbound call, or a transfer's destination.
     leg: AttemptLeg,
     /// The Request-URI.
     target: String,
-    /// Address and port; `null` where the name led to none, or to one that may not be contacted.
+    /// Address and port; `null` if the name resolved to none, or to one that may not be contacted.
     address: Option<String>,
-    /// `udp`, `tcp` or `tls`; `null` where the name led to no address.
+    /// `udp`, `tcp` or `tls`; `null` if the name resolved to no address.
     transport: Option<String>,
     /// Time at which the target was tried, or its name resolved.
     began_at: String,
@@ -78,8 +78,8 @@ fn came(attempt: &Attempt) -> String {
     let said = match attempt.outcome {
         AttemptOutcome::Answered => "it answered the call",
         AttemptOutcome::SipStatus => return format!("it answered {code}"),
-        AttemptOutcome::Timeout => "nothing came in time",
-        AttemptOutcome::OnlyTrying => "a bare 100 came and nothing else in time",
+        AttemptOutcome::Timeout => "no answer came in time",
+        AttemptOutcome::OnlyTrying => "only a 100 came in time",
         AttemptOutcome::NotAnswered => "it rang and wasn't answered in time",
         AttemptOutcome::Unreachable => "it is unreachable",
         AttemptOutcome::ConnectionRefused => "the connection was refused",

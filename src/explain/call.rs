@@ -31,7 +31,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Combines what is known. `reason` tells why the call wasn't answered.
+    /// Combines what is known. `reason` is the code for why the call wasn't answered.
     pub fn new(
         decision: Option<Decision>,
         asked: Option<&InviteFacts>,
@@ -93,7 +93,7 @@ fn sentences(
     let private = asked.and_then(|asked| asked.manner.private_media.as_deref());
     said.extend(private.map(|ip| {
         format!(
-            "The caller's media address is {ip}, a private one, while its packets come from outside: a runtime elsewhere hears the caller and can't answer it there."
+            "The caller's media address is {ip}, a private one, while its packets come from outside: a runtime in another network hears the caller, but can't send audio to that address."
         )
     }));
 

@@ -35,13 +35,13 @@ pub struct CapturedCall {
     /// Value of `X-Trunkline-Reason`.
     pub reason: Option<String>,
     /// Credentials of the caller, if it sent any.
-    answer: Option<FinalResponse>,
+    credentials: Option<SentCredentials>,
     is_stale: bool,
 }
 
-/// Credentials that were sent.
+/// Digest credentials in an INVITE.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct FinalResponse {
+struct SentCredentials {
     username: String,
     realm: String,
     uri: Vec<u8>,
@@ -64,7 +64,7 @@ impl CapturedCall {
             phrase: String::new(),
             warning: None,
             reason: None,
-            answer: FinalResponse::of(&asked),
+            credentials: SentCredentials::of(&asked),
             is_stale: false,
         };
 
@@ -104,18 +104,18 @@ impl CapturedCall {
 
     /// Returns the wrong part of the credentials, compared with the trunk that they were meant for.
     pub fn wrong_part(&self, trunk: &InboundTrunk, realm: &str) -> &'static str {
-        let Some(answer) = &self.answer else {
+        let Some(sent) = &self.credentials else {
             return "address";
         };
         let asked = Uri::parse(self.request_uri.as_bytes()).ok();
-        let hashed = Uri::parse(&answer.uri).ok();
+        let hashed = Uri::parse(&sent.uri).ok();
         let is_other_number = asked.zip(hashed).is_some_and(|(asked, hashed)| {
             hashed.user.is_some() && hashed.user_unescaped() != asked.user_unescaped()
         });
 
-        if answer.realm != realm {
+        if sent.realm != realm {
             "realm"
-        } else if answer.username != trunk.username {
+        } else if sent.username != trunk.username {
             "user"
         } else if self.is_stale {
             "nonce"
@@ -159,7 +159,7 @@ fn begins(message: &Message<'_>) -> bool {
     message.is_request() && message.method() == Method::Invite && message.to_tag().is_none()
 }
 
-impl FinalResponse {
+impl SentCredentials {
     fn of(message: &Message<'_>) -> Option<Self> {
         let value = message.first(HeaderName::Authorization)?;
         let credentials = auth::Credentials::parse(value).ok()?;

@@ -37,8 +37,8 @@ pub fn examine(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Findi
     if facts.from > today {
         return Finding::error(
             CHECK,
-            format!("{shown} isn't good yet."),
-            "Look at this machine's clock, or at when the certificate begins.",
+            format!("{shown} isn't valid yet."),
+            "Check this machine's clock, and the time from which the certificate is valid.",
         );
     }
 
@@ -57,7 +57,7 @@ pub fn examine(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Findi
                 "{shown} isn't for {host}, but for {}.",
                 facts.names.join(", ")
             ),
-            format!("Get one that names {host}: peers that verify it end the connection."),
+            format!("Get one that names {host}: peers that verify certificates refuse this one."),
         );
     }
 
@@ -69,7 +69,7 @@ pub fn examine(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Findi
         );
     }
 
-    let text = format!("{shown} is good for {days} days.");
+    let text = format!("{shown} is valid for {days} days.");
     if days < WATCH {
         Finding::hint(CHECK, text)
     } else {
@@ -147,7 +147,7 @@ mod tests {
                 Some("sip.example.com"),
                 day(400),
                 Level::Ok,
-                "is good for 400 days",
+                "is valid for 400 days",
             ),
             (
                 "another name",
@@ -165,7 +165,7 @@ mod tests {
             ),
             ("a month", None, day(29), Level::Hint, "29 days"),
             ("soon", None, day(3), Level::Warning, "expires in 3 days"),
-            ("not yet", None, day(2_000), Level::Error, "isn't good yet"),
+            ("not yet", None, day(2_000), Level::Error, "isn't valid yet"),
             (
                 "over",
                 None,

@@ -64,7 +64,7 @@ impl Change {
                 .find(|agent| agent.id == change.id)
             {
                 Some(agent) => change.apply(agent),
-                None => faults.push(format!("agents[{at}].id: is no agent of this org")),
+                None => faults.push(format!("agents[{at}].id: is not an agent of this org")),
             }
             if change.deleted {
                 changed.agents.retain(|agent| agent.id != change.id);
@@ -114,7 +114,7 @@ impl NumberChange {
         org.numbers.insert(self.number);
         match self.agent {
             Some(Some(agent)) if org.agent(agent).is_none() => {
-                return Err("agent_id: is no agent of this org");
+                return Err("agent_id: is not an agent of this org");
             }
             Some(Some(agent)) => drop(org.held.insert(self.number, agent)),
             Some(None) => drop(org.held.remove(&self.number)),
@@ -133,7 +133,7 @@ impl TrunkChange {
 
         let verified = |number: &E164| org.numbers.contains(number);
         if !self.numbers.iter().flatten().all(verified) {
-            return Err("phone_numbers: holds what is no number of this org");
+            return Err("phone_numbers: holds a number that isn't one of this org");
         }
 
         let trunk = org.trunk.get_or_insert_with(|| Trunk {

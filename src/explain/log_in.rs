@@ -18,7 +18,7 @@ pub fn sentence(part: &str) -> &'static str {
             "These credentials were replaced by a rotation and their 24 hours are over: enter the trunk's new ones."
         }
         "nonce" => {
-            "The PBX answers with a nonce that is no longer good and doesn't take the new one, as if it kept an old challenge: let it take each challenge as it comes, and look at whether its clock or a proxy between holds messages back."
+            "The PBX answers with an expired nonce and ignores the new one, as if it kept an old challenge: make it answer each new challenge, and check whether its clock is wrong or a proxy between delays messages."
         }
         "realm" => {
             "The answer was made for another realm than the challenge named: leave the realm empty in the PBX, or set it to the one in the challenge."

@@ -46,7 +46,7 @@ fn authentication(asked: &InviteFacts) -> Finding {
         Proof::AllowedAddress => Finding::hint(
             "authentication",
             format!(
-                "It is known by its address {source} alone, for the numbers on the trunk's list; credentials would open all of them."
+                "It is known by its address {source} alone, for the numbers on the trunk's list; with credentials it could call all numbers of the org."
             ),
         ),
     }
@@ -84,7 +84,7 @@ fn caller_id(asked: &InviteFacts, country: Option<Country>) -> Finding {
         None => Finding::hint(
             CHECK,
             format!(
-                "{header} gives the caller as {user:?}, which is no number: no contact is found or made."
+                "{header} gives the caller as {user:?}, which is not a number: no contact is found or made."
             ),
         ),
     }
@@ -125,7 +125,7 @@ fn offer(asked: &InviteFacts) -> Finding {
     if manner.encrypted {
         return Finding::error(
             CHECK,
-            format!("It offers encrypted media alone ({codecs})."),
+            format!("It offers only encrypted media ({codecs})."),
             "Turn SRTP off for this trunk unless the agents' runtimes speak it.",
         );
     }
@@ -172,7 +172,7 @@ fn session_timers(asked: &InviteFacts) -> Finding {
         (true, None) => Finding::ok(CHECK, "It speaks session timers."),
         (false, _) => Finding::warning(
             CHECK,
-            "It speaks no session timers: a call whose end got lost stays up and keeps its place under every limit.",
+            "It speaks no session timers: a call whose BYE got lost stays up and counts against every limit.",
             "Turn session timers on (RFC 4028, accept or always), 1800 seconds.",
         ),
     }
@@ -195,7 +195,7 @@ fn refer(asked: &InviteFacts, way: TransferWay) -> Finding {
             TransferWay::Bridge | TransferWay::Auto => Finding::ok(
                 CHECK,
                 format!(
-                    "{name} loses callers when a REFER fails: by transfer_way they are bridged here."
+                    "{name} loses callers when a REFER fails: with this transfer_way calls are bridged here instead."
                 ),
             ),
         };
@@ -225,7 +225,7 @@ fn nat(asked: &InviteFacts) -> Vec<Finding> {
     if let Some(ip) = &manner.rewritten {
         findings.push(Finding::warning(
             "sip_alg",
-            format!("Something between rewrites SIP: {ip} is left in the message where other addresses say {source}."),
+            format!("Something between the PBX and here rewrites SIP: {ip} is left in the message where other addresses say {source}."),
             "Turn SIP ALG (SIP helper, SIP inspection) off in the router or firewall before the PBX.",
         ));
     }
@@ -234,7 +234,7 @@ fn nat(asked: &InviteFacts) -> Vec<Finding> {
         findings.push(Finding::warning(
             "private_contact",
             format!("Contact says {ip}, which can't be reached from here, while packets come from {source}."),
-            "Set the PBX's external address (external_signaling_address, ext-sip-ip, public IP) to the one that it has outside.",
+            "Set the PBX's external address (external_signaling_address, ext-sip-ip, public IP) to its public one.",
         ));
     }
 
@@ -242,7 +242,7 @@ fn nat(asked: &InviteFacts) -> Vec<Finding> {
         findings.push(Finding::warning(
             "private_media",
             format!("The media address is {ip}, which can't be reached from here, while packets come from {source}."),
-            "Set the PBX's external media address (external_media_address, ext-rtp-ip) to the one that it has outside.",
+            "Set the PBX's external media address (external_media_address, ext-rtp-ip) to its public one.",
         ));
     }
 
@@ -258,7 +258,7 @@ fn clock(asked: &InviteFacts) -> Option<Finding> {
     Some(Finding::warning(
         "clock",
         format!("Its clock is {} seconds {way} of ours.", skew.abs()),
-        "Let the PBX take its time from NTP.",
+        "Set the PBX's clock by NTP.",
     ))
 }
 

@@ -29,13 +29,13 @@ const LISTED: usize = 500;
 pub struct ReplayView {
     start_date: String,
     end_date: String,
-    /// Inbound calls of the period that were looked at.
+    /// Inbound calls of the period that were examined.
     pub calls: u32,
-    /// Those among them that were refused before an agent was looked for, and so have no way to compare.
+    /// Calls among them that were refused before they were routed, so that there is nothing to compare.
     unrouted: u32,
     /// Calls among them with another outcome.
     pub elsewhere: u32,
-    /// True if every call of the period was looked at; otherwise only the newest were, from `looked_at_from` on.
+    /// True if every call of the period was examined; otherwise only the newest were, from `looked_at_from` on.
     pub complete: bool,
     /// Start of the oldest call that was routed; to replay earlier calls, use it as `end_date`.
     looked_at_from: Option<String>,
@@ -342,8 +342,8 @@ mod tests {
         assert_eq!(
             foreign.apply(&org).unwrap_err(),
             [
-                "agents[0].id: is no agent of this org",
-                "numbers[0].agent_id: is no agent of this org"
+                "agents[0].id: is not an agent of this org",
+                "numbers[0].agent_id: is not an agent of this org"
             ]
         );
     }

@@ -221,12 +221,12 @@ impl DaemonSetup {
             assert_eq!(status, 200, "{decision}");
             (!waits.is_over()).then_some(())
         });
-        assert!(known.is_some(), "the daemon doesn't follow what is changed");
+        assert!(known.is_some(), "the daemon never takes the change over");
     }
 
     /// An agent of another org.
     pub fn foreign_agent(&self) -> String {
-        let org = text(&self.run(&["org", "create", "--name", "Elsewhere", "--json"])["id"]);
+        let org = text(&self.run(&["org", "create", "--name", "Other Ltd", "--json"])["id"]);
         text(
             &self.run(&[
                 "agent", "create", "--org", &org, "--name", "Foreign", "--json",

@@ -89,7 +89,7 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
             at(Responder::answering("100 Trying", "").address),
             "only_trying",
             None,
-            "a bare 100 came",
+            "only a 100 came",
         ),
         (
             "503",
@@ -110,7 +110,7 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
             at(silent.local_addr().expect("an address")),
             "timeout",
             None,
-            "nothing came in time",
+            "no answer came in time",
         ),
         (
             "a name without an address",

@@ -259,7 +259,7 @@ fn a_call_says_what_it_came_close_to() {
         "{said}"
     );
     assert!(
-        !said.contains("Foreign") && !said.contains("Elsewhere"),
+        !said.contains("Foreign") && !said.contains("Other Ltd"),
         "{said}"
     );
 
@@ -474,7 +474,7 @@ fn names_are_looked_up_as_peers_look_them_up() {
 
     let wrong = |port: u16, transport: &str| {
         let text = format!(
-            "sip.test leads to 192.0.2.7:{port} for {transport}, and none of the {transport} listeners has that port."
+            "sip.test leads to 192.0.2.7:{port} for {transport}, but no {transport} listener has that port."
         );
         ("error".to_owned(), text)
     };

@@ -62,7 +62,7 @@ fn the_doctor_names_who_challenges_in_vain() {
     refuse(&carrier.end, &carrier.next(), HONEST);
     finds(
         &daemon,
-        &["\"Carrier\"", "challenged INVITE", "none of the trunk's"],
+        &["\"Carrier\"", "challenged INVITE", "not one of the trunk's"],
     );
 }
 

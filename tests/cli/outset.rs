@@ -143,7 +143,10 @@ fn an_address_for_media_that_is_not_ours_and_a_file_where_traces_belong() {
         ),
         (
             "sip.public_host=nowhere.invalid",
-            ["nowhere.invalid, which has no address", "set media.ip to"],
+            [
+                "nowhere.invalid, which resolves to no address",
+                "set media.ip to",
+            ],
         ),
         (
             "traces.directory=notes.txt/traces",

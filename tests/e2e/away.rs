@@ -127,7 +127,7 @@ fn a_start_waits_for_its_database_with_closed_ports() {
     let proxy = Proxy::new(&database);
     let setup = NodeSetup::new(&proxy.environment(&database));
     let mut process = setup.begin();
-    let said = || setup.log().matches("this start waits for it").count();
+    let said = || setup.log().matches("waiting for the database").count();
     let again = Deadline::after(LIMIT).poll(|| (said() >= 2).then_some(()));
     assert!(again.is_some(), "it says nothing:\n{}", setup.log());
     assert!(TcpStream::connect(setup.http).is_err(), "HTTP listens");

@@ -210,7 +210,7 @@ fn a_phone_system_whose_clock_is_off_is_told_of() {
         text.contains("1 of its last 1 calls: Its clock is") && text.contains("of ours"),
         "{text}"
     );
-    assert_eq!(fix, "Let the PBX take its time from NTP.");
+    assert_eq!(fix, "Set the PBX's clock by NTP.");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_port_that_is_somebody_elses_is_told_of() {
     let (_, report) = setup.doctor();
     let (level, text, _) = one(&report, "daemon");
     assert!(
-        level == "error" && text.starts_with("Something else than this daemon answers"),
+        level == "error" && text.starts_with("Another program than this daemon answers"),
         "{report}"
     );
 

@@ -174,9 +174,9 @@ fn a_capture_of_calls_is_imported_and_played() {
         "us ---> runtime  INVITE",
         "caller <--- us          REFER",
         "out of reach",
-        "asked for a transfer. A replay asks no API: from here on the call is out of reach",
+        "asked for a transfer. A replay sends no API requests, so the rest of the call is out of reach",
         "2 of 2 calls went as captured",
-        "1 of them hold what the API began, which is out of reach: they were played up to there",
+        "1 of them contain a step that the API began, which can't be replayed: they were played up to that step",
     ] {
         assert!(played.stdout.contains(part), "{part}:\n{}", played.stdout);
     }

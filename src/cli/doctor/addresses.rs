@@ -35,10 +35,10 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
     findings.extend(refused.into_iter().map(|peer| {
         let fix = match peer.refusal {
             Refusal::Private | Refusal::Near | Refusal::Plain => {
-                format!("Where all that is named here is right, set in the configuration: {line}")
+                format!("If every address named here is right, set in the configuration: {line}")
             }
             Refusal::Reserved => {
-                "Tie it to the org by trunkline org tie, or take it off sip.reserved_peers."
+                "Tie it to the org with trunkline org tie, or remove it from sip.reserved_peers."
                     .to_owned()
             }
             Refusal::NoHost | Refusal::Own | Refusal::Wide => "Correct the address.".to_owned(),

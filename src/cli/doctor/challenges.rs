@@ -16,6 +16,7 @@ pub(super) async fn examine(store: &Store, orgs: &CheckedOrgs, now: Moment) -> V
     let unanswered = store
         .read(move |tx| challenges::since(tx, now - PERIOD))
         .await;
+    // A failing database is the finding of another check.
     let unanswered = unanswered.unwrap_or_default();
     let named = unanswered.iter().filter_map(|one| {
         let of_org = orgs.rows.iter().find(|rows| rows.org.id == one.org_id);
@@ -45,7 +46,7 @@ fn said(reason: &str, is_carrier: bool) -> (&'static str, &'static str) {
     if is(Unanswerable::NoPair) && is_carrier {
         (
             "the trunk has no user name and password",
-            "Make the trunk anew with the carrier's username and password, or have the carrier know this node by its address.",
+            "Make the trunk anew with the carrier's user name and password, or have the carrier admit this node by its address.",
         )
     } else if is(Unanswerable::NoPair) {
         (
@@ -60,11 +61,11 @@ fn said(reason: &str, is_carrier: bool) -> (&'static str, &'static str) {
     } else if is(Unanswerable::OwnRealm) {
         (
             "the realm or the nonce is this deployment's own",
-            "Give the PBX a realm of its own, and look at who sends our challenges back.",
+            "Give the PBX a realm of its own, and find out what sends our challenges back.",
         )
     } else if is(Unanswerable::OtherRealm) {
         (
-            "the realm is none of the trunk's",
+            "the realm is not one of the trunk's",
             "If the carrier has changed its realms, PATCH the trunk with {\"auth_realms\": []}; a trunk with auth_realm has to be made anew.",
         )
     } else if is(Unanswerable::NoQop) {
@@ -74,12 +75,12 @@ fn said(reason: &str, is_carrier: bool) -> (&'static str, &'static str) {
         )
     } else if is(Unanswerable::Refused) {
         (
-            "it refused the answer that it had got",
+            "it refused the credentials that it got",
             "Enter user name and password again, at both ends.",
         )
     } else {
         (
-            "its scheme, algorithm or qop isn't spoken here",
+            "its scheme, algorithm or qop isn't supported",
             "Let it offer Digest with MD5 or SHA-256 and qop=\"auth\".",
         )
     }

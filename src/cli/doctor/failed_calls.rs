@@ -54,10 +54,9 @@ fn finding(
         .rfind(|attempt| attempt.leg == AttemptLeg::Runtime);
     let tried = tried.map_or_else(|| "No attempt is recorded.".to_owned(), sentence);
     let text = format!(
-        "{org:?}, {failed} of its last {all} calls weren't taken by the agent's runtime. The last: {tried}"
+        "{failed} of the last {all} calls of {org:?} were not taken by the agent's runtime. The last: {tried}"
     );
-    let fix =
-        format!("Look at the runtime and its log. All that was tried: trunkline explain {call}");
+    let fix = format!("Look at the runtime and its log. Every attempt: trunkline explain {call}");
     // Calls since then were answered.
     match is_newest {
         true => Finding::error(RUNTIME, text, fix),
@@ -102,7 +101,7 @@ mod tests {
             let found = finding("Acme", (2, 4), is_newest, (calls[1].id, &[]));
             assert_eq!(found.level, level, "{found}");
             assert!(
-                found.text.starts_with("\"Acme\", 2 of its last 4 calls"),
+                found.text.starts_with("2 of the last 4 calls of \"Acme\""),
                 "{found}"
             );
         }

@@ -37,7 +37,7 @@ async fn daemon(config: &Config) -> (Finding, bool) {
     let over_tls = http.tls.is_some() && http.health_listen.is_none();
     let asked = tokio::time::timeout(TIMEOUT, async {
         if over_tls {
-            // The certificate names no address of this machine: the connection has to do.
+            // The certificate names no address of this machine, so a connection counts as an answer.
             return TcpStream::connect(address).await.map(|_| None);
         }
         readiness(address).await.map(Some)
@@ -65,7 +65,7 @@ async fn daemon(config: &Config) -> (Finding, bool) {
         Ok(Ok(Some(_))) => (
             Finding::error(
                 CHECK,
-                format!("Something else than this daemon answers at {address}."),
+                format!("Another program than this daemon answers at {address}."),
                 "End the program that holds http.listen, or set http.listen to another address.",
             ),
             false,
@@ -85,17 +85,17 @@ async fn daemon(config: &Config) -> (Finding, bool) {
 fn degraded(check: &'static str, body: &str) -> Finding {
     let (text, fix) = if body.contains(r#""database":"unavailable""#) {
         (
-            "The daemon runs, and its database is away: calls go on from memory.",
-            "Look at whether the database runs and can be reached from here.",
+            "The daemon runs, but its database is away: calls go on from memory.",
+            "Check whether the database runs and can be reached from here.",
         )
     } else if body.contains(r#""journal":"failing""#) {
         (
-            "The daemon runs, and can't write its journal: what happens to calls is in memory alone.",
-            "Look at the disk that data_dir lies on: whether it is full, or can't be written.",
+            "The daemon runs, but can't write its journal: records of calls are in memory only.",
+            "Check whether the disk of data_dir is full or read-only.",
         )
     } else {
         (
-            "The daemon runs, and its database takes no records of calls: they wait in the journal.",
+            "The daemon runs, but its database takes no records of calls: they wait in the journal.",
             "Look for the reason in the daemon's log: a full disk, or another program that holds the database.",
         )
     };

@@ -28,8 +28,8 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
             continue;
         };
         let signalling = config.sip.sent_by(listener, listener.address);
-        let told = format!(
-            "Who calls by {} {} is told {signalling} for signalling and {media} for audio",
+        let advertised = format!(
+            "Callers on {} {} get {signalling} for signalling and {media} for audio",
             listener.transport, listener.address
         );
 
@@ -38,13 +38,13 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
         findings.push(match outside {
             Some(source) if is_private(media) && is_for_all && !listener.address.ip().is_loopback() => Finding::error(
                 CHECK,
-                format!("{told}, a private address, and calls come from {source} outside."),
-                "Set sip.public_host to the address that they reach, or media.ip if audio has another.",
+                format!("{advertised}, a private address, but calls come from outside, from {source}."),
+                "Set sip.public_host to the address that callers reach, or media.ip if audio has another.",
             ),
             Some(_) | None if media.is_loopback() => {
-                Finding::hint(CHECK, format!("{told}, which only this machine reaches."))
+                Finding::hint(CHECK, format!("{advertised}, which only this machine reaches."))
             }
-            Some(_) | None => Finding::ok(CHECK, format!("{told}.")),
+            Some(_) | None => Finding::ok(CHECK, format!("{advertised}.")),
         });
     }
 

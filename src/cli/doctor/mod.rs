@@ -31,7 +31,7 @@ use deployment::{Deployment, OwnAddresses, RUNTIME};
 
 /// Checks a deployment, and says how to fix what it finds, the worst first.
 ///
-/// Exit code 0: no error and no warning; 1: there are some; 2: it can't run.
+/// Exit code 0: no error and no warning; 1: there are some; 2: the checks could not run.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trunkline doctor\n  trunkline --config /etc/trunkline.toml doctor --json"
@@ -126,7 +126,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
             Err(error) => findings.push(Finding::error(
                 "database",
                 format!("The database can't be read: {error}."),
-                "Look at whether it runs, and at database.url.",
+                "Check that it runs and that database.url is right.",
             )),
         },
         Err(finding) => findings.push(finding),
@@ -154,7 +154,7 @@ async fn open(config: &Config) -> Result<Store, Finding> {
         }
         Outset::Nothing => Err(Finding::hint(
             CHECK,
-            "There is no database yet; trunkline quickstart or trunkline serve makes one.",
+            "There is no database yet; trunkline quickstart or trunkline serve creates one.",
         )),
         Outset::Older { found, known } => Err(Finding::error(
             CHECK,

@@ -52,37 +52,37 @@ fn address(deployment: &Deployment<'_>, ip: IpAddr, endpoint: &str) -> Finding {
         Some(source) if is_private(ip) => Finding::error(
             CHECK,
             format!(
-                "Peers are told {endpoint}, a private address, and calls come from {source} outside."
+                "The advertised address is {endpoint}, a private one, but calls come from outside, from {source}."
             ),
             "Set sip.public_host to the address or name that peers reach this daemon by.",
         ),
         Some(_) | None if ip.is_loopback() => Finding::hint(
             CHECK,
-            format!("Peers are told {endpoint}, which only this machine reaches."),
+            format!("The advertised address is {endpoint}, which only this machine reaches."),
         ),
-        Some(_) | None => Finding::ok(CHECK, format!("Peers are told to dial {endpoint}.")),
+        Some(_) | None => Finding::ok(CHECK, format!("The advertised address is {endpoint}.")),
     }
 }
 
 /// Compares the host that peers on other machines dial with the advertised one.
 fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
     let listeners = deployment.config.sip.listeners.iter();
-    let mut told: Vec<String> = listeners
+    let mut advertised: Vec<String> = listeners
         .filter_map(|listener| Some(listener.advertise.as_ref()?.host().to_owned()))
         .collect();
-    told.push(host.to_owned());
+    advertised.push(host.to_owned());
     let asked = deployment.asked_from_outside();
     let hosts: Vec<&str> = asked.map(|asked| host_of(&asked.host)).collect();
-    compared(&told, &hosts)
+    compared(&advertised, &hosts)
 }
 
-/// Finding about dialled hosts that aren't advertised; the last of `told` is the host for all peers.
-fn compared(told: &[String], hosts: &[&str]) -> Option<Finding> {
+/// Finding about dialled hosts that aren't advertised; the last of `advertised` is the host for all peers.
+fn compared(advertised: &[String], hosts: &[&str]) -> Option<Finding> {
     const CHECK: &str = "dialled_host";
 
-    let host = told.last()?;
-    let is_told = |host: &&&str| !told.iter().any(|told| told.eq_ignore_ascii_case(host));
-    let others: Vec<&&str> = hosts.iter().filter(is_told).collect();
+    let host = advertised.last()?;
+    let is_other = |host: &&&str| !advertised.iter().any(|own| own.eq_ignore_ascii_case(host));
+    let others: Vec<&&str> = hosts.iter().filter(is_other).collect();
     let (first, count) = (others.first()?, others.len());
     let all = hosts.len();
 
@@ -90,10 +90,10 @@ fn compared(told: &[String], hosts: &[&str]) -> Option<Finding> {
         Finding::warning(
             CHECK,
             format!(
-                "{count} of the last {all} calls were sent to {first}, and peers are told {host}."
+                "{count} of the last {all} calls were sent to {first}, but {host} is advertised."
             ),
             format!(
-                "Set sip.public_host to {first} if that leads here for everybody, or point the phone systems at {host}."
+                "Set sip.public_host to {first} if that leads here for every peer, or point the phone systems at {host}."
             ),
         )
     } else {
@@ -117,7 +117,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
         uri: format!("sip:{host}").into(),
         host: host.into(),
         // A port in the advertised host rules SRV records out (RFC 3263 §4.2).
-        port: config.sip.public_host.as_ref().and_then(|told| told.port),
+        port: config.sip.public_host.as_ref().and_then(|host| host.port),
         transport: Some(match transport {
             "tcp" => Transport::Tcp,
             "tls" => Transport::Tls,
@@ -155,7 +155,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
         return Finding::error(
             CHECK,
             format!(
-                "{host} leads to {address} for {transport}, and none of the {transport} listeners has that port."
+                "{host} leads to {address} for {transport}, but no {transport} listener has that port."
             ),
             format!(
                 "Let the SRV record _sip of {host} name a port of sip.{transport}, or name the port in sip.public_host."

@@ -18,11 +18,12 @@ use crate::engine::skew::{Off, REPORTED};
 use crate::explain::finding::Finding;
 use crate::explain::{log_in, pbx};
 
-/// Calls of each org that are examined, and the length of the period.
+/// Most calls of each org that are examined.
 const MAX_CALLS: u32 = 50;
+/// Period whose calls are examined.
 const PERIOD: Duration = Duration::from_secs(7 * 24 * 3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
-/// Orgs that are examined.
+/// Most orgs that are examined.
 const MAX_ORGS: usize = 200;
 
 /// Orgs and calls read for the checks.
@@ -95,7 +96,7 @@ impl CheckedOrgs {
         let shown = self.rows.len();
         let orgs = match self.total {
             1 => "one org".to_owned(),
-            total if total > shown => format!("{total} orgs, of which {shown} are looked at"),
+            total if total > shown => format!("{total} orgs, of which {shown} are examined"),
             total => format!("{total} orgs"),
         };
 
@@ -104,7 +105,7 @@ impl CheckedOrgs {
             return Finding::warning(
                 "database",
                 format!("The database took {millis} ms to read {orgs}."),
-                "Look at its load and at the network between; calls don't wait for it, the API does.",
+                "Check its load and the network to it; calls don't wait for it, but the API does.",
             );
         }
 
@@ -115,7 +116,7 @@ impl CheckedOrgs {
     }
 }
 
-/// Compares the database's clock with this machine's.
+/// Compares the database's clock with this machine's. A failing database is the finding of another check.
 async fn clock(store: &Store) -> Option<Finding> {
     Some(skew(Off::measure(store).await.ok().flatten()?))
 }
@@ -128,7 +129,7 @@ fn skew(off: Off) -> Finding {
                 "This machine's clock and the database's are {} seconds apart: it is {off} the database's.",
                 off.by().as_secs()
             ),
-            "Let both take their time from NTP: calls, keys and certificates depend on it, and a node that is more than 5 seconds off doesn't start.",
+            "Set both by NTP: calls, keys and certificates depend on it, and a node that is more than 5 seconds off doesn't start.",
         )
     } else {
         Finding::ok("clock", "This machine's clock and the database's agree.")
@@ -145,7 +146,7 @@ fn set_up(rows: &OrgRows) -> Vec<Finding> {
         findings.push(Finding::error(
             "agents",
             format!("{name:?} has no enabled inbound agent: every call to it is refused."),
-            "Make or enable one: trunkline agent create, trunkline agent update ID --enabled.",
+            "Create or enable one: trunkline agent create, trunkline agent update ID --enabled.",
         ));
     }
 
@@ -168,15 +169,15 @@ fn sources(rows: &OrgRows, policy: &AddressPolicy) -> Vec<Finding> {
     let finding = |(network, refusal): (IpNet, Refusal)| {
         let fix = match refusal {
             Refusal::Near | Refusal::Private => format!(
-                "Where it is right, add it to the configuration: sip.allow_private_peers = [\"{network}\"]"
+                "If it is right, add it to the configuration: sip.allow_private_peers = [\"{network}\"]"
             ),
             Refusal::Wide => format!(
-                "Where it is right, enter the whole list again as the operator: trunkline trunk update --org {} {}",
+                "If it is right, enter the whole list again as the operator: trunkline trunk update --org {} {}",
                 rows.org.id,
                 listed(&trunk.allowed_addresses)
             ),
             Refusal::NoHost | Refusal::Own | Refusal::Reserved | Refusal::Plain => {
-                "Take it off the trunk's list.".to_owned()
+                "Remove it from the trunk's list.".to_owned()
             }
         };
 
@@ -235,7 +236,7 @@ fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding
             let by = by.unwrap_or_default();
             Finding {
                 text: format!(
-                    "{name:?}, {count} of its last {all} calls{by}: {}",
+                    "{count} of the last {all} calls of {name:?}{by}: {}",
                     finding.text
                 ),
                 ..finding
@@ -253,7 +254,7 @@ fn families(org: &str, calls: &[Recorded]) -> Option<Finding> {
         Finding::error(
             "media_families",
             format!(
-                "{org:?}, {count} of its last {} calls: refused with 488, since one side has media on IPv4 alone and the other on IPv6 alone ({code}).",
+                "{count} of the last {} calls of {org:?} were refused with 488, since one side has media on IPv4 only and the other on IPv6 only ({code}).",
                 calls.len()
             ),
             "Give the agent a runtime, or a fallback, whose media is of the caller's family: media goes directly between the two sides.",

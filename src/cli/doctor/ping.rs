@@ -12,16 +12,16 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of times that a datagram is sent.
 const ATTEMPTS: u32 = 3;
 
-/// Outcome.
+/// Outcome of a probe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PingAnswer {
     /// SIP response with this status.
     Status(u16),
-    /// Connection, on which nothing more is sent.
+    /// Open connection, on which nothing was sent.
     Connected,
     /// No answer.
     Silence,
-    /// Error of the network.
+    /// Network error.
     Refused(String),
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use trunkline_calls::target::{self, Place, Target, Unresolved};
+use trunkline_calls::target::{self, Place, Target};
 use trunkline_model::settings::{Runtime, is_web_socket};
 use trunkline_sip::flow::Transport;
 
@@ -79,14 +79,14 @@ async fn one(
     };
     let targets = match place {
         Some(Place::Known(target)) => vec![target],
-        Some(Place::Name(wanted)) => resolved(deployment, &wanted).await,
+        Some(Place::Name(wanted)) => deployment.resolver.resolve(&wanted).await,
         None => Vec::new(),
     };
 
     if targets.is_empty() {
         return Finding::error(
             check,
-            format!("{uri} ({whose}) leads nowhere: its host has no address."),
+            format!("{uri} ({whose}) can't be reached: its host has no address."),
             "Correct the host, or add its DNS records.",
         );
     }
@@ -110,7 +110,7 @@ async fn one(
     Finding::error(
         check,
         format!("{uri} ({whose}) can't be reached: {}.", silent.join(", ")),
-        "Look at whether it runs and listens there, and at firewalls between.",
+        "Check that it runs and listens there, and check the firewalls between.",
     )
 }
 
@@ -121,10 +121,6 @@ async fn connects(address: SocketAddr) -> PingAnswer {
         Ok(Err(error)) => PingAnswer::Refused(error.to_string()),
         Err(_) => PingAnswer::Silence,
     }
-}
-
-async fn resolved(deployment: &Deployment<'_>, wanted: &Unresolved) -> Vec<Target> {
-    deployment.resolver.resolve(wanted).await
 }
 
 fn said(target: &Target, answer: &PingAnswer) -> String {

@@ -17,7 +17,7 @@ use crate::cli::output;
 const INTERVAL: Duration = Duration::from_millis(200);
 const BATCH: u32 = 100;
 
-/// Prints what happens after the event of this number, until the store is closed.
+/// Prints the calls' events that follow number `seq`, until the store is closed.
 pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
     loop {
         let Ok(found) = store

@@ -34,7 +34,7 @@ impl KeptKeys {
         serde_json::from_slice(&opened).unwrap_or_default()
     }
 
-    /// Forgets the partner's key if it has gone.
+    /// Forgets the partner's key if it was revoked.
     pub(super) async fn check_partner(
         &mut self,
         store: &Store,
@@ -50,7 +50,7 @@ impl KeptKeys {
         Ok(())
     }
 
-    /// Forgets the org's key if it has gone, or ends.
+    /// Forgets the org's key if it was revoked or has expired.
     pub(super) async fn check_org(&mut self, store: &Store, org: Uuid) -> Result<(), Failure> {
         if let Some(token) = &self.api_key {
             let hash: [u8; 32] = Sha256::digest(token).into();

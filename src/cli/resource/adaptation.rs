@@ -29,8 +29,11 @@ pub(super) struct Adaptation {
 pub(super) const AGENT: Adaptation = Adaptation {
     arguments: |command| {
         Runtime::augment_args(command).arg(
-            switch("disabled", "It takes no calls; those under way go on.")
-                .conflicts_with("field.enabled"),
+            switch(
+                "disabled",
+                "The agent takes no new calls; calls in progress continue.",
+            )
+            .conflicts_with("field.enabled"),
         )
     },
     fill: |given, body| {
@@ -107,7 +110,7 @@ pub(super) const TRUNK: Adaptation = Adaptation {
 
 /// `--no` of `partner let-verify`.
 pub(super) const LET_VERIFY: Adaptation = Adaptation {
-    arguments: |command| command.arg(switch("no", "It may not.")),
+    arguments: |command| command.arg(switch("no", "Take the permission away.")),
     fill: |given, body| {
         body.insert("verifies_numbers".to_owned(), json!(!given.get_flag("no")));
         Ok(())
@@ -118,7 +121,9 @@ pub(super) const LET_VERIFY: Adaptation = Adaptation {
 /// `--anywhere` of `partner allow`.
 pub(super) const ALLOW: Adaptation = Adaptation {
     arguments: |command| {
-        command.arg(switch("anywhere", "Any address may.").conflicts_with("field.allowed_networks"))
+        command.arg(
+            switch("anywhere", "Allow every address.").conflicts_with("field.allowed_networks"),
+        )
     },
     fill: |given, body| {
         if given.get_flag("anywhere") {

@@ -57,17 +57,17 @@ pub(super) fn path(
         let help = if is_id {
             "Its id or name."
         } else {
-            "As it is listed."
+            "The value that the list shows."
         };
         return command.arg(argument.help(help).required(true));
     }
 
     let last = Arg::new("last").long("last").action(ArgAction::SetTrue);
     let argument = argument
-        .help("Its id, its name, or a part of the id that only one has.")
+        .help("Its id, its name, or a part of the id that no other has.")
         .required_unless_present("last")
         .conflicts_with("last");
-    command.arg(argument).arg(last.help("Take the newest one."))
+    command.arg(argument).arg(last.help("Use the newest one."))
 }
 
 /// Makes the option, or the argument, for a property of the body.
@@ -202,7 +202,7 @@ pub(super) fn limit(noun: &Noun) -> Arg {
         .value_name("COUNT")
         .value_parser(clap::value_parser!(u32).range(1..=10_000))
         .default_value(noun.limit)
-        .help("Maximum number of items, the newest.")
+        .help("Maximum number of items, newest first.")
 }
 
 pub(super) fn yes() -> Arg {

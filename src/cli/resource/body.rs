@@ -109,7 +109,7 @@ pub(super) async fn merge(
         return Ok(());
     }
 
-    // No credentials from now on: so it is.
+    // Only credentials are to be removed, and a runtime of this type has none.
     if given.values().all(Value::is_null) {
         body.remove(property);
         return Ok(());

@@ -39,7 +39,7 @@ struct Given<'m> {
 }
 
 impl Resources {
-    /// Reads the document of this version. It depends on the configuration only where options don't.
+    /// Makes the document of this version. No option depends on a setting, so the default configuration serves.
     ///
     /// # Errors
     /// The defaults of the configuration have faults.
@@ -90,7 +90,7 @@ impl Resources {
         let parameters: Vec<&String> = operation.path_parameters.iter().filter(named).collect();
         for (at, name) in parameters.iter().enumerate() {
             let is_last = at + 1 == parameters.len();
-            // An argument that follows would be taken for this one.
+            // If this argument could be left out, the one that follows would be read in its place.
             let may_lack = is_last && verb.positional.is_empty();
             let or_last = may_lack && self.list(verb, operation, name).is_some();
             command = arguments::path(command, verb, name, or_last);
@@ -316,7 +316,7 @@ impl Resources {
         }
     }
 
-    /// Fills the parameters of the path in, whose names become ids.
+    /// Fills in the parameters of the path; names become ids.
     async fn path(
         &self,
         given: &Given<'_>,

@@ -61,10 +61,10 @@ pub(super) struct Verb {
     pub(super) adaptation: Option<Adaptation>,
     /// Keys that a list shows.
     pub(super) columns: &'static [&'static str],
-    /// The answer is a list, whole.
+    /// True if the answer is a list in one piece.
     pub(super) rows: bool,
     pub(super) danger: Danger,
-    /// It may make the first thing of an installation.
+    /// True if it may create the first object of an installation.
     pub(super) begins: bool,
     /// Message for people, if the answer only reports success.
     pub(super) says: &'static str,
@@ -492,7 +492,7 @@ pub(super) const NOUNS: &[Noun] = &[
                 .like("trunkline trunk dedicate 198.51.100.0/24 --org Acme"),
             verb("undedicate", "undedicateNetwork")
                 .asking(Danger::AsksOnTerminal)
-                .saying("The network is nobody's now."),
+                .saying("The network is no longer dedicated to an org."),
             verb("dedicated", "listDedicatedNetworks").as_rows(&["network", "org_id", "created_at"]),
         ],
         ..NOUN
@@ -518,7 +518,7 @@ pub(super) const NOUNS: &[Noun] = &[
     },
     Noun {
         name: "partner",
-        about: "Partners: resellers that make orgs",
+        about: "Partners: resellers that create orgs",
         scope: Scope::Installation,
         verbs: &[
             verb("create", "createPartner")

@@ -53,7 +53,7 @@ pub(super) fn shown(value: &Value) -> Option<String> {
     Some(printable(&cut))
 }
 
-/// Progress of a call; an event that was overtaken by the list never takes it back.
+/// Progress of a call. An event that is older than the list must not take it back.
 fn progress(status: &str) -> u8 {
     match status {
         "" => 0,

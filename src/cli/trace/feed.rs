@@ -12,33 +12,33 @@ use crate::cli::Failure;
 use crate::cli::event_stream::EventStream;
 use crate::cli::session::{Refusal, Session};
 
-/// Types of events that say something of a call.
+/// Types of events about calls.
 const TYPES: &str =
     "call.started,call.ringing,call.answered,call.ended,call.refused,transfer.updated";
-/// Pause before a stream that has broken is opened again, and the longest that is waited for a `Retry-After`.
+/// Pause before a broken stream is opened again, and the longest `Retry-After` that is followed.
 const PAUSE: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(3_600);
-/// Events that wait for the reader. Then the connection waits.
+/// Events that wait for the reader; beyond, the connection isn't read.
 const WAITING: usize = 256;
 
-/// News of the stream.
+/// Change of the stream, or an event of it.
 #[derive(Debug)]
 pub(super) enum News {
-    /// It is open. Without `is_resumed`, events before it may have been missed.
+    /// The stream is open. Without `is_resumed`, earlier events may have been missed.
     Open {
         is_resumed: bool,
     },
     Event(Box<Value>),
-    /// It has broken, and is opened again after the pause.
+    /// The stream broke, and is opened again after the pause.
     Lost {
         fault: String,
         pause: Duration,
     },
-    /// It can't be opened.
+    /// The stream can't be opened.
     Refused(Failure),
 }
 
-/// The stream. It ends when this is dropped.
+/// Event stream, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Feed {
     news: mpsc::Receiver<News>,
@@ -63,6 +63,7 @@ impl Feed {
     /// Ends the stream, so that nothing holds the session any more.
     pub(super) async fn stop(self) {
         self.task.abort();
+        // The result only says that the task was aborted.
         let _ = self.task.await;
     }
 }

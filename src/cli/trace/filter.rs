@@ -18,7 +18,7 @@ pub(super) enum Field {
     Number,
     /// The agent's id, a part of it, or its name.
     Agent,
-    /// The same of the trunk.
+    /// The trunk's id, a part of it, or its name.
     Trunk,
     /// Part of a leg's `Call-ID`.
     CallId,
@@ -100,12 +100,12 @@ fn condition(word: &str) -> Result<(Field, String), String> {
         Some((_, field)) if !value.is_empty() => Ok((*field, value.to_owned())),
         Some(_) => Err(format!("{name}: needs a value")),
         None => Err(format!(
-            "{word:?} is no condition: number:, agent:, trunk:, call-id:, user-agent:, status:, direction:"
+            "{word:?} is not a condition: use number:, agent:, trunk:, call-id:, user-agent:, status: or direction:"
         )),
     }
 }
 
-/// Words between blanks; double quotes keep blanks, and go.
+/// Splits a text at blanks. Double quotes keep blanks together, and are removed.
 fn words(text: &str) -> impl Iterator<Item = String> {
     let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
     for char in text.chars() {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::plain::ItemPrinter;
 use crate::cli::Failure;
-use crate::cli::session::Session;
+use crate::cli::session::{NOT_TRUNKLINE, Session};
 
 /// Endings of files.
 pub(super) const ENDINGS: [&str; 3] = ["pcap", "flow", "txt"];
@@ -33,7 +33,7 @@ pub(super) async fn save(session: &Session, call: Uuid, file: &Path) -> Result<(
         Some("txt") => as_text(&get(session, call, "application/json").await?)?,
         Some(_) | None => {
             return Err(Failure::Command(format!(
-                "{}: name the form by the ending: .pcap, .flow or .txt",
+                "{}: the ending selects the format: use .pcap, .flow or .txt",
                 file.display()
             )));
         }
@@ -66,8 +66,8 @@ fn as_flow(call: Uuid, pcap: &[u8]) -> Result<Vec<u8>, Failure> {
 }
 
 fn as_text(trace: &[u8]) -> Result<Vec<u8>, Failure> {
-    let trace: Value = serde_json::from_slice(trace)
-        .map_err(|_| Failure::Command("what answers here is no Trunkline".to_owned()))?;
+    let trace: Value =
+        serde_json::from_slice(trace).map_err(|_| Failure::Command(NOT_TRUNKLINE.to_owned()))?;
     let mut printer = ItemPrinter::new(true);
     let items = trace["items"].as_array().map_or(&[][..], Vec::as_slice);
     let lines: String = items

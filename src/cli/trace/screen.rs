@@ -22,12 +22,12 @@ use super::save;
 use super::state::{Action, Connection, State};
 use super::view::draw;
 use crate::cli::Failure;
-use crate::cli::session::{Refusal, Session};
+use crate::cli::session::{NOT_TRUNKLINE, Refusal, Session};
 
 /// Shortest time between two frames.
 const FRAME: Duration = Duration::from_millis(80);
-/// Interval between looks at an open call that is up. With a key only events bring more, since requests count against
-/// the limit of its org.
+/// Interval at which the messages of an open call are read while it is up. With a key only events trigger a read, since requests count against the
+/// limit of its org.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Time within which the reader of keys sees that nobody listens any more.
 const KEY_WAIT: Duration = Duration::from_millis(200);
@@ -266,6 +266,5 @@ async fn json(session: &Session, path: &str) -> Result<Value, Refusal> {
         .send_once(&Method::GET, path, "application/json", None)
         .await?;
     let octets = session.read_body(answer).await?;
-    serde_json::from_slice(&octets)
-        .map_err(|_| Failure::Command("what answers here is no Trunkline".to_owned()).into())
+    serde_json::from_slice(&octets).map_err(|_| Failure::Command(NOT_TRUNKLINE.to_owned()).into())
 }
