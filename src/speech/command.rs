@@ -1,5 +1,5 @@
-//! A program that speaks: the text goes to its standard input, and it writes a WAV file to its standard output. It is started without a shell,
-//! so that nothing of a text is run, and is killed where nobody waits for it any more. No thread waits for it.
+//! A program that speaks: the text goes to its standard input, and it writes a WAV file to its standard output. It is started without a shell, so
+//! that no part of a text is run. It is killed when its result is no longer awaited. No thread is blocked meanwhile.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -14,16 +14,16 @@ use super::error::{MAX_OCTETS, SpeechError};
 
 /// Variables of ours that the program gets. The others may hold secrets.
 const VARIABLES: [&str; 3] = ["PATH", "HOME", "LANG"];
-/// Interval at which a program is asked for its end once it has written all.
+/// Interval between checks whether a program that has closed its output has ended.
 const CHECK: Duration = Duration::from_millis(5);
 
-/// A program that is killed with this.
+/// Running program, killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
-            // With the programs that it has started.
+            // Kills the programs that it has started too. It may have ended just now; reaping a killed program takes no time.
             let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
             let _ = self.0.wait();
         }
@@ -36,6 +36,7 @@ pub(super) async fn speak(command: &[String], text: &str) -> Result<Vec<u8>, Spe
     let [program, arguments @ ..] = command else {
         return Err(SpeechError::Unconfigured);
     };
+
     let kept = std::env::vars_os().filter(|(name, _)| VARIABLES.iter().any(|kept| name == kept));
     let child = Command::new(program)
         .args(arguments)
@@ -47,12 +48,14 @@ pub(super) async fn speak(command: &[String], text: &str) -> Result<Vec<u8>, Spe
         .process_group(0)
         .spawn()
         .map_err(failed)?;
+
     let mut running = Running(child);
 
     let pipes = running.0.stdin.take().zip(running.0.stdout.take());
     let (stdin, stdout) = pipes.ok_or(SpeechError::Unconfigured)?;
     let mut stdin = pipe::Sender::from_owned_fd(stdin.into()).map_err(failed)?;
     let stdout = pipe::Receiver::from_owned_fd(stdout.into()).map_err(failed)?;
+
     let say = async move {
         // A program that doesn't read the text says so by its exit code.
         let _ = stdin.write_all(text.as_bytes()).await;

@@ -11,7 +11,7 @@ pub(crate) enum SpeechError {
     /// No synthesiser is configured.
     #[error("no synthesiser is configured")]
     Unconfigured,
-    /// It took too long.
+    /// The synthesiser took too long.
     #[error("the synthesiser took longer than speech.timeout_s")]
     Late,
     /// The program can't be run, or reports a failure.
@@ -20,10 +20,10 @@ pub(crate) enum SpeechError {
     /// The endpoint can't be reached, or refuses.
     #[error("the endpoint of speech.url failed: {0}")]
     Endpoint(String),
-    /// It answers more than a minute of audio has.
+    /// The answer is longer than a minute of audio.
     #[error("the synthesiser answered more than 12 MiB")]
     TooLong,
-    /// Its answer is no WAV file.
+    /// The answer is not a WAV file.
     #[error("the answer of the synthesiser {0}")]
     Audio(#[from] wav::WavError),
 }

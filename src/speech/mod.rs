@@ -1,5 +1,5 @@
-//! Speech for the texts of built-in agents: a program or an HTTP endpoint makes a WAV file of each. Both are the operator's; neither may take longer than
-//! configured, nor answer more than a minute of audio has.
+//! Speech for the texts of built-in agents: a program or an HTTP endpoint makes a WAV file of each. The operator configures it. Neither may take
+//! longer than configured, nor answer more than a minute of audio.
 
 mod command;
 mod endpoint;
@@ -20,7 +20,7 @@ pub(crate) use error::SpeechError;
 /// Longest speech.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Speaks texts. Clones share what it needs.
+/// Speaks texts. Clones share the synthesiser.
 #[derive(Clone)]
 pub struct Speech {
     way: Option<Arc<Way>>,
@@ -39,10 +39,10 @@ enum Way {
 }
 
 impl Speech {
-    /// Makes ready to speak as configured; `roots` are trusted for TLS.
+    /// Sets up the configured synthesiser; `roots` are trusted for TLS.
     ///
     /// # Errors
-    /// The URL is none that may be posted to.
+    /// The URL may not be posted to.
     pub fn new(
         config: &config::Speech,
         roots: impl FnOnce() -> RootCertStore,

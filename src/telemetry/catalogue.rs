@@ -25,7 +25,7 @@ pub(super) const SIP_SENT: &str = "trunkline_sip_responses_sent_total";
 pub(super) const SIP_RECEIVED: &str = "trunkline_sip_responses_received_total";
 /// Requests received, by `method`.
 pub(super) const SIP_REQUESTS: &str = "trunkline_sip_requests_received_total";
-/// Messages that were no SIP.
+/// Messages that weren't SIP.
 pub(super) const SIP_MALFORMED: &str = "trunkline_sip_malformed_total";
 /// Messages dropped for lack of room, by `cause`.
 pub(super) const SIP_DROPPED: &str = "trunkline_sip_dropped_total";
@@ -33,7 +33,7 @@ pub(super) const SIP_DROPPED: &str = "trunkline_sip_dropped_total";
 pub(super) const SIP_FOREIGN: &str = "trunkline_sip_foreign_total";
 /// Answers by UDP that weren't sent: to requests that prove nothing and are small, or flood.
 pub(super) const SIP_WITHHELD: &str = "trunkline_sip_answers_withheld_total";
-/// Requests sent by UDP that may be cut on their way.
+/// Requests sent by UDP that are too large for a datagram, and may be lost.
 pub(super) const SIP_LARGE: &str = "trunkline_sip_large_requests_total";
 /// Retransmissions, by `way` (`in`, `out`).
 pub(super) const SIP_RETRANSMISSIONS: &str = "trunkline_sip_retransmissions_total";
@@ -145,14 +145,14 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     (REFUSALS, "INVITEs refused by this node, by reason", OfOwner),
     (
         FAIL_OVERS,
-        "Targets tried since the one before had failed, by cause",
+        "Targets tried because the one before had failed, by cause",
         OfOwner,
     ),
     (AUTH_FAILURES, "SIP log-ins that failed, by cause", OfOwner),
     (SIP_SENT, "SIP responses sent, by class", CLASS),
     (SIP_RECEIVED, "SIP responses received, by class", CLASS),
     (SIP_REQUESTS, "SIP requests received, by method", METHOD),
-    (SIP_MALFORMED, "Messages received that are no SIP", Bare),
+    (SIP_MALFORMED, "Messages received that are not SIP", Bare),
     (
         SIP_DROPPED,
         "Messages dropped for lack of room, by cause",
@@ -160,12 +160,12 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     ),
     (
         SIP_FOREIGN,
-        "Messages inside calls from a place that their dialog doesn't know",
+        "Messages inside calls from an address that their dialog doesn't know",
         Of("what", &["challenged", "refused", "ack", "response"]),
     ),
     (
         SIP_WITHHELD,
-        "Answers by UDP not sent, as unproven requests would have brought more than they sent",
+        "Answers by UDP not sent, because they would have amplified unproven requests",
         Bare,
     ),
     (
@@ -214,7 +214,7 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     ),
     (
         REGISTRATION_CHANGES,
-        "Trunks whose PBX registered or went",
+        "Trunks whose PBX registered or was lost",
         Of(
             "what",
             &[
@@ -238,7 +238,7 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_auth_failures_unrecorded_total",
-        "Failed log-ins that a flood of them left no time to write down",
+        "Failed log-ins not stored because too many came at once",
         Bare,
     ),
     (
@@ -253,7 +253,7 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_events_unrecorded_total",
-        "Events beside calls that were lost while the database was slow",
+        "Events outside calls that were dropped because the database was slow",
         Bare,
     ),
     (
@@ -273,17 +273,17 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_journal_project_errors_total",
-        "Times that the database took no facts",
+        "Times that the database refused facts",
         Bare,
     ),
     (
         "trunkline_journal_refused_facts_total",
-        "Facts that could not be written down",
+        "Facts that could not be stored",
         Bare,
     ),
     (
         "trunkline_media_bot_ends_total",
-        "Bots that went before their call, by cause",
+        "Bots that disconnected before the end of their call, by cause",
         Of("cause", &["closed", "protocol", "too_slow", "lost"]),
     ),
     (
@@ -308,12 +308,12 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_media_packets_total",
-        "RTP packets that came, by fate",
+        "RTP packets received, by fate",
         Of("fate", &["echoed", "bot", "discarded"]),
     ),
     (
         "trunkline_panics_total",
-        "Faults of Trunkline, each of which ended one call at most",
+        "Panics, each of which ended one call at most",
         Bare,
     ),
     (
@@ -323,12 +323,12 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_spans_lost_total",
-        "Calls, or moments of calls, that the OTLP collector didn't get for want of room",
+        "Calls, or events of calls, that the OTLP collector didn't get for lack of room",
         Bare,
     ),
     (
         "trunkline_traces_left_out_total",
-        "Messages that no trace has, as more passed at once than are copied",
+        "Messages missing in traces, because more passed at once than can be copied",
         Bare,
     ),
 ];
@@ -339,7 +339,7 @@ const GAUGES: &[(&str, &str, Series)] = &[
     (DIALOGS, "SIP dialogs alive", OfOwner),
     (
         QUEUE_DEPTH,
-        "What waits in a queue",
+        "Items that wait in a queue",
         Of("queue", &["journal"]),
     ),
     (BUILD_INFO, "The running version", OfOwner),
@@ -405,7 +405,7 @@ const GAUGES: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_journal_unprojected_facts",
-        "Facts that are on disk and that the database is being handed",
+        "Facts on disk that are not in the database yet",
         Bare,
     ),
 ];

@@ -32,6 +32,7 @@ pub fn start(log: &Log) -> WorkerGuard {
         .lossy(true)
         .thread_name("log")
         .finish(io::stderr());
+    // Both fail at a second call only.
     let _ = DROPPED.set(writer.error_counter());
     let _ = tracing::subscriber::set_global_default(subscriber(log, writer));
     guard
@@ -204,6 +205,7 @@ impl FieldWriter {
         if !self.out.is_empty() {
             self.out.push_str(separator);
         }
+        // Writing to a string doesn't fail.
         let _ = write!(self.out, "{name}{value}");
     }
 }

@@ -120,7 +120,7 @@ pub fn queue_depth(queue: impl Into<String>) -> Gauge {
     gauge!(QUEUE_DEPTH, "queue" => queue.into())
 }
 
-/// Counts messages inside calls from a place that their dialog doesn't know.
+/// Counts messages inside calls from an address that their dialog doesn't know.
 pub fn foreign(what: &'static str, count: u64) {
     counter!(SIP_FOREIGN, "what" => what).increment(count);
 }

@@ -41,7 +41,7 @@ impl Open {
         self.span.map(|(first, _)| first)
     }
 
-    /// Returns its messages, if it may have some that are wanted.
+    /// Returns the block's messages, if some of them may be wanted.
     pub(super) fn records(&self, wanted: &BlockQuery<'_>) -> impl Iterator<Item = Record<'_>> {
         let holds = |key| self.places.iter().any(|(other, _)| *other == key);
         let touches = self.span.is_some_and(|span| wanted.touches(span, holds));

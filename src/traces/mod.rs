@@ -55,7 +55,6 @@ enum Class {
 struct Store {
     open: Open,
     /// Block filled before the current one, for messages of no call: it may hold the first messages of a call that begins now.
-    /// begins now.
     full: Open,
     closed: VecDeque<Arc<Block>>,
     held: usize,
@@ -73,6 +72,7 @@ struct StoredTraces {
     exporter: Option<Exporter>,
     /// Blocks of calls that are about to be written.
     unwritten: Vec<Arc<Block>>,
+    /// True if blocks of calls go to segment files.
     is_written: bool,
 }
 

@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 /// Replacement for each octet of a credential.
 const STRUCK: u8 = b'x';
 /// Header parameters that prove an identity.
-const PROOFS: [&[u8]; 4] = [b"response", b"nonce", b"cnonce", b"opaque"];
+pub(super) const PROOFS: [&[u8]; 4] = [b"response", b"nonce", b"cnonce", b"opaque"];
 
 /// Result of the scan.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

@@ -153,7 +153,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Never remove the segment that is being written.
+    /// Removes segments that are too old or beyond the quota, but never the one that is being written.
     fn make_room(&mut self, now: Moment) {
         let mut size: u64 = self.known.iter().map(|segment| segment.size).sum();
         while let Some(oldest) = self.known.front() {
@@ -221,7 +221,7 @@ impl Segments {
             segment.size = octets.len() as u64;
             all_gone += gone;
             if at == newest && self.file.is_some() {
-                // The name now leads to a new file; append to that one.
+                // The name now leads to a new file: append to that one. If it can't be opened, the next block begins a new segment.
                 self.file = OpenOptions::new().append(true).open(&segment.path).ok();
             }
         }
@@ -280,6 +280,7 @@ fn all_blocks(path: &Path) -> Vec<Block> {
 pub(super) fn blocks(path: &Path, wanted: &BlockQuery<'_>) -> Vec<Block> {
     let mut found = Vec::new();
     if let Ok(file) = File::open(path) {
+        // `found` has the blocks before the unreadable place.
         let _ = read(file, wanted, &mut found);
     }
     found

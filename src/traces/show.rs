@@ -6,12 +6,10 @@ use trunkline_sip::header::text::printable;
 
 use trunkline_capture::message::Message;
 
-use super::scan::is_secret;
+use super::scan::{PROOFS, is_secret};
 
 /// Replacement of a credential.
 const HIDDEN: &str = "[hidden]";
-/// Header parameters that prove an identity.
-const PROOFS: [&str; 4] = ["response", "nonce", "cnonce", "opaque"];
 
 /// Hides the credentials of a message: digest answers, session tokens, keys of media.
 pub fn masked(octets: &[u8]) -> Vec<u8> {
@@ -49,7 +47,10 @@ fn without_proofs(value: &str) -> String {
     }
     let fields = rest.split(',').map(|field| {
         let (name, _) = field.trim().split_once('=').unwrap_or((field.trim(), ""));
-        if PROOFS.iter().any(|proof| proof.eq_ignore_ascii_case(name)) {
+        if PROOFS
+            .iter()
+            .any(|proof| proof.eq_ignore_ascii_case(name.as_bytes()))
+        {
             format!("{name}=\"{HIDDEN}\"")
         } else {
             field.trim().to_owned()

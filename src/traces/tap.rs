@@ -184,7 +184,7 @@ pub(super) struct TapQueue {
 impl TapQueue {
     /// Sets the thread to wake when a batch is large. Called once.
     pub(super) fn attend(&self, keeper: &Thread) {
-        // It is set nowhere else.
+        // Never fails, since it is called once.
         let _ = self.keeper.set(keeper.clone());
     }
 

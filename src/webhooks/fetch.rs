@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::post::{DeliveryFault, MAX_HEAD, Poster};
 use super::target::Target;
 
-/// HTTP client. The one who asks bounds the time.
+/// HTTP client without a timeout: the caller bounds the time.
 #[derive(Clone)]
 pub struct Fetcher(Poster);
 

@@ -46,7 +46,7 @@ pub(super) struct Poster {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct WebhookAnswer {
     pub(super) status: StatusCode,
-    /// Delay that it asks for.
+    /// Delay that the receiver asks for.
     pub(super) retry_after: Option<Duration>,
 }
 

@@ -26,7 +26,7 @@ const PAUSES: [u64; 13] = [
 /// Longest delay that a receiver may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * HOUR);
 
-/// Returns when to retry after this number of attempts; `None`: never. `wished` is the delay that the receiver asked
+/// Returns the time of the next attempt after this number of attempts; `None` if there is none. `wished` is the delay that the receiver asked
 /// for.
 pub(super) fn next_attempt(
     attempts: u32,

@@ -128,27 +128,27 @@ impl WebhookSender {
     pub async fn deliver_due(&self) -> Result<usize, Error> {
         let mut attempts = 0;
         loop {
-            let errands = self.take().await?;
-            if errands.is_empty() {
+            let tasks = self.take().await?;
+            if tasks.is_empty() {
                 return Ok(attempts);
             }
-            attempts += errands.len();
-            futures_util::future::join_all(errands).await;
+            attempts += tasks.len();
+            futures_util::future::join_all(tasks).await;
         }
     }
 
     async fn work(self, mut ended: watch::Receiver<bool>) {
         let mut recorded = self.0.store.events_recorded();
-        let mut errands = JoinSet::new();
-        let mut fails = self.let_go().await;
+        let mut tasks = JoinSet::new();
+        let mut fails = self.release_leases().await;
         loop {
             recorded.mark_unchanged();
             match self.take().await {
                 Ok(taken) => {
                     fails = false;
                     let more = !taken.is_empty();
-                    taken.into_iter().for_each(|errand| {
-                        errands.spawn(errand);
+                    taken.into_iter().for_each(|task| {
+                        tasks.spawn(task);
                     });
                     if more {
                         continue;
@@ -163,21 +163,22 @@ impl WebhookSender {
 
             tokio::select! {
                 _ = ended.changed() => break,
-                Some(_) = errands.join_next(), if !errands.is_empty() => {}
+                Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
                 // While the database is away, poll it instead of waiting for new events.
                 _ = recorded.changed(), if !fails => {}
                 () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
         }
 
-        let last = async { while errands.join_next().await.is_some() {} };
+        let last = async { while tasks.join_next().await.is_some() {} };
+        // Attempts that take longer are aborted; another lease repeats them.
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, last).await;
-        errands.shutdown().await;
-        self.let_go().await;
+        tasks.shutdown().await;
+        self.release_leases().await;
     }
 
     /// Releases the leases of this node; `true` if the database failed, and they have to expire.
-    async fn let_go(&self) -> bool {
+    async fn release_leases(&self) -> bool {
         let holder = self.0.holder.clone();
         let freed = self
             .0
@@ -189,7 +190,7 @@ impl WebhookSender {
 
     /// Leases due deliveries that have a place.
     async fn take(&self) -> Result<Vec<impl Future<Output = ()> + Send + 'static>, Error> {
-        let mut errands = Vec::new();
+        let mut tasks = Vec::new();
         let now = self.now();
         for webhook in self
             .0
@@ -214,11 +215,11 @@ impl WebhookSender {
             let webhook = Arc::new(webhook);
             for held in held {
                 let permit = self.enter(&webhook);
-                errands.push(attempt(permit, Arc::clone(&webhook), held));
+                tasks.push(attempt(permit, Arc::clone(&webhook), held));
             }
         }
 
-        Ok(errands)
+        Ok(tasks)
     }
 
     fn enter(&self, webhook: &Webhook) -> AttemptPermit {
@@ -299,6 +300,7 @@ impl WebhookSender {
 impl Running {
     /// Starts no further attempt, and waits some seconds for those in progress.
     pub async fn stop(self) {
+        // A task that has ended listens no more.
         let _ = self.end.send(true);
         if self.working.await.is_err() {
             tracing::error!("the webhook sender panicked");
