@@ -129,7 +129,7 @@ impl Body {
         })
     }
 
-    /// Checks that the body is empty, for requests that say everything in their path.
+    /// Checks that the body has no fields, for requests whose path says everything.
     ///
     /// # Errors
     /// As [`fields`](Self::fields), and 400 for any field.

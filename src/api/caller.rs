@@ -310,12 +310,13 @@ async fn must_be_issued(
 /// Explains a credential that is no org's key, by the kind of credential that it looks like.
 fn no_key(token: &str) -> ApiError {
     if token.starts_with(PARTNER_KEY) {
-        let message = "This is a partner key: it is good below /partner/v1. Make a key of the org with \
+        let message = "This is a partner key, for paths below /partner/v1. Make a key of the org with \
                        POST /partner/v1/orgs/{orgId}/api-keys";
         return ApiError::Unauthorized(message).with_code("partner_key");
     }
     if token.starts_with(session::PREFIX) {
-        let message = "This is a session token: it is good for GET /phone/sessions/{session_id} and for its own call";
+        let message =
+            "This is a session token, for GET /phone/sessions/{session_id} and for its own call";
         return ApiError::Unauthorized(message).with_code("session_token");
     }
     ApiError::Unauthorized("The API key is invalid")

@@ -42,7 +42,7 @@ pub(super) fn new_token() -> (String, TokenHash) {
 
 /// Returns true if the session cookie is the credential of the request.
 pub(super) fn is_presented(headers: &HeaderMap, api: &Api) -> bool {
-    !headers.contains_key(AUTHORIZATION) && token(headers, name(api)).is_some()
+    !headers.contains_key(AUTHORIZATION) && cookie_value(headers, name(api)).is_some()
 }
 
 /// Returns the session of the request's cookie; `None` without a cookie, or with another credential beside it.
@@ -56,7 +56,7 @@ pub(super) async fn of(
     if !is_presented(&parts.headers, api) {
         return Ok(None);
     }
-    let Some(hash) = token(&parts.headers, name(api)).map(presented) else {
+    let Some(hash) = cookie_value(&parts.headers, name(api)).map(presented) else {
         return Ok(None);
     };
     let now = api.now();
@@ -112,8 +112,8 @@ fn name(api: &Api) -> &'static str {
     }
 }
 
-/// The token in the request's cookies, in the one of this name.
-fn token<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
+/// Value of the request's cookie of this name.
+pub(super) fn cookie_value<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
     let lines = headers.get_all(COOKIE).iter();
     let mut pairs = lines
         .filter_map(|line| line.to_str().ok())
@@ -145,7 +145,7 @@ impl DashboardSession {
     ) -> Result<Arc<KnownOrg>, ApiError> {
         if !method.is_safe() && !is_own(headers, api) {
             return Err(ApiError::Forbidden(
-                "A session changes things from the dashboard's own pages alone".to_owned(),
+                "A session changes things only from the dashboard's own pages".to_owned(),
             ));
         }
 
@@ -194,7 +194,7 @@ impl DashboardSession {
     }
 }
 
-/// Returns true if the request comes from one of our own pages, as far as the browser tells. Browsers always tell for
+/// Returns true unless the browser reports another site as the origin of the request. Browsers always report it for
 /// requests that change something.
 pub(super) fn is_own(headers: &HeaderMap, api: &Api) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
@@ -244,7 +244,7 @@ mod tests {
             for line in lines {
                 headers.append(COOKIE, HeaderValue::from_static(line));
             }
-            assert_eq!(token(&headers, NAME), found, "{name}");
+            assert_eq!(cookie_value(&headers, NAME), found, "{name}");
         }
     }
 }

@@ -102,8 +102,8 @@ impl Operator {
         Ok(operator)
     }
 
-    /// Returns the org that the request names, as if by a key with every scope. A suspended org is the operator's to
-    /// look at and to change.
+    /// Returns the org that the request names, as if by a key with every scope. The operator may read and
+    /// change a suspended org.
     ///
     /// # Errors
     /// 400 without the org's id, 404 if there is no such org, 429 after too many requests.

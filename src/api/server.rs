@@ -58,6 +58,7 @@ impl HealthServer {
 
     /// Stops accepting, lets requests in progress finish for a few seconds, and returns.
     pub async fn stop(self) {
+        // Both fail only if the task has ended by itself.
         let _ = self.end.send(true);
         let _ = self.serving.await;
     }
@@ -104,6 +105,7 @@ impl Server {
 
     /// Stops accepting, lets requests in progress finish for a few seconds, and returns.
     pub async fn stop(self) {
+        // These fail only for a task that has ended by itself, or was aborted.
         let _ = self.end.send(true);
         self.api.streams().end();
         let _ = self.serving.await;
@@ -111,6 +113,7 @@ impl Server {
             task.abort();
             let _ = task.await;
         }
+
         self.api.write_uses().await;
     }
 }
@@ -159,5 +162,6 @@ async fn serve(
     }
 
     drop(listener);
+    // Connections that are still open then are cut when the process ends.
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, limiter.emptied()).await;
 }

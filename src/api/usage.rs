@@ -39,7 +39,7 @@ pub(super) struct UsageView {
     items: Vec<UsageItem>,
 }
 
-/// Calls that started within the window, of one group. What wasn't grouped by is `null`.
+/// Calls of one group that started within the window. Fields that the request doesn't group by are `null`.
 #[derive(Debug, Serialize, JsonSchema)]
 struct UsageItem {
     /// The day in UTC on which the calls started.
@@ -112,7 +112,7 @@ impl UsageRequest {
 
         let from = start.unwrap_or(to - DEFAULT_WINDOW);
         if from > to {
-            query.refuse("start_date: lies after end_date, which is now unless given");
+            query.refuse("start_date: lies after end_date (default: now)");
         }
 
         query.finish()?;

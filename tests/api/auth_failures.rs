@@ -80,7 +80,7 @@ async fn a_wrong_question_is_refused() {
     let refused = api.get(&path, &tenant.token).await.with(400);
     assert_eq!(
         refused["message"],
-        "source: \"pbx\" is no IP address; limit: expected a number from 1 to 100; cursor: is no cursor of this list; from: is no parameter of this endpoint"
+        "source: \"pbx\" is not an IP address; limit: expected a number from 1 to 100; cursor: is no cursor of this list; from: is no parameter of this endpoint"
     );
     let (_, writer) = api.key(tenant.org, &["phone:write"]).await;
     all_lack(&[api.get(&path, &writer).await], "phone:read");

@@ -185,8 +185,7 @@ async fn a_list_without_dates_covers_thirty_days() {
 async fn a_wrong_query_is_400_with_every_fault() {
     let api = TestApi::new().await;
     let tenant = api.tenant("Acme").await;
-    let between =
-        "start_date: lies after end_date; they are 30 days before now, and now, unless given";
+    let between = "start_date: lies after end_date (defaults: 30 days ago, and now)";
     for (query, message) in [
         ("limit=0", "limit: expected a number from 1 to 100"),
         ("limit=101", "limit: expected a number from 1 to 100"),

@@ -272,7 +272,7 @@ async fn what_can_not_be_replayed_is_refused() {
         ),
         (
             json!({"changes": {"agents": [{"id": foreign}], "numbers": [{"phone_number": "+493012345678", "agent_id": foreign}]}}),
-            "changes.agents[0].id: is no agent of this org; changes.numbers[0].agent_id: is no agent of this org",
+            "changes.agents[0].id: is not an agent of this org; changes.numbers[0].agent_id: is not an agent of this org",
         ),
     ] {
         let refused = api.post(PATH, &acme.token, body).await.with(400);

@@ -326,7 +326,7 @@ fn is_suspended(api: &Api, org: Uuid) -> bool {
     view.org(org).is_some_and(|org| org.suspended)
 }
 
-/// Returns whether a bot is among the runtimes of the call's agent: the token controls no other calls.
+/// Returns true if a bot is among the runtimes of the call's agent: the token controls no other calls.
 fn has_bot(api: &Api, call: &Call) -> bool {
     let view = api.directory().load();
     let Some(agent) = call.agent_id else {

@@ -30,12 +30,12 @@ const MOST_SOURCES: u32 = 100;
 pub(super) struct NodeView {
     node: u8,
     host: String,
-    /// `serving`, `draining`, `ended`, or `silent`: it neither renews its lease nor said that it ends.
+    /// `serving`, `draining`, `ended`, or `silent`: the node neither renews its lease nor reported its end.
     state: &'static str,
     started_at: String,
-    /// Time until which its lease lasts, or lasted.
+    /// End of the node's lease.
     lease_expires_at: String,
-    /// Calls of it that are up, as far as the database knows.
+    /// Calls that are up on the node, as far as the database knows.
     calls: u32,
 }
 
@@ -138,7 +138,7 @@ pub(super) struct SourceView {
     source: String,
     /// Failed log-ins of the last 24 hours. An org keeps its newest thousand.
     failures: u32,
-    /// User names that it tried, of those that exist.
+    /// Existing user names that the source tried.
     usernames: u32,
     org_id: Uuid,
     org_name: String,

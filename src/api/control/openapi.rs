@@ -13,8 +13,8 @@ use crate::api::query::text_schema;
 
 /// Adds the operations.
 pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
-    let mut add = |method: &str, path: &str, id: &str, summary: &str, tell: Tell| {
-        builder.add(method, path, id, summary, |op| tell(op.tag("Operator")));
+    let mut add = |method: &str, path: &str, id: &str, summary: &str, describe: Describe| {
+        builder.add(method, path, id, summary, |op| describe(op.tag("Operator")));
     };
     add(
         "get",
@@ -47,7 +47,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "patch",
         "/operator/orgs/{orgId}",
         "updateOperatorsOrg",
-        "Renames an org, or limits its calls at once",
+        "Renames an org, or limits its concurrent calls",
         |op| {
             op.of_version()
                 .body(read_by(orgs::changed_org))
@@ -308,4 +308,4 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
     );
 }
 
-type Tell = fn(Operation<'_>) -> Operation<'_>;
+type Describe = fn(Operation<'_>) -> Operation<'_>;

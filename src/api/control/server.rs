@@ -54,6 +54,7 @@ impl ControlServer {
 
     /// Stops accepting, lets requests in progress finish for a moment, and removes the socket.
     pub async fn stop(self) {
+        // The process ends next, and the next run replaces a socket that is left.
         let _ = self.end.send(true);
         let _ = self.serving.await;
         let _ = std::fs::remove_file(&self.path);
@@ -98,6 +99,7 @@ async fn serve(api: Api, listener: UnixListener, mut ended: watch::Receiver<bool
     }
 
     drop(listener);
+    // Requests that take longer are cut off.
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, limiter.emptied()).await;
 }
 

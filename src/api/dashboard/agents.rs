@@ -154,7 +154,7 @@ const NOT_OF_SIP: [&str; 6] = [
     "status_callback_events",
 ];
 
-/// A runtime without a type is the default one. One of a type that the form can't choose is left as it is but for what was typed.
+/// Makes the runtime fit its type; without a type it is the default runtime. A type that the form can't choose keeps everything but what was typed.
 fn tidy(body: &mut Value) {
     if body.get("first_message") == Some(&Value::Null) {
         body["first_message"] = json!("");
@@ -172,7 +172,7 @@ fn tidy(body: &mut Value) {
         }
         _ => {
             if let Value::Object(runtime) = runtime {
-                // A switch that is off isn't a field of theirs; one that is on the API refuses.
+                // These types have no such field, so a switch that is off must not be sent. One that is on is refused by the API.
                 runtime.retain(|name, value| name != "session_token" || *value == true);
             }
         }

@@ -22,8 +22,9 @@ use crate::api::phone::from_memory;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
-/// Shortest time between two renderings, and the longest without a look.
+/// Shortest time between two renderings.
 const SHORTEST: Duration = Duration::from_millis(500);
+/// Longest time between two renderings.
 const LONGEST: Duration = Duration::from_secs(1);
 /// Calls that are listed.
 const ROWS: usize = 100;
@@ -33,7 +34,7 @@ const PLACES_OF_ORG: usize = PLACES / 4;
 const PLACES_OF_SESSION: usize = 8;
 /// Time for which figures that were counted serve all pages of their org.
 const FIGURES_AGE: Duration = Duration::from_secs(10);
-/// Time for which a node that doesn't answer is named; one that is gone for longer was taken away.
+/// Time for which a silent node is named. A node that is silent for longer was removed for good.
 const NAMED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// A part of a page, which replaces the one of the same id.
@@ -72,7 +73,7 @@ impl Board {
 
     fn is_like(&self, other: &Self) -> bool {
         let hashes = |parts: &[Part]| parts.iter().map(|part| part.hash).collect::<Vec<_>>();
-        // The second kind differs only where the first does, but for the buttons.
+        // Both kinds show the same calls, and `writing` has buttons beside them. So comparing `writing` is enough.
         hashes(&self.writing) == hashes(&other.writing)
     }
 }
@@ -161,7 +162,7 @@ impl Boards {
         self.0.lock().expect("nothing panics while it is held")
     }
 
-    /// Shows a new board; false if no page looks at it any more, and then the board is gone.
+    /// Shows a new board. Returns false, and removes the board, if no page shows it any more.
     fn show(&self, org: Uuid, board: Board) -> bool {
         let mut open = self.open();
         let Some(sender) = open.boards.get(&org) else {
@@ -202,7 +203,7 @@ fn leave<K: Eq + Hash>(places: &mut HashMap<K, usize>, of: K) {
     }
 }
 
-/// Renders an org's board again and again, while a page looks at it and the server runs.
+/// Renders an org's board again and again, while a page shows it and the server runs.
 async fn follow(boards: Boards, api: Api, org: Uuid) {
     let Ok(mut events) = api.streams().enter_console(org) else {
         boards.open().boards.remove(&org);

@@ -28,7 +28,7 @@ use super::stream::{self, Looked};
 use super::visitor::Visitor;
 use crate::api::Api;
 
-/// Interval of looks at a call that is up: each is five requests to the API, which count as the org's.
+/// Interval at which a call that is up is read: each time costs the org five requests to the API.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3);
 /// Longest capture that is turned into a flow.
 const MAX_CAPTURE: usize = 16 << 20;
@@ -296,7 +296,7 @@ fn transfer(transfer: &Value) -> Markup {
 async fn captured(visitor: &Visitor) -> Result<Response, ErrorPage> {
     const PCAP: &str = "application/vnd.tcpdump.pcap";
     let path = format!("/phone/calls/{}/trace", visitor.id("call_id")?);
-    // An error in JSON would be no page.
+    // Read as JSON first: an error becomes a page.
     visitor.client.get(&path).await?;
     Ok(visitor
         .client

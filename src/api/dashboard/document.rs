@@ -1,9 +1,11 @@
 //! HTML document around every page, and the parts that many pages use. Maud escapes all text.
 
 use maud::{DOCTYPE, Markup, html};
+use serde_json::Value;
 use trunkline_sip::moment::Moment;
 
 use super::assets;
+use super::backend::text;
 use crate::api::time::written;
 
 /// Document with this body.
@@ -101,6 +103,26 @@ pub(super) fn status(word: &str) -> Markup {
         _ => Tone::Quiet,
     };
     badge(tone, &spaced(word))
+}
+
+/// List of findings, each with a badge of its level.
+pub(super) fn findings(list: &Value) -> Markup {
+    let findings = list.as_array().map_or(&[][..], Vec::as_slice);
+    html! {
+        ul.findings {
+            @for finding in findings {
+                li {
+                    @match text(finding, "level") {
+                        "error" => (badge(Tone::Bad, "error")),
+                        "warning" => (badge(Tone::Warn, "warning")),
+                        "hint" => (badge(Tone::Busy, "hint")),
+                        _ => (badge(Tone::Good, "ok")),
+                    }
+                    span { (text(finding, "text")) @if let Some(fix) = finding["fix"].as_str() { " " strong { (fix) } } }
+                }
+            }
+        }
+    }
 }
 
 /// A word of the API with blanks.

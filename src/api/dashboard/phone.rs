@@ -24,9 +24,9 @@ use super::stream;
 use super::visitor::Visitor;
 use crate::api::{Api, dashboard_session};
 
-/// Interval of looks at the messages of a call: each is a request to the API, or two.
+/// Interval at which the messages of a call are read: each time costs a request to the API, or two.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Looks between two checks of the session.
+/// Reads between two checks of the session.
 const LOOKS_BETWEEN_CHECKS: u32 = 8;
 
 const KEYS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "*", "0", "#"];

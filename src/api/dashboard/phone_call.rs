@@ -278,8 +278,8 @@ impl Line {
         let call = match self.begin(callee) {
             Ok(call) => call,
             Err(refusal) => {
-                let told = self.say(&refusal).await;
-                return told.err().unwrap_or(End::Over);
+                let sent = self.say(&refusal).await;
+                return sent.err().unwrap_or(End::Over);
             }
         };
         self.carry(call).await
@@ -404,6 +404,7 @@ impl Line {
                 Ok(())
             }
             Read::Word(Word::Digits { digits }) if is_keys(&digits) => {
+                // Keys beyond the queue are lost: no person presses that many.
                 let _ = call.commands.try_send(BrowserCommand::Press(digits.into()));
                 Ok(())
             }
@@ -418,7 +419,7 @@ impl Line {
     }
 
     async fn tell(&mut self, event: BrowserEvent) -> Result<(), End> {
-        let told = match event {
+        let message = match event {
             BrowserEvent::Began(call) => {
                 self.record(call).await;
                 json!({"event": "began", "call_id": call})
@@ -435,7 +436,7 @@ impl Line {
             }
         };
 
-        self.say(&told).await
+        self.say(&message).await
     }
 
     /// Writes the call into the audit log, with the session that made it.
@@ -477,7 +478,7 @@ impl Line {
         self.send(Message::Ping(axum::body::Bytes::new())).await
     }
 
-    /// Returns whether the session is open and may still call. While the database is away, it may. A suspended org's calls go on.
+    /// Returns true if the session is open and may still call. While the database is away, it may. A suspended org's calls go on.
     async fn may_call(&mut self) -> bool {
         let (hash, now) = (self.visitor.session.hash, self.api.now());
         let found = self
@@ -489,8 +490,8 @@ impl Line {
         }
     }
 
-    async fn say(&mut self, told: &Value) -> Result<(), End> {
-        self.send(Message::Text(told.to_string().into())).await
+    async fn say(&mut self, message: &Value) -> Result<(), End> {
+        self.send(Message::Text(message.to_string().into())).await
     }
 
     async fn send(&mut self, message: Message) -> Result<(), End> {
@@ -507,7 +508,7 @@ enum Read {
     Word(Word),
 }
 
-/// Returns whether a text can be dialled.
+/// Returns true if a text can be dialled.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('+').unwrap_or(text);
     (1..MAX_NUMBER).contains(&digits.len()) && is_dialled(digits)

@@ -6,7 +6,7 @@ use axum::http::{HeaderName, HeaderValue};
 pub(super) const CONTENT: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
      frame-ancestors 'none'";
 
-/// Header that says which devices a page may use.
+/// Name of the header with the devices that a page may use.
 pub(super) const PERMISSIONS: HeaderName = HeaderName::from_static("permissions-policy");
 /// Its value on every page but the phone's.
 pub(super) const NO_DEVICES: &str = "camera=(), geolocation=(), microphone=()";

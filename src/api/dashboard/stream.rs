@@ -18,7 +18,7 @@ use crate::api::{Api, dashboard_session};
 /// Interval of comment lines that keep the connection alive.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const RECONNECT_AFTER: Duration = Duration::from_secs(2);
-/// Looks between two checks of the session.
+/// Reads between two checks of the session.
 const LOOKS_BETWEEN_CHECKS: u32 = 8;
 
 /// Hashes of the parts that a page shows.
@@ -99,7 +99,7 @@ pub(super) fn answer(
     response
 }
 
-/// Result of a look at what a page shows.
+/// Parts that were read for a page.
 #[derive(Debug)]
 pub(super) enum Looked {
     Parts(Vec<Part>),

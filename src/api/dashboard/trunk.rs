@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::backend::{Refused, text};
 use super::board::{Boards, Part};
 use super::calls::{LAST_OF_TRUNK, last_of_trunk};
-use super::document::{Tone, badge, card, copied, lines, moment, table, time};
+use super::document::{Tone, badge, card, copied, findings, lines, moment, table, time};
 use super::fields::{Field, Filled, Input, changes, choices};
 use super::forms::{button, danger, token};
 use super::frame::{Section, headed};
@@ -232,28 +232,12 @@ pub(super) async fn events(
 }
 
 fn examined(report: &Value) -> Markup {
-    let findings = report["findings"].as_array().map_or(&[][..], Vec::as_slice);
-
     html! {
         p.soft { (text(report, "how")) }
         @if let Some(system) = report["pbx"].as_str().or(report["user_agent"].as_str()) {
             p { "Last examined: " strong { (system) } @if let Some(at) = report["at"].as_str() { ", " (time(at)) } }
         }
-        ul.findings {
-            @for finding in findings {
-                li {
-                    @match text(finding, "level") {
-                        "problem" => (badge(Tone::Bad, "problem")),
-                        "note" => (badge(Tone::Warn, "note")),
-                        _ => (badge(Tone::Good, "ok")),
-                    }
-                    span {
-                        (text(finding, "text"))
-                        @if let Some(fix) = finding["fix"].as_str() { " " strong { (fix) } }
-                    }
-                }
-            }
-        }
+        (findings(&report["findings"]))
     }
 }
 

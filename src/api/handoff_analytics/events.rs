@@ -99,9 +99,7 @@ pub(super) async fn list(
     let mut paging = Paging::read(&mut query, "handoffs", given);
     let (from, to) = paging.filters.window(api.now());
     if from > to {
-        query.refuse(
-            "start_date: lies after end_date; they are 30 days before now, and now, unless given",
-        );
+        query.refuse("start_date: lies after end_date (defaults: 30 days ago, and now)");
     }
 
     query.finish()?;

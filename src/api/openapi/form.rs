@@ -70,8 +70,8 @@ fn enumerate(schema: &mut Value) {
         "type": "string",
         "enum": words.iter().map(|word| &word["const"]).collect::<Vec<_>>(),
     });
-    let told: Vec<String> = words.iter().filter_map(|word| line(word)).collect();
-    let told = told.join("\n");
+    let listed: Vec<String> = words.iter().filter_map(|word| line(word)).collect();
+    let listed = listed.join("\n");
     let others: Vec<Value> = branches
         .iter()
         .filter(|branch| !is_word(branch))
@@ -85,9 +85,9 @@ fn enumerate(schema: &mut Value) {
     if others.is_empty() {
         let heading = map.get("description").and_then(Value::as_str);
         let description = match heading {
-            Some(heading) if !told.is_empty() => format!("{heading}\n\n{told}"),
+            Some(heading) if !listed.is_empty() => format!("{heading}\n\n{listed}"),
             Some(heading) => heading.to_owned(),
-            None => told,
+            None => listed,
         };
         map.insert("type".to_owned(), enumeration["type"].take());
         map.insert("enum".to_owned(), enumeration["enum"].take());
@@ -97,8 +97,8 @@ fn enumerate(schema: &mut Value) {
         return;
     }
 
-    if !told.is_empty() {
-        enumeration["description"] = told.into();
+    if !listed.is_empty() {
+        enumeration["description"] = listed.into();
     }
 
     let mut branches = others;
@@ -132,7 +132,7 @@ pub(super) fn name_branches(schemas: &mut Map<String, Value>) {
         let branches = schema.get_mut("oneOf").and_then(Value::as_array_mut);
         for branch in branches.into_iter().flatten() {
             let properties = branch.get("properties").and_then(Value::as_object);
-            if let Some(own) = properties.and_then(told_apart_by) {
+            if let Some(own) = properties.and_then(distinguished_by) {
                 let branch_name = name.clone() + &own;
                 let reference = json!({"$ref": format!("#/components/schemas/{branch_name}")});
                 let mut hoisted = std::mem::replace(branch, reference);
@@ -147,7 +147,7 @@ pub(super) fn name_branches(schemas: &mut Map<String, Value>) {
 }
 
 /// Distinguishing word of a branch, as part of a name: its constant, else its first property.
-fn told_apart_by(properties: &Map<String, Value>) -> Option<String> {
+fn distinguished_by(properties: &Map<String, Value>) -> Option<String> {
     let constant = properties
         .values()
         .find_map(|property| property["const"].as_str());

@@ -62,16 +62,16 @@ impl OpenApiBuilder {
         }
     }
 
-    /// Adds an operation: method in lower case, path, id and a one-sentence summary. `tell` adds the rest.
+    /// Adds an operation: method in lower case, path, id and a one-sentence summary. `describe` adds the rest.
     pub(super) fn add(
         &mut self,
         method: &str,
         path: &str,
         id: &str,
         summary: &str,
-        tell: impl FnOnce(Operation<'_>) -> Operation<'_>,
+        describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
     ) {
-        let operation = tell(Operation::new(&mut self.generator, path, id, summary)).finish();
+        let operation = describe(Operation::new(&mut self.generator, path, id, summary)).finish();
         let methods = self.paths.entry(path).or_insert_with(|| json!({}));
         methods[method] = operation;
     }
@@ -136,10 +136,10 @@ macro_rules! methods {
                 path: &str,
                 id: &str,
                 summary: &str,
-                tell: impl FnOnce(Operation<'_>) -> Operation<'_>,
+                describe: impl FnOnce(Operation<'_>) -> Operation<'_>,
             ) {
                 let (tag, scope) = (self.tag, self.$scope);
-                self.builder.add(stringify!($method), path, id, summary, |op| tell(op.tag(tag).org(scope)));
+                self.builder.add(stringify!($method), path, id, summary, |op| describe(op.tag(tag).org(scope)));
             }
         )*}
     };

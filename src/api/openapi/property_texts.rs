@@ -55,7 +55,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     (
         "answer_confirmed",
-        "Whether the PBX showed that somebody answered, and not only that it took the REFER; `null` before the outcome.",
+        "Whether the PBX showed that the destination answered, and not only that it took the REFER; `null` before the outcome.",
         "",
     ),
     (
@@ -93,11 +93,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "A picture of the contact.",
         r#""https://example.com/a.png""#,
     ),
-    (
-        "before",
-        "Other digits stand before those that both share.",
-        "",
-    ),
+    ("before", "Other digits precede those that both share.", ""),
     ("behind", "Digits that follow the number.", ""),
     (
         "bridge_when_refer_fails",
@@ -137,7 +133,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     (
         "confirm",
-        "Whether a confirmation page comes first, so that software which opens links doesn't use it up.",
+        "Whether a confirmation page comes first, so that software which opens links doesn't use the link up.",
         "",
     ),
     ("contact", "The contact.", ""),
@@ -257,7 +253,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("from_number", "The calling number as the peer sent it.", ""),
-    ("further", "Number of further ones.", ""),
+    ("further", "Number of further items.", ""),
     ("handoff_id", "The handoff's id.", ""),
     (
         "handoff_phone_number",
@@ -394,7 +390,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("reasons", "Reasons of the handoff.", ""),
     (
         "refer_headers_in_uri",
-        "Whether a REFER's context stands in the URI of `Refer-To` as well as in headers.",
+        "Whether a REFER's context is in the URI of `Refer-To` as well as in headers.",
         "",
     ),
     (
@@ -436,7 +432,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("role_ids", "Ids of the roles that the login gets.", ""),
     (
         "rtp_from_any_address",
-        "Whether RTP that ends at Trunkline, as the echo agent's, may come from another address than that of SDP or of the call's signalling, where SDP names a private one.",
+        "Whether RTP that Trunkline answers itself, as for the echo agent, may come from any address if the SDP names a private one. Otherwise it must come from the address of the SDP or of the call's signalling.",
         "",
     ),
     ("runtime", "Software that answers for the agent.", ""),
@@ -480,7 +476,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("statusCode", "The HTTP status.", ""),
     (
         "status_callback_events",
-        "Stages of a call that are posted; without it its end alone.",
+        "Stages of a call that are posted; only its end if absent.",
         r#"["initiated", "completed"]"#,
     ),
     ("step", "Step that decided.", ""),

@@ -163,8 +163,9 @@ impl PartnerCaller {
     /// The same 403 for another partner's org, for an org that doesn't exist, and for a text that is no id.
     pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
         let id = named.text("orgId").and_then(id);
-        let ok_or_else = id.ok_or_else(foreign)?;
-        match api.read_inline(move |tx| orgs::by_id(tx, ok_or_else)).await {
+        let org = id.ok_or_else(foreign)?;
+
+        match api.read_inline(move |tx| orgs::by_id(tx, org)).await {
             Ok(org) if org.partner_id == Some(self.id()) => {
                 Acting::of_org(org.id);
                 Ok(org)

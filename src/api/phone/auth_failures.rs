@@ -62,7 +62,7 @@ pub(crate) async fn list(
     inbound_trunk::find(&api, &caller).await?;
     let source = query.read("source", |text| match text.parse::<IpAddr>() {
         Ok(ip) => Ok(ip.to_canonical().to_string()),
-        Err(_) => Err(format!("{} is no IP address", shown(text))),
+        Err(_) => Err(format!("{} is not an IP address", shown(text))),
     });
     let narrow = [query.text("username"), source];
     let paging = Paging::read(&mut query, "auth-failures", narrow);

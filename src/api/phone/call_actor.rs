@@ -74,7 +74,7 @@ impl FromRequestParts<Api> for CallActor {
         let call = named.id("call_id", Kind::Call).map_err(|_| NO_TOKEN)?;
         let session = match api.live().session_of(call) {
             Some(session) => session,
-            None => session_elsewhere(api, &presented, call).await?,
+            None => session_on_other_node(api, &presented, call).await?,
         };
 
         let tokens = api.session_tokens();
@@ -103,13 +103,11 @@ impl FromRequestParts<Api> for CallActor {
 }
 
 /// Finds the session of a call that is up on another node.
-async fn session_elsewhere(api: &Api, token: &str, call: Uuid) -> Result<Uuid, ApiError> {
-    let is_elsewhere = api.engine().and_then(|engine| engine.another_of(call));
-    let org = SessionTokens::claimed(token).filter(|_| is_elsewhere.is_some());
-    let ok_or = org.ok_or(NO_TOKEN)?;
-    let found = api
-        .read_inline(move |tx| calls::by_id(tx, ok_or, call))
-        .await;
+async fn session_on_other_node(api: &Api, token: &str, call: Uuid) -> Result<Uuid, ApiError> {
+    let other_node = api.engine().and_then(|engine| engine.another_of(call));
+    let org = SessionTokens::claimed(token).filter(|_| other_node.is_some());
+    let org = org.ok_or(NO_TOKEN)?;
+    let found = api.read_inline(move |tx| calls::by_id(tx, org, call)).await;
     match found {
         Ok(call) if call.ended_at.is_none() => Ok(call.session_id),
         Ok(_) | Err(Error::Wrong(_)) => Err(NO_TOKEN),

@@ -39,20 +39,20 @@ pub(in crate::api) struct CallView {
     pub(super) ringing_at: Option<String>,
     pub(super) answered_at: Option<String>,
     pub(super) ended_at: Option<String>,
-    /// Seconds from the start to the end, each begun one counted as a whole; `null` while the call is up.
+    /// Seconds from the start to the end, rounded up; `null` while the call is up.
     pub(super) duration_seconds: Option<u64>,
-    /// Seconds from the answer to the end, each begun one counted as a whole: 0 for a call that was not answered, `null` while the call is up.
+    /// Seconds from the answer to the end, rounded up: 0 for a call that was not answered, `null` while the call is up.
     pub(super) answered_seconds: Option<u64>,
     pub(super) sip_code: Option<u16>,
     pub(super) reason: Option<String>,
     pub(super) hangup_by: Option<HangupBy>,
     pub(super) caller_call_id: String,
     pub(super) runtime_call_id: Option<String>,
-    /// The last one.
+    /// The last transfer.
     pub(super) transfer: Option<TransferView>,
     /// The cause by Q.850 that a gateway named.
     pub(super) q850_cause: Option<u16>,
-    /// As it was ordered with.
+    /// Metadata that the order for the call brought.
     pub(super) metadata: Option<serde_json::Value>,
     /// True if it is held: by `hold`, or by the phone system or callee with an offer of its own.
     held: bool,

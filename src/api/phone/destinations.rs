@@ -41,7 +41,7 @@ pub(crate) struct DestinationView {
     r#type: &'static str,
     /// An E.164 number or a SIP URI.
     value: String,
-    /// By which way a bridge calls a phone number: the PBX that called (`pbx`), or the agent's outbound trunk.
+    /// Way by which a bridge calls a phone number: `pbx` for the PBX that called, or `trunk` for the agent's outbound trunk.
     via: Via,
     created_at: String,
     updated_at: String,

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::READ;
 use super::call_routing;
 use super::calls::{SCOPE, find};
-use super::route_test::caught_up;
+use super::commands::outbound::caught_up;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Parsed, Text};

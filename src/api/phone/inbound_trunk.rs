@@ -82,7 +82,7 @@ pub(crate) struct RegistrationView {
     user_agent: Option<String>,
     registered_at: String,
     expires_at: String,
-    /// True if it answers, as far as is known: a PBX behind NAT that leaves `OPTIONS` or a call without an answer doesn't, until it is heard again.
+    /// False while a PBX behind NAT has left an `OPTIONS` or a call unanswered and hasn't been heard since.
     reachable: bool,
 }
 

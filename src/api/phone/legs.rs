@@ -32,8 +32,8 @@ pub(super) struct Message {
     pub(super) captured: Captured,
 }
 
-/// Reads the messages that this node has, on a thread where waiting for a disk blocks nobody. The second result tells
-/// if all are included.
+/// Reads the messages that this node has, on a thread that may wait for the disk. The second result tells if all are
+/// included.
 pub(super) async fn messages_here(
     api: &Api,
     call: Call,

@@ -42,7 +42,7 @@ fn origin<'l>(legs: &'l [Leg], towards: &Leg, media: IpAddr) -> Option<&'l str> 
 fn sentence(media: IpAddr, origin: Option<&str>, (leg, peer): (&str, IpAddr)) -> String {
     match origin {
         Some(origin) => format!(
-            "The {origin}'s media address is {media}, a private one, and the {leg} is outside, at {peer}: its audio arrives only if it sends to where the {origin}'s packets come from."
+            "The {origin}'s media address is {media}, a private one, and the {leg} is outside, at {peer}: audio of the {leg} arrives only if it is sent to the address from which the {origin}'s packets come."
         ),
         None => format!(
             "This node's media address is {media}, a private one, and the {leg} is outside, at {peer}: set media.ip, or the listener's own advertised address, to one that is reached from there."

@@ -41,7 +41,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         "createPrompt",
         "Uploads a prompt of at most 60 s; it is converted once to what telephones play",
         |op| {
-            op.note("Read are WAV files of PCM (8, 16, 24 and 32 bits), 32-bit floats, A-law and µ-law, with one channel or two, of 8 to 48 kHz. A minute in a body of 1 MiB is µ-law of 8 kHz.")
+            op.note("Accepted are WAV files of PCM (8, 16, 24 and 32 bits), 32-bit floats, A-law and µ-law, with one channel or two, of 8 to 48 kHz. As µ-law of 8 kHz a minute fits into a body of 1 MiB.")
                 .makes::<PromptView>(read_by(described))
         },
     );

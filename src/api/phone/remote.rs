@@ -52,7 +52,7 @@ pub(in crate::api) enum RemoteCommand {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum NodeCommand {
-    CallActor(RemoteCommand),
+    Call(RemoteCommand),
     Place { place: Order },
 }
 
@@ -91,7 +91,7 @@ impl RemoteCommand {
         call: &Call,
         node: u8,
     ) -> Result<CommandResult, ApiError> {
-        let asked = NodeCommand::CallActor(self);
+        let asked = NodeCommand::Call(self);
         ask(api, (call.org_id, call.id), (node, "the call"), &asked).await
     }
 }
@@ -139,10 +139,12 @@ async fn ask(
         }
         Err(_) if untouched? => Err(ApiError::Unavailable {
             message: format!("Node {node} has {has} and does not answer: nothing was done"),
-            wait_s: 5,
+            wait_s: RETRY_AFTER_S,
         }),
         Err(_) => Err(ApiError::Unavailable {
-            message: format!("Node {node} has {has} and has not said yet what came of it"),
+            message: format!(
+                "Node {node} has {has} and has not answered yet: the command may still be carried out"
+            ),
             wait_s: 1,
         }),
     }
@@ -229,12 +231,10 @@ async fn take(
 async fn carry_out(api: Api, ask: node_commands::NodeCommand) {
     let done = match serde_json::from_str::<NodeCommand>(&ask.what) {
         Ok(NodeCommand::Place { place }) => commands::outbound::begin(&api, place).await,
-        Ok(NodeCommand::CallActor(command)) => {
-            match calls::find(&api, ask.org_id, ask.call_id).await {
-                Ok(call) => command.run_here(&api, call).await,
-                Err(error) => Err(error),
-            }
-        }
+        Ok(NodeCommand::Call(command)) => match calls::find(&api, ask.org_id, ask.call_id).await {
+            Ok(call) => command.run_here(&api, call).await,
+            Err(error) => Err(error),
+        },
         // A newer node may send a command that this version doesn't know.
         Err(fault) => Err(ApiError::Broke(Box::new(fault))),
     };
@@ -276,7 +276,7 @@ mod tests {
                 ask: ask(Chosen::Id(uuid::Uuid::from_u128(7))),
             },
         ] {
-            let asked = NodeCommand::CallActor(command);
+            let asked = NodeCommand::Call(command);
             let written = serde_json::to_string(&asked).unwrap();
             let read: NodeCommand = serde_json::from_str(&written).unwrap();
             assert_eq!(format!("{read:?}"), format!("{asked:?}"), "{written}");

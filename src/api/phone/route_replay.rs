@@ -10,8 +10,8 @@ use trunkline_store::{Kind, explained};
 
 use super::READ;
 use super::calls::SCOPE;
+use super::commands::outbound::caught_up;
 use super::inbound_trunk::COUNTRY;
-use super::route_test::caught_up;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Bool, Choice, Count, ID, ListOf, NUMBER, Parsed};

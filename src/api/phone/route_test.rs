@@ -1,23 +1,19 @@
 //! `/phone/sip/route-test`: tells which agent would take a call and why, by the function that decides live calls. No
 //! call is placed.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::State;
 use trunkline_routing::{Decision, Facts, Org, decide as decided};
-use trunkline_store::{Kind, feed};
+use trunkline_store::Kind;
 use uuid::Uuid;
 
 use super::READ;
+use super::commands::outbound::caught_up;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{ID, ListOf, Text};
 use crate::api::{Api, ApiError};
 use crate::explain::DecisionView;
-
-/// Time that the directory may take to show changes made before the request.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Request for a test.
 pub(super) struct RouteTestRequest {
@@ -40,14 +36,6 @@ pub(crate) async fn decide(
     let decision = answer(&api, caller.org, &request);
     let decision = decision.ok_or_else(|| ApiError::absent(Kind::Org))?;
     Ok(Json(decision.into()))
-}
-
-/// Waits until the directory shows changes made before. While the database is away, the known state decides, as for
-/// calls.
-pub(super) async fn caught_up(api: &Api) {
-    if let Ok(latest) = api.read_inline(feed::position).await {
-        let _ = tokio::time::timeout(CATCH_UP_TIMEOUT, api.directory().reaches(latest)).await;
-    }
 }
 
 /// Returns the decision; `None` if the org was deleted just now.

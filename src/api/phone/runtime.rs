@@ -25,7 +25,7 @@ pub(super) const RUNTIME: Object<Runtime> = Object(read);
 
 /// SIP URI that may contain `{agent_id}` and `{org_id}`.
 const TEMPLATE: Parsed<Box<str>> = Parsed::new(
-    "a SIP URI, in which {agent_id} and {org_id} may stand",
+    "a SIP URI, in which {agent_id} and {org_id} may be used",
     |text| is_template(text).then(|| text.into()),
 )
 .like(pattern!(
@@ -51,7 +51,7 @@ const URL: Parsed<Box<str>> = Parsed::new(
 .at_most(LONGEST)
 .example("wss://bot.example.com/ws");
 
-/// Either of them.
+/// Fallback of a built-in runtime: a URL of a WebSocket or a SIP URI.
 const EITHER: Parsed<Box<str>> = Parsed::new(
     "a wss: URL or a SIP URI, in which {agent_id} and {org_id} may be used",
     |text| (is_url(text) || is_template(text)).then(|| text.into()),
@@ -67,7 +67,7 @@ const CALLBACK: Parsed<Box<str>> =
     .at_most(2_048)
     .example("https://bot.example.com/status");
 
-/// Either of them, or the flow of the same runtime.
+/// Fallback of a WebSocket: another one, a SIP URI, or the flow of the same runtime.
 const ANY: Parsed<Box<str>> = Parsed::new(
     "a wss: URL, a SIP URI, in which {agent_id} and {org_id} may be used, or builtin:",
     |text| (is_url(text) || is_template(text) || is_builtin(text)).then(|| text.into()),
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let not = "is not a SIP URI, in which {agent_id} and {org_id} may stand";
+        let not = "is not a SIP URI, in which {agent_id} and {org_id} may be used";
         for (value, fault) in [
             (json!({}), "runtime.type: is required".to_owned()),
             (

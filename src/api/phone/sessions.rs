@@ -100,7 +100,7 @@ pub(crate) struct SessionView {
     headers: BTreeMap<Box<str>, String>,
 }
 
-/// The org whose call it is, as its agent is to present it.
+/// Org of the call, as its agent presents it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "SessionOrg")]
 struct OrgView {

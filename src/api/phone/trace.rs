@@ -48,7 +48,7 @@ const PCAP: &str = "application/vnd.tcpdump.pcap";
 #[schemars(rename = "Trace")]
 pub(super) struct TraceView {
     call_id: Uuid,
-    /// True if all messages are here: for some there may have been no room.
+    /// False if there was no room for some of the messages.
     complete: bool,
     items: Vec<ItemView>,
 }
@@ -70,7 +70,7 @@ enum ItemView {
 #[derive(Debug, Serialize, JsonSchema)]
 struct MessageView {
     at: String,
-    /// `caller`, `runtime`, or `destination`: whom the call was transferred to, where it is called from here.
+    /// `caller`, `runtime`, or `destination`: the destination of a transfer, if this deployment called it.
     leg: &'static str,
     /// `received` or `sent`, as the daemon sees it.
     direction: &'static str,
@@ -222,7 +222,7 @@ async fn decided(
     Ok(decided)
 }
 
-/// Refusals of re-INVITEs that were to give both ends each other's last SDP. The call continued without.
+/// Returns the refusals of re-INVITEs that were to give both ends each other's last SDP. The call continued despite them.
 fn unsettled(legs: &[Leg]) -> Vec<(Moment, String)> {
     let read = |leg: &Leg| Message::parse(&leg.captured.octets);
     let asks = |message: &Message| {

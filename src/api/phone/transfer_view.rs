@@ -28,7 +28,7 @@ pub(crate) struct TransferView {
     /// `true` once the destination is known to have answered, `false` if the PBX reported 200 too soon for that; `null`
     /// unless `completed`.
     answer_confirmed: Option<bool>,
-    /// The transfer failed at a PBX that loses the caller when an accepted REFER fails.
+    /// True if the transfer failed at a PBX that loses the caller when an accepted REFER fails.
     caller_may_be_gone: bool,
     reasons: Vec<Reason>,
     summary: String,

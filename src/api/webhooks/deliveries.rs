@@ -32,11 +32,11 @@ const STATE: Choice<DeliveryState> = Choice(&[
 pub(super) struct DeliveryView {
     id: Uuid,
     webhook_id: Uuid,
-    /// `webhook-id` of what is sent.
+    /// Value of the header `webhook-id`.
     event_id: Uuid,
     event_type: EventType,
     state: DeliveryState,
-    /// Since it was queued last.
+    /// Attempts since the delivery was last queued.
     attempts: u32,
     next_attempt_at: Option<String>,
     /// The last attempts, oldest first.

@@ -159,7 +159,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
         "post",
         &beneath(&format!("{delivery}/redeliver")),
         "redeliver",
-        "Sends it again",
+        "Sends the event of a delivery again",
         |op| {
             let op = op.tag(TAG).org(SCOPE).may_refuse(&[409]).body(nothing());
             op.gives::<deliveries::DeliveryView>(200)
@@ -179,7 +179,7 @@ struct WebhookView {
     enabled: bool,
     /// `gone` if its receiver answered 410.
     disabled_reason: Option<String>,
-    /// Until when the secret before the last rotation signs as well.
+    /// End of the time in which the secret before the last rotation signs as well.
     old_secret_expires_at: Option<String>,
     created_at: String,
     updated_at: String,
@@ -191,7 +191,7 @@ impl HasVersion for WebhookView {
     }
 }
 
-/// A webhook, the one time that its secret is shown.
+/// A webhook with its secret, which is shown this once.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WebhookWithSecret")]
 struct SecretView {

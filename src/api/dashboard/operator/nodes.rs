@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::super::backend::{items, text};
-use super::super::document::{Tone, badge, card, spaced, table, time};
+use super::super::document::{Tone, badge, card, findings, spaced, table, time};
 use super::super::forms::Forms as _;
 use super::super::page::{ErrorPage, Html};
 use super::super::resource::done;
@@ -65,7 +65,7 @@ fn rows(nodes: &Value, health: &Value) -> Markup {
         .collect();
     html! {
         (table("Nodes", &columns, &rows, "No node has served yet."))
-        p.soft { "A silent node neither renews its lease nor said that it ends: it was killed, hangs, or can't reach the database. Other nodes close its calls." }
+        p.soft { "A silent node neither renews its lease nor reported its end: it was killed, hangs, or can't reach the database. Other nodes close its calls." }
     }
 }
 
@@ -109,24 +109,12 @@ fn facts(health: &Value) -> Markup {
 }
 
 fn certificates(health: &Value) -> Markup {
-    let findings = health["certificates"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let checked = &health["certificates"];
     html! {
-        @if findings.is_empty() { p.empty { "None is configured: SIP and the API are served without TLS." } }
-        ul.findings {
-            @for finding in findings {
-                li {
-                    @match text(finding, "level") {
-                        "error" => (badge(Tone::Bad, "error")),
-                        "warning" => (badge(Tone::Warn, "warning")),
-                        "hint" => (badge(Tone::Busy, "hint")),
-                        _ => (badge(Tone::Good, "ok")),
-                    }
-                    span { (text(finding, "text")) @if let Some(fix) = finding["fix"].as_str() { " " strong { (fix) } } }
-                }
-            }
+        @if checked.as_array().is_none_or(Vec::is_empty) {
+            p.empty { "None is configured: SIP and the API are served without TLS." }
         }
+        (findings(checked))
     }
 }
 

@@ -207,7 +207,7 @@ pub(super) async fn create(form: OperatorForm) -> Result<Response, ErrorPage> {
     }
 }
 
-/// `POST /operator-console/orgs/{orgId}`: renames it, or limits its calls at once.
+/// `POST /operator-console/orgs/{orgId}`: renames the org, or limits its concurrent calls.
 pub(super) async fn update(form: OperatorForm) -> Result<Response, ErrorPage> {
     let id = form.visitor.id("orgId")?;
     save(&form, Edited::Org(id)).await

@@ -3,9 +3,8 @@
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::header::COOKIE;
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -45,7 +44,8 @@ impl FromRequestParts<Api> for OperatorVisitor {
     type Rejection = ErrorPage;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ErrorPage> {
-        let hash = token(&parts.headers, api).map(presented);
+        let name = if is_secure(api) { SECURE_NAME } else { NAME };
+        let hash = dashboard_session::cookie_value(&parts.headers, name).map(presented);
         let sessions = api.operator_sessions();
         let session = hash.and_then(|hash| sessions.of(hash, api.monotonic()));
         let session = session.ok_or_else(logged_out)?;
@@ -120,16 +120,6 @@ fn form_mac(hash: TokenHash, api: &Api) -> Hmac<Sha256> {
 
 fn is_secure(api: &Api) -> bool {
     api.dashboard_url().starts_with("https://")
-}
-
-fn token<'h>(headers: &'h HeaderMap, api: &Api) -> Option<&'h str> {
-    let name = if is_secure(api) { SECURE_NAME } else { NAME };
-    let lines = headers.get_all(COOKIE).iter();
-    let mut pairs = lines
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='));
-    pairs.find_map(|(key, value)| (key == name).then_some(value))
 }
 
 /// Value of `Set-Cookie` that sets a token, or deletes it.

@@ -37,9 +37,7 @@ pub(in crate::api::phone) async fn turn(
         }
         Unable::Opposite if held => ApiError::Conflict("The call is just being resumed".to_owned()),
         Unable::Opposite => ApiError::Conflict("The call is just being held".to_owned()),
-        Unable::NoMedia => {
-            ApiError::Conflict("What the caller said of its media can't be read".to_owned())
-        }
+        Unable::NoMedia => ApiError::Conflict("The caller's SDP can't be read".to_owned()),
     })?;
 
     let status = match number {
@@ -70,9 +68,9 @@ async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<Status
 }
 
 fn sentence(refused: Refused) -> String {
-    let who = match refused.role {
+    let side = match refused.role {
         LegRole::Trunk => "The other end of the line",
         LegRole::Agent | LegRole::Destination => "The agent's runtime",
     };
-    format!("{who} refused with SIP status {}", refused.status)
+    format!("{side} refused with SIP status {}", refused.status)
 }

@@ -88,7 +88,7 @@ fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
 /// Converts the reason why no call began into an error.
 #[expect(
     clippy::wildcard_enum_match_arm,
-    reason = "all the others are told alike"
+    reason = "all other reasons are conflicts"
 )]
 pub(in crate::api::phone) fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
     let wait_s = wait_s.unwrap_or(RETRY_AFTER_S);
