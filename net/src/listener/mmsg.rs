@@ -109,7 +109,6 @@ impl Incoming {
             header.msg_iov = &raw mut iovecs[at];
             header.msg_iovlen = 1;
             header.msg_control = controls.wrapping_add(at).cast();
-
             header.msg_controllen = CONTROL;
         }
 
@@ -337,6 +336,7 @@ fn controls(header: &libc::msghdr) -> impl Iterator<Item = ControlMessage> {
 /// Parses a control message.
 ///
 /// # Safety
+/// `at` points to a whole control message in a buffer that is alive.
 unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
     // SAFETY: the caller's promise; what follows the header has the type that level and kind name, perhaps unaligned.
     unsafe {
@@ -412,7 +412,6 @@ pub(super) fn prepare(
             libc::IPV6_RECVPKTINFO,
             wants_destination,
         )?;
-
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
         set_option(
             fd,

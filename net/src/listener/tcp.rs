@@ -134,7 +134,7 @@ async fn accept<S: Sink>(
             // Either the peer has already gone, or no descriptor is left, which passes as connections end.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                tracing::warn!(%error, "a connection cannot be accepted");
+                tracing::warn!(%error, "SIP connection not accepted");
                 tokio::time::sleep(REST).await;
                 continue;
             }
@@ -224,7 +224,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         match timeout(settings.first_message, self.security.accept(stream)).await {
             Ok(Ok(stream)) => Ok(Secured::Tls(Box::new(stream))),
             Ok(Err(error)) => {
-                tracing::info!(peer = %self.flow.peer, %error, "TLS was not agreed on");
+                tracing::info!(peer = %self.flow.peer, %error, "TLS handshake with a client failed");
                 Err(Ended::NotSecured("the handshake failed".into()))
             }
             Err(_) => Err(Ended::NotSecured("the handshake took too long".into())),

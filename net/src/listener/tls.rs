@@ -122,7 +122,7 @@ impl Security {
             }
             None => {
                 return Err(io::Error::other(
-                    "the name that it is to prove is known no more",
+                    "the name that the peer must prove is no longer known",
                 ));
             }
         };

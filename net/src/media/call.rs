@@ -156,7 +156,7 @@ impl Call {
         self.bot.as_deref_mut()
     }
 
-    /// Returns whether a bot was ever attached.
+    /// Returns whether a bot or a browser was ever attached.
     pub(super) const fn had_bot(&self) -> bool {
         self.figures.has_concealment
     }
@@ -252,6 +252,7 @@ impl Call {
     ) -> Fate<'p> {
         let known = self.session.peer();
         let accepted = self.session.accept(octets, source, is_ours, now);
+
         if self.session.take_first() {
             self.shared.note(MediaStepKind::FirstPacket(source), now);
         }
@@ -261,6 +262,7 @@ impl Call {
         let Some(packet) = accepted else {
             return Fate::Discarded;
         };
+
         let is_audio = self
             .session
             .agreed()
@@ -284,6 +286,7 @@ impl Call {
             };
             self.figures.packets_sent += 1;
             self.figures.octets_sent += packet.payload_len() as u64;
+
             if is_audio && self.figures.first_word.is_none() {
                 let since = self.answered_at.unwrap_or(now);
                 self.figures.first_word = Some(now.since(since));
@@ -299,15 +302,9 @@ impl Call {
     }
 
     fn pass(&mut self, packet: &Packet, octets: &mut [u8], scratch: &mut Scratch, now: Moment) {
-        let payload = packet.payload_mut(octets);
-        if payload.len() > MAX_AUDIO {
+        let Some(payload) = mu_law_of(packet, octets) else {
             return;
-        }
-        if packet.header.payload_type == PCMA {
-            for octet in &mut *payload {
-                *octet = g711::mu_of_a(*octet);
-            }
-        }
+        };
         if let Some(player) = &mut self.player {
             player.hear(&packet.header, payload);
         }
@@ -538,4 +535,18 @@ impl Call {
         self.shared.note(MediaStepKind::Silent, now);
         Some(after)
     }
+}
+
+/// Returns the payload of an audio packet, converted to µ-law in place; `None` if it is longer than any audio.
+fn mu_law_of<'p>(packet: &Packet, octets: &'p mut [u8]) -> Option<&'p mut [u8]> {
+    let payload = packet.payload_mut(octets);
+    if payload.len() > MAX_AUDIO {
+        return None;
+    }
+    if packet.header.payload_type == PCMA {
+        for octet in &mut *payload {
+            *octet = g711::mu_of_a(*octet);
+        }
+    }
+    Some(payload)
 }

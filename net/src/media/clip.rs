@@ -97,7 +97,7 @@ enum Playing {
     Clip {
         clip: Clip,
         at: usize,
-        /// Time at which a clip goes ahead for a peer that isn't heard.
+        /// Time since which the clip has waited for a peer that isn't heard.
         since: Option<Moment>,
     },
     Echo(Echo),

@@ -157,14 +157,14 @@ impl Media {
         self.ports.press(key, keys);
     }
 
-    /// Says that the call `key` is up since `answered_at`: its bot gets `connected` and `start`, and audio from then on. A bot that is attached
+    /// Marks the call `key` as up since `answered_at`: its bot gets `connected` and `start`, and audio from then on. A bot that is attached
     /// later starts at once.
     pub fn start(&self, key: u64, answered_at: Moment) {
         self.ports.start(key, answered_at);
     }
 
-    /// Passes a key that the peer of the call `key` pressed outside of its audio on to the call's bot; others than `0` to `9`, `*`, `#` and `A`
-    /// to `D` are no keys.
+    /// Passes a key that the peer of the call `key` pressed outside of its audio on to the call's bot. Ignores all but `0` to `9`, `*`, `#` and
+    /// `A` to `D`.
     pub fn pass_key(&self, key: u64, pressed: char) {
         self.ports.pass_key(key, pressed);
     }
@@ -209,7 +209,7 @@ fn describe() {
         ),
         (
             "trunkline_media_bot_ends_total",
-            "Bots that went before their call, by cause",
+            "Bots that disconnected before the end of their call, by cause",
         ),
         (
             "trunkline_media_underruns_total",

@@ -1,8 +1,9 @@
 //! A bot's audio on its way to the caller: queued as it comes, played in frames of 20 ms. Pure.
 //!
-//! Audio is played at once as long as the bot keeps pace. Where it runs out inside a talk spurt, the next audio waits for 20 ms, and from then on
-//! each beginning waits for what would have been enough: the wait before, the time that was missing and 20 ms more; at most 120 ms. Marks have positions in the stream of octets, and are reached
-//! once the octets before them have been played.
+//! Audio is played at once as long as the bot keeps pace. Where it runs out inside a talk spurt, the next audio waits for 20 ms. From then on
+//! each talk spurt begins with a hold that would have been enough: the hold before, the time that was missing and 20 ms more, at most 120 ms.
+//!
+//! Marks have positions in the stream of octets, and are reached once the octets before them have been played.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,8 +26,8 @@ const MAX_NAMES: usize = 64 * 1_024;
 /// Longest hold.
 const MAX_HOLD: Duration = Duration::from_millis(120);
 
-/// Added to the time that was missing: a frame, since audio that fills none waits as well. With 10 ms each call of a Pipecat pipeline of
-/// 24 kHz had another underrun: its messages of 137.5 ms come 120 to 164 ms apart.
+/// Slack beyond the time that was missing: a frame, because audio shorter than a frame waits too. With 10 ms each call of a Pipecat pipeline
+/// of 24 kHz had another underrun: its messages of 137.5 ms come 120 to 164 ms apart.
 const MARGIN: Duration = Duration::from_millis(20);
 
 /// Pause after which audio begins a talk spurt of its own.

@@ -197,7 +197,7 @@ impl Ports {
 
     pub(super) fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
         self.command(key, |held, stock| {
-            // A call without a bot does without where ports are short: that leaves them to more calls.
+            // RTCP takes a port of its own, so that calls without a bot do without it once half of the ports are in use.
             let is_plenty = stock.unbound.len() > self.is_bound.len() / 2;
             if held.rtcp.is_none() && is_plenty {
                 held.rtcp = self.bind_rtcp(stock, held.address);

@@ -60,7 +60,7 @@ pub(super) fn is_rtcp(octets: &[u8]) -> bool {
 }
 
 impl Rtcp {
-    /// Returns true when a report is due: [`INTERVAL`] after the last one, or after the first question.
+    /// Returns true when a report is due: [`INTERVAL`] after the last one, or after the first call of this.
     pub(super) fn is_due(&mut self, now: Moment) -> bool {
         let since = *self.reported_at.get_or_insert(now);
         now.since(since) >= INTERVAL

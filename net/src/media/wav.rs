@@ -1,6 +1,6 @@
 //! WAV files: read into a clip of 8 kHz, once, and written from one. What the header claims is believed no further than the octets go.
 //!
-//! Read are PCM of 8, 16, 24 and 32 bits, floats of 32 bits, A-law and µ-law, one channel or two, 8 to 48 kHz.
+//! Reads PCM of 8, 16, 24 and 32 bits, floats of 32 bits, A-law and µ-law, with one channel or two, of 8 to 48 kHz.
 
 use std::f64::consts::PI;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub enum WavError {
     NotWav,
     /// The encoding isn't read.
     #[error(
-        "has an encoding that isn't read: PCM of 8, 16, 24 or 32 bits, floats of 32 bits, A-law and µ-law are"
+        "has another encoding than PCM of 8, 16, 24 or 32 bits, floats of 32 bits, A-law or µ-law"
     )]
     Encoding,
     /// More channels than two, or none.

@@ -530,6 +530,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             return;
         };
         if let Some((mut bot, end)) = call.take_ended(now) {
+            // A socket that isn't watched makes no events.
             let _ = self.poll.registry().deregister(bot.link().stream());
             self.meters.bot_gone(&bot.counts(), Some(end));
             self.news.push((call.key, MediaEvent::BotClosed(end)));

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use trunkline_sip::moment::Moment;
 
 use super::super::browser_leg::BrowserLeg;
-use super::{Call, FRAME, MAX_AUDIO, PCMA, Packet, g711};
+use super::{Call, FRAME, Packet, g711, mu_law_of};
 
 impl Call {
     /// Attaches a browser, in place of the echo.
@@ -33,20 +33,12 @@ impl Call {
     }
 
     pub(super) fn pass_to_browser(&mut self, packet: &Packet, octets: &mut [u8], now: Moment) {
-        let payload = packet.payload_mut(octets);
-        let Some(browser) = &mut self.browser else {
+        let Some(payload) = mu_law_of(packet, octets) else {
             return;
         };
-        if payload.len() > MAX_AUDIO {
-            return;
+        if let Some(browser) = &mut self.browser {
+            browser.hear(&packet.header, payload, now);
         }
-
-        if packet.header.payload_type == PCMA {
-            for octet in &mut *payload {
-                *octet = g711::mu_of_a(*octet);
-            }
-        }
-        browser.hear(&packet.header, payload, now);
     }
 
     /// Fills the slot of a peer that sends nothing, and returns the packet that is due to the peer.
