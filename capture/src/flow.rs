@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! trunkline-flow 1
-//! # Comments stand outside of messages.
+//! # Comments are outside of messages.
 //!
 //! === call 1: INVITE +442071838750
 //! = caller 10.0.0.5:5060
@@ -190,6 +190,7 @@ fn escape_line(text: &mut String, line: &[u8]) {
         .any(|mark| line.starts_with(mark));
     let first = usize::from(is_ambiguous);
 
+    // Writing to a String never fails, here and below.
     if is_ambiguous {
         let _ = write!(text, "\\x{:02x}", line[0]);
     }
@@ -338,7 +339,7 @@ impl<R: BufRead> Calls<R> {
                 if line.trim().is_empty() || line.starts_with('#') {
                     continue;
                 }
-                return Err(self.fault("stands before the first call (`=== call 1: …`)"));
+                return Err(self.fault("precedes the first call (`=== call 1: …`)"));
             };
 
             self.line_of(call, &line)?;

@@ -114,7 +114,7 @@ fn summary_of(collector: &Collector) -> Summary {
 
     if collector.left_out > 0 {
         notes.push(format!(
-            "{} OPTIONS outside calls were left out: by them peers ask whether the other is there",
+            "{} OPTIONS outside calls were left out: peers monitor each other with them",
             collector.left_out
         ));
     }
@@ -281,7 +281,7 @@ impl Sieve {
             ),
             (
                 self.streams.gaps,
-                "gaps in TCP streams cost the messages they are in",
+                "gaps in TCP streams: the messages around them are lost",
             ),
             (
                 self.streams.oversized,
@@ -289,7 +289,7 @@ impl Sieve {
             ),
             (
                 self.fragments.lost + self.fragments.waiting() as u64,
-                "packets in fragments never became whole",
+                "packets in fragments are incomplete",
             ),
         ] {
             if count > 0 {

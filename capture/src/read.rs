@@ -107,7 +107,7 @@ pub fn hex(mut input: impl BufRead) -> Result<Packet, CaptureFault> {
 
     let octets = octets
         .filter(|octets| octets.len() <= MAX_PACKET as usize)
-        .ok_or_else(|| CaptureFault::Damaged("its digits spell no frame".to_owned()))?;
+        .ok_or_else(|| CaptureFault::Damaged("its digits are not those of a frame".to_owned()))?;
     Ok(Packet {
         at: 0,
         link: ETHERNET,
@@ -282,7 +282,7 @@ impl<R: Read> Packets<R> {
 
     fn octets(&mut self, length: u32) -> Result<Vec<u8>, CaptureFault> {
         if length > MAX_PACKET {
-            return Err(self.damaged(format_args!("a length of {length} octets is no packet's")));
+            return Err(self.damaged(format_args!("a packet can't have {length} octets")));
         }
         let mut octets = vec![0; length as usize];
         if fill(&mut self.input, &mut octets)? < octets.len() {

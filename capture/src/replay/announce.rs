@@ -13,7 +13,7 @@ use crate::message::Message;
 
 /// Time to wait for a response, and after that for a probe by the daemon.
 const PATIENCE: Duration = Duration::from_millis(600);
-const QUESTION: Duration = Duration::from_millis(250);
+const PROBE_WAIT: Duration = Duration::from_millis(250);
 
 /// Sends an OPTIONS from each replayed side, and answers the daemon's probes. Ports that can't be opened are skipped: the replay itself
 /// reports them.
@@ -43,7 +43,7 @@ pub fn announce(options: &Options) {
 
         let message = Message::parse(&came.octets);
         if message.status().is_some() {
-            until = until.min((options.now)() + QUESTION);
+            until = until.min((options.now)() + PROBE_WAIT);
             continue;
         }
 

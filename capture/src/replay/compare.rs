@@ -453,19 +453,15 @@ pub(super) fn stated(
             differs(name, "none".to_owned(), shown(name))
         }
         ["no", "header", _] => None,
-        ["header", name, "is", text] if values(name).iter().any(|value| value == text) => {
-            let _ = name;
-            None
-        }
-        ["header", name, "is", text] => differs(name, format!("`{text}`"), shown(name)),
-        ["header", name, "contains", text]
-            if values(name).iter().any(|value| value.contains(text)) =>
-        {
-            let _ = name;
-            None
-        }
+        ["header", name, "is", text] => match values(name).iter().any(|value| value == text) {
+            true => None,
+            false => differs(name, format!("`{text}`"), shown(name)),
+        },
         ["header", name, "contains", text] => {
-            differs(name, format!("something with `{text}`"), shown(name))
+            match values(name).iter().any(|value| value.contains(text)) {
+                true => None,
+                false => differs(name, format!("something with `{text}`"), shown(name)),
+            }
         }
         ["within", seconds] => match seconds.parse::<f64>() {
             Ok(limit) if after_s <= limit => None,

@@ -13,10 +13,10 @@ use crate::flow::Role;
 use crate::message::{is_sip, length_on_stream, without_empty_lines};
 
 /// Interval at which a reading thread checks whether it has to end.
-const GLANCE: Duration = Duration::from_millis(50);
-/// Attempts to bind a port, each a fifth of [`GLANCE`] after the other.
-const FREED: u32 = 30;
-const CONNECTING: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Attempts to bind a port, each a fifth of [`POLL_INTERVAL`] after the other.
+const BIND_ATTEMPTS: u32 = 30;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest message in octets.
 const MAX_MESSAGE: usize = 256 * 1024;
 
@@ -90,7 +90,7 @@ impl Link {
             });
         }
 
-        let stream = TcpStream::connect_timeout(&target, CONNECTING)?;
+        let stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT)?;
         stream.set_nodelay(true)?;
         let local = stream.local_addr()?;
         set(&way, SendPath::Stream(stream.try_clone()?));
@@ -179,12 +179,12 @@ impl Link {
     }
 }
 
-/// Binds a port that the previous link may still hold: its threads end within [`GLANCE`].
+/// Binds a port that the previous link may still hold: its threads end within [`POLL_INTERVAL`].
 fn once_free<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    for _ in 0..FREED {
+    for _ in 0..BIND_ATTEMPTS {
         match bind() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                std::thread::sleep(GLANCE / 5)
+                std::thread::sleep(POLL_INTERVAL / 5)
             }
             bound => return bound,
         }
@@ -211,13 +211,14 @@ impl Reader {
     }
 
     fn datagrams(&self, socket: &UdpSocket) {
-        let _ = socket.set_read_timeout(Some(GLANCE));
+        // Fails for a timeout of zero alone.
+        let _ = socket.set_read_timeout(Some(POLL_INTERVAL));
         let mut buffer = vec![0; 65_536];
         let listens = socket.peer_addr().is_err();
 
         while !self.is_over() {
             let Ok((length, peer)) = socket.recv_from(&mut buffer) else {
-                continue; // nothing within a glance, or the port was unreachable
+                continue; // nothing came in time, or the port was unreachable
             };
 
             if !is_sip(&buffer[..length]) {
@@ -237,7 +238,7 @@ impl Reader {
     fn accept(self, listener: &TcpListener) {
         while !self.is_over() {
             let Ok((stream, _)) = listener.accept() else {
-                std::thread::sleep(GLANCE / 5);
+                std::thread::sleep(POLL_INTERVAL / 5);
                 continue;
             };
 
@@ -261,7 +262,8 @@ impl Reader {
     }
 
     fn stream(&self, mut stream: TcpStream) {
-        let _ = stream.set_read_timeout(Some(GLANCE));
+        // Fails for a timeout of zero alone.
+        let _ = stream.set_read_timeout(Some(POLL_INTERVAL));
         let mut held: Vec<u8> = Vec::new();
         let mut buffer = vec![0; 16 * 1024];
         while !self.is_over() {

@@ -21,7 +21,7 @@ pub(super) fn first_beyond(items: &[Item]) -> Option<(usize, &'static str)> {
 /// Returns the sentence for a call that isn't played any further.
 pub(super) fn note(item: &Item, why: &str) -> String {
     format!(
-        "message {}, {}: {why}. A replay asks no API: from here on the call is out of reach",
+        "message {}, {}: {why}. A replay sends no API requests, so the rest of the call is out of reach",
         item.index + 1,
         label(&item.message)
     )

@@ -80,7 +80,7 @@ pub fn play_over(call: &Call, options: &Options, wire: &mut dyn Wire) -> Played 
 
 /// Returns the result for a call that Trunkline began: no message of a peer can cause it again.
 fn out_of_reach(call: &Call) -> Played {
-    let why = "Trunkline began this call, as its API or a change of its trunks had it: a replay asks no API, so it is out of reach";
+    let why = "Trunkline began this call, on an API request or after a change of its trunks. A replay can't cause either, so the call is out of reach";
     Played {
         passed: true,
         error: None,
@@ -144,8 +144,9 @@ struct Session<'a> {
     differences: Vec<Difference>,
     /// The caller's last request, as sent.
     request: Option<Message>,
-    /// The caller's last INVITE, as sent, and the last final response to it.
+    /// The caller's last INVITE, as sent.
     invite: Option<Message>,
+    /// The last final response to that INVITE.
     answer: Option<Message>,
     acknowledgement: Option<Vec<u8>>,
     is_over: bool,
@@ -264,7 +265,7 @@ impl<'a> Session<'a> {
         done.next_back().unwrap_or_else(|| self.before(at))
     }
 
-    /// Returns the captured time from `before` to an item, at the speed of the replay.
+    /// Returns the time from `from`, a captured time, to an item at the speed of the replay.
     fn gap(&self, at: usize, from: u64) -> Duration {
         let captured = Duration::from_micros(self.items[at].at.saturating_sub(from));
         let gap = match self.options.speed {
@@ -412,6 +413,7 @@ impl<'a> Session<'a> {
             if waiting.due <= now {
                 waiting.interval = (waiting.interval * 2).min(T2);
                 waiting.due = now + waiting.interval;
+                // A failure shows as a response that doesn't come.
                 let _ = self.wire.send(Role::Caller, &waiting.octets);
             }
             until = until.min(waiting.due);
@@ -462,6 +464,11 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Sends a message that isn't in the capture. A failure shows in the messages that the daemon sends next, or doesn't send.
+    fn send_extra(&mut self, party: Role, octets: &[u8]) {
+        let _ = self.wire.send(party, octets);
+    }
+
     /// Answers a retransmission as its original was answered.
     fn answer_retransmission(&mut self, party: Role, message: &Message) {
         let reply = match message.status() {
@@ -470,7 +477,7 @@ impl<'a> Session<'a> {
             None => reply_key(message).and_then(|key| self.replies.get(&key)),
         };
         if let Some(reply) = reply.cloned() {
-            let _ = self.wire.send(party, &reply);
+            self.send_extra(party, &reply);
         }
     }
 

@@ -37,7 +37,7 @@ impl Session<'_> {
             None => closing.push(cancelling(&invite)),
         }
         for message in closing {
-            let _ = self.wire.send(Role::Caller, &message.to_octets());
+            self.send_extra(Role::Caller, &message.to_octets());
         }
     }
 
@@ -53,12 +53,12 @@ impl Session<'_> {
                 None if message.method() == "ACK" => {}
                 None => {
                     let reply = answering(&message, 200, "OK").to_octets();
-                    let _ = self.wire.send(incoming.party, &reply);
+                    self.send_extra(incoming.party, &reply);
                 }
                 Some(status) if status >= 300 && message.method() == "INVITE" => {
                     if let Some(invite) = &self.invite {
                         let octets = acknowledging(invite, &message).to_octets();
-                        let _ = self.wire.send(Role::Caller, &octets);
+                        self.send_extra(Role::Caller, &octets);
                     }
                 }
                 Some(status) if status >= 200 && message.method() == "INVITE" => {

@@ -21,9 +21,7 @@ impl Session<'_> {
             return;
         }
 
-        let behind = (0..self.items.len())
-            .rfind(|at| matches!(self.states[*at], State::Done(..)))
-            .map_or(0, |at| at + 1);
+        let behind = self.done_so_far();
 
         // A message was expected in its place: that one differs.
         let instead = (0..self.items.len()).find(|at| {
@@ -62,6 +60,13 @@ impl Session<'_> {
         }
     }
 
+    /// Returns the number of items up to the last one that is done.
+    fn done_so_far(&self) -> usize {
+        (0..self.items.len())
+            .rfind(|at| matches!(self.states[*at], State::Done(..)))
+            .map_or(0, |at| at + 1)
+    }
+
     /// Answers a challenge that wasn't captured, by sending the request again with credentials.
     pub(super) fn log_in(&mut self, message: &Message) -> bool {
         let Some((user, password)) = self.options.credentials.clone() else {
@@ -79,7 +84,7 @@ impl Session<'_> {
 
         if request.method() == "INVITE" {
             let acknowledgement = acknowledging(&request, message).to_octets();
-            let _ = self.wire.send(Role::Caller, &acknowledgement);
+            self.send_extra(Role::Caller, &acknowledgement);
         }
 
         let map = &mut self.caller;
@@ -98,9 +103,7 @@ impl Session<'_> {
         }
 
         let (now, shown) = (self.now(), label(message));
-        let behind = (0..self.items.len())
-            .rfind(|at| matches!(self.states[*at], State::Done(..)))
-            .map_or(0, |at| at + 1);
+        let behind = self.done_so_far();
 
         self.extra.push((
             behind,
@@ -111,7 +114,7 @@ impl Session<'_> {
         ));
 
         let octets = request.to_octets();
-        let _ = self.wire.send(Role::Caller, &octets);
+        self.send_extra(Role::Caller, &octets);
         self.note_sent(Role::Caller, &request, octets);
 
         true
@@ -129,7 +132,7 @@ impl Session<'_> {
     pub(super) fn answer_ok(&mut self, party: Role, request: &Message) {
         let reply = answering(request, 200, "OK");
         let octets = reply.to_octets();
-        let _ = self.wire.send(party, &octets);
+        self.send_extra(party, &octets);
         self.note_sent(party, &reply, octets);
     }
 }
