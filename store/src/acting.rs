@@ -187,6 +187,7 @@ impl Acting {
 }
 
 fn note(change: impl FnOnce(&mut AuditDraft)) {
+    // Outside of a scope there is no entry to complete.
     let _ = ACTING.try_with(|acting| change(&mut acting.known()));
 }
 

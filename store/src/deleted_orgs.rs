@@ -136,6 +136,7 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
             return Err(Refused::ExternalIdTaken(external_id.clone()).into());
         }
     }
+
     let restored: Option<Org> = tx.one(
         "UPDATE orgs SET external_id = deleted_external_id, deleted_external_id = NULL, deleted_at = NULL, purge_at = NULL
          WHERE id = $1 RETURNING *",
@@ -200,6 +201,7 @@ pub fn finish_purge(tx: &mut Tx, org: Uuid, now: Moment) -> Result<bool, Error> 
     if is_left.is_some() {
         return Ok(false);
     }
+
     let sql = "DELETE FROM orgs WHERE id = $1 AND purge_at <= $2";
     if tx.run(sql, &[&org, &now])? == 1 {
         let sql = "INSERT INTO purged_orgs (org_id, purged_at) VALUES ($1, $2) ON CONFLICT (org_id) DO NOTHING";

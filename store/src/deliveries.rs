@@ -121,7 +121,7 @@ pub enum Outcome {
 struct Wants {
     id: Uuid,
     org_id: Uuid,
-    /// The agent whose calls alone it is sent.
+    /// Agent of the only calls whose events it gets; `None`: all calls.
     agent_id: Option<Uuid>,
     types: Vec<EventType>,
 }

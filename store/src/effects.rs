@@ -42,6 +42,7 @@ pub(super) fn are_held() -> bool {
 
 /// Holds a transaction in place of committing it.
 pub(super) fn hold(session: OpenTransaction) {
+    // Only called where writes are held: otherwise the transaction would be rolled back here.
     let _ = HELD.try_with(|effects| *effects.held() = Some(session));
 }
 

@@ -62,7 +62,7 @@ pub enum Refused {
     #[error("{0} is one of this org's numbers already")]
     NumberExists(E164),
     /// Another org has verified the number.
-    #[error("{0} can't be verified: it is verified elsewhere")]
+    #[error("{0} can't be verified: another org has verified it")]
     NumberVerifiedElsewhere(E164),
     /// Another agent of the org holds the number.
     #[error("{number} is assigned to the agent {agent_name:?} ({agent})")]

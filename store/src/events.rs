@@ -183,11 +183,11 @@ pub fn since(tx: &mut Tx, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>,
     }
 
     // Events that were pruned meanwhile are left out.
-    let told = rows.into_iter().filter_map(|row| {
+    let events = rows.into_iter().filter_map(|row| {
         let call = row.call_id.and_then(|call| calls.get(&call));
         row.into_event(call)
     });
-    Ok(told.collect())
+    Ok(events.collect())
 }
 
 /// Returns the orgs that have events after `seq`, and the number up to which this holds.

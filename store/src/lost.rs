@@ -47,10 +47,10 @@ pub fn record_ends(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
         call_columns!()
     );
     let lost: Vec<CallRow> = tx.all(sql, &[&node, &boot])?;
-    let told = lost.len() as u64;
+    let recorded = lost.len() as u64;
     tx.record_ends(lost.iter().filter_map(call_ends::of_row));
     tx.record(lost.into_iter().flat_map(CallRow::lost));
-    Ok(told)
+    Ok(recorded)
 }
 
 /// Reopens the calls of a run that others had taken for dead, unless the event of their end is recorded; returns their number. Calls that

@@ -43,9 +43,9 @@ pub enum NodeState {
     Serving,
     /// It serves its last calls.
     Draining,
-    /// It said that it ends.
+    /// It reported its end.
     Ended,
-    /// Its lease has expired, and it didn't say that it ends: it was killed, hangs, or can't reach the database.
+    /// Its lease has expired, and it didn't report its end: it was killed, hangs, or can't reach the database.
     Silent,
 }
 
@@ -60,9 +60,9 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Start of its last run.
     pub started_at: Moment,
-    /// Time until which its lease lasts, or lasted.
+    /// End of its lease.
     pub lease_expires_at: Moment,
-    /// Calls of it that are up, as far as the database knows.
+    /// Calls that are up on it, as far as the database knows.
     pub calls: u32,
 }
 
@@ -262,7 +262,7 @@ pub fn all(tx: &mut Tx) -> Result<Vec<NodeStatus>, Error> {
     Ok(rows.into_iter().map(NodeStatus::from).collect())
 }
 
-/// Returns the nodes whose lease has expired, no longer than `within` ago, without a word that they end.
+/// Returns the nodes whose lease has expired, no longer than `within` ago, and that haven't reported their end.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

@@ -72,10 +72,11 @@ pub fn make(
     let number = by_id(tx, org, number_id)?;
     let sql =
         "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL AND org_id <> $2";
-    let elsewhere: Option<(Uuid,)> = tx.one(sql, &[&number.number, &org])?;
-    if elsewhere.is_some() {
+    let other_org: Option<(Uuid,)> = tx.one(sql, &[&number.number, &org])?;
+    if other_org.is_some() {
         return Err(Refused::NumberVerifiedElsewhere(number.number).into());
     }
+
     if tx.is_shared() {
         // Lock for orgs that request a code for the same number: each locks several of its rows, in an order of its own.
         let turn = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
@@ -87,6 +88,7 @@ pub fn make(
     let mac = mac.finalize().into_bytes().to_vec();
     let day_ago = micros(now).saturating_sub(micros_of(DAY));
     let expires_at = now + LIFE;
+
     for place in 0..CALLS {
         let sql = "INSERT INTO number_codes (number, place, id, org_id, number_id, code_mac, tries, made_at, expires_at)
                    VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8)
@@ -118,6 +120,7 @@ pub fn make(
             });
         }
     }
+
     let sql = "SELECT MIN(made_at) FROM number_codes WHERE number = $1";
     let (oldest,): (Option<i64>,) = tx.exactly_one(sql, &[&number.number])?;
     tx.mark_internal();

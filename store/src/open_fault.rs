@@ -29,7 +29,7 @@ pub enum OpenFault {
         reason: String,
     },
     /// The SQLite file, or one that SQLite keeps beside it, can't be written.
-    #[error("the database {} can't be used ({reason}): look whether its disk is full or failing, and whether this user may write the file and its directory", .path.display())]
+    #[error("the database {} can't be used ({reason}): check whether its disk is full or failing, and whether this user may write to the file and its directory", .path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum OpenFault {
         path: PathBuf,
     },
     /// PostgreSQL does not answer.
-    #[error("PostgreSQL does not let us in ({0}): check that it runs, and database.url")]
+    #[error("PostgreSQL accepts no connection ({0}): check that it runs, and check database.url")]
     Unreachable(String),
     /// A newer version has migrated the database.
     #[error(
@@ -106,7 +106,7 @@ pub enum OpenFault {
         path: PathBuf,
     },
     /// With SQLite the keys are in a file, which no master key seals.
-    #[error("there is no master key with SQLite: the keys lie in the data directory")]
+    #[error("there is no master key with SQLite: the keys are in the data directory")]
     NoMasterKeyHere,
     /// The sealing key that a rotation staged is gone.
     #[error(

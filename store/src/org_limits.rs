@@ -46,6 +46,7 @@ const fn counting(limit: OrgLimit) -> Option<&'static str> {
         OrgLimit::Requests | OrgLimit::Streams => None,
     }
 }
+
 /// A stored limit of an org.
 pub(super) struct Row {
     pub(super) org_id: Uuid,

@@ -180,6 +180,7 @@ impl Pool {
                 let closed = tokio::task::spawn_blocking(move || {
                     all.iter().for_each(|connections| connections.close());
                 });
+                // Closing doesn't panic, and a runtime that ends closes them too.
                 let _ = closed.await;
             }
             Backend::Postgres(remote) => remote.close().await,

@@ -37,7 +37,7 @@ pub fn restrict(path: &Path, mode: u32) -> io::Result<()> {
     }
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     let (path, found) = (path.display(), found & 0o777);
-    tracing::warn!(%path, mode = %format_args!("{found:o}"), "others could read this: its mode is {mode:o} now");
+    tracing::warn!(%path, mode = %format_args!("{found:o}"), "other users had access to this: its mode is {mode:o} now");
     Ok(())
 }
 

@@ -142,8 +142,8 @@ pub fn since(tx: &mut Tx, seen: Moment) -> Result<(Vec<KeptBinding>, Moment), Er
 /// [`Broke`](super::Broke); nothing was stored then.
 pub fn save(tx: &mut Tx, node: u8, trunks: &[UnsavedBindings], now: Moment) -> Result<(), Error> {
     // The database's clock, since the clocks of nodes differ.
-    let told_at = clock::now(tx)?.unwrap_or(now);
-    let at = micros(told_at);
+    let reported_at = clock::now(tx)?.unwrap_or(now);
+    let at = micros(reported_at);
     let mut back = Vec::new();
 
     for UnsavedBindings {
@@ -158,7 +158,7 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[UnsavedBindings], now: Moment) -> R
             let lost = own
                 .iter()
                 .find(|own| was_reported_lost(own, &known, node, now));
-            back.extend(lost.map(|kept| NewEvent::trunk_registered(&kept.into(), told_at)));
+            back.extend(lost.map(|kept| NewEvent::trunk_registered(&kept.into(), reported_at)));
         }
 
         let sql = "SELECT contact FROM registrations WHERE trunk_id = $1 AND node = $2 AND expires_at > $3";
@@ -250,8 +250,8 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
         }
     }
 
-    let tell = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, BindingLoss::NodeLost, at);
-    tx.record(taken.lost.iter().map(tell));
+    let event = |lost: &(Uuid, Uuid)| NewEvent::trunk_lost(*lost, BindingLoss::NodeLost, at);
+    tx.record(taken.lost.iter().map(event));
 
     Ok(taken)
 }

@@ -14,11 +14,11 @@ use super::error::{Broke, Error};
 use super::open_fault::{OpenFault, reason};
 
 /// Time to wait for a connection before the server's reachability is checked.
-const PROMPT: Duration = Duration::from_millis(150);
+const DOUBT_AFTER: Duration = Duration::from_millis(150);
 /// Time for the server to accept a connection.
-const LETS_IN: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval of attempts while the server is away.
-const TRIES: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Connections of a node that listen for notifications: those of the directory, the credentials, the event streams and the contact cache.
 pub(super) const LISTENERS: u32 = 4;
@@ -88,7 +88,7 @@ impl Remote {
         }
 
         let doubt = async {
-            tokio::time::sleep(PROMPT).await;
+            tokio::time::sleep(DOUBT_AFTER).await;
             if !caller.is_served() {
                 self.doubt();
                 // The sender lives as long as this value, so this ends only when the server is away.
@@ -115,7 +115,7 @@ async fn watch(remote: Weak<Inner>) {
         };
 
         // The wait is bounded: held for longer, this strong reference would keep the task running after its last user.
-        let doubted = tokio::time::timeout(LETS_IN, inner.doubted.notified()).await;
+        let doubted = tokio::time::timeout(CONNECT_TIMEOUT, inner.doubted.notified()).await;
         if doubted.is_err() || inner.is_closed.load(Ordering::Relaxed) {
             drop(inner);
             continue;
@@ -130,11 +130,11 @@ async fn watch(remote: Weak<Inner>) {
                 let reason = not_in.reason();
                 tracing::warn!(
                     reason,
-                    "the database is away: what needs it is refused until it is back"
+                    "the database is away: requests that need it are refused until it is back"
                 );
             }
 
-            tokio::time::sleep(TRIES).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
 
         if inner.away.send_replace(false) {
@@ -175,7 +175,8 @@ impl ConnectFault {
 
 /// Connects once.
 async fn try_connect(options: &PgConnectOptions) -> Result<(), ConnectFault> {
-    let connected = tokio::time::timeout(LETS_IN, PgConnection::connect_with(options)).await;
+    let connected =
+        tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await;
     match connected {
         Ok(Ok(connection)) => {
             // The server has accepted: an error in closing this connection is of no interest.

@@ -145,6 +145,7 @@ impl Threads {
                 tx.reset();
                 // Freed before the caller continues, since it may come again at once.
                 drop(seat);
+                // A caller that has gone needs no result.
                 let _ = reply.send(done);
             });
 
@@ -354,6 +355,7 @@ impl OpenTransaction {
         let work = move |tx: &mut Tx| Acting::on(acting, || work(tx));
         let step = move |tx: &mut Tx| {
             let done = attempt(tx, &span, seen, work);
+            // A caller that has gone needs no result.
             let _ = reply.send(done);
             goes_on
         };

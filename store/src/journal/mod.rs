@@ -63,7 +63,7 @@ pub enum OpenError {
     #[error("{} is used by another process", .0.display())]
     InUse(PathBuf),
     /// The directory can't be read or written.
-    #[error("the journal in {} cannot be opened ({source}): let it be a directory that this user can write, on a disk with room", path.display())]
+    #[error("the journal in {} cannot be opened ({source}): it must be a directory that this user can write to, on a disk with free space", path.display())]
     Io {
         /// The directory.
         path: PathBuf,
@@ -73,7 +73,7 @@ pub enum OpenError {
 }
 
 /// Interval at which [`Journal::clear`] checks whether the segments are gone.
-const CLEARING_LOOK: Duration = Duration::from_millis(50);
+const CLEAR_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Capacity in octets that a handle keeps from one append to the next.
 const ROOM: usize = 64 << 10;
@@ -204,7 +204,7 @@ impl<T: Serialize> Journal<T> {
                 metrics::counter!("trunkline_journal_refused_facts_total").increment(1);
                 tracing::error!(
                     error = &fault as &dyn std::error::Error,
-                    "a fact cannot be written down"
+                    "a fact of a call can't be written to the journal"
                 );
             }
         }
@@ -281,7 +281,7 @@ impl<T> Journal<T> {
         let before = self.synced.borrow().segment;
         while segment::hold_facts(directory, before)? {
             queue.nudge();
-            tokio::time::sleep(CLEARING_LOOK).await;
+            tokio::time::sleep(CLEAR_CHECK_INTERVAL).await;
         }
         Ok(())
     }
@@ -343,7 +343,7 @@ fn describe() {
     );
     describe_counter!(
         "trunkline_journal_refused_facts_total",
-        "Facts that could not be written down"
+        "Facts that could not be stored"
     );
     describe_counter!(
         "trunkline_journal_late_facts_total",

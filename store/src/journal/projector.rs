@@ -33,7 +33,7 @@ pub trait Project<T>: Sync {
 
 /// Error: the facts couldn't be stored now, and have to be passed again later.
 #[derive(Debug, thiserror::Error)]
-#[error("facts cannot be kept for now")]
+#[error("facts can't be stored now")]
 pub struct Retry(#[source] pub Box<dyn Error + Send + Sync>);
 
 /// Result of replaying the journal of earlier runs.
@@ -222,7 +222,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             if failures == 0 {
                 tracing::warn!(
                     error = &error as &dyn Error,
-                    "facts of calls wait in the journal"
+                    "the database doesn't take facts of calls: they wait in the journal"
                 );
             }
 
@@ -234,7 +234,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
         if failures > 0 {
             self.shared.condition.set_store_refuses(false);
-            tracing::info!(failures, "facts of calls are kept again");
+            tracing::info!(failures, "the database takes facts of calls again");
         }
     }
 
