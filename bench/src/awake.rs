@@ -23,14 +23,14 @@ impl Awake {
     /// No thread can be started, or it may not choose its core or its scheduling policy.
     pub fn keep(core: usize) -> io::Result<Self> {
         let ended = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&ended);
+        let is_over = Arc::clone(&ended);
         let (tell, begun) = mpsc::channel();
         let turn = move || {
             let ready = kernel::pin_to(core).and_then(|()| kernel::give_way());
             let runs = ready.is_ok();
             // `keep` waits for this, so the channel is open.
             let _ = tell.send(ready);
-            while runs && !told.load(Ordering::Relaxed) {
+            while runs && !is_over.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
         };
@@ -64,10 +64,10 @@ mod tests {
     #[test]
     fn it_ends_when_it_is_dropped() {
         let awake = Awake::keep(0).expect("a thread");
-        let told = Arc::clone(&awake.ended);
-        assert_eq!(Arc::strong_count(&told), 3, "it runs");
+        let ended = Arc::clone(&awake.ended);
+        assert_eq!(Arc::strong_count(&ended), 3, "the thread runs");
         drop(awake);
-        assert_eq!(Arc::strong_count(&told), 1, "nobody runs on");
+        assert_eq!(Arc::strong_count(&ended), 1, "the thread has ended");
     }
 
     #[test]

@@ -146,9 +146,9 @@ pub struct Call {
     pub scheduled: u64,
     /// Time at which the caller's side ended, in microseconds.
     pub ended: u64,
-    /// Nonce and nonce count of the newest INVITE.
+    /// Nonce of the newest INVITE.
     pub nonce: InlineOctets<128>,
-    /// See [`nonce`](Self::nonce).
+    /// Nonce count of the newest INVITE.
     pub nonce_count: u32,
     /// The daemon's tag on the caller's leg.
     pub remote_tag: InlineOctets<96>,

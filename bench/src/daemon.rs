@@ -104,7 +104,7 @@ impl Launch {
         let log = self.data_dir.with_extension("log");
         let broken = |error| NoDaemon::Io(self.binary.clone(), error);
         let mut child = self.spawn(&log).map_err(broken)?;
-        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut printed = String::new();
         stdout.read_line(&mut printed).map_err(broken)?;
 

@@ -64,6 +64,7 @@ impl Dialler {
         let challenge = line(&refused, "WWW-Authenticate")
             .and_then(|value| Challenge::read(value.as_bytes()))
             .ok_or_else(|| io::Error::other(format!("no challenge: {refused}")))?;
+
         self.account.learn(&challenge);
         let mut proof = Outbox::default();
         let ha2 = md5_hex(&[b"INVITE", self.uri.as_bytes()]);
@@ -100,6 +101,7 @@ impl Dialler {
             "" => "",
             _ => "Content-Type: application/sdp\r\n",
         };
+
         // The ACK of a 2xx is its own transaction (RFC 3261 §17.1.1.3). Giving every ACK its own branch does no harm.
         let transaction = match (method, cseq) {
             ("ACK", 2) => "acknowledged",
@@ -116,7 +118,7 @@ impl Dialler {
         Ok(())
     }
 
-    /// The final answer to the INVITE of this number.
+    /// Waits for the final response to the INVITE with this caller and CSeq.
     fn answer(&self, caller: &str, cseq: u8) -> io::Result<String> {
         let mut octets = vec![0; 8 * 1024];
         loop {

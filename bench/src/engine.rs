@@ -12,7 +12,7 @@ const QUEUE: i32 = 16 << 20;
 /// Interval at which waiting calls are checked, in microseconds.
 const SWEEP: u64 = 2_000_000;
 
-/// See the module.
+/// The sockets and the clock of an exchange.
 #[derive(Debug)]
 pub struct Engine {
     clock: Clock,
@@ -65,7 +65,7 @@ fn address(socket: &UdpSocket) -> io::Result<SocketAddrV4> {
 }
 
 impl Engine {
-    /// An engine for `room` calls at once; `gate` challenges if the callee is called without a daemon in between.
+    /// An engine for `room` calls at once. Without a daemon between caller and callee, `gate` challenges the caller.
     pub fn new(
         sockets: Sockets,
         parties: &Parties,

@@ -6,15 +6,13 @@ use std::time::Duration;
 
 /// Status and body of a GET. `bearer` is the key to send.
 pub fn get(server: SocketAddr, path: &str, bearer: Option<&str>) -> io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let key = bearer.map_or(String::new(), |key| {
         format!("Authorization: Bearer {key}\r\n")
     });
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {server}\r\n{key}\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    read(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no HTTP answer"))
+    exchange(
+        server,
+        &format!("GET {path} HTTP/1.0\r\nHost: {server}\r\n{key}\r\n"),
+    )
 }
 
 /// Status and body of a POST of JSON with a key.
@@ -39,14 +37,20 @@ fn send(
     bearer: &str,
     body: &str,
 ) -> io::Result<(u16, String)> {
+    let length = body.len();
+    exchange(
+        server,
+        &format!(
+            "{method} {path} HTTP/1.0\r\nHost: {server}\r\nAuthorization: Bearer {bearer}\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        ),
+    )
+}
+
+fn exchange(server: SocketAddr, request: &str) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.0\r\nHost: {server}\r\nAuthorization: Bearer {bearer}\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
-    )?;
+    stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     read(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no HTTP answer"))

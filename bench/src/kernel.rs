@@ -2,7 +2,7 @@
 //! choosing a core, the length of a clock tick.
 #![expect(
     unsafe_code,
-    reason = "recvmmsg, sendmmsg, ppoll, sched_setaffinity and sched_setscheduler have no safe face in std"
+    reason = "std has no safe interface for recvmmsg, sendmmsg, ppoll, sched_setaffinity and sched_setscheduler"
 )]
 
 use std::io;
@@ -36,7 +36,7 @@ impl Default for Receiver {
     fn default() -> Self {
         let mut buffers = vec![0_u8; BATCH * ROOM].into_boxed_slice();
 
-        // SAFETY: all three are plain C structures for which all-zero octets are a valid value.
+        // SAFETY: these are plain C structures for which all-zero octets are a valid value.
         let (mut names, mut vectors, mut headers): (
             Vec<libc::sockaddr_in>,
             Vec<libc::iovec>,
@@ -135,7 +135,8 @@ impl Sender {
         let (mut sent, mut lost) = (0, 0);
         while sent < self.headers.len() {
             let rest = &mut self.headers[sent..];
-            // SAFETY: the headers point at names and vectors of this struct, and those at octets of the outbox, all untouched till the end.
+            // SAFETY: the headers point at names and vectors of this struct, and the vectors at octets of the outbox. All of them stay
+            // untouched until the call returns.
             let count = unsafe {
                 libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0)
             };

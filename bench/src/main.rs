@@ -10,7 +10,7 @@ use trunkline_bench::modes::{self, Fault, Fleet, Load, Pages, Phase, Scale, Sett
 use trunkline_bench::report::Report;
 use trunkline_bench::seed::Rows;
 
-/// Loads a Trunkline daemon with calls and says what they cost. Starts the daemon itself, on the first core, and runs on the second.
+/// Loads a Trunkline daemon with calls and reports what they cost. Starts the daemon on the first core, and runs on the second.
 #[derive(Parser)]
 #[command(version)]
 struct Command {
@@ -25,7 +25,7 @@ struct Common {
     /// The daemon's program.
     #[arg(long, global = true, default_value = "target/release/trunkline")]
     daemon: PathBuf,
-    /// One JSON object a line instead of tables.
+    /// Print one JSON object per run instead of a table.
     #[arg(long, global = true)]
     json: bool,
     /// Use one nonce for many calls, counting up, instead of a 401 for each call.
@@ -40,14 +40,14 @@ struct Common {
     /// Don't wait until the daemon has forgotten everything.
     #[arg(long, global = true)]
     no_leftover: bool,
-    /// Leave daemon and generator on whatever core they get.
+    /// Pin neither the daemon nor the generator to a core.
     #[arg(long, global = true)]
     no_pin: bool,
-    /// Keep the daemon's core from resting between turns, with a thread that gives way to all others. On a virtual machine that rest is
-    /// paid for by what runs next: its host lends the core out or slows it down.
+    /// Keep the daemon's core awake with a thread that yields to all others. The host of a virtual machine lends an idle core to others
+    /// or slows it down, so that the next work on it takes longer.
     #[arg(long, global = true, conflicts_with = "no_pin")]
     awake: bool,
-    /// Seconds before anything counts.
+    /// Seconds of load before measuring starts.
     #[arg(long, global = true, default_value_t = 2)]
     warm_up: u64,
 }
@@ -56,7 +56,7 @@ struct Common {
 enum Run {
     /// Whole calls: closed loop, or at a rate.
     Calls {
-        /// Calls a second, whatever becomes of them; a closed loop when absent.
+        /// Calls a second, whatever their outcome; a closed loop when absent.
         #[arg(long, value_parser = positive)]
         rate: Option<f64>,
         /// Calls at once in the closed loop.
@@ -72,7 +72,7 @@ enum Run {
         #[arg(long, default_value_t = 1)]
         rounds: u32,
     },
-    /// OPTIONS, as many as go.
+    /// OPTIONS, as many as possible.
     Options {
         /// Requests at once.
         #[arg(long, default_value_t = 100)]
@@ -81,20 +81,20 @@ enum Run {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
-    /// Bytes a ringing call.
+    /// Memory of a ringing call.
     Ringing(Hold),
-    /// Bytes an established call.
+    /// Memory of an established call.
     Established(Hold),
-    /// Goodput at twice the capacity.
+    /// Calls completed at twice the capacity.
     Overload {
-        /// Calls at once while the capacity is looked for.
+        /// Calls at once while the capacity is measured.
         #[arg(long, default_value_t = 100)]
         concurrency: usize,
         /// Seconds that count, of each half.
         #[arg(long, default_value_t = 20)]
         seconds: u64,
     },
-    /// PBXs that register and refresh: what a refresh and a binding cost.
+    /// PBXs that register and refresh: CPU of a refresh, and memory of a binding.
     Registrations {
         /// Trunks, each of an org of its own.
         #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -105,11 +105,11 @@ enum Run {
         /// Refreshes a second.
         #[arg(long, default_value = "500", value_parser = positive)]
         rate: f64,
-        /// Seconds of them.
+        /// Seconds of refreshes.
         #[arg(long, default_value_t = 30)]
         seconds: u64,
     },
-    /// Calls of bots over TLS: what a call costs, and the delay of its audio.
+    /// Calls of bots over TLS: CPU and memory of a call, and the delay of its audio.
     Bots {
         /// Calls at once, one size after the other.
         #[arg(long, value_delimiter = ',', default_value = "500,1000", value_parser = clap::value_parser!(u16).range(1..=i64::from(modes::MOST_CALLS)))]
@@ -144,7 +144,7 @@ enum Run {
         /// Handoffs over all orgs.
         #[arg(long, default_value_t = 1_000_000)]
         handoffs: u32,
-        /// Agents of the org that asks.
+        /// Agents of the org that sends the requests.
         #[arg(long, default_value_t = 10_000)]
         agents: u32,
         /// Seconds of each request.
@@ -187,7 +187,7 @@ enum Run {
         #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..))]
         calls: u32,
     },
-    /// The generator against itself: how much load there can be.
+    /// The generator against itself: the most load that it can make.
     Loopback {
         /// Calls a second; a closed loop when absent.
         #[arg(long, value_parser = positive)]

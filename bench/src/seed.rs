@@ -80,7 +80,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
         // Every tenth handoff is the first org's. An org's handoffs are a second apart, the newest a second ago.
         format!(
             "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, sentiment, position, created_at) {}
-             SELECT randomblob(16), ranked.id, 'session-' || i, 'The caller asked for a person, and was told when one would call back.',
+             SELECT randomblob(16), ranked.id, 'session-' || i, 'The caller asked for a person, and wants to be called back at noon.',
                     '[\"user_requested_human_assistance\"]', 'neutral', i / spread + 1,
                     {now} - 1000000 * ({handoffs} / spread + 1 - i / spread)
              FROM (SELECT i, CASE WHEN i % 10 = 0 THEN 10 ELSE {orgs} END AS spread,

@@ -91,9 +91,9 @@ pub struct Tally {
     pub daemon: Repeats,
     /// Messages that we sent again.
     pub ours: Repeats,
-    /// Datagrams that are no valid SIP message. Below, the first fault.
+    /// Datagrams that aren't valid SIP messages.
     pub malformed: u64,
-    /// See [`malformed`](Self::malformed).
+    /// Fault of the first of these datagrams.
     pub first_fault: Option<&'static str>,
     /// Messages for calls that were over.
     pub strays: u64,

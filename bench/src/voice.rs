@@ -20,8 +20,11 @@ use crate::kernel::{Receiver, Sender};
 use crate::outbox::Outbox;
 use crate::web_socket::{After, Identity, WebSocket};
 
+/// Time between two packets, in microseconds.
 const SLOT: u64 = 20_000;
+/// Octets of audio in a packet.
 const FRAME: usize = 160;
+/// Silence in µ-law.
 const SILENCE: u8 = 0xff;
 /// First of the 16 octets that encode a time: four bits each, none of them silence.
 const NIBBLE: u8 = 0x10;
@@ -36,9 +39,11 @@ const LISTENER: Token = Token(0);
 const RTP: Token = Token(1);
 const FIRST: usize = 2;
 
-/// A bot's cycle: it speaks, sends a burst, clears it, and is silent for a while.
+/// Length of a bot's cycle in microseconds: it speaks, sends a burst, clears it, and is silent for the rest.
 const CYCLE: u64 = 8_000_000;
+/// Time of the burst in the cycle.
 const BURST_AT: u64 = 6_000_000;
+/// Time of the clear in the cycle.
 const CLEAR_AT: u64 = 6_400_000;
 /// Octets of a burst: 2 s.
 const BURST: usize = 16_000;
@@ -277,6 +282,7 @@ impl Load {
         // Each bot has its own offset in the cycle, so that bursts and clears are spread.
         let since = now - bot.began_at + (place as u64 * 37_000) % CYCLE;
         let within = since % CYCLE;
+
         let mut sent = Ok(());
         if within < BURST_AT {
             bot.is_burst_sent = false;
@@ -303,6 +309,7 @@ impl Load {
                 .cleared
                 .record(audible_at.saturating_sub(cleared_at));
         }
+
         if sent.is_err() {
             self.end(place);
         }

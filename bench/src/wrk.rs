@@ -52,7 +52,7 @@ pub fn ask(server: SocketAddr, asked: &RepeatedRequests<'_>, seconds: u64) -> io
 
     let output = command.output().map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
-            io::Error::other("wrk isn't installed: apt-get install wrk, or your system's like")
+            io::Error::other("wrk isn't installed; on Debian its package is called wrk")
         } else {
             error
         }

@@ -146,10 +146,12 @@ impl Phone {
         let command = format!("{{\"command\":\"sndcode\",\"params\":\"{keys}\"}}");
         let netstring = format!("{}:{command},", command.len());
         let mut control = TcpStream::connect(self.control).expect("baresip takes commands");
-        control.write_all(netstring.as_bytes()).expect("it is told");
+        control
+            .write_all(netstring.as_bytes())
+            .expect("the command is sent");
         // Its answer shows that it has read the command.
         let mut octets = [0; 1];
-        control.read_exact(&mut octets).expect("it says so");
+        control.read_exact(&mut octets).expect("baresip answers");
     }
 
     /// Returns its output so far.

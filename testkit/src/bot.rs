@@ -19,7 +19,7 @@ use crate::{Authority, Deadline};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Longest time between two checks for new orders.
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Behaviour of a bot in the handshake.
@@ -171,7 +171,7 @@ impl BotCall {
         };
         let limit = Deadline::after(PATIENCE);
         limit
-            .poll(|| ended(self.events.recv_timeout(GLANCE)))
+            .poll(|| ended(self.events.recv_timeout(POLL_INTERVAL)))
             .is_some()
     }
 
@@ -211,7 +211,7 @@ impl BotCall {
         self.obey(Order::Stall);
     }
 
-    /// Vanishes without a word: no received packet is acknowledged any more.
+    /// Disappears without closing anything: no received packet is acknowledged any more.
     pub fn vanish(&self) {
         self.obey(Order::Vanish);
     }
@@ -299,7 +299,7 @@ fn serve(
     if accepted.send(call).is_err() {
         return Ok(());
     }
-    stream.socket().set_read_timeout(Some(GLANCE))?;
+    stream.socket().set_read_timeout(Some(POLL_INTERVAL))?;
     converse(&mut stream, &ordered, &heard)
 }
 
@@ -327,7 +327,7 @@ fn converse(
             }
         }
         if is_stalled {
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
             continue;
         }
 

@@ -14,7 +14,7 @@ pub enum Change {
 }
 
 /// Octets that matter to some parser.
-fn telling() -> impl Strategy<Value = Vec<u8>> {
+fn significant() -> impl Strategy<Value = Vec<u8>> {
     let words: Vec<&[u8]> = vec![
         b"\r\n",
         b"\n",
@@ -54,8 +54,8 @@ fn telling() -> impl Strategy<Value = Vec<u8>> {
 pub fn change() -> impl Strategy<Value = Change> {
     use prop::sample::Index;
     prop_oneof![
-        (any::<Index>(), telling()).prop_map(|(at, octets)| Change::Put(at, octets)),
-        (any::<Index>(), telling()).prop_map(|(at, octets)| Change::Insert(at, octets)),
+        (any::<Index>(), significant()).prop_map(|(at, octets)| Change::Put(at, octets)),
+        (any::<Index>(), significant()).prop_map(|(at, octets)| Change::Insert(at, octets)),
         (any::<Index>(), 1..40_usize).prop_map(|(at, length)| Change::Cut(at, length)),
         (any::<Index>(), 1..120_usize, any::<Index>())
             .prop_map(|(at, length, to)| Change::Copy(at, length, to)),

@@ -91,7 +91,7 @@ fn from_folder(set: &'static str, folder: &Path, rows: &[Vec<&str>]) -> Vec<Case
 
 fn workspace() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().expect("the package lies in the workspace")
+    package.parent().expect("the package is in the workspace")
 }
 
 fn own() -> PathBuf {
@@ -107,12 +107,12 @@ fn folder(set: &str) -> Option<PathBuf> {
         return Some(folder);
     }
     // Written to the stream itself, since the test harness shows the output of eprintln! only for failed tests.
-    let told = writeln!(
+    let written = writeln!(
         std::io::stderr(),
         "SKIPPED the messages of {set}: no {}",
         folder.display()
     );
-    told.expect("standard error can be written");
+    written.expect("standard error can be written");
     None
 }
 

@@ -47,15 +47,15 @@ pub struct Faulty {
 impl Faulty {
     pub fn serve(table: Vec<(&'static str, Record)>, fault: Fault) -> Self {
         let (fails, asked) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let (told, count) = (Arc::clone(&fails), Arc::clone(&asked));
+        let (switch, count) = (Arc::clone(&fails), Arc::clone(&asked));
         let address = listen(move |query| {
             AtomicUsize::fetch_add(&count, 1, Ordering::SeqCst);
-            let told = told.load(Ordering::SeqCst);
+            let fails = switch.load(Ordering::SeqCst);
             match fault {
                 Fault::DropsAaaa if kind(query) == Some(AAAA) => None,
                 Fault::DropsUnder(end) if asked_name(query)?.ends_with(end) => None,
-                Fault::Silent if told => None,
-                Fault::Fails if told => {
+                Fault::Silent if fails => None,
+                Fault::Fails if fails => {
                     answer(query, &[], 0).map(|answer| with_status(answer, SERVFAIL))
                 }
                 Fault::DropsAaaa | Fault::DropsUnder(_) | Fault::Silent | Fault::Fails => {
@@ -93,6 +93,7 @@ fn listen(answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> SocketA
         let mut packet = [0; 1_500];
         while let Ok((length, from)) = socket.recv_from(&mut packet) {
             if let Some(answer) = answer(&packet[..length]) {
+                // The resolver may have closed its socket.
                 let _ = socket.send_to(&answer, from);
             }
         }

@@ -179,7 +179,7 @@ impl Peer {
         let octets = octets.as_ref();
         match &*self.way {
             PeerSocket::Datagrams(socket) => {
-                let far = self.far().expect("who is spoken to is known");
+                let far = self.far().expect("the peer's address is known");
                 let sent = match socket.peer_addr() {
                     Ok(_) => socket.send(octets),
                     Err(_) => socket.send_to(octets, far),

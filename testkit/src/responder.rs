@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::Message;
 
 /// Longest time until a responder notices that it has to stop.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Answers every message except ACKs.
 #[derive(Debug)]
@@ -35,7 +35,9 @@ impl Responder {
         socket: UdpSocket,
         mut says: impl FnMut(&Message) -> S + Send + 'static,
     ) -> Self {
-        socket.set_read_timeout(Some(GLANCE)).expect("a limit");
+        socket
+            .set_read_timeout(Some(POLL_INTERVAL))
+            .expect("a limit above zero");
         let address = socket.local_addr().expect("an address");
         let (heard, is_over) = (Arc::<Mutex<Vec<_>>>::default(), Arc::default());
         let (hears, over) = (Arc::clone(&heard), Arc::<AtomicBool>::clone(&is_over));

@@ -193,6 +193,7 @@ impl Exchange {
         self.settle(reference);
     }
 
+    /// Sends the 200 again until its ACK has come (§13.3.1.4).
     pub(super) fn ok_due(&mut self, due: Due, now: u64) {
         let Some(call) = self
             .calls

@@ -24,7 +24,7 @@ impl Exchange {
         let Some(reference) = self.begin(scheduled) else {
             return false;
         };
-        let call = self.calls.find(reference).expect("it has just begun");
+        let call = self.calls.find(reference).expect("the call has just begun");
         call.cseq = 1;
         if self.plan.reuse_nonce {
             self.caller.authorize(call);
@@ -38,7 +38,7 @@ impl Exchange {
         let Some(reference) = self.begin(now) else {
             return false;
         };
-        let call = self.calls.find(reference).expect("it has just begun");
+        let call = self.calls.find(reference).expect("the call has just begun");
         call.cseq = 1;
         call.caller = CallerState::Probing;
         self.caller
@@ -123,6 +123,7 @@ impl Exchange {
         );
     }
 
+    /// Cancels an INVITE that has waited too long for its final response (§9.1).
     pub(super) fn cancel(&mut self, reference: CallRef, now: u64) {
         self.fail(reference, Failure::NoAnswer);
         let Some(call) = self.calls.find(reference) else {
@@ -340,6 +341,7 @@ impl Exchange {
         }
     }
 
+    /// Timer A: sends the INVITE again until a response has come, at most for 64·T1.
     pub(super) fn invite_due(&mut self, due: Due, cseq: u8, now: u64) {
         let waits = |call: &&mut Call| call.caller == CallerState::Inviting && call.cseq == cseq;
         let Some(call) = self.calls.find(due.call).filter(waits) else {
@@ -355,6 +357,7 @@ impl Exchange {
         self.due.push(wait, due.round + 1, due.call, due.what, now);
     }
 
+    /// Timer E: sends the BYE again until a response has come, at most for 64·T1.
     pub(super) fn bye_due(&mut self, due: Due, now: u64) {
         if self
             .calls
@@ -372,6 +375,7 @@ impl Exchange {
         self.due.push(wait, due.round + 1, due.call, due.what, now);
     }
 
+    /// Timer E of an OPTIONS, as for a BYE.
     pub(super) fn probe_due(&mut self, due: Due, now: u64) {
         if self
             .calls

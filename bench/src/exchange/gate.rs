@@ -1,5 +1,5 @@
-//! Takes the daemon's place in a run without one: challenges an INVITE and checks the answer, so that the generator
-//! can be measured, and tested, against itself.
+//! The gate takes the daemon's place in a run without one: it challenges an INVITE and checks the answer, so that the generator can be
+//! measured, and tested, against itself.
 
 use std::net::SocketAddrV4;
 

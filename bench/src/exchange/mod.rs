@@ -1,7 +1,7 @@
 //! The calls of a run, with both ends: datagrams and time go in, datagrams come out. No socket, no clock.
 //!
-//! Caller and callee share a record per call, since the daemon carries `X-Bench-Call` from one to the other. There the parts that the
-//! daemon must carry unchanged are compared.
+//! Caller and callee share a record per call, which the callee finds by the `X-Bench-Call` that the daemon carries to it. The callee
+//! compares the parts that the daemon must carry unchanged.
 
 mod callee;
 mod callee_print;
@@ -20,7 +20,7 @@ use caller_print::Caller;
 pub use gate::Gate;
 pub use plan::{Parties, Plan, Span};
 
-/// See the module.
+/// Both ends of all calls of a run.
 #[derive(Debug)]
 pub struct Exchange {
     plan: Plan,
@@ -95,7 +95,7 @@ impl Exchange {
         self.due.next()
     }
 
-    /// Fails or cancels calls that have waited too long; call it now and then.
+    /// Fails or cancels calls that have waited too long. Run it every few seconds.
     pub fn sweep(&mut self, now: u64) {
         let patience = self.plan.patience;
         let late = |at: u64| now.saturating_sub(at) > patience;

@@ -33,8 +33,9 @@ const SMALL: Rows = Rows {
     agents: 0,
     numbers: 0,
 };
-/// Least share of bare axum's answers per second that a point read and a list of 50 have to reach.
+/// Least share of bare axum's answers per second that a point read has to reach.
 const READ_SHARE: f64 = 0.4;
+/// The same for a list of 50.
 const LIST_SHARE: f64 = 0.1;
 /// Most that the slowest hundredth of the lists may take over the large database, as a multiple of the small database's.
 const LIST_GROWTH: f64 = 3.0;
@@ -62,6 +63,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
         "API: {orgs} orgs, {contacts} contacts, {handoffs} handoffs, {agents} agents; {} s each",
         scale.seconds
     ));
+
     let small = Served::start(setting, SMALL)?;
     let pages = small.pages()?;
     let list_of_few = small.ask(&get(&pages), scale.seconds)?;
@@ -107,6 +109,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
             report.fault(format!("{rate}: {} answers are errors", answered.failed));
         }
     }
+
     report.measure("list_of_a_thousand_p99_ms", list_of_few.p99_ms);
 
     let mut share = |name, answered: Answered, least: f64| {
@@ -248,7 +251,7 @@ fn serve_hello(core: Option<usize>, bound: &mpsc::Sender<SocketAddr>) -> io::Res
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         bound
             .send(listener.local_addr()?)
-            .map_err(|_| io::Error::other("nobody waits"))?;
+            .map_err(|_| io::Error::other("the measuring thread has ended"))?;
         let hello = axum::Router::new().route("/", axum::routing::get(|| async { "hello" }));
         axum::serve(listener, hello).await
     })

@@ -39,7 +39,7 @@ pub struct Setting {
 /// Reason why a run fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The daemon doesn't run.
+    /// The daemon can't be started.
     #[error(transparent)]
     Daemon(#[from] NoDaemon),
     /// A socket, /proc or the metrics failed.
@@ -233,7 +233,7 @@ pub(super) fn describe_wire(report: &mut Report, tally: &Tally) {
 
     if tally.unexpected > 0 {
         report.fault(format!(
-            "{} requests that nobody asked for",
+            "{} requests that the daemon had no reason to send",
             tally.unexpected
         ));
     }

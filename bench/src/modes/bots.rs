@@ -50,6 +50,7 @@ pub fn bots(setting: &Setting, talk: Talk) -> Result<Report, Fault> {
 
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     use_bot(&daemon, listener.local_addr()?)?;
+
     let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     widen(&rtp, 8 << 20);
     let media = v4(rtp.local_addr()?)?;
@@ -75,6 +76,7 @@ pub fn bots(setting: &Setting, talk: Talk) -> Result<Report, Fault> {
     let (cpu, own) = (cpu_seconds(daemon.pid())? - cpu, own_cpu_seconds()? - own);
     let after = memory(daemon.pid())?.anonymous;
     let ticks = Ticks::read(&daemon)?.since(&ticks);
+
     let (up, early) = (load.up(), load.heard.ended);
     load.hang_up();
     load.run(seconds(1))?;
@@ -96,11 +98,14 @@ pub fn bots(setting: &Setting, talk: Talk) -> Result<Report, Fault> {
     report.measure("cpu_of_daemon_to_generator", cpu / own);
     judge(&mut report, &load.heard, talk, up);
     if early > 0 {
-        report.fault(format!("{early} bots were left by the daemon"));
+        report.fault(format!(
+            "the daemon closed the WebSockets of {early} bots early"
+        ));
     }
     if counted(&counts, DISCARDED) + counted(&counts, JUNK) > 0.0 {
         report.fault("the daemon discarded what bots sent");
     }
+
     Ok(report)
 }
 
@@ -232,11 +237,11 @@ fn judge(report: &mut Report, heard: &Heard, talk: Talk, up: usize) {
         }
     }
     if heard.to_bot.total() < expected / 2 {
-        report.fault("most of what callers said never reached a bot");
+        report.fault("most of the callers' audio never reached a bot");
     }
 }
 
-/// Metric of whole calls, which the daemon updates once their bots have gone.
+/// Metrics of whole calls, which the daemon updates when their bots disconnect.
 const UNDERRUNS: &str = "trunkline_media_underruns_total";
 const FILLED: &str = "trunkline_media_concealed_frames_total";
 const DISCARDED: &str = "trunkline_media_bot_octets_discarded_total";

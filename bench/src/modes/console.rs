@@ -18,8 +18,9 @@ use crate::process::cpu_seconds;
 use crate::report::Report;
 use crate::seed;
 
-/// Most pages that a session may have open; below, most of an org.
+/// Most live pages that a session may have open.
 const OF_SESSION: usize = 8;
+/// Most live pages that an org may have open.
 const OF_ORG: usize = 64;
 /// Most CPU that the pages may cost, in cores.
 const MOST_CORES: f64 = 0.1;
@@ -27,8 +28,8 @@ const MOST_CORES: f64 = 0.1;
 const MOST_MS: f64 = 200.0;
 /// Milliseconds of a call, so that some are up at any time.
 const TALK_MS: u64 = 2_000;
-/// Number of requests for each list.
-const LOOKS: usize = 50;
+/// Number of requests for each page.
+const REQUESTS: usize = 50;
 
 /// Load of the live pages.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +69,7 @@ pub fn live_pages(setting: &Setting, load: Pages) -> Result<Report, Fault> {
         "console: {pages} live pages at {rate} calls/s, {seconds} s, {turns} turns with and without"
     );
     let mut report = Report::new(title);
+
     let mut setting = setting.clone();
     setting.environment.push(unlimited_links());
     let plan = Plan {
@@ -97,8 +99,9 @@ pub fn live_pages(setting: &Setting, load: Pages) -> Result<Report, Fault> {
     report.measure("daemon_cores_busy_with_pages", with);
     report.measure("cores_of_the_pages", with - without);
     report.count("octets_to_pages", octets as u64);
+
     if octets == 0 {
-        report.fault("no page was sent anything".to_owned());
+        report.fault("no page received anything");
     }
     if with - without > MOST_CORES {
         report.fault(format!(
@@ -106,6 +109,7 @@ pub fn live_pages(setting: &Setting, load: Pages) -> Result<Report, Fault> {
             with - without
         ));
     }
+
     Ok(report)
 }
 
@@ -130,6 +134,7 @@ struct Page {
 impl Page {
     /// Closes the stream; returns the number of octets received.
     fn close(self) -> usize {
+        // Fails only if the daemon has closed the stream.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
         self.reader.join().unwrap_or_default()
     }
@@ -176,7 +181,7 @@ fn log_in(at: SocketAddr, own: &Announcement, org: &str) -> io::Result<String> {
     let links = format!("/partner/v1/orgs/{org}/login-links");
     let link: Link = made(at, &links, own, "{\"email\": \"ada@example.org\"}")?;
     let (_, token) = link.url.split_once('?').unwrap_or_default();
-    let head = head_of(at, &format!("/partner-login?{token}"), "")?;
+    let head = response_of(at, &format!("/partner-login?{token}"), "")?;
     let cookie = head.lines().find_map(|line| {
         let (name, value) = line.split_once(": ")?;
         let is_cookie = name.eq_ignore_ascii_case("set-cookie");
@@ -186,7 +191,7 @@ fn log_in(at: SocketAddr, own: &Announcement, org: &str) -> io::Result<String> {
 }
 
 /// The whole response to a GET.
-fn head_of(at: SocketAddr, path: &str, cookie: &str) -> io::Result<String> {
+fn response_of(at: SocketAddr, path: &str, cookie: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(at)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     write!(
@@ -222,8 +227,9 @@ fn unlimited_links() -> (String, String) {
 /// There is no daemon, or its database can't be filled.
 pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
     let mut report = Report::new(format!(
-        "console: pages of a list of {calls} calls, {LOOKS} looks at each"
+        "console: pages of a list of {calls} calls, {REQUESTS} requests each"
     ));
+
     let data = TempDir::new()?;
     let launch = Launch {
         binary: setting.daemon.clone(),
@@ -232,6 +238,7 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
         core: setting.cores.map(|(daemon, _)| daemon),
         environment: vec![unlimited_links()],
     };
+
     // The first start creates the org.
     drop(launch.start()?);
     seed::calls(&launch.data_dir.join("trunkline.db"), calls)?;
@@ -241,12 +248,13 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
     let clock = Clock::start();
 
     let home = format!("/dashboard/{}", own.org_id);
-    let first = head_of(at, &format!("{home}/calls"), &cookie)?;
+    let first = response_of(at, &format!("{home}/calls"), &cookie)?;
     let next = first.split("href=\"").find_map(|part| {
         let path = part.split('"').next()?;
         path.contains("cursor=").then(|| path.replace("&amp;", "&"))
     });
     let next = next.ok_or_else(|| io::Error::other("the list has no second page"))?;
+
     for ([p50, longest, cpu_each], path) in [
         (
             ["first_p50_ms", "first_max_ms", "first_cpu_ms"],
@@ -271,10 +279,10 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
         ),
     ] {
         let cpu = cpu_seconds(daemon.pid())?;
-        let mut times = Vec::with_capacity(LOOKS);
-        for _ in 0..LOOKS {
+        let mut times = Vec::with_capacity(REQUESTS);
+        for _ in 0..REQUESTS {
             let began = clock.now();
-            let answer = head_of(at, &path, &cookie)?;
+            let answer = response_of(at, &path, &cookie)?;
             times.push((clock.now() - began) as f64 / 1e3);
             if !answer.starts_with("HTTP/1.0 200") && !answer.starts_with("HTTP/1.1 200") {
                 return Err(io::Error::other(format!(
@@ -285,10 +293,10 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
             }
         }
 
-        let cpu = (cpu_seconds(daemon.pid())? - cpu) / LOOKS as f64 * 1e3;
+        let cpu = (cpu_seconds(daemon.pid())? - cpu) / REQUESTS as f64 * 1e3;
         times.sort_by(f64::total_cmp);
-        report.measure(p50, times[LOOKS / 2]);
-        report.measure(longest, times[LOOKS - 1]);
+        report.measure(p50, times[REQUESTS / 2]);
+        report.measure(longest, times[REQUESTS - 1]);
         report.measure(cpu_each, cpu);
         if cpu > MOST_MS {
             report.fault(format!("{path} costs {cpu:.0} ms, more than {MOST_MS}"));

@@ -48,6 +48,7 @@ pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
         "directory: {orgs} orgs, {} numbers, {agents} agents in the org that is changed; {changes} changes",
         orgs * numbers
     ));
+
     let data = TempDir::new()?;
     let launch = Launch {
         binary: setting.daemon.clone(),
@@ -56,6 +57,7 @@ pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
         core: setting.cores.map(|(daemon, _)| daemon),
         environment: Vec::new(),
     };
+
     // The first start creates the org.
     drop(launch.start()?);
     let rows = Rows {
@@ -75,15 +77,17 @@ pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
         pin_to(own)?;
     }
 
-    let asked = ProbedAgent::new(&daemon);
+    let agent = ProbedAgent::new(&daemon);
     for turn in 0..WARM_UP {
-        asked.change(turn)?;
-        asked.read()?;
+        agent.change(turn)?;
+        agent.read()?;
     }
-    let (reads, _) = timed(&daemon, changes, |_| asked.read())?;
-    let (changed, mut lags) = timed(&daemon, changes, |turn| asked.change(turn))?;
+
+    let (reads, _) = timed(&daemon, changes, |_| agent.read())?;
+    let (changed, mut lags) = timed(&daemon, changes, |turn| agent.change(turn))?;
     report.measure("read_cpu_ms", reads * 1e3);
     report.measure("change_cpu_ms", changed * 1e3);
+
     lags.sort_unstable();
     let quantile = |share: f64| {
         let place = (lags.len() as f64 * share) as usize;

@@ -8,8 +8,9 @@ use crate::pace::Pace;
 use crate::process::{Memory, memory};
 use crate::report::Report;
 
-/// Longest time that state may be left after well-behaved peers, in seconds. Below, the longest time that a run waits.
+/// Longest time that state may be left after well-behaved peers, in seconds.
 const ALLOWED: u64 = 40;
+/// Longest time that a run waits for it to go, in seconds.
 const PATIENCE: u64 = 75;
 /// Number of calls before the memory is first measured.
 const FIRST: u64 = 1_000;
@@ -52,14 +53,16 @@ impl Bench {
             (self.engine.now() - began) as f64 / 1e6,
         );
         if let Some(late) = late {
-            report.fault(format!("{ALLOWED} s after the load is left:{late}"));
+            report.fault(format!(
+                "{ALLOWED} s after the load, the daemon still has:{late}"
+            ));
         }
 
         let after = self.memory_at_rest()?;
         report.measure("memory_before_mb", before.anonymous as f64 / 1e6);
         report.measure("memory_after_mb", after.anonymous as f64 / 1e6);
         if after.anonymous > before.anonymous + before.anonymous / 4 + SLACK {
-            report.fault("the memory isn't back");
+            report.fault("the daemon hasn't freed the memory of the load");
         }
 
         Ok(after)

@@ -94,7 +94,7 @@ pub fn registrations(setting: &Setting, fleet: Fleet) -> Result<Report, Fault> {
         report.fault(format!("{} registrations failed", phones.failed));
     }
 
-    let shown = standing(&daemon)?;
+    let shown = bindings_shown(&daemon)?;
     report.count("bindings_at_the_end", shown);
     if shown != bindings as u64 {
         report.fault(format!("{shown} of {bindings} bindings exist at the end"));
@@ -128,7 +128,7 @@ fn launch(setting: &Setting, data: &TempDir, fleet: Fleet) -> Result<Daemon, Fau
 }
 
 /// Returns the number of bindings in the daemon's metrics, which are updated once a second.
-fn standing(daemon: &Daemon) -> io::Result<u64> {
+fn bindings_shown(daemon: &Daemon) -> io::Result<u64> {
     std::thread::sleep(Duration::from_secs(2));
     let text = daemon.metrics()?;
     let line = text
@@ -170,7 +170,7 @@ fn accounts(daemon: &Daemon, count: usize) -> io::Result<Vec<(String, String)>> 
     Ok(accounts)
 }
 
-/// A header of an answer. Unlike in calls, it may have several lines.
+/// Value of the first header line with this name.
 fn value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
