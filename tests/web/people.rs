@@ -28,8 +28,10 @@ fn a_transfer_from_the_page_arrives_at_the_phone_system() {
     ]);
     let call = daemon.answered_call();
 
-    browser.open(&format!("{home}/calls/{call}"));
-    assert_eq!(browser.text("form.transfer select"), "Sales");
+    browser.open(&format!("{home}/live"));
+    browser.changes_to("#up tbody tr", |text| text.contains("in progress"));
+    browser.click("#up a.button");
+    assert_eq!(browser.appears("form.transfer select"), "Sales");
     browser.click("form.transfer button");
     let trace = pbx.finish();
     let to = trace.request("REFER").header("Refer-To").expect("a target");

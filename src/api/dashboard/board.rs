@@ -381,6 +381,7 @@ fn commands(call: &Call, at: &str) -> Markup {
                 } @else {
                     button.small type="submit" form="command" formaction={ (at) "/hold" } { "Hold" }
                 }
+                a.button.small href={ (at) "#now" } { "Transfer…" }
             }
             details.danger id={ "end-" (call.id) } {
                 summary { "Hang up…" }

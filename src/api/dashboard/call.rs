@@ -209,6 +209,8 @@ fn commands(visitor: &Visitor, call: &Value, config: &Value) -> Markup {
                     }
                     button.plain type="submit" { "Transfer" }
                 }
+            } @else if let Some(agent) = call["agent_id"].as_str() {
+                span.soft { "To transfer the call, give the agent a destination on " a href=(visitor.path(&format!("agents/{agent}"))) { "its page" } "." }
             }
             (danger(visitor, &format!("{at}/hangup"), "Hang up", "Both sides are hung up on at once."))
         }
