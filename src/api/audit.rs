@@ -142,7 +142,7 @@ impl AuditView {
             plain(&self.action),
             plain(&self.resource),
             id(self.resource_id),
-            Cow::Owned(self.fields.join(" ")),
+            Cow::Owned(foreign(&self.fields.join(" ")).into_owned()),
             text(&self.request_id),
             plain(cursor),
         ]

@@ -16,6 +16,8 @@ tokio::task_local! {
 
 /// Most field names in an entry.
 const MOST_FIELDS: usize = 64;
+/// Most octets of a field name in an entry.
+const LONGEST_FIELD: usize = 64;
 
 /// Kind of a credential.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -167,10 +169,14 @@ impl Acting {
 
     /// Names the fields that the request sets.
     pub fn fields<'n>(names: impl IntoIterator<Item = &'n str>) {
+        note(|known| known.fields = field_names(names));
+    }
+
+    /// Adds a field that the request sets.
+    pub fn field(name: &str) {
         note(|known| {
-            let names = names.into_iter().take(MOST_FIELDS).map(str::to_owned);
-            known.fields = names.collect();
-            known.fields.sort_unstable();
+            let names = known.fields.iter().map(String::as_str);
+            known.fields = field_names(names.chain([name]));
         });
     }
 
@@ -184,6 +190,23 @@ impl Acting {
     fn known(&self) -> MutexGuard<'_, AuditDraft> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the names of fields as an entry keeps them: sorted, each once, and each a token of at most 64 octets. A client makes up the names of its
+/// fields, so that any text may be among them.
+pub(super) fn field_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<String> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+    let token = |name: &str| {
+        let letters = name.chars().take(LONGEST_FIELD);
+        letters
+            .map(|letter| if is_plain(letter) { letter } else { '_' })
+            .collect()
+    };
+
+    let mut kept: Vec<String> = names.into_iter().take(MOST_FIELDS).map(token).collect();
+    kept.sort_unstable();
+    kept.dedup();
+    kept
 }
 
 fn note(change: impl FnOnce(&mut AuditDraft)) {
@@ -219,4 +242,33 @@ pub(super) fn take() -> Option<AuditDraft> {
     });
 
     taken.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_fields_are_short_tokens() {
+        let long = "x".repeat(900_000);
+        let cut = "x".repeat(64);
+        for (case, given, kept) in [
+            (
+                "plain",
+                &["name", "customData"][..],
+                &["customData", "name"][..],
+            ),
+            ("long", &[long.as_str()], &[cut.as_str()]),
+            ("a formula", &["=HYPERLINK(\"x\")"], &["_HYPERLINK__x__"]),
+            ("a line of its own", &["a\r\n2026,b"], &["a__2026_b"]),
+            ("outside ASCII", &["＝é"], &["__"]),
+            ("twice", &["a", "a"], &["a"]),
+        ] {
+            assert_eq!(field_names(given.iter().copied()), kept, "{case}");
+        }
+
+        let many: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+        let kept = field_names(many.iter().map(String::as_str));
+        assert_eq!(kept.len(), MOST_FIELDS);
+    }
 }

@@ -5,7 +5,9 @@ use trunkline_store::{AuditEntry, AuditFilter, AuditOf, audit};
 use uuid::Uuid;
 
 use crate::call_export::accepting;
+use crate::dashboard::session;
 use crate::idempotency::ask;
+use crate::pages::{form_token, submit, visit};
 use crate::test_api::{Answer, TestApi, found};
 use crate::test_org::{Of, Row, TestOrg, rows};
 
@@ -271,6 +273,51 @@ async fn an_org_and_its_partner_read_their_entries() {
         let path = format!("/phone/audit?{query}");
         test_org.get(&api, &path).await.with(400);
     }
+}
+
+/// Fields that the page's form doesn't have leave nothing in the log, however many there are: they would hide the others.
+#[tokio::test]
+async fn a_form_with_fields_of_its_own_leaves_those_of_the_page() {
+    let api = TestApi::new().await;
+    let (org, cookie, page) = session(&api).await;
+    let members = format!("{page}/members");
+    let proof = form_token(&visit(&api, &members, &cookie).await);
+    let more: String = (0..70).map(|n| format!("&a{n}=x")).collect();
+    let long = "x".repeat(100_000);
+    let fields = format!(
+        "form_token={proof}{more}&%3DHYPERLINK(%22x%22)%0D%0A2026%2Cforged=1&{long}=1&email=ben%40example.org&name=Ben&role="
+    );
+    let path = format!("{members}/login-links");
+    let made = submit(&api, &path, &cookie, &fields).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    assert_eq!(newest(&api, 1).await[0].fields, ["email", "name", "role"]);
+
+    let (_, token) = api.key(org, &["keys:write"]).await;
+    let of_links = "/phone/audit?resource=login_link&actor=dashboard";
+    let csv = accepting(&api, of_links, &token, "text/csv").await;
+    let lines: Vec<_> = csv.text.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", csv.text);
+    assert!(lines[1].contains(",email name role,"), "{}", csv.text);
+}
+
+/// An entry that an earlier version has written with whole names is cut as it is read.
+#[tokio::test]
+async fn entries_from_before_the_bound_are_cut() {
+    let api = TestApi::new().await;
+    let test_org = TestOrg::new(&api, 1).await;
+    let org: Uuid = test_org.ids["orgId"].parse().expect("an id");
+    let (_, token) = api.key(org, &trunkline::api::SCOPES).await;
+    api.rows(
+        r#"UPDATE audit_log SET fields = '["=1+1\r\n2026,forged", "a-name-of-more-than-sixty-four-octets-as-only-a-client-would-make-it-up"]' RETURNING actor"#,
+    )
+    .await;
+
+    let cut = "a-name-of-more-than-sixty-four-octets-as-only-a-client-would-mak";
+    let entry = &newest(&api, 1).await[0];
+    assert_eq!(entry.fields, ["_1_1__2026_forged", cut]);
+    let csv = accepting(&api, "/phone/audit?limit=1", &token, "text/csv").await;
+    let cell = format!(",_1_1__2026_forged {cut},");
+    assert!(csv.text.contains(&cell), "{}", csv.text);
 }
 
 #[tokio::test]

@@ -18,6 +18,9 @@ use crate::api::path::Named;
 use crate::api::quota::{CONSOLE_REQUESTS_PER_MINUTE, Policy, Tally};
 use crate::api::{Api, dashboard_session};
 
+/// Field that proves the origin of a form.
+pub(super) const FORM_TOKEN: &str = "form_token";
+
 /// A person on a page of their org.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
@@ -137,8 +140,12 @@ impl FormFields {
         self.values(name).next().unwrap_or_default()
     }
 
-    /// All values of a field.
+    /// All values of a field. A field that is read and was submitted is in the entry of the audit log; one that no page asks for isn't.
     pub(super) fn values<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
+        if name != FORM_TOKEN && self.0.iter().any(|(key, _)| key == name) {
+            Acting::field(name);
+        }
+
         let pairs = self.0.iter().filter(move |(key, _)| key == name);
         pairs.map(|(_, value)| value.as_str())
     }
@@ -146,7 +153,7 @@ impl FormFields {
     /// Names of the fields that a person has filled in.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let names = self.0.iter().map(|(name, _)| name.as_str());
-        names.filter(|name| *name != "form_token")
+        names.filter(|name| *name != FORM_TOKEN)
     }
 }
 
@@ -161,11 +168,10 @@ impl FromRequest<Api> for SubmittedForm {
         let fields = FormFields::read(octets.ok().as_deref())?;
 
         let form = Self { visitor, fields };
-        if !own || !form.visitor.session.made_form(form.text("form_token"), api) {
+        if !own || !form.visitor.session.made_form(form.text(FORM_TOKEN), api) {
             return Err(ErrorPage::foreign_form());
         }
 
-        Acting::fields(form.fields.names());
         Ok(form)
     }
 }

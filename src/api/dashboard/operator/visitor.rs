@@ -9,13 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use trunkline_store::{Acting, TokenHash};
+use trunkline_store::TokenHash;
 use uuid::Uuid;
 
 use super::super::backend::Client;
 use super::super::forms::Forms;
 use super::super::page::{ErrorPage, base_of};
-use super::super::visitor::FormFields;
+use super::super::visitor::{FORM_TOKEN, FormFields};
 use crate::api::credentials::presented;
 use crate::api::field_type::id;
 use crate::api::operator_sessions::{OperatorSession, SESSION_LIFETIME};
@@ -100,13 +100,12 @@ impl FromRequest<Api> for OperatorForm {
         let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
         let fields = FormFields::read(octets.ok().as_deref())?;
 
-        let given = URL_SAFE_NO_PAD.decode(fields.text("form_token"));
+        let given = URL_SAFE_NO_PAD.decode(fields.text(FORM_TOKEN));
         let mac = form_mac(visitor.session.hash, api);
         if !own || !given.is_ok_and(|given| mac.verify_slice(&given).is_ok()) {
             return Err(ErrorPage::foreign_form());
         }
 
-        Acting::fields(fields.names());
         Ok(Self { visitor, fields })
     }
 }
