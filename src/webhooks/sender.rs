@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Attempt, Error, LeasedDelivery, Outcome, Store, Webhook, bot_tokens, deliveries,
+    Attempt, Error, LeasedDelivery, Outcome, Store, Webhook, bot_tokens, calls, deliveries,
 };
 use uuid::Uuid;
 
@@ -268,13 +268,24 @@ impl WebhookSender {
         held: &LeasedDelivery,
     ) -> (HeaderMap, String) {
         let org = webhook.org_id;
-        let tokens = self
-            .0
-            .store
-            .read(move |tx| bot_tokens::of_org(tx, org))
-            .await;
         let Some(callback) = Callback::of(org, &held.body) else {
             return (HeaderMap::new(), String::new());
+        };
+
+        let session = callback.session();
+        let known = self.0.store.read(move |tx| {
+            let withheld = calls::of_session(tx, org, session)
+                .map(|(call, _)| call.caller_withheld == Some(true));
+            Ok((withheld, bot_tokens::of_org(tx, org)))
+        });
+        // A number whose caller's wish can't be read is withheld.
+        let (withheld, tokens) = match known.await {
+            Ok((withheld, tokens)) => (withheld.unwrap_or(true), tokens.ok()),
+            Err(_) => (true, None),
+        };
+        let callback = match withheld {
+            true => callback.withholding_caller(),
+            false => callback,
         };
 
         let mut headers = HeaderMap::from_iter([
@@ -287,9 +298,8 @@ impl WebhookSender {
                 HeaderValue::from_static(concat!("Trunkline/", env!("CARGO_PKG_VERSION"))),
             ),
         ]);
-        let signature = tokens
-            .ok()
-            .map(|tokens| callback.signature(tokens.token.reveal(), &webhook.url));
+        let signature =
+            tokens.map(|tokens| callback.signature(tokens.token.reveal(), &webhook.url));
         if let Some(Ok(signature)) = signature.as_deref().map(HeaderValue::from_str) {
             headers.insert(status_callback::SIGNATURE, signature);
         }

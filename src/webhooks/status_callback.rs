@@ -6,6 +6,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::Timestamp;
 use serde_json::Value;
 use sha1::Sha1;
+use trunkline_store::ANONYMOUS;
 use uuid::Uuid;
 
 /// Header that carries the signature.
@@ -13,7 +14,10 @@ pub(super) const SIGNATURE: &str = "x-twilio-signature";
 
 /// Fields of a callback, sorted by name as the signature takes them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Callback(Vec<(&'static str, String)>);
+pub(super) struct Callback {
+    session: Uuid,
+    fields: Vec<(&'static str, String)>,
+}
 
 impl Callback {
     /// Makes the callback of an event of a call; `None` for the JSON of any other event.
@@ -58,12 +62,27 @@ impl Callback {
             fields.push(("SipResponseCode", code.to_string()));
         }
         fields.sort_unstable();
-        Some(Self(fields))
+        Some(Self { session, fields })
+    }
+
+    /// Session of the call.
+    pub(super) const fn session(&self) -> Uuid {
+        self.session
+    }
+
+    /// Replaces the number of a caller who asked not to be named, as the bot's stream has it.
+    pub(super) fn withholding_caller(mut self) -> Self {
+        for (name, value) in &mut self.fields {
+            if matches!(*name, "From" | "Caller") {
+                ANONYMOUS.clone_into(value);
+            }
+        }
+        self
     }
 
     /// Returns the body: `application/x-www-form-urlencoded`.
     pub(super) fn form(&self) -> String {
-        let fields = self.0.iter();
+        let fields = self.fields.iter();
         let fields = fields.map(|(name, value)| format!("{name}={}", escaped(value)));
         fields.collect::<Vec<_>>().join("&")
     }
@@ -73,7 +92,7 @@ impl Callback {
         let mac =
             Hmac::<Sha1>::new_from_slice(token.as_bytes()).expect("HMAC takes a key of any length");
         let mac = self
-            .0
+            .fields
             .iter()
             .fold(mac.chain_update(url), |mac, (name, value)| {
                 mac.chain_update(name).chain_update(value)
@@ -153,6 +172,17 @@ mod tests {
     }
 
     #[test]
+    fn a_withheld_number_is_in_no_field() {
+        let callback = Callback::of(Uuid::nil(), &event("call.started", "queued")).unwrap();
+        assert!(callback.form().contains("441632960001"));
+        let form = callback.withholding_caller().form();
+        assert!(!form.contains("441632960001"), "{form}");
+        for field in ["&Caller=anonymous&", "&From=anonymous&", "&To=200"] {
+            assert!(form.contains(field), "{field} in {form}");
+        }
+    }
+
+    #[test]
     fn stages_have_twilios_words_and_count_up() {
         for (kind, status, expected) in [
             ("call.started", "queued", Some((0, "initiated"))),
@@ -172,13 +202,16 @@ mod tests {
     /// The example of Twilio's documentation of the signature, with its own fields.
     #[test]
     fn the_documented_example_is_signed_as_there() {
-        let callback = Callback(vec![
-            ("CallSid", "CA1234567890ABCDE".to_owned()),
-            ("Caller", "+14158675309".to_owned()),
-            ("Digits", "1234".to_owned()),
-            ("From", "+14158675309".to_owned()),
-            ("To", "+18005551212".to_owned()),
-        ]);
+        let callback = Callback {
+            session: Uuid::nil(),
+            fields: vec![
+                ("CallSid", "CA1234567890ABCDE".to_owned()),
+                ("Caller", "+14158675309".to_owned()),
+                ("Digits", "1234".to_owned()),
+                ("From", "+14158675309".to_owned()),
+                ("To", "+18005551212".to_owned()),
+            ],
+        };
         let url = "https://mycompany.com/myapp.php?foo=1&bar=2";
         assert_eq!(
             callback.signature("12345", url),

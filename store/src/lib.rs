@@ -148,7 +148,7 @@ pub use sessions::{ListedSession, Session, TokenHash};
 pub use signal::Signal;
 pub use snapshot::{OldCredentials, OrgRows, rows_of};
 pub use store::Store;
-pub use subject::Subject;
+pub use subject::{ANONYMOUS, Subject};
 pub use tied_peers::TiedPeer;
 pub use transfers::CallTransfer;
 pub use tx::Tx;

@@ -11,7 +11,7 @@ use trunkline_routing::E164;
 use super::identify::phone_key;
 
 /// Replacement for a text that mentioned the person; for a caller, the anonymous user part of RFC 3323.
-pub(super) const ANONYMOUS: &str = "anonymous";
+pub const ANONYMOUS: &str = "anonymous";
 /// Replacement for a URI (RFC 3323 §4.1.1.3).
 pub(super) const ANONYMOUS_URI: &str = "sip:anonymous@anonymous.invalid";
 

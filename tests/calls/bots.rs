@@ -327,7 +327,7 @@ fn a_bot_refuses_a_wrong_signature() {
 }
 
 /// Starts a receiver of status callbacks; it passes on signature and form of each.
-fn receiver() -> (String, Receiver<(String, String)>) {
+pub(crate) fn receiver() -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let (sender, received) = channel();

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bots::{PEER, set, setup, token};
+use crate::bots::{PEER, receiver, set, setup, token};
 use crate::outbound::give_trunk;
+use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::referred::Step::{
     self, Answer, Bye, ByeComes, Notify, Pause, Refer, Rejoined,
 };
-use trunkline_testkit::{BotCall, BotServer, Daemon, Deadline, Runtime, http, tools};
+use trunkline_testkit::talker::{Rtp, offer};
+use trunkline_testkit::{BotCall, BotServer, Daemon, Deadline, Peer, Runtime, http, tools};
 
 const NUMBER: &str = "+442071838751";
 const DESK: &str = "sip:desk@pbx.example.com";
@@ -194,6 +196,69 @@ fn a_bridged_transfer_that_is_busy_leaves_the_caller_with_its_bot() {
     let record = daemon.record();
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["transfer"]["state"], "failed", "{record}");
+}
+
+/// A caller who wants privacy is anonymous in each answer and callback that a bot gets, as in its `start`.
+#[test]
+fn a_withheld_number_reaches_no_bot() {
+    let allowed = setup().set("TRUNKLINE__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true");
+    let daemon = allowed.serve();
+    let server = BotServer::start();
+    let token = token(&daemon);
+    let (url, received) = receiver();
+    set(
+        &daemon,
+        &json!({"type": "websocket", "uri": server.url, "status_callback": url,
+            "status_callback_events": ["initiated", "ringing", "answered", "completed"]}),
+    );
+
+    let mut calls = 0;
+    for (case, line) in [
+        ("user", "Privacy: user;critical"),
+        ("id", "Privacy: id"),
+        ("header", "Privacy: header"),
+    ] {
+        let peer = Peer::on(PEER, daemon.sip());
+        let uri = format!("sip:{}@{}", daemon.setup.first_number, daemon.sip());
+        let id = format!("withheld-{calls}");
+        let contact = format!("Contact: <sip:a@{}>", peer.own);
+        let mut dialog = Dialog::calling(&uri, "+441632960001", &id, &peer).with(&contact);
+        let rtp = Rtp::new(PEER);
+        let sdp = offer(rtp.address());
+        let invite = dialog.with(line).request(&peer, (1, "INVITE"), "", &sdp);
+        let answer = peer.ask(&invite);
+        assert_eq!(answer.status(), Some(200), "{case}: {answer:?}");
+        dialog.accepted(&answer);
+        peer.send(dialog.ack(&peer, 1, &answer));
+
+        let (bot, start) = begun(&server);
+        let (status, body) = post(&daemon, &start, &token, "Status=completed");
+        assert_eq!(
+            (status, &body["from"]),
+            (200, &json!("anonymous")),
+            "{case}: {body}"
+        );
+        assert!(!body.to_string().contains("441632960001"), "{case}: {body}");
+
+        let bye = peer.request("BYE");
+        peer.answer(&bye, "200 OK", "", "");
+        bot.event("stop");
+        calls += 1;
+        let records = daemon.records(calls);
+        let kept = records
+            .iter()
+            .all(|call| call["from_number"] == "+441632960001");
+        assert!(kept, "{case}: {records:?}");
+    }
+
+    for _ in 0..calls * 3 {
+        let (_, form) = received
+            .recv_timeout(Duration::from_secs(15))
+            .expect("a callback");
+        assert!(!form.contains("441632960001"), "{form}");
+        assert!(form.contains("&Caller=anonymous&"), "{form}");
+        assert!(form.contains("&From=anonymous&"), "{form}");
+    }
 }
 
 #[test]

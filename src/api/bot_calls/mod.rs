@@ -16,6 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
+use trunkline_calls::NOBODY_USER;
 use trunkline_calls::transfer::{Chosen, TransferRequest};
 use trunkline_model::destinations::Destination;
 use trunkline_model::handoff::Report;
@@ -267,11 +268,11 @@ async fn update(
     let call = call.ok_or_else(|| BotError::not_found(call_sid))?;
     Acting::about(call.id);
 
-    let shown = (
-        call.direction,
-        call.from_number.clone(),
-        call.to_number.clone(),
-    );
+    let from = match call.caller_withheld == Some(true) {
+        true => NOBODY_USER.to_owned(),
+        false => call.from_number.clone(),
+    };
+    let shown = (call.direction, from, call.to_number.clone());
     let (command, status) = match instruction {
         Instruction::HangUp => (RemoteCommand::HangUpByAgent, "completed"),
         Instruction::Transfer(to) => {

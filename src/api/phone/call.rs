@@ -39,5 +39,9 @@ pub(crate) async fn hang_up(
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     body.empty()?;
-    RemoteCommand::HangUp.run(&api, call).await
+    let ended = RemoteCommand::HangUp.run(&api, call).await?;
+    Ok(match caller.is_runtime() {
+        true => ended.for_runtime(),
+        false => ended,
+    })
 }

@@ -24,7 +24,15 @@ pub(crate) struct CallActor {
     pub(super) org: Uuid,
     /// Id of the key or the session.
     id: Uuid,
+    sender: Sender,
     standing: Standing,
+}
+
+/// Sender of a command.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Sender {
+    Org,
+    Runtime,
 }
 
 /// Standing of the sender's org.
@@ -36,6 +44,11 @@ enum Standing {
 }
 
 impl CallActor {
+    /// Returns true for the agent's runtime, which doesn't learn a withheld number.
+    pub(super) fn is_runtime(&self) -> bool {
+        self.sender == Sender::Runtime
+    }
+
     /// Checks that the sender may do more than end the call.
     ///
     /// # Errors
@@ -65,6 +78,7 @@ impl FromRequestParts<Api> for CallActor {
             return Ok(Self {
                 org,
                 id,
+                sender: Sender::Org,
                 standing: Standing::Good,
             });
         }
@@ -97,6 +111,7 @@ impl FromRequestParts<Api> for CallActor {
         Ok(Self {
             org,
             id: session,
+            sender: Sender::Runtime,
             standing,
         })
     }
