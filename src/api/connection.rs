@@ -17,7 +17,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
-use axum::http::{Request, Response, StatusCode};
+use axum::http::header::HOST;
+use axum::http::uri::Authority;
+use axum::http::{Request, Response, StatusCode, Version};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -61,6 +63,10 @@ pub(super) struct HealthOnly;
 /// Marks a request that came over TLS.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Encrypted;
+
+/// Marks a request whose `Host` doesn't say which host it is for (RFC 9112 §3.2).
+#[derive(Copy, Clone, Debug)]
+pub(super) struct UnclearHost;
 
 /// Serves one connection until either side closes it, `ended` resolves, or it is evicted.
 pub(super) async fn serve(
@@ -290,6 +296,20 @@ impl PeerService {
     }
 }
 
+/// Returns whether `Host` is as RFC 9112 §3.2 wants it: there once in HTTP/1.1, never twice, and a host with a port at most. It may be empty.
+fn names_one_host<B>(request: &Request<B>) -> bool {
+    let mut lines = request.headers().get_all(HOST).iter();
+    let Some(host) = lines.next() else {
+        return request.version() != Version::HTTP_11;
+    };
+
+    let is_host = |host: &str| {
+        let authority = host.parse::<Authority>();
+        host.is_empty() || authority.is_ok_and(|authority| !authority.as_str().contains('@'))
+    };
+    lines.next().is_none() && host.to_str().is_ok_and(is_host)
+}
+
 impl Service<Request<Incoming>> for PeerService {
     type Response = Response<TrackedBody<Body>>;
     type Error = std::convert::Infallible;
@@ -303,6 +323,7 @@ impl Service<Request<Incoming>> for PeerService {
         let progress = self.progress.clone();
         progress.note();
         self.heads.fetch_add(1, Ordering::Relaxed);
+        let is_clear = names_one_host(&request);
         let mut incoming = request.map(|body| {
             Body::new(TrackedBody {
                 body,
@@ -325,6 +346,10 @@ impl Service<Request<Incoming>> for PeerService {
                 extensions.insert(operator);
             }
         }
+        if !is_clear {
+            extensions.insert(UnclearHost);
+        }
+
         extensions.insert(self.permit.proof());
         if self.permit.is_reserve() {
             extensions.insert(HealthOnly);
@@ -537,5 +562,34 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(context);
         self.or_timeout(shut, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_names_one_host() {
+        for (case, version, hosts, is_clear) in [
+            ("one", Version::HTTP_11, &["a.example:8080"][..], true),
+            ("an address", Version::HTTP_11, &["[::1]:80"], true),
+            ("empty", Version::HTTP_11, &[""], true),
+            ("none", Version::HTTP_11, &[], false),
+            ("two", Version::HTTP_11, &["a", "b"], false),
+            ("two equal ones", Version::HTTP_11, &["a", "a"], false),
+            ("a list", Version::HTTP_11, &["a, b"], false),
+            ("a user", Version::HTTP_11, &["a@b"], false),
+            ("none in HTTP/1.0", Version::HTTP_10, &[], true),
+            ("two in HTTP/1.0", Version::HTTP_10, &["a", "b"], false),
+            ("HTTP/2 has :authority", Version::HTTP_2, &[], true),
+        ] {
+            let mut request = Request::get("/").version(version);
+            for host in hosts {
+                request = request.header(HOST, *host);
+            }
+            let request = request.body(()).unwrap();
+            assert_eq!(names_one_host(&request), is_clear, "{case}");
+        }
     }
 }

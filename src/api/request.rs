@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::Api;
 use super::audited_request;
-use super::connection::HealthOnly;
+use super::connection::{HealthOnly, UnclearHost};
 use super::error::{ApiError, Cause, Refusal, code_of, with_body};
 use super::quota::Tally;
 use crate::telemetry::metrics;
@@ -40,6 +40,9 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
 
     let response = if is_beyond_reserve(&request, &path) {
         no_room()
+    } else if request.extensions().get::<UnclearHost>().is_some() {
+        ApiError::bad("Host: expected exactly one, with the host that the request is for")
+            .into_response()
     } else {
         let (parts, body) = request.into_parts();
         let acting = audited_request::acting(&api, &parts, (&route, &id));
