@@ -209,7 +209,7 @@ impl FromRequestParts<Api> for Caller {
 
         let now = api.now();
         if let Some(session) = dashboard_session::of(parts, api).await? {
-            let known = session.as_key(&parts.method, &parts.headers, api)?;
+            let known = session.as_key(parts, api)?;
             known.must_not_be_suspended()?;
             let org = known.key.org_id;
             let limit = CONSOLE_REQUESTS_PER_MINUTE;

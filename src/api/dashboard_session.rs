@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, Uri};
+use axum::http::uri::{Authority, Scheme};
+use axum::http::{HeaderMap, Uri};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -20,6 +21,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
+use super::connection::Encrypted;
 use super::connection_limiter::Proof;
 use super::credentials::{DashboardSession, KnownOrg, presented};
 use super::error::ApiError;
@@ -137,13 +139,8 @@ impl DashboardSession {
     ///
     /// # Errors
     /// 403 for a change that another site may have caused.
-    pub(super) fn as_key(
-        &self,
-        method: &Method,
-        headers: &HeaderMap,
-        api: &Api,
-    ) -> Result<Arc<KnownOrg>, ApiError> {
-        if !method.is_safe() && !is_own(headers, api) {
+    pub(super) fn as_key(&self, parts: &Parts, api: &Api) -> Result<Arc<KnownOrg>, ApiError> {
+        if !parts.method.is_safe() && !is_own(parts, api) {
             return Err(ApiError::Forbidden(
                 "A session changes things only from the dashboard's own pages".to_owned(),
             ));
@@ -195,8 +192,9 @@ impl DashboardSession {
 }
 
 /// Returns true unless the browser reports another site as the origin of the request. Browsers always report it for
-/// requests that change something.
-pub(super) fn is_own(headers: &HeaderMap, api: &Api) -> bool {
+/// requests that change something. An origin is a scheme, a host and a port (RFC 6454 §4): a page of `https://a` isn't one of `http://a`.
+pub(super) fn is_own(parts: &Parts, api: &Api) -> bool {
+    let headers = &parts.headers;
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
     if text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none")) {
         return false;
@@ -204,13 +202,37 @@ pub(super) fn is_own(headers: &HeaderMap, api: &Api) -> bool {
     let Some(origin) = text(ORIGIN.as_str()) else {
         return true;
     };
-    let origin = origin.parse::<Uri>().ok();
-    let authority = origin.as_ref().and_then(Uri::authority);
+    let Some((scheme, authority)) = origin.parse::<Uri>().ok().and_then(scheme_and_authority)
+    else {
+        return false;
+    };
+
     let dashboard = api.dashboard_url().parse::<Uri>().ok();
-    let dashboard = dashboard.as_ref().and_then(Uri::authority);
-    let asked = text(HOST.as_str());
-    authority
-        .is_some_and(|authority| Some(authority) == dashboard || Some(authority.as_str()) == asked)
+    let dashboard = dashboard.and_then(scheme_and_authority);
+    let is_dashboards = dashboard.is_some_and(|known| known == (scheme.clone(), authority.clone()));
+    let is_asked = Some(authority.as_str()) == text(HOST.as_str());
+    is_dashboards || (is_asked && scheme == browsers_scheme(parts))
+}
+
+fn scheme_and_authority(uri: Uri) -> Option<(Scheme, Authority)> {
+    let parts = uri.into_parts();
+    parts.scheme.zip(parts.authority)
+}
+
+/// Scheme by which the browser sent the request. A page of another site can't make its browser send `X-Forwarded-Proto`, so that the header
+/// counts from any proxy; the first one of several is the nearest to the browser.
+fn browsers_scheme(parts: &Parts) -> Scheme {
+    let forwarded = parts.headers.get("x-forwarded-proto");
+    let forwarded = forwarded.and_then(|schemes| schemes.to_str().ok()?.split(',').next());
+    let is_encrypted = match forwarded {
+        Some(scheme) => scheme.trim().eq_ignore_ascii_case("https"),
+        None => parts.extensions.get::<Encrypted>().is_some(),
+    };
+
+    match is_encrypted {
+        true => Scheme::HTTPS,
+        false => Scheme::HTTP,
+    }
 }
 
 #[cfg(test)]
@@ -218,6 +240,32 @@ mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
+
+    #[test]
+    fn the_scheme_is_the_one_nearest_to_the_browser() {
+        for (case, forwarded, encrypted, scheme) in [
+            ("plain", None, None, Scheme::HTTP),
+            ("over TLS", None, Some(Encrypted), Scheme::HTTPS),
+            ("a proxy with TLS", Some("https"), None, Scheme::HTTPS),
+            ("two proxies", Some("https, http"), None, Scheme::HTTPS),
+            (
+                "a proxy without",
+                Some("http"),
+                Some(Encrypted),
+                Scheme::HTTP,
+            ),
+        ] {
+            let mut request = axum::http::Request::get("/");
+            if let Some(forwarded) = forwarded {
+                request = request.header("X-Forwarded-Proto", forwarded);
+            }
+            if let Some(encrypted) = encrypted {
+                request = request.extension(encrypted);
+            }
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(browsers_scheme(&parts), scheme, "{case}");
+        }
+    }
 
     #[test]
     fn the_token_is_found_among_cookies() {

@@ -529,6 +529,7 @@ async fn a_link_with_a_button_before_it_is_consumed_by_the_button() {
         ask(&api, "POST", to, "", &more, token.to_owned()).await
     };
     assert_eq!(press("https://evil.example").await.status, 403);
+    assert_eq!(press("http://dashboard.example").await.status, 403);
     let opened = press("https://dashboard.example").await;
     assert_eq!(opened.status, 303);
     let place = format!("/dashboard/{org}");

@@ -473,6 +473,12 @@ fn a_call_needs_a_session_that_may_change_things_and_its_own_page() {
             403,
         ),
         (
+            "the same host by another scheme",
+            path(&daemon),
+            format!("Origin: https://{at}\r\nCookie: {cookie}\r\n"),
+            403,
+        ),
+        (
             "another site",
             path(&daemon),
             format!("{own}Sec-Fetch-Site: same-site\r\nCookie: {cookie}\r\n"),

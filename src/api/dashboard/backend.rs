@@ -14,6 +14,7 @@ use axum::response::Response;
 use serde_json::Value;
 use tower_service::Service as _;
 
+use crate::api::connection::Encrypted;
 use crate::api::connection_limiter::Proof;
 use crate::api::operator::Operator;
 use crate::api::operator_sessions::OperatorSession;
@@ -23,12 +24,13 @@ use crate::config::{Config, Http};
 const MAX_ANSWER: usize = 16 << 20;
 
 /// Headers that identify the client and its address.
-const CARRIED: [HeaderName; 5] = [
+const CARRIED: [HeaderName; 6] = [
     COOKIE,
     HOST,
     ORIGIN,
     HeaderName::from_static("sec-fetch-site"),
     HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-proto"),
 ];
 
 /// The API's routes without those of the console, and the configuration that pages need before the session is known.
@@ -56,6 +58,7 @@ pub(super) struct Client {
     router: Router,
     headers: HeaderMap,
     peer: Option<ConnectInfo<SocketAddr>>,
+    encrypted: Option<Encrypted>,
     proof: Option<Proof>,
     operator: Option<Operator>,
 }
@@ -83,6 +86,7 @@ impl Client {
             router,
             headers,
             peer: parts.extensions.get().copied(),
+            encrypted: parts.extensions.get().copied(),
             proof: parts.extensions.get().cloned(),
             operator: None,
         })
@@ -182,6 +186,9 @@ impl Client {
         }
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
+        }
+        if let Some(encrypted) = self.encrypted {
+            request.extensions_mut().insert(encrypted);
         }
         if let Some(proof) = &self.proof {
             request.extensions_mut().insert(proof.clone());

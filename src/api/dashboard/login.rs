@@ -1,6 +1,7 @@
 //! Login and logout. A login link opens one session.
 
 use axum::extract::{RawQuery, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use trunkline_store::sessions;
@@ -48,10 +49,10 @@ pub(super) async fn consume(
 /// `POST /partner-login`: the button of the confirmation page; consumes the link.
 pub(super) async fn confirm(
     state: State<Api>,
-    headers: HeaderMap,
+    parts: Parts,
     body: String,
 ) -> Result<Response, ErrorPage> {
-    if !dashboard_session::is_own(&headers, &state) {
+    if !dashboard_session::is_own(&parts, &state) {
         return Err(ErrorPage::new(
             StatusCode::FORBIDDEN,
             "Nothing was done",

@@ -128,8 +128,8 @@ pub(super) async fn open(
 ) -> Result<Response, ErrorPage> {
     visitor.must_write()?;
     // A page of another site may open a WebSocket with this cookie; browsers always send Origin with one.
-    let headers = &parts.headers;
-    if !headers.contains_key(header::ORIGIN) || !dashboard_session::is_own(headers, &api) {
+    let has_origin = parts.headers.contains_key(header::ORIGIN);
+    if !has_origin || !dashboard_session::is_own(&parts, &api) {
         return Err(ErrorPage::new(
             StatusCode::FORBIDDEN,
             "That call did not come from the console",

@@ -2,7 +2,8 @@
 
 use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::html;
 
@@ -35,10 +36,10 @@ pub(super) async fn show(State(api): State<Api>, RawQuery(raw): RawQuery) -> Htm
 /// `POST /operator-console/login`: opens a session; 410 for a link that was used, has expired or is unknown.
 pub(super) async fn open(
     State(api): State<Api>,
-    headers: HeaderMap,
+    parts: Parts,
     body: Bytes,
 ) -> Result<Response, ErrorPage> {
-    if !dashboard_session::is_own(&headers, &api) {
+    if !dashboard_session::is_own(&parts, &api) {
         return Err(ErrorPage::foreign_form());
     }
 
