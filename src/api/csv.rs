@@ -11,12 +11,16 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 /// Cell with a peer's or a client's text. A spreadsheet would run a text that looks like a formula (CWE-1236), so it gets a leading apostrophe; a
-/// telephone number stays as it is.
+/// telephone number stays as it is. Spreadsheets skip blanks before a formula and read full-width signs as the others.
 pub(super) fn foreign(text: &str) -> Cow<'_, str> {
     let is_number = text
         .strip_prefix(['+', '-'])
         .is_some_and(|digits| digits.bytes().all(|octet| octet.is_ascii_digit()));
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) && !is_number {
+    let is_skipped = |letter: char| letter.is_whitespace() || letter.is_control();
+    let begins = text.trim_start_matches(is_skipped);
+    let is_formula = text.starts_with(['\t', '\r', '\n'])
+        || begins.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']);
+    if is_formula && !is_number {
         return Cow::Owned(plain(&format!("'{text}")).into_owned());
     }
     plain(text)
@@ -55,6 +59,15 @@ mod tests {
             ("@sum(a1)", "'@sum(a1)"),
             ("=\"a\"", "\"'=\"\"a\"\"\""),
             ("\tx", "'\tx"),
+            (" =1+2", "' =1+2"),
+            ("\u{a0}@x", "'\u{a0}@x"),
+            ("\0-x", "'\0-x"),
+            (" +442071838750", "' +442071838750"),
+            ("＝1＋2", "'＝1＋2"),
+            ("＋1", "'＋1"),
+            ("－1", "'－1"),
+            ("＠x", "'＠x"),
+            (" a=b", " a=b"),
             ("100", "100"),
         ] {
             assert_eq!(foreign(text), cell, "{text:?}");
