@@ -68,7 +68,16 @@ pub(super) enum DeliveryFault {
 }
 
 impl DeliveryFault {
-    /// Stable word of the reason.
+    /// Stable word of the reason for the owner of the receiver. It must not say which names exist in the operator's network, so a name that
+    /// leads only there has the word of one that leads nowhere.
+    pub(super) const fn shown(self) -> &'static str {
+        match self {
+            Self::Name | Self::Private => Self::Name.as_str(),
+            Self::Connect | Self::Tls | Self::Timeout | Self::Answer => self.as_str(),
+        }
+    }
+
+    /// Stable word of the reason for the operator.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Name => "name_not_resolved",
@@ -217,4 +226,27 @@ async fn exchange(
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::uri::PathAndQuery;
+
+    use super::*;
+
+    /// The owner of a receiver doesn't learn whether a name exists here.
+    #[tokio::test]
+    async fn a_name_that_leads_here_looks_like_one_that_leads_nowhere() {
+        let poster = Poster::trusting(RootCertStore::empty(), false, Duration::from_secs(5));
+        let target = Target {
+            host: "localhost".to_owned(),
+            port: 9,
+            tls: true,
+            authority: "localhost:9".to_owned(),
+            path: PathAndQuery::from_static("/"),
+        };
+        let found = poster.connect(&target).await.map(|_| ());
+        assert_eq!(found, Err(DeliveryFault::Private));
+        assert_eq!(DeliveryFault::Private.shown(), DeliveryFault::Name.shown());
+    }
 }

@@ -364,7 +364,8 @@ async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDeliv
     let attempts = held.delivery.attempts + 1;
     let (outcome, fault) = judge(answered, attempts, held.delivery.id, now);
     metrics::webhook_attempted(now.since(began));
-    metrics::webhook_attempts(fault.unwrap_or(DELIVERED), 1);
+    let cause = answered.err().map(DeliveryFault::as_str).or(fault);
+    metrics::webhook_attempts(cause.unwrap_or(DELIVERED), 1);
     if let Outcome::GivenUp | Outcome::Gone = outcome {
         metrics::webhook_given_up();
     }
@@ -376,7 +377,10 @@ async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDeliv
         fault: fault.map(str::to_owned),
     };
 
-    tracing::debug!(org.id = %webhook.org_id, webhook.id = %webhook.id, event.id = %held.delivery.event_id, attempts, fault, "webhook attempted");
+    tracing::debug!(org.id = %webhook.org_id, webhook.id = %webhook.id, event.id = %held.delivery.event_id, attempts, fault = cause, "webhook attempted");
+    if let Err(DeliveryFault::Private) = answered {
+        tracing::info!(org.id = %webhook.org_id, webhook.id = %webhook.id, fault = cause, "a webhook's receiver has private addresses alone");
+    }
     if outcome == Outcome::Gone {
         tracing::info!(org.id = %webhook.org_id, webhook.id = %webhook.id, "a webhook is disabled: its receiver answers 410");
     }
@@ -405,7 +409,7 @@ fn judge(
         Ok(answer) if answer.status == StatusCode::GONE => return (Outcome::Gone, Some("gone")),
         Ok(answer) if answer.status.is_redirection() => ("redirect", None),
         Ok(answer) => ("status", answer.retry_after),
-        Err(fault) => (fault.as_str(), None),
+        Err(fault) => (fault.shown(), None),
     };
     let again = next_attempt(attempts, delivery, retry_after, now);
     (again.map_or(Outcome::GivenUp, Outcome::Again), Some(fault))
@@ -463,7 +467,7 @@ mod tests {
             (
                 Err(DeliveryFault::Private),
                 again(()),
-                Some("private_address"),
+                Some("name_not_resolved"),
             ),
         ] {
             assert_eq!(

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
+use trunkline_model::address::{AddressPolicy, HostFault};
 
 use super::address::is_public;
 
@@ -42,6 +43,9 @@ pub enum TargetFault {
         "names no address of the public Internet (webhooks.allow_private_addresses allows that)"
     )]
     Private,
+    /// A number, which a resolver may take for an address.
+    #[error("names another spelling of an IP address: write an IPv4 address as 192.0.2.1")]
+    Spelling,
 }
 
 impl Target {
@@ -89,11 +93,14 @@ impl Target {
             return Err(TargetFault::NoUrl);
         }
 
+        let address = host.parse::<IpAddr>().ok();
+        // A zone (RFC 6874) leads to a link of this machine.
+        if address.is_none() && host.contains([':', '%']) {
+            return Err(TargetFault::NoUrl);
+        }
+
         if !private_allowed {
-            let local = host.eq_ignore_ascii_case("localhost");
-            if local || host.parse::<IpAddr>().is_ok_and(|ip| !is_public(ip)) {
-                return Err(TargetFault::Private);
-            }
+            judge_host(host, port, address)?;
             if !tls {
                 return Err(TargetFault::Plain);
             }
@@ -107,6 +114,23 @@ impl Target {
             authority: authority.to_string(),
             path: path.unwrap_or(PathAndQuery::from_static("/")),
         })
+    }
+}
+
+/// Judges a host by the rule for those that tenants enter for SIP and for bots, and by [`is_public`], which allows less.
+fn judge_host(host: &str, port: u16, address: Option<IpAddr>) -> Result<(), TargetFault> {
+    if let Some(ip) = address {
+        return if is_public(ip) {
+            Ok(())
+        } else {
+            Err(TargetFault::Private)
+        };
+    }
+
+    match AddressPolicy::default().examine_host(host, port) {
+        Ok(()) => Ok(()),
+        Err(HostFault::Spelling) => Err(TargetFault::Spelling),
+        Err(HostFault::Localhost | HostFault::Refused(_)) => Err(TargetFault::Private),
     }
 }
 
@@ -131,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_is_no_receiver_is_refused() {
-        use TargetFault::{Credentials, Fragment, NoUrl, Plain, Private};
+        use TargetFault::{Credentials, Fragment, NoUrl, Plain, Private, Spelling};
 
         let long = format!("https://example.com/{}", "a".repeat(MAX_LENGTH));
         for (text, fault) in [
@@ -155,6 +179,15 @@ mod tests {
             ("https://[::1]/", Private),
             ("https://[::ffff:10.0.0.1]/", Private),
             ("https://169.254.169.254/latest", Private),
+            ("https://localhost./", Private),
+            ("https://a.LocalHost/", Private),
+            ("https://127.1/", Spelling),
+            ("https://2130706433/", Spelling),
+            ("https://0x7f000001/", Spelling),
+            ("https://0177.0.0.1/", Spelling),
+            ("https://127.0.0.1./", Spelling),
+            ("https://[fe80::1%eth0]/", NoUrl),
+            ("https://[fe80::1%25eth0]/", NoUrl),
         ] {
             assert_eq!(Target::parse(text, false), Err(fault), "{text}");
         }
