@@ -167,6 +167,8 @@ pub(crate) struct Reader {
     /// Message whose fragments are still coming.
     fragments: Vec<u8>,
     fragmented: Option<Opcode>,
+    /// Frames read since they were last counted.
+    frames: u32,
 }
 
 impl Reader {
@@ -176,7 +178,22 @@ impl Reader {
             read: 0,
             fragments: Vec::new(),
             fragmented: None,
+            frames: 0,
         }
+    }
+
+    /// Returns the octets of messages that aren't whole.
+    pub(crate) fn held(&self) -> usize {
+        let fragments = match self.fragmented {
+            Some(_) => self.fragments.len(),
+            None => 0,
+        };
+        self.octets.len() - self.read + fragments
+    }
+
+    /// Returns the number of frames since the last call, fragments and control frames included.
+    pub(crate) const fn take_frames(&mut self) -> u32 {
+        std::mem::replace(&mut self.frames, 0)
     }
 
     /// Returns the buffer to append received octets to, after dropping those already returned as messages.
@@ -207,6 +224,7 @@ impl Reader {
                 return Ok(None);
             }
             self.read = end;
+            self.frames += 1;
 
             let whole = match header.opcode {
                 Opcode::Close => return Ok(Some(Received::Close)),

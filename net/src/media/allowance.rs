@@ -30,6 +30,11 @@ impl Allowance {
 
     /// Takes one packet or message.
     pub(super) fn take(&mut self, now: Moment) -> Taken {
+        self.take_many(1, now)
+    }
+
+    /// Takes so many at once, or none of them.
+    pub(super) fn take_many(&mut self, count: u32, now: Moment) -> Taken {
         let gained = now.since(self.filled_at).as_millis() * u128::from(self.a_second) / 1_000;
         if gained > 0 {
             self.filled_at = now;
@@ -37,7 +42,7 @@ impl Allowance {
             self.left = self.left.saturating_add(gained).min(self.at_once);
         }
 
-        match self.left.checked_sub(1) {
+        match self.left.checked_sub(count) {
             Some(left) => {
                 self.left = left;
                 Taken::Within

@@ -1,7 +1,7 @@
 //! Memory for the audio that bots send ahead: bounds of the node, and of each account, so that one account's bots can't take it from others.
 //!
 //! A call may always queue [`FREE`] octets. Beyond that its queue reserves blocks, and gives them back when it has run empty, since it keeps
-//! its memory until then.
+//! its memory until then. Messages that have come in part are a queue of their own.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,6 +53,15 @@ pub(super) struct AudioShare {
 }
 
 impl AudioShare {
+    /// Returns another share of the same account, with nothing reserved.
+    pub(super) fn another(&self) -> Self {
+        Self {
+            node: Arc::clone(&self.node),
+            account: Arc::clone(&self.account),
+            reserved: 0,
+        }
+    }
+
     /// Reserves memory for a queue of `octets`; returns the number of octets that it may hold.
     pub(super) fn reserve(&mut self, octets: usize) -> usize {
         let needed = octets.saturating_sub(FREE).next_multiple_of(BLOCK);
@@ -97,6 +106,18 @@ mod tests {
     use super::*;
 
     const TEN_MINUTES: usize = 4_800_000;
+
+    #[test]
+    fn another_share_of_a_call_counts_for_its_account() {
+        let budget = AudioBudget::default();
+        let mut queue = budget.share("a");
+        let mut unfinished = queue.another();
+        assert_eq!(queue.reserve(OF_ACCOUNT), OF_ACCOUNT);
+        assert_eq!(unfinished.reserve(2 * FREE), 2 * FREE, "the last block");
+        assert_eq!(unfinished.reserve(4 * FREE), 2 * FREE);
+        queue.release();
+        assert_eq!(unfinished.reserve(4 * FREE), 4 * FREE);
+    }
 
     #[test]
     fn one_account_leaves_room_for_others() {

@@ -31,6 +31,15 @@ const JUNK_A_SECOND: u32 = 100;
 const CHATTER_AT_ONCE: u32 = 2_000;
 const CHATTER_A_SECOND: u32 = 500;
 
+/// Octets that a bot may send at once, and in a second after those: ten minutes of audio are 10 MB at most in any size of message, and a bot that is
+/// interrupted sends its next turn at once.
+const OCTETS_AT_ONCE: u32 = 32 << 20;
+const OCTETS_A_SECOND: u32 = 1 << 20;
+
+/// Frames that a bot may send at once, and in a second after those: ten minutes of audio have 30,000 of 20 ms.
+const FRAMES_AT_ONCE: u32 = 60_000;
+const FRAMES_A_SECOND: u32 = 2_000;
+
 /// Decodes base64 with or without its padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -62,6 +71,11 @@ pub(super) struct BotLeg {
     junk: Junk,
     /// Messages other than audio, understood or not.
     chatter: Allowance,
+    /// Everything that the bot sends, audio and fragments included.
+    octets: Allowance,
+    frames: Allowance,
+    /// Memory of messages that aren't whole.
+    unfinished: AudioShare,
     keys: SentKeys,
     /// Draws the masks of frames.
     entropy: Entropy,
@@ -101,6 +115,7 @@ impl BotLeg {
             wire: Wire::new(&start),
             parameters: start.parameters,
             inbound: Inbound::default(),
+            unfinished: share.another(),
             playout: Playout::new(hold, share),
             started_at: None,
             junk: Junk {
@@ -108,6 +123,8 @@ impl BotLeg {
                 allowance: Allowance::new(JUNK_AT_ONCE, JUNK_A_SECOND),
             },
             chatter: Allowance::new(CHATTER_AT_ONCE, CHATTER_A_SECOND),
+            octets: Allowance::new(OCTETS_AT_ONCE, OCTETS_A_SECOND),
+            frames: Allowance::new(FRAMES_AT_ONCE, FRAMES_A_SECOND),
             keys: SentKeys::default(),
             entropy,
         })
@@ -222,14 +239,37 @@ impl BotLeg {
 
     /// Reads the bot's messages for one turn.
     pub(super) fn read(&mut self, scratch: &mut Scratch, now: Moment) -> Turn {
-        let turn = self.link.read(self.reader.buffer());
+        let buffer = self.reader.buffer();
+        let before = buffer.len();
+        let turn = self.link.read(buffer);
+        let octets = buffer.len() - before;
+
         if let Err(end) = self
             .take_messages(scratch, now)
+            .and_then(|()| self.count(octets, now))
             .and_then(|()| self.return_marks(scratch))
         {
             return Turn::Ended(end);
         }
         turn
+    }
+
+    /// Counts what came in a turn, and the memory that waits for the rest of a message.
+    ///
+    /// # Errors
+    /// The bot sends more than any bot needs, or its account has no memory left.
+    fn count(&mut self, octets: usize, now: Moment) -> Result<(), BotEnd> {
+        let octets = u32::try_from(octets).unwrap_or(u32::MAX);
+        borne_many(&mut self.octets, octets, now)?;
+        borne_many(&mut self.frames, self.reader.take_frames(), now)?;
+
+        let held = self.reader.held();
+        if held == 0 {
+            self.unfinished.release();
+        } else if self.unfinished.reserve(held) < held {
+            return Err(BotEnd::Protocol);
+        }
+        Ok(())
     }
 
     fn take_messages(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), BotEnd> {
@@ -371,7 +411,11 @@ impl Junk {
 
 /// Takes a message from an allowance; returns the bot's end if there are too many.
 fn borne(allowance: &mut Allowance, now: Moment) -> Result<(), BotEnd> {
-    match allowance.take(now) {
+    borne_many(allowance, 1, now)
+}
+
+fn borne_many(allowance: &mut Allowance, count: u32, now: Moment) -> Result<(), BotEnd> {
+    match allowance.take_many(count, now) {
         Taken::Within => Ok(()),
         Taken::Exceeded => Err(BotEnd::Protocol),
     }

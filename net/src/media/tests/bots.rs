@@ -368,7 +368,7 @@ fn a_bot_that_speaks_on_reads_the_end_of_its_call() {
 #[test]
 fn the_end_of_a_bot_is_reported_with_its_cause() {
     type Deed = fn(&mut Server);
-    let cases: [(&str, Deed, BotEnd); 5] = [
+    let cases: [(&str, Deed, BotEnd); 7] = [
         (
             "a close frame",
             |server| server.stream.write_all(&[0x88, 0]).unwrap(),
@@ -392,6 +392,25 @@ fn the_end_of_a_bot_is_reported_with_its_cause() {
                     .write_all(&text(&json!({"event": "coffee"})).repeat(100))
                     .is_ok()
                 {}
+            },
+            BotEnd::Protocol,
+        ),
+        (
+            "audio without end",
+            |server| {
+                while server
+                    .stream
+                    .write_all(&text(&said(&[0x90; 8_000])))
+                    .is_ok()
+                {}
+            },
+            BotEnd::Protocol,
+        ),
+        (
+            "fragments without end",
+            |server| {
+                server.stream.write_all(&[0x01, 0]).unwrap();
+                while server.stream.write_all(&[0; 2_000]).is_ok() {}
             },
             BotEnd::Protocol,
         ),
