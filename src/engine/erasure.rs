@@ -44,8 +44,16 @@ pub struct ErasureTask(JoinHandle<()>);
 
 impl ErasureTask {
     /// Starts the task that erases.
-    pub fn start(store: Store, engine: Handle, journal: Journal<Fact>) -> Self {
+    ///
+    /// `session_header` names the session in our INVITEs.
+    pub fn start(
+        store: Store,
+        engine: Handle,
+        journal: Journal<Fact>,
+        session_header: String,
+    ) -> Self {
         let worker = ErasureWorker {
+            session_header,
             store,
             engine,
             journal,
@@ -61,6 +69,7 @@ impl Drop for ErasureTask {
 }
 
 struct ErasureWorker {
+    session_header: String,
     store: Store,
     engine: Handle,
     journal: Journal<Fact>,
@@ -143,8 +152,12 @@ impl ErasureWorker {
         let legs: Vec<CallLegs> = legs
             .into_iter()
             .map(|legs| CallLegs {
+                peer_call_id: legs.peer_call_id,
+                began: legs.began.unwrap_or(legs.from),
                 call_ids: legs.call_ids,
-                session: legs.session.map(|session| session.to_string()),
+                session_line: legs
+                    .session
+                    .map(|session| format!("{}: {session}", self.session_header)),
                 from: legs.from,
                 until: legs.until,
             })

@@ -2,31 +2,36 @@
 //! disk. A block is unpacked, filtered and packed again; a segment is written to a new file, which then replaces the
 //! old one.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
 use trunkline_sip::moment::Moment;
 
-use super::block::{Block, BlockQuery};
-use super::removal_filter::RemovalFilter;
-use super::{Traces, lock, scan};
+use super::block::Block;
+use super::dialog::{PeerDialog, Successor};
+use super::removal_filter::{RemovalFilter, RemovedLeg};
+use super::{Traces, lock};
 
 /// Legs of one call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallLegs {
-    /// Known Call-IDs. Legs whose INVITE names one of them, or the session, belong to the call too.
+    /// Call-ID of the leg that a peer began, which the peer chose.
+    pub peer_call_id: Option<String>,
+    /// Time of that leg's INVITE, or later.
+    pub began: Moment,
+    /// Known Call-IDs of legs that we began.
     pub call_ids: Vec<String>,
-    /// Session, as our INVITEs name it.
-    pub session: Option<String>,
+    /// Header line of the session, as our INVITEs have it and nobody else's.
+    pub session_line: Option<String>,
     /// Earliest time of a message.
     pub from: Moment,
     /// Latest time of a message.
     pub until: Moment,
 }
 
-/// Rounds of the search for further legs; each is named by one found before.
-const ROUNDS: usize = 4;
+/// Legs that replaced each other, at most.
+const MAX_SUCCESSORS: usize = 8;
 
 impl Traces {
     /// Removes the messages of these calls and returns their number. Reads and writes files.
@@ -41,47 +46,37 @@ impl Traces {
         Ok(gone)
     }
 
-    /// Collects all Call-IDs of a call.
+    /// Collects all legs of a call.
     fn going(&self, legs: &CallLegs) -> RemovalFilter {
-        let mut call_ids: HashSet<Vec<u8>> = legs
-            .call_ids
-            .iter()
-            .map(|id| id.clone().into_bytes())
-            .collect();
-        let wanted = BlockQuery {
-            keys: None,
-            from: legs.from,
-            until: legs.until,
-        };
+        let (from, until) = (legs.from, legs.until);
+        let mut going: HashMap<Vec<u8>, RemovedLeg> = HashMap::new();
 
-        for _ in 0..ROUNDS {
-            let names = legs
-                .session
-                .iter()
-                .map(|session| session.as_bytes().to_vec());
-            let names: Vec<Vec<u8>> = names.chain(call_ids.iter().cloned()).collect();
-            let finders: Vec<_> = names.iter().map(memchr::memmem::Finder::new).collect();
-            let mut more = HashSet::new();
-            self.each(&wanted, &mut |record| {
-                let call_id = scan::call_id(record.octets);
-                let is_new = record.octets.starts_with(b"INVITE ") && !call_ids.contains(call_id);
-                if is_new
-                    && finders
-                        .iter()
-                        .any(|name| name.find(record.octets).is_some())
-                {
-                    more.insert(call_id.to_vec());
-                }
-            });
+        if let Some(line) = &legs.session_line {
+            let line = format!("\r\n{line}\r\n");
+            let begun = self.begun(line.as_bytes(), from, until).into_iter();
+            let ours = begun.filter(|(is_sent, _)| *is_sent);
+            going.extend(ours.map(|(_, id)| (id.into_bytes(), RemovedLeg::Ours)));
+        }
+        let known = legs.call_ids.iter();
+        going.extend(known.map(|id| (id.clone().into_bytes(), RemovedLeg::Ours)));
 
-            if more.is_empty() {
+        let mut next = legs
+            .peer_call_id
+            .clone()
+            .map(|id| (id, legs.began.as_micros()));
+        for _ in 0..MAX_SUCCESSORS {
+            let Some((call_id, began)) = next else { break };
+            let mut leg = self.of(&[&call_id], from, until).messages;
+            let Some(dialog) = PeerDialog::find(&leg, began) else {
                 break;
-            }
-
-            call_ids.extend(more);
+            };
+            leg.retain(|(is_sent, captured)| dialog.holds(*is_sent, captured));
+            going.insert(call_id.into_bytes(), RemovedLeg::Peer(dialog));
+            let successor = Successor::find(self, &leg, Some(until));
+            next = successor.map(|successor| (successor.call_id, successor.began));
         }
 
-        RemovalFilter::new(call_ids, legs.from, legs.until)
+        RemovalFilter::new(going, from, until)
     }
 
     fn forget_one(&self, going: &RemovalFilter) -> io::Result<u64> {

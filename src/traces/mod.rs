@@ -6,6 +6,7 @@
 //! the oldest goes first.
 
 mod block;
+pub mod dialog;
 mod export;
 mod forget;
 pub mod pcap;

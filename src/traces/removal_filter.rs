@@ -1,16 +1,26 @@
 //! Selects the messages to remove from traces, and filters blocks.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use trunkline_sip::moment::Moment;
 
 use super::block::{Block, BlockQuery, Open};
+use super::dialog::PeerDialog;
 use super::record::{Record, records};
 use super::scan;
 
+/// Messages of a Call-ID that are removed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum RemovedLeg {
+    /// All: nobody else has the Call-ID, since we chose it.
+    Ours,
+    /// Those of one dialog: the peer chose the Call-ID.
+    Peer(PeerDialog),
+}
+
 /// Messages to remove.
 pub(super) struct RemovalFilter {
-    call_ids: HashSet<Vec<u8>>,
+    legs: HashMap<Vec<u8>, RemovedLeg>,
     keys: Vec<u64>,
     from: Moment,
     until: Moment,
@@ -18,10 +28,10 @@ pub(super) struct RemovalFilter {
 
 impl RemovalFilter {
     /// Selects messages of these Call-IDs within a time.
-    pub(super) fn new(call_ids: HashSet<Vec<u8>>, from: Moment, until: Moment) -> Self {
+    pub(super) fn new(legs: HashMap<Vec<u8>, RemovedLeg>, from: Moment, until: Moment) -> Self {
         Self {
-            keys: call_ids.iter().map(|id| scan::key(id)).collect(),
-            call_ids,
+            keys: legs.keys().map(|id| scan::key(id)).collect(),
+            legs,
             from,
             until,
         }
@@ -38,8 +48,14 @@ impl RemovalFilter {
 
     /// Returns true if the message is to be removed.
     pub(super) fn takes(&self, record: &Record<'_>) -> bool {
-        (self.from.as_micros()..=self.until.as_micros()).contains(&record.at)
-            && self.call_ids.contains(scan::call_id(record.octets))
+        if !(self.from.as_micros()..=self.until.as_micros()).contains(&record.at) {
+            return false;
+        }
+        match self.legs.get(scan::call_id(record.octets)) {
+            None => false,
+            Some(RemovedLeg::Ours) => true,
+            Some(RemovedLeg::Peer(dialog)) => dialog.holds(record.is_sent, &record.captured()),
+        }
     }
 
     /// Returns the block without the removed messages, and their number; `None` if it has none.

@@ -326,6 +326,43 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     assert!(found(&after, "call 100").messages.is_empty());
 }
 
+/// A caller chooses its Call-ID: one that stands in every INVITE, or that is another caller's, removes nobody else's messages.
+#[test]
+fn a_call_id_of_the_callers_choice_removes_its_own_dialog_alone() {
+    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let invite = |call_id: &str, tag: &str| {
+        let text = format!(
+            "INVITE sip:a SIP/2.0\r\nVia: x\r\nFrom: <sip:b>;tag={tag}\r\nTo: <sip:a>\r\nCall-ID: {call_id}\r\n\r\n"
+        );
+        text.into_bytes()
+    };
+    for (at, call_id, tag) in [
+        (10, "sip", "hostile"),
+        (11, "theirs@x", "first"),
+        (12, "sip", "another tenant's"),
+    ] {
+        let octets = invite(call_id, tag);
+        pass(&traces, &mut tap, Moment::from_secs(at), false, &octets);
+    }
+
+    // A header that is like ours, received.
+    let forged = b"INVITE sip:r SIP/2.0\r\ni: forged\r\nX-PLATFORM-SESSION-ID: 5e55\r\n\r\n";
+    pass(&traces, &mut tap, Moment::from_secs(13), false, forged);
+
+    let legs = CallLegs {
+        peer_call_id: Some("sip".to_owned()),
+        began: Moment::from_secs(10),
+        call_ids: Vec::new(),
+        session_line: Some("X-PLATFORM-SESSION-ID: 5e55".to_owned()),
+        from: Moment::from_secs(5),
+        until: Moment::from_secs(20),
+    };
+    assert_eq!(traces.forget(&[legs]).unwrap(), 1);
+    let left = |call_id: &str| found(&traces, call_id).messages.len();
+    assert_eq!((left("sip"), left("theirs@x"), left("forged")), (1, 1, 1));
+}
+
 /// Legs of one call in memory and on disk are removed; other calls, and the same Call-ID at another time, stay.
 #[test]
 fn the_messages_of_a_call_are_forgotten_and_no_others() {
@@ -335,9 +372,9 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
         let traces = Traces::unattended(1, kept, None, clock).unwrap();
         let mut tap = traces.tap(0);
         let runtime = b"INVITE sip:r SIP/2.0\r\ni: leg@us\r\nX-PLATFORM-SESSION-ID: 5e55\r\n\r\n";
-        for call_id in ["a@b", "c@d"] {
+        for (call_id, is_sent) in [("a@b", false), ("c@d", true)] {
             let octets = message("INVITE sip:+442071838750 SIP/2.0", call_id, 300);
-            pass(&traces, &mut tap, Moment::from_secs(10), true, &octets);
+            pass(&traces, &mut tap, Moment::from_secs(10), is_sent, &octets);
         }
         pass(&traces, &mut tap, Moment::from_secs(11), true, runtime);
         traces.sweep(Moment::from_secs(16));
@@ -348,8 +385,10 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
         }
 
         let legs = CallLegs {
-            call_ids: vec!["a@b".to_owned()],
-            session: Some("5e55".to_owned()),
+            peer_call_id: Some("a@b".to_owned()),
+            began: Moment::from_secs(10),
+            call_ids: Vec::new(),
+            session_line: Some("X-PLATFORM-SESSION-ID: 5e55".to_owned()),
             from: Moment::from_secs(5),
             until: Moment::from_secs(20),
         };

@@ -171,7 +171,13 @@ from_row!(OpenRow {
 /// Search terms for the messages of one call in traces.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErasedLegs {
-    /// Call-IDs of its legs, as far as its row had them.
+    /// Call-ID of the leg that a peer began, which the peer chose.
+    #[serde(default)]
+    pub peer_call_id: Option<String>,
+    /// Time of that leg's INVITE, or later.
+    #[serde(default)]
+    pub began: Option<Moment>,
+    /// Call-IDs of legs that we began, as far as its row had them.
     pub call_ids: Vec<String>,
     /// The session, which outgoing INVITEs name.
     pub session: Option<Uuid>,

@@ -4,17 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_capture::Captured;
 use trunkline_capture::message::Message as Sip;
-use trunkline_capture::{Captured, message::parameter};
 use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, transfers};
 
 use crate::api::{Api, ApiError};
+use crate::traces::dialog::{PeerDialog, Successor};
 use crate::traces::show::masked;
 use crate::traces::{FoundMessages, Traces};
 
-/// Time from the call's beginning within which a runtime is called, and within which a leg that replaces another is up.
+/// Time from the call's beginning within which a runtime is called.
 const SET_UP_TIME: Duration = Duration::from_secs(120);
 /// Time before the record's beginning that may hold a challenge and its answer, and time after its end that may hold
 /// retransmitted answers.
@@ -80,7 +81,7 @@ struct Search<'s> {
 /// Returns all legs in order of time, with credentials hidden, and whether all messages are included.
 fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
     let (traces, call) = (search.traces, search.call);
-    let from = before(call.started_at, BEFORE);
+    let from = call.started_at - BEFORE;
     let until = call.ended_at.unwrap_or(now) + AFTER;
     let called = called(search, now);
     let call_ids: Vec<&str> = std::iter::once(&*call.caller_call_id)
@@ -108,7 +109,7 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
     }
 
     for _ in 0..MAX_LEGS {
-        let Some(successor) = successor(traces, call, &of_caller) else {
+        let Some(successor) = Successor::find(traces, &of_caller, call.ended_at) else {
             break;
         };
         let FoundMessages {
@@ -188,88 +189,11 @@ fn called(search: &Search<'_>, now: Moment) -> Vec<(&'static str, String)> {
     called
 }
 
-/// Leg that replaced the caller's.
-struct Successor {
-    call_id: String,
-    from: Moment,
-    began: u64,
-}
-
-/// Finds the leg that replaced this one (RFC 3891), if we sent it a BYE while the call continued.
-fn successor(traces: &Traces, call: &Call, leg: &[(bool, Captured)]) -> Option<Successor> {
-    let (_, bye) = leg
-        .iter()
-        .find(|(is_sent, captured)| *is_sent && captured.octets.starts_with(b"BYE "))?;
-    let left = Moment::from_micros(bye.at);
-    if call.ended_at.is_some_and(|end| end <= left) {
-        return None;
-    }
-
-    let message = Sip::parse(&bye.octets);
-    let (replaced, ours) = (message.first("Call-ID")?, message.tag("From")?);
-    let from = before(left, SET_UP_TIME);
-
-    // A challenged INVITE appears twice. Both have our tag in Replaces, which nobody else knows.
-    let begun = traces.begun(ours.as_bytes(), from, left);
-    let mut received = begun.into_iter().filter(|(is_sent, _)| !is_sent);
-    received.find_map(|(_, call_id)| {
-        let messages = traces.of(&[&call_id], from, left).messages;
-        let invites = messages.iter().filter(|(is_sent, captured)| {
-            let sip = Sip::parse(&captured.octets);
-            let replaces = sip.first("Replaces").unwrap_or_default();
-            let is_meant = replaces.split(';').next().map(str::trim) == Some(&*replaced);
-            let tag = parameter(&replaces, "to-tag");
-            !*is_sent && is_meant && tag.as_deref() == Some(&*ours)
-        });
-        let began = invites.map(|(_, captured)| captured.at).max()?;
-        Some(Successor {
-            call_id,
-            from,
-            began,
-        })
-    })
-}
-
-fn before(moment: Moment, by: Duration) -> Moment {
-    let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-    Moment::from_micros(moment.as_micros().saturating_sub(by))
-}
-
-/// Keeps the messages of one dialog. A caller chooses its Call-ID, and another tenant may use the same: a message
-/// belongs to the call if it came from the source of its INVITE, or has the tag of our answer.
-fn of_one_dialog(messages: Vec<(bool, Captured)>, began: u64) -> Vec<(bool, Captured)> {
-    let is_invite = |is_sent: bool, captured: &Captured| {
-        !is_sent && captured.octets.starts_with(b"INVITE ") && captured.at <= began
-    };
-    let Some(invite) = messages
-        .iter()
-        .rev()
-        .find(|(is_sent, captured)| is_invite(*is_sent, captured))
-        .map(|(_, captured)| captured)
-    else {
+/// Keeps the messages of one dialog, which began at this time.
+fn of_one_dialog(mut messages: Vec<(bool, Captured)>, began: u64) -> Vec<(bool, Captured)> {
+    let Some(dialog) = PeerDialog::find(&messages, began) else {
         return Vec::new();
     };
-
-    let peer = invite.source.ip();
-    let ours = messages.iter().find_map(|(is_sent, captured)| {
-        let is_answer = *is_sent && captured.at >= began && captured.target.ip() == peer;
-        let tag = Sip::parse(&captured.octets).tag("To")?;
-        is_answer.then_some(tag)
-    });
-    let theirs = Sip::parse(&invite.octets).tag("From");
-    let mut own = messages;
-    own.retain(|(is_sent, captured)| {
-        let other = if *is_sent {
-            captured.target
-        } else {
-            captured.source
-        };
-        let message = Sip::parse(&captured.octets);
-        let tags = [message.tag("From"), message.tag("To")];
-        let is_theirs = tags.contains(&theirs);
-        let is_ours = ours.is_some() && tags.contains(&ours);
-        is_theirs && (is_ours || other.ip() == peer)
-    });
-
-    own
+    messages.retain(|(is_sent, captured)| dialog.holds(*is_sent, captured));
+    messages
 }

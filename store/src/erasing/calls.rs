@@ -146,10 +146,21 @@ impl CallRow {
     }
 
     fn legs(&self) -> ErasedLegs {
-        let ids = [&self.caller_call_id, &self.runtime_call_id];
-        let ids = ids.into_iter().flatten().filter(|id| !id.is_empty());
+        let is_outbound = self.direction.as_deref() == Some("outbound");
+        let known = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
+        let of_trunk = known(&self.caller_call_id);
+        let (ours, theirs) = match is_outbound {
+            true => (of_trunk, None),
+            false => (None, of_trunk),
+        };
+
         ErasedLegs {
-            call_ids: ids.cloned().collect(),
+            peer_call_id: theirs,
+            began: Some(self.started_at),
+            call_ids: ours
+                .into_iter()
+                .chain(known(&self.runtime_call_id))
+                .collect(),
             session: self.session_id,
             from: self.started_at - AROUND,
             until: self.ended_at.unwrap_or(self.started_at) + AROUND,

@@ -215,7 +215,9 @@ impl Searched for LogInRow {
 
         for row in found {
             let legs = ErasedLegs {
-                call_ids: row.sip_call_id.iter().cloned().collect(),
+                peer_call_id: row.sip_call_id.clone(),
+                began: Some(row.at),
+                call_ids: Vec::new(),
                 session: None,
                 from: row.at - AROUND,
                 until: row.at + AROUND,
