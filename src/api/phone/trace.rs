@@ -129,13 +129,15 @@ pub(crate) async fn show(
 
     if !caller.may(CHANGES) {
         let secret = api.store().keyring().derive("tags in traces");
-        hide_tags(
+        // Octets of a peer are searched, up to a whole trace of them: not on a thread that serves others.
+        let masking = tokio::task::spawn_blocking(move || {
+            let messages = trace.messages.iter_mut();
+            hide_tags(messages.map(|leg| &mut leg.captured.octets), secret);
             trace
-                .messages
-                .iter_mut()
-                .map(|leg| &mut leg.captured.octets),
-            secret,
-        );
+        });
+        trace = masking
+            .await
+            .map_err(|fault| ApiError::Broke(fault.into()))?;
     }
 
     Ok(match TraceFormat::wanted(&headers) {
