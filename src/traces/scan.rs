@@ -1,13 +1,16 @@
 //! Scan of a message on its way into a trace: finds its key and its class, and strikes out credentials in place.
 
-use std::sync::LazyLock;
-
-use memchr::memmem::Finder;
-
 /// Replacement for each octet of a credential.
 const STRUCK: u8 = b'x';
 /// Header parameters that prove an identity.
-pub(super) const PROOFS: [&[u8]; 4] = [b"response", b"nonce", b"cnonce", b"opaque"];
+pub(super) const PROOFS: [&[u8]; 6] = [
+    b"response",
+    b"nonce",
+    b"cnonce",
+    b"opaque",
+    b"nextnonce",
+    b"rspauth",
+];
 
 /// Result of the scan.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -30,8 +33,10 @@ pub(super) fn key(call_id: &[u8]) -> u64 {
 enum Meaning {
     CallId,
     CSeq,
-    /// Parameters that prove an identity are struck out.
+    /// Parameters behind a scheme that prove an identity are struck out.
     Proofs,
+    /// The same without a scheme (Authentication-Info).
+    BareProofs,
     /// The whole value is struck out.
     Token,
 }
@@ -48,20 +53,29 @@ impl Meaning {
             16 if is(b"www-authenticate") => Some(Self::Proofs),
             18 if is(b"proxy-authenticate") => Some(Self::Proofs),
             19 if is(b"proxy-authorization") => Some(Self::Proofs),
+            19 if is(b"authentication-info") => Some(Self::BareProofs),
             _ if is_secret(name) => Some(Self::Token),
             _ => None,
         }
     }
 }
 
-/// Returns true if the whole value is secret: the session token, and the proof with which this deployment joins two
-/// calls. The operator's brand precedes both names.
+/// Returns true if the whole value is secret: the session token and the proof with which this deployment joins two calls, whose names the
+/// operator's brand precedes, and by their names the secrets of a runtime (`X-API-Key`, `Cookie`).
 pub(super) fn is_secret(name: &[u8]) -> bool {
     let ends_in = |end: &[u8]| {
         let begins_at = name.len().checked_sub(end.len());
         begins_at.is_some_and(|at| name[at..].eq_ignore_ascii_case(end))
     };
-    ends_in(b"-token") || ends_in(b"-join")
+    const ENDS: [&[u8]; 6] = [
+        b"-token",
+        b"-join",
+        b"-key",
+        b"-secret",
+        b"-password",
+        b"cookie",
+    ];
+    ENDS.into_iter().any(ends_in)
 }
 
 /// Scans a message.
@@ -86,6 +100,7 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
                 Meaning::CallId => call_id = at + value.start..at + value.end,
                 Meaning::CSeq => method = at + value.start..at + value.end,
                 Meaning::Proofs => strike_proofs(&mut line[value]),
+                Meaning::BareProofs => strike_parameters(&mut line[value]),
                 Meaning::Token => line[value].fill(STRUCK),
             }
         }
@@ -93,7 +108,9 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
         at = end;
     }
 
-    strike_keys(&mut octets[at..]);
+    let (head, body) = octets.split_at_mut(at);
+    strike_passwords(head);
+    strike_keys(body);
     ScannedMessage {
         key: key(&octets[call_id]),
         is_call: is_sent && is_of_call(&octets[..first], &octets[method]),
@@ -167,8 +184,12 @@ fn strike_proofs(value: &mut [u8]) {
         let scheme = memchr::memchr(b' ', value).map_or(0, |space| space + 1);
         return value[scheme..].fill(STRUCK);
     }
+    strike_parameters(&mut value[DIGEST.len()..]);
+}
 
-    let mut at = DIGEST.len();
+/// Strikes out the proofs among a header's parameters.
+fn strike_parameters(value: &mut [u8]) {
+    let mut at = 0;
     while let Some(equals) = memchr::memchr(b'=', &value[at..]) {
         let name = value[at..at + equals].trim_ascii_end();
         let start = name
@@ -199,26 +220,73 @@ fn strike_proofs(value: &mut [u8]) {
     }
 }
 
-/// Strikes out keys of media in SDP: SDES and ICE.
-fn strike_keys(body: &mut [u8]) {
-    static MARKS: LazyLock<[(Finder<'static>, &[u8]); 2]> = LazyLock::new(|| {
-        [
-            (Finder::new("inline:"), b"|\r\n "),
-            (Finder::new("a=ice-pwd:"), b"\r\n"),
-        ]
-    });
+/// Strikes out the passwords of URIs in the start line and the headers (RFC 3261 §19.1.1: `sip:user:password@host`).
+fn strike_passwords(head: &mut [u8]) {
+    let mut from = 0;
+    while let Some(found) = memchr::memchr(b'@', &head[from..]) {
+        let end = from + found;
+        let is_before = |octet: &u8| {
+            matches!(
+                octet,
+                b'<' | b'>' | b',' | b'"' | b' ' | b'\t' | b'\r' | b'\n'
+            )
+        };
+        let start = head[from..end].iter().rposition(is_before);
+        let uri = start.map_or(from, |before| from + before + 1);
 
-    for (mark, until) in &*MARKS {
-        let mut at = 0;
-        while let Some(found) = mark.find(&body[at..]) {
-            let start = at + found + mark.needle().len();
-            let length = body[start..]
-                .iter()
-                .position(|octet| until.contains(octet))
-                .unwrap_or(body.len() - start);
-            body[start..start + length].fill(STRUCK);
-            at = start + length;
+        if let Some(user) = [&b"sip:"[..], b"sips:"].into_iter().find_map(|scheme| {
+            let named = head[uri..end].get(..scheme.len())?;
+            named
+                .eq_ignore_ascii_case(scheme)
+                .then_some(uri + scheme.len())
+        }) && let Some(colon) = memchr::memchr(b':', &head[user..end])
+        {
+            head[user + colon + 1..end].fill(STRUCK);
         }
+        from = end + 1;
+    }
+}
+
+/// Strikes out keys of media in SDP: those of SDES, ICE, MIKEY and `k=`. Names are compared without regard to case, as lenient peers do.
+fn strike_keys(body: &mut [u8]) {
+    let mut rest = body;
+    while !rest.is_empty() {
+        let end = memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
+        let (line, next) = rest.split_at_mut(end);
+        if matches!(line, [b'a' | b'A' | b'k' | b'K', b'=', ..]) {
+            strike_line(line);
+        }
+        rest = next;
+    }
+}
+
+fn strike_line(line: &mut [u8]) {
+    const WHOLE: [&[u8]; 3] = [b"k=", b"a=ice-pwd:", b"a=key-mgmt:"];
+    const INLINE: &[u8] = b"inline:";
+
+    let length = line.trim_ascii_end().len();
+    let line = &mut line[..length];
+    let is = |name: &&&[u8]| {
+        line.get(..name.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(name))
+    };
+    if let Some(name) = WHOLE.iter().find(is) {
+        return line[name.len()..].fill(STRUCK);
+    }
+
+    // A line may offer several keys, each with its parameters behind a bar (RFC 4568 §6.1).
+    let mut from = 0;
+    while let Some(found) = line[from..]
+        .windows(INLINE.len())
+        .position(|name| name.eq_ignore_ascii_case(INLINE))
+    {
+        let start = from + found + INLINE.len();
+        let key = line[start..]
+            .iter()
+            .position(|octet| matches!(octet, b'|' | b';' | b' '));
+        let end = key.map_or(line.len(), |key| start + key);
+        line[start..end].fill(STRUCK);
+        from = end;
     }
 }
 
@@ -277,6 +345,32 @@ mod tests {
     }
 
     #[test]
+    fn no_key_or_password_is_kept_in_any_writing() {
+        let (shown, _) = looked(
+            "INVITE sip:a:pw1@b SIP/2.0\r\nFrom: \"x:y@z\" <SIPS:u:pw2@c>;tag=1\r\nContact: <sip:u@d:5060>, <sip:v:pw3@e>\r\nCall-ID: a:b@c\r\n\
+             Authentication-Info: nextnonce=\"n1\", qop=auth, rspauth=r1\r\nX-API-Key: k0\r\nCookie: k00\r\n\r\n\
+             v=0\r\nk=clear:k1\r\na=crypto:1 X INLINE:k2|2^31;inline:k3|x\r\na=ICE-PWD:k4\r\na=key-mgmt:mikey k5\r\ns=a=ice-pwd:kept",
+            false,
+        );
+        for gone in [
+            "pw1", "pw2", "pw3", "n1", "r1", "k0", "k1", "k2", "k3", "k4", "k5",
+        ] {
+            assert!(!shown.contains(gone), "{gone} in {shown}");
+        }
+        for kept in [
+            "sip:a:xxx@b",
+            "x:y@z",
+            "<sip:u@d:5060>",
+            "Call-ID: a:b@c",
+            "qop=auth",
+            "|2^31;",
+            "ice-pwd:kept",
+        ] {
+            assert!(shown.contains(kept), "{kept} not in {shown}");
+        }
+    }
+
+    #[test]
     fn nothing_else_is_changed() {
         let message = "BYE sip:a SIP/2.0\r\nSubject :  x\r\nX-Tok: y\r\nCall-ID: c\r\n\r\nbody";
         let (shown, seen) = looked(message, false);
@@ -289,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_let_in_is_told_from_strangers() {
+    fn admitted_peers_are_distinguished_from_unauthenticated_ones() {
         let answer = |status: u32, method: &str| {
             looked(
                 &format!("SIP/2.0 {status} X\r\nCSeq: 1 {method}\r\n\r\n"),
