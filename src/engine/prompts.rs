@@ -2,6 +2,7 @@
 //! shards' threads. A prompt that can't be loaded counts as played, so that its call continues.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,8 +21,9 @@ use super::clock;
 use super::inbox::{Inbox, Input};
 use crate::speech::Speech;
 
-/// Most octets of loaded prompts that are kept; one more, and all are forgotten.
+/// Octets of loaded prompts that are kept, and those of one org: an org whose flows have many texts doesn't make others have theirs spoken again.
 const MAX_KEPT: usize = 32 << 20;
+const MAX_KEPT_OF_ORG: usize = MAX_KEPT / 4;
 /// Most prompts loaded at the same time, and most texts spoken at the same time. Further ones count as played.
 const MAX_LOADS: usize = 64;
 /// Loads of one org among them, so that its slow texts don't hold up other orgs.
@@ -32,6 +34,10 @@ const FAILURE_TTL: Duration = Duration::from_secs(5);
 const MAX_FAILED: usize = 256;
 /// Most of one org among them.
 const MAX_FAILED_OF_ORG: usize = 32;
+/// Time between two warnings of an org's prompts: a flow may want one that can't be had again and again.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// Orgs whose last warning is remembered.
+const MAX_WARNED: usize = 1_024;
 /// Time for reading a prompt from the store. The speech service has a bound of its own.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -45,26 +51,63 @@ pub(crate) struct Prompts {
     kept: Arc<Mutex<KeptClips>>,
     loading: Arc<Mutex<Loading>>,
     failed: Arc<Mutex<FailedTexts>>,
+    warned: Arc<Mutex<HashMap<Uuid, Moment>>>,
     runtime: Handle,
 }
 
-/// Prompts that were loaded, by org.
+/// Prompts that were loaded. An org beyond its share loses its own oldest; beyond the bound of all, the org with the most does.
 #[derive(Default)]
 struct KeptClips {
-    clips: HashMap<(Uuid, Prompt), Clip>,
+    orgs: HashMap<Uuid, OrgClips>,
+    octets: usize,
+}
+
+/// Prompts of an org.
+#[derive(Default)]
+struct OrgClips {
+    clips: HashMap<Prompt, Clip>,
+    /// The oldest at the front.
+    order: VecDeque<Prompt>,
     octets: usize,
 }
 
 impl KeptClips {
+    fn find(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
+        self.orgs.get(&org)?.clips.get(prompt).cloned()
+    }
+
     fn keep(&mut self, org: Uuid, prompt: Prompt, clip: Clip) {
-        if self.octets + clip.len() > MAX_KEPT {
-            self.clips.clear();
-            self.octets = 0;
+        let kept = self.orgs.entry(org).or_default();
+        let before = kept.octets;
+        kept.octets += clip.len();
+        match kept.clips.insert(prompt.clone(), clip) {
+            Some(replaced) => kept.octets -= replaced.len(),
+            None => kept.order.push_back(prompt),
         }
-        self.octets += clip.len();
-        if let Some(before) = self.clips.insert((org, prompt), clip) {
-            self.octets -= before.len();
+        while kept.octets > MAX_KEPT_OF_ORG && kept.drop_oldest() {}
+        self.octets = self.octets - before + kept.octets;
+
+        while self.octets > MAX_KEPT {
+            let Some(largest) = self.orgs.values_mut().max_by_key(|kept| kept.octets) else {
+                return;
+            };
+            let before = largest.octets;
+            largest.drop_oldest();
+            self.octets = self.octets - before + largest.octets;
         }
+        self.orgs.retain(|_, kept| !kept.clips.is_empty());
+    }
+}
+
+impl OrgClips {
+    fn drop_oldest(&mut self) -> bool {
+        let Some(oldest) = self.order.pop_front() else {
+            return false;
+        };
+        if let Some(clip) = self.clips.remove(&oldest) {
+            self.octets -= clip.len();
+        }
+        true
     }
 }
 
@@ -178,6 +221,7 @@ impl Prompts {
             kept: Arc::default(),
             loading: Arc::default(),
             failed: Arc::default(),
+            warned: Arc::default(),
             runtime,
         }
     }
@@ -224,7 +268,7 @@ impl Prompts {
             }
             Prompt::Id(_) | Prompt::Text(_) => {
                 let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.clips.get(&(org, prompt.clone())).cloned()
+                kept.find(org, prompt)
             }
         }
     }
@@ -237,7 +281,7 @@ impl Prompts {
         }
         let load = loading().join(org, prompt);
         let Some(load) = load else {
-            tracing::warn!(org.id = %org, %prompt, "a prompt is skipped: too many are being loaded");
+            self.warn(org, prompt, &"too many prompts are being loaded");
             return None;
         };
 
@@ -255,11 +299,11 @@ impl Prompts {
                 match timeout(TIMEOUT, read).await {
                     Ok(Ok(audio)) => Clip::of_mu_law(&audio),
                     Ok(Err(error)) => {
-                        tracing::warn!(org.id = %org, %prompt, %error, "a prompt cannot be loaded");
+                        self.warn(org, prompt, &error);
                         return None;
                     }
                     Err(_) => {
-                        tracing::warn!(org.id = %org, %prompt, "a prompt cannot be loaded: the database doesn't answer");
+                        self.warn(org, prompt, &"the database doesn't answer");
                         return None;
                     }
                 }
@@ -267,7 +311,7 @@ impl Prompts {
             Prompt::Text(text) => match self.speech.speak(text).await {
                 Ok(clip) => clip,
                 Err(error) => {
-                    tracing::warn!(org.id = %org, %error, "a text cannot be spoken");
+                    self.warn(org, prompt, &error);
                     self.failed().note(org, prompt, clock::now());
                     return None;
                 }
@@ -280,6 +324,23 @@ impl Prompts {
         Some(clip)
     }
 
+    /// Logs a prompt that is not played, unless the org had such a line a moment ago.
+    fn warn(&self, org: Uuid, prompt: &Prompt, error: &dyn Display) {
+        let now = clock::now();
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: &Moment| now.since(*at) < WARNING_INTERVAL;
+        if warned.get(&org).is_some_and(is_recent) {
+            return;
+        }
+        if warned.len() >= MAX_WARNED {
+            warned.retain(|_, at| is_recent(at));
+        }
+        if warned.len() < MAX_WARNED {
+            warned.insert(org, now);
+            tracing::warn!(org.id = %org, %prompt, %error, "a prompt is not played; further ones of this org are not logged for a minute");
+        }
+    }
+
     fn failed(&self) -> MutexGuard<'_, FailedTexts> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -290,20 +351,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn each_org_keeps_its_own_prompts_within_its_share() {
         let mut kept = KeptClips::default();
-        let org = Uuid::from_u128(1);
-        let long = Clip::of_mu_law(&vec![0; MAX_KEPT / 4]);
-        for number in 0..100 {
-            kept.keep(org, Prompt::Id(Uuid::from_u128(number)), long.clone());
-            assert!(kept.octets <= MAX_KEPT);
-            let held: usize = kept.clips.values().map(Clip::len).sum();
+        let (other, busy) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let greeting = Prompt::Text("Hello".into());
+        kept.keep(other, greeting.clone(), Clip::of_mu_law(&[0]));
+
+        let long = Clip::of_mu_law(&vec![0; MAX_KEPT_OF_ORG / 4]);
+        let number = |number: u128| Prompt::Id(Uuid::from_u128(number));
+        for at in 0..100 {
+            kept.keep(busy, number(at), long.clone());
+            let orgs = kept.orgs.values();
+            let held: usize = orgs.flat_map(|org| org.clips.values()).map(Clip::len).sum();
             assert_eq!(held, kept.octets);
         }
+        assert!(kept.find(other, &greeting).is_some(), "another org's stays");
+        assert_eq!(kept.octets, MAX_KEPT_OF_ORG + 1);
+        assert!(kept.find(busy, &number(99)).is_some());
+        assert!(kept.find(busy, &number(95)).is_none(), "the oldest goes");
 
-        let again = Prompt::Id(Uuid::from_u128(99));
+        for org in 10..20 {
+            for at in 0..4 {
+                kept.keep(Uuid::from_u128(org), number(at), long.clone());
+            }
+            assert!(kept.octets <= MAX_KEPT);
+        }
+        assert!(
+            kept.find(other, &greeting).is_some(),
+            "the largest gives way"
+        );
+
         let before = kept.octets;
-        kept.keep(org, again, Clip::of_mu_law(&[0]));
+        kept.keep(Uuid::from_u128(19), number(3), Clip::of_mu_law(&[0]));
         assert!(
             kept.octets < before,
             "one that is loaded twice is kept once"
