@@ -271,6 +271,10 @@ impl Call {
                     leg.settle_late(cx, &pending, message);
                 }
             }
+            // The 481 to a NOTIFY ends its subscription (RFC 6665 §4.2.2), not the call.
+            (Purpose::Own, Method::Notify) if message.status() == 481 => {
+                self.on_transfer(cx, Event::Unsubscribed);
+            }
             (Purpose::Own | Purpose::Again, _) => {}
             (Purpose::Stale, method) => {
                 if let Some(mut leg) = self.bridge.at(pending.leg) {

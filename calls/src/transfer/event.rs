@@ -95,6 +95,8 @@ pub(crate) enum Event {
     DestinationAnswered,
     /// The caller has the destination's media.
     DestinationConnected,
+    /// The runtime no longer knows the subscription of its REFER.
+    Unsubscribed,
     /// The agent has hung up.
     AgentLeft,
     /// A request of the PBX shows that the caller is there.

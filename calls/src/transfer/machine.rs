@@ -206,6 +206,7 @@ impl<R> Transfer<R> {
                 }
             }
             Event::DestinationConnected => self.on_destination_connected(call, steps),
+            Event::Unsubscribed => self.subscription = None,
             Event::AgentLeft => self.on_agent_left(steps),
             Event::CallerHeard => self.on_caller_heard(steps),
             Event::CallEnded(ended) => self.on_call_ended(ended, call, steps),

@@ -312,6 +312,7 @@ fn events() -> Vec<Named<Event>> {
         ("DestinationRefused", || Event::DestinationRefused(488)),
         ("DestinationAnswered", || Event::DestinationAnswered),
         ("DestinationConnected", || Event::DestinationConnected),
+        ("Unsubscribed", || Event::Unsubscribed),
         ("AgentLeft", || Event::AgentLeft),
         ("CallerHeard", || Event::CallerHeard),
         ("CallEnded: caller", || ended(HangupBy::Caller)),
@@ -619,6 +620,15 @@ fn an_agent_that_has_left_hears_nothing_and_takes_its_caller_along_where_the_tra
         Story::of(by_refer()).after([Event::Acknowledged, accepted(), Event::AgentLeft]);
     assert_eq!(story.on(unheard()), "unknown 5s");
     assert_eq!(story.on(Event::TimedOut), "- leave:Completed:Agent");
+}
+
+/// RFC 6665 §4.2.2.
+#[test]
+fn a_runtime_that_has_unsubscribed_gets_no_more_notifys() {
+    let mut story =
+        Story::of(by_refer()).after([Event::Acknowledged, accepted(), Event::Unsubscribed]);
+    assert_eq!(story.on(notified(180)), "ringing 180s");
+    assert_eq!(story.on(notified(486)), "failed486 - resume");
 }
 
 #[test]
