@@ -19,7 +19,7 @@ use super::context::{Core, Cx};
 use super::held::Held;
 use super::hold::{Asked, Hold, HoldStatus, Progress, Refused, Unable};
 use super::ids::LegId;
-use super::leg::{LocalMedia, Lost, NewRequest};
+use super::leg::{Lost, NewRequest};
 use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::reply::{PAUSE, Reply};
 use super::role::LegRole;
@@ -205,7 +205,7 @@ impl Holding {
         let is_local = bridge.is_local();
         let offer = match is_local {
             true => {
-                let own = bridge.local_mut().and_then(LocalMedia::offer);
+                let own = bridge.local_offer();
                 own.and_then(|own| self.hold.own_offer(&own))
             }
             false => self.hold.next_offer(bridge.heard().unwrap_or_default()),

@@ -1,6 +1,7 @@
 //! Our own media on the agent's side: echo, spoken code, bots. Answers with G.711 and accepts every change of the caller that it can.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use trunkline_model::record::HangupBy;
 use trunkline_sip::dialog::sdp::{self, Audio};
@@ -17,7 +18,7 @@ use super::effect::{AgreedMedia, Effect, MediaRecord};
 use super::hangup::End;
 use super::has_sdp;
 use super::hold::Hold;
-use super::leg::{Leg, LegState, LocalMedia};
+use super::leg::{Leg, LegState, LocalMedia, SipPeer};
 use super::refusal::Reason;
 use super::runtime_invite::FIRST_FORK;
 use super::unanswered::refusal_lines;
@@ -75,38 +76,43 @@ impl NoBody {
 }
 
 impl LocalMedia {
-    /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none.
+    /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none. The peer has `before` of us.
     fn body(
         &mut self,
         hold: &Hold,
+        before: &[u8],
         message: &Message<'_>,
     ) -> Result<(Vec<u8>, Option<Audio>), NoBody> {
         if let Some(no) = NoBody::of(message) {
             return Err(no);
         }
 
-        let session = self.session;
         let Some(local) = self.local else {
             return Err(NoBody::Unmatched("no media".into()));
         };
-
-        self.version += 1;
         if !has_sdp(message) {
             self.offered = true;
-            let offer = sdp::offer_audio(local, session, self.version);
+            let offer = self.offer_at(local, before);
             return Ok((hold.crossing_sdp(&offer).into_owned(), None));
         }
 
-        match sdp::answer_audio(message.body(), local, session, self.version) {
-            Ok(answer) => Ok((hold.crossing_sdp(&answer.body).into_owned(), answer.audio)),
-            Err(no) => Err(NoBody::Unmatched(no.to_string())),
-        }
+        // An offer that is refused uses up no version (RFC 3264 §8).
+        let (session, version) = (self.session, self.version + 1);
+        let answer = sdp::answer_audio(message.body(), local, session, version)
+            .map_err(|no| NoBody::Unmatched(no.to_string()))?;
+        self.version = version;
+        let body = hold.crossing_sdp(&answer.body).into_owned();
+        Ok((body, answer.audio))
     }
 
-    /// An offer of ours, inside the call.
-    pub(crate) fn offer(&mut self) -> Option<Vec<u8>> {
+    /// An offer of ours, inside the call, to a peer that has `before` of us.
+    fn offer(&mut self, before: &[u8]) -> Option<Vec<u8>> {
+        Some(self.offer_at(self.local?, before))
+    }
+
+    fn offer_at(&mut self, local: SocketAddr, before: &[u8]) -> Vec<u8> {
         self.version += 1;
-        Some(sdp::offer_audio(self.local?, self.session, self.version))
+        sdp::offer_audio_after(before, local, self.session, self.version)
     }
 }
 
@@ -117,10 +123,23 @@ impl Bridge {
         hold: &Hold,
         message: &Message<'_>,
     ) -> Result<(Vec<u8>, Option<Audio>), NoBody> {
+        let before = self.told_to_trunk();
         match self.local_mut() {
-            Some(media) => media.body(hold, message),
+            Some(media) => media.body(hold, &before, message),
             None => Err(NoBody::Unmatched("no media of ours".into())),
         }
+    }
+
+    /// An offer of media of our own, inside the call.
+    pub(crate) fn local_offer(&mut self) -> Option<Vec<u8>> {
+        let before = self.told_to_trunk();
+        self.local_mut()?.offer(&before)
+    }
+
+    /// The SDP that the peer on the trunk has of us; empty before the first.
+    fn told_to_trunk(&self) -> Arc<[u8]> {
+        let told = self.trunk().and_then(SipPeer::shared_told);
+        told.map_or_else(Arc::default, Arc::clone)
     }
 }
 

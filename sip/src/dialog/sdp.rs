@@ -96,16 +96,42 @@ pub fn answer_audio(
 pub fn offer_audio(local: SocketAddr, session_id: u64, version: u64) -> Vec<u8> {
     let mut body = Vec::with_capacity(320);
     head(&mut body, local, session_id, version, b"0 0");
-    let port = local.port();
-    print(
-        &mut body,
-        format_args!("m=audio {port} RTP/AVP 0 8 101\r\n"),
-    );
+    offered_section(&mut body, local.port());
+    body
+}
+
+/// The same for a peer that has an SDP of ours in this dialog. Each of its streams keeps its place: "if the previous SDP had N media lines, the
+/// new SDP MUST have at least N media lines" (RFC 3264 §8). All but the audio have port 0.
+pub fn offer_audio_after(
+    before: &[u8],
+    local: SocketAddr,
+    session_id: u64,
+    version: u64,
+) -> Vec<u8> {
+    let before = Description::read(before).map_or(Vec::new(), |before| before.media);
+    let place = |is_on: bool| {
+        let is_it = |media: &Media<'_>| media.kind == b"audio" && (media.port != 0 || !is_on);
+        before.iter().position(is_it)
+    };
+    let audio = place(true).or_else(|| place(false)).unwrap_or(before.len());
+
+    let mut body = Vec::with_capacity(320);
+    head(&mut body, local, session_id, version, b"0 0");
+    for index in 0..before.len().max(audio + 1) {
+        match before.get(index).filter(|_| index != audio) {
+            Some(other) => other.switched_off(&mut body),
+            None => offered_section(&mut body, local.port()),
+        }
+    }
+    body
+}
+
+fn offered_section(body: &mut Vec<u8>, port: u16) {
+    print(body, format_args!("m=audio {port} RTP/AVP 0 8 101\r\n"));
     body.extend_from_slice(
         b"a=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\na=rtpmap:101 telephone-event/8000\r\n\
           a=fmtp:101 0-15\r\na=ptime:20\r\na=sendrecv\r\n",
     );
-    body
 }
 
 /// Reads the answer to [`offer_audio`]; `None` if it accepts no audio.

@@ -210,6 +210,47 @@ fn our_own_offer_is_answered_and_the_answer_read() {
 }
 
 #[test]
+fn a_further_offer_of_ours_keeps_the_lines_of_the_last_sdp() {
+    let cases: [(&str, &str, &[&str]); 6] = [
+        ("nothing before", "", &["audio 20000"]),
+        ("audio", "m=audio 9 RTP/AVP 8\r\n", &["audio 20000"]),
+        (
+            "audio, then video",
+            "m=audio 9 RTP/AVP 8\r\nm=video 0 RTP/AVP 96\r\n",
+            &["audio 20000", "video 0"],
+        ),
+        (
+            "video first",
+            "m=video 0 RTP/AVP 96\r\nm=audio 9 RTP/AVP 8\r\n",
+            &["video 0", "audio 20000"],
+        ),
+        (
+            "the second audio",
+            "m=audio 0 RTP/SAVP 8\r\nm=audio 9 RTP/AVP 8\r\n",
+            &["audio 0", "audio 20000"],
+        ),
+        (
+            "no audio",
+            "m=video 0 RTP/AVP 96\r\n",
+            &["video 0", "audio 20000"],
+        ),
+    ];
+    for (name, before, lines) in cases {
+        let before = format!("{HEAD}{before}");
+        let offer = offer_audio_after(before.as_bytes(), local(), 5, 2);
+        let offer = String::from_utf8(offer).unwrap();
+        let media = offer.lines().filter_map(|line| line.strip_prefix("m="));
+        let media: Vec<String> = media
+            .map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(media, lines, "{name}");
+        assert!(read_answer(offer.as_bytes()).is_some(), "{name}");
+    }
+    let first = offer_audio(local(), 5, 2);
+    assert_eq!(offer_audio_after(b"", local(), 5, 2), first);
+}
+
+#[test]
 fn a_rejection_switches_every_stream_off() {
     let offer =
         format!("{HEAD}m=audio 5000 RTP/AVP 0 8\r\na=sendrecv\r\nm=video 5002 RTP/AVP 96\r\n");
