@@ -248,11 +248,12 @@ impl Calls {
             | Method::Cancel => {
                 self.core.stateless(endpoint, message, flow, 481, |_| {});
             }
-            // REFER is accepted inside a call only (RFC 3515 §2.4.2).
-            Method::Refer => self.core.stateless(endpoint, message, flow, 403, |_| {}),
-            Method::Register | Method::Subscribe | Method::Message | Method::Publish => {
-                self.core.method_not_allowed(endpoint, message, flow, 405);
-            }
+            // REFER is served inside a call only, so Allow doesn't name it here (RFC 3261 §8.2.1).
+            Method::Register
+            | Method::Subscribe
+            | Method::Message
+            | Method::Publish
+            | Method::Refer => self.core.method_not_allowed(endpoint, message, flow, 405),
             Method::Other => self.core.method_not_allowed(endpoint, message, flow, 501),
             Method::Ack => {}
         }

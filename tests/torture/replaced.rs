@@ -285,14 +285,16 @@ fn a_runtime_names_no_dialog_from_our_side() {
     assert!(daemon.record()["transfer"].is_null());
 }
 
-/// REFER is known, and accepted inside a call only.
+/// REFER is served inside a call only.
 #[test]
-fn refer_outside_a_call_is_forbidden() {
+fn refer_outside_a_call_is_not_allowed() {
     let daemon = DaemonSetup::new().serve();
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let dialling = Dialling::new("stray", &daemon.setup.first_number, daemon.sip());
     pbx.send(&dialling, "REFER", 1, "");
-    assert_eq!(status_of(&pbx.answer(&dialling)), 403);
+    let refused = pbx.answer(&dialling);
+    assert_eq!(status_of(&refused), 405);
+    assert!(refused.header("Allow").is_some(), "{refused:?}");
     pbx.send(&dialling, "OPTIONS", 2, "");
     let answer = pbx.answer(&dialling);
     let lists = |message: &wire::Message<'_>, name, token| message.has_token(name, token);
