@@ -12,14 +12,16 @@ use trunkline_sip::wire::{Message, Method};
 use super::allow::to_peer;
 use super::bot_state::Bot;
 use super::bye::ByeContent;
+use super::call_status::CallStatus;
 use super::context::Cx;
+use super::delayed_ack::Delayed;
 use super::dial::Dialing;
 use super::exchange::{Exchange, OwnRequest};
 use super::ids::{CallKey, LegId};
 use super::join::JoinPhase;
 use super::leg::{
-    ActiveLeg, AwaitedAck, Bye, Delayed, Leg, LegState, Legs, LocalAgent, LocalMedia, NewRequest,
-    Session, SipPeer,
+    ActiveLeg, AwaitedAck, Bye, Leg, LegState, Legs, LocalAgent, LocalMedia, NewRequest, Session,
+    SipPeer,
 };
 use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::provisional_relay::Held;
@@ -28,19 +30,6 @@ use super::requests::Requests;
 use super::role::LegRole;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
-
-/// Status of a call, as its legs have it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum CallStatus {
-    /// One of the two legs has not been accepted yet.
-    SettingUp,
-    /// Our 2xx is out, the caller's ACK is not in.
-    Answered,
-    /// Acknowledged.
-    Up,
-    /// Over; what is left waits for the answers to our BYEs.
-    Over,
-}
 
 /// The legs of a call, and what is in flight on them.
 #[derive(Debug)]
@@ -413,6 +402,29 @@ impl Bridge {
         match &mut self.local_mut()?.agent {
             LocalAgent::Bot(bot) => Some(bot),
             LocalAgent::Echo | LocalAgent::Code(_) => None,
+        }
+    }
+
+    /// The exchange that is open once the call is up. `joining` may keep the caller's offer open.
+    pub(crate) fn exchange(&self, joining: JoinPhase) -> Exchange {
+        if let Some(pending) = self.requests.offering() {
+            return match matches!(pending.purpose, Purpose::Relay(_)) {
+                true => Exchange::Offered(self.other(pending.leg)),
+                false => Exchange::Ours,
+            };
+        }
+        if joining == JoinPhase::Asking {
+            return Exchange::Asking;
+        }
+
+        let mut awaited = self.awaited();
+        if let Some((from, _)) = awaited.find(|(_, ack)| ack.delayed.is_some()) {
+            return Exchange::AwaitsAnswer(from);
+        }
+        match (self.awaited().next(), self.requests.theirs()) {
+            (Some((from, _)), _) => Exchange::AwaitsAck(from),
+            (None, Some(_)) => Exchange::Refused,
+            (None, None) => Exchange::Idle,
         }
     }
 }

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::Calls;
 use super::bot_state::Bot;
-use super::bridge::CallStatus;
 use super::call::Call;
+use super::call_status::CallStatus;
 use super::context::Cx;
 use super::effect::Effect;
 use super::flow::{Action, Builtin, Machine, Untransferred};

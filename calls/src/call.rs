@@ -8,7 +8,8 @@ use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
 use uuid::Uuid;
 
-use super::bridge::{Bridge, CallStatus};
+use super::bridge::Bridge;
+use super::call_status::CallStatus;
 use super::crossing::{Crossing, Identity, Place};
 use super::destination_route::DestinationRoute;
 use super::holding::Holding;

@@ -3,8 +3,8 @@
 use trunkline_model::record::Fact;
 use uuid::Uuid;
 
-use super::bridge::CallStatus;
 use super::call::Call;
+use super::call_status::CallStatus;
 use super::context::Cx;
 
 impl Call {

@@ -3,7 +3,7 @@
 use trunkline_sip::wire::Message;
 
 use super::Calls;
-use super::bridge::CallStatus;
+use super::call_status::CallStatus;
 use super::ids::CallKey;
 use super::ids::LegId;
 use super::ids::TagOwner;

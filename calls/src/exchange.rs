@@ -1,10 +1,7 @@
 //! The offer/answer exchange that is open in a call, and the requests that it admits: a peer's, and our own (RFC 3261 §14.1, §14.2, RFC 3311 §5.2).
 //! One exchange at a time crosses the bridge.
 
-use super::bridge::Bridge;
 use super::ids::LegId;
-use super::join::JoinPhase;
-use super::own_request::Purpose;
 
 /// The exchange that is open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -68,31 +65,6 @@ impl Exchange {
                 | Self::Refused,
                 OwnRequest::Offer | OwnRequest::Join,
             ) => false,
-        }
-    }
-}
-
-impl Bridge {
-    /// The exchange that is open once the call is up. `joining` may keep the caller's offer open.
-    pub(crate) fn exchange(&self, joining: JoinPhase) -> Exchange {
-        if let Some(pending) = self.requests.offering() {
-            return match matches!(pending.purpose, Purpose::Relay(_)) {
-                true => Exchange::Offered(self.other(pending.leg)),
-                false => Exchange::Ours,
-            };
-        }
-        if joining == JoinPhase::Asking {
-            return Exchange::Asking;
-        }
-
-        let mut awaited = self.awaited();
-        if let Some((from, _)) = awaited.find(|(_, ack)| ack.delayed.is_some()) {
-            return Exchange::AwaitsAnswer(from);
-        }
-        match (self.awaited().next(), self.requests.theirs()) {
-            (Some((from, _)), _) => Exchange::AwaitsAck(from),
-            (None, Some(_)) => Exchange::Refused,
-            (None, None) => Exchange::Idle,
         }
     }
 }

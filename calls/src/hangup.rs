@@ -7,9 +7,9 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
-use super::bridge::CallStatus;
 use super::bye::ByeContent;
 use super::call::Call;
+use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::Place;
 use super::ids::LegId;

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use trunkline_model::record::Fact;
 use trunkline_sip::dialog::sdp::{self, Audio};
-use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
-use super::bridge::{Bridge, CallStatus};
-use super::call::Call;
+use super::bridge::Bridge;
+use super::call_status::CallStatus;
 use super::context::{Core, Cx};
 use super::held::Held;
 use super::hold::{Asked, Hold, HoldStatus, Progress, Refused, Unable};
@@ -23,7 +22,7 @@ use super::leg::{Lost, NewRequest};
 use super::own_request::{Pending, Purpose, QueuedRequest};
 use super::reply::{PAUSE, Reply};
 use super::role::LegRole;
-use super::{Calls, has_sdp, sdp_of};
+use super::{has_sdp, sdp_of};
 
 /// Hold of a call: what the API has asked for, and what the SDP of the trunk's peer says.
 #[derive(Debug, Default)]
@@ -36,42 +35,6 @@ pub(crate) struct Holding {
     proposed: Option<Box<[u8]>>,
     /// Outcome of the last change, until it is reported.
     settled: Option<Box<HoldStatus>>,
-}
-
-impl Calls {
-    /// Holds a call, or resumes it. Returns the number of the change that has begun; `None` if the call is in that state already.
-    ///
-    /// # Errors
-    /// Nothing was done.
-    pub fn hold(
-        &mut self,
-        endpoint: &mut Endpoint,
-        id: Uuid,
-        wanted: bool,
-        now: Moment,
-    ) -> Result<Option<u32>, Unable> {
-        let (key, _) = self.place_of_call(id).ok_or(Unable::NotUp)?;
-        let mut outcome = Err(Unable::NotUp);
-        self.with(key, endpoint, now, |call, cx| {
-            outcome = call.hold(cx, wanted);
-        });
-        outcome
-    }
-}
-
-impl Call {
-    /// Holds the call or resumes it, unless a transfer is under way.
-    pub(crate) fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, Unable> {
-        match self.holding.request(&mut self.bridge, cx, wanted)? {
-            ControlFlow::Break(number) => return Ok(number),
-            ControlFlow::Continue(()) => {}
-        }
-        if self.transfer.is_under_way() {
-            return Err(Unable::Transferring);
-        }
-        let number = self.holding.begin(&mut self.bridge, cx, wanted)?;
-        Ok(Some(number))
-    }
 }
 
 impl Holding {
@@ -110,7 +73,7 @@ impl Holding {
     }
 
     /// Takes a request to hold or to resume. Breaks with the number of its change if nothing has to begin.
-    fn request(
+    pub(crate) fn request(
         &mut self,
         bridge: &mut Bridge,
         cx: &Cx<'_>,
@@ -136,7 +99,12 @@ impl Holding {
         }
     }
 
-    fn begin(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, wanted: bool) -> Result<u32, Unable> {
+    pub(crate) fn begin(
+        &mut self,
+        bridge: &mut Bridge,
+        cx: &Cx<'_>,
+        wanted: bool,
+    ) -> Result<u32, Unable> {
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
         let is_readable = bridge.heard().is_some_and(is_readable);
         if !bridge.is_local() && !is_readable {

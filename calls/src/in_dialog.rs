@@ -12,8 +12,8 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::allow::{capabilities, own_lines};
-use super::bridge::CallStatus;
 use super::call::Call;
+use super::call_status::CallStatus;
 use super::context::Cx;
 use super::credentials::{Stage, Unanswerable};
 use super::crossing::{self, Place, lacking_options};

@@ -12,7 +12,7 @@ use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 
-use super::bridge::CallStatus;
+use super::call_status::CallStatus;
 use super::context::Cx;
 use super::ids::CallKey;
 use super::ids::CallTimer;

@@ -14,7 +14,7 @@ pub(crate) use ack::Ack;
 pub(crate) use active::{ActiveLeg, Lost};
 pub(crate) use legs::Legs;
 pub(crate) use send::NewRequest;
-pub(crate) use state::{AwaitedAck, Bye, Delayed, LegState, Replacing, Session};
+pub(crate) use state::{AwaitedAck, Bye, LegState, Replacing, Session};
 
 use std::borrow::Cow;
 use std::net::SocketAddr;

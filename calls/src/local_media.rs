@@ -11,8 +11,8 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::bridge::Bridge;
-use super::bridge::CallStatus;
 use super::call::Call;
+use super::call_status::CallStatus;
 use super::context::Cx;
 use super::effect::{AgreedMedia, Effect, MediaRecord};
 use super::hangup::End;

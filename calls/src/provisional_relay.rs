@@ -15,7 +15,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{HeaderName, Kept, Message};
 
-use super::leg::Delayed;
+use super::delayed_ack::Delayed;
 
 /// T1 of RFC 3262 §3; the interval doubles.
 const T1: Duration = Duration::from_millis(500);

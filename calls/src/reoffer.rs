@@ -7,8 +7,8 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::bridge::CallStatus;
 use super::call::Call;
+use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::Place;
 use super::ids::LegId;

@@ -15,9 +15,9 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
-use super::bridge::CallStatus;
 use super::bye::ByeContent;
 use super::call::Call;
+use super::call_status::CallStatus;
 use super::context::Cx;
 use super::credentials::LegCredentials;
 use super::ids::{CallKey, LegId, TagOwner, owner_of};

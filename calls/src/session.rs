@@ -12,7 +12,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use super::bridge::CallStatus;
+use super::call_status::CallStatus;
 use super::context::Cx;
 use super::ids::CallTimer;
 use super::leg::{ActiveLeg, Leg, LegState, Lost, NewRequest, Peer, SipPeer};

@@ -3,9 +3,10 @@
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wire::print::Head;
 
-use super::{AwaitedAck, Delayed, Leg, SipPeer};
+use super::{AwaitedAck, Leg, SipPeer};
 use crate::allow::{own_lines, to_peer};
 use crate::context::Cx;
+use crate::delayed_ack::Delayed;
 use crate::own_request::Pending;
 
 impl Leg {

@@ -5,8 +5,9 @@ use trunkline_sip::endpoint::{ClientTx, Request};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::{Delayed, Leg};
+use super::Leg;
 use crate::context::Cx;
+use crate::delayed_ack::Delayed;
 use crate::own_request::Pending;
 use crate::{has_sdp, sdp_of};
 

@@ -8,7 +8,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::{Message, Method};
 
 use super::{Leg, Session};
-use crate::bridge::CallStatus;
+use crate::call_status::CallStatus;
 use crate::context::{Cx, allows};
 use crate::ids::{CallKey, CallTimer};
 use crate::own_request::Pending;

@@ -1,10 +1,11 @@
 //! States of a leg, each with the data that is valid in it.
 
 use trunkline_sip::dialog::session_timer::SessionTimer;
-use trunkline_sip::endpoint::{ClientTx, ServerTx};
+use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wheel::TimerId;
 
 use crate::bye::ByeContent;
+use crate::delayed_ack::Delayed;
 use crate::dial::Dialing;
 use crate::ids::LegId;
 use crate::presence::Presence;
@@ -70,17 +71,6 @@ pub(crate) struct AwaitedAck {
     pub(crate) server: ServerTx,
     /// With a delayed offer: the 2xx on the other leg whose ACK waits for the SDP answer in this one.
     pub(crate) delayed: Option<Delayed>,
-}
-
-/// A 2xx with an offer that we have not acknowledged yet, since the answer is missing.
-#[derive(Debug)]
-pub(crate) struct Delayed {
-    pub(crate) client: ClientTx,
-    pub(crate) fork: u8,
-    /// Our CSeq on that leg.
-    pub(crate) cseq: u32,
-    /// The offer, to be rejected if no answer comes.
-    pub(crate) offer: Box<[u8]>,
 }
 
 impl Session {

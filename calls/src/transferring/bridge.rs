@@ -6,9 +6,9 @@ use std::time::Duration;
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
 
-use crate::bridge::CallStatus;
 use crate::bye::ByeContent;
 use crate::call::Call;
+use crate::call_status::CallStatus;
 use crate::context::{Core, Cx};
 use crate::destination_route::DestinationRoute;
 use crate::families;

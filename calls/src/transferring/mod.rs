@@ -21,8 +21,8 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use crate::Calls;
-use crate::bridge::CallStatus;
 use crate::call::Call;
+use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
 use crate::flow::Untransferred;

@@ -12,8 +12,8 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Meant;
 use super::own::route_to_own;
-use crate::bridge::CallStatus;
 use crate::call::Call;
+use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::ids::LegId;
 use crate::leg::NewRequest;

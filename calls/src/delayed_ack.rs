@@ -1,0 +1,14 @@
+//! The ACK that waits for an SDP answer (RFC 3264 §4): the 2xx to an INVITE of ours had the offer.
+
+use trunkline_sip::endpoint::ClientTx;
+
+/// A 2xx with an offer that we have not acknowledged yet, since the answer is missing.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    pub(crate) client: ClientTx,
+    pub(crate) fork: u8,
+    /// Our CSeq on that leg.
+    pub(crate) cseq: u32,
+    /// The offer, to be rejected if no answer comes.
+    pub(crate) offer: Box<[u8]>,
+}

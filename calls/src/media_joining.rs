@@ -1,0 +1,198 @@
+//! What a join of both ends' media (`joining`) means for the call: a leg, a transfer or the call itself may end with it.
+
+use std::time::Duration;
+
+use trunkline_model::record::Fact;
+
+use super::bye::ByeContent;
+use super::call::Call;
+use super::context::Cx;
+use super::delayed_ack::Delayed;
+use super::ids::LegId;
+use super::invite_client::Accepted;
+use super::join::Progress;
+use super::leg::{Ack, ForkDialog, LegState, Lost, Session};
+use super::own_request::QueuedRequest;
+use super::refusal::Reason;
+use super::transfer::Event;
+
+impl Call {
+    /// Hangs up on a destination that won't replace the agent, and abandons the caller's re-INVITE for it.
+    pub(crate) fn send_away(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(destination) = self.joining.arriving() else {
+            return false;
+        };
+        self.leave_destination(cx, destination);
+        true
+    }
+
+    fn leave_destination(&mut self, cx: &mut Cx<'_>, destination: LegId) {
+        self.joining.end();
+        self.bridge.requests.withdraw(QueuedRequest::Join);
+        self.bridge
+            .requests
+            .withdraw(QueuedRequest::Refresh(destination));
+        self.bridge.requests.cancel_join(cx);
+        self.bridge.legs.stop_timers(cx, destination);
+        self.bridge.send_bye(cx, destination, ByeContent::default());
+        self.forget_left(destination);
+    }
+
+    /// Handles BYE from a leg that isn't connected with another.
+    pub(crate) fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        self.bridge.legs.stop_timers(cx, id);
+        self.bridge.legs.set_state(id, LegState::Gone);
+        if let Some(peer) = self.bridge.legs.sip_mut(id) {
+            peer.dialogs.clear();
+        }
+        if self.joining.arriving() == Some(id) && self.send_away(cx) {
+            self.on_transfer(cx, Event::DestinationRefused(487));
+        }
+    }
+
+    /// Ends a leg whose peer is gone, and the call with it if the leg is one of the two connected ones.
+    pub(crate) fn lose_leg(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Lost) {
+        if !self.bridge.has_left(id) {
+            return self.hang_up(cx, lost.reason);
+        }
+        if self.joining.arriving() == Some(id) && self.send_away(cx) {
+            self.on_transfer(cx, Event::DestinationRefused(lost.status));
+        }
+    }
+
+    /// The same, if it is.
+    pub(crate) fn mind_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
+        if let Some(lost) = lost {
+            self.lose_leg(cx, id, lost);
+        }
+    }
+
+    /// Ends pending joins with the call: BYE to a destination that isn't connected, and an answer with port 0 to an open offer.
+    pub(crate) fn abandon_joining(&mut self, cx: &mut Cx<'_>) {
+        if self.send_away(cx) {
+            return;
+        }
+        if let Some(delayed) = self.joining.abandon() {
+            let other = self.bridge.trunk_id();
+            if let Some(leg) = self.bridge.legs.get_mut(other) {
+                leg.reject_offer(cx, &delayed);
+            }
+        }
+    }
+
+    /// Offers the callee the SDP of the runtime's answer.
+    pub(crate) fn on_runtime_joins(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
+        let message = accepted.message;
+        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
+        let heard: Box<[u8]> = self.joining.heard().unwrap_or_default().into();
+        if let Some(leg) = self.bridge.agent_mut() {
+            leg.dialogs
+                .push(ForkDialog::new(0, accepted.dialog, Some((&*heard).into())));
+            leg.credentials = accepted.credentials;
+        }
+
+        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        self.bridge
+            .legs
+            .set_state(agent, LegState::Ready(Session::default()));
+        let agent = self.bridge.agent_id();
+        if let Some(mut leg) = self.bridge.at(agent) {
+            leg.open(cx, accepted.flow, message);
+        }
+
+        let ack = Ack {
+            client: accepted.client,
+            fork: 0,
+            cseq: accepted.cseq,
+            lines: &accepted.ack_lines,
+            body: b"",
+        };
+        if let Some(leg) = self.bridge.legs.get_mut(agent) {
+            leg.send_ack(cx, &ack);
+        }
+        self.bridge.legs.connect(trunk, agent);
+        self.limit_duration(cx);
+        if let Some(mut leg) = self.bridge.at(self.bridge.agent_id()) {
+            leg.start_session(cx);
+        }
+        cx.core.fact(Fact::Joined {
+            call: self.id,
+            org: self.org,
+            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
+        });
+
+        self.bridge.legs.with_origin(self.bridge.agent_id(), &heard);
+        match sdp {
+            Some(sdp) => {
+                let progress = self.joining.begin(&sdp, cx.now);
+                self.go_on_joining(cx, progress, None);
+            }
+            None => self.hang_up(cx, Reason::NoCommonMedia),
+        }
+    }
+
+    /// Carries out the machine's step. `answer`: the SDP of the 2xx that led to it.
+    pub(crate) fn go_on_joining(
+        &mut self,
+        cx: &mut Cx<'_>,
+        progress: Progress<Delayed>,
+        answer: Option<&[u8]>,
+    ) {
+        match progress {
+            Progress::Nothing => {}
+            Progress::Ask(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
+            Progress::Joined { arrived, asks } => {
+                self.connect_media(cx, arrived);
+                if let Some(answer) = answer {
+                    self.holding.held.take_answer(answer);
+                    self.bridge.set_heard(answer);
+                }
+                match asks {
+                    Some(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
+                    None => self.joining.end(),
+                }
+            }
+            Progress::Acknowledge { delayed, answer } => {
+                self.joining.end();
+                let trunk = self.bridge.trunk_id();
+                self.bridge.legs.remember_sdp(trunk, delayed.fork, &answer);
+                if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+                    leg.send_ack(cx, &delayed.ack().answering(&answer));
+                }
+                self.holding.held.take_offer(&delayed.offer);
+                self.bridge.set_heard(&delayed.offer);
+            }
+            Progress::Reject(delayed) => {
+                let trunk = self.bridge.trunk_id();
+                if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+                    leg.reject_offer(cx, &delayed);
+                }
+            }
+            Progress::SendAway {
+                destination,
+                status,
+            } => {
+                self.leave_destination(cx, destination);
+                self.on_transfer(cx, Event::DestinationRefused(status));
+            }
+            Progress::Refused(reason) => self.hang_up(cx, reason),
+            Progress::Settled => self.joining.end(),
+        }
+    }
+
+    /// Closes our own media: both ends have each other's.
+    fn connect_media(&mut self, cx: &mut Cx<'_>, arrived: Option<LegId>) {
+        self.bridge.requests.withdraw(QueuedRequest::Join);
+        if let Some(destination) = arrived {
+            self.hand_over(cx, destination);
+        }
+
+        let outbound = self.outbound.as_deref_mut();
+        if outbound
+            .and_then(|outbound| outbound.media.take())
+            .is_some()
+        {
+            cx.core.effects.push_back(self.closed_media());
+        }
+    }
+}
