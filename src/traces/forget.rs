@@ -9,8 +9,9 @@ use std::sync::Arc;
 use trunkline_sip::moment::Moment;
 
 use super::block::Block;
-use super::dialog::{PeerDialog, Successor};
+use super::dialog::PeerDialog;
 use super::removal_filter::{RemovalFilter, RemovedLeg};
+use super::successor::Successor;
 use super::{Traces, lock};
 
 /// Legs of one call.

@@ -15,6 +15,7 @@ mod removal_filter;
 mod scan;
 mod segments;
 pub mod show;
+pub mod successor;
 pub mod svg;
 pub mod tag_mask;
 mod tap;

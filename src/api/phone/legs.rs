@@ -11,8 +11,9 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, transfers};
 
 use crate::api::{Api, ApiError};
-use crate::traces::dialog::{PeerDialog, Successor};
+use crate::traces::dialog::PeerDialog;
 use crate::traces::show::masked;
+use crate::traces::successor::Successor;
 use crate::traces::{FoundMessages, Traces};
 
 /// Time from the call's beginning within which a runtime is called.
