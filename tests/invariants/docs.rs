@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 /// Spellings by which a section's reader asks for a key.
-const ASKS: [&str; 9] = [
+const ASKS: [&str; 10] = [
     ".text(",
     ".parsed(",
     ".number(",
@@ -12,9 +12,13 @@ const ASKS: [&str; 9] = [
     ".list(",
     ".word(",
     ".secret(",
+    ".days(",
     "(section,",
     "section,",
 ];
+
+/// Keys that a section's reader asks for together.
+const CERTIFICATE: [&str; 2] = ["tls_certificate", "tls_key"];
 
 /// Returns the keys that a section's source reads.
 pub(crate) fn keys_read(section: &str, source: &str) -> BTreeSet<String> {
@@ -24,7 +28,13 @@ pub(crate) fn keys_read(section: &str, source: &str) -> BTreeSet<String> {
         ASKS.iter().any(|ask| before.ends_with(ask))
     });
     let keys = quoted.map(|(at, _)| shipped[at + 1..].split('"').next().unwrap_or_default());
-    keys.map(|key| format!("{section}.{key}")).collect()
+    let of_certificate = match shipped.contains("section.certificate()") {
+        true => &CERTIFICATE[..],
+        false => &[],
+    };
+    keys.chain(of_certificate.iter().copied())
+        .map(|key| format!("{section}.{key}"))
+        .collect()
 }
 
 /// Returns the names of metrics that a source sets: those in the module of metrics, and those written where they are counted.

@@ -8,8 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
-use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::{Arc, mpsc::Receiver};
 use std::time::Duration;
 
 use mio::unix::SourceFd;
