@@ -19,7 +19,7 @@ use super::hangup::End;
 use super::ids::CallTimer;
 use super::invite_client::{Accepted, Failed};
 use super::late_answer::refuse_late_answer;
-use super::leg::{Ack, AwaitedAck, LegState, Lost, Session};
+use super::leg::{Ack, AwaitedAck, LegState, Session};
 use super::own_request::Purpose;
 use super::provisional_relay::{Held, Won};
 use super::refusal::Reason;
@@ -126,7 +126,7 @@ impl Call {
             return;
         };
         cx.release_incoming(&incoming);
-        self.bridge.legs.keep_only(won.fork);
+        self.bridge.keep_only(cx, won.fork);
         let agent = self.bridge.agent_id();
         if let Some(mut leg) = self.bridge.at(agent) {
             leg.open(cx, won.flow, message);
@@ -310,9 +310,7 @@ impl Call {
             Purpose::Relay(server) => {
                 self.bridge.legs.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
-                if !broken {
-                    self.lose_leg(cx, pending.leg, Lost::of(status));
-                }
+                self.mind_gone(cx, &pending, status);
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             // The transfer's own timer covers this.
@@ -334,8 +332,7 @@ impl Call {
                 let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
                 self.mind_lost(cx, pending.leg, lost);
             }
-            Purpose::Stale if broken => {}
-            Purpose::Stale => self.lose_leg(cx, pending.leg, Lost::of(status)),
+            Purpose::Stale => self.mind_gone(cx, &pending, status),
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.bridge.send_bye_again(cx, &pending);
             }

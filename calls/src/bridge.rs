@@ -198,6 +198,29 @@ impl Bridge {
         })
     }
 
+    /// Returns whether a leg has a dialog of that number.
+    pub(crate) fn has_fork(&self, id: LegId, fork: u8) -> bool {
+        let peer = self.legs.sip(id);
+        peer.is_some_and(|peer| peer.dialog_ref(fork).is_some())
+    }
+
+    /// Drops all dialogs but those of the fork that has won.
+    pub(crate) fn keep_only(&mut self, cx: &mut Cx<'_>, fork: u8) {
+        self.legs.keep_only(fork);
+        self.abandon_dropped(cx);
+    }
+
+    /// Ends what was relayed between dialogs of which one is gone: forks that have lost, or those of an attempt that is over.
+    pub(crate) fn abandon_dropped(&mut self, cx: &mut Cx<'_>) {
+        let (trunk, agent) = (self.trunk_id(), self.agent_id());
+        let (from, to) = (self.legs.sip(trunk), self.legs.sip(agent));
+        let is_held = |fork| {
+            let mut ends = [from, to].into_iter();
+            ends.all(|peer| peer.is_some_and(|peer| peer.dialog_ref(fork).is_some()))
+        };
+        self.requests.abandon_dropped(cx, is_held);
+    }
+
     /// Returns whether the ACK of that CSeq number is to bring an SDP answer.
     pub(crate) fn awaits_sdp_of(&self, id: LegId, cseq: u32) -> bool {
         let session = self.legs.session(id);

@@ -117,7 +117,7 @@ impl Call {
         };
         self.tags.extend(client.take_tags());
         if dialing.is_runtime() && dialing.client.transaction() != before {
-            self.on_runtime_invited(&dialing.client);
+            self.on_runtime_invited(cx, &dialing.client);
         }
 
         match event {
@@ -244,7 +244,7 @@ impl Call {
 
     /// Handles a change of the runtime's INVITE: early dialogs end with their transaction (RFC 3261 §12.3). Those towards the caller stay until the
     /// call is answered.
-    fn on_runtime_invited(&mut self, client: &InviteClient) {
+    fn on_runtime_invited(&mut self, cx: &mut Cx<'_>, client: &InviteClient) {
         if let Some(incoming) = self.bridge.incoming_mut() {
             incoming.relay.drop_queued();
         }
@@ -257,9 +257,12 @@ impl Call {
         if let Some(peer) = leg.sip_mut() {
             peer.dialogs.clear();
         }
+        self.bridge.abandon_dropped(cx);
+
         if let Some(sent) = client.sent() {
             self.runtime_cseq = sent.cseq;
-            let Some(peer) = leg.reached_by(sent.flow) else {
+            let leg = self.bridge.legs.get_mut(agent);
+            let Some(peer) = leg.and_then(|leg| leg.reached_by(sent.flow)) else {
                 return;
             };
             peer.is_sips = is_sips(sent.uri.as_bytes());

@@ -288,7 +288,7 @@ impl Call {
                 if message.status() < 300 {
                     self.holding.restore(&mut self.bridge, cx, pending.leg);
                 }
-                self.mind_gone(cx, pending.leg, message);
+                self.mind_gone(cx, &pending, message.status());
             }
             (Purpose::Join(_), _) => {
                 let sdp = has_sdp(message).then(|| sdp_of(message.body()));
@@ -318,7 +318,7 @@ impl Call {
             }
             (Purpose::Relay(server), _) => {
                 self.relay_answer(cx, &pending, server, message);
-                self.mind_gone(cx, pending.leg, message);
+                self.mind_gone(cx, &pending, message.status());
             }
         }
     }
@@ -503,14 +503,13 @@ impl Call {
         cx.respond_as(server, (status, phrase), None, write, &body);
     }
 
-    /// Ends a leg whose peer has lost the dialog, as 481 and 408 say (RFC 3261 §12.2.1.2).
-    pub(crate) fn mind_gone(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
-        let (early, status) = (
-            self.bridge.status() == CallStatus::SettingUp,
-            message.status(),
-        );
-        if matches!(status, 408 | 481) && !early && message.method() != Method::Prack {
-            self.lose_leg(cx, id, Lost::of(status));
+    /// Ends a leg whose peer has lost the dialog of a request, as 481, 408 and silence say (RFC 3261 §12.2.1.2). Only the dialog that the call goes
+    /// by ends it: an early one, or that of a fork that has lost, may be gone while its INVITE goes on (§13.2.2.4).
+    pub(crate) fn mind_gone(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
+        let is_gone = matches!(status, 408 | 481) && pending.method != Method::Prack;
+        let is_up = self.bridge.status() != CallStatus::SettingUp;
+        if is_gone && is_up && self.bridge.has_fork(pending.leg, pending.fork) {
+            self.lose_leg(cx, pending.leg, Lost::of(status));
         }
     }
 }

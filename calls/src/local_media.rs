@@ -191,7 +191,7 @@ impl Call {
             return;
         };
 
-        self.bridge.legs.keep_only(FIRST_FORK);
+        self.bridge.keep_only(cx, FIRST_FORK);
         cx.release_incoming(&incoming);
 
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");

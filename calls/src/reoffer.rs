@@ -178,7 +178,7 @@ impl Call {
         if message.status() >= 300 {
             self.bridge.legs.fail_successor(server);
             self.relay_answer(cx, pending, server, message);
-            return self.mind_gone(cx, pending.leg, message);
+            return self.mind_gone(cx, pending, message.status());
         }
         if let Some(leg) = self.bridge.legs.sip_mut(pending.leg) {
             leg.flow = flow;

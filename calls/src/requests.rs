@@ -185,6 +185,27 @@ impl Requests {
         self.withdraw(QueuedRequest::Refresh(agent));
     }
 
+    /// Ends what was relayed in dialogs that are gone, and refuses its requesters: theirs are gone as well (RFC 3261 §12.2.2). A PRACK is accepted,
+    /// since its response was ours (RFC 3262 §3), unless its offer would stay without an answer.
+    pub(crate) fn abandon_dropped(&mut self, cx: &mut Cx<'_>, is_held: impl Fn(u8) -> bool) {
+        for pending in &mut self.pending {
+            let Purpose::Relay(server) = pending.purpose else {
+                continue;
+            };
+            if is_held(pending.fork) {
+                continue;
+            }
+
+            let status = match pending.method == Method::Prack && !pending.had_sdp {
+                true => 200,
+                false => 481,
+            };
+            cx.respond(server, status, None, |_| {}, b"");
+            pending.purpose = Purpose::Own;
+            pending.offers = false;
+        }
+    }
+
     /// Ends what is pending with a leg that was replaced.
     pub(crate) fn abandon_replaced(&mut self, cx: &mut Cx<'_>, replaced: LegId) {
         self.withdraw(QueuedRequest::Refresh(replaced));

@@ -1,12 +1,15 @@
-//! 2xx responses of many forks to one INVITE: the first is the call, each other one is acknowledged and ended with BYE (RFC 3261 §13.2.2.4).
+//! Forks of one INVITE: the first 2xx is the call, each other one is acknowledged and ended with BYE (RFC 3261 §13.2.2.4). An early dialog that is
+//! lost ends nothing but itself (§12.2.1.2).
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 
 use crate::caller::{Caller, Dialling, OFFER};
 use crate::daemon_requests::{accepting, runtime};
 use crate::one_shard;
+use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
-use trunkline_testkit::{DaemonSetup, Message};
+use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
 
 /// More forks than the daemon keeps while their BYEs are unanswered.
 const FORKS: usize = 300;
@@ -37,4 +40,165 @@ fn each_fork_that_has_lost_is_hung_up_on() {
     assert_eq!(hung_up.len(), FORKS - 1, "{hung_up:?}");
     assert!(!hung_up.contains("fork-0"), "it has won");
     assert_eq!(status_of(&caller.peer.outcome("2 INVITE")), 200);
+}
+
+/// A caller with 100rel, whose runtime has forks.
+struct Forked {
+    caller: Caller,
+    dialling: Dialling,
+    runtime: Peer,
+    invite: Message,
+    /// To-tags of the caller's early dialogs.
+    tags: RefCell<HashSet<String>>,
+}
+
+impl Forked {
+    fn new(daemon: &Daemon, runtime: Peer) -> Self {
+        let caller = Caller::new(daemon.sip(), daemon.credentials());
+        let number = &daemon.setup.first_number;
+        let dialling = Dialling::new("forked", number, daemon.sip()).with("Supported: 100rel");
+        caller.dial(&dialling);
+        let invite = runtime.request("INVITE");
+        Self {
+            caller,
+            dialling,
+            runtime,
+            invite,
+            tags: RefCell::default(),
+        }
+    }
+
+    /// Has a fork ring reliably; returns the caller's dialog with it, and the RAck of its PRACK.
+    fn rings(&self, fork: &str) -> (Dialog, String) {
+        let lines = format!("{}Require: 100rel\r\nRSeq: 7\r\n", accepting(&self.runtime));
+        let ringing = self.invite.answer("183 Progress", fork, &lines, OFFER);
+        self.runtime.send(ringing);
+        let is_new = |message: &Message| {
+            message.status() == Some(183) && self.tags.borrow_mut().insert(message.to_tag())
+        };
+        let ringing = self.caller.peer.next("183 of this fork", is_new);
+        let rack = format!("RAck: {} 2 INVITE\r\n", ringing.value("RSeq"));
+        (self.dialog(&ringing), rack)
+    }
+
+    /// Has a fork answer.
+    fn answer(&self, fork: &str) {
+        let accepted = accepting(&self.runtime);
+        self.runtime
+            .send(self.invite.answer("200 OK", fork, &accepted, OFFER));
+    }
+
+    /// Has a fork answer; returns the caller's dialog with it.
+    fn answers(&self, fork: &str) -> Dialog {
+        self.answer(fork);
+        self.accepted()
+    }
+
+    /// Takes the 200 of the fork that has won; returns the caller's dialog with it.
+    fn accepted(&self) -> Dialog {
+        let answer = self.caller.peer.outcome("2 INVITE");
+        assert_eq!(status_of(&answer), 200, "{answer:?}");
+        let dialog = self.dialog(&answer);
+        let ack = dialog.ack(&self.caller.peer, 2, &answer);
+        self.caller.peer.send(ack);
+        dialog
+    }
+
+    fn dialog(&self, answer: &Message) -> Dialog {
+        let Dialling { id, from, .. } = &self.dialling;
+        Dialog {
+            uri: answer.uri("Contact"),
+            from: format!("{from};tag=f-{id}"),
+            to: answer.value("To"),
+            id: format!("{id}@pbx.invalid"),
+            lines: String::new(),
+        }
+    }
+
+    /// Checks that the caller's next offer reaches the fork that has won.
+    fn goes_on(&self, dialog: &Dialog, cseq: u32) {
+        let offer = dialog.request(&self.caller.peer, (cseq, "INVITE"), "", OFFER);
+        self.caller.peer.send(offer);
+        let is_next = |message: &Message| {
+            let is_again = message.value("CSeq") == self.invite.value("CSeq");
+            message.is_request("BYE") || message.is_request("INVITE") && !is_again
+        };
+        let next = self.runtime.next("offer", is_next);
+        assert!(next.is_request("INVITE"), "{next:?}");
+    }
+}
+
+#[test]
+fn what_a_lost_fork_leaves_unanswered_is_refused_and_ends_no_call() {
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
+    let call = Forked::new(&daemon, runtime);
+    let caller = &call.caller.peer;
+
+    let (first, rack) = call.rings("fa");
+    caller.send(first.request(caller, (3, "PRACK"), &rack, ""));
+    let prack = call.runtime.request("PRACK");
+    call.runtime.answer(&prack, "200 OK", "", "");
+    assert_eq!(status_of(&caller.outcome("3 PRACK")), 200);
+
+    caller.send(first.request(caller, (4, "UPDATE"), "", OFFER));
+    let update = call.runtime.request("UPDATE");
+    let (second, rack) = call.rings("fb");
+    caller.send(second.request(caller, (5, "PRACK"), &rack, ""));
+    let prack = call.runtime.next("PRACK of fb", |message| {
+        message.is_request("PRACK") && message.to_tag() == "fb"
+    });
+    call.runtime.answer(&prack, "200 OK", "", "");
+    assert_eq!(status_of(&caller.outcome("5 PRACK")), 200);
+
+    // The dialogs of the losers end before the 200 leaves.
+    call.answer("fb");
+    assert_eq!(status_of(&caller.outcome("4 UPDATE")), 481);
+    let won = call.accepted();
+    call.runtime.answer(&update, "481 Gone", "", "");
+    call.goes_on(&won, 6);
+}
+
+#[test]
+fn a_request_of_a_lost_fork_that_the_caller_refuses_ends_no_call() {
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
+    let call = Forked::new(&daemon, runtime);
+    let caller = &call.caller.peer;
+
+    let (first, rack) = call.rings("fa");
+    caller.send(first.request(caller, (3, "PRACK"), &rack, ""));
+    let prack = call.runtime.request("PRACK");
+    call.runtime.answer(&prack, "200 OK", "", "");
+    let lost = Dialog::called(&call.invite, "fa");
+    let lines = "Content-Type: text/plain\r\n";
+    let asked = lost.request(&call.runtime, (101, "INFO"), lines, "x");
+    call.runtime.send(asked);
+    let info = caller.request("INFO");
+
+    let won = call.answers("fb");
+    assert_eq!(status_of(&call.runtime.outcome("101 INFO")), 481);
+    caller.answer(&info, "481 Gone", "", "");
+    call.goes_on(&won, 4);
+}
+
+#[test]
+fn a_prack_that_a_dead_runtime_leaves_unanswered_is_accepted() {
+    let setup = one_shard(DaemonSetup::new());
+    let [first, fallback] = [(); 2].map(|()| Peer::new(setup.sip).tagged("runtime"));
+    let [at, then] = [&first, &fallback].map(|peer| peer.uri("agent"));
+    setup.runtime_with_fallback(&setup.first_agent, &at, &then);
+    let daemon = setup.serve();
+    let call = Forked::new(&daemon, first);
+    let caller = &call.caller.peer;
+
+    let (early, rack) = call.rings("fa");
+    caller.send(early.request(caller, (3, "PRACK"), &rack, ""));
+    call.runtime.request("PRACK");
+    let refusal = call.invite.answer("503 Gone", "fa", "", "");
+    call.runtime.send(refusal);
+    assert_eq!(status_of(&caller.outcome("3 PRACK")), 200);
+    fallback.request("INVITE");
 }
