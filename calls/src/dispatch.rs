@@ -224,6 +224,7 @@ impl Calls {
                         call.on_request(cx, id, fork, flow, message, org);
                     });
                 }
+                None if self.answer_early(endpoint, flow, message, now) => {}
                 // It is retransmitted, and by then the answer that it has overtaken has arrived.
                 None if !flow.transport.is_reliable() && self.is_ahead(message) => {}
                 None => self.core.stateless(endpoint, message, flow, 481, |_| {}),

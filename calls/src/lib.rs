@@ -33,6 +33,7 @@ mod dialing;
 mod dialled;
 mod dialogs;
 mod dispatch;
+mod early;
 mod effect;
 mod exchange;
 mod families;

@@ -22,6 +22,7 @@ mod challenges;
 mod datagrams;
 mod deleted;
 mod documented;
+mod early_dialogs;
 mod echo;
 mod endings;
 mod enrolments;

@@ -7,7 +7,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::slot::{CallId, Tag};
 use trunkline_sip::wire::{HeaderName, Message};
 
-use super::Early;
+use super::{Early, OurOffer};
 use crate::attempts::NoAnswer;
 use crate::proofs::Proofs;
 use crate::target::Target;
@@ -72,6 +72,17 @@ impl Attempt {
             && is_ours_to_open
             && !self.heard
             && std::mem::replace(&mut self.reconnects, Reconnects::NoMore) == Reconnects::Once
+    }
+
+    /// Returns how far our offer is in the early dialog of a peer's request.
+    pub(super) fn early_offer(&self, request: &Message<'_>) -> Option<OurOffer> {
+        let is_ours = self.call_id.as_bytes() == request.call_id();
+        let tag = request.from_tag().filter(|_| is_ours)?;
+        let fork = self.forks.iter().find(|fork| *fork.tag == *tag)?;
+        Some(match fork.rseq.is_some() && fork.sdp.is_some() {
+            true => OurOffer::Answered,
+            false => OurOffer::Open,
+        })
     }
 
     /// Notes a provisional answer. `forks`: the number of the next early dialog.

@@ -44,6 +44,15 @@ pub(crate) struct Early {
     pub(crate) begins: Option<Dialog>,
 }
 
+/// Our offer in an early dialog.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum OurOffer {
+    /// It has no answer: an SDP in an unreliable response is only a preview of one (RFC 3261 §13.2.1).
+    Open,
+    /// A reliable response had the answer.
+    Answered,
+}
+
 /// Nobody has answered, and nothing more is tried.
 #[derive(Debug)]
 pub(crate) struct Failed<'m> {

@@ -44,7 +44,7 @@ mod tests;
 mod text;
 
 use attempt::{Attempt, Heard, Reconnects};
-pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, Provisional, Sent};
+pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, OurOffer, Provisional, Sent};
 pub(crate) use plan::{CallIds, Choice, FailsOver, Patience, PeerPlan, Redirects};
 pub(crate) use text::{InviteText, Said};
 
@@ -191,6 +191,12 @@ impl InviteClient {
     pub(crate) fn invites_as(&self, bits: u64) -> bool {
         self.inviting()
             .is_some_and(|(_, attempt)| attempt.tag.bits() == bits)
+    }
+
+    /// Returns how far our offer is in the early dialog of a peer's request; `None` if there is no such dialog.
+    pub(crate) fn early_offer(&self, request: &Message<'_>) -> Option<OurOffer> {
+        self.inviting()
+            .and_then(|(_, attempt)| attempt.early_offer(request))
     }
 
     fn inviting(&self) -> Option<(ClientTx, &Attempt)> {

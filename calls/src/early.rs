@@ -1,0 +1,114 @@
+//! Requests in early dialogs of our own INVITEs: of a callee, of a destination, or of the runtime of an outbound call (RFC 3261 §12.1, §12.2.2).
+//!
+//! Nothing crosses such a dialog, and its 2xx brings all that a call needs of it. So no call keeps it, and its requests are answered at once.
+
+use trunkline_sip::endpoint::{Endpoint, Response};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
+
+use super::Calls;
+use super::allow::{capabilities, own_lines, to_peer};
+use super::context::Cx;
+use super::crossing::lacking_options;
+use super::has_sdp;
+use super::ids::{CallKey, owner_of};
+use super::invite_client::OurOffer;
+use super::recorded::Recorded;
+use super::secure::is_sips;
+
+/// An early dialog of an INVITE of ours.
+struct EarlyDialog {
+    key: CallKey,
+    offer: OurOffer,
+    is_sips: bool,
+    methods: &'static [u8],
+}
+
+impl Calls {
+    /// Answers a request in an early dialog of an INVITE of ours. False if there is no such dialog, or the request comes from an address that the peer
+    /// isn't known to have.
+    pub(super) fn answer_early(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) -> bool {
+        let Some(dialog) = self.early_dialog(&flow, message) else {
+            return false;
+        };
+
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            recorded: &mut Recorded::default(),
+            now,
+        };
+        let contact = cx.contact(&flow, dialog.is_sips);
+        // A transaction repeats the answer, also once the dialog is confirmed and the call would give another.
+        let owner = owner_of(dialog.key);
+        let Ok(server) = cx.endpoint.accept(message, flow, owner, now) else {
+            let busy = Response::bare(503);
+            cx.endpoint.respond_stateless(message, &flow, &busy);
+            return true;
+        };
+        let seconds = cx.endpoint.chance().bits64() % 11;
+
+        let lacking = lacking_options(message);
+        let status = match lacking {
+            Some(_) => 420,
+            None => status_of(message, dialog.offer),
+        };
+        let write = |head: &mut Head<'_>| match (status, message.method()) {
+            (200, Method::Update) => own_lines(head, &contact, dialog.methods),
+            (200, Method::Options) => capabilities(head, dialog.methods),
+            (405 | 501, _) => head.line("Allow", dialog.methods),
+            (420, _) => head.line("Unsupported", &lacking.unwrap_or_default()),
+            (500, _) => head.number("Retry-After", seconds),
+            (_, _) => {}
+        };
+        cx.respond(server, status, None, write, b"");
+        true
+    }
+
+    fn early_dialog(&self, flow: &Flow, message: &Message<'_>) -> Option<EarlyDialog> {
+        let tag = self.core.minter.read_tag(message.to_tag()?)?;
+        let found = self.core.tags.get(&tag.bits)?;
+        let bridge = &self.get(found.key)?.bridge;
+        let client = &bridge.dialing()?.client;
+        let is_meant = client.invites_as(tag.bits) && client.knows(flow.peer.ip());
+        let offer = client.early_offer(message).filter(|_| is_meant)?;
+        Some(EarlyDialog {
+            key: found.key,
+            offer,
+            is_sips: client
+                .sent()
+                .is_some_and(|sent| is_sips(sent.uri.as_bytes())),
+            methods: to_peer(bridge.role(found.leg)),
+        })
+    }
+}
+
+/// Returns the status of the answer.
+fn status_of(message: &Message<'_>, offer: OurOffer) -> u16 {
+    match message.method() {
+        Method::Update if !has_sdp(message) => 200,
+        // RFC 3311 §5.2: 491 while our own offer is unanswered. No answer to another offer is known before the other side has answered.
+        Method::Update => match offer {
+            OurOffer::Open => 491,
+            OurOffer::Answered => 500,
+        },
+        // RFC 3261 §14.2.
+        Method::Invite => 491,
+        // A BYE ends the early dialog alone: the INVITE has its own final answer (§15).
+        Method::Info | Method::Options | Method::Bye => 200,
+        Method::Message => 480,
+        // REFER is accepted once the call is up.
+        Method::Refer => 403,
+        Method::Prack | Method::Cancel | Method::Ack | Method::Notify => 481,
+        Method::Subscribe | Method::Publish | Method::Register => 405,
+        Method::Other => 501,
+    }
+}
