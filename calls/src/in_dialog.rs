@@ -186,8 +186,11 @@ impl Call {
         if self.bridge.is_local() {
             return cx.respond(server, 200, None, |_| {}, b"");
         }
-        if self.bridge.is_trunk(id) && self.has_agent_left() {
-            // A 481 would end the caller's dialog (RFC 3261 §12.2.1.2) before its transfer is through.
+        // The trunk's leg has answered or been answered, and its agent is still being called.
+        let is_early =
+            self.bridge.status() == CallStatus::SettingUp && self.bridge.legs.session(id).is_some();
+        if self.bridge.is_trunk(id) && (is_early || self.has_agent_left()) {
+            // A 481 would end the peer's dialog (RFC 3261 §12.2.1.2) before its agent or its transfer is through.
             let is_taken = message.method() == Method::Info;
             let status = if is_taken { 200 } else { 480 };
             return cx.respond(server, status, None, |_| {}, b"");

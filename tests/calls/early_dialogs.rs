@@ -52,5 +52,10 @@ fn peers_that_ring_are_answered_in_their_early_dialogs() {
     runtime.end.reply(&called, "180 Ringing", "");
     asks_early(&Leg::called(&runtime.end, &called));
 
+    // The callee's dialog is confirmed, and its runtime rings.
+    for (method, status) in [("INFO", 200), ("MESSAGE", 480)] {
+        let answer = answer_to(&callee, method, "");
+        assert_eq!(status_of(&answer), status, "{method}: {answer:?}");
+    }
     assert_eq!(status_of(&answer_to(&callee, "BYE", "")), 200);
 }
