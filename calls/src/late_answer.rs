@@ -77,14 +77,21 @@ pub(crate) fn refuse_late_answer(
         }
     });
     dialog.skip(FORGOTTEN);
-    bye_alone(cx, &mut dialog, target);
+
+    // The BYE says why in the CANCEL's stead, which this 2xx has crossed (RFC 3326 §2).
+    let lines: Box<[u8]> = match client {
+        Some(client) => cx.endpoint.canceled_with(client).into(),
+        None => Box::default(),
+    };
+    bye_alone(cx, &mut dialog, target, &lines);
 }
 
-/// Sends BYE in a dialog without a call.
-pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow) {
+/// Sends BYE in a dialog without a call, with these further lines.
+pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow, lines: &[u8]) {
     let uri = dialog.request_uri().to_vec();
     let bye = |head: &mut Head<'_>| {
         dialog.begin("BYE", RequestOrigin::Ours.hops(), head);
+        head.raw(lines);
     };
     cx.with_head(bye, |cx, head| {
         let request = Request {

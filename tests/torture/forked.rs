@@ -202,3 +202,28 @@ fn a_prack_that_a_dead_runtime_leaves_unanswered_is_accepted() {
     assert_eq!(status_of(&caller.outcome("3 PRACK")), 200);
     fallback.request("INVITE");
 }
+
+#[test]
+fn a_fork_that_answers_a_cancelled_invite_gets_the_reason_of_the_cancel() {
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
+    let call = Forked::new(&daemon, runtime);
+    let caller = &call.caller.peer;
+
+    let ringing = call.invite.answer("180 Ringing", "fa", "", "");
+    call.runtime.send(ringing);
+    caller.response(180);
+    let reason = "SIP;cause=200;text=\"Call completed elsewhere\"";
+    let cancel = call.dialling.request("CANCEL", 2, "", caller.own);
+    let cancel = String::from_utf8(cancel).expect("text");
+    let cancel = cancel.replace("Contact:", &format!("Reason: {reason}\r\nContact:"));
+    caller.send(cancel);
+    call.runtime.request("CANCEL");
+
+    let accepted = accepting(&call.runtime);
+    let answer = call.invite.answer("200 OK", "fa", &accepted, OFFER);
+    call.runtime.send(answer);
+    let bye = call.runtime.request("BYE");
+    assert_eq!(bye.header("Reason"), Some(reason), "{bye:?}");
+}

@@ -97,7 +97,7 @@ impl Call {
 
         if sdp.is_empty() || families::differ(&offered, &sdp) {
             let target = cx.next_flow(&first.dialog, peer.flow);
-            bye_alone(cx, &mut first.dialog, target);
+            bye_alone(cx, &mut first.dialog, target, b"");
             self.bridge.legs.remove(leg);
             return self.on_transfer(
                 cx,

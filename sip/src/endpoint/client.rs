@@ -155,6 +155,14 @@ impl Endpoint {
         }
     }
 
+    /// Returns the further header lines of the CANCEL of our accepted INVITE; empty if it wasn't cancelled, and for every other request.
+    pub fn canceled_with(&self, tx: ClientTx) -> &[u8] {
+        match self.clients.entry(tx.0).map(|entry| &entry.machine) {
+            Some(Client::Invite(invite)) => invite.canceled_with(),
+            Some(Client::Other(_)) | None => b"",
+        }
+    }
+
     /// Sends a request without a transaction. The answer to an OPTIONS arrives as [`Received::StrayAnswer`]; other answers are dropped.
     pub fn request_once(&mut self, flow: Flow, request: &Request<'_>) {
         self.ack_stateless(flow, request);

@@ -26,6 +26,8 @@ enum State {
     Proceeding {
         sketch: InviteSketch,
         cancel: Cancel,
+        /// Further header lines of the CANCEL that was sent.
+        canceled: Box<[u8]>,
     },
     Completed {
         ack: Box<[u8]>,
@@ -33,6 +35,8 @@ enum State {
     Accepted {
         acks: Vec<Ack>,
         offered: bool,
+        /// Further header lines of the CANCEL that the 2xx has crossed.
+        canceled: Box<[u8]>,
     },
 }
 
@@ -86,6 +90,14 @@ impl ClientInvite {
         }
     }
 
+    /// Returns the further header lines of the CANCEL that a 2xx has crossed, or has come before.
+    pub(crate) const fn canceled_with(&self) -> &[u8] {
+        match &self.0 {
+            State::Accepted { canceled, .. } => canceled,
+            State::Calling { .. } | State::Proceeding { .. } | State::Completed { .. } => b"",
+        }
+    }
+
     pub(crate) fn handle_response(
         &mut self,
         response: &Message<'_>,
@@ -103,13 +115,24 @@ impl ClientInvite {
             }
             (State::Proceeding { .. }, ..200) => ResponseEffect::New,
             // A CANCEL that waits for a 1xx is dropped: only a BYE can end a call that was accepted (RFC 3261 §9.1).
-            (State::Calling { request, .. }, 200..300) => {
+            (
+                State::Calling {
+                    request, cancel, ..
+                },
+                200..300,
+            ) => {
                 let offered = InviteSketch::of(request).offers();
-                self.accept(offered, io)
+                let canceled = cancel.take().unwrap_or_default();
+                self.accept(offered, canceled, io)
             }
-            (State::Proceeding { sketch, .. }, 200..300) => {
-                let offered = sketch.offers();
-                self.accept(offered, io)
+            (
+                State::Proceeding {
+                    sketch, canceled, ..
+                },
+                200..300,
+            ) => {
+                let (offered, canceled) = (sketch.offers(), std::mem::take(canceled));
+                self.accept(offered, canceled, io)
             }
             (State::Calling { request, .. }, _) => {
                 let sketch = InviteSketch::of(request);
@@ -136,17 +159,25 @@ impl ClientInvite {
         io: &mut Io<'_>,
     ) -> ResponseEffect {
         io.stop();
-        let cancel = cancel.map_or(Cancel::NotAsked, |head| send_cancel(&sketch, &head, io));
-        self.0 = State::Proceeding { sketch, cancel };
+        let (cancel, canceled) = match cancel {
+            Some(head) => (send_cancel(&sketch, &head, io), head),
+            None => (Cancel::NotAsked, Box::default()),
+        };
+        self.0 = State::Proceeding {
+            sketch,
+            cancel,
+            canceled,
+        };
         ResponseEffect::New
     }
 
-    fn accept(&mut self, offered: bool, io: &mut Io<'_>) -> ResponseEffect {
+    fn accept(&mut self, offered: bool, canceled: Box<[u8]>, io: &mut Io<'_>) -> ResponseEffect {
         io.stop();
         io.limit(Timer::M);
         self.0 = State::Accepted {
             acks: Vec::new(),
             offered,
+            canceled,
         };
         ResponseEffect::New
     }
@@ -177,8 +208,10 @@ impl ClientInvite {
             State::Proceeding {
                 sketch,
                 cancel: cancel @ Cancel::NotAsked,
+                canceled,
             } => {
                 *cancel = send_cancel(sketch, head, io);
+                *canceled = head.into();
             }
             State::Proceeding { .. } | State::Completed { .. } | State::Accepted { .. } => {}
         }
