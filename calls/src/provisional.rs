@@ -275,15 +275,25 @@ impl Call {
             };
             return cx.respond(server, status, None, |_| {}, b"");
         };
-        self.holding.hear(&mut self.bridge, trunk, message);
+        let offers = has_sdp(message)
+            && self
+                .bridge
+                .incoming()
+                .is_some_and(|incoming| has_sdp(incoming.invite()));
 
         // A failed attempt needs no PRACK.
         let purpose = Purpose::Relay(server);
         let crosses = acknowledged
             .rseq
             .is_some_and(|rseq| self.send_prack(cx, fork, rseq, purpose, Some(message)));
+        // A 200 would have to answer the offer (RFC 3262 §5). The runtime, whose response wasn't reliable, still owes the answer to the first one, so
+        // no UPDATE may bring it another (RFC 3311 §5.1).
         if !crosses {
-            cx.respond(server, 200, None, |_| {}, b"");
+            let status = if offers { 488 } else { 200 };
+            cx.respond(server, status, None, |_| {}, b"");
+        }
+        if crosses || !offers {
+            self.holding.hear(&mut self.bridge, trunk, message);
         }
 
         let leg = self.bridge.at(trunk);

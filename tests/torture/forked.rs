@@ -54,9 +54,13 @@ struct Forked {
 
 impl Forked {
     fn new(daemon: &Daemon, runtime: Peer) -> Self {
+        Self::with("Supported: 100rel", daemon, runtime)
+    }
+
+    fn with(line: &str, daemon: &Daemon, runtime: Peer) -> Self {
         let caller = Caller::new(daemon.sip(), daemon.credentials());
         let number = &daemon.setup.first_number;
-        let dialling = Dialling::new("forked", number, daemon.sip()).with("Supported: 100rel");
+        let dialling = Dialling::new("forked", number, daemon.sip()).with(line);
         caller.dial(&dialling);
         let invite = runtime.request("INVITE");
         Self {
@@ -201,6 +205,28 @@ fn a_prack_that_a_dead_runtime_leaves_unanswered_is_accepted() {
     call.runtime.send(refusal);
     assert_eq!(status_of(&caller.outcome("3 PRACK")), 200);
     fallback.request("INVITE");
+}
+
+/// The caller wants each response reliable, and the runtime sends none so.
+#[test]
+fn an_offer_in_a_prack_that_cannot_cross_is_refused() {
+    let setup = one_shard(DaemonSetup::new());
+    let runtime = runtime(&setup);
+    let daemon = setup.serve();
+    let call = Forked::with("Require: 100rel", &daemon, runtime);
+    let caller = &call.caller.peer;
+
+    let lines = accepting(&call.runtime);
+    let ringing = call.invite.answer("183 Progress", "fa", &lines, OFFER);
+    call.runtime.send(ringing);
+    let ringing = caller.response(183);
+    let rack = format!("RAck: {} 2 INVITE\r\n", ringing.value("RSeq"));
+    let early = call.dialog(&ringing);
+    caller.send(early.request(caller, (3, "PRACK"), &rack, OFFER));
+    assert_eq!(status_of(&caller.outcome("3 PRACK")), 488);
+
+    let won = call.answers("fa");
+    call.goes_on(&won, 4);
 }
 
 #[test]
