@@ -27,6 +27,8 @@ pub(crate) struct Pbx {
     pub(crate) tag: String,
     pub(crate) call: String,
     cseq: std::cell::Cell<u32>,
+    /// `Via` of the requests that were taken; each transaction has its own.
+    taken: std::cell::RefCell<Vec<String>>,
 }
 
 pub(crate) fn daemon() -> Daemon {
@@ -91,6 +93,7 @@ impl Pbx {
             tag,
             call,
             cseq: std::cell::Cell::new(10),
+            taken: std::cell::RefCell::default(),
         }
     }
 
@@ -106,11 +109,14 @@ impl Pbx {
 
     /// Returns the next request, which must have this method; skips retransmissions.
     pub(crate) fn request(&self, method: &str) -> Message {
+        let via = |message: &Message| message.header("Via").unwrap_or_default().to_owned();
         let request = self.peer.peer.next("request", |message| {
             let is_ack = message.is_request("ACK");
-            message.method().is_some() && (!is_ack || method == "ACK")
+            let is_again = self.taken.borrow().contains(&via(message));
+            message.method().is_some() && (!is_ack || method == "ACK") && !is_again
         });
         assert_eq!(request.method(), Some(method), "{request}");
+        self.taken.borrow_mut().push(via(&request));
         request
     }
 
@@ -133,7 +139,7 @@ impl Pbx {
         self.peer.peer.send(request.as_bytes());
         let outcome = self.peer.peer.outcome(&format!("{cseq} {method}"));
         if method == "INVITE" {
-            self.peer.peer.send(&self.peer_request("ACK", cseq));
+            self.peer.peer.send(self.peer_request("ACK", cseq));
         }
         status_of(&outcome)
     }

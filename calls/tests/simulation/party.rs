@@ -411,7 +411,7 @@ impl Party {
 
         let session = self.wire.clients[at].session;
         if let Some(held) = self.sessions.get_mut(session) {
-            held.sequenced |= message.status() != 481;
+            held.sequenced |= message.status() != 481 && !held.unacknowledged;
         }
 
         match self.wire.clients[at].purpose {

@@ -57,7 +57,7 @@ pub(crate) struct Session {
     pub(crate) target: String,
     pub(crate) local_seq: u32,
     pub(crate) remote_seq: u32,
-    /// The node has answered a request of ours with a number above 0.
+    /// The node has answered a request of ours with a number above 0, in a dialog that it keeps: not in an early dialog of its own INVITE.
     pub(crate) sequenced: bool,
     pub(crate) stage: Stage,
     /// The label of our offer that waits for its answer.
