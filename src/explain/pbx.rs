@@ -254,10 +254,10 @@ fn clock(asked: &InviteFacts) -> Option<Finding> {
         .manner
         .clock_skew_s
         .filter(|skew| skew.abs() > SKEW_S)?;
-    let way = if skew > 0 { "ahead" } else { "behind" };
+    let way = if skew > 0 { "ahead of" } else { "behind" };
     Some(Finding::warning(
         "clock",
-        format!("Its clock is {} seconds {way} of ours.", skew.abs()),
+        format!("Its clock is {} seconds {way} ours.", skew.abs()),
         "Set the PBX's clock by NTP.",
     ))
 }

@@ -177,7 +177,8 @@ fn records_follow_a_clock_that_is_set_and_timers_do_not() {
 
     // A clock that is set back blocks nobody: limits per minute don't block for a day.
     set(0);
-    let back = Deadline::after(LIMIT).poll(|| daemon.log().contains("way=back").then_some(()));
+    let back =
+        Deadline::after(LIMIT).poll(|| daemon.log().contains("direction=back").then_some(()));
     assert!(back.is_some(), "{}", daemon.log());
     daemon.caller().play("caller_hangs_up").finish();
     let second = daemon
