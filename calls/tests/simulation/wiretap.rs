@@ -79,6 +79,8 @@ struct Asked {
     came: Moment,
     octets: Octets,
     sent: u32,
+    /// The peer's tag; empty outside a dialog.
+    to: Octets,
     offers: bool,
     is_final: bool,
     /// A provisional answer came while the transaction ran.
@@ -314,7 +316,8 @@ impl Leg {
         let offers = message.to_tag().is_some()
             && matches!(method, Method::Invite | Method::Update)
             && (method == Method::Invite || !message.body().is_empty());
-        if offers && self.asks(now) {
+        let to = message.to_tag().unwrap_or_default();
+        if offers && self.asks(to, now) {
             faults.push(format!("{} while an offer is out", method.as_str()));
         }
 
@@ -322,6 +325,7 @@ impl Leg {
             came: now,
             octets: message.raw().to_vec(),
             sent: 1,
+            to: to.to_vec(),
             offers,
             is_final: false,
             is_heard: false,
@@ -350,11 +354,12 @@ impl Leg {
         }
     }
 
-    /// Returns whether an offer has no answer, and its transaction can't have ended without one.
-    fn asks(&self, now: Moment) -> bool {
+    /// Returns whether an offer in the dialog with this tag has no answer, and its transaction can't have ended without one. The offer to a fork that
+    /// has lost is no matter of the dialog that is left.
+    fn asks(&self, to: &[u8], now: Moment) -> bool {
         self.asked
             .values()
-            .any(|asked| asked.offers && asked.is_open(now))
+            .any(|asked| asked.offers && asked.to == to && asked.is_open(now))
     }
 
     fn check_sequence(&mut self, message: &Message<'_>, faults: &mut Vec<String>) {
@@ -531,6 +536,7 @@ fn a_request_is_open_until_its_transaction_ends() {
             came: sent,
             octets: Octets::new(),
             sent: 1,
+            to: Octets::new(),
             offers: true,
             is_final: false,
             is_heard,
