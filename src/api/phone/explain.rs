@@ -19,8 +19,7 @@ use super::commands::outbound::caught_up;
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
 use crate::api::field_type::{Parsed, Text};
-use crate::api::time;
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, timestamp};
 use crate::explain::captured::CapturedCall;
 use crate::explain::log_in;
 use crate::explain::suggested_commands::{commands, quoted};
@@ -77,8 +76,9 @@ pub(crate) async fn explain(
 pub(super) fn read_request(mut fields: Fields) -> Result<ExplainRequest, ApiError> {
     const SOURCE: Parsed<SocketAddr> =
         Parsed::new("an IP address and port", |text| text.parse().ok()).example("192.0.2.1:5060");
-    const TIME: Parsed<Moment> =
-        Parsed::new("an ISO 8601 date or time", |text| time::start(text).ok());
+    const TIME: Parsed<Moment> = Parsed::new("an RFC 3339 time", timestamp)
+        .format("date-time")
+        .example("2026-01-31T12:00:00Z");
     let invite = fields.required("invite", MESSAGE);
     let response = fields.optional("response", MESSAGE);
     let source = fields.optional("source", SOURCE);
