@@ -93,7 +93,7 @@ impl Pbx {
             tag,
             call,
             cseq: std::cell::Cell::new(10),
-            taken: std::cell::RefCell::default(),
+            taken: Default::default(),
         }
     }
 
@@ -111,12 +111,11 @@ impl Pbx {
     pub(crate) fn request(&self, method: &str) -> Message {
         let via = |message: &Message| message.header("Via").unwrap_or_default().to_owned();
         let request = self.peer.peer.next("request", |message| {
-            let is_ack = message.is_request("ACK");
-            let is_again = self.taken.borrow().contains(&via(message));
-            message.method().is_some() && (!is_ack || method == "ACK") && !is_again
+            let is_wanted = method == "ACK" || !message.is_request("ACK");
+            message.method().is_some() && is_wanted && !self.taken.borrow().contains(&via(message))
         });
-        assert_eq!(request.method(), Some(method), "{request}");
         self.taken.borrow_mut().push(via(&request));
+        assert_eq!(request.method(), Some(method), "{request}");
         request
     }
 
@@ -132,8 +131,7 @@ impl Pbx {
     pub(crate) fn says(&self, method: &str, lines: &str, body: &str) -> u16 {
         let cseq = self.cseq.get() + 1;
         self.cseq.set(cseq);
-        let bare = self.peer_request(method, cseq);
-        let bare = String::from_utf8_lossy(&bare);
+        let bare = String::from_utf8(self.peer_request(method, cseq)).expect("text");
         let head = bare.trim_end_matches("Content-Length: 0\r\n\r\n");
         let request = format!("{head}{lines}Content-Length: {}\r\n\r\n{body}", body.len());
         self.peer.peer.send(request.as_bytes());
