@@ -28,13 +28,17 @@ CANT_HOLD = {
         "a cursor is opaque": [
             "listAgents", "listVoices", "listNumbers", "listAuthFailures", "listOutboundTrunks", "listDestinations",
             "listAgentDestinations", "listKeys", "listOrgKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries", "listDashboardSessions", "exportContact",
+            "listPrompts", "listContacts",
         ],
+        "a version is opaque": ["updateOrg"],
+        "audio must be a WAV file": ["createPrompt"],
+        "the text must be an INVITE": ["explainInvite"],
         "a cursor is opaque, and dates are of many forms, the start not after the end": ["listCalls", "listHandoffEvents", "listAudit", "listPartnerAudit"],
         "dates are of many forms, the start not after the end": ["showUsage", "showPartnerUsage"],
         "a key must end in the future": ["createKey", "createOrgKey"],
         "numbers must be verified ones of the org": ["createInboundTrunk", "updateInboundTrunk", "addTrunkNumbers"],
         "the code must be the one that was spoken": ["confirmNumber"],
-        "ids must be those of numbers or trunks of the org": ["setInboundNumbers", "setOutboundTrunk", "assignDestination"],
+        "ids must be those of numbers or trunks of the org": ["setInboundNumbers", "addInboundNumber", "setOutboundTrunk", "assignDestination"],
         "the value depends on the type that the destination has": ["updateDestination"],
         "ids must be those of roles of the org": ["createLoginLink"],
         "the operator says how much a partner may allow": ["updateOrgLimits"],
@@ -43,6 +47,9 @@ CANT_HOLD = {
         "not every URL may be sent to": ["createWebhook", "updateWebhook"],
         "not every host may be called": ["createDestination", "createOutboundTrunk", "renameOutboundTrunk"],
         "nor every runtime, and the voice must be one that the operator offers": ["createAgent", "updateAgent"],
+    },
+    "negative_data_rejection": {
+        "null in a flow counts as absent, which its schema doesn't say": ["createAgent", "updateAgent"],
     },
 }
 
