@@ -1,4 +1,4 @@
-//! What a join of both ends' media (`joining`) means for the call: a leg, a transfer or the call itself may end with it.
+//! The call's part of a join of both ends' media (`joining`): a step of it may end a leg, a transfer or the call.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl Call {
         }
     }
 
-    /// The same, if it is.
+    /// Ends a leg as [`Self::lose_leg`] does, if it is lost.
     pub(crate) fn mind_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
         if let Some(lost) = lost {
             self.lose_leg(cx, id, lost);

@@ -24,6 +24,17 @@ pub(crate) struct Ack<'b> {
 }
 
 impl<'b> Ack<'b> {
+    /// An ACK without a body.
+    pub(crate) const fn bare(client: ClientTx, fork: u8, cseq: u32) -> Self {
+        Self {
+            client,
+            fork,
+            cseq,
+            lines: b"",
+            body: b"",
+        }
+    }
+
     /// The same with an SDP answer.
     pub(crate) const fn answering(self, body: &'b [u8]) -> Self {
         Self {
@@ -37,13 +48,7 @@ impl<'b> Ack<'b> {
 impl Pending {
     /// The ACK to its 2xx.
     pub(crate) const fn ack(&self) -> Ack<'static> {
-        Ack {
-            client: self.client,
-            fork: self.fork,
-            cseq: self.cseq,
-            lines: b"",
-            body: b"",
-        }
+        Ack::bare(self.client, self.fork, self.cseq)
     }
 
     /// The 2xx to a re-INVITE with its offer, whose ACK waits.
@@ -60,13 +65,7 @@ impl Pending {
 impl Delayed {
     /// The ACK to it.
     pub(crate) const fn ack(&self) -> Ack<'static> {
-        Ack {
-            client: self.client,
-            fork: self.fork,
-            cseq: self.cseq,
-            lines: b"",
-            body: b"",
-        }
+        Ack::bare(self.client, self.fork, self.cseq)
     }
 }
 
