@@ -122,22 +122,25 @@ listen=udp:{own}
     )
 }
 
+/// Beginning of the routing of a request: all but new calls and registrations ends here.
+const BEFORE_NEW: &str = r#"request_route {
+  if (is_method("OPTIONS")) { sl_send_reply("200", "Here"); exit; }
+  if (is_method("CANCEL")) { if (t_check_trans()) t_relay(); exit; }
+  if (has_totag()) {
+    if (loose_route()) { t_relay(); exit; }
+    if (is_method("ACK")) { if (t_check_trans()) t_relay(); exit; }
+    sl_send_reply("404", "Not here");
+    exit;
+  }
+  t_check_trans();
+"#;
+
 fn proxy(own: SocketAddr, lines: &str, route: &str) -> String {
     let beginning = beginning(own);
     format!(
         r#"{beginning}loadmodule "textops.so"
 {lines}
-request_route {{
-  if (is_method("OPTIONS")) {{ sl_send_reply("200", "Here"); exit; }}
-  if (is_method("CANCEL")) {{ if (t_check_trans()) t_relay(); exit; }}
-  if (has_totag()) {{
-    if (loose_route()) {{ t_relay(); exit; }}
-    if (is_method("ACK")) {{ if (t_check_trans()) t_relay(); exit; }}
-    sl_send_reply("404", "Not here");
-    exit;
-  }}
-  t_check_trans();
-  record_route();
+{BEFORE_NEW}  record_route();
   route({route});
   sl_send_reply("404", "No route");
 }}
@@ -165,17 +168,7 @@ fn configuration(own: SocketAddr, daemon: SocketAddr, phone: SocketAddr, flags: 
         r#"{beginning}{modules}
 modparam("registrar", "min_expires", 60)
 modparam("tm", "auto_inv_100", 0)
-request_route {{
-  if (is_method("OPTIONS")) {{ sl_send_reply("200", "Here"); exit; }}
-  if (is_method("CANCEL")) {{ if (t_check_trans()) t_relay(); exit; }}
-  if (has_totag()) {{
-    if (loose_route()) {{ t_relay(); exit; }}
-    if (is_method("ACK")) {{ if (t_check_trans()) t_relay(); exit; }}
-    sl_send_reply("404", "Not here");
-    exit;
-  }}
-  t_check_trans();
-  if (is_method("REGISTER")) {{
+{BEFORE_NEW}  if (is_method("REGISTER")) {{
     if ($au != "{USER}" || !pv_www_authenticate("kamailio.test", "{PASSWORD}", "0")) {{ www_challenge("kamailio.test", "{flags}"); exit; }}
     save("location");
     exit;

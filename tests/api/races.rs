@@ -190,6 +190,15 @@ async fn a_version_is_replaced_once(api: &TestApi) {
     }
 }
 
+/// Returns the version that a form carries, escaped for the body of its request.
+fn version_in(page: &str) -> String {
+    let (_, rest) = page
+        .split_once("name=\"version\" value=\"")
+        .expect("a version");
+    let version = rest.split('"').next().expect("a value");
+    version.replace(':', "%3A")
+}
+
 /// Of many forms that were loaded before one was saved, one succeeds; the others show both values.
 async fn a_form_is_saved_once_for_a_version(api: &TestApi) {
     let (org, cookie, page) = crate::dashboard::session(api).await;
@@ -197,15 +206,7 @@ async fn a_form_is_saved_once_for_a_version(api: &TestApi) {
     let page = format!("{page}/agents/{agent}");
     let shown = visit(api, &page, &cookie).await;
     let proof = form_token(&shown);
-    let (_, version) = shown
-        .text
-        .split_once("name=\"version\" value=\"")
-        .expect("a version");
-    let version = version
-        .split('"')
-        .next()
-        .expect("a value")
-        .replace(':', "%3A");
+    let version = version_in(&shown.text);
     let answers = api
         .at_once(20, async |turn| {
             let fields = format!(
@@ -240,12 +241,7 @@ async fn an_operators_form_is_saved_once_for_a_version(api: &TestApi) {
         let page = format!("/operator-console/{at}");
         let shown = visit(api, &page, &cookie).await;
         let proof = form_token(&shown);
-        let (_, version) = shown
-            .text
-            .split_once("name=\"version\" value=\"")
-            .expect("a version");
-        let version = version.split('"').next().expect("a value");
-        let version = version.replace(':', "%3A");
+        let version = version_in(&shown.text);
         let answers = api
             .at_once(20, async |turn| {
                 let turn = turn + 1;

@@ -282,13 +282,19 @@ fn a_number_is_routed_by_the_four_steps() {
     );
 }
 
-#[test]
-fn a_sip_runtime_and_the_page_hear_each_other() {
-    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.0/8");
+/// Serves an agent with a SIP runtime that answers; `allowed` are the private addresses that peers may have.
+fn sip_runtime(allowed: &str) -> (Rtp, Responder, Daemon) {
+    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", allowed);
     let rtp = Rtp::new(RUNTIME);
     let runtime = Responder::accepting(RUNTIME, None, offer(rtp.address()));
     setup.runtime(&setup.first_agent, &format!("sip:bot@{}", runtime.address));
     let daemon = setup.serve();
+    (rtp, runtime, daemon)
+}
+
+#[test]
+fn a_sip_runtime_and_the_page_hear_each_other() {
+    let (rtp, runtime, daemon) = sip_runtime("127.0.0.0/8");
     let ada = Person::with_role(&daemon, "admin");
     let mut page = ada.call(&daemon, &echo(&daemon));
     page.event("answered");
@@ -316,11 +322,7 @@ fn a_sip_runtime_and_the_page_hear_each_other() {
 /// The operator's command line may name a runtime at any address, but the address in its SDP isn't the operator's.
 #[test]
 fn a_page_learns_why_a_runtime_at_a_private_address_is_silent() {
-    let setup = DaemonSetup::new().set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "");
-    let rtp = Rtp::new(RUNTIME);
-    let runtime = Responder::accepting(RUNTIME, None, offer(rtp.address()));
-    setup.runtime(&setup.first_agent, &format!("sip:bot@{}", runtime.address));
-    let daemon = setup.serve();
+    let (_rtp, _runtime, daemon) = sip_runtime("");
     let ada = Person::with_role(&daemon, "admin");
     let mut page = ada.call(&daemon, &echo(&daemon));
 

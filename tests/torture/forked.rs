@@ -85,6 +85,17 @@ impl Forked {
         (self.dialog(&ringing), rack)
     }
 
+    /// Has the caller send PRACK for a fork's ringing, and the fork accept it.
+    fn pracks(&self, (dialog, rack): &(Dialog, String), fork: &str, cseq: u32) {
+        let caller = &self.caller.peer;
+        caller.send(dialog.request(caller, (cseq, "PRACK"), rack, ""));
+        let prack = self.runtime.next("PRACK of this fork", |message| {
+            message.is_request("PRACK") && message.to_tag() == fork
+        });
+        self.runtime.answer(&prack, "200 OK", "", "");
+        assert_eq!(status_of(&caller.outcome(&format!("{cseq} PRACK"))), 200);
+    }
+
     /// Has a fork answer.
     fn answer(&self, fork: &str) {
         let accepted = accepting(&self.runtime);
@@ -140,21 +151,11 @@ fn what_a_lost_fork_leaves_unanswered_is_refused_and_ends_no_call() {
     let call = Forked::new(&daemon, runtime);
     let caller = &call.caller.peer;
 
-    let (first, rack) = call.rings("fa");
-    caller.send(first.request(caller, (3, "PRACK"), &rack, ""));
-    let prack = call.runtime.request("PRACK");
-    call.runtime.answer(&prack, "200 OK", "", "");
-    assert_eq!(status_of(&caller.outcome("3 PRACK")), 200);
-
-    caller.send(first.request(caller, (4, "UPDATE"), "", OFFER));
+    let first = call.rings("fa");
+    call.pracks(&first, "fa", 3);
+    caller.send(first.0.request(caller, (4, "UPDATE"), "", OFFER));
     let update = call.runtime.request("UPDATE");
-    let (second, rack) = call.rings("fb");
-    caller.send(second.request(caller, (5, "PRACK"), &rack, ""));
-    let prack = call.runtime.next("PRACK of fb", |message| {
-        message.is_request("PRACK") && message.to_tag() == "fb"
-    });
-    call.runtime.answer(&prack, "200 OK", "", "");
-    assert_eq!(status_of(&caller.outcome("5 PRACK")), 200);
+    call.pracks(&call.rings("fb"), "fb", 5);
 
     // The dialogs of the losers end before the 200 leaves.
     call.answer("fb");
@@ -172,10 +173,7 @@ fn a_request_of_a_lost_fork_that_the_caller_refuses_ends_no_call() {
     let call = Forked::new(&daemon, runtime);
     let caller = &call.caller.peer;
 
-    let (first, rack) = call.rings("fa");
-    caller.send(first.request(caller, (3, "PRACK"), &rack, ""));
-    let prack = call.runtime.request("PRACK");
-    call.runtime.answer(&prack, "200 OK", "", "");
+    call.pracks(&call.rings("fa"), "fa", 3);
     let lost = Dialog::called(&call.invite, "fa");
     let lines = "Content-Type: text/plain\r\n";
     let asked = lost.request(&call.runtime, (101, "INFO"), lines, "x");

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::handed_over::{ASTERISK, Pbx, daemon, trunk};
 
-/// What Asterisk 23.4.1 sent within a millisecond of the NOTIFY (`direct_media_method=update`): the caller heard the busy tone of its dialplan.
+/// Asterisk 23.4.1 sent this within a millisecond of the NOTIFY (`direct_media_method=update`): the caller heard the busy tone of its dialplan.
 #[test]
 fn media_that_asterisk_takes_back_are_no_sign_of_the_caller() {
     let daemon = daemon();
