@@ -56,10 +56,10 @@ impl Traces {
             let line = format!("\r\n{line}\r\n");
             let begun = self.begun(line.as_bytes(), from, until).into_iter();
             let ours = begun.filter(|(is_sent, _)| *is_sent);
-            going.extend(ours.map(|(_, id)| (id.into_bytes(), RemovedLeg::Ours)));
+            going.extend(ours.map(|(_, id)| (id.into_bytes(), RemovedLeg::Whole)));
         }
         let known = legs.call_ids.iter();
-        going.extend(known.map(|id| (id.clone().into_bytes(), RemovedLeg::Ours)));
+        going.extend(known.map(|id| (id.clone().into_bytes(), RemovedLeg::Whole)));
 
         let mut next = legs
             .peer_call_id
@@ -69,6 +69,8 @@ impl Traces {
             let Some((call_id, began)) = next else { break };
             let mut leg = self.of(&[&call_id], from, until).messages;
             let Some(dialog) = PeerDialog::find(&leg, began) else {
+                // The INVITE has given way to newer messages, and with it what tells the dialog. What is left of the person goes all the same.
+                going.insert(call_id.into_bytes(), RemovedLeg::Whole);
                 break;
             };
             leg.retain(|(is_sent, captured)| dialog.holds(*is_sent, captured));

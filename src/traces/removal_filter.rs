@@ -12,8 +12,8 @@ use super::scan;
 /// Messages of a Call-ID that are removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum RemovedLeg {
-    /// All: nobody else has the Call-ID, since we chose it.
-    Ours,
+    /// All: nobody else has the Call-ID, since we chose it, or nothing is known of the dialog.
+    Whole,
     /// Those of one dialog: the peer chose the Call-ID.
     Peer(PeerDialog),
 }
@@ -53,7 +53,7 @@ impl RemovalFilter {
         }
         match self.legs.get(scan::call_id(record.octets)) {
             None => false,
-            Some(RemovedLeg::Ours) => true,
+            Some(RemovedLeg::Whole) => true,
             Some(RemovedLeg::Peer(dialog)) => dialog.holds(record.is_sent, &record.captured()),
         }
     }

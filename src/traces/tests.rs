@@ -358,9 +358,18 @@ fn a_call_id_of_the_callers_choice_removes_its_own_dialog_alone() {
         from: Moment::from_secs(5),
         until: Moment::from_secs(20),
     };
-    assert_eq!(traces.forget(&[legs]).unwrap(), 1);
+    assert_eq!(traces.forget(std::slice::from_ref(&legs)).unwrap(), 1);
     let left = |call_id: &str| found(&traces, call_id).messages.len();
     assert_eq!((left("sip"), left("theirs@x"), left("forged")), (1, 1, 1));
+
+    // Of a call whose INVITE is no longer there, the rest goes by its Call-ID.
+    let bye = message("BYE sip:a SIP/2.0", "long@x", 1);
+    pass(&traces, &mut tap, Moment::from_secs(14), false, &bye);
+    let legs = CallLegs {
+        peer_call_id: Some("long@x".to_owned()),
+        ..legs
+    };
+    assert_eq!(traces.forget(&[legs]).unwrap(), 1);
 }
 
 /// Legs of one call in memory and on disk are removed; other calls, and the same Call-ID at another time, stay.
