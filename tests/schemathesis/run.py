@@ -48,9 +48,6 @@ CANT_HOLD = {
         "not every host may be called": ["createDestination", "createOutboundTrunk", "renameOutboundTrunk"],
         "nor every runtime, and the voice must be one that the operator offers": ["createAgent", "updateAgent"],
     },
-    "negative_data_rejection": {
-        "null in a flow counts as absent, which its schema doesn't say": ["createAgent", "updateAgent"],
-    },
 }
 
 

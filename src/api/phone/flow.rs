@@ -27,28 +27,39 @@ impl FieldType for Steps {
             "Name of the step that follows where the caller gave no answer, or could not be handed off.",
             &name,
         );
-        let number = |text: &str, range: std::ops::RangeInclusive<u32>, default: u32| json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default, "description": text});
+        let number = |text: &str, range: std::ops::RangeInclusive<u32>, default: u32| {
+            or_null(
+                json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default, "description": text}),
+            )
+        };
         let choices = json!({"type": "object", "propertyNames": {"pattern": r"^([0-9*#]|any)$"}, "additionalProperties": name,
             "description": "Step for each digit (`0` to `9`, `*`, `#`); `any` means all others."});
         let mut chosen = choices.clone();
         chosen["minProperties"] = json!(1);
         let prompt = says("Prompt to play.", &prompt_schema());
-        let invalid = says("Prompt after a digit without a step.", &prompt_schema());
-        let destination = json!({"type": "string", "minLength": 1, "maxLength": LONGEST_DESTINATION,
-            "description": "Name of the destination; without one, the first of the agent."});
+        let optional_prompt = or_null(prompt.clone());
+        let invalid = or_null(says(
+            "Prompt after a digit without a step.",
+            &prompt_schema(),
+        ));
+        let destination = or_null(
+            json!({"type": "string", "minLength": 1, "maxLength": LONGEST_DESTINATION,
+            "description": "Name of the destination; without one, the first of the agent."}),
+        );
         let step = |action: &str, properties: Value, required: &[&str]| {
             let mut properties = properties;
             properties["do"] = json!({"const": action, "description": "What the step does."});
             let required: Vec<_> = ["do"].iter().chain(required).collect();
             json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
         };
-        let skippable = json!({"type": "boolean", "description": "A digit ends the prompt."});
+        let skippable =
+            or_null(json!({"type": "boolean", "description": "A digit ends the prompt."}));
         let steps = json!({"oneOf": [
             step("play", json!({"prompt": prompt, "skippable": skippable, "next": next}), &["prompt", "next"]),
-            step("menu", json!({"prompt": prompt, "choices": chosen, "timeout_s": number("Seconds to wait for a digit.", MENU_SECONDS, 5),
+            step("menu", json!({"prompt": optional_prompt, "choices": chosen, "timeout_s": number("Seconds to wait for a digit.", MENU_SECONDS, 5),
                 "retries": number("Times that it asks again.", MENU_RETRIES, 2), "invalid": invalid, "otherwise": otherwise}),
                 &["choices", "otherwise"]),
-            step("echo", json!({"delay_ms": number("Milliseconds by which the echo comes late.", ECHO_DELAY, 500), "choices": choices,
+            step("echo", json!({"delay_ms": number("Milliseconds by which the echo comes late.", ECHO_DELAY, 500), "choices": or_null(choices),
                 "longest_s": number("Seconds after which the next step follows.", ECHO_SECONDS, 300), "next": next}), &["next"]),
             step("say_digits", json!({"next": next}), &["next"]),
             step("transfer", json!({"destination": destination, "otherwise": otherwise}), &["otherwise"]),
@@ -80,6 +91,15 @@ impl FieldType for Steps {
             }
         }
     }
+}
+
+/// Returns the schema of a field that may be absent, where null counts as absent.
+pub(super) fn or_null(mut schema: Value) -> Value {
+    match schema.get_mut("oneOf") {
+        Some(Value::Array(kinds)) => kinds.push(json!({"type": "null"})),
+        Some(_) | None => schema["type"] = json!([schema["type"], "null"]),
+    }
+    schema
 }
 
 fn prompt_schema() -> Value {

@@ -9,7 +9,7 @@ use trunkline_model::settings::{
 };
 use uuid::Uuid;
 
-use super::flow::Steps;
+use super::flow::{Steps, or_null};
 use super::outbound_trunks::{CREDENTIAL, credentials};
 use super::sip_uri::{pattern, reads_as_sip_uri, without_parties};
 use crate::api::body::Fields;
@@ -115,8 +115,7 @@ const FLOW: &str = "flow";
 fn sketch(fields: &Fields) {
     fields.amend_schema(|schema| {
         let of = schema["properties"].take();
-        let mut sip_fallbacks = fallbacks(TEMPLATE).schema();
-        sip_fallbacks["type"] = json!(["array", "null"]);
+        let sip_fallbacks = or_null(fallbacks(TEMPLATE).schema());
 
         *schema = json!({"oneOf": [
             {"type": "object", "properties": {"type": {"const": "echo"}}, "required": ["type"], "additionalProperties": false},
@@ -135,7 +134,7 @@ fn sketch(fields: &Fields) {
                     "fallbacks": {"type": ["array", "null"], "maxItems": FALLBACKS,
                         "items": {"anyOf": [URL.schema(), TEMPLATE.schema(), {"const": builtin::ENTRY}]}},
                     "protocol": of["protocol"], "wake": of["wake"], "on_close": of["on_close"],
-                    "status_callback": of["status_callback"], "status_callback_events": of["status_callback_events"], FLOW: Steps.schema()},
+                    "status_callback": of["status_callback"], "status_callback_events": of["status_callback_events"], FLOW: or_null(Steps.schema())},
                 "required": ["type", "uri"],
                 "additionalProperties": false,
             },
