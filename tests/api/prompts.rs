@@ -1,5 +1,7 @@
 //! `/phone/prompts`, `/phone/prompts/{prompt_id}` and its audio: what is uploaded, what is refused, and who plays it.
 
+use axum::body::Body;
+use axum::http::Request;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -43,9 +45,19 @@ async fn a_prompt_is_uploaded_shown_heard_and_deleted() {
     assert_eq!(taken["code"], "name_taken");
 
     let audio = format!("{path}/audio");
-    let heard = api.get(&audio, token).await;
-    assert_eq!(heard.status, 200);
-    assert!(heard.text.starts_with("RIFF"), "{}", heard.text);
+    for (accepted, expected) in [
+        ("*/*", "audio/wav"),
+        ("application/octet-stream", "application/octet-stream"),
+        ("text/html, audio/wav;q=0.5", "audio/wav"),
+    ] {
+        let request = Request::get(&audio)
+            .header("Authorization", format!("Bearer {token}"))
+            .header("Accept", accepted);
+        let heard = api.send(request.body(Body::empty())).await;
+        assert_eq!(heard.status, 200);
+        assert_eq!(heard.headers["content-type"], expected, "{accepted}");
+        assert!(heard.text.starts_with("RIFF"), "{}", heard.text);
+    }
 
     let gone = api.delete(&path, token).await.with(200);
     assert_eq!(gone, json!({"success": true}));

@@ -318,6 +318,7 @@ impl<'g> Operation<'g> {
     pub(in crate::api) fn gives_text(self, status: u16, content_type: &str) -> Self {
         let schema = match content_type {
             "application/json" => json!({"type": "object"}),
+            "application/octet-stream" => json!({"type": "string", "format": "binary"}),
             _ => json!({"type": "string"}),
         };
         self.answers(status, content_type, schema)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,7 +24,7 @@ use crate::api::page::{Page, Paging};
 use crate::api::path::Named;
 use crate::api::query::{Query, text_schema};
 use crate::api::time::written;
-use crate::api::{Api, ApiError, Success};
+use crate::api::{Api, ApiError, Success, accept};
 
 pub(super) fn describe(builder: &mut OpenApiBuilder) {
     const AT: &str = "/phone/prompts";
@@ -54,7 +54,11 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
         &format!("{ONE}/audio"),
         "downloadPrompt",
         "The audio as callers hear it: a WAV file of µ-law, 8 kHz",
-        |op| op.gives_text(200, WAV),
+        |op| {
+            op.note("With `Accept: application/octet-stream` the same octets have that type.")
+                .gives_text(200, WAV)
+                .gives_text(200, OCTETS)
+        },
     );
 
     of.delete(
@@ -147,6 +151,7 @@ pub(crate) async fn one(
 pub(crate) async fn audio(
     State(api): State<Api>,
     caller: Caller,
+    headers: HeaderMap,
     named: Named,
     query: Query,
 ) -> Result<Response, ApiError> {
@@ -157,7 +162,15 @@ pub(crate) async fn audio(
         .read(move |tx| prompts::audio(tx, caller.org, id))
         .await?;
     query.finish()?;
-    Ok(([(header::CONTENT_TYPE, WAV)], wav::write(&audio)).into_response())
+
+    // Clients that a generator made know octets, and not every audio type.
+    let kind_of = |kind: &str| match kind {
+        WAV | "audio/*" | "*/*" => Some(WAV),
+        OCTETS => Some(OCTETS),
+        _ => None,
+    };
+    let kind = accept::first_known(&headers, kind_of).unwrap_or(WAV);
+    Ok(([(header::CONTENT_TYPE, kind)], wav::write(&audio)).into_response())
 }
 
 /// `DELETE /phone/prompts/{prompt_id}`: 409 while an agent plays it.
@@ -175,8 +188,9 @@ pub(crate) async fn delete(
     Ok(Json(Success::DONE))
 }
 
-/// Type of the audio.
+/// Types of the audio.
 pub(super) const WAV: &str = "audio/wav";
+const OCTETS: &str = "application/octet-stream";
 
 /// WAV file in base64; the longest body bounds it.
 const AUDIO: Parsed<Vec<u8>> = Parsed::new("a WAV file in base64", |text| {
