@@ -87,8 +87,9 @@ async fn a_reader_misses_no_entry_of_another_node(db: &TestDb) {
     const NODES: usize = 4;
     const EACH: usize = 30;
     let mut writers = Vec::new();
-    for node in 0..NODES {
-        let store = db.open().await;
+    let mut nodes = db.open_nodes(NODES + 1).await;
+    let reader = nodes.remove(NODES);
+    for (node, store) in nodes.into_iter().enumerate() {
         writers.push(tokio::spawn(async move {
             let mut made = Vec::new();
             for turn in 0..EACH {
@@ -98,11 +99,10 @@ async fn a_reader_misses_no_entry_of_another_node(db: &TestDb) {
         }));
     }
 
-    let store = db.open().await;
     let (mut seen, mut seq) = (BTreeSet::new(), 0);
     loop {
         let is_over = writers.iter().all(tokio::task::JoinHandle::is_finished);
-        let entries = found(&store, move |tx| {
+        let entries = found(&reader, move |tx| {
             audit::after(tx, AuditOf::All, &AuditFilter::default(), seq, 5)
         })
         .await;

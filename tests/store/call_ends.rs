@@ -63,8 +63,9 @@ async fn a_reader_meets_every_call_while_nodes_project_late_ones(db: &TestDb) {
     const NODES: u128 = 4;
     const EACH: u128 = 120;
     let mut writers = Vec::new();
-    for node in 0..NODES {
-        let store = db.open().await;
+    let mut nodes = db.open_nodes(NODES as usize + 1).await;
+    let reader = nodes.remove(NODES as usize);
+    for (node, store) in (0..NODES).zip(nodes) {
         writers.push(tokio::spawn(async move {
             let origin = Origin {
                 node: node as u8,
@@ -85,15 +86,14 @@ async fn a_reader_meets_every_call_while_nodes_project_late_ones(db: &TestDb) {
         }));
     }
 
-    let store = db.open().await;
     let (mut seen, mut seq) = (BTreeSet::new(), 0);
     let all = CallFilter::default();
     while seen.len() < (NODES * EACH) as usize {
-        let (ids, last) = read(&store, &all, seq, 5).await;
+        let (ids, last) = read(&reader, &all, seq, 5).await;
         seen.extend(ids);
         seq = last;
         if writers.iter().all(tokio::task::JoinHandle::is_finished) {
-            let (ids, _) = read(&store, &all, seq, 5).await;
+            let (ids, _) = read(&reader, &all, seq, 5).await;
             seen.extend(ids);
             break;
         }

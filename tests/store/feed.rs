@@ -73,8 +73,8 @@ async fn interleaved_writers_are_all_seen(db: &TestDb) {
     const WRITERS: usize = 6;
     const EACH: usize = 10;
 
-    let stores = [db.open().await, db.open().await];
-    let reader = db.open().await;
+    let stores = db.open_nodes(3).await;
+    let reader = &stores[2];
     let mut tasks = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
         let store = stores[writer % 2].clone();

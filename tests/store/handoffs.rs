@@ -118,7 +118,7 @@ async fn windows_and_reasons_are_counted(db: &TestDb) {
 }
 
 async fn writers_at_once_stay_in_order(db: &TestDb) {
-    let stores = [db.open().await, db.open().await];
+    let stores = db.open_nodes(2).await;
     let org = org(&stores[0], "Org").await.id;
     let mut tasks = tokio::task::JoinSet::new();
     for at in 0..40_u64 {

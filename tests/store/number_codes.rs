@@ -167,13 +167,7 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(db: &TestDb) {
 }
 
 async fn nodes_count_together(db: &TestDb) {
-    let first = db.open().await;
-    // A SQLite file has one node.
-    let second = match db.is_postgres() {
-        true => db.open().await,
-        false => first.clone(),
-    };
-    let nodes = [first, second];
+    let nodes = db.open_nodes(2).await;
     let (one, two) = (
         org(&nodes[0], "One").await.id,
         org(&nodes[0], "Two").await.id,

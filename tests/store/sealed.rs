@@ -364,8 +364,8 @@ async fn rotations_at_once_lose_nothing(db: &TestDb) {
         used.expect("used");
         store.reseal().await.expect("sealed anew");
     };
-    let (one, other) = (db.open().await, db.open().await);
-    tokio::join!(rotate(one, 1), rotate(other, 2));
+    let nodes = db.open_nodes(2).await;
+    tokio::join!(rotate(nodes[0].clone(), 1), rotate(nodes[1].clone(), 2));
     store.follow_signing_keys().await.expect("keys");
     assert_eq!(opened(&store, org).await, before);
 

@@ -108,6 +108,20 @@ impl TestDb {
         self.try_open().await.expect("the store opens")
     }
 
+    /// Opens the stores of several nodes that write at the same time. On SQLite, a node has its file to itself, so they are one store:
+    /// SQLite serves writers of several stores in no order, and on a slow disk one of them would give up.
+    pub(crate) async fn open_nodes(&self, nodes: usize) -> Vec<Store> {
+        let mut stores = vec![self.open().await];
+        while stores.len() < nodes {
+            let store = match self.is_postgres() {
+                true => self.open().await,
+                false => stores[0].clone(),
+            };
+            stores.push(store);
+        }
+        stores
+    }
+
     pub(crate) async fn try_open(&self) -> Result<Store, OpenFault> {
         Store::open(&self.options, NOW).await
     }
