@@ -8,8 +8,10 @@ use uuid::Uuid;
 
 use crate::engine::clock::wall_time as now;
 
-/// Arguments that every command has and that change nothing.
-const NO_FIELDS: [&str; 5] = ["config", "data_dir", "set", "json", "org"];
+/// Arguments that say where or how a command runs, and that change nothing.
+const NO_FIELDS: [&str; 7] = [
+    "config", "data_dir", "json", "no_serve", "org", "set", "yes",
+];
 
 /// Commands that work on the database of this machine's installation.
 const LOCAL_NOUN: &str = "key";

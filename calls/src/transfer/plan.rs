@@ -22,7 +22,7 @@ impl WayReason {
     /// The reason as a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::Configured => "transfer_way says so.",
+            Self::Configured => "The trunk's transfer_way sets this.",
             Self::NotProven => {
                 "Nothing shows yet that this PBX keeps its caller when an accepted REFER fails."
             }
