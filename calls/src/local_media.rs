@@ -28,8 +28,10 @@ mod media_peer;
 /// Reason why our media can't accept a body.
 #[derive(Debug)]
 pub(crate) enum NoBody {
-    /// Its type isn't supported; the header that lists supported ones.
-    Unread(&'static str, &'static str),
+    /// It isn't SDP.
+    OtherType,
+    /// It has a content coding.
+    Encoded,
     /// Its offer can't be met.
     Unmatched(String),
 }
@@ -37,23 +39,28 @@ pub(crate) enum NoBody {
 impl NoBody {
     const fn status(&self) -> u16 {
         match self {
-            Self::Unread(..) => 415,
+            Self::OtherType | Self::Encoded => 415,
             Self::Unmatched(_) => 488,
         }
     }
 
-    fn line(&self, head: &mut Head<'_>) {
-        match self {
-            Self::Unread(name, value) => head.line(name, value.as_bytes()),
-            Self::Unmatched(what) => {
-                head.fmt("Warning", format_args!("304 trunkline \"{what}\""));
-            }
+    /// Writes the cause, and for a 415 the bodies that are accepted (RFC 3261 §21.4.13).
+    fn lines(&self, head: &mut Head<'_>) {
+        let (warning, cause) = match self {
+            Self::OtherType => (399, "Only a body of type application/sdp is accepted here"),
+            Self::Encoded => (399, "Only a body without Content-Encoding is accepted here"),
+            Self::Unmatched(cause) => (304, cause.as_str()),
+        };
+        if self.status() == 415 {
+            head.line("Accept", b"application/sdp");
+            head.line("Accept-Encoding", b"identity");
         }
+        head.fmt("Warning", format_args!("{warning} trunkline \"{cause}\""));
     }
 
     /// Refuses the change that came with it.
     pub(crate) fn reject(&self, cx: &mut Cx<'_>, server: ServerTx) {
-        cx.respond(server, self.status(), None, |head| self.line(head), b"");
+        cx.respond(server, self.status(), None, |head| self.lines(head), b"");
     }
 
     /// A body that isn't SDP and must not be ignored (RFC 3261 §8.2.3).
@@ -68,9 +75,9 @@ impl NoBody {
         let is_encoded = value(HeaderName::ContentEncoding)
             .is_some_and(|coding| coding.is_ok_and(|it| !it.eq_ignore_ascii_case("identity")));
         if is_encoded {
-            Some(Self::Unread("Accept-Encoding", "identity"))
+            Some(Self::Encoded)
         } else {
-            (!has_sdp(message)).then_some(Self::Unread("Accept", "application/sdp"))
+            (!has_sdp(message)).then_some(Self::OtherType)
         }
     }
 }
@@ -298,7 +305,7 @@ impl Call {
             cause: None,
         };
         let lines = |head: &mut Head<'_>| {
-            no.line(head);
+            no.lines(head);
             refusal_lines(head, reason);
         };
         self.refuse_with(cx, end, None, lines, b"");

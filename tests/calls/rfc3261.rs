@@ -43,6 +43,13 @@ impl Call {
         self.caller.send(self.text(cseq, "INVITE", &lines, SDP));
     }
 
+    /// An INVITE with a body of any type, which may be followed by further lines.
+    fn invite(&self, cseq: u32, (content, body): (&str, &str)) {
+        let contact = self.caller.own;
+        let lines = format!("Contact: <sip:{contact}>\r\nContent-Type: {content}\r\n");
+        self.caller.send(self.text(cseq, "INVITE", &lines, body));
+    }
+
     fn send(&self, cseq: u32, method: &str) {
         self.caller.send(self.text(cseq, method, "", ""));
     }
@@ -373,43 +380,47 @@ fn the_echo_agent_says_which_bodies_it_reads() {
     setup.runtime(&setup.first_agent, "echo");
     setup.settle();
 
+    let text = ("text/plain", "good day");
+    let zipped = ("application/sdp\r\nContent-Encoding: gzip", SDP);
+    let only_sdp = "399 trunkline \"Only a body of type application/sdp is accepted here\"";
+    let only_plain = "399 trunkline \"Only a body without Content-Encoding is accepted here\"";
+    let no_sdp = "304 trunkline \"The body is no session description\"";
+    let check = |refused: &Message, status: u16, warning: &str| {
+        assert_eq!(refused.status(), Some(status), "{refused:?}");
+        assert_eq!(refused.header("Warning"), Some(warning), "{refused:?}");
+        let accepted = ["Accept", "Accept-Encoding"].map(|name| refused.header(name));
+        let expected = match status {
+            415 => [Some("application/sdp"), Some("identity")],
+            _ => [None; 2],
+        };
+        assert_eq!(accepted, expected, "{refused:?}");
+    };
+
     let to = call.dialog.to.clone();
-    for (cseq, content, body, status, said) in [
-        (
-            1,
-            "text/plain",
-            "good day",
-            415,
-            ("Accept", "application/sdp"),
-        ),
-        (
-            2,
-            "application/sdp\r\nContent-Encoding: gzip",
-            SDP,
-            415,
-            ("Accept-Encoding", "identity"),
-        ),
-        (
-            3,
-            "application/sdp",
-            "foo",
-            488,
-            (
-                "Warning",
-                "304 trunkline \"The body is no session description\"",
-            ),
-        ),
-    ] {
-        let lines = format!(
-            "Contact: <sip:{}>\r\nContent-Type: {content}\r\n",
-            call.caller.own
-        );
+    let cases = [
+        (1, text, 415, only_sdp),
+        (2, zipped, 415, only_plain),
+        (3, ("application/sdp", "foo"), 488, no_sdp),
+    ];
+    for (cseq, content, status, warning) in cases {
         call.dialog.to.clone_from(&to);
         call.dialog.id = format!("{cseq}@echo");
-        call.caller.send(call.text(cseq, "INVITE", &lines, body));
+        call.invite(cseq, content);
         let refused = call.caller.outcome(&format!("{cseq} INVITE"));
-        assert_eq!(refused.status(), Some(status), "{refused:?}");
-        assert_eq!(refused.header(said.0), Some(said.1), "{refused:?}");
+        check(&refused, status, warning);
+        call.caller
+            .send(call.dialog.ack(&call.caller, cseq, &refused));
+    }
+
+    call.dialog.to = to;
+    call.dialog.id = "up@echo".into();
+    call.offer(1, call.caller.own);
+    call.accepted();
+    for (number, content, status, warning) in cases {
+        let cseq = number + 1;
+        call.invite(cseq, content);
+        let refused = call.caller.outcome(&format!("{cseq} INVITE"));
+        check(&refused, status, warning);
         call.caller
             .send(call.dialog.ack(&call.caller, cseq, &refused));
     }
