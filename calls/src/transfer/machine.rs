@@ -241,7 +241,10 @@ impl<R> Transfer<R> {
         }
         match self.plan.refers {
             // If it can't be bridged, the PBX gets REFER all the same.
-            true => self.refer(call, steps),
+            true => {
+                self.record.way = Way::Refer;
+                self.refer(call, steps);
+            }
             false => self.fail(Reason::NoCommonMedia.status(), call, steps),
         }
     }

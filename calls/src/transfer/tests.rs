@@ -521,6 +521,8 @@ fn a_bridge_that_cannot_begin_leaves_the_refer_or_nothing() {
     let mut story = Story::of(by_bridge());
     story.call.can_dial = false;
     assert_eq!(story.on(Event::Acknowledged), "- REFER");
+    story.on(refer_answered(ReferAnswer::Refused(501)));
+    assert_eq!(story.record().way, Way::Refer);
     let mut story = Story::of(Plan {
         refers: false,
         ..by_bridge()
