@@ -507,9 +507,10 @@ impl Call {
             return;
         };
 
+        let dialing = dialing.following().leading_to(Some(bot.chain));
         self.bridge
             .legs
-            .set_state(agent, LegState::Dialing(dialing.leading_to(bot.chain)));
+            .set_state(agent, LegState::Dialing(dialing));
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 

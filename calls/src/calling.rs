@@ -306,17 +306,22 @@ impl Call {
         let [called, caller] = outbound.users();
         let to = self.invited_to([called, caller], outbound.krisp);
 
-        let runtime = (&*outbound.runtime, &outbound.namer);
-        let invite = runtime_invite::invite(runtime, &cx.core.config, &to);
-        let dialing = invite.map(Dialing::runtime);
+        let invite = outbound.runtime.as_deref().and_then(|runtime| {
+            let runtime = (runtime, &outbound.namer);
+            runtime_invite::invite(runtime, &cx.core.config, &to)
+        });
+        // This runtime takes over the leg of a bot, if there is one.
+        let follows = self.bridge.legs.get(LegId::SECOND).is_some();
         let chain = self.outbound.as_deref_mut().and_then(|it| it.chain.take());
-        let dialing = dialing.map(|dialing| match chain {
-            Some(chain) => dialing.leading_to(*chain),
-            None => dialing,
+        let dialing = invite.map(|invite| {
+            let dialing = Dialing::runtime(invite).leading_to(chain.map(|chain| *chain));
+            match follows {
+                true => dialing.following(),
+                false => dialing,
+            }
         });
         let state = dialing.map_or(LegState::Gone, LegState::Dialing);
-        match self.bridge.legs.get(LegId::SECOND).is_some() {
-            // This runtime takes over the leg of a bot.
+        match follows {
             true => self.bridge.legs.set_state(LegId::SECOND, state),
             false => {
                 self.bridge.legs.add(LegRole::Agent, Peer::Unknown, state);
@@ -345,7 +350,7 @@ impl Call {
             return;
         };
         outbound.media = local;
-        outbound.runtime = Arc::new(runtime);
+        outbound.runtime = Some(Arc::new(runtime));
         outbound.namer = chain.namer().clone();
         outbound.chain = Some(Box::new(chain));
         if !self.bridge.legs.disconnect() {

@@ -61,12 +61,25 @@ impl Dialing {
         Box::new(Self { client, peer })
     }
 
-    /// The same; where the runtime can't be reached, these are tried. The first dialog with the caller stays the one in which we answer.
-    pub(crate) fn leading_to(mut self: Box<Self>, chain: RuntimeChain) -> Box<Self> {
+    /// The same; where the runtime can't be reached, these are tried if a bot is among them. The first dialog with the caller stays the one in which
+    /// we answer for a bot.
+    pub(crate) fn leading_to(mut self: Box<Self>, chain: Option<RuntimeChain>) -> Box<Self> {
+        let Some(chain) = chain else {
+            return self;
+        };
         if let Peer::Runtime(says) = &mut self.peer {
-            says.then = Some(Box::new(chain));
-            self.client.follow(FIRST_FORK + 1);
+            self.client.number_forks_from(FIRST_FORK + 1);
+            if chain.has_bot() {
+                self.client.lead_on();
+                says.then = Some(Box::new(chain));
+            }
         }
+        self
+    }
+
+    /// The same; a bot was tried before.
+    pub(crate) fn following(mut self: Box<Self>) -> Box<Self> {
+        self.client.follow();
         self
     }
 

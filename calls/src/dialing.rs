@@ -11,7 +11,6 @@ use super::attempts::{Found, Whose};
 use super::call::Call;
 use super::callee::{Callee, CalleeLeg};
 use super::context::{Config, Cx, allows, lacks_refer};
-use super::crossing::{Refusal, refusal};
 use super::dial::{self, Dialing};
 use super::invite_client::{
     Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
@@ -21,7 +20,6 @@ use super::leg::{self, ForkDialog, LegState, Session, SipPeer};
 use super::pbx::Pbx;
 use super::refusal::Reason;
 use super::role::LegRole;
-use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{CallFacts, InvitedTo, RuntimeInvite, RuntimeText, Words};
 use super::secure::is_sips;
 use super::target::Parties;
@@ -211,7 +209,7 @@ impl Call {
     ) {
         let (flow, client) = (accepted.flow, Some(accepted.client));
         refuse_late_answer(cx, flow, client, accepted.message);
-        if !dialing.client.has_more() {
+        if !dialing.client.has_another() {
             return self.refuse(cx, reason);
         }
         let id = dialing.client.leg();
@@ -227,8 +225,12 @@ impl Call {
                 self.bridge.legs.remove(dialing.client.leg());
                 self.on_transfer(cx, transfer::Event::DestinationLost(failed.failure));
             }
-            dial::Peer::Runtime(says) => match says.then.filter(|chain| follows(chain, &failed)) {
-                Some(chain) => self.return_to_bot(cx, *chain),
+            // A runtime that has answered by a refusal of its own ends the call.
+            dial::Peer::Runtime(says) => match says.then.filter(|_| failed.message.is_none()) {
+                Some(chain) => {
+                    dialing.client.pass_on(cx);
+                    self.return_to_bot(cx, *chain);
+                }
                 None => self.on_runtime_lost(cx, failed),
             },
         }
@@ -277,14 +279,6 @@ impl Call {
             self.on_failed(cx, *dialing, failed);
         }
     }
-}
-
-/// Returns whether a bot is tried after runtimes over SIP: not if one of them has refused the call itself.
-fn follows(chain: &RuntimeChain, failed: &Failed<'_>) -> bool {
-    let refused_itself = failed
-        .message
-        .is_some_and(|message| refusal(message.status()) == Refusal::Same);
-    chain.has_bot() && !refused_itself
 }
 
 impl Accepted<'_> {

@@ -19,10 +19,10 @@ use super::context::Cx;
 use super::effect::Effect;
 use super::leg::{LocalAgent, LocalMedia, Peer};
 use super::limits::{Claim, Full, Permit};
-use super::outbound::{Order, Outbound, Placed};
+use super::outbound::{Order, Outbound, Placed, users};
 use super::recorded::Recorded;
 use super::refusal::Reason;
-use super::runtime_chain::{ChainOf, RuntimeChain};
+use super::runtime_chain::{ChainOf, First};
 use super::uas_invite::ContactState;
 use super::{Calls, Core};
 
@@ -64,38 +64,37 @@ impl Calls {
         });
         prepare(&mut cx, key, &mut dialing);
 
-        let outbound = Outbound {
-            parties,
+        let from_any = way.peer.is_none() && org.rtp_from_any_address();
+        let krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
+        let [called, caller] = users(&parties);
+        let of = ChainOf {
             runtime: runtime(cx.core, org, order.agent),
             namer: org.namer(order.agent),
-            krisp: org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled),
+            called,
+            caller,
+            krisp,
+            from_any,
+        };
+        let (speaker, over_sip) = match First::of(of, (order.agent, order.org), &cx.core.config) {
+            First::Echo => (Some(LocalAgent::Echo), None),
+            First::Bot(chain) => (Some(LocalAgent::Bot(Box::new(Bot::new(chain)))), None),
+            First::Sip(runtime, chain) => (None, Some((runtime, chain))),
+        };
+        let speaker =
+            speaker.map(|agent| Peer::Media(LocalMedia::of(placed.call, agent, from_any)));
+
+        let (runtime, chain) = over_sip.unzip();
+        let outbound = Outbound {
+            parties,
+            runtime,
+            namer: org.namer(order.agent),
+            krisp,
             contact: ContactState::Pending,
             ringing_timeout: order.ringing_timeout,
             max_duration: order.max_duration.min(cx.core.config.max_duration),
             media: None,
-            chain: None,
+            chain: chain.flatten().map(Box::new),
         };
-        let from_any = way.peer.is_none() && org.rtp_from_any_address();
-        let speaker = match &*outbound.runtime {
-            Runtime::Sip { .. } => None,
-            Runtime::Echo => Some(LocalAgent::Echo),
-            Runtime::WebSocket { .. } | Runtime::Builtin { .. } => {
-                let [called, caller] = outbound.users();
-                let of = ChainOf {
-                    runtime: Arc::clone(&outbound.runtime),
-                    namer: outbound.namer.clone(),
-                    called,
-                    caller,
-                    krisp: outbound.krisp,
-                    from_any,
-                };
-                let chain = RuntimeChain::new(of, &cx.core.config);
-                let bot = Bot::new(chain);
-                Some(LocalAgent::Bot(Box::new(bot)))
-            }
-        };
-        let speaker =
-            speaker.map(|agent| Peer::Media(LocalMedia::of(placed.call, agent, from_any)));
         self.begin(Begun {
             key,
             slot,

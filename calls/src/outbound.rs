@@ -44,7 +44,8 @@ pub struct Placed {
 pub(crate) struct Outbound {
     /// URIs of both ends: the callee's and ours.
     pub(crate) parties: [Box<str>; 2],
-    pub(crate) runtime: Arc<Runtime>,
+    /// The runtime over SIP that is invited once the callee has answered; `None` while the agent's audio passes through us.
+    pub(crate) runtime: Option<Arc<Runtime>>,
     /// Origin of its host names.
     pub(crate) namer: Namer,
     pub(crate) krisp: bool,
@@ -53,8 +54,13 @@ pub(crate) struct Outbound {
     pub(crate) max_duration: Duration,
     /// Our RTP address in the first offer, until other media replace it.
     pub(crate) media: Option<SocketAddr>,
-    /// Runtimes left to try if `runtime`, which follows a bot, can't be reached.
+    /// Runtimes left to try if `runtime` can't be reached.
     pub(crate) chain: Option<Box<RuntimeChain>>,
+}
+
+/// User parts of both ends: the number that is called, and the caller's.
+pub(super) fn users(parties: &[Box<str>; 2]) -> [&str; 2] {
+    parties.each_ref().map(|uri| user_of(uri))
 }
 
 /// The user part of a URI of ours.
@@ -66,7 +72,7 @@ fn user_of(uri: &str) -> &str {
 impl Outbound {
     /// User parts of both ends: the number that is called, and the caller's.
     pub(super) fn users(&self) -> [&str; 2] {
-        self.parties.each_ref().map(|uri| user_of(uri))
+        users(&self.parties)
     }
 
     /// Returns whether we have open media that nothing else closes.

@@ -1,10 +1,12 @@
-//! The runtimes of an agent whose list holds WebSockets, in the order in which they are tried. SIP URIs next to each other are one stage: a
-//! single INVITE client tries them.
+//! The runtimes of an agent whose list holds WebSockets or the built-in agent, in the order in which they are tried. SIP URIs next to each other
+//! are one stage: a single INVITE client tries them.
 
 use std::sync::Arc;
 
 use trunkline_model::address::NamedBy;
-use trunkline_model::settings::{BotProtocol, OnClose, Runtime, Wake, is_builtin, is_web_socket};
+use trunkline_model::settings::{
+    BotProtocol, OnClose, Runtime, Wake, is_builtin, is_over_sip, is_web_socket,
+};
 use trunkline_model::tied::Namer;
 use trunkline_model::ws_url::WsUrl;
 use uuid::Uuid;
@@ -38,6 +40,17 @@ pub(crate) enum Stage {
     Sip(Runtime),
 }
 
+/// The runtime that a call begins with.
+#[derive(Debug)]
+pub(crate) enum First {
+    /// The built-in agent that echoes its caller.
+    Echo,
+    /// The first of these, whose audio passes through us.
+    Bot(RuntimeChain),
+    /// A runtime over SIP, and the runtimes after it if a bot is among them.
+    Sip(Arc<Runtime>, Option<RuntimeChain>),
+}
+
 /// Parts of a new chain.
 #[derive(Debug)]
 pub(crate) struct ChainOf<'a> {
@@ -47,6 +60,24 @@ pub(crate) struct ChainOf<'a> {
     pub(crate) caller: &'a str,
     pub(crate) krisp: bool,
     pub(crate) from_any: bool,
+}
+
+impl First {
+    /// Takes the first runtime of an agent.
+    pub(crate) fn of(of: ChainOf<'_>, (agent, org): (Uuid, Uuid), config: &Config) -> Self {
+        match &*of.runtime {
+            Runtime::Echo => return Self::Echo,
+            listed if listed.entries().all(is_over_sip) => return Self::Sip(of.runtime, None),
+            Runtime::Sip { .. } | Runtime::WebSocket { .. } | Runtime::Builtin { .. } => {}
+        }
+
+        let is_sip_first = of.runtime.entries().next().is_some_and(is_over_sip);
+        let mut chain = RuntimeChain::new(of, config);
+        if is_sip_first && let Some(Stage::Sip(runtime)) = chain.next(agent, org) {
+            return Self::Sip(Arc::new(runtime), Some(chain));
+        }
+        Self::Bot(chain)
+    }
 }
 
 impl RuntimeChain {
@@ -85,15 +116,31 @@ impl RuntimeChain {
         while let Some(uri) = left.next_if(|uri| is_over_sip(uri)) {
             fallbacks.push(uri.into());
         }
-        let mut sip = Runtime::sip(first.into());
-        self.next += 1 + fallbacks.len();
+        let sip = self.over_sip(first, fallbacks);
+        self.next += sip.entries().count();
+        Some(Stage::Sip(sip))
+    }
+
+    /// A runtime at these URIs with the settings that the list has for SIP.
+    fn over_sip(&self, first: &str, others: Vec<Box<str>>) -> Runtime {
+        let mut sip = match &*self.runtime {
+            listed @ Runtime::Sip { .. } => listed.clone(),
+            Runtime::Echo | Runtime::WebSocket { .. } | Runtime::Builtin { .. } => {
+                Runtime::sip(Box::default())
+            }
+        };
         if let Runtime::Sip {
-            fallbacks: held, ..
+            uri,
+            fallbacks,
+            flow,
+            ..
         } = &mut sip
         {
-            *held = fallbacks;
+            *uri = first.into();
+            *fallbacks = others;
+            *flow = None;
         }
-        Some(Stage::Sip(sip))
+        sip
     }
 
     /// Takes the next WebSocket or built-in agent, and passes over SIP URIs before it.
@@ -131,8 +178,8 @@ impl RuntimeChain {
 
     pub(crate) fn protocol(&self) -> BotProtocol {
         match &*self.runtime {
-            Runtime::WebSocket { protocol, .. } => *protocol,
-            Runtime::Echo | Runtime::Sip { .. } | Runtime::Builtin { .. } => BotProtocol::default(),
+            Runtime::Sip { protocol, .. } | Runtime::WebSocket { protocol, .. } => *protocol,
+            Runtime::Echo | Runtime::Builtin { .. } => BotProtocol::default(),
         }
     }
 
@@ -145,8 +192,8 @@ impl RuntimeChain {
 
     pub(crate) fn on_close(&self) -> OnClose {
         match &*self.runtime {
-            Runtime::WebSocket { on_close, .. } => *on_close,
-            Runtime::Echo | Runtime::Sip { .. } | Runtime::Builtin { .. } => OnClose::default(),
+            Runtime::Sip { on_close, .. } | Runtime::WebSocket { on_close, .. } => *on_close,
+            Runtime::Echo | Runtime::Builtin { .. } => OnClose::default(),
         }
     }
 
@@ -177,10 +224,6 @@ impl RuntimeChain {
             }
         }
     }
-}
-
-fn is_over_sip(uri: &str) -> bool {
-    !is_web_socket(uri) && !is_builtin(uri)
 }
 
 #[cfg(test)]

@@ -75,6 +75,7 @@ pub(crate) fn invite(
         headers,
         session_token,
         login,
+        ..
     } = runtime
     else {
         return None;

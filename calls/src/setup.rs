@@ -6,7 +6,6 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use trunkline_model::invite_facts::Proof;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started};
-use trunkline_model::settings::Runtime;
 use trunkline_model::view::OrgView;
 use trunkline_routing::{Decision, Facts, Outcome, decide, facts};
 use trunkline_sip::dialog::Dialog;
@@ -42,7 +41,7 @@ use super::provisional_relay::Reliability;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
-use super::runtime_chain::{ChainOf, RuntimeChain};
+use super::runtime_chain::{ChainOf, First};
 use super::runtime_invite::{self, InvitedTo};
 use super::target::{self, Parties};
 use super::transfer::LastTransfer;
@@ -377,22 +376,19 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let trunk = org.trunk.as_ref().filter(|_| proof != Proof::Session);
         let from_any = trunk.is_some_and(|trunk| trunk.rtp_from_any_address);
         let krisp = trunk.is_some_and(|trunk| trunk.krisp_enabled);
-        let speaker = match &*runtime {
-            Runtime::Sip { .. } => None,
-            Runtime::Echo => Some(LocalAgent::Echo),
-            Runtime::WebSocket { .. } | Runtime::Builtin { .. } => {
-                let of = ChainOf {
-                    runtime: Arc::clone(&runtime),
-                    namer: org.namer(agent),
-                    called: &called,
-                    caller: &caller_number,
-                    krisp,
-                    from_any,
-                };
-                let chain = RuntimeChain::new(of, &cx.core.config);
-                let bot = Bot::new(chain);
-                Some(LocalAgent::Bot(Box::new(bot)))
-            }
+        let of = ChainOf {
+            runtime,
+            namer: org.namer(agent),
+            called: &called,
+            caller: &caller_number,
+            krisp,
+            from_any,
+        };
+        let ids = (agent, org.routing.id);
+        let (speaker, over_sip) = match First::of(of, ids, &cx.core.config) {
+            First::Echo => (Some(LocalAgent::Echo), None),
+            First::Bot(chain) => (Some(LocalAgent::Bot(Box::new(Bot::new(chain)))), None),
+            First::Sip(runtime, chain) => (None, Some((runtime, chain))),
         };
 
         let speaker = speaker.map_or(Peer::Unknown, |speaker| {
@@ -419,9 +415,10 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         };
 
         let namer = org.namer(agent);
-        let runtime = (&*runtime, &namer);
-        let dialing = runtime_invite::invite(runtime, &cx.core.config, &to);
-        let dialing = dialing.map(Dialing::runtime);
+        let dialing = over_sip.and_then(|(runtime, chain)| {
+            let invite = runtime_invite::invite((&runtime, &namer), &cx.core.config, &to);
+            invite.map(|invite| Dialing::runtime(invite).leading_to(chain))
+        });
         let contact_timer = (contact == ContactState::Pending)
             .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         let incoming = UasInvite::new((self.server, message), new, contact, contact_timer);

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_model::settings::Runtime;
 use trunkline_model::tied::Namer;
 use trunkline_model::view::{OutboundRoute, View};
 use trunkline_routing::E164;
@@ -99,7 +98,7 @@ impl Calls {
         prepare(&mut cx, key, &mut dialing);
         let outbound = Outbound {
             parties,
-            runtime: Arc::new(Runtime::Echo),
+            runtime: None,
             namer: Namer::Operator,
             krisp: false,
             contact: ContactState::Known(None),

@@ -18,7 +18,7 @@ pub enum Runtime {
     Sip {
         /// Request-URI; may hold `{agent_id}` and `{org_id}`, and in its user part `{called}`, `{caller}` and `{session_id}`.
         uri: Box<str>,
-        /// Tried in order when `uri` can't be reached.
+        /// SIP URIs, URLs of WebSockets and [`builtin::ENTRY`], tried in order when `uri` can't be reached.
         #[serde(default)]
         fallbacks: Vec<Box<str>>,
         /// Answers after which the next target is tried, besides 408, 500, 502, 503 and 504.
@@ -34,6 +34,15 @@ pub enum Runtime {
         #[serde(rename = "username", default, skip_serializing_if = "Option::is_none")]
         #[schemars(with = "Option<String>")]
         login: Option<RuntimeLogin>,
+        /// Message format of the WebSockets in `fallbacks`.
+        #[serde(default, skip_serializing_if = "is_default")]
+        protocol: BotProtocol,
+        /// Consequence of a WebSocket in `fallbacks` that its bot closes during a call.
+        #[serde(default, skip_serializing_if = "is_default")]
+        on_close: OnClose,
+        /// Steps of the entry `builtin:` in `fallbacks`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        flow: Option<Box<Flow>>,
     },
     /// A bot that speaks JSON over a WebSocket, which this node opens.
     #[serde(rename = "websocket")]
@@ -185,12 +194,15 @@ impl Runtime {
             headers: BTreeMap::new(),
             session_token: false,
             login: None,
+            protocol: BotProtocol::default(),
+            on_close: OnClose::default(),
+            flow: None,
         }
     }
 
     /// Returns the URIs of SIP peers that the runtime names, fallbacks included.
     pub fn sip_uris(&self) -> impl Iterator<Item = &str> {
-        self.uris().filter(|uri| !is_web_socket(uri))
+        self.entries().filter(|entry| is_over_sip(entry))
     }
 
     /// Returns the URLs of WebSockets that the runtime names, fallbacks included.
@@ -237,11 +249,11 @@ impl Runtime {
     pub const fn flow(&self) -> Option<&Flow> {
         match self {
             Self::Builtin { flow, .. } => Some(flow),
-            Self::WebSocket { flow, .. } => match flow {
+            Self::Sip { flow, .. } | Self::WebSocket { flow, .. } => match flow {
                 Some(flow) => Some(flow),
                 None => None,
             },
-            Self::Echo | Self::Sip { .. } => None,
+            Self::Echo => None,
         }
     }
 
@@ -292,6 +304,11 @@ pub fn is_web_socket(uri: &str) -> bool {
 /// Returns whether an entry of a list of runtimes is the built-in agent.
 pub fn is_builtin(uri: &str) -> bool {
     uri == builtin::ENTRY
+}
+
+/// Returns whether an entry of a list of runtimes is the URI of a SIP peer.
+pub fn is_over_sip(uri: &str) -> bool {
+    !is_web_socket(uri) && !is_builtin(uri)
 }
 
 /// A final response that normally means that the runtime has decided, but that an agent may treat as a failure of one target.
@@ -423,42 +440,55 @@ mod tests {
 
     #[test]
     fn a_runtime_is_written_as_the_api_has_it() {
+        let sip = |uri: &str, others: &[&str], listed: &[FailoverOn], user: Option<&str>| {
+            let mut runtime = Runtime::sip(uri.into());
+            if let Runtime::Sip {
+                fallbacks,
+                failover_on,
+                login,
+                ..
+            } = &mut runtime
+            {
+                fallbacks.extend(others.iter().map(|uri| Box::from(*uri)));
+                failover_on.extend(listed);
+                *login = user.map(|user| RuntimeLogin {
+                    user: user.into(),
+                    password: Box::default(),
+                });
+            }
+            runtime
+        };
         let cases = [
             (r#"{"type":"echo"}"#, Runtime::Echo),
             (
                 r#"{"type":"sip","uri":"sip:a@b","fallbacks":["sip:c"]}"#,
-                Runtime::Sip {
-                    uri: "sip:a@b".into(),
-                    fallbacks: vec!["sip:c".into()],
-                    failover_on: Vec::new(),
-                    headers: Default::default(),
-                    session_token: false,
-                    login: None,
-                },
+                sip("sip:a@b", &["sip:c"], &[], None),
             ),
             (
                 r#"{"type":"sip","uri":"sip:a@b","fallbacks":[],"failover_on":["404","3xx"]}"#,
-                Runtime::Sip {
-                    uri: "sip:a@b".into(),
-                    fallbacks: Vec::new(),
-                    failover_on: vec![FailoverOn::NotFound, FailoverOn::Redirect],
-                    headers: Default::default(),
-                    session_token: false,
-                    login: None,
-                },
+                sip(
+                    "sip:a@b",
+                    &[],
+                    &[FailoverOn::NotFound, FailoverOn::Redirect],
+                    None,
+                ),
             ),
             (
                 r#"{"type":"sip","uri":"sip:a","fallbacks":[],"username":"u"}"#,
+                sip("sip:a", &[], &[], Some("u")),
+            ),
+            (
+                r#"{"type":"sip","uri":"sip:a","fallbacks":["wss://b"],"protocol":"telnyx","on_close":"next_runtime"}"#,
                 Runtime::Sip {
                     uri: "sip:a".into(),
-                    fallbacks: Vec::new(),
+                    fallbacks: vec!["wss://b".into()],
                     failover_on: Vec::new(),
-                    headers: Default::default(),
+                    headers: BTreeMap::new(),
                     session_token: false,
-                    login: Some(RuntimeLogin {
-                        user: "u".into(),
-                        password: Box::default(),
-                    }),
+                    login: None,
+                    protocol: BotProtocol::Telnyx,
+                    on_close: OnClose::NextRuntime,
+                    flow: None,
                 },
             ),
             (

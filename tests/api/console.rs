@@ -225,8 +225,16 @@ async fn a_runtime_that_the_form_does_not_know_stays() {
     let builtin = json!({"type": "builtin", "flow": Flow::demo()});
     let list = json!({"type": "websocket", "uri": "wss://bot.example.com/ws", "fallbacks": ["sip:b.example.com", "builtin:"],
         "flow": Flow::demo(), "wake": "answer"});
+    let sip = json!({"type": "sip", "uri": "sip:b.example.com", "fallbacks": ["wss://bot.example.com/ws", "builtin:"], "flow": Flow::demo(),
+        "protocol": "telnyx"});
     for (runtime, kind, uri, fallbacks) in [
         (&builtin, "builtin", "", ""),
+        (
+            &sip,
+            "sip",
+            "sip%3Ab.example.com",
+            "wss%3A%2F%2Fbot.example.com%2Fws%0D%0Abuiltin%3A",
+        ),
         (
             &list,
             "websocket",

@@ -62,6 +62,10 @@ impl Bot {
         bot
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Returns the next event of this kind; skips others.
     pub(crate) fn event(&self, kind: &str) -> Value {
         let found = Deadline::after(PATIENCE).poll(|| {

@@ -124,6 +124,29 @@ fn a_bot_is_dialled_at_the_first_18x_and_starts_at_the_answer() {
 }
 
 #[test]
+fn a_bot_takes_the_callee_of_a_runtime_that_cant_be_reached() {
+    let daemon = setup().serve();
+    let server = BotServer::start();
+    let dead = format!("sip:{{agent_id}}@127.0.0.1:{}", free_port());
+    set(
+        &daemon,
+        &json!({"type": "sip", "uri": dead, "fallbacks": [server.url]}),
+    );
+    let callee = Callee::called(&daemon);
+    callee.ring();
+    std::thread::sleep(QUIET);
+    assert_eq!(server.dialled(), 0, "the runtime's turn comes first");
+
+    let to = callee.answer();
+    converses(&callee, to, &server);
+    let record = daemon.record();
+    assert_eq!(record["status"], "completed", "{record}");
+    let tried = [("runtime", "unreachable"), ("runtime", "answered")];
+    let tried = tried.map(|(leg, outcome)| (leg.to_owned(), outcome.to_owned()));
+    assert_eq!(attempts(&daemon, &record), tried);
+}
+
+#[test]
 fn a_bot_hears_nothing_before_the_callee_answers() {
     let daemon = setup().serve();
     let server = BotServer::start();

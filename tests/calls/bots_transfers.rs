@@ -133,6 +133,22 @@ fn a_failed_refer_leaves_the_caller_with_its_bot() {
     assert_eq!(daemon.record()["status"], "completed");
 }
 
+/// Has the bot of a caller, whose PBX knows no REFER, transfer it to Sales; returns the SDP with which the caller is moved there.
+pub(crate) fn is_bridged(daemon: &Daemon, server: &BotServer, token: &str) -> String {
+    let refused = Answer("405 Method Not Allowed", "");
+    let pbx = daemon
+        .caller()
+        .takes(&[Refer, refused, Rejoined, Pause(2_000), Bye]);
+
+    let (bot, start) = begun(server);
+    let (status, body) = post(daemon, &start, token, &twiml("<Dial>sales</Dial>"));
+    assert_eq!(status, 200, "{body}");
+    // The caller is with sales, and the bot has left the call.
+    bot.event("stop");
+    assert!(bot.is_over());
+    pbx.finish().request("INVITE").body().to_owned()
+}
+
 #[test]
 fn a_bot_s_caller_is_bridged_where_the_pbx_knows_no_refer() {
     if !tools(&["sipp"]) {
@@ -145,23 +161,9 @@ fn a_bot_s_caller_is_bridged_where_the_pbx_knows_no_refer() {
     daemon.destination_via("trunk", "Sales", "phone", NUMBER);
     set(&daemon, &json!({"type": "websocket", "uri": server.url}));
     let sales = carrier.play("runtime_answers");
-    let refused = Answer("405 Method Not Allowed", "");
-    let pbx = daemon
-        .caller()
-        .takes(&[Refer, refused, Rejoined, Pause(2_000), Bye]);
-
-    let (bot, start) = begun(&server);
-    let (status, body) = post(&daemon, &start, &token, &twiml("<Dial>sales</Dial>"));
-    assert_eq!(status, 200, "{body}");
-    // The caller is with sales, and the bot has left the call.
-    bot.event("stop");
-    assert!(bot.is_over());
-    let (pbx, sales) = (pbx.finish(), sales.finish());
-    let moved = pbx.request("INVITE").body();
-    assert!(
-        moved.contains("m=audio 42000"),
-        "to the media of sales: {pbx}"
-    );
+    let moved = is_bridged(&daemon, &server, &token);
+    assert!(moved.contains("m=audio 42000"), "the media of sales");
+    let sales = sales.finish();
     let offered = sales.request("INVITE").body();
     assert!(offered.contains("m=audio 41000"), "the caller's: {sales}");
     let record = daemon.record();

@@ -9,6 +9,7 @@ mod behind_nat;
 mod bots;
 mod bots_documented;
 mod bots_ends;
+mod bots_fallbacks;
 mod bots_hostile;
 mod bots_load;
 mod bots_on_wire;

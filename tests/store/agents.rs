@@ -1,7 +1,7 @@
 //! Agents are made, shown, changed and deleted by their own org only.
 
 use trunkline_model::builtin::Flow;
-use trunkline_model::settings::Runtime;
+use trunkline_model::settings::{BotProtocol, OnClose, Runtime};
 use trunkline_store::{AgentChange, Error, Kind, Refused, Wrong, agents, prompts};
 
 use crate::test_db::{NOW, TestDb, done, found, later, new_agent, org};
@@ -18,6 +18,9 @@ async fn agents_change(db: &TestDb) {
         headers: Default::default(),
         session_token: false,
         login: None,
+        protocol: BotProtocol::Telnyx,
+        on_close: OnClose::NextRuntime,
+        flow: None,
     };
     let mut new = new_agent("Anna");
     (new.runtime, new.voice_id, new.max_concurrent_calls) =

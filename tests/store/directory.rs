@@ -47,14 +47,7 @@ async fn the_view_shows_an_org(db: &TestDb) {
     let store = db.open().await;
     let org = org(&store, "Org").await.id;
     let first = agent(&store, org, "Anna").await.id;
-    let runtime = Runtime::Sip {
-        uri: "sip:b@h".into(),
-        fallbacks: vec![],
-        failover_on: Vec::new(),
-        headers: Default::default(),
-        session_token: false,
-        login: None,
-    };
+    let runtime = Runtime::sip("sip:b@h".into());
     let mut new = new_agent("Bea");
     (new.runtime, new.max_concurrent_calls) = (Some(runtime.clone()), Some(2));
     let second = done(&store, move |tx| agents::create(tx, org, &new, later(1)))

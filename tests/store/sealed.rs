@@ -55,17 +55,14 @@ async fn fill(store: &Store) -> Uuid {
         .id;
 
     let mut agent = new_agent("Anna");
-    agent.runtime = Some(Runtime::Sip {
-        uri: "sip:a@h".into(),
-        fallbacks: Vec::new(),
-        failover_on: Vec::new(),
-        headers: Default::default(),
-        session_token: false,
-        login: Some(RuntimeLogin {
+    let mut runtime = Runtime::sip("sip:a@h".into());
+    if let Runtime::Sip { login, .. } = &mut runtime {
+        *login = Some(RuntimeLogin {
             user: "anna".into(),
             password: "a runtime's".into(),
-        }),
-    });
+        });
+    }
+    agent.runtime = Some(runtime);
     done(store, move |tx| agents::create(tx, org, &agent, NOW)).await;
 
     done(store, move |tx| {

@@ -135,10 +135,24 @@ impl InviteClient {
         }
     }
 
-    /// Comes after other targets of its leg. Early dialogs are numbered from `first` on: those before are theirs.
-    pub(crate) fn follow(&mut self, first: u8) {
+    /// Comes after other targets of its leg.
+    pub(crate) fn follow(&mut self) {
         self.attempts = Attempts::following();
+    }
+
+    /// Numbers early dialogs from `first` on: those before are another party's.
+    pub(crate) const fn number_forks_from(&mut self, first: u8) {
         self.forks = first;
+    }
+
+    /// Something else is tried where all places of the plan fail.
+    pub(crate) const fn lead_on(&mut self) {
+        self.plan.patience = Patience::WithNone;
+    }
+
+    /// Another kind of target follows the last place.
+    pub(crate) fn pass_on(&mut self, cx: &mut Cx<'_>) {
+        self.attempts.pass_on(cx);
     }
 
     /// Looks up the first place, if it is a name, so that the offer can have an address of the same family.
@@ -516,8 +530,8 @@ impl InviteClient {
         !self.targets.is_empty() || !self.plan.places.is_empty()
     }
 
-    /// Returns whether something else is tried where the target stays silent.
-    fn has_another(&self) -> bool {
+    /// Returns whether something else is tried where the target fails.
+    pub(crate) fn has_another(&self) -> bool {
         self.has_more() || self.plan.patience == Patience::WithNone
     }
 

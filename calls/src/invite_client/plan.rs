@@ -88,7 +88,8 @@ pub(crate) enum CallIds {
 }
 
 impl FailsOver {
-    /// Returns whether a refusal leads to the next place. `rang`: it has rung at this place or another. `has_more`: another place is left.
+    /// Returns whether a refusal leads to the next place. `rang`: it has rung at this place or another. `has_more`: another place is left, or
+    /// something else follows.
     pub(super) fn follows(&self, status: u16, rang: bool, has_more: bool) -> bool {
         match self {
             Self::BeforeRinging => matches!(status, 408 | 500 | 502..=504) && !rang,

@@ -46,7 +46,7 @@ impl InviteClient {
         if self
             .plan
             .fails_over
-            .follows(status, self.rang, self.has_more())
+            .follows(status, self.rang, self.has_another())
         {
             self.last = Some(failure);
             return self.advance(cx, text);

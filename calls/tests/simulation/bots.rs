@@ -55,6 +55,20 @@ const SURE: [&str; 16] = [
     "transferred hung up",
 ];
 
+/// The same where runtimes over SIP come first.
+const SURE_SIP_FIRST: [&str; 10] = [
+    "Refused(480)",
+    "Refused(503)",
+    "Up",
+    "bot closed",
+    "bot refuses",
+    "bot started",
+    "completed hung up",
+    "flow begins",
+    "held",
+    "transfer by bridge completed",
+];
+
 /// Behaviour of a bot in a call.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BotPlan {
@@ -291,6 +305,22 @@ pub(crate) fn plan(seed: u64) -> Plan {
         call.agent = dice.pick(&[Agent::Bot, Agent::Bot, Agent::BotThenSip]);
     }
     plan
+}
+
+/// The same with runtimes over SIP that a bot or a flow follows.
+fn plan_sip_first(seed: u64) -> Plan {
+    let mut dice = Dice::new(seed ^ 0x51b);
+    let mut plan = Plan::draw(seed);
+    for call in &mut plan.calls {
+        call.agent = dice.pick(&[Agent::SipThenBot, Agent::SipThenBot, Agent::DeadThenFlow]);
+    }
+    plan
+}
+
+#[test]
+fn every_call_of_a_runtime_that_a_bot_follows_reaches_its_end() {
+    crate::run_known(plan_sip_first, CALLS, &SURE_SIP_FIRST);
+    crate::run_fresh(plan_sip_first, FRESH_CALLS);
 }
 
 #[test]

@@ -92,6 +92,21 @@ pub(crate) fn bot_then_flow() -> Runtime {
     }
 }
 
+/// A runtime over SIP at this URI first, then the flow.
+pub(crate) fn sip_then_flow(at: Box<str>) -> Runtime {
+    let mut runtime = Runtime::sip(at);
+    if let Runtime::Sip {
+        fallbacks,
+        flow: held,
+        ..
+    } = &mut runtime
+    {
+        fallbacks.push("builtin:".into());
+        *held = Some(flow());
+    }
+    runtime
+}
+
 /// The flows that run, by the serial of the last sound of each.
 #[derive(Debug, Default)]
 pub(crate) struct Playing(HashMap<CallKey, u32>);

@@ -60,10 +60,14 @@ pub(crate) enum Agent {
     FlowThenBot,
     /// A bot, then a flow.
     BotThenFlow,
+    /// A runtime, then a bot.
+    SipThenBot,
+    /// Nobody is at the address of a runtime, a flow follows.
+    DeadThenFlow,
 }
 
 impl Agent {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Echo,
         Self::One,
         Self::Two,
@@ -76,6 +80,8 @@ impl Agent {
         Self::BotThenSip,
         Self::FlowThenBot,
         Self::BotThenFlow,
+        Self::SipThenBot,
+        Self::DeadThenFlow,
     ];
 }
 

@@ -28,7 +28,13 @@ pub(crate) fn peer_login() -> Arc<PeerLogin> {
 /// The trunk of an agent; some have none, and hand over by way of the PBX.
 pub(crate) fn way_out(agent: Agent) -> Option<Arc<OutboundRoute>> {
     let peer = match agent {
-        Agent::Echo | Agent::One | Agent::AllDead | Agent::Bot | Agent::FlowThenBot => "192.0.2.40",
+        Agent::Echo
+        | Agent::One
+        | Agent::AllDead
+        | Agent::Bot
+        | Agent::FlowThenBot
+        | Agent::SipThenBot
+        | Agent::DeadThenFlow => "192.0.2.40",
         Agent::Two => "carrier.example",
         Agent::Nowhere => "nowhere.example",
         Agent::DeadFirst
@@ -75,6 +81,8 @@ pub(crate) fn runtime_of(agent: Agent) -> Runtime {
         Agent::Named => ("runtime.example", vec![]),
         Agent::Nowhere => ("nowhere.example", vec![]),
         Agent::Stream => ("192.0.2.1:5060;transport=tcp", vec![]),
+        Agent::SipThenBot => (RUNTIME_A, vec![BOT.into()]),
+        Agent::DeadThenFlow => return builtin::sip_then_flow(at(NOBODY)),
         Agent::FlowThenBot => return builtin::flow_then_bot(),
         Agent::BotThenFlow => return builtin::bot_then_flow(),
         Agent::Bot => return Runtime::web_socket(BOT.into()),
@@ -92,12 +100,12 @@ pub(crate) fn runtime_of(agent: Agent) -> Runtime {
         }
     };
 
-    Runtime::Sip {
-        uri: at(uri),
-        fallbacks,
-        failover_on: Vec::new(),
-        headers: Default::default(),
-        session_token: false,
-        login: None,
+    let mut runtime = Runtime::sip(at(uri));
+    if let Runtime::Sip {
+        fallbacks: held, ..
+    } = &mut runtime
+    {
+        *held = fallbacks;
     }
+    runtime
 }

@@ -352,8 +352,13 @@ fn expected(world: &World, caller: &Caller) -> Option<Outcome> {
         Agent::Echo => Some(Outcome::Up),
         Agent::AllDead | Agent::Nowhere => Some(Outcome::Refused(480)),
         Agent::One | Agent::Stream | Agent::DeadFirst => attempted(&call.attempts[0]),
-        Agent::FlowThenBot => Some(Outcome::Up),
-        Agent::Two | Agent::Named | Agent::Bot | Agent::BotThenSip | Agent::BotThenFlow => None,
+        Agent::FlowThenBot | Agent::DeadThenFlow => Some(Outcome::Up),
+        Agent::Two
+        | Agent::Named
+        | Agent::Bot
+        | Agent::BotThenSip
+        | Agent::BotThenFlow
+        | Agent::SipThenBot => None,
     }
 }
 

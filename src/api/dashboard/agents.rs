@@ -3,6 +3,7 @@
 use axum::http::Method;
 use maud::{Markup, html};
 use serde_json::{Value, json};
+use trunkline_model::builtin;
 
 use super::agent_numbers;
 use super::backend::{items, text};
@@ -134,7 +135,7 @@ fn fields(needs: &[Value]) -> Vec<Field> {
         Field::new("runtime.uri", "SIP address of the runtime", Input::Text)
             .help("Such as sip:agent@10.0.0.5. {agent_id}, {org_id}, {called}, {caller} and {session_id} are replaced."),
         Field::new("runtime.fallbacks", "Fallbacks", Input::Lines)
-            .help("Addresses tried next, one a line; five at most."),
+            .help("SIP addresses and wss: URLs of bots that are tried next, one a line; five at most."),
         Field::new("runtime.username", "User name", Input::Text)
             .help("If the runtime asks for credentials."),
         Field::new("runtime.password", "Password", Input::Secret)
@@ -145,14 +146,7 @@ fn fields(needs: &[Value]) -> Vec<Field> {
 }
 
 /// Fields of runtimes that the form can't choose. They leave with such a runtime's type.
-const NOT_OF_SIP: [&str; 6] = [
-    "flow",
-    "protocol",
-    "wake",
-    "on_close",
-    "status_callback",
-    "status_callback_events",
-];
+const NOT_OF_SIP: [&str; 3] = ["wake", "status_callback", "status_callback_events"];
 
 /// Makes the runtime fit its type; without a type it is the default runtime. A type that the form can't choose keeps everything but what was typed.
 fn tidy(body: &mut Value) {
@@ -166,8 +160,12 @@ fn tidy(body: &mut Value) {
         "" => *runtime = Value::Null,
         "echo" => *runtime = json!({"type": "echo"}),
         "sip" => {
+            let has_builtin = items(&runtime["fallbacks"])
+                .iter()
+                .any(|entry| entry == builtin::ENTRY);
             if let Value::Object(runtime) = runtime {
                 runtime.retain(|name, _| !NOT_OF_SIP.contains(&name.as_str()));
+                runtime.retain(|name, _| name != "flow" || has_builtin);
             }
         }
         _ => {

@@ -231,7 +231,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     (
         "fallbacks",
-        "URIs that are tried in turn when the runtime doesn't answer.",
+        "SIP URIs, `wss:` URLs and `builtin:` for the flow, which are tried in turn when the runtime doesn't answer.",
         "",
     ),
     ("fault", "The error; `null` if there was none.", ""),

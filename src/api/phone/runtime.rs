@@ -18,7 +18,7 @@ use crate::api::object::Object;
 use crate::config::is_url_template;
 use crate::webhooks::Target;
 
-/// `{"type": "echo"}`, `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", …]}`,
+/// `{"type": "echo"}`, `{"type": "sip", "uri": "sip:…", "fallbacks": ["sip:…", "wss://…", "builtin:", …]}`,
 /// `{"type": "websocket", "uri": "wss://…", "fallbacks": ["wss://…", "sip:…", "builtin:", …]}`, or
 /// `{"type": "builtin", "flow": {…}, "fallbacks": ["wss://…", "sip:…", …]}`, with at most five fallbacks.
 pub(super) const RUNTIME: Object<Runtime> = Object(read);
@@ -67,7 +67,7 @@ const CALLBACK: Parsed<Box<str>> =
     .at_most(2_048)
     .example("https://bot.example.com/status");
 
-/// Fallback of a WebSocket: another one, a SIP URI, or the flow of the same runtime.
+/// Fallback of a SIP URI or a WebSocket: another one, or the flow of the same runtime.
 const ANY: Parsed<Box<str>> = Parsed::new(
     "a wss: URL, a SIP URI, in which {agent_id} and {org_id} may be used, or builtin:",
     |text| (is_url(text) || is_template(text) || is_builtin(text)).then(|| text.into()),
@@ -101,38 +101,34 @@ const OF_SIP: [&str; 5] = [
     "username",
     "password",
 ];
-const OF_WEB_SOCKET: [&str; 5] = [
-    "protocol",
-    "wake",
-    "on_close",
-    "status_callback",
-    "status_callback_events",
-];
-const OF_BOTH: [&str; 2] = ["uri", "fallbacks"];
+const OF_WEB_SOCKET: [&str; 3] = ["wake", "status_callback", "status_callback_events"];
+const OF_BOTH: [&str; 4] = ["uri", "fallbacks", "protocol", "on_close"];
+/// Fields of both that a built-in runtime lacks.
+const NOT_OF_BUILTIN: [&str; 3] = ["uri", "protocol", "on_close"];
 const FLOW: &str = "flow";
 
 /// Adds to the schema which fields belong to which type.
 fn sketch(fields: &Fields) {
     fields.amend_schema(|schema| {
         let of = schema["properties"].take();
-        let sip_fallbacks = or_null(fallbacks(TEMPLATE).schema());
+        let any = json!({"type": ["array", "null"], "maxItems": FALLBACKS,
+            "items": {"anyOf": [URL.schema(), TEMPLATE.schema(), {"const": builtin::ENTRY}]}});
 
         *schema = json!({"oneOf": [
             {"type": "object", "properties": {"type": {"const": "echo"}}, "required": ["type"], "additionalProperties": false},
             {
                 "type": "object",
-                "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": sip_fallbacks,
+                "properties": {"type": {"const": "sip"}, "uri": TEMPLATE.schema(), "fallbacks": any,
                     "failover_on": of["failover_on"], "headers": of["headers"], "session_token": of["session_token"],
-                    "username": CREDENTIAL.schema(), "password": CREDENTIAL.schema()},
+                    "username": CREDENTIAL.schema(), "password": CREDENTIAL.schema(),
+                    "protocol": of["protocol"], "on_close": of["on_close"], FLOW: or_null(Steps.schema())},
                 "required": ["type", "uri"],
                 "dependentRequired": {"username": ["password"], "password": ["username"]},
                 "additionalProperties": false,
             },
             {
                 "type": "object",
-                "properties": {"type": {"const": "websocket"}, "uri": URL.schema(),
-                    "fallbacks": {"type": ["array", "null"], "maxItems": FALLBACKS,
-                        "items": {"anyOf": [URL.schema(), TEMPLATE.schema(), {"const": builtin::ENTRY}]}},
+                "properties": {"type": {"const": "websocket"}, "uri": URL.schema(), "fallbacks": any,
                     "protocol": of["protocol"], "wake": of["wake"], "on_close": of["on_close"],
                     "status_callback": of["status_callback"], "status_callback_events": of["status_callback_events"], FLOW: or_null(Steps.schema())},
                 "required": ["type", "uri"],
@@ -157,14 +153,15 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     let kind = fields.required("type", Choice(TYPES));
     let given = |names: &[&str]| names.iter().any(|name| fields.has(name));
     let (of_sip, of_web_socket, of_both) = (given(&OF_SIP), given(&OF_WEB_SOCKET), given(&OF_BOTH));
+    let not_of_builtin = NOT_OF_BUILTIN.iter().any(|name| fields.has_value(name));
 
     let has_flow = fields.has_value(FLOW);
     let (one, others) = match kind {
         Some(Type::WebSocket) => (URL, ANY),
+        Some(Type::Sip) => (TEMPLATE, ANY),
         Some(Type::Builtin) => (URL, EITHER),
-        Some(Type::Echo | Type::Sip) | None => (TEMPLATE, TEMPLATE),
+        Some(Type::Echo) | None => (TEMPLATE, TEMPLATE),
     };
-    let has_uri = fields.has_value("uri");
     let uri = match kind {
         Some(Type::Sip | Type::WebSocket) => fields.required("uri", one),
         Some(Type::Echo | Type::Builtin) | None => fields.optional("uri", one),
@@ -188,24 +185,26 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     sketch(fields);
 
     let fault = match kind? {
-        Type::Echo | Type::Sip if has_flow => "flow belongs to a builtin runtime or to a websocket",
-        Type::Builtin if has_uri || of_sip || of_web_socket => {
+        Type::Echo if has_flow => "an echo runtime has no flow",
+        Type::Builtin if not_of_builtin || of_sip || of_web_socket => {
             "a builtin runtime has flow and fallbacks, and no other field"
         }
         Type::Echo if of_sip || of_web_socket || of_both => {
             "an echo runtime has none of the fields of a SIP runtime or a WebSocket"
         }
         Type::Sip if of_web_socket => {
-            "protocol, wake, on_close, status_callback and status_callback_events belong to a websocket runtime"
+            "wake, status_callback and status_callback_events belong to a websocket runtime"
         }
         Type::WebSocket if of_sip => {
             "failover_on, headers, session_token, username and password belong to a sip runtime"
         }
         Type::Echo => return Some(Runtime::Echo),
         Type::Sip => {
+            let fallbacks = fallbacks.unwrap_or_default();
+            match_flow(fields, &fallbacks, has_flow);
             return Some(Runtime::Sip {
                 uri: uri?,
-                fallbacks: fallbacks.unwrap_or_default(),
+                fallbacks,
                 failover_on: failover_on.unwrap_or_default(),
                 headers: headers.unwrap_or_default(),
                 session_token: session_token.unwrap_or(false),
@@ -213,6 +212,9 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
                     user: user.into(),
                     password: password.reveal().into(),
                 }),
+                protocol: protocol.unwrap_or_default(),
+                on_close: on_close.unwrap_or_default(),
+                flow,
             });
         }
         Type::Builtin => {
@@ -223,15 +225,7 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
         }
         Type::WebSocket => {
             let fallbacks = fallbacks.unwrap_or_default();
-            let entries = fallbacks.iter().filter(|entry| is_builtin(entry)).count();
-            match (entries, has_flow) {
-                (0, false) | (1, true) => {}
-                (0, true) => fields.refuse(FLOW, "is used by no entry builtin: in fallbacks"),
-                (_, false) => {
-                    fields.refuse(FLOW, "is required with the entry builtin: in fallbacks")
-                }
-                (_, true) => fields.refuse("fallbacks", "holds builtin: more than once"),
-            }
+            match_flow(fields, &fallbacks, has_flow);
             return Some(Runtime::WebSocket {
                 uri: uri?,
                 fallbacks,
@@ -246,6 +240,17 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     };
     fields.refuse("type", fault);
     None
+}
+
+/// Refuses an entry `builtin:` without a flow, a second one, and a flow without such an entry.
+fn match_flow(fields: &mut Fields, fallbacks: &[Box<str>], has_flow: bool) {
+    let entries = fallbacks.iter().filter(|entry| is_builtin(entry)).count();
+    match (entries, has_flow) {
+        (0, false) | (1, true) => {}
+        (0, true) => fields.refuse(FLOW, "is used by no entry builtin: in fallbacks"),
+        (_, false) => fields.refuse(FLOW, "is required with the entry builtin: in fallbacks"),
+        (_, true) => fields.refuse("fallbacks", "holds builtin: more than once"),
+    }
 }
 
 /// Bounds of a runtime's headers: their number, the octets of all names and values, and the octets of one value.
@@ -349,24 +354,38 @@ mod tests {
 
     #[test]
     fn runtimes_are_read() {
-        let sip = |uri: &str, fallbacks: &[&str]| Runtime::Sip {
-            uri: uri.into(),
-            fallbacks: fallbacks.iter().map(|uri| (*uri).into()).collect(),
-            failover_on: Vec::new(),
-            headers: Default::default(),
-            session_token: false,
-            login: None,
+        let sip = |uri: &str, others: &[&str], flow: Option<Flow>| {
+            let mut runtime = Runtime::sip(uri.into());
+            if let Runtime::Sip {
+                fallbacks,
+                flow: held,
+                ..
+            } = &mut runtime
+            {
+                fallbacks.extend(others.iter().map(|uri| Box::from(*uri)));
+                *held = flow.map(Box::new);
+            }
+            runtime
         };
 
         for (value, runtime) in [
             (json!({"type": "echo"}), Runtime::Echo),
             (
                 json!({"type": "sip", "uri": "sip:{agent_id}@{org_id}.example.com"}),
-                sip("sip:{agent_id}@{org_id}.example.com", &[]),
+                sip("sip:{agent_id}@{org_id}.example.com", &[], None),
             ),
             (
                 json!({"type": "sip", "uri": "sip:a", "fallbacks": ["sips:b"]}),
-                sip("sip:a", &["sips:b"]),
+                sip("sip:a", &["sips:b"], None),
+            ),
+            (
+                json!({"type": "sip", "uri": "sip:a", "fallbacks": ["wss://b", "sip:c", "builtin:"], "protocol": "twilio",
+                    "on_close": "hang_up", "flow": Flow::demo()}),
+                sip(
+                    "sip:a",
+                    &["wss://b", "sip:c", "builtin:"],
+                    Some(Flow::demo()),
+                ),
             ),
             (
                 json!({"type": "websocket", "uri": "wss://bot.example.com/{agent_id}?a=b"}),
@@ -431,7 +450,19 @@ mod tests {
             ),
             (
                 json!({"type": "sip", "uri": "sip:a", "wake": "answer"}),
-                "runtime.type: protocol, wake, on_close, status_callback and status_callback_events belong to a websocket runtime".to_owned(),
+                "runtime.type: wake, status_callback and status_callback_events belong to a websocket runtime".to_owned(),
+            ),
+            (
+                json!({"type": "sip", "uri": "sip:a", "fallbacks": ["wss://b", "builtin:"]}),
+                "runtime.flow: is required with the entry builtin: in fallbacks".to_owned(),
+            ),
+            (
+                json!({"type": "sip", "uri": "sip:a", "fallbacks": ["builtin:", "builtin:"], "flow": Flow::demo()}),
+                "runtime.fallbacks: holds builtin: more than once".to_owned(),
+            ),
+            (
+                json!({"type": "builtin", "flow": Flow::demo(), "protocol": "telnyx"}),
+                "runtime.type: a builtin runtime has flow and fallbacks, and no other field".to_owned(),
             ),
             (
                 json!({"type": "websocket", "uri": "wss://a", "session_token": true}),
@@ -449,7 +480,7 @@ mod tests {
             ),
             (
                 json!({"type": "echo", "flow": Flow::demo()}),
-                "runtime.type: flow belongs to a builtin runtime or to a websocket".to_owned(),
+                "runtime.type: an echo runtime has no flow".to_owned(),
             ),
             (
                 json!({"type": "websocket", "uri": "wss://a", "fallbacks": ["builtin:"]}),
@@ -475,7 +506,8 @@ mod tests {
             (
                 json!({"type": "sip", "uri": "sip:{call_id}@b", "fallbacks": ["x"], "fallback": 1}),
                 format!(
-                    "runtime.uri: \"sip:{{call_id}}@b\" {not}; runtime.fallbacks[0]: \"x\" {not}; \
+                    "runtime.uri: \"sip:{{call_id}}@b\" {not}; runtime.fallbacks[0]: \"x\" is not a wss: URL, a SIP URI, in which \
+                     {{agent_id}} and {{org_id}} may be used, or builtin:; \
                      runtime.fallback: is no field of this request"
                 ),
             ),

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, FromArgMatches as _};
 use serde_json::{Map, Value, json};
 use trunkline_model::builtin::Flow;
-use trunkline_model::settings::is_web_socket;
+use trunkline_model::settings::{is_builtin, is_web_socket};
 use trunkline_net::media::wav;
 
 use super::secret::secret;
@@ -148,7 +148,7 @@ struct Runtime {
     /// phone.default_runtime; as JSON, what the API takes.
     #[arg(long)]
     runtime: Option<String>,
-    /// A SIP URI to try if the runtime can't be reached, or for a bot a wss: URL as well; may be given more than once.
+    /// A SIP URI or a wss: URL to try if the runtime can't be reached, or `builtin:` for the quickstart's flow; may be given more than once.
     #[arg(long, value_name = "URI", requires = "runtime")]
     fallback: Vec<String>,
     /// A further answer after which the next URI is tried: 404, 480, or 3xx to another host; may be given more than once.
@@ -184,6 +184,10 @@ impl Runtime {
             Some(uri) => json!({"type": "sip", "uri": uri}),
         };
 
+        let has_builtin = self.fallback.iter().any(|entry| is_builtin(entry));
+        if has_builtin && runtime["flow"].is_null() {
+            runtime["flow"] = json!(Flow::demo());
+        }
         for (name, values) in [
             ("fallbacks", &self.fallback),
             ("failover_on", &self.failover_on),

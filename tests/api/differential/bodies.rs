@@ -241,7 +241,7 @@ fn agents() -> Vec<Value> {
         "handoff_phone_number": "+442071838750", "actionIds": ["a"], "enabled": true, "max_concurrent_calls": 5, "voice_id": "nova",
         "runtime": {
             "type": "sip", "uri": "sip:a@agents.example.com", "failover_on": ["404"], "session_token": true, "headers": {"X-A": "b"},
-            "fallbacks": ["sip:b@agents.example.com"], "username": "u", "password": "p",
+            "fallbacks": ["sip:b@agents.example.com", "wss://bot.example.com/ws"], "username": "u", "password": "p", "protocol": "telnyx",
         },
     });
     let full = sip.clone();
