@@ -10,6 +10,7 @@ use trunkline_model::settings::BotProtocol;
 use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{Part, client};
+use trunkline_sip::dialog::sdp::AudioPayload;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::moment::Moment;
@@ -219,8 +220,8 @@ pub struct MediaRecord {
 pub struct AgreedMedia {
     /// Address of the caller's audio.
     pub remote: SocketAddr,
-    /// Payload type of the agreed codec: 0 PCMU, 8 PCMA.
-    pub payload: u8,
+    /// Payload of the agreed codec.
+    pub payload: AudioPayload,
     /// Payload type of telephone-event, where agreed.
     pub telephone_event: Option<u8>,
     /// IPs that the caller's packets are expected from. Both may be the same.

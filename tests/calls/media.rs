@@ -117,6 +117,56 @@ fn audio_and_keys_are_taken_from_the_callers_address_alone() {
     assert!(referred.text().contains("442071838751"), "{referred}");
 }
 
+/// A dynamic payload type may carry G.711 (RFC 3551 §3): the answer repeats it, and RTP has it both ways.
+#[test]
+fn g711_is_spoken_with_the_number_that_the_offer_gives_it() {
+    let daemon = serve();
+    let caller = UdpSocket::bind((PEER, 0)).expect("a port");
+    let patience = Duration::from_millis(20);
+    caller.set_read_timeout(Some(patience)).expect("a limit");
+    let own = caller.local_addr().expect("an address");
+    let ip = own.ip();
+    let head = format!("v=0\r\no=- 1 1 IN IP4 {ip}\r\ns=-\r\nc=IN IP4 {ip}\r\nt=0 0\r\n");
+    let offer = |maps: &str| {
+        let port = own.port();
+        format!("{head}m=audio {port} RTP/AVP 96 0 100\r\na=rtpmap:0 G726-32/8000\r\n{maps}")
+    };
+
+    let maps = "a=rtpmap:96 PCMA/8000\r\na=rtpmap:100 telephone-event/8000\r\n";
+    let sdp = offer(maps);
+    let number = &daemon.setup.first_number;
+    let (_talker, answer) = Talker::call(PEER, daemon.sip(), number, &sdp);
+    assert_eq!(answer.status(), Some(200), "{answer:?}");
+    let body = answer.body();
+    let has = |end: &str| body.lines().any(|line| line.ends_with(end));
+    assert!(has(" RTP/AVP 96 100"), "{body}");
+    assert!(has("a=rtpmap:96 PCMA/8000"), "{body}");
+
+    let to = answer.media();
+    let mut sequence = 0;
+    let echo = Deadline::after(Duration::from_secs(10)).poll(|| {
+        sequence += 1;
+        for (payload_type, octet) in [(0, 1), (8, 2), (96, 0xd5)] {
+            let packet = packet(payload_type, sequence, payload_type.into(), &[octet; 160]);
+            caller.send_to(&packet, to).expect("it is sent");
+        }
+        let mut octets = [0; 2_048];
+        let (length, _) = caller.recv_from(&mut octets).ok()?;
+        Some(octets[..length].to_vec())
+    });
+    let echo = echo.expect("an echo");
+    assert_eq!((echo[1] & 0x7f, &echo[12..]), (96, &[0xd5; 160][..]));
+
+    // G.726 and stereo are neither.
+    let (_talker, refused) = Talker::call(
+        PEER,
+        daemon.sip(),
+        number,
+        &offer("a=rtpmap:96 PCMA/8000/2\r\n"),
+    );
+    assert_eq!(refused.status(), Some(488), "{refused:?}");
+}
+
 #[test]
 fn peers_behind_nat_and_those_that_move_are_heard() {
     let daemon = serve();

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use trunkline_sip::dialog::sdp::{AudioPayload, Codec};
 use trunkline_sip::moment::Moment;
 
 use crate::bot::BotEnd;
@@ -19,7 +20,7 @@ use super::clip::{Player, Sound};
 use super::event::MediaEvent;
 use super::g711;
 use super::keys::{KEYS, KeyFrame};
-use super::negotiated::{NegotiatedMedia, PCMA};
+use super::negotiated::NegotiatedMedia;
 use super::playout::Played;
 use super::reception::Reception;
 use super::rtcp::Rtcp;
@@ -131,7 +132,7 @@ impl Call {
         self.negotiate(
             NegotiatedMedia {
                 remote: peer,
-                payload: PCMA,
+                payload: AudioPayload::PCMA,
                 telephone_event: None,
                 sources: [peer.ip(); 2],
                 from_any: false,
@@ -139,7 +140,21 @@ impl Call {
             now,
         );
         for sequence in 0..4 {
-            let mut octets = [0x80, PCMA, 0, sequence, 0, 0, 0, 0, 1, 2, 3, 4, 0xd5];
+            let mut octets = [
+                0x80,
+                AudioPayload::PCMA.number,
+                0,
+                sequence,
+                0,
+                0,
+                0,
+                0,
+                1,
+                2,
+                3,
+                4,
+                0xd5,
+            ];
             self.receive(&mut octets, peer, |_| false, &mut Scratch::default(), now);
         }
         self.is_started = true;
@@ -263,17 +278,15 @@ impl Call {
             return Fate::Discarded;
         };
 
-        let is_audio = self
-            .session
-            .agreed()
-            .is_some_and(|agreed| agreed.payload == packet.header.payload_type);
-        self.reception.hear(&packet.header, is_audio, now);
+        let agreed = self.session.agreed().map(|agreed| agreed.payload);
+        let audio = agreed.filter(|payload| payload.number == packet.header.payload_type);
+        self.reception.hear(&packet.header, audio.is_some(), now);
         self.figures.packets_received += 1;
         self.figures.octets_received += packet.payload(octets).len() as u64;
 
         if self.browser.is_some() {
-            if is_audio {
-                self.pass_to_browser(&packet, octets, now);
+            if let Some(AudioPayload { codec, .. }) = audio {
+                self.pass_to_browser(&packet, codec, octets, now);
             }
             return Fate::Passed;
         }
@@ -287,7 +300,7 @@ impl Call {
             self.figures.packets_sent += 1;
             self.figures.octets_sent += packet.payload_len() as u64;
 
-            if is_audio && self.figures.first_word.is_none() {
+            if audio.is_some() && self.figures.first_word.is_none() {
                 let since = self.answered_at.unwrap_or(now);
                 self.figures.first_word = Some(now.since(since));
                 self.shared.note(MediaStepKind::FirstAudio, now);
@@ -295,16 +308,15 @@ impl Call {
             return Fate::Echoed(source, echo);
         }
 
-        if is_audio {
-            self.pass(&packet, octets, scratch, now);
+        if let Some(AudioPayload { codec, .. }) = audio
+            && let Some(payload) = mu_law_of(&packet, codec, octets)
+        {
+            self.pass(&packet, payload, scratch, now);
         }
         Fate::Passed
     }
 
-    fn pass(&mut self, packet: &Packet, octets: &mut [u8], scratch: &mut Scratch, now: Moment) {
-        let Some(payload) = mu_law_of(packet, octets) else {
-            return;
-        };
+    fn pass(&mut self, packet: &Packet, payload: &[u8], scratch: &mut Scratch, now: Moment) {
         if let Some(player) = &mut self.player {
             player.hear(&packet.header, payload);
         }
@@ -538,15 +550,16 @@ impl Call {
 }
 
 /// Returns the payload of an audio packet, converted to µ-law in place; `None` if it is longer than any audio.
-fn mu_law_of<'p>(packet: &Packet, octets: &'p mut [u8]) -> Option<&'p mut [u8]> {
+fn mu_law_of<'p>(packet: &Packet, codec: Codec, octets: &'p mut [u8]) -> Option<&'p [u8]> {
     let payload = packet.payload_mut(octets);
     if payload.len() > MAX_AUDIO {
         return None;
     }
-    if packet.header.payload_type == PCMA {
-        for octet in &mut *payload {
-            *octet = g711::mu_of_a(*octet);
-        }
+    match codec {
+        Codec::Pcmu => {}
+        Codec::Pcma => payload
+            .iter_mut()
+            .for_each(|octet| *octet = g711::mu_of_a(*octet)),
     }
     Some(payload)
 }

@@ -166,7 +166,7 @@ impl NegotiatedMedia {
 
     /// Returns whether this payload type was negotiated.
     pub(super) fn accepts(&self, payload_type: u8) -> bool {
-        payload_type == self.payload || Some(payload_type) == self.telephone_event
+        payload_type == self.payload.number || Some(payload_type) == self.telephone_event
     }
 
     /// Returns the source's rank; `None` if it can't be the peer.
@@ -207,6 +207,8 @@ fn same(one: SocketAddr, other: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_sip::dialog::sdp::AudioPayload;
+
     use super::*;
 
     const SIGNALLED: &str = "192.0.2.1:4000";
@@ -221,7 +223,7 @@ mod tests {
     fn agreed(sources: [&str; 2], from_any: bool) -> NegotiatedMedia {
         NegotiatedMedia {
             remote: address(SIGNALLED),
-            payload: 8,
+            payload: AudioPayload::PCMA,
             telephone_event: None,
             sources: sources.map(|source| address(source).ip()),
             from_any,

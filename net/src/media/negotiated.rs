@@ -2,8 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Payload type of A-law (RFC 3551 §6).
-pub(super) const PCMA: u8 = 8;
+use trunkline_sip::dialog::sdp::AudioPayload;
 
 /// Result of an offer and its answer, for one call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -11,8 +10,8 @@ pub struct NegotiatedMedia {
     /// Address at which the peer listens. With a port of 0 or an unspecified address the peer is on hold: nothing is sent to it, and its
     /// silence is no fault.
     pub remote: SocketAddr,
-    /// Audio payload type.
-    pub payload: u8,
+    /// Payload of the audio, for both ways.
+    pub payload: AudioPayload,
     /// Payload type of telephone-events (RFC 4733), if negotiated.
     pub telephone_event: Option<u8>,
     /// IP addresses from which the peer's packets are expected, on any port. Both may be the same.

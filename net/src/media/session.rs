@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use trunkline_sip::dialog::sdp::Codec;
 use trunkline_sip::moment::Moment;
 
 use super::g711;
 use super::keys::{HeardKeys, HeardTones, KeyFrame};
 use super::learning::Learning;
-use super::negotiated::{NegotiatedMedia, PCMA};
+use super::negotiated::NegotiatedMedia;
 use super::rtp::{self, Packet};
 use super::speech::{Opening, Speech, SpeechPacket};
 use super::stream::Stream;
@@ -86,7 +87,7 @@ impl Session {
         let heard = self.learning.source();
         let said = self.speech.as_mut()?.next(&agreed, heard, now)?;
         let SpeechPacket { to, payload, .. } = &said;
-        let header = self.stream.own(agreed.payload, said.is_first);
+        let header = self.stream.own(agreed.payload.number, said.is_first);
         Some((*to, rtp::write(octets, &header, payload)?))
     }
 
@@ -149,11 +150,13 @@ impl Session {
             self.keys.hear(header, payload, now)
         } else if agreed.telephone_event.is_some() || payload.len() > MAX_AUDIO {
             None
-        } else if agreed.payload == PCMA {
-            self.tones
-                .hear(payload.iter().map(|octet| g711::mu_of_a(*octet)))
         } else {
-            self.tones.hear(payload.iter().copied())
+            match agreed.payload.codec {
+                Codec::Pcma => self
+                    .tones
+                    .hear(payload.iter().map(|octet| g711::mu_of_a(*octet))),
+                Codec::Pcmu => self.tones.hear(payload.iter().copied()),
+            }
         };
         self.pressed = pressed.or(self.pressed);
 
@@ -206,10 +209,10 @@ impl Session {
             None => (self.opening.next(&agreed, now)?, &[g711::SILENCE; 160]),
         };
 
-        let header = self.stream.own(agreed.payload, is_first);
-        let packet = match agreed.payload {
-            PCMA => rtp::write(octets, &header, &audio.map(g711::a_of_mu)),
-            _ => rtp::write(octets, &header, audio),
+        let header = self.stream.own(agreed.payload.number, is_first);
+        let packet = match agreed.payload.codec {
+            Codec::Pcma => rtp::write(octets, &header, &audio.map(g711::a_of_mu)),
+            Codec::Pcmu => rtp::write(octets, &header, audio),
         };
         Some((to, packet?))
     }
@@ -298,6 +301,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_sip::dialog::sdp::AudioPayload;
+
     use super::super::keys::SentKeys;
     use super::*;
 
@@ -326,7 +331,7 @@ mod tests {
         let remote = address(remote);
         NegotiatedMedia {
             remote,
-            payload: 8,
+            payload: AudioPayload::PCMA,
             telephone_event: Some(101),
             sources: [remote.ip(); 2],
             from_any: false,

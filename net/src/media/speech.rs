@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use trunkline_sip::dialog::sdp::Codec;
 use trunkline_sip::moment::Moment;
 
 use super::g711::{SILENCE as SILENT, a_of_mu as a_law};
-use super::negotiated::{NegotiatedMedia, PCMA};
+use super::negotiated::NegotiatedMedia;
 
 /// Octets of a packet, one for each sample.
 const PACKET: usize = 160;
@@ -133,9 +134,9 @@ fn said(
     agreed: &NegotiatedMedia,
     is_first: bool,
 ) -> SpeechPacket {
-    let payload = match agreed.payload {
-        PCMA => octets.map(a_law),
-        _ => *octets,
+    let payload = match agreed.payload.codec {
+        Codec::Pcma => octets.map(a_law),
+        Codec::Pcmu => *octets,
     };
     SpeechPacket {
         to,
@@ -146,6 +147,8 @@ fn said(
 
 #[cfg(test)]
 mod tests {
+    use trunkline_sip::dialog::sdp::AudioPayload;
+
     use super::*;
 
     const SIGNALLED: &str = "192.0.2.1:4000";
@@ -154,7 +157,7 @@ mod tests {
         Moment::from_secs(1_000) + Duration::from_millis(milliseconds)
     }
 
-    fn agreed(payload: u8) -> NegotiatedMedia {
+    fn agreed(payload: AudioPayload) -> NegotiatedMedia {
         let remote: SocketAddr = SIGNALLED.parse().unwrap();
         NegotiatedMedia {
             remote,
@@ -174,21 +177,33 @@ mod tests {
             ("the second", 20, Some((2, false))),
             ("not over before it was heard", 39, None),
         ] {
-            let said = speech.next(&agreed(0), None, at(time));
+            let said = speech.next(&agreed(AudioPayload::PCMU), None, at(time));
             let said = said.map(|said| (said.payload[0], said.is_first));
             assert_eq!(said, sent, "{name}");
             assert!(!speech.take_end(), "{name}");
         }
-        assert_eq!(speech.next(&agreed(0), None, at(40)), None);
+        assert_eq!(speech.next(&agreed(AudioPayload::PCMU), None, at(40)), None);
         assert!(speech.take_end() && !speech.take_end(), "once");
     }
 
     #[test]
     fn a_listener_that_stopped_gets_no_burst() {
         let mut speech = Speech::new(vec![1; PACKET * 100], true);
-        assert!(speech.next(&agreed(0), None, at(0)).is_some());
-        assert!(speech.next(&agreed(0), None, at(5_000)).is_some());
-        assert!(speech.next(&agreed(0), None, at(5_000)).is_none());
+        assert!(
+            speech
+                .next(&agreed(AudioPayload::PCMU), None, at(0))
+                .is_some()
+        );
+        assert!(
+            speech
+                .next(&agreed(AudioPayload::PCMU), None, at(5_000))
+                .is_some()
+        );
+        assert!(
+            speech
+                .next(&agreed(AudioPayload::PCMU), None, at(5_000))
+                .is_none()
+        );
     }
 
     #[test]
@@ -196,22 +211,30 @@ mod tests {
         let mut speech = Speech::new(vec![1; PACKET * 2], false);
         let mut sent = 0;
         for time in (0..PATIENCE.as_millis() as u64).step_by(5) {
-            let said = speech.next(&agreed(0), None, at(time));
+            let said = speech.next(&agreed(AudioPayload::PCMU), None, at(time));
             assert!(said.as_ref().is_none_or(|said| said.payload == SILENCE));
             sent += u32::from(said.is_some());
             assert!(!speech.take_end(), "{time}");
         }
         assert_eq!(sent, OPENING);
-        assert!(speech.next(&agreed(0), None, at(10_000)).is_none());
+        assert!(
+            speech
+                .next(&agreed(AudioPayload::PCMU), None, at(10_000))
+                .is_none()
+        );
         assert!(speech.take_end());
     }
 
     #[test]
     fn a_listener_is_spoken_to_where_it_is_heard() {
         let mut speech = Speech::new(vec![0xd5; PACKET * 2], false);
-        assert!(speech.next(&agreed(PCMA), None, at(0)).is_some());
+        assert!(
+            speech
+                .next(&agreed(AudioPayload::PCMA), None, at(0))
+                .is_some()
+        );
         let heard: SocketAddr = "198.51.100.7:9000".parse().unwrap();
-        let said = speech.next(&agreed(PCMA), Some(heard), at(60));
+        let said = speech.next(&agreed(AudioPayload::PCMA), Some(heard), at(60));
         let said = said.expect("it was heard");
         assert_eq!((said.to, said.is_first), (heard, true));
         assert_eq!(said.payload, [a_law(0xd5); PACKET]);

@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use trunkline_sip::dialog::sdp::AudioPayload;
+
 use super::*;
 
 fn now() -> Moment {
@@ -40,7 +42,7 @@ fn peer(test: u8) -> UdpSocket {
 fn agreed(remote: SocketAddr, telephone_event: Option<u8>) -> NegotiatedMedia {
     NegotiatedMedia {
         remote,
-        payload: 8,
+        payload: AudioPayload::PCMA,
         telephone_event,
         sources: [remote.ip(); 2],
         from_any: false,

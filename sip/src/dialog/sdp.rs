@@ -8,8 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Most media sections in one description. A description with more is refused.
 const MOST_MEDIA: usize = 32;
-const PCMU: u8 = 0;
-const PCMA: u8 = 8;
+
+/// Highest payload type that RFC 3551 §6 assigns to a codec, or keeps for one.
+const LAST_STATIC: u8 = 34;
+
+/// Payload type of telephone events in offers of ours.
+const TELEPHONE_EVENT: u8 = 101;
 
 /// Direction of a stream from the local side's point of view.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -24,13 +28,62 @@ pub enum Direction {
     Inactive,
 }
 
+/// A law of G.711, at 8 kHz and with one channel.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Codec {
+    /// µ-law.
+    Pcmu,
+    /// A-law.
+    Pcma,
+}
+
+impl Codec {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pcmu => "PCMU",
+            Self::Pcma => "PCMA",
+        }
+    }
+}
+
+/// Payload of audio in RTP.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct AudioPayload {
+    /// The payload type in RTP headers: the codec's static one, or a dynamic one that an `a=rtpmap` gives it.
+    pub number: u8,
+    /// The codec.
+    pub codec: Codec,
+}
+
+impl AudioPayload {
+    /// µ-law with its static number (RFC 3551 §6).
+    pub const PCMU: Self = Self {
+        number: 0,
+        codec: Codec::Pcmu,
+    };
+    /// A-law with its static number (RFC 3551 §6).
+    pub const PCMA: Self = Self {
+        number: 8,
+        codec: Codec::Pcma,
+    };
+
+    /// The static payload of this number.
+    const fn of_static(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::PCMU),
+            8 => Some(Self::PCMA),
+            _ => None,
+        }
+    }
+}
+
 /// The audio stream that both sides agreed on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Audio {
     /// Address and port at which the peer wants its RTP.
     pub remote: SocketAddr,
-    /// The payload type: 0 is PCMU, 8 is PCMA.
-    pub payload: u8,
+    /// The audio's payload, for both ways.
+    pub payload: AudioPayload,
     /// The payload type of telephone events, if the peer supports them.
     pub telephone_event: Option<u8>,
     /// Our direction.
@@ -96,7 +149,7 @@ pub fn answer_audio(
 pub fn offer_audio(local: SocketAddr, session_id: u64, version: u64) -> Vec<u8> {
     let mut body = Vec::with_capacity(320);
     head(&mut body, local, session_id, version, b"0 0");
-    offered_section(&mut body, local.port());
+    offered_section(&mut body, local.port(), None);
     body
 }
 
@@ -120,17 +173,47 @@ pub fn offer_audio_after(
     for index in 0..before.len().max(audio + 1) {
         match before.get(index).filter(|_| index != audio) {
             Some(other) => other.switched_off(&mut body),
-            None => offered_section(&mut body, local.port()),
+            None => offered_section(&mut body, local.port(), before.get(index)),
         }
     }
     body
 }
 
-fn offered_section(body: &mut Vec<u8>, port: u16) {
-    print(body, format_args!("m=audio {port} RTP/AVP 0 8 101\r\n"));
-    body.extend_from_slice(
-        b"a=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\na=rtpmap:101 telephone-event/8000\r\n\
-          a=fmtp:101 0-15\r\na=ptime:20\r\na=sendrecv\r\n",
+/// Writes an audio section that offers all that is spoken here. Dynamic numbers of the section `before` keep their meaning: "the mapping from a
+/// particular dynamic payload type number to a particular codec within that media stream MUST NOT change for the duration of a session"
+/// (RFC 3264 §8.3.2).
+fn offered_section(body: &mut Vec<u8>, port: u16, before: Option<&Media<'_>>) {
+    let dynamic = before
+        .and_then(Media::payload)
+        .filter(|payload| AudioPayload::of_static(payload.number).is_none());
+    let taken = dynamic.map(|payload| payload.number);
+    let event = before.and_then(Media::telephone_event).unwrap_or({
+        let is_taken = taken == Some(TELEPHONE_EVENT);
+        TELEPHONE_EVENT + u8::from(is_taken)
+    });
+
+    print(body, format_args!("m=audio {port} RTP/AVP"));
+    let payloads = [dynamic, Some(AudioPayload::PCMU), Some(AudioPayload::PCMA)];
+    for payload in payloads.iter().flatten() {
+        print(body, format_args!(" {}", payload.number));
+    }
+    print(body, format_args!(" {event}\r\n"));
+    for payload in payloads.iter().flatten() {
+        rtpmap(body, *payload);
+    }
+    event_lines(body, event);
+    body.extend_from_slice(b"a=ptime:20\r\na=sendrecv\r\n");
+}
+
+fn rtpmap(body: &mut Vec<u8>, AudioPayload { number, codec }: AudioPayload) {
+    let name = codec.as_str();
+    print(body, format_args!("a=rtpmap:{number} {name}/8000\r\n"));
+}
+
+fn event_lines(body: &mut Vec<u8>, event: u8) {
+    print(
+        body,
+        format_args!("a=rtpmap:{event} telephone-event/8000\r\na=fmtp:{event} 0-15\r\n"),
     );
 }
 
@@ -172,22 +255,17 @@ fn head(body: &mut Vec<u8>, local: SocketAddr, session_id: u64, version: u64, ti
 }
 
 fn section(body: &mut Vec<u8>, port: u16, protocol: &[u8], audio: &Audio) {
-    let payload = audio.payload;
-    let name = if payload == PCMU { "PCMU" } else { "PCMA" };
-
     print(body, format_args!("m=audio {port} "));
     body.extend_from_slice(protocol);
-    print(body, format_args!(" {payload}"));
+    print(body, format_args!(" {}", audio.payload.number));
     if let Some(event) = audio.telephone_event {
         print(body, format_args!(" {event}"));
     }
-    print(body, format_args!("\r\na=rtpmap:{payload} {name}/8000\r\n"));
+    body.extend_from_slice(b"\r\n");
+    rtpmap(body, audio.payload);
 
     if let Some(event) = audio.telephone_event {
-        print(
-            body,
-            format_args!("a=rtpmap:{event} telephone-event/8000\r\na=fmtp:{event} 0-15\r\n"),
-        );
+        event_lines(body, event);
     }
 
     print(body, format_args!("a={}\r\n", audio.direction.as_str()));
@@ -260,7 +338,16 @@ struct Media<'a> {
     formats: &'a [u8],
     remote: Option<SocketAddr>,
     direction: Direction, // the peer's
-    telephone_event: Option<u8>,
+    maps: Vec<(u8, Mapped)>,
+}
+
+/// Meaning that an `a=rtpmap` gives to a payload type.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Mapped {
+    Audio(Codec),
+    TelephoneEvent,
+    /// Any other codec, rate or number of channels.
+    Other,
 }
 
 /// Session-level values, which apply to a section that has none of its own.
@@ -342,7 +429,7 @@ impl<'a> Media<'a> {
             formats,
             remote: None,
             direction: defaults.direction,
-            telephone_event: None,
+            maps: Vec::new(),
         };
         media.connect(defaults.ip);
         Some(media)
@@ -355,21 +442,50 @@ impl<'a> Media<'a> {
     fn attribute(&mut self, value: &[u8]) {
         if let Some(direction) = Direction::read(value) {
             self.direction = direction;
-        } else if let Some(event) = value.strip_prefix(b"rtpmap:").and_then(telephone_event)
-            && self.has_format(event)
+        } else if let Some((number, mapped)) = value.strip_prefix(b"rtpmap:").and_then(mapping)
+            && self.mapped(number).is_none()
         {
-            self.telephone_event.get_or_insert(event);
+            self.maps.push((number, mapped));
         }
     }
 
-    fn has_format(&self, payload: u8) -> bool {
-        self.payloads().any(|format| format == payload)
+    fn mapped(&self, number: u8) -> Option<Mapped> {
+        let mut maps = self.maps.iter();
+        maps.find_map(|(of, mapped)| (*of == number).then_some(*mapped))
     }
 
-    fn payloads(&self) -> impl Iterator<Item = u8> {
+    fn numbers(&self) -> impl Iterator<Item = u8> {
         self.formats
             .split(|octet| *octet == b' ')
-            .filter_map(number::<u8>)
+            .filter_map(payload_type)
+    }
+
+    /// The first of the formats that is G.711; one with a static number if there is any.
+    fn payload(&self) -> Option<AudioPayload> {
+        let usable = || {
+            self.numbers()
+                .filter_map(|number| self.audio_payload(number))
+        };
+        let is_static = |payload: &AudioPayload| AudioPayload::of_static(payload.number).is_some();
+        usable().find(is_static).or_else(|| usable().next())
+    }
+
+    fn audio_payload(&self, number: u8) -> Option<AudioPayload> {
+        let fixed = AudioPayload::of_static(number);
+        match self.mapped(number) {
+            None => fixed,
+            Some(Mapped::Audio(codec)) => match number {
+                // A static number that is mapped to another codec is neither.
+                0..=LAST_STATIC => fixed.filter(|payload| payload.codec == codec),
+                _ => Some(AudioPayload { number, codec }),
+            },
+            Some(Mapped::TelephoneEvent | Mapped::Other) => None,
+        }
+    }
+
+    fn telephone_event(&self) -> Option<u8> {
+        let is_event = |number: &u8| self.mapped(*number) == Some(Mapped::TelephoneEvent);
+        self.numbers().find(is_event)
     }
 
     // The stream that this section describes, if it can be accepted at `local`.
@@ -385,10 +501,8 @@ impl<'a> Media<'a> {
         let direction = self.direction.reversed();
         Some(Audio {
             remote,
-            payload: self
-                .payloads()
-                .find(|payload| matches!(*payload, PCMU | PCMA))?,
-            telephone_event: self.telephone_event,
+            payload: self.payload()?,
+            telephone_event: self.telephone_event(),
             // RFC 3264 §8.4: the old way to put a call on hold is the address 0.0.0.0.
             direction: if remote.ip().is_unspecified() {
                 direction.without_sending()
@@ -422,12 +536,26 @@ fn connection(value: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(address).ok()?.trim().parse().ok()
 }
 
-// `101 telephone-event/8000`
-fn telephone_event(mapping: &[u8]) -> Option<u8> {
+// `101 telephone-event/8000`; the number of channels may follow, and is 1 without.
+fn mapping(mapping: &[u8]) -> Option<(u8, Mapped)> {
     let space = memchr::memchr(b' ', mapping)?;
     let name = mapping[space + 1..].trim_ascii();
-    name.eq_ignore_ascii_case(b"telephone-event/8000")
-        .then(|| number(&mapping[..space]))?
+    let name = name.strip_suffix(b"/1").unwrap_or(name);
+    let named = [
+        (&b"PCMU/8000"[..], Mapped::Audio(Codec::Pcmu)),
+        (b"PCMA/8000", Mapped::Audio(Codec::Pcma)),
+        (b"telephone-event/8000", Mapped::TelephoneEvent),
+    ];
+    let mapped = named
+        .into_iter()
+        .find(|(known, _)| name.eq_ignore_ascii_case(known))
+        .map_or(Mapped::Other, |(_, mapped)| mapped);
+    Some((payload_type(&mapping[..space])?, mapped))
+}
+
+/// Reads a payload type, which has seven bits.
+fn payload_type(digits: &[u8]) -> Option<u8> {
+    number(digits).filter(|number| *number < 128)
 }
 
 fn number<N: TryFrom<u32>>(digits: &[u8]) -> Option<N> {

@@ -17,7 +17,7 @@ fn answer(offer: &str) -> Result<AudioAnswer, NoMatch> {
 fn audio(remote: &str, payload: u8, telephone_event: Option<u8>, direction: Direction) -> Audio {
     Audio {
         remote: remote.parse().unwrap(),
-        payload,
+        payload: AudioPayload::of_static(payload).unwrap(),
         telephone_event,
         direction,
     }
@@ -120,6 +120,111 @@ fn directions_are_mirrored() {
             direction.sends(),
             matches!(direction, Direction::SendRecv | Direction::SendOnly)
         );
+    }
+}
+
+#[test]
+fn a_number_is_g711_by_its_map_or_by_rfc_3551() {
+    use Codec::{Pcma, Pcmu};
+
+    for (name, formats, maps, chosen) in [
+        ("static", "8 0", &[][..], Some((8, Pcma))),
+        (
+            "static and mapped",
+            "8",
+            &["8 pcma/8000/1"],
+            Some((8, Pcma)),
+        ),
+        ("dynamic", "96", &["96 PCMU/8000"], Some((96, Pcmu))),
+        (
+            "in any letters",
+            "127",
+            &["127 pCMa/8000"],
+            Some((127, Pcma)),
+        ),
+        ("one channel", "96", &["96 PCMU/8000/1"], Some((96, Pcmu))),
+        ("unassigned", "35", &["35 PCMU/8000"], Some((35, Pcmu))),
+        ("static first", "96 0", &["96 PCMA/8000"], Some((0, Pcmu))),
+        (
+            "in the offer's order",
+            "98 97",
+            &["97 PCMU/8000", "98 PCMA/8000"],
+            Some((98, Pcma)),
+        ),
+        (
+            "the first map counts",
+            "96",
+            &["96 PCMA/8000", "96 PCMU/8000"],
+            Some((96, Pcma)),
+        ),
+        ("unmapped", "96", &[], None),
+        ("not in the line", "18", &["96 PCMU/8000"], None),
+        ("stereo", "96", &["96 PCMU/8000/2"], None),
+        ("16 kHz", "96", &["96 PCMU/16000"], None),
+        ("0 is another codec", "0", &["0 opus/48000/2"], None),
+        ("0 is the other law", "0", &["0 PCMA/8000"], None),
+        ("0 is events", "0", &["0 telephone-event/8000"], None),
+        ("static of another", "18", &["18 PCMU/8000"], None),
+        ("kept for another", "34", &["34 PCMU/8000"], None),
+        (
+            "eight bits",
+            "128 200",
+            &["128 PCMU/8000", "200 PCMU/8000"],
+            None,
+        ),
+        (
+            "0 is another codec, 96 its own",
+            "0 96",
+            &["0 G726-32/8000", "96 PCMU/8000"],
+            Some((96, Pcmu)),
+        ),
+    ] {
+        let maps: String = maps
+            .iter()
+            .map(|map| format!("a=rtpmap:{map}\r\n"))
+            .collect();
+        let offer = format!("{HEAD}m=audio 5000 RTP/AVP {formats}\r\n{maps}");
+        let answer = answer(&offer).ok();
+        let payload = answer.as_ref().and_then(|answer| answer.audio);
+        let payload = payload.map(|audio| (audio.payload.number, audio.payload.codec));
+        assert_eq!(payload, chosen, "{name}");
+
+        let Some((number, codec)) = chosen else {
+            continue;
+        };
+        let body = String::from_utf8(answer.unwrap().body).unwrap();
+        let codec = codec.as_str();
+        let line = format!("m=audio 20000 RTP/AVP {number}\r\na=rtpmap:{number} {codec}/8000\r\n");
+        assert!(body.contains(&line), "{name}: {body}");
+    }
+}
+
+#[test]
+fn dynamic_numbers_keep_their_meaning_in_a_further_offer_of_ours() {
+    for (name, before, formats) in [
+        ("static", "0 101;101 telephone-event/8000", "0 8 101"),
+        ("events", "0 96;96 telephone-event/8000", "0 8 96"),
+        ("audio", "96;96 PCMA/8000", "96 0 8 101"),
+        ("audio at 101", "101;101 PCMU/8000", "101 0 8 102"),
+        (
+            "both",
+            "97 98;97 PCMU/8000;98 telephone-event/8000",
+            "97 0 8 98",
+        ),
+    ] {
+        let mut parts = before.split(';');
+        let line = parts.next().unwrap();
+        let maps: String = parts.map(|map| format!("a=rtpmap:{map}\r\n")).collect();
+        let before = format!("{HEAD}m=audio 9 RTP/AVP {line}\r\n{maps}");
+        let offer = offer_audio_after(before.as_bytes(), local(), 5, 2);
+        let offer = String::from_utf8(offer).unwrap();
+        let media = format!("m=audio 20000 RTP/AVP {formats}\r\n");
+        assert!(offer.contains(&media), "{name}: {offer}");
+        for map in maps.split_inclusive('\n') {
+            assert!(offer.contains(map), "{name}: {offer}");
+        }
+        let count = offer.matches("a=rtpmap:").count();
+        assert_eq!(count, formats.split(' ').count(), "{name}: {offer}");
     }
 }
 
@@ -269,6 +374,9 @@ fn sdp_like() -> impl Strategy<Value = Vec<u8>> {
         Just("m=audio 0 RTP/AVP 0\r\n".to_owned()),
         Just("c=IN IP4 192.0.2.1\r\n".to_owned()),
         Just("a=rtpmap:101 telephone-event/8000\r\n".to_owned()),
+        Just("m=audio 5000 RTP/AVP 96 0\r\n".to_owned()),
+        Just("a=rtpmap:96 PCMA/8000\r\n".to_owned()),
+        Just("a=rtpmap:0 opus/48000/2\r\n".to_owned()),
         "[acmt]=[ -~]{0,20}\r?\n",
         "m=[a-z]{0,5} [0-9]{0,6} [A-Z/]{0,8} [0-9 ]{0,8}\n",
     ];

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use trunkline_sip::dialog::sdp::Codec;
 use trunkline_sip::moment::Moment;
 
 use super::super::browser_leg::BrowserLeg;
@@ -32,8 +33,14 @@ impl Call {
         }
     }
 
-    pub(super) fn pass_to_browser(&mut self, packet: &Packet, octets: &mut [u8], now: Moment) {
-        let Some(payload) = mu_law_of(packet, octets) else {
+    pub(super) fn pass_to_browser(
+        &mut self,
+        packet: &Packet,
+        codec: Codec,
+        octets: &mut [u8],
+        now: Moment,
+    ) {
+        let Some(payload) = mu_law_of(packet, codec, octets) else {
             return;
         };
         if let Some(browser) = &mut self.browser {

@@ -131,7 +131,7 @@ fn clock() -> Moment {
     Moment::from_micros(u64::try_from(since.as_micros()).unwrap())
 }
 
-fn converse(test: u8, payload: u8, behind: &'static [u8]) -> Conversation {
+fn converse(test: u8, payload: AudioPayload, behind: &'static [u8]) -> Conversation {
     let (reports, events) = mpsc::channel();
     let settings = MediaSettings {
         ports: 20_000..=20_009,
@@ -200,16 +200,35 @@ impl Conversation {
 
     /// Payload of the next packet.
     fn heard(&self) -> Vec<u8> {
+        self.heard_as().1
+    }
+
+    /// Payload type of the next packet, and its payload.
+    fn heard_as(&self) -> (u8, Vec<u8>) {
         let mut packet = [0; 2_048];
         let length = self.peer.recv(&mut packet).unwrap();
         assert_eq!(length, 172, "20 ms of G.711");
-        packet[12..length].to_vec()
+        (packet[1] & 0x7f, packet[12..length].to_vec())
     }
 }
 
 #[test]
 fn a_caller_and_a_bot_converse() {
-    let mut call = converse(20, 8, b"");
+    a_caller_of_a_law_and_a_bot_converse(20, AudioPayload::PCMA);
+}
+
+/// A-law with a number of the offer's own (RFC 3551 §3).
+#[test]
+fn a_caller_with_a_dynamic_payload_type_and_a_bot_converse() {
+    let payload = AudioPayload {
+        number: 96,
+        ..AudioPayload::PCMA
+    };
+    a_caller_of_a_law_and_a_bot_converse(38, payload);
+}
+
+fn a_caller_of_a_law_and_a_bot_converse(test: u8, payload: AudioPayload) {
+    let mut call = converse(test, payload, b"");
     call.media.start(5, now());
     assert_eq!(
         call.server.message(),
@@ -219,7 +238,7 @@ fn a_caller_and_a_bot_converse() {
     assert_eq!(start["start"]["customParameters"], json!({"agent_id": "7"}));
 
     // The caller's A-law reaches the bot as µ-law, in frames that count without a hole.
-    call.speak(8, 0xd4, 0..20);
+    call.speak(payload.number, 0xd4, 0..20);
     let mut frames = Vec::new();
     while frames
         .iter()
@@ -246,7 +265,9 @@ fn a_caller_and_a_bot_converse() {
     let a_law = g711::a_of_mu(0x90);
     let mut heard = Vec::new();
     while heard.len() < 800 {
-        heard.extend(call.heard().into_iter().filter(|octet| *octet == a_law));
+        let (payload_type, audio) = call.heard_as();
+        assert_eq!(payload_type, payload.number);
+        heard.extend(audio.into_iter().filter(|octet| *octet == a_law));
     }
     let after = call.events.recv_timeout(Duration::from_secs(5)).unwrap();
     assert!(
@@ -286,7 +307,7 @@ fn a_caller_and_a_bot_converse() {
 /// Bots greet as soon as they have `start`, and that is before the caller's address is learnt.
 #[test]
 fn a_greeting_before_the_callers_first_word_is_heard_whole() {
-    let mut call = converse(24, 0, b"");
+    let mut call = converse(24, AudioPayload::PCMU, b"");
     call.media.start(5, now());
     call.server.say(&said(&[0x90; 800]));
     call.server
@@ -305,7 +326,7 @@ fn what_came_with_the_handshake_is_heard() {
     // {"event":"mark","mark":{"name":"a"}}
     let mut call = converse(
         21,
-        0,
+        AudioPayload::PCMU,
         b"\x81\x24{\"event\":\"mark\",\"mark\":{\"name\":\"a\"}}",
     );
     call.media.start(5, now());
@@ -318,7 +339,7 @@ fn what_came_with_the_handshake_is_heard() {
 
 #[test]
 fn clear_discards_what_waits_and_returns_its_marks() {
-    let mut call = converse(22, 0, b"");
+    let mut call = converse(22, AudioPayload::PCMU, b"");
     call.media.start(5, now());
     call.speak(0, 0x91, 0..6);
     // Ten minutes in one burst, and more audio for which there is no room.
@@ -344,7 +365,7 @@ fn clear_discards_what_waits_and_returns_its_marks() {
 
 #[test]
 fn a_bot_that_speaks_on_reads_the_end_of_its_call() {
-    let mut call = converse(27, 0, b"");
+    let mut call = converse(27, AudioPayload::PCMU, b"");
     call.media.start(5, now());
     call.server.event("start");
     call.media.close(5, now()).unwrap();
@@ -424,7 +445,7 @@ fn the_end_of_a_bot_is_reported_with_its_cause() {
         ),
     ];
     for (at, (name, deed, expected)) in (30..).zip(cases) {
-        let mut call = converse(at, 0, b"");
+        let mut call = converse(at, AudioPayload::PCMU, b"");
         call.media.start(5, now());
         call.server.event("start");
         deed(&mut call.server);
@@ -435,7 +456,7 @@ fn the_end_of_a_bot_is_reported_with_its_cause() {
 
 #[test]
 fn a_hold_is_remembered_while_the_call_that_needed_it_goes_on() {
-    let mut call = converse(37, 0, b"");
+    let mut call = converse(37, AudioPayload::PCMU, b"");
     call.media.start(5, clock());
     call.server.event("start");
     call.speak(0, 0x31, 0..5);
@@ -454,7 +475,7 @@ fn a_hold_is_remembered_while_the_call_that_needed_it_goes_on() {
 /// The bot's machine is gone: nothing that is sent to it is acknowledged, and nothing comes.
 #[test]
 fn a_bot_that_has_vanished_is_lost_and_not_slow() {
-    let mut call = converse(36, 0, b"");
+    let mut call = converse(36, AudioPayload::PCMU, b"");
     call.media.start(5, now());
     call.server.event("start");
 
@@ -472,7 +493,7 @@ fn a_bot_that_has_vanished_is_lost_and_not_slow() {
 
 #[test]
 fn pings_are_answered() {
-    let mut call = converse(23, 0, b"");
+    let mut call = converse(23, AudioPayload::PCMU, b"");
     call.server.stream.write_all(b"\x89\x02hi").unwrap();
     assert_eq!(
         call.server.next(),

@@ -90,7 +90,7 @@ fn hear(voice: &[u8], slot: u64) -> Heard {
     let remote: SocketAddr = CALLER.parse().unwrap();
     session.negotiate(
         NegotiatedMedia {
-            payload: 0,
+            payload: AudioPayload::PCMU,
             ..agreed(remote, None)
         },
         start,
@@ -311,7 +311,7 @@ fn an_hour_of_a_bot_reaches_the_caller_whole() {
     let remote: SocketAddr = CALLER.parse().unwrap();
     let mut session = Session::new(7);
     let agreed = NegotiatedMedia {
-        payload: 0,
+        payload: AudioPayload::PCMU,
         ..agreed(remote, None)
     };
     session.negotiate(agreed, start);
