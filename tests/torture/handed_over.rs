@@ -15,9 +15,9 @@ use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Peer};
 pub(crate) const ASTERISK: &str = "Asterisk PBX 22.10.0";
 pub(crate) const FREESWITCH: &str = "FreeSWITCH-mod_sofia/1.10.12";
 pub(crate) const NUMBER: &str = "+442071838751";
-const RINGING: &str = "SIP/2.0 180 Ringing\r\n";
-const DONE: &str = "SIP/2.0 200 OK\r\n";
-const OVER: &str = "terminated;reason=noresource";
+pub(crate) const RINGING: &str = "SIP/2.0 180 Ringing\r\n";
+pub(crate) const DONE: &str = "SIP/2.0 200 OK\r\n";
+pub(crate) const OVER: &str = "terminated;reason=noresource";
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// A call of a PBX to the echo agent, or to a runtime.

@@ -21,6 +21,7 @@ mod relayed;
 mod replaced;
 mod settled;
 mod streams;
+mod subscribed;
 mod tenants;
 mod tied;
 mod unauthenticated;

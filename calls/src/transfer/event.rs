@@ -9,6 +9,7 @@ use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::moment::Moment;
 
 use super::plan::Plan;
+use crate::ids::LegId;
 use crate::pbx::Pbx;
 use crate::refusal::Reason;
 use crate::unanswered::Failure;
@@ -60,7 +61,7 @@ pub(crate) enum Event {
     /// The caller's ACK is in.
     Acknowledged,
     /// The REFER went out.
-    ReferSent { cseq: u32 },
+    ReferSent { leg: LegId, cseq: u32 },
     /// The REFER couldn't be sent.
     ReferUnsent,
     /// The PBX has answered the REFER.
@@ -71,9 +72,9 @@ pub(crate) enum Event {
         status: u16,
         was_connected: bool,
     },
-    /// NOTIFY of the PBX, with the status in its body.
+    /// NOTIFY of the PBX for the REFER with this CSeq, with the status in its body.
     Notified {
-        id: Option<u32>,
+        cseq: u32,
         status: Option<u16>,
         subscription: SubscriptionState,
     },

@@ -3,8 +3,9 @@
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 
-use super::event::{CallFacts, Event, NewTransfer, Requester, Step, Steps};
+use super::event::{CallFacts, Event, NewTransfer, Step, Steps};
 use super::machine::{Refer, State, Transfer};
+use crate::ids::LegId;
 use crate::limits::Permit;
 use crate::proofs::Proofs;
 use crate::refusal::Reason;
@@ -22,17 +23,8 @@ impl<R> Default for LastTransfer<R> {
 impl<R> LastTransfer<R> {
     /// Begins a transfer after the last one has settled.
     pub(crate) fn begin(&mut self, new: NewTransfer<R>) -> Steps<R> {
-        let (timer, before) = match self.0.take() {
-            Some(settled) => (settled.timer, settled.referrals),
-            None => (None, 0),
-        };
-        let (subscription, referral) = match new.requester {
-            Requester::Api => (None, 0),
-            Requester::Runtime(subscription) => (subscription, 1),
-        };
-
-        let referrals = before.saturating_add(referral);
-        let transfer = Transfer::new(new, subscription, referrals, timer);
+        let settled = self.0.take().map(|settled| *settled);
+        let transfer = Transfer::new(new, settled);
         let transfer = self.0.insert(Box::new(transfer));
 
         let mut steps = Steps::new();
@@ -54,9 +46,9 @@ impl<R> LastTransfer<R> {
         steps
     }
 
-    /// Returns whether there was none so far.
-    pub(crate) const fn is_none(&self) -> bool {
-        self.0.is_none()
+    /// Returns the CSeq of the REFER that a NOTIFY on this leg with this id belongs to; `None` without a subscription.
+    pub(crate) fn refer_of_notify(&self, leg: LegId, id: Option<u32>) -> Option<u32> {
+        self.0.as_deref()?.sent.of_notify(leg, id)
     }
 
     /// Returns whether no other one can begin.

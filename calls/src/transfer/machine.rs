@@ -18,9 +18,10 @@ use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::wheel::TimerId;
 
 use super::event::{
-    CallFacts, Event, NewTransfer, Outcome, ReferAnswer, Step, Steps, Subscription,
+    CallFacts, Event, NewTransfer, Outcome, ReferAnswer, Requester, Step, Steps, Subscription,
 };
 use super::plan::Plan;
+use super::sent_refers::SentRefers;
 use super::sipfrag::next_notify;
 use crate::limits::Permit;
 use crate::pbx::Pbx;
@@ -53,6 +54,8 @@ pub(super) struct Transfer<R> {
     /// Trunk of the PBX that gets REFER.
     pub(super) trunk: Option<Trunk>,
     pub(super) refer: Refer,
+    /// REFERs of this transfer and earlier ones whose subscriptions are open.
+    pub(super) sent: SentRefers,
     /// Permit of a destination's leg, from its dialling to the end of the call.
     pub(super) permit: Option<Permit>,
     /// Last status reported for the destination.
@@ -125,18 +128,22 @@ impl State {
 }
 
 impl<R> Transfer<R> {
-    /// Makes a transfer in its first state. `referrals` counts the runtime's REFERs in this call.
-    pub(super) fn new(
-        new: NewTransfer<R>,
-        subscription: Option<Subscription>,
-        referrals: u8,
-        timer: Option<TimerId>,
-    ) -> Self {
+    /// Makes a transfer in its first state; `before` is the call's last one.
+    pub(super) fn new(new: NewTransfer<R>, before: Option<Self>) -> Self {
+        let (subscription, referral) = match new.requester {
+            Requester::Api => (None, 0),
+            Requester::Runtime(subscription) => (subscription, 1),
+        };
+        let (referrals, sent, timer) = match before {
+            Some(before) => (before.referrals, before.sent, before.timer),
+            None => (0, SentRefers::default(), None),
+        };
+
         Self {
             record: new.record,
             state: State::AwaitingAck,
             subscription,
-            referrals,
+            referrals: referrals.saturating_add(referral),
             plan: new.plan,
             trunk: new.trunk,
             refer: Refer {
@@ -145,6 +152,7 @@ impl<R> Transfer<R> {
                 sent: 0,
                 cseq: 0,
             },
+            sent,
             permit: None,
             heard: 100,
             bridge_failure: None,
@@ -156,9 +164,10 @@ impl<R> Transfer<R> {
 
     /// Handles an event.
     pub(super) fn handle(&mut self, event: Event, call: CallFacts, steps: &mut Steps<R>) {
+        self.sent.follow(&event);
         match event {
             Event::Acknowledged => self.on_acknowledged(call, steps),
-            Event::ReferSent { cseq } => {
+            Event::ReferSent { cseq, .. } => {
                 self.refer.sent += 1;
                 self.refer.cseq = cseq;
             }
@@ -180,12 +189,11 @@ impl<R> Transfer<R> {
             // It belongs to an earlier REFER.
             Event::ReferAnswered { .. } | Event::ReferUnanswered { .. } => {}
             Event::Notified {
-                id,
+                cseq,
                 status,
                 subscription,
             } => {
-                let is_stale = id.is_some_and(|id| id < self.refer.cseq);
-                if !is_stale && self.awaits_notify() {
+                if cseq == self.refer.cseq && self.awaits_notify() {
                     self.on_notified(status, subscription, call, steps);
                 }
             }
@@ -458,7 +466,11 @@ impl<R> Transfer<R> {
 
         match self.state {
             State::Retrying => self.refer(call, steps),
-            State::Subscribed => self.settle(Outcome::Unknown, call, steps),
+            // RFC 6665 §4.1.2.4: the subscription is over.
+            State::Subscribed => {
+                self.sent.end(self.refer.cseq);
+                self.settle(Outcome::Unknown, call, steps);
+            }
             State::Probing => self.refer_failed(call, steps),
             State::AwaitingBye => self.leave_handed_over(steps),
             State::Doubting => steps.push(Step::HangUp(Reason::CallerLost)),

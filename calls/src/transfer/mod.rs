@@ -7,6 +7,7 @@ mod last;
 mod machine;
 mod outcome;
 mod plan;
+mod sent_refers;
 mod sipfrag;
 #[cfg(test)]
 mod tests;

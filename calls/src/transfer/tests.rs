@@ -13,6 +13,7 @@ use super::event::{
 };
 use super::last::LastTransfer;
 use super::plan::Plan;
+use crate::ids::LegId;
 use crate::pbx::Pbx;
 use crate::unanswered::{Failure, UNREACHABLE};
 
@@ -59,7 +60,7 @@ impl Story {
         let refers = steps.iter().any(|step| matches!(step, Step::Refer));
         let steps = said(steps);
         if refers {
-            let then = self.on(Event::ReferSent { cseq: CSEQ });
+            let then = self.on(refer_sent(CSEQ));
             assert_eq!(then, "");
         }
         steps
@@ -179,9 +180,14 @@ const fn refer_answered(answer: ReferAnswer) -> Event {
     Event::ReferAnswered { cseq: CSEQ, answer }
 }
 
+const fn refer_sent(cseq: u32) -> Event {
+    let leg = LegId::FIRST;
+    Event::ReferSent { leg, cseq }
+}
+
 const fn notified(status: u16) -> Event {
     Event::Notified {
-        id: None,
+        cseq: CSEQ,
         status: Some(status),
         subscription: OPEN,
     }
@@ -189,7 +195,7 @@ const fn notified(status: u16) -> Event {
 
 const fn unheard() -> Event {
     Event::Notified {
-        id: None,
+        cseq: CSEQ,
         status: None,
         subscription: SubscriptionState::Terminated,
     }
@@ -275,7 +281,7 @@ fn events() -> Vec<Named<Event>> {
 
     vec![
         ("Acknowledged", || Event::Acknowledged),
-        ("ReferSent", || Event::ReferSent { cseq: CSEQ + 1 }),
+        ("ReferSent", || refer_sent(CSEQ + 1)),
         ("ReferUnsent", || Event::ReferUnsent),
         ("REFER: 202", accepted),
         ("REFER: 202, Refer-Sub: false", || {
@@ -382,8 +388,8 @@ fn an_answer_is_confirmed_unless_it_came_too_soon() {
 
 #[test]
 fn a_notify_of_an_earlier_refer_says_nothing() {
-    let notify = |id| Event::Notified {
-        id: Some(id),
+    let notify = |cseq| Event::Notified {
+        cseq,
         status: Some(486),
         subscription: OPEN,
     };
@@ -684,7 +690,7 @@ fn a_call_without_a_transfer_just_ends() {
     };
     let mut none: LastTransfer<&'static str> = LastTransfer::default();
 
-    assert!(none.is_none() && !none.is_busy() && !none.is_under_way());
+    assert!(none.0.is_none() && !none.is_busy() && !none.is_under_way());
     assert!(!none.is_parting() && !none.goes_on() && none.timer().is_none());
     assert_eq!(
         said(none.handle(ended(HangupBy::Agent), call)),

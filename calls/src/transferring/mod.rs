@@ -226,8 +226,9 @@ impl Call {
                 }
                 Step::WaitOutGlare => self.wait_out_glare(cx),
                 Step::Refer => {
+                    let leg = self.bridge.trunk_id();
                     let event = match self.send_refer(cx) {
-                        Some(cseq) => Event::ReferSent { cseq },
+                        Some(cseq) => Event::ReferSent { leg, cseq },
                         None => Event::ReferUnsent,
                     };
                     self.on_transfer(cx, event);

@@ -2,6 +2,7 @@
 
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::subscription_state::SubscriptionState;
+use trunkline_sip::header::{params, text};
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use crate::call::Call;
@@ -16,13 +17,14 @@ impl Call {
     pub(crate) fn on_notify(
         &mut self,
         cx: &mut Cx<'_>,
-        id: LegId,
+        leg: LegId,
         server: ServerTx,
         message: &Message<'_>,
     ) {
         let event = message.first(HeaderName::Event).unwrap_or_default();
-        let mut parts = event.split(|octet| *octet == b';').map(<[u8]>::trim_ascii);
-        let package = parts.next().unwrap_or_default();
+        let end = memchr::memchr(b';', event).unwrap_or(event.len());
+        let (package, params) = event.split_at(end);
+        let package = package.trim_ascii();
         if !package.eq_ignore_ascii_case(b"refer") && !package.is_empty() {
             let allowed = b"refer";
             return cx.respond(
@@ -33,20 +35,25 @@ impl Call {
                 b"",
             );
         }
-        if self.transfer.is_none() || !self.bridge.is_trunk(id) {
+        // RFC 6665 §4.1.3: a NOTIFY without a subscription is 481.
+        let cseq = match params::find(params, "id") {
+            Some(id) => id
+                .and_then(text::number)
+                .and_then(|id| self.transfer.refer_of_notify(leg, Some(id))),
+            None => self.transfer.refer_of_notify(leg, None),
+        };
+        let Some(cseq) = cseq.filter(|_| self.bridge.is_trunk(leg)) else {
             return cx.respond(server, 481, None, |_| {}, b"");
-        }
+        };
         cx.respond(server, 200, None, |_| {}, b"");
 
-        let id = parts.find_map(|part| part.strip_prefix(b"id="));
-        let id = id.and_then(|id| std::str::from_utf8(id).ok()?.parse::<u32>().ok());
         let state = message.first(HeaderName::SubscriptionState);
         let subscription = SubscriptionState::parse(state.unwrap_or_default());
         let status = status_of(message.body());
         self.on_transfer(
             cx,
             Event::Notified {
-                id,
+                cseq,
                 status,
                 subscription,
             },
