@@ -359,7 +359,7 @@ impl Came {
             Self::Broken(Fault::NotSecured(reason)) => (**reason).into(),
             Self::Unresolved(DnsFault::NoAddress) => "the name has no address".into(),
             Self::Unresolved(DnsFault::NoAnswer) => "no name server has answered".into(),
-            Self::NotAllowed(refusal) => refusal.code().into(),
+            Self::NotAllowed(refusal) => format!("it {refusal}").into(),
             Self::Handshake(what) => what.clone(),
             Self::Gone(how) => how.detail().into(),
             Self::Status(_)

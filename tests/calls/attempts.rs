@@ -264,7 +264,11 @@ fn an_address_that_may_not_be_contacted_has_a_reason_on_the_call() {
         assert_eq!(outcomes(&routing), [("not_allowed", None)], "{routing}");
         let attempt = &routing["attempts"][0];
         assert_eq!(attempt["address"], Value::Null, "{routing}");
-        assert_eq!(attempt["detail"], "private_address", "{routing}");
+        let detail = "it is a loopback, link-local or private address that sip.allow_private_peers doesn't list";
+        assert_eq!(attempt["detail"], detail, "{routing}");
+        let said = attempt["explanation"].as_str().expect("a sentence");
+        let whole = format!("its address may not be contacted from here: {detail} (");
+        assert!(said.contains(&whole), "{said}");
         let explanation = routing["explanation"].to_string();
         assert!(explanation.contains("(peer_not_allowed)"), "{explanation}");
         assert!(!routing.to_string().contains("127.0.0.3"), "{routing}");
