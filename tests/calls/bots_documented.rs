@@ -35,7 +35,7 @@ fn the_documented_steps_lead_to_a_greeting() {
     let daemon = setup().serve();
 
     // Step 1.
-    let ask = printed("curl", &[]).join(" ");
+    let ask = printed("AUTH_TOKEN=$(curl", &[]).join(" ");
     let path = ask
         .split_once("$BASE")
         .and_then(|(_, rest)| rest.split(' ').next());
