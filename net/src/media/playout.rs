@@ -1,7 +1,10 @@
 //! A bot's audio on its way to the caller: queued as it comes, played in frames of 20 ms. Pure.
 //!
-//! Audio is played at once as long as the bot keeps pace. Where it runs out inside a talk spurt, the next audio waits for 20 ms. From then on
-//! each talk spurt begins with a hold that would have been enough: the hold before, the time that was missing and 20 ms more, at most 120 ms.
+//! Audio is played at once as long as the bot keeps pace: the hold begins at 0. An underrun is a tick that finds less than a frame in the middle
+//! of a talk spurt: a frame has been played before it, and audio goes on within 200 ms. It waits 10 ms then, and from then on each talk spurt
+//! begins with a hold that would have been enough: the delay of this one, the gap and 10 ms more, at most 120 ms. The next call of the agent
+//! begins with what was learnt. Nothing is learnt before the first frame of a talk spurt, nor where a mark closes it: a bot that answers the mark
+//! by its next sentence wasn't late.
 //!
 //! Marks have positions in the stream of octets, and are reached once the octets before them have been played.
 
@@ -26,9 +29,9 @@ const MAX_NAMES: usize = 64 * 1_024;
 /// Longest hold.
 const MAX_HOLD: Duration = Duration::from_millis(120);
 
-/// Slack beyond the time that was missing: a frame, because audio shorter than a frame waits too. With 10 ms each call of a Pipecat pipeline
-/// of 24 kHz had another underrun: its messages of 137.5 ms come 120 to 164 ms apart.
-const MARGIN: Duration = Duration::from_millis(20);
+/// Slack beyond a gap, and the wait after it. Messages that come as unevenly as Pipecat's at 24 kHz have one underrun with it, as they have with
+/// twice as much.
+const MARGIN: Duration = Duration::from_millis(10);
 
 /// Pause after which audio begins a talk spurt of its own.
 const SPURT: Duration = Duration::from_millis(200);
@@ -177,6 +180,11 @@ impl Playout {
             position: self.queued(),
             name: name.into(),
         });
+        // It closes what has been played whole. A concealment that has begun fades as it would have.
+        let is_under_way = matches!(self.state, State::Playing | State::Dry(_));
+        if is_under_way && self.audio.is_empty() {
+            self.state = State::Idle;
+        }
         MarkOutcome::Kept
     }
 
@@ -232,10 +240,9 @@ impl Playout {
             self.position += count as u64;
             self.concealment.hear(frame);
             self.is_broken = false;
-            self.state = if count == FRAME {
-                State::Playing
-            } else {
-                State::Idle
+            self.state = match count == FRAME && !self.is_closed() {
+                true => State::Playing,
+                false => State::Idle,
             };
             if self.audio.is_empty() {
                 self.give_back();
@@ -274,13 +281,7 @@ impl Playout {
 
     fn may_play(&self, now: Moment) -> bool {
         let is_whole = self.audio.len() >= FRAME;
-        let is_last = || {
-            !self.audio.is_empty()
-                && self
-                    .marks
-                    .back()
-                    .is_some_and(|mark| mark.position == self.queued())
-        };
+        let is_last = || !self.audio.is_empty() && self.has_mark_behind();
         match self.state {
             State::Idle => false,
             State::Holding { until, .. } => {
@@ -298,6 +299,16 @@ impl Playout {
             State::Dry(since) => self.audio.is_empty() && now.since(since) > SPURT,
             State::Idle | State::Holding { .. } | State::Playing => false,
         }
+    }
+
+    /// Returns whether all audio is played and a mark is behind it.
+    fn is_closed(&self) -> bool {
+        self.audio.is_empty() && self.has_mark_behind()
+    }
+
+    fn has_mark_behind(&self) -> bool {
+        let last = self.marks.back();
+        last.is_some_and(|mark| mark.position == self.queued())
     }
 
     fn end_spurt(&mut self) {
@@ -416,7 +427,7 @@ mod tests {
         // Played from 40 to 120 ms; the tick at 120 finds nothing, and 10 ms are missing.
         played(&mut playout, &[(0, 640), (130_000, 1_600)], 400);
         assert_eq!(playout.counts().underruns, 1);
-        assert_eq!(playout.hold(), Duration::from_millis(40 + 10 + 20));
+        assert_eq!(playout.hold(), Duration::from_millis(40 + 10 + 10));
     }
 
     #[test]
@@ -541,13 +552,67 @@ mod tests {
     }
 
     #[test]
-    fn the_hold_grows_to_the_gap_and_20_ms_and_no_further_than_120() {
-        for (gap, expected) in [(30, 50), (60, 80), (150, 120)] {
+    fn the_hold_grows_to_the_gap_and_10_ms_and_no_further_than_120() {
+        for (gap, expected) in [(30, 40), (60, 70), (150, 120)] {
             let mut playout = Playout::default();
             // 320 octets last until 40 ms; the tick at 40 finds nothing.
             played(&mut playout, &[(0, 320), ((40 + gap) * 1_000, 1_600)], 600);
             assert_eq!(playout.hold(), Duration::from_millis(expected), "{gap}");
         }
+    }
+
+    /// Plays the next frame.
+    fn tick(playout: &mut Playout, time: u64) -> Played {
+        playout.play(&mut [0; FRAME], at(time))
+    }
+
+    #[test]
+    fn what_runs_dry_in_the_middle_alone_is_an_underrun() {
+        let counted = |playout: &Playout| (playout.counts().underruns, playout.hold());
+        let none = (0, Duration::ZERO);
+        let mut playout = Playout::default();
+
+        // Before the first frame: too little for one, and then the rest of it.
+        playout.push(&[0x90; 100], at(5));
+        assert_eq!(tick(&mut playout, 20), Played::Filled);
+        playout.push(&[0x90; 220], at(35));
+        for time in [40, 60] {
+            assert_eq!(tick(&mut playout, time), Played::Audio, "{time}");
+        }
+        assert_eq!(counted(&playout), none, "it had not begun");
+
+        // A mark behind whole frames, and the next sentence as soon as it is back.
+        playout.mark("in time");
+        assert_eq!(playout.reached().as_deref(), Some("in time"));
+        assert_eq!(tick(&mut playout, 80), Played::Filled);
+        playout.push(&[0x90; 320], at(95));
+        playout.mark("before its end");
+        for time in [100, 120] {
+            assert_eq!(tick(&mut playout, time), Played::Audio, "{time}");
+        }
+        assert_eq!(tick(&mut playout, 140), Played::Filled);
+        playout.push(&[0x90; 320], at(150));
+        assert_eq!(counted(&playout), none, "a mark closed it");
+
+        // A mark that comes after the tick that found nothing.
+        for time in [160, 180] {
+            assert_eq!(tick(&mut playout, time), Played::Audio, "{time}");
+        }
+        assert_eq!(tick(&mut playout, 200), Played::Filled);
+        playout.mark("late");
+        playout.push(&[0x90; 320], at(215));
+        assert_eq!(counted(&playout), none, "a late mark closed it");
+
+        // The same without a mark.
+        for time in [220, 240] {
+            assert_eq!(tick(&mut playout, time), Played::Audio, "{time}");
+        }
+        assert_eq!(tick(&mut playout, 260), Played::Filled);
+        playout.push(&[0x90; 320], at(267));
+        assert_eq!(tick(&mut playout, 270), Played::Filled, "it waits 10 ms");
+        assert_eq!(tick(&mut playout, 280), Played::Audio);
+        // It began 5 ms after it came, and 7 were missing.
+        assert_eq!(counted(&playout), (1, Duration::from_millis(5 + 7 + 10)));
     }
 
     #[test]
