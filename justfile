@@ -60,6 +60,10 @@ bench-quick: build
 bench-bots *args: build
     target/release/trunkline-bench bots --daemon {{daemon}} {{args}}
 
+# A bot that sends 10,000 junk messages a second beside 200 calls of bots: the others' late ticks without it and with it, and which calls end
+bench-hostile-bot *args: build
+    target/release/trunkline-bench hostile-bot --daemon {{daemon}} {{args}}
+
 # Pipecat and OpenAI's Twilio adapter as their registries have them, called through the daemon (python3 with venv, node and npm; hundreds of megabytes)
 bot-adapters:
     cargo build --bin trunkline

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use trunkline_bench::awake::Awake;
-use trunkline_bench::modes::{self, Fault, Fleet, Load, Pages, Phase, Scale, Setting, Size, Talk};
+use trunkline_bench::modes::{
+    self, Attack, Fault, Fleet, Load, Pages, Phase, Scale, Setting, Size, Talk,
+};
 use trunkline_bench::report::Report;
 use trunkline_bench::seed::Rows;
 
@@ -120,6 +122,18 @@ enum Run {
         /// Milliseconds of audio in a bot's message.
         #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(20..=1_000))]
         message_ms: u64,
+    },
+    /// A bot that floods its call beside bots that speak: lateness of the others' ticks, and the calls that end.
+    HostileBot {
+        /// Calls of bots that speak.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=2_000))]
+        calls: u16,
+        /// Seconds measured without the hostile bot, and as many with it.
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+        seconds: u64,
+        /// Messages without a meaning that it sends a second.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(50..=1_000_000))]
+        junk: u64,
     },
     /// CPU that copying messages for traces adds to a call.
     Tracing {
@@ -332,6 +346,18 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             let reports = sizes.map(|talk| modes::bots(&setting, talk));
             tell_each(reports.collect::<Result<_, _>>()?, &tell)
         }
+        Run::HostileBot {
+            calls,
+            seconds,
+            junk,
+        } => tell(modes::hostile(
+            &setting,
+            Attack {
+                calls,
+                seconds,
+                junk,
+            },
+        )?),
         Run::Tracing {
             rate,
             seconds,

@@ -50,11 +50,25 @@ const BURST: usize = 16_000;
 /// Time after a clear by which the last audible packet has been sent.
 const SETTLED: u64 = 500_000;
 
+/// A message that means nothing to the daemon.
+const JUNK: &[u8] = br#"{"event":"junk"}"#;
+
 /// Behaviour of the load.
 #[derive(Clone, Copy, Debug)]
 pub struct Voices {
     /// Milliseconds of audio in a message of a bot.
     pub message_ms: u64,
+    /// Bots that send junk instead of audio, if there are any.
+    pub hostile: Option<Hostile>,
+}
+
+/// Bots that send junk.
+#[derive(Clone, Copy, Debug)]
+pub struct Hostile {
+    /// Place of the first caller with such a bot; all behind it have one too.
+    pub from: usize,
+    /// Messages a second.
+    pub rate: u64,
 }
 
 /// Figures of a load.
@@ -72,8 +86,12 @@ pub struct Heard {
     pub packets: u64,
     /// Packets that the kernel refused.
     pub untaken: u64,
-    /// WebSockets that ended.
+    /// WebSockets of bots that speak, which ended.
     pub ended: u64,
+    /// Those of hostile bots.
+    pub hostile_ended: u64,
+    /// Messages of hostile bots.
+    pub junk: u64,
 }
 
 #[derive(Debug)]
@@ -165,10 +183,18 @@ impl Load {
         })
     }
 
-    /// Number of bots whose call is up.
+    /// Number of bots that speak whose call is up.
     pub fn up(&self) -> usize {
         let bots = self.bots.iter().flatten();
-        bots.filter(|bot| bot.caller.is_some()).count()
+        let callers = bots.filter_map(|bot| bot.caller);
+        callers
+            .filter(|caller| self.hostile(*caller).is_none())
+            .count()
+    }
+
+    /// The behaviour of a caller's bot, if it is hostile.
+    fn hostile(&self, caller: usize) -> Option<Hostile> {
+        self.voices.hostile.filter(|hostile| caller >= hostile.from)
     }
 
     /// Runs for `micros` microseconds.
@@ -272,6 +298,10 @@ impl Load {
 
     fn have_bot_speak(&mut self, place: usize) {
         let now = self.clock.now();
+        let caller = self.bots[place].as_ref().and_then(|bot| bot.caller);
+        if let Some(hostile) = caller.and_then(|caller| self.hostile(caller)) {
+            return self.have_bot_flood(place, hostile);
+        }
         let Some(bot) = self.bots[place].as_mut() else {
             return;
         };
@@ -315,6 +345,19 @@ impl Load {
         }
     }
 
+    /// Sends what a hostile bot sends in a slot.
+    fn have_bot_flood(&mut self, place: usize, hostile: Hostile) {
+        for _ in 0..hostile.rate * SLOT / 1_000_000 {
+            let Some(bot) = self.bots[place].as_mut() else {
+                return;
+            };
+            match bot.socket.send(JUNK) {
+                Ok(()) => self.heard.junk += 1,
+                Err(_) => self.end(place),
+            }
+        }
+    }
+
     fn hear_bot(&mut self, place: usize) {
         let Some(Some(bot)) = self.bots.get_mut(place) else {
             return;
@@ -348,8 +391,16 @@ impl Load {
     }
 
     fn end(&mut self, place: usize) {
-        self.heard.ended += 1;
-        self.bots[place] = None;
+        let caller = self.bots[place].take().and_then(|bot| bot.caller);
+        let hostile = caller.filter(|caller| self.hostile(*caller).is_some());
+        match hostile {
+            Some(caller) => {
+                self.heard.hostile_ended += 1;
+                // Its port is given to another call.
+                self.callers[caller] = None;
+            }
+            None => self.heard.ended += 1,
+        }
     }
 
     /// Closes all WebSockets, which ends the calls.

@@ -39,26 +39,17 @@ pub struct Talk {
 /// # Errors
 /// There is no daemon to load, or it answers no call.
 pub fn bots(setting: &Setting, talk: Talk) -> Result<Report, Fault> {
-    let data = TempDir::new()?;
-    let identity = Identity::new()?;
-    let authority = data.path().join("bots.pem");
-    std::fs::write(&authority, &identity.pem)?;
-    let daemon = start(setting, &data, &authority, talk.calls)?;
-    if let Some((_, own)) = setting.cores {
-        pin_to(own)?;
-    }
-
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    use_bot(&daemon, listener.local_addr()?)?;
-
-    let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-    widen(&rtp, 8 << 20);
-    let media = v4(rtp.local_addr()?)?;
-    let (tell, new) = mpsc::channel();
     let voices = Voices {
         message_ms: talk.message_ms,
+        hostile: None,
     };
-    let mut load = Load::new(voices, (listener, identity), rtp, new)?;
+    let Stage {
+        daemon,
+        mut load,
+        media,
+        tell,
+        ..
+    } = Stage::new(setting, talk.calls, voices)?;
 
     let mut report = Report::new(format!(
         "bots over TLS: {} calls, {} s, messages of {} ms",
@@ -107,6 +98,47 @@ pub fn bots(setting: &Setting, talk: Talk) -> Result<Report, Fault> {
     }
 
     Ok(report)
+}
+
+/// A daemon whose agent is a bot of the load, and the load.
+pub(super) struct Stage {
+    pub(super) daemon: Daemon,
+    pub(super) load: Load,
+    /// Address of the callers' audio.
+    pub(super) media: SocketAddrV4,
+    /// Tells the load of a call that is up: its place, and the daemon's media.
+    pub(super) tell: mpsc::Sender<(usize, SocketAddrV4)>,
+    /// Lives as long as the daemon.
+    _data: TempDir,
+}
+
+impl Stage {
+    /// Starts a daemon with room for so many calls.
+    pub(super) fn new(setting: &Setting, calls: u16, voices: Voices) -> Result<Self, Fault> {
+        let data = TempDir::new()?;
+        let identity = Identity::new()?;
+        let authority = data.path().join("bots.pem");
+        std::fs::write(&authority, &identity.pem)?;
+        let daemon = start(setting, &data, &authority, calls)?;
+        if let Some((_, own)) = setting.cores {
+            pin_to(own)?;
+        }
+
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        use_bot(&daemon, listener.local_addr()?)?;
+
+        let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        widen(&rtp, 8 << 20);
+        let media = v4(rtp.local_addr()?)?;
+        let (tell, new) = mpsc::channel();
+        Ok(Self {
+            daemon,
+            load: Load::new(voices, (listener, identity), rtp, new)?,
+            media,
+            tell,
+            _data: data,
+        })
+    }
 }
 
 fn start(
@@ -160,14 +192,14 @@ fn use_bot(daemon: &Daemon, at: SocketAddr) -> io::Result<()> {
     }
 }
 
-fn dialler(daemon: &Daemon, media: SocketAddrV4) -> io::Result<Dialler> {
+pub(super) fn dialler(daemon: &Daemon, media: SocketAddrV4) -> io::Result<Dialler> {
     let trunk = &daemon.announcement.trunk;
     let pair = (trunk.auth_username.as_str(), trunk.auth_password.as_str());
     Dialler::new(daemon.sip, &daemon.announcement.phone_number, pair, media)
 }
 
 /// Makes the calls while the load runs, since the bots have to answer meanwhile.
-fn set_up(
+pub(super) fn set_up(
     load: &mut Load,
     mut dialler: Dialler,
     calls: u16,
@@ -258,10 +290,10 @@ fn counted(page: &str, name: &str) -> f64 {
 
 /// The daemon's own histogram of late ticks, by the bounds of its buckets.
 #[derive(Debug, Default)]
-struct Ticks(Vec<(f64, f64)>);
+pub(super) struct Ticks(Vec<(f64, f64)>);
 
 impl Ticks {
-    fn read(daemon: &Daemon) -> io::Result<Self> {
+    pub(super) fn read(daemon: &Daemon) -> io::Result<Self> {
         Ok(Self::of(&daemon.metrics()?))
     }
 
@@ -278,7 +310,7 @@ impl Ticks {
         Self(buckets.collect())
     }
 
-    fn since(&self, before: &Self) -> Self {
+    pub(super) fn since(&self, before: &Self) -> Self {
         let earlier = |bound: f64| {
             let found = before.0.iter().find(|(of, _)| *of == bound);
             found.map_or(0.0, |(_, count)| *count)
@@ -291,7 +323,7 @@ impl Ticks {
     }
 
     /// Lowest bound that this share of the ticks doesn't exceed.
-    fn bound(&self, share: f64) -> Option<f64> {
+    pub(super) fn bound(&self, share: f64) -> Option<f64> {
         let (_, all) = self.0.last()?;
         let kept = self.0.iter().find(|(_, count)| *count >= all * share);
         kept.map(|(bound, _)| *bound)
