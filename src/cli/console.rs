@@ -37,12 +37,9 @@ impl Command {
         }
 
         let session = self.target.open(config, Intent::Reads).await?;
-        let org = session.operators_org().ok_or_else(|| {
-            Failure::Startup(
-                "only the operator can do this: run it on the daemon's machine, or ask the org's partner for a link"
-                    .to_owned(),
-            )
-        })?;
+        let Some(org) = session.operators_org() else {
+            return session.must_be_operators();
+        };
         let path = format!("/operator/orgs/{org}/login-links");
         let body = json!({"email": self.email, "name": "Operator"});
         let link = session.answer(&Method::POST, &path, Some(&body)).await;
@@ -55,6 +52,7 @@ impl Command {
     /// Prints a link to the operator's pages, which the running daemon alone can make.
     async fn operators(self, config: &Config) -> Result<(), Failure> {
         let session = self.target.open_without_org(config, Intent::Reads).await?;
+        session.must_be_operators()?;
         if !session.is_running_daemon() {
             session.close().await;
             return Err(Failure::Startup(

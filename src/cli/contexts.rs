@@ -120,11 +120,11 @@ impl Contexts {
             .map_err(|fault| said(format!("not a file of contexts: {fault}")))
     }
 
-    /// Returns the named context, or the current one; `None` for this machine's installation.
+    /// Returns the named context, or the current one, with its name; `None` for this machine's installation.
     ///
     /// # Errors
     /// No context has this name.
-    pub(super) fn chosen(self, named: Option<&str>) -> Result<Option<Context>, Failure> {
+    pub(super) fn chosen(self, named: Option<&str>) -> Result<Option<(String, Context)>, Failure> {
         let Some(name) = named.or(self.current.as_deref()) else {
             return Ok(None);
         };
@@ -132,7 +132,9 @@ impl Contexts {
             return Ok(None);
         }
         let found = self.contexts.get(name).cloned();
-        found.map(Some).ok_or_else(|| absent(name))
+        found
+            .map(|context| Some((name.to_owned(), context)))
+            .ok_or_else(|| absent(name))
     }
 
     fn store(&self) -> Result<(), Failure> {

@@ -209,7 +209,7 @@ async fn explain_recorded(
             ))
         })?;
     let org = match (target.org(), session.operators_org()) {
-        (Some(named), _) => named.to_owned(),
+        (Some(named), _) => named,
         (None, Some(org)) => org.to_string(),
         (None, None) => "ORG".to_owned(),
     };

@@ -13,6 +13,7 @@ mod confirm;
 mod console;
 mod contact;
 mod contexts;
+mod credential;
 mod doctor;
 mod event;
 mod event_stream;

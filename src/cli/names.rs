@@ -146,11 +146,16 @@ pub(super) fn is_part(text: &str) -> bool {
             .all(|octet| octet.is_ascii_hexdigit() || octet == b'-')
 }
 
+/// Returns whether a text is this id, or its beginning or end.
+pub(super) fn is_short_for(given: &str, id: &str) -> bool {
+    let given = given.to_ascii_lowercase();
+    given.len() >= MIN_PART && (id.starts_with(&given) || id.ends_with(&given))
+}
+
 /// Ids that begin or end with the text. Ids of the same minute begin alike, so lists show the end.
 fn with_part<'i>(items: &'i [Value], given: &str) -> Vec<&'i str> {
-    let given = given.to_ascii_lowercase();
     let ids = items.iter().filter_map(id);
-    ids.filter(|id| given.len() >= MIN_PART && (id.starts_with(&given) || id.ends_with(&given)))
+    ids.filter(|id| is_short_for(given, id))
         .filter(|id| id.parse::<Uuid>().is_ok())
         .collect()
 }

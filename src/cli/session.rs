@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER};
 use axum::http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -23,6 +23,7 @@ use trunkline_net::tls;
 use trunkline_store::Store;
 use uuid::Uuid;
 
+use super::credential::{Credential, Holder};
 use super::{Failure, now, startup};
 use crate::api::{self, Api, Operator};
 use crate::config::{Config, DatabaseUrl};
@@ -58,8 +59,7 @@ pub(super) struct Session {
 enum Transport {
     Url {
         base: String,
-        authorization: HeaderValue,
-        holder: Holder,
+        credential: Box<Credential>,
         hyper: Box<HttpClient>,
     },
     Socket(PathBuf),
@@ -104,13 +104,6 @@ pub(super) fn http_client() -> HttpClient {
     Hyper::builder(TokioExecutor::new()).build(connector)
 }
 
-/// Holder of the key that requests are sent with.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Holder {
-    Org,
-    Partner,
-}
-
 /// Returns the address that callers of the running daemon send to; `None` if none runs on this data directory.
 pub(super) async fn running_sip(config: &Config) -> Option<String> {
     let socket = config.data_dir.join(api::SOCKET);
@@ -138,25 +131,15 @@ pub(super) fn must_exist(config: &Config) -> Result<(), Failure> {
 
 impl Session {
     /// Connection to the API at an address, with a key.
-    ///
-    /// # Errors
-    /// The key has the wrong form.
-    pub(super) fn at(base: String, key: &str) -> Result<Self, Failure> {
-        let mut authorization = HeaderValue::try_from(format!("Bearer {key}"))
-            .map_err(|_| Failure::Startup("--key: this is not an API key".to_owned()))?;
-        authorization.set_sensitive(true);
-        Ok(Self {
+    pub(super) fn at(base: String, credential: Credential) -> Self {
+        Self {
             transport: Transport::Url {
                 base,
-                authorization,
-                holder: match key.starts_with(api::PARTNER_KEY) {
-                    true => Holder::Partner,
-                    false => Holder::Org,
-                },
+                credential: Box::new(credential),
                 hyper: Box::new(http_client()),
             },
             org: None,
-        })
+        }
     }
 
     /// Connection to the daemon that serves this control socket.
@@ -209,14 +192,27 @@ impl Session {
     }
 
     /// Returns true if requests concern more than one org: the operator's and a partner's.
-    pub(super) const fn reaches_all(&self) -> bool {
-        !matches!(
-            self.transport,
-            Transport::Url {
-                holder: Holder::Org,
-                ..
-            }
-        )
+    pub(super) fn reaches_all(&self) -> bool {
+        !matches!(self.holder(), Some(Holder::Org(_)))
+    }
+
+    /// Returns the holder of the key; `None` for the operator.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        match &self.transport {
+            Transport::Url { credential, .. } => Some(credential.holder),
+            Transport::Socket(_) | Transport::InProcess { .. } => None,
+        }
+    }
+
+    /// Checks that requests are the operator's.
+    ///
+    /// # Errors
+    /// They are sent with a key.
+    pub(super) fn must_be_operators(&self) -> Result<(), Failure> {
+        match &self.transport {
+            Transport::Url { credential, .. } => Err(credential.is_no_operator()),
+            Transport::Socket(_) | Transport::InProcess { .. } => Ok(()),
+        }
     }
 
     /// Returns the address that callers of the daemon on this machine send to; `None` if none runs.
@@ -244,16 +240,13 @@ impl Session {
     /// # Errors
     /// Only the operator has it.
     fn place<'p>(&self, path: &'p str) -> Result<Cow<'p, str>, Failure> {
-        let Transport::Url { holder, .. } = &self.transport else {
+        let Transport::Url { credential, .. } = &self.transport else {
             return Ok(Cow::Borrowed(path));
         };
-        match (path.strip_prefix("/operator/"), holder) {
+        match (path.strip_prefix("/operator/"), credential.holder) {
             (None, _) => Ok(Cow::Borrowed(path)),
             (Some(rest), Holder::Partner) => Ok(Cow::Owned(format!("/partner/v1/{rest}"))),
-            (Some(_), Holder::Org) => Err(Failure::Startup(
-                "only the operator can do this, on the daemon's machine; a partner's key (tlp_…) reaches its own orgs"
-                    .to_owned(),
-            )),
+            (Some(_), Holder::Org(_)) => Err(credential.is_no_operator()),
         }
     }
 
@@ -332,12 +325,10 @@ impl Session {
         let mut request = Request::builder().method(method).header(ACCEPT, accept);
         request = match &self.transport {
             Transport::Url {
-                base,
-                authorization,
-                ..
+                base, credential, ..
             } => request
                 .uri(format!("{base}{path}"))
-                .header(AUTHORIZATION, authorization.clone()),
+                .header(AUTHORIZATION, credential.authorization.clone()),
             Transport::Socket(_) | Transport::InProcess { .. } => {
                 request.uri(&*path).header(HOST, "localhost")
             }

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::Failure;
 use super::contexts::{Contexts, base_url};
+use super::credential::{Credential, Holder, Origin};
 use super::names::{self, List};
 use super::session::{Intent, Session};
 use super::sockets::near;
@@ -29,10 +30,14 @@ pub(super) struct Target {
     /// A context of `trunkline context list`; `local` is this machine's installation.
     #[arg(long, value_name = "NAME", env = "TRUNKLINE_CONTEXT", conflicts_with_all = ["url", "key"])]
     context: Option<String>,
-    /// The org's id or name; not needed if there is only one. An org's key names its own.
-    #[arg(long, env = "TRUNKLINE_ORG")]
+    /// The org's id or name, or else TRUNKLINE_ORG; not needed if there is only one. An org's key has
+    /// its own org, and with it any other is refused.
+    #[arg(long)]
     org: Option<String>,
 }
+
+/// Variable with the org of commands that don't name one.
+const ORG: &str = "TRUNKLINE_ORG";
 
 impl Target {
     /// Connects, and finds the org.
@@ -41,17 +46,24 @@ impl Target {
     /// The URL, the key or the org is wrong, or there is no installation.
     pub(super) async fn open(&self, config: &Config, intent: Intent) -> Result<Session, Failure> {
         let mut session = self.open_without_org(config, intent).await?;
-        // An org's key names its org; the environment may name one for this machine's installation all the same.
-        if session.reaches_all() {
-            let org = find_org(&session, self.org.as_deref()).await?;
-            session.choose(org);
+        match (session.holder(), &self.org) {
+            (Some(Holder::Org(Some(own))), Some(named)) => {
+                must_be_of_key(config, named, own).await?;
+            }
+            // The environment may name one for this machine's installation all the same.
+            (Some(Holder::Org(_)), _) => {}
+            (Some(Holder::Partner) | None, _) => {
+                let org = find_org(&session, self.org().as_deref()).await?;
+                session.choose(org);
+            }
         }
         Ok(session)
     }
 
     /// Org as given on the command line or by the environment.
-    pub(super) fn org(&self) -> Option<&str> {
-        self.org.as_deref()
+    pub(super) fn org(&self) -> Option<String> {
+        let of_environment = || std::env::var(ORG).ok().filter(|org| !org.is_empty());
+        self.org.clone().or_else(of_environment)
     }
 
     /// Connects, for a command that concerns no org, or names it otherwise.
@@ -71,10 +83,12 @@ impl Target {
                 Some(url) => base_url(url)?,
                 None => own_url(config),
             };
-            return Session::at(base, key);
+            let origin = Origin::of(key, self.url.is_some());
+            return Ok(Session::at(base, Credential::new(key, origin)?));
         }
-        if let Some(context) = Contexts::load()?.chosen(self.context.as_deref())? {
-            return Session::at(context.url, &context.key);
+        if let Some((name, context)) = Contexts::load()?.chosen(self.context.as_deref())? {
+            let credential = Credential::new(&context.key, Origin::Context(name))?;
+            return Ok(Session::at(context.url, credential));
         }
 
         let socket = config.data_dir.join(api::SOCKET);
@@ -99,6 +113,30 @@ fn own_url(config: &Config) -> String {
         (_, Some(_)) => format!("https://{}", near(http.listen)),
         (_, None) => format!("http://{}", near(http.listen)),
     }
+}
+
+/// Checks that an org which was named beside an org's key is the key's. The API tells no org its name, so a name is known only where the daemon of
+/// this machine has that org.
+///
+/// # Errors
+/// It is another, or can't be told.
+async fn must_be_of_key(config: &Config, named: &str, own: Uuid) -> Result<(), Failure> {
+    let id = own.to_string();
+    if names::is_short_for(named, &id) || named_here(config, named).await == Some(own) {
+        return Ok(());
+    }
+    Err(Failure::Startup(format!(
+        "--org {named:?} is not known to be the org of the key, which is {id}: leave --org out, give that id, or use a key of the other org"
+    )))
+}
+
+/// Returns the org of this name on this machine's daemon, if one runs.
+async fn named_here(config: &Config, named: &str) -> Option<Uuid> {
+    let socket = config.data_dir.join(api::SOCKET);
+    UnixStream::connect(&socket).await.ok()?;
+    let session = Session::over_socket(socket);
+    let id = names::find(&session, &List::orgs(), named).await;
+    api::id_of(&id.ok()?).ok()
 }
 
 /// Finds the org by its name or a part of its id, or the only one.

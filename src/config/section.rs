@@ -355,7 +355,8 @@ fn unknown(key: &str, known: &[&str]) -> String {
         .iter()
         .map(|name| (strsim::damerau_levenshtein(name, key), name))
         .min()
-        .filter(|(distance, _)| *distance <= 3);
+        // Of a short key, half the letters make another word.
+        .filter(|(distance, _)| *distance <= 3 && 3 * *distance <= key.len());
     match nearest {
         Some((_, name)) => format!("is not a key of Trunkline; did you mean {name:?}?"),
         None => "is not a key of Trunkline".to_owned(),

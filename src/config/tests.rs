@@ -149,6 +149,7 @@ fn a_fault_outside_the_file_names_the_variable_or_the_flag() {
     let mut sources = variables(&[
         ("TRUNKLINE__SIP__SHARDS", "many"),
         ("TRUNKLINE__SIPP__UDP", "x"),
+        ("TRUNKLINE__FOO__BAR", "x"),
     ]);
     sources.flags = vec![Override {
         key: "sip.node".into(),
@@ -156,6 +157,7 @@ fn a_fault_outside_the_file_names_the_variable_or_the_flag() {
         flag: "--set sip.node".into(),
     }];
     insta::assert_snapshot!(faults(&sources).join("\n"), @r#"
+    environment variable TRUNKLINE__FOO__BAR: foo: is not a key of Trunkline
     environment variable TRUNKLINE__SIPP__UDP: sipp: is not a key of Trunkline; did you mean "sip"?
     environment variable TRUNKLINE__SIP__SHARDS: sip.shards: expected a whole number from 1 to 256
     --set sip.node: sip.node: expected a whole number from 0 to 255

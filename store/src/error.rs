@@ -42,8 +42,7 @@ pub enum Wrong {
     Entries(Vec<(usize, Wrong)>),
     /// A trunk was to be created without naming numbers, and the org has no verified one.
     #[error(
-        "the org has no verified number: add one (POST /phone/numbers) and verify it by a call that speaks a code \
-         (POST /phone/numbers/{{number_id}}/verify), or have your partner \
+        "the org has no verified number: add one (POST /phone/numbers), and have your partner \
          (POST /partner/v1/orgs/{{orgId}}/phone-numbers/{{phoneNumberId}}/verify) or the operator (trunkline number verify) verify it"
     )]
     NoVerifiedNumber,

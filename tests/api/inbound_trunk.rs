@@ -176,8 +176,7 @@ async fn a_trunk_needs_verified_numbers_of_its_org() {
         (
             &other.token,
             json!({}),
-            "phone_numbers: the org has no verified number: add one (POST /phone/numbers) and verify it by a call that speaks a code \
-             (POST /phone/numbers/{number_id}/verify), or have your partner \
+            "phone_numbers: the org has no verified number: add one (POST /phone/numbers), and have your partner \
              (POST /partner/v1/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify) or the operator (trunkline number verify) verify it",
         ),
         (

@@ -1,5 +1,6 @@
 //! The command line from outside: setting up from the shell, and starts that must fail without leaving a trace.
 
+mod as_key;
 mod audit;
 mod calls;
 mod contexts;

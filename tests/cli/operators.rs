@@ -81,10 +81,9 @@ fn life_of_the_operators(setup: &DaemonSetup) {
     ]);
     let networks = json!(["127.0.0.1/32", "198.51.100.0/24"]);
     assert_eq!(allowed["allowed_networks"], networks);
-    assert_eq!(
-        run(&["partner", "allow", "Reseller"])["allowed_networks"],
-        json!([])
-    );
+    let (code, said) = refused(setup, &[], &["partner", "allow", "Reseller"]);
+    assert!(code == Some(2) && said.contains("--anywhere"), "{said}");
+    assert_eq!(run(&["partner", "show", "Reseller"]), allowed);
     let anywhere = run(&["partner", "allow", "Reseller", "--anywhere"]);
     assert_eq!(anywhere["allowed_networks"], Value::Null);
     let trusted = run(&["partner", "let-verify", "Reseller"]);

@@ -257,11 +257,13 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
         assert_eq!((code, lines), (Some(0), count), "{filter:?}: {said}");
     }
 
-    let (code, said) = run(&["trace", &id]);
-    assert!(
-        code == Some(0) && said.contains("trunkline <-- caller  INVITE"),
-        "{said}"
-    );
+    for named in [&*id, &id[24..], "--last"] {
+        let (code, said) = run(&["trace", named]);
+        assert!(
+            code == Some(0) && said.contains("trunkline <-- caller  INVITE"),
+            "{named}: {said}"
+        );
+    }
     for (file, part) in [
         ("a.flow", "trunkline-flow 1"),
         ("a.txt", "  * The call names no agent"),

@@ -14,7 +14,7 @@ use trunkline_model::address;
 use trunkline_model::settings::{ReferFormat, TransferWay};
 use trunkline_routing::{Country, E164};
 use trunkline_store::{
-    InboundTrunk, InboundTrunkChange, Kind, Versioned, inbound_trunks, versions,
+    Error, InboundTrunk, InboundTrunkChange, Kind, Versioned, Wrong, inbound_trunks, versions,
 };
 use uuid::Uuid;
 
@@ -188,11 +188,22 @@ pub(crate) async fn create(
     let trunk = api
         .write(move |tx, now| inbound_trunks::create(tx, caller.org, &settings, now))
         .await
-        .map_err(ApiError::in_field(NUMBERS))?;
+        .map_err(|error| lacking_number(&api, error))?;
     Ok((
         StatusCode::CREATED,
         Json(InboundTrunkView::new(&api, &caller, trunk)),
     ))
+}
+
+/// Refusal of a trunk; for want of a verified number it names a call that speaks a code only where one can be placed.
+fn lacking_number(api: &Api, error: Error) -> ApiError {
+    let speaks = api.config().phone.verification_trunk.is_some();
+    match error {
+        Error::Wrong(wrong @ Wrong::NoVerifiedNumber) if speaks => ApiError::bad(format!(
+            "{NUMBERS}: {wrong}, or verify it by a call that speaks a code (POST /phone/numbers/{{number_id}}/verify)"
+        )),
+        Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => ApiError::in_field(NUMBERS)(error),
+    }
 }
 
 /// `GET /phone/sip/inbound-trunk`

@@ -6,6 +6,7 @@ use tokio::net::TcpStream;
 use trunkline_sip::flow::Transport;
 
 use super::super::health::{Readiness, readiness};
+use super::super::session::running_sip;
 use super::super::sockets::near;
 use super::ping::{PingAnswer, ping};
 use crate::config::{Config, Listener};
@@ -16,20 +17,29 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const START: &str = "Start it: trunkline serve.";
 
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {
-    let (daemon, is_up) = daemon(config).await;
+    let (daemon, seen) = daemon(config).await;
     let mut findings = vec![daemon];
     for listener in &config.sip.listeners {
-        findings.push(if is_up {
-            answering(listener).await
-        } else {
-            free(listener)
-        });
+        match seen {
+            Seen::Up => findings.push(answering(listener).await),
+            Seen::Down => findings.push(free(listener)),
+            Seen::Elsewhere => {}
+        }
     }
     findings
 }
 
-/// Result of `/readyz`, and true if the daemon runs.
-async fn daemon(config: &Config) -> (Finding, bool) {
+/// Daemon at the configured address.
+#[derive(Copy, Clone)]
+enum Seen {
+    Up,
+    Down,
+    /// One serves the data directory with other addresses.
+    Elsewhere,
+}
+
+/// Result of `/readyz`.
+async fn daemon(config: &Config) -> (Finding, Seen) {
     const CHECK: &str = "daemon";
 
     let http = &config.http;
@@ -43,24 +53,28 @@ async fn daemon(config: &Config) -> (Finding, bool) {
         readiness(address).await.map(Some)
     })
     .await;
+    let nothing = || {
+        let text = format!("Nothing answers at {address} (http.listen).");
+        (Finding::error(CHECK, text, START), Seen::Down)
+    };
     match asked {
         Ok(Ok(None)) => (
             Finding::ok(CHECK, format!("The daemon listens on https at {address}.")),
-            true,
+            Seen::Up,
         ),
         Ok(Ok(Some(Readiness { status: 200, body }))) if body.contains("degraded") => {
-            (degraded(CHECK, &body), true)
+            (degraded(CHECK, &body), Seen::Up)
         }
         Ok(Ok(Some(Readiness { status: 200, .. }))) => (
             Finding::ok(CHECK, format!("The daemon at {address} is ready.")),
-            true,
+            Seen::Up,
         ),
         Ok(Ok(Some(Readiness { status: 503, .. }))) => (
             Finding::hint(
                 CHECK,
                 format!("The daemon at {address} is shutting down and takes no new calls."),
             ),
-            true,
+            Seen::Up,
         ),
         Ok(Ok(Some(_))) => (
             Finding::error(
@@ -68,17 +82,27 @@ async fn daemon(config: &Config) -> (Finding, bool) {
                 format!("Another program than this daemon answers at {address}."),
                 "End the program that holds http.listen, or set http.listen to another address.",
             ),
-            false,
+            Seen::Down,
         ),
-        Ok(Err(_)) | Err(_) => (
-            Finding::error(
-                CHECK,
-                format!("Nothing answers at {address} (http.listen)."),
-                START,
-            ),
-            false,
-        ),
+        Ok(Err(_)) => match running_sip(config).await {
+            Some(sip) => (serves_elsewhere(config, &sip), Seen::Elsewhere),
+            None => nothing(),
+        },
+        Err(_) => nothing(),
     }
+}
+
+/// Finding for a daemon of this data directory that was started with other addresses.
+fn serves_elsewhere(config: &Config, sip: &str) -> Finding {
+    let address = near(config.http.health_listen.unwrap_or(config.http.listen));
+    Finding::warning(
+        "daemon",
+        format!(
+            "A daemon serves {} with SIP at {sip}, and doesn't answer at {address} (http.listen): it was started with other settings.",
+            config.data_dir.display()
+        ),
+        "Give this command the daemon's --config and --set options, and its variables.",
+    )
 }
 
 /// Finding for a daemon that works without its database or journal.

@@ -121,15 +121,23 @@ pub(super) const LET_VERIFY: Adaptation = Adaptation {
 /// `--anywhere` of `partner allow`.
 pub(super) const ALLOW: Adaptation = Adaptation {
     arguments: |command| {
-        command.arg(
-            switch("anywhere", "Allow every address.").conflicts_with("field.allowed_networks"),
-        )
+        let networks = "field.allowed_networks";
+        let anywhere = switch("anywhere", "Allow every address.").conflicts_with(networks);
+        let help = "A network or an address; may be given more than once. They replace those allowed before.";
+        command
+            .arg(anywhere)
+            .mut_arg(networks, |argument| argument.help(help))
     },
     fill: |given, body| {
         if given.get_flag("anywhere") {
             body.insert("allowed_networks".to_owned(), Value::Null);
         }
-        Ok(())
+        match body.contains_key("allowed_networks") {
+            true => Ok(()),
+            false => Err(Failure::Startup(
+                "name a network, or allow every address with --anywhere".to_owned(),
+            )),
+        }
     },
     merges: None,
 };

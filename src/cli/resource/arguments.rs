@@ -34,7 +34,8 @@ fn identified(name: &str) -> &str {
         "orgId" => "org",
         "partnerId" => "partner",
         "keyId" | "api_key_id" => "key",
-        "number_id" | "phoneNumberId" => "number",
+        "number_id" | "phoneNumberId" | "phone_numbers" => "number",
+        "allowed_networks" => "network",
         name => name.strip_suffix("_id").unwrap_or(name),
     }
 }
@@ -75,10 +76,10 @@ pub(super) fn of_body(verb: &Verb, operation: &Operation, property: &Property) -
     let name = property.name.as_str();
     let has_default = verb.defaults.iter().any(|(known, _)| *known == name);
     if verb.positional.contains(&name) {
-        let shown = identified(name).to_uppercase();
+        let shown = identified(name).replace('_', "-").to_uppercase();
         let required = property.required || name == "destination_id";
-        let argument = Arg::new(argument_id(name)).value_name(shown);
-        let argument = typed(argument.help(about(property)), property);
+        let argument = Arg::new(argument_id(name)).help(about(property));
+        let argument = typed(argument, property).value_name(shown);
         return checked(argument, property).required(required && !has_default);
     }
 
@@ -98,7 +99,7 @@ pub(super) fn option(property: &Property, place: Use) -> Arg {
 
 fn typed(argument: Arg, property: &Property) -> Arg {
     let argument = match &property.kind {
-        Kind::Choice(_) => argument,
+        Kind::Choice(_) => argument.value_name(property.name.replace('_', "-").to_uppercase()),
         Kind::Texts(_) => argument.value_name("VALUE"),
         Kind::Bool => argument.value_name("BOOL"),
         Kind::Whole(..) => argument.value_name("COUNT"),
@@ -181,6 +182,7 @@ fn about(property: &Property) -> String {
     }
 
     match property.kind {
+        Kind::Texts(_) if about.is_empty() => about.push_str("May be given more than once."),
         Kind::Texts(_) => about.push_str(" May be given more than once."),
         Kind::Whole(..) if property.nullable => {
             about.push_str(" `none`, or `default`, clears it.");

@@ -70,9 +70,18 @@ pub(super) fn must_change(verb: &Verb, operation: &Operation) -> Result<(), Fail
     if operation.method != Method::PATCH {
         return Ok(());
     }
-    let flags: Vec<String> = taken(verb, operation)
+    let mut flags: Vec<String> = taken(verb, operation)
         .map(|property| format!("--{}", flag(property)))
         .collect();
+    if let Some(adaptation) = &verb.adaptation {
+        let more = clap::Command::new("");
+        let more = taken(verb, operation).fold(more, |command, property| {
+            command.arg(clap::Arg::new(argument_id(&property.name)))
+        });
+        let more = (adaptation.arguments)(more);
+        let longs = more.get_arguments().filter_map(clap::Arg::get_long);
+        flags.extend(longs.map(|long| format!("--{long}")));
+    }
     Err(Failure::Startup(format!(
         "nothing to change: name at least one of {}",
         flags.join(", ")

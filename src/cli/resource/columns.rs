@@ -8,5 +8,12 @@ pub(super) const ORG: &[&str] = &[
     "suspended_by",
     "created_at",
 ];
+pub(super) const HANDOFF: &[&str] = &[
+    "session_id",
+    "created_at",
+    "reasons",
+    "sentiment",
+    "summary",
+];
 pub(super) const PEER: &[&str] = &["peer", "org_id", "created_at"];
 pub(super) const PARTNER: &[&str] = &["active", "verifies_numbers", "allowed_networks"];

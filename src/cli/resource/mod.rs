@@ -115,7 +115,10 @@ impl Resources {
         }
         // Last, for a derived group of options brings its own doc comment as the command's.
         let command = Output::augment_args(Target::augment_args(command))
-            .about(operation.summary.clone())
+            .about(match verb.about {
+                "" => operation.summary.clone(),
+                about => about.to_owned(),
+            })
             .long_about(None);
         match noun.scope {
             Scope::Org => command,
@@ -334,10 +337,10 @@ impl Resources {
         for name in &operation.path_parameters {
             let place = format!("{{{name}}}");
             if name == "orgId" && given.noun.scope == Scope::Org {
-                let org = session.operators_org().ok_or_else(|| {
-                    Failure::Startup("only the operator, or a partner with its key, may do this: run it on the daemon's machine".to_owned())
-                })?;
-                filled.push((place, org.to_string()));
+                match session.operators_org() {
+                    Some(org) => filled.push((place, org.to_string())),
+                    None => session.must_be_operators()?,
+                }
                 continue;
             }
 
@@ -454,7 +457,11 @@ mod tests {
                 let command = of_noun.find_subcommand(verb.name).unwrap();
                 let about = command.get_about().unwrap().to_string();
                 let summary = resources.0.operation(verb.operation).unwrap().summary;
-                assert_eq!(about, summary, "{} {}", noun.name, verb.name);
+                let expected = match verb.about {
+                    "" => summary,
+                    about => about.to_owned(),
+                };
+                assert_eq!(about, expected, "{} {}", noun.name, verb.name);
                 assert!(command.get_long_about().is_none(), "{}", verb.name);
             }
         }

@@ -2,7 +2,7 @@
 //! columns of lists.
 
 use super::adaptation::{self, Adaptation};
-use super::columns::{ORG, PARTNER, PEER};
+use super::columns::{HANDOFF, ORG, PARTNER, PEER};
 pub(super) use super::named::{list_of, noun_of};
 
 /// Noun of the command line.
@@ -42,6 +42,8 @@ pub(super) enum Danger {
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Verb {
     pub(super) name: &'static str,
+    /// Sentence for people; empty for the operation's.
+    pub(super) about: &'static str,
     /// Other names.
     pub(super) aliases: &'static [&'static str],
     /// `operationId` in the document.
@@ -74,6 +76,7 @@ pub(super) struct Verb {
 const fn verb(name: &'static str, operation: &'static str) -> Verb {
     Verb {
         name,
+        about: "",
         aliases: &[],
         operation,
         shows: None,
@@ -93,6 +96,10 @@ const fn verb(name: &'static str, operation: &'static str) -> Verb {
 }
 
 impl Verb {
+    const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
     const fn showing(self, columns: &'static [&'static str]) -> Self {
         Self { columns, ..self }
     }
@@ -265,7 +272,7 @@ pub(super) const NOUNS: &[Noun] = &[
         name: "handoff",
         about: "Hand-offs that agents report",
         verbs: &[
-            verb("list", "listHandoffEvents").showing(&["id", "timestamp", "type"]),
+            verb("list", "listHandoffEvents").showing(HANDOFF),
             verb("report", "reportHandoff"),
         ],
         ..NOUN
@@ -545,9 +552,9 @@ pub(super) const NOUNS: &[Noun] = &[
                 .adapted(adaptation::LET_VERIFY)
                 .like("trunkline partner let-verify Reseller\n  trunkline partner let-verify Reseller --no"),
             verb("allow", "updatePartner")
-                .without(&["active", "verifies_numbers"])
+                .about("Sets the networks that the partner's requests may come from")
+                .without(&["name", "active", "verifies_numbers"])
                 .taking(&["allowed_networks"])
-                .assuming(&[("allowed_networks", "[]")])
                 .adapted(adaptation::ALLOW)
                 .like("trunkline partner allow Reseller 198.51.100.0/24 203.0.113.9\n  trunkline partner allow Reseller --anywhere"),
             verb("limits", "updateLimitsOfPartner")

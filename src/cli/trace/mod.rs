@@ -43,40 +43,44 @@ const INBOUND: &str = "inbound";
 /// With a key, each call that is opened costs its org a request; the list costs one at the start.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trunkline trace\n  trunkline trace --status refused --number +442071838750\n  trunkline trace 0198c0de-0000-7000-8000-000000000001 --plain --messages\n  trunkline trace 0198c0de-0000-7000-8000-000000000001 --save call.pcap\n  trunkline trace --once --json"
+    group(clap::ArgGroup::new("one").args(["call", "last"])),
+    after_help = "Examples:\n  trunkline trace\n  trunkline trace --last\n  trunkline trace --status refused --number +442071838750\n  trunkline trace 0198c0de-0000-7000-8000-000000000001 --plain --messages\n  trunkline trace 0198c0de-0000-7000-8000-000000000001 --save call.pcap\n  trunkline trace --once --json"
 )]
 pub(super) struct Command {
-    /// Id of one call, to be followed until it ends.
-    #[arg(value_name = "CALL_ID", value_parser = api::id_of)]
-    call: Option<Uuid>,
+    /// Id of one call, or a part of it that no other call has. The call is followed until it ends.
+    #[arg(value_name = "CALL")]
+    call: Option<String>,
+    /// Follow the newest call.
+    #[arg(long)]
+    last: bool,
     #[command(flatten)]
     target: Target,
     /// Only calls of this status.
-    #[arg(long, conflicts_with = "call")]
+    #[arg(long, conflicts_with = "one")]
     status: Option<String>,
     /// Only calls from or to this number, as sent or as E.164.
-    #[arg(long, conflicts_with = "call")]
+    #[arg(long, conflicts_with = "one")]
     number: Option<String>,
     /// Only calls with this agent.
-    #[arg(long, value_name = "ID|NAME", conflicts_with = "call")]
+    #[arg(long, value_name = "ID|NAME", conflicts_with = "one")]
     agent: Option<String>,
     /// Only calls through this outbound trunk, or `inbound` for the inbound one.
-    #[arg(long, value_name = "ID|NAME", conflicts_with = "call")]
+    #[arg(long, value_name = "ID|NAME", conflicts_with = "one")]
     trunk: Option<String>,
     /// Only calls with this text in a leg's `Call-ID`.
-    #[arg(long, value_name = "TEXT", conflicts_with = "call")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "one")]
     call_id: Option<String>,
     /// Only calls with this text in the caller's `User-Agent`. It is known of calls that begin while the command runs.
-    #[arg(long, value_name = "TEXT", conflicts_with = "call")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "one")]
     user_agent: Option<String>,
     /// Only `inbound` or `outbound` calls.
-    #[arg(long, conflicts_with = "call")]
+    #[arg(long, conflicts_with = "one")]
     direction: Option<String>,
     /// Print whole messages instead of a line for each.
-    #[arg(long, requires = "call")]
+    #[arg(long, requires = "one")]
     messages: bool,
     /// Save the call's messages to a new file and end; its ending names the form: `.pcap`, `.flow` or `.txt`.
-    #[arg(long, value_name = "FILE", requires = "call")]
+    #[arg(long, value_name = "FILE", requires = "one")]
     save: Option<PathBuf>,
     /// Print lines on a terminal too.
     #[arg(long)]
@@ -102,7 +106,8 @@ impl Command {
     }
 
     async fn run_in(&self, session: &Arc<Session>) -> Result<(), Failure> {
-        if let (Some(call), Some(file)) = (self.call, &self.save) {
+        let call = self.call(session).await?;
+        if let (Some(call), Some(file)) = (call, &self.save) {
             save::save(session, call, file).await?;
             print(&format!("Saved to {}.", file.display()));
             return Ok(());
@@ -113,7 +118,7 @@ impl Command {
         let path = self.list(agent.as_deref(), trunk.as_deref())?;
         let filter = self.filter(agent, trunk);
         if self.is_plain() {
-            return match self.call {
+            return match call {
                 Some(call) => {
                     let mut printer = ItemPrinter::new(self.messages);
                     plain::follow_one(session, call, self.once, &mut printer, self.json).await
@@ -122,7 +127,18 @@ impl Command {
                 None => plain::watch(session, &path, &filter, self.json).await,
             };
         }
-        screen::run(session, &path, filter, self.call).await
+        screen::run(session, &path, filter, call).await
+    }
+
+    /// Returns the one call that is asked for.
+    async fn call(&self, session: &Session) -> Result<Option<Uuid>, Failure> {
+        let calls = List::new("/phone/calls", "call");
+        let id = match &self.call {
+            Some(call) => names::find(session, &calls, call).await?,
+            None if self.last => names::last(session, &calls).await?,
+            None => return Ok(None),
+        };
+        api::id_of(&id).map(Some).map_err(Failure::Startup)
     }
 
     fn is_plain(&self) -> bool {
