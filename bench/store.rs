@@ -163,7 +163,7 @@ fn life(org: Uuid, place: u128) -> [Fact; 4] {
         decision: None,
         headers: Vec::new(),
         metadata: None,
-        asked: None,
+        invite_facts: None,
     };
 
     let ended = Ended {

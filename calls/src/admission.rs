@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use trunkline_model::invite_facts::Proof;
 use trunkline_model::view::{OrgView, Source, View};
 use trunkline_routing::Facts;
-use trunkline_sip::auth::{self, Cause, NonceState, Nonces, Part, Policy, Verdict};
+use trunkline_sip::auth::{self, ChallengeCause, NonceState, Nonces, Policy, Verdict, WrongPart};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::auth::Credentials;
@@ -22,10 +22,10 @@ use uuid::Uuid;
 use super::context::{Config, Core};
 use super::credentials::LegCredentials;
 use super::effect::{AuthFailure, Effect};
+use super::proven_sources::SourceProof;
 use super::refusal::Reason;
 use super::source_probe;
-use super::sources::Belief;
-use crate::blame::{self, UnknownUser};
+use crate::failed_login::{self, UnknownUser};
 
 /// INVITE of an authenticated caller, with what was read of it. Every step after admission reads this.
 #[derive(Debug)]
@@ -110,25 +110,31 @@ pub(crate) fn admit<'a, 'm>(
     match auth::credentials(message, &config.realm) {
         Some(credentials) => by_digest(core, endpoint, view, incoming, &credentials, now),
         None => match by_source(view, incoming, &config) {
-            Some(admitted) => match belief(core, endpoint, view, &admitted, now) {
-                Belief::Proven => Some(admitted),
-                Belief::Waits => None,
-                Belief::Unproven => {
-                    distrust(core, endpoint, flow, message, now);
+            Some(admitted) => match source_proof(core, endpoint, view, &admitted, now) {
+                SourceProof::Proven => Some(admitted),
+                SourceProof::Waits => None,
+                SourceProof::Unproven => {
+                    challenge_unproven(core, endpoint, flow, message, now);
                     None
                 }
             },
             None => {
                 if let Some(other) = auth::foreign_credentials(message, &config.realm) {
-                    let whose = blame::of_other_realm(view, &other.username_unescaped());
-                    failed(core, whose, &other, message, flow, now);
+                    let attributed =
+                        failed_login::attribute_other_realm(view, &other.username_unescaped());
+                    failed(core, attributed, &other, message, flow, now);
                 } else {
                     let request_uri = incoming.request_uri.as_ref();
                     let allowed_by = || allowed_by(view, &flow);
-                    core.unanswered
-                        .challenged(message, request_uri, &flow, allowed_by, now);
+                    core.unanswered_challenges.challenged(
+                        message,
+                        request_uri,
+                        &flow,
+                        allowed_by,
+                        now,
+                    );
                 }
-                challenge(core, endpoint, flow, message, Cause::Bare, now);
+                challenge(core, endpoint, flow, message, ChallengeCause::Bare, now);
                 None
             }
         },
@@ -154,13 +160,13 @@ pub(crate) fn admit_member<'a, 'm>(
 }
 
 /// Judges whether the source of an INVITE, admitted by its address, is genuine.
-fn belief(
+fn source_proof(
     core: &mut Core,
     endpoint: &mut Endpoint,
     view: &View,
     admitted: &CallerInvite<'_, '_>,
     now: Moment,
-) -> Belief {
+) -> SourceProof {
     let (flow, message) = (admitted.flow, admitted.message);
     let source = flow.peer.ip().to_canonical();
     let may_be_forged = flow.transport == Transport::Udp
@@ -168,13 +174,13 @@ fn belief(
         && !core.config.addresses.only_warns();
     let org = admitted.org.routing.id;
     if !may_be_forged || view.operator_allows(source, org) {
-        return Belief::Proven;
+        return SourceProof::Proven;
     }
-    source_probe::believe(core, endpoint, flow, (message, org), now)
+    source_probe::judge_source(core, endpoint, flow, (message, org), now)
 }
 
 /// Challenges an INVITE whose source didn't answer.
-pub(crate) fn distrust(
+pub(crate) fn challenge_unproven(
     core: &mut Core,
     endpoint: &mut Endpoint,
     flow: Flow,
@@ -182,9 +188,9 @@ pub(crate) fn distrust(
     now: Moment,
 ) {
     let request_uri = Uri::parse(message.request_uri()).ok();
-    core.unanswered
+    core.unanswered_challenges
         .challenged(message, request_uri.as_ref(), &flow, SmallVec::new, now);
-    challenge(core, endpoint, flow, message, Cause::Bare, now);
+    challenge(core, endpoint, flow, message, ChallengeCause::Bare, now);
 }
 
 /// Returns whether an INVITE goes before those of unknown senders under overload: it answers a fresh challenge of ours, so that its source is
@@ -217,7 +223,7 @@ pub(crate) fn turn_away(
     reason: Reason,
 ) {
     let retry_after = u64::from(core.config.retry_after);
-    core.effects.push_back(Effect::Turned {
+    core.effects.push_back(Effect::TurnedAway {
         reason: reason.code(),
     });
     core.stateless(endpoint, message, flow, 503, |head| {
@@ -234,7 +240,7 @@ fn by_digest<'a, 'm>(
     now: Moment,
 ) -> Option<CallerInvite<'a, 'm>> {
     let Incoming { message, flow, .. } = incoming;
-    core.unanswered.answered(message);
+    core.unanswered_challenges.answered(message);
 
     let config = Arc::clone(&core.config);
     let login = view
@@ -262,39 +268,39 @@ fn by_digest<'a, 'm>(
             return Some(incoming.of(org, facts, Proof::Digest, Some(verified)));
         }
         (Some(login), Verdict::Wrong(part)) => {
-            let whose = Some((login.org, login.trunk, part));
-            failed(core, whose, credentials, message, flow, now);
+            let attributed = Some((login.org, login.trunk, part));
+            failed(core, attributed, credentials, message, flow, now);
             challenge(
                 core,
                 endpoint,
                 flow,
                 message,
-                Cause::Wrong(credentials.nonce),
+                ChallengeCause::Wrong(credentials.nonce),
                 now,
             );
         }
         // A stale nonce is answered alike for known and unknown user names.
         (login, Verdict::Stale) => {
-            if let Some(login) = login.filter(|_| core.stale.again(message)) {
-                let whose = Some((login.org, login.trunk, Part::Nonce));
-                failed(core, whose, credentials, message, flow, now);
+            if let Some(login) = login.filter(|_| core.stale_nonces.is_repeated(message)) {
+                let attributed = Some((login.org, login.trunk, WrongPart::Nonce));
+                failed(core, attributed, credentials, message, flow, now);
             }
-            challenge(core, endpoint, flow, message, Cause::Stale, now);
+            challenge(core, endpoint, flow, message, ChallengeCause::Stale, now);
         }
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
             let name = credentials.username_unescaped();
-            let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
-            if whose.is_none() {
+            let attributed = failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, now);
+            if attributed.is_none() {
                 let unknown = UnknownUser::new(flow.peer, &name);
                 core.effects.push_back(Effect::UnknownUser(unknown));
             }
-            failed(core, whose, credentials, message, flow, now);
+            failed(core, attributed, credentials, message, flow, now);
             challenge(
                 core,
                 endpoint,
                 flow,
                 message,
-                Cause::Wrong(credentials.nonce),
+                ChallengeCause::Wrong(credentials.nonce),
                 now,
             );
         }
@@ -306,13 +312,13 @@ fn by_digest<'a, 'm>(
 /// Notes a failed log-in for the org that it belongs to.
 pub(super) fn failed(
     core: &mut Core,
-    whose: Option<(Uuid, Uuid, Part)>,
+    attributed: Option<(Uuid, Uuid, WrongPart)>,
     credentials: &Credentials<'_>,
     message: &Message<'_>,
     flow: Flow,
     now: Moment,
 ) {
-    let Some((org, trunk, part)) = whose else {
+    let Some((org, trunk, part)) = attributed else {
         return;
     };
 
@@ -401,7 +407,7 @@ pub(super) fn challenge(
     endpoint: &mut Endpoint,
     flow: Flow,
     message: &Message<'_>,
-    cause: Cause<'_>,
+    cause: ChallengeCause<'_>,
     now: Moment,
 ) {
     let config = Arc::clone(&core.config);
@@ -414,7 +420,7 @@ pub(super) fn challenge(
             head,
             &config.realm,
             nonce.as_str(),
-            cause == Cause::Stale,
+            cause == ChallengeCause::Stale,
             &config.algorithms,
         );
     });

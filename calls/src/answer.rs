@@ -13,18 +13,18 @@ use super::attempts::NoAnswer;
 use super::call::Call;
 use super::context::Cx;
 use super::crossing::Identity;
-use super::crossing::{self, Crossing, Place, Refusal};
+use super::crossing::{self, Crossing, CrossingKind, RuntimeRefusal};
 use super::delayed_ack::Delayed;
-use super::hangup::End;
+use super::dial_failure::refusal_lines;
+use super::hangup::CallEnd;
 use super::ids::CallTimer;
 use super::invite_client::{Accepted, Failed};
 use super::late_answer::refuse_late_answer;
 use super::leg::{Ack, AwaitedAck, LegState, Session};
 use super::own_request::Purpose;
-use super::provisional_relay::{Held, Won};
+use super::provisional_relay::{HeldAnswer, WinningAnswer};
 use super::refusal::Reason;
 use super::uas_invite::UasInvite;
-use super::unanswered::refusal_lines;
 use super::{has_sdp, sdp_of};
 
 impl Call {
@@ -103,7 +103,7 @@ impl Call {
             }
         }
 
-        let won = Won {
+        let won = WinningAnswer {
             client,
             flow,
             fork,
@@ -113,14 +113,19 @@ impl Call {
         match self.bridge.incoming_mut().filter(|_| waits) {
             Some(incoming) => {
                 let answer = message.into();
-                incoming.relay.hold_back(Held { won, answer });
+                incoming.relay.hold_back(HeldAnswer { won, answer });
             }
             None => self.take_answer(cx, won, message),
         }
     }
 
     /// Passes the runtime's 2xx on to the caller.
-    pub(crate) fn take_answer(&mut self, cx: &mut Cx<'_>, won: Won, message: &Message<'_>) {
+    pub(crate) fn take_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        won: WinningAnswer,
+        message: &Message<'_>,
+    ) {
         let trunk = self.bridge.trunk_id();
         let Some(incoming) = self.bridge.legs.take_incoming(trunk) else {
             return;
@@ -183,7 +188,7 @@ impl Call {
         session.timer = incoming.session_timer();
         trunk.remember_sdp(fork, body);
         if self.bridge.heard().is_none() {
-            self.holding.held.take_offer(sdp_of(invite.body()));
+            self.holding.hold_state.take_offer(sdp_of(invite.body()));
             self.holding.hear(&mut self.bridge, id, invite);
         }
 
@@ -257,12 +262,12 @@ impl Call {
         };
 
         match crossing::refusal(message.status()) {
-            Refusal::Same => self.pass_refusal(cx, message.status(), message),
-            Refusal::FailOver
-            | Refusal::Trouble
-            | Refusal::Redirect
-            | Refusal::Brief
-            | Refusal::Unavailable => self.refuse_saying(cx, Reason::RuntimeRefused, &said),
+            RuntimeRefusal::Same => self.pass_refusal(cx, message.status(), message),
+            RuntimeRefusal::FailOver
+            | RuntimeRefusal::Trouble
+            | RuntimeRefusal::Redirect
+            | RuntimeRefusal::Brief
+            | RuntimeRefusal::Unavailable => self.refuse_saying(cx, Reason::RuntimeRefused, &said),
         }
     }
 
@@ -281,7 +286,7 @@ impl Call {
             refusal_lines(head, reason);
             crossing_of_answer(&prefix).copy(head, message);
         };
-        let end = End {
+        let end = CallEnd {
             status: record,
             sip_code: status,
             reason: Some(reason),
@@ -310,7 +315,7 @@ impl Call {
             Purpose::Relay(server) => {
                 self.bridge.legs.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
-                self.mind_gone(cx, &pending, status);
+                self.end_if_gone(cx, &pending, status);
             }
             Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
             // The transfer's own timer covers this.
@@ -318,25 +323,25 @@ impl Call {
             Purpose::Refresh => {
                 let leg = self.bridge.at(pending.leg);
                 let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
-                self.mind_lost(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
             Purpose::Join(_) => {
                 let bridge = &mut self.bridge;
                 match self.joining.on_unanswered(bridge, cx, &pending, status) {
-                    Ok(progress) => self.go_on_joining(cx, progress, None),
+                    Ok(progress) => self.apply_join_progress(cx, progress, None),
                     Err(lost) => self.lose_leg(cx, pending.leg, lost),
                 }
             }
             Purpose::Hold => {
                 let bridge = &mut self.bridge;
                 let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
-                self.mind_lost(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
-            Purpose::Stale => self.mind_gone(cx, &pending, status),
+            Purpose::Stale => self.end_if_gone(cx, &pending, status),
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.bridge.send_bye_again(cx, &pending);
             }
-            Purpose::Own | Purpose::Again => {}
+            Purpose::Own | Purpose::SecondBye => {}
         }
 
         self.forget_left(pending.leg);
@@ -346,7 +351,7 @@ impl Call {
 /// Crossing of the runtime's final answer to the caller's INVITE.
 const fn crossing_of_answer(prefix: &str) -> Crossing<'_> {
     Crossing {
-        place: Place::Response,
+        kind: CrossingKind::Response,
         identity: Identity::Crosses,
         prefix,
     }

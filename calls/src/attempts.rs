@@ -13,13 +13,13 @@ use uuid::Uuid;
 
 use super::context::Cx;
 use super::effect::Effect;
-use super::target::{Place, Target};
-use super::ways::NoWay;
+use super::flow_choice::NoFlow;
+use super::target::{DialTarget, Target};
 
 /// Octets of a target that are recorded.
 const LONGEST: usize = 256;
 
-/// Why a name led to no address.
+/// Reason why a name led to no address.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum DnsFault {
     /// It has none.
@@ -53,12 +53,12 @@ impl BotGone {
     }
 }
 
-/// The places that a name leads to, in the order to be tried.
-pub type Found = Result<Vec<Target>, DnsFault>;
+/// Result of resolving a name: its targets, in the order in which they are tried.
+pub type Resolution = Result<Vec<Target>, DnsFault>;
 
 /// Outcome of an attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Came {
+pub(crate) enum AttemptResult {
     Status(u16),
     /// Nothing more, in time.
     Silence,
@@ -78,7 +78,7 @@ pub(crate) enum Came {
     Gone(BotGone),
 }
 
-/// Why a request of ours has no answer.
+/// Reason why a request of ours has no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum NoAnswer {
     /// None came in time.
@@ -97,7 +97,7 @@ impl NoAnswer {
     }
 }
 
-impl From<&NoAnswer> for Came {
+impl From<&NoAnswer> for AttemptResult {
     fn from(why: &NoAnswer) -> Self {
         match why {
             NoAnswer::Silence => Self::Silence,
@@ -106,19 +106,19 @@ impl From<&NoAnswer> for Came {
     }
 }
 
-impl From<NoWay> for Came {
-    fn from(why: NoWay) -> Self {
+impl From<NoFlow> for AttemptResult {
+    fn from(why: NoFlow) -> Self {
         match why {
-            NoWay::NotAllowed(refusal) => Self::NotAllowed(refusal),
-            NoWay::NoListener => Self::NoListener,
-            NoWay::KnownDown => Self::KnownDown,
+            NoFlow::NotAllowed(refusal) => Self::NotAllowed(refusal),
+            NoFlow::NoListener => Self::NoListener,
+            NoFlow::KnownDown => Self::KnownDown,
         }
     }
 }
 
 /// Furthest answer of an attempt's target so far.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-enum Heard {
+enum Progress {
     #[default]
     Nothing,
     Trying,
@@ -127,20 +127,20 @@ enum Heard {
 
 /// Call, org and leg of an attempt.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Whose {
+pub(crate) struct AttemptOwner {
     pub(crate) call: Uuid,
     pub(crate) org: Uuid,
     pub(crate) leg: AttemptLeg,
 }
 
-/// Where an attempt went.
+/// URI and address that an attempt went to.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Tried<'t> {
+pub(crate) struct AttemptTarget<'t> {
     uri: &'t str,
     way: Option<(Transport, SocketAddr)>,
 }
 
-impl<'t> Tried<'t> {
+impl<'t> AttemptTarget<'t> {
     /// A name that led nowhere.
     pub(crate) const fn named(uri: &'t str) -> Self {
         Self { uri, way: None }
@@ -156,7 +156,7 @@ impl<'t> Tried<'t> {
     }
 }
 
-impl<'t> From<&'t Target> for Tried<'t> {
+impl<'t> From<&'t Target> for AttemptTarget<'t> {
     fn from(target: &'t Target) -> Self {
         Self {
             uri: &target.uri,
@@ -165,8 +165,8 @@ impl<'t> From<&'t Target> for Tried<'t> {
     }
 }
 
-impl<'t> From<&'t Place> for Tried<'t> {
-    fn from(place: &'t Place) -> Self {
+impl<'t> From<&'t DialTarget> for AttemptTarget<'t> {
+    fn from(place: &'t DialTarget) -> Self {
         Self::named(place.uri())
     }
 }
@@ -179,7 +179,7 @@ pub(crate) struct Attempts {
     /// One is under way.
     is_open: bool,
     began: Moment,
-    heard: Heard,
+    progress: Progress,
     /// Failure of the last one, until another begins.
     last: Option<AttemptOutcome>,
     /// One was refused by the rule on addresses; one came to something else.
@@ -201,30 +201,41 @@ impl Attempts {
         self.pass_on(cx);
         self.is_open = true;
         self.began = cx.now;
-        self.heard = Heard::Nothing;
+        self.progress = Progress::Nothing;
     }
 
     /// A provisional answer has come.
     pub(crate) const fn hear(&mut self, status: u16) {
-        self.heard = if status == 100 {
-            Heard::Trying
+        self.progress = if status == 100 {
+            Progress::Trying
         } else {
-            Heard::Ringing
+            Progress::Ringing
         };
     }
 
     /// The target has answered the call. Of a call whose first target does nothing is recorded.
-    pub(crate) fn answered(&mut self, cx: &mut Cx<'_>, whose: Whose, target: &Target, status: u16) {
-        if cx.recorded.has_any() && self.is_open {
-            self.record(cx, whose, target.into(), &Came::Status(status));
+    pub(crate) fn answered(
+        &mut self,
+        cx: &mut Cx<'_>,
+        owner: AttemptOwner,
+        target: &Target,
+        status: u16,
+    ) {
+        if cx.attempt_counter.has_any() && self.is_open {
+            self.record(cx, owner, target.into(), &AttemptResult::Status(status));
         }
         self.is_open = false;
     }
 
     /// A WebSocket is open.
-    pub(crate) fn attached(&mut self, cx: &mut Cx<'_>, whose: Whose, tried: Tried<'_>) {
-        if cx.recorded.has_any() && self.is_open {
-            self.record(cx, whose, tried, &Came::Attached);
+    pub(crate) fn attached(
+        &mut self,
+        cx: &mut Cx<'_>,
+        owner: AttemptOwner,
+        target: AttemptTarget<'_>,
+    ) {
+        if cx.attempt_counter.has_any() && self.is_open {
+            self.record(cx, owner, target, &AttemptResult::Attached);
         }
         self.is_open = false;
     }
@@ -237,41 +248,47 @@ impl Attempts {
     }
 
     /// The call ends before the target has answered. The first one of its leg that rings has failed in nothing.
-    pub(crate) fn canceled(&mut self, cx: &mut Cx<'_>, whose: Whose, target: &Target) {
-        let is_plain = !self.has_earlier && self.heard == Heard::Ringing;
+    pub(crate) fn canceled(&mut self, cx: &mut Cx<'_>, owner: AttemptOwner, target: &Target) {
+        let is_plain = !self.has_earlier && self.progress == Progress::Ringing;
         if self.is_open && !is_plain {
-            self.record(cx, whose, target.into(), &Came::Canceled);
+            self.record(cx, owner, target.into(), &AttemptResult::Canceled);
         }
         self.is_open = false;
     }
 
     /// The attempt has failed, or its target was passed over.
-    pub(crate) fn failed(&mut self, cx: &mut Cx<'_>, whose: Whose, tried: Tried<'_>, came: &Came) {
+    pub(crate) fn failed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        owner: AttemptOwner,
+        target: AttemptTarget<'_>,
+        result: &AttemptResult,
+    ) {
         if !self.is_open {
             self.began = cx.now;
         }
         self.is_open = false;
 
-        let outcome = came.outcome(self.heard);
-        match came {
-            Came::NotAllowed(_) => self.has_forbidden = true,
+        let outcome = result.outcome(self.progress);
+        match result {
+            AttemptResult::NotAllowed(_) => self.has_forbidden = true,
             // It leads on by itself.
-            Came::Status(300..=399) => return self.record(cx, whose, tried, came),
-            Came::Status(_)
-            | Came::Silence
-            | Came::Broken(_)
-            | Came::Unresolved(_)
-            | Came::KnownDown
-            | Came::NoListener
-            | Came::Overloaded
-            | Came::Attached
-            | Came::Handshake(_)
-            | Came::Canceled
-            | Came::Gone(_) => self.has_other = true,
+            AttemptResult::Status(300..=399) => return self.record(cx, owner, target, result),
+            AttemptResult::Status(_)
+            | AttemptResult::Silence
+            | AttemptResult::Broken(_)
+            | AttemptResult::Unresolved(_)
+            | AttemptResult::KnownDown
+            | AttemptResult::NoListener
+            | AttemptResult::Overloaded
+            | AttemptResult::Attached
+            | AttemptResult::Handshake(_)
+            | AttemptResult::Canceled
+            | AttemptResult::Gone(_) => self.has_other = true,
         }
 
         self.last = Some(outcome);
-        self.record(cx, whose, tried, came);
+        self.record(cx, owner, target, result);
     }
 
     /// Returns whether the rule on addresses alone has kept the leg from being called.
@@ -279,45 +296,51 @@ impl Attempts {
         self.has_forbidden && !self.has_other
     }
 
-    fn record(&mut self, cx: &mut Cx<'_>, whose: Whose, tried: Tried<'_>, came: &Came) {
+    fn record(
+        &mut self,
+        cx: &mut Cx<'_>,
+        owner: AttemptOwner,
+        target: AttemptTarget<'_>,
+        result: &AttemptResult,
+    ) {
         self.has_earlier = true;
-        let Some(number) = cx.recorded.next() else {
+        let Some(number) = cx.attempt_counter.next() else {
             return;
         };
 
-        let end = (0..=LONGEST.min(tried.uri.len()))
+        let end = (0..=LONGEST.min(target.uri.len()))
             .rev()
-            .find(|end| tried.uri.is_char_boundary(*end));
-        let is_hidden = matches!(came, Came::NotAllowed(_));
-        let way = tried.way;
+            .find(|end| target.uri.is_char_boundary(*end));
+        let is_hidden = matches!(result, AttemptResult::NotAllowed(_));
+        let way = target.way;
 
         cx.core.fact(Fact::Attempt(Box::new(Attempt {
-            call: whose.call,
-            org: whose.org,
+            call: owner.call,
+            org: owner.org,
             number,
-            leg: whose.leg,
-            target: tried.uri[..end.unwrap_or(0)].into(),
+            leg: owner.leg,
+            target: target.uri[..end.unwrap_or(0)].into(),
             // Whoever names a host learns nothing of the addresses that it has in a network of the operator's.
             address: way.map(|(_, address)| address).filter(|_| !is_hidden),
             transport: way.map(|(transport, _)| transport.uri_name().into()),
             began_at: self.began,
             ended_at: cx.now,
-            outcome: came.outcome(self.heard),
-            sip_code: came.sip_code(),
-            detail: came.detail(),
+            outcome: result.outcome(self.progress),
+            sip_code: result.sip_code(),
+            detail: result.detail(),
         })));
     }
 }
 
-impl Came {
-    const fn outcome(&self, heard: Heard) -> AttemptOutcome {
+impl AttemptResult {
+    const fn outcome(&self, progress: Progress) -> AttemptOutcome {
         match self {
             Self::Status(200..=299) => AttemptOutcome::Answered,
             Self::Status(_) => AttemptOutcome::SipStatus,
-            Self::Silence => match heard {
-                Heard::Nothing => AttemptOutcome::Timeout,
-                Heard::Trying => AttemptOutcome::OnlyTrying,
-                Heard::Ringing => AttemptOutcome::NotAnswered,
+            Self::Silence => match progress {
+                Progress::Nothing => AttemptOutcome::Timeout,
+                Progress::Trying => AttemptOutcome::OnlyTrying,
+                Progress::Ringing => AttemptOutcome::NotAnswered,
             },
             Self::Broken(Fault::Closed) => AttemptOutcome::ConnectionLost,
             Self::Broken(Fault::Refused) => AttemptOutcome::ConnectionRefused,

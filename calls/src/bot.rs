@@ -15,7 +15,7 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 
 pub use super::attempts::BotGone;
-use super::attempts::{Came, DnsFault, Tried, Whose};
+use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use super::bot_state::{Bot, State};
 use super::call::Call;
 use super::call_status::CallStatus;
@@ -27,10 +27,10 @@ use super::effect::Effect;
 use super::flow::{Builtin, Machine};
 use super::ids::CallKey;
 use super::ids::TagOwner;
-use super::leg::{ForkDialog, LegState, LocalAgent, LocalMedia, Peer, Session};
+use super::leg::{ForkDialog, LegPeer, LegState, LocalAgent, LocalMedia, Session};
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
-use super::runtime_chain::{RuntimeChain, Stage};
+use super::runtime_chain::{ChainStage, RuntimeChain};
 use super::{Calls, runtime_invite};
 
 /// Octets of all parameters of a call, names and values: what platforms let a stream carry.
@@ -41,11 +41,11 @@ const PARAMETERS: usize = 500;
 pub struct BotFailure {
     /// The address that was tried last.
     pub address: Option<SocketAddr>,
-    /// Why.
+    /// The fault.
     pub fault: BotFault,
 }
 
-/// Why a bot's WebSocket isn't open.
+/// Reason why a bot's WebSocket isn't open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BotFault {
     /// The host's name led to no address.
@@ -62,7 +62,7 @@ pub enum BotFault {
     Overloaded,
 }
 
-impl From<BotFault> for Came {
+impl From<BotFault> for AttemptResult {
     fn from(fault: BotFault) -> Self {
         match fault {
             BotFault::Unresolved(fault) => Self::Unresolved(fault),
@@ -120,12 +120,12 @@ impl Call {
                 .trunk()
                 .is_some_and(|trunk| trunk.dialogs.is_empty())
         {
-            self.say_ringing(cx);
+            self.send_ringing(cx);
         }
         self.begin_runtime(cx);
     }
 
-    fn say_ringing(&mut self, cx: &mut Cx<'_>) {
+    fn send_ringing(&mut self, cx: &mut Cx<'_>) {
         let Some(incoming) = self.bridge.incoming() else {
             return;
         };
@@ -220,15 +220,15 @@ impl Call {
             false => bot.chain.next(agent, org),
         };
         match stage {
-            Some(Stage::Bot(url)) => self.open_socket(cx, url),
-            Some(Stage::Builtin) => self.take_builtin(cx),
+            Some(ChainStage::Bot(url)) => self.open_socket(cx, url),
+            Some(ChainStage::Builtin) => self.take_builtin(cx),
             // The destination of a transfer is being called: no other INVITE of ours is, beside that.
-            Some(Stage::Sip(_)) if is_transferred => self.agent_hangs_up(cx),
-            Some(Stage::Sip(runtime)) => {
+            Some(ChainStage::Sip(_)) if is_transferred => self.agent_hangs_up(cx),
+            Some(ChainStage::Sip(runtime)) => {
                 bot.attempts.pass_on(cx);
                 self.invite_in_place_of_bot(cx, runtime);
             }
-            None => self.lack_runtime(cx),
+            None => self.on_no_runtime_left(cx),
         }
     }
 
@@ -319,8 +319,8 @@ impl Call {
         parameters
     }
 
-    fn whose_bot(&self) -> Whose {
-        Whose {
+    fn bot_attempt_owner(&self) -> AttemptOwner {
+        AttemptOwner {
             call: self.id,
             org: self.org,
             leg: AttemptLeg::Runtime,
@@ -329,7 +329,7 @@ impl Call {
 
     /// True if the bot is wanted.
     fn on_bot_dialled(&mut self, cx: &mut Cx<'_>, dialled: Result<SocketAddr, BotFailure>) -> bool {
-        let (whose, status) = (self.whose_bot(), self.bridge.status());
+        let (owner, status) = (self.bot_attempt_owner(), self.bridge.status());
         let Some(bot) = self.bridge.bot_mut() else {
             return false;
         };
@@ -344,14 +344,14 @@ impl Call {
 
         match dialled {
             Ok(address) => {
-                bot.attempts.attached(cx, whose, tried(&url, Some(address)));
+                bot.attempts.attached(cx, owner, tried(&url, Some(address)));
                 bot.state = State::Attached;
                 bot.reached = Some((url, address));
                 self.on_bot_attached(cx);
             }
             Err(BotFailure { address, fault }) => {
                 let came = fault.into();
-                bot.attempts.failed(cx, whose, tried(&url, address), &came);
+                bot.attempts.failed(cx, owner, tried(&url, address), &came);
                 self.next_runtime(cx);
             }
         }
@@ -364,7 +364,7 @@ impl Call {
             CallStatus::SettingUp if self.bridge.incoming().is_some() => self.answer_with_media(cx),
             CallStatus::Up => {
                 let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
-                self.tell_media(cx, kept);
+                self.update_media(cx, kept);
                 self.start_bot(cx);
             }
             // The callee still rings, or the caller's ACK is to come.
@@ -396,7 +396,7 @@ impl Call {
     }
 
     fn on_bot_closed(&mut self, cx: &mut Cx<'_>, how: BotGone) {
-        let (whose, status) = (self.whose_bot(), self.bridge.status());
+        let (owner, status) = (self.bot_attempt_owner(), self.bridge.status());
         let Some(bot) = self.bridge.bot_mut() else {
             return;
         };
@@ -410,9 +410,9 @@ impl Call {
         // A bot that closes and has none after it hangs up. Any other has failed its call.
         let reached = bot.reached.take();
         if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
-            let came = Came::Gone(how);
+            let came = AttemptResult::Gone(how);
             bot.attempts
-                .failed(cx, whose, tried(&url, Some(address)), &came);
+                .failed(cx, owner, tried(&url, Some(address)), &came);
         }
 
         if ends {
@@ -435,13 +435,13 @@ impl Call {
     /// The agent has hung up. A transfer of its caller goes on without it.
     pub(crate) fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
         match self.transfer.goes_on() {
-            true => self.agent_parts(cx, self.bridge.agent_id()),
+            true => self.on_agent_bye(cx, self.bridge.agent_id()),
             false => self.leave(cx, Status::Completed, HangupBy::Agent),
         }
     }
 
     /// No runtime is left to try. A transfer that was ordered meanwhile goes on.
-    fn lack_runtime(&mut self, cx: &mut Cx<'_>) {
+    fn on_no_runtime_left(&mut self, cx: &mut Cx<'_>) {
         if self.transfer.goes_on() {
             return self.agent_hangs_up(cx);
         }
@@ -484,7 +484,7 @@ impl Call {
         let Some(leg) = self.bridge.legs.get_mut(agent) else {
             return;
         };
-        let Peer::Media(media) = std::mem::replace(&mut leg.peer, Peer::Unknown) else {
+        let LegPeer::Media(media) = std::mem::replace(&mut leg.peer, LegPeer::Unknown) else {
             return;
         };
 
@@ -500,7 +500,7 @@ impl Call {
         cx.core.effects.push_back(self.closed_media());
 
         let (caller, called) = bot.chain.parties();
-        let to = self.invited_to([called, caller], bot.chain.wants_krisp());
+        let to = self.invited_call([called, caller], bot.chain.wants_krisp());
         let runtime = (&runtime, bot.chain.namer());
         let invite = runtime_invite::invite(runtime, &cx.core.config, &to);
         let Some(dialing) = invite.map(Dialing::runtime) else {
@@ -525,7 +525,7 @@ impl Call {
 
         let agent = self.bridge.agent_id();
         if let Some(leg) = self.bridge.legs.get_mut(agent) {
-            leg.peer = Peer::Media(media);
+            leg.peer = LegPeer::Media(media);
             leg.state = LegState::Ready(Session::default());
         }
 
@@ -541,11 +541,11 @@ impl Call {
     }
 }
 
-fn tried(url: &str, address: Option<SocketAddr>) -> Tried<'_> {
+fn tried(url: &str, address: Option<SocketAddr>) -> AttemptTarget<'_> {
     let is_secure = WsUrl::parse(url).is_some_and(|url| url.is_secure);
     let transport = match is_secure {
         true => Transport::Tls,
         false => Transport::Tcp,
     };
-    Tried::url(url, transport, address)
+    AttemptTarget::url(url, transport, address)
 }

@@ -23,9 +23,9 @@ use super::leg::{
     ActiveLeg, AwaitedAck, Bye, Leg, LegState, Legs, LocalAgent, LocalMedia, NewRequest, Session,
     SipPeer,
 };
-use super::own_request::{Pending, Purpose, QueuedRequest};
-use super::provisional_relay::Held;
-use super::request_queue::Turn;
+use super::own_request::{Pending, Purpose, RequestKind};
+use super::provisional_relay::HeldAnswer;
+use super::request_queue::NextRequest;
 use super::requests::Requests;
 use super::role::LegRole;
 use super::uas_invite::UasInvite;
@@ -182,10 +182,10 @@ impl Bridge {
     }
 
     pub(crate) fn set_heard(&mut self, sdp: &[u8]) {
-        let told = self.agent().and_then(SipPeer::shared_told);
-        let told = told.filter(|told| ***told == *sdp).map(Arc::clone);
+        let shared = self.agent().and_then(SipPeer::shared_local_sdp);
+        let shared = shared.filter(|shared| ***shared == *sdp).map(Arc::clone);
         if let Some(trunk) = self.trunk_mut() {
-            trunk.heard = Some(told.unwrap_or_else(|| sdp.into()));
+            trunk.heard = Some(shared.unwrap_or_else(|| sdp.into()));
         }
     }
 
@@ -270,7 +270,7 @@ impl Bridge {
 
     /// Sends another BYE over a new connection: the first one's connection broke or was stale.
     pub(crate) fn send_bye_again(&mut self, cx: &mut Cx<'_>, lost: &Pending) {
-        let bye = NewRequest::bare(lost.fork, Method::Bye, Purpose::Again);
+        let bye = NewRequest::bare(lost.fork, Method::Bye, Purpose::SecondBye);
         self.send(cx, lost.leg, &bye, |_| {});
     }
 
@@ -290,7 +290,7 @@ impl Bridge {
     }
 
     /// Drops the ACKs still awaited from a leg that sent BYE. An offer on the other leg that waited for one of them is rejected.
-    pub(crate) fn forgive_acks(&mut self, cx: &mut Cx<'_>, id: LegId) {
+    pub(crate) fn drop_awaited_acks(&mut self, cx: &mut Cx<'_>, id: LegId) {
         let session = self.legs.session_mut(id);
         let awaited = session.map(Session::take_awaited).unwrap_or_default();
         for ack in &awaited {
@@ -320,15 +320,15 @@ impl Bridge {
         &mut self,
         cx: &Cx<'_>,
         joining: JoinPhase,
-    ) -> Option<Turn<QueuedRequest>> {
+    ) -> Option<NextRequest<RequestKind>> {
         let longest = cx.core.config.dead_peer;
         let exchange = self.exchange(joining);
         let may_hold = self.status() == CallStatus::Up && joining == JoinPhase::Idle;
         let Self { legs, requests, .. } = self;
         requests.next_turn(cx.now, |request| match request {
-            QueuedRequest::Hold => may_hold && exchange.admits(OwnRequest::Offer),
-            QueuedRequest::Join => exchange.admits(OwnRequest::Join),
-            QueuedRequest::Refresh(id) => {
+            RequestKind::Hold => may_hold && exchange.admits(OwnRequest::Offer),
+            RequestKind::Join => exchange.admits(OwnRequest::Join),
+            RequestKind::Refresh(id) => {
                 let leg = legs.get(id);
                 let offers = leg.is_some_and(|leg| leg.refreshes_by_offer(cx.now, longest));
                 exchange.admits(match offers {
@@ -402,7 +402,7 @@ impl Bridge {
 
     /// Acknowledges a held 2xx; returns the number of its dialog, which is kept.
     pub(crate) fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
-        let Held { won, answer } = self.incoming_mut()?.relay.take_held()?;
+        let HeldAnswer { won, answer } = self.incoming_mut()?.relay.take_held()?;
         if !won.acknowledged {
             let delayed = won.delayed(sdp_of(answer.message().body()));
             let agent = self.agent_id();

@@ -13,9 +13,9 @@ use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::effect::Effect;
-use super::flow::{Action, Builtin, Machine, Untransferred};
+use super::flow::{Action, Builtin, Machine, TransferFailure};
 use super::ids::{CallKey, CallTimer};
-use super::transfer::{Chosen, TransferRequest};
+use super::transfer::{DestinationChoice, TransferRequest};
 
 impl Calls {
     /// A sound of the built-in agent has ended, or could not be played.
@@ -118,8 +118,8 @@ impl Call {
 
         let begun = org.and_then(|org| {
             let chosen = match wanted {
-                Some(name) => Chosen::Name(name),
-                None => Chosen::Name(first(org, self.agent)?),
+                Some(name) => DestinationChoice::Name(name),
+                None => DestinationChoice::Name(first(org, self.agent)?),
             };
             let ask = TransferRequest {
                 chosen,
@@ -129,7 +129,7 @@ impl Call {
         });
         if begun.is_none() {
             self.run_builtin(cx, |machine, now| {
-                machine.handle_untransferred(Untransferred::Failed, now);
+                machine.handle_transfer_failed(TransferFailure::Failed, now);
             });
         }
     }

@@ -4,8 +4,8 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use super::crossing::Crossing;
+use super::dial_failure::reason_line;
 use super::refusal::Reason;
-use super::unanswered::reason_line;
 
 /// Headers and body of a BYE.
 #[derive(Debug, Default)]

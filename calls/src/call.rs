@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::bridge::Bridge;
 use super::call_status::CallStatus;
-use super::crossing::{Crossing, Identity, Place};
+use super::crossing::{Crossing, CrossingKind, Identity};
 use super::destination_route::DestinationRoute;
 use super::holding::Holding;
 use super::ids::LegId;
@@ -60,7 +60,7 @@ impl Call {
     pub(crate) fn crossing<'p>(
         &self,
         sender: LegId,
-        place: Place,
+        kind: CrossingKind,
         prefix: &'p str,
     ) -> Crossing<'p> {
         let identity = match self.bridge.is_trunk(sender) {
@@ -68,7 +68,7 @@ impl Call {
             false => Identity::Crosses,
         };
         Crossing {
-            place,
+            kind,
             identity,
             prefix,
         }

@@ -16,20 +16,21 @@ use super::allow::to_peer;
 use super::credentials::LegCredentials;
 use super::effect::Challenger;
 use super::invite_client::{
-    CallIds, Choice, FailsOver, InviteText, Patience, PeerPlan, Redirects, Said,
+    CallIds, ClientParts, FailoverRule, InviteText, Patience, PeerPlan, RedirectRule,
+    TransportChoice,
 };
 use super::role::LegRole;
-use super::target::{self, Place, Target, Unresolved, default_port};
-use crate::registrar::bindings::Reach;
+use super::target::{self, DialTarget, Target, UnresolvedTarget, default_port};
+use crate::registrar::bindings::BindingTarget;
 
-/// Requests to one place of a callee: the first, and those with credentials or a longer session.
+/// Requests to one target of a callee: the first, and those with credentials or a longer session.
 const MAX_REQUESTS: u32 = 8;
 
 /// Callee, and the caller identity that it sees.
 #[derive(Clone, Debug)]
 pub(crate) struct Callee {
     /// Places at which it may be reached, in order.
-    pub(crate) places: VecDeque<Place>,
+    pub(crate) dial_targets: VecDeque<DialTarget>,
     /// The hosts that a redirection may name.
     pub(crate) hosts: SmallVec<[String; 1]>,
     /// The URI in To.
@@ -45,13 +46,13 @@ pub(crate) struct Callee {
     /// Credentials for challenges: a trunk's pair, or that of each device of a PBX that has registered.
     pub(crate) credentials: SmallVec<[LegCredentials; 1]>,
     /// Challenger named in reports on its challenges.
-    pub(crate) whose: Option<Challenger>,
+    pub(crate) challenger: Option<Challenger>,
     /// Further header lines, each with its line end.
     pub(crate) lines: Box<[u8]>,
     /// It is the PBX on the caller's side, to which the bounds on outbound calls don't apply.
     pub(crate) leads_back: bool,
     /// Rule for the transport of an INVITE whose URI names none.
-    pub(crate) transport: Choice,
+    pub(crate) transport: TransportChoice,
 }
 
 /// Leg for which a callee is dialled.
@@ -118,12 +119,12 @@ impl InviteText for CalleeText {
         b"timer"
     }
 
-    fn write_rest(&self, head: &mut Head<'_>, said: &Said<'_>) {
+    fn write_rest(&self, head: &mut Head<'_>, said: &ClientParts<'_>) {
         if self.asserts {
             head.line("P-Asserted-Identity", said.from);
         }
         head.raw(&self.lines);
-        said.proofs.lines(head);
+        said.digest_answers.lines(head);
         head.line("Content-Type", b"application/sdp");
     }
 
@@ -142,17 +143,17 @@ impl Callee {
         } = leg;
 
         let redirects = match self.leads_back {
-            true => Redirects::ByTheSameWay,
-            false => Redirects::Callable,
+            true => RedirectRule::ByTheSameWay,
+            false => RedirectRule::Callable,
         };
         let plan = PeerPlan {
-            places: self.places,
+            dial_targets: self.dial_targets,
             hosts: self.hosts,
             credentials: self.credentials,
-            challenger: self.whose,
+            challenger: self.challenger,
             transport: self.transport,
             max_requests: MAX_REQUESTS,
-            fails_over: FailsOver::BeforeRinging,
+            fails_over: FailoverRule::BeforeRinging,
             redirects,
             patience,
             call_ids: CallIds::One(call_id),
@@ -188,12 +189,12 @@ impl Callee {
 
         let number = number.as_str();
         let uri: Box<str> = format!("sip:{number}@{host_port}{parameter}").into();
-        let place = match target::place(&uri)? {
-            Place::Known(target) => Place::Known(Target {
+        let dial_target = match target::dial_target(&uri)? {
+            DialTarget::Resolved(target) => DialTarget::Resolved(Target {
                 transport,
                 ..target
             }),
-            Place::Name(wanted) => Place::Name(Unresolved {
+            DialTarget::Unresolved(wanted) => DialTarget::Unresolved(UnresolvedTarget {
                 transport: Some(transport),
                 ..wanted
             }),
@@ -201,25 +202,27 @@ impl Callee {
 
         Some(Self {
             hosts: target::host_of(uri.as_bytes()).into_iter().collect(),
-            places: VecDeque::from([place.named(trunk.named)]),
+            dial_targets: VecDeque::from([dial_target.named(trunk.named)]),
             to: format!("sip:{number}@{host_port}").into(),
             from_name: Box::default(),
             from_user: trunk.caller_number.as_str().into(),
             from_host: trunk.from_host.clone(),
             asserts: trunk.p_asserted_identity,
             credentials: LegCredentials::of_trunk(trunk).into_iter().collect(),
-            whose: Some(Challenger::of_trunk(trunk)),
+            challenger: Some(Challenger::of_trunk(trunk)),
             lines: Box::default(),
             leads_back: false,
-            transport: Choice::Given,
+            transport: TransportChoice::Given,
         })
     }
 
     /// The same, its places as an org with these peers names them.
     pub(crate) fn of_org(self, tied: &TiedPeers) -> Self {
-        let places = self.places.into_iter();
+        let dial_targets = self.dial_targets.into_iter();
         Self {
-            places: places.map(|place| place.of_org(tied)).collect(),
+            dial_targets: dial_targets
+                .map(|dial_target| dial_target.of_org(tied))
+                .collect(),
             ..self
         }
     }
@@ -228,16 +231,17 @@ impl Callee {
     pub(crate) fn registered(
         trunk: &OutboundRoute,
         number: E164,
-        reach: Vec<Reach>,
+        reach: Vec<BindingTarget>,
     ) -> Option<Self> {
         let best = reach.first()?;
         let host = target::host_of(best.uri.as_bytes())?;
 
         // A device's challenges are answered at the source of its REGISTER only, with the pair that it registered with.
-        let proven = |reach: &Reach| LegCredentials::proven(Arc::clone(&reach.pair), reach.source);
+        let proven =
+            |reach: &BindingTarget| LegCredentials::proven(Arc::clone(&reach.pair), reach.source);
         let credentials = reach.iter().map(proven).collect();
-        let places = reach.into_iter().map(|reach| {
-            Place::Known(Target {
+        let dial_targets = reach.into_iter().map(|reach| {
+            DialTarget::Resolved(Target {
                 transport: reach.transport,
                 address: reach.address,
                 uri: reach.uri,
@@ -247,7 +251,7 @@ impl Callee {
         });
 
         Some(Self {
-            places: places.collect(),
+            dial_targets: dial_targets.collect(),
             to: format!("sip:{}@{host}", number.as_str()).into(),
             hosts: SmallVec::from_buf([host]),
             from_name: Box::default(),
@@ -255,10 +259,10 @@ impl Callee {
             from_host: trunk.from_host.clone(),
             asserts: trunk.p_asserted_identity,
             credentials,
-            whose: Some(Challenger::pbx(trunk.org)),
+            challenger: Some(Challenger::pbx(trunk.org)),
             lines: Box::default(),
             leads_back: false,
-            transport: Choice::Given,
+            transport: TransportChoice::Given,
         })
     }
 }
@@ -329,13 +333,13 @@ mod tests {
             ),
         ] {
             let mut callee = Callee::through(&trunk(host, port, transport), number).unwrap();
-            match callee.places.pop_front().unwrap() {
-                Place::Known(target) => {
+            match callee.dial_targets.pop_front().unwrap() {
+                DialTarget::Resolved(target) => {
                     assert_eq!((&*target.uri, target.transport), (uri, transport));
                     assert_eq!(target.address.port(), port);
                     assert_eq!(wanted, None);
                 }
-                Place::Name(name) => {
+                DialTarget::Unresolved(name) => {
                     assert_eq!((&*name.uri, name.transport), (uri, Some(transport)));
                     assert_eq!(Some(name.port), wanted);
                 }

@@ -18,15 +18,16 @@ use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
 use super::Calls;
-use super::attempts::Whose;
+use super::attempts::AttemptOwner;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
 use super::callee::{Callee, CalleeLeg};
 use super::context::Cx;
 use super::dial::Dialing;
+use super::dial_failure::DialFailure;
 use super::effect::Effect;
-use super::hangup::End;
+use super::hangup::CallEnd;
 use super::holding::Holding;
 use super::ids::CallKey;
 use super::ids::CallTimer;
@@ -34,10 +35,10 @@ use super::ids::LegId;
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
 use super::joining::Joining;
-use super::leg::{LegState, Legs, LocalMedia, Peer, Session, sdp_session};
+use super::leg::{LegPeer, LegState, Legs, LocalMedia, Session, sdp_session};
 use super::limits::Permit;
 use super::origin::{Origin, OwnOrigin};
-use super::outbound::{Outbound, Placed};
+use super::outbound::{Outbound, PlacedCall};
 use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
@@ -46,9 +47,8 @@ use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{self};
 use super::transfer::LastTransfer;
 use super::uas_invite::ContactState;
-use super::unanswered::Failure;
 
-impl Placed {
+impl PlacedCall {
     /// The ids of a call in `slot`.
     fn mint(cx: &mut Cx<'_>, slot: Slot) -> Self {
         Self {
@@ -70,13 +70,13 @@ pub(super) fn dial_first(
     (key, slot): (CallKey, Slot),
     org: Uuid,
     callee: Callee,
-) -> (Placed, CallId, Box<Dialing>) {
-    let placed = Placed::mint(cx, slot);
+) -> (PlacedCall, CallId, Box<Dialing>) {
+    let placed = PlacedCall::mint(cx, slot);
     let leg = DialledLeg {
         key,
         slot,
         id: LegId::FIRST,
-        whose: Whose {
+        owner: AttemptOwner {
             call: placed.call,
             org,
             leg: AttemptLeg::Callee,
@@ -97,11 +97,15 @@ pub(super) fn dial_first(
 
 impl Calls {
     /// Keeps a call that begins with a callee.
-    pub(super) fn begin(&mut self, begun: Begun) {
-        let Begun { key, placed, .. } = begun;
-        let mut legs = Legs::beginning_with(Peer::Unknown, LegState::Dialing(begun.dialing));
-        if let Some(speaker) = begun.speaker {
-            legs.add(LegRole::Agent, speaker, LegState::Ready(Session::default()));
+    pub(super) fn begin(&mut self, begun: CalleeCall) {
+        let CalleeCall { key, placed, .. } = begun;
+        let mut legs = Legs::beginning_with(LegPeer::Unknown, LegState::Dialing(begun.dialing));
+        if let Some(agent_peer) = begun.agent_peer {
+            legs.add(
+                LegRole::Agent,
+                agent_peer,
+                LegState::Ready(Session::default()),
+            );
         }
 
         let call = Call {
@@ -130,16 +134,16 @@ impl Calls {
 }
 
 /// Parts of a call that begins with a callee.
-pub(super) struct Begun {
+pub(super) struct CalleeCall {
     pub(super) key: CallKey,
     pub(super) slot: Slot,
-    pub(super) placed: Placed,
+    pub(super) placed: PlacedCall,
     pub(super) org: Uuid,
     pub(super) agent: Uuid,
     pub(super) dialing: Box<Dialing>,
     pub(super) outbound: Outbound,
     /// The agent, if its audio passes through us.
-    pub(super) speaker: Option<Peer>,
+    pub(super) agent_peer: Option<LegPeer>,
     pub(super) permit: Permit,
 }
 
@@ -216,7 +220,7 @@ impl Call {
         self.wake_bot(cx);
     }
 
-    pub(super) fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+    pub(super) fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: DialFailure) {
         let by = if failure.reason == Reason::RingingTimeout {
             HangupBy::Platform
         } else {
@@ -224,7 +228,7 @@ impl Call {
         };
         self.end(
             cx,
-            End {
+            CallEnd {
                 status: failure.status,
                 sip_code: failure.sip_code,
                 reason: Some(failure.reason),
@@ -247,7 +251,7 @@ impl Call {
         peer.heard = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
             let sdp_session = sdp_session(self.id);
-            let origin = OwnOrigin::Kept(Origin::new(sdp_session, local.ip()));
+            let origin = OwnOrigin::Own(Origin::new(sdp_session, local.ip()));
             peer.origin = Some(Box::new(origin));
         }
 
@@ -263,7 +267,7 @@ impl Call {
         });
         if let Some(mut leg) = self.bridge.at(self.bridge.trunk_id()) {
             leg.start_session(cx);
-            leg.keep_way_open(cx);
+            leg.start_keep_alives(cx);
         }
 
         let audio = sdp::read_answer(&sdp);
@@ -275,7 +279,7 @@ impl Call {
                     return self.hang_up(cx, Reason::NoCommonMedia);
                 };
                 let remote = audio.remote.ip();
-                self.tell_media(cx, Some(audio));
+                self.update_media(cx, Some(audio));
                 self.speak_code(cx, remote);
                 self.start_bot(cx);
                 self.dial_bot(cx);
@@ -304,7 +308,7 @@ impl Call {
         };
 
         let [called, caller] = outbound.users();
-        let to = self.invited_to([called, caller], outbound.krisp);
+        let to = self.invited_call([called, caller], outbound.krisp);
 
         let invite = outbound.runtime.as_deref().and_then(|runtime| {
             let runtime = (runtime, &outbound.namer);
@@ -324,7 +328,9 @@ impl Call {
         match follows {
             true => self.bridge.legs.set_state(LegId::SECOND, state),
             false => {
-                self.bridge.legs.add(LegRole::Agent, Peer::Unknown, state);
+                self.bridge
+                    .legs
+                    .add(LegRole::Agent, LegPeer::Unknown, state);
             }
         }
         self.joining.wait_with(Join::with(offer));
@@ -362,7 +368,7 @@ impl Call {
         let Some(trunk) = self.bridge.trunk_mut() else {
             return;
         };
-        let origin = local.map(|local| OwnOrigin::Kept(Origin::new(sdp_session, local.ip())));
+        let origin = local.map(|local| OwnOrigin::Own(Origin::new(sdp_session, local.ip())));
         trunk.origin = origin.map(Box::new);
         let heard = trunk.heard.as_deref().unwrap_or_default().into();
         self.invite_runtime(cx, heard);
@@ -375,14 +381,14 @@ impl Call {
         media.version = 1;
         let (trunk, agent) = (self.bridge.trunk_id(), LegId::SECOND);
         if let Some(leg) = self.bridge.legs.get_mut(agent) {
-            leg.peer = Peer::Media(media);
+            leg.peer = LegPeer::Media(media);
             leg.state = LegState::Ready(Session::default());
         }
         self.joining.end();
         self.bridge.legs.connect(trunk, agent);
         self.limit_duration(cx);
         let audio = self.bridge.heard().and_then(sdp::read_answer);
-        self.tell_media(cx, audio);
+        self.update_media(cx, audio);
         self.dial_bot(cx);
     }
 
@@ -399,7 +405,7 @@ impl Call {
     }
 
     /// Ends an outbound call before both are joined.
-    pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: End) {
+    pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
         let reason = end.reason.unwrap_or(Reason::Internal);
         let asked = reason == Reason::Operator;
         let Some((_, mut dialing)) = self.bridge.legs.take_dialing() else {
@@ -411,12 +417,12 @@ impl Call {
             } else {
                 Status::Failed
             };
-            return self.end(cx, End { status, ..end });
+            return self.end(cx, CallEnd { status, ..end });
         };
 
         dialing.cancel(cx, reason);
         let end = if asked {
-            End {
+            CallEnd {
                 status: Status::Canceled,
                 sip_code: 487,
                 ..end

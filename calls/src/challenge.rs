@@ -3,34 +3,43 @@
 use std::net::IpAddr;
 
 use trunkline_model::auth_realms::KnownRealm;
-use trunkline_sip::auth::client::Asking;
+use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::wire::Message;
 
 use super::context::Cx;
-use super::credentials::{LegCredentials, OwnChallenges, Stage, Unanswerable};
-use super::proofs::Proofs;
+use super::credentials::{ChallengedRequest, LegCredentials, OwnChallenges, Unanswerable};
+use super::digest_answers::DigestAnswers;
 
 impl LegCredentials {
-    /// Answers the challenge in a 401 or 407 to the request `asking`, which is sent again to `destination` with [`Proofs::lines`]. Returns what to
+    /// Answers the challenge in a 401 or 407 to the request `challenged`, which is sent again to `destination` with [`DigestAnswers::lines`]. Returns what to
     /// remember of its realm.
     pub(crate) fn answer(
         &self,
         cx: &mut Cx<'_>,
-        proofs: &mut Proofs,
+        digest_answers: &mut DigestAnswers,
         response: &Message<'_>,
-        asking: &Asking<'_>,
-        (stage, destination): (Stage<'_>, IpAddr),
+        challenged: &ChallengedMessage<'_>,
+        (stage, destination): (ChallengedRequest<'_>, IpAddr),
     ) -> Result<Option<KnownRealm>, Unanswerable> {
         let own = OwnChallenges {
             realm: &cx.core.config.realm,
             nonces: &cx.core.nonces,
             shares_user: cx.core.is_inbound_user(self.user()),
         };
-        let leads_home = match stage {
-            Stage::Initial | Stage::Ringing => self.may_begin_at(destination),
-            Stage::InDialog(dialog) => self.lead_home(dialog, destination),
+        let in_scope = match stage {
+            ChallengedRequest::Initial | ChallengedRequest::Ringing => {
+                self.may_begin_at(destination)
+            }
+            ChallengedRequest::InDialog(dialog) => self.may_answer_in(dialog, destination),
         };
         let random = cx.endpoint.entropy().bits128();
-        self.answer_by(proofs, response, asking, (stage, leads_home), own, random)
+        self.answer_by(
+            digest_answers,
+            response,
+            challenged,
+            (stage, in_scope),
+            own,
+            random,
+        )
     }
 }

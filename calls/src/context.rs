@@ -16,30 +16,30 @@ use trunkline_sip::endpoint::{Endpoint, Response, ServerTx};
 use trunkline_sip::flow::{Flow, Transport, is_private};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node, Slot, Tag};
-use trunkline_sip::verified::Names;
+use trunkline_sip::verified::VerifiedNames;
 use trunkline_sip::wheel::{TimerId, Wheel};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::allow::{OUTSIDE, capabilities};
-use super::caps::Caps;
+use super::attempt_counter::AttemptCounter;
 use super::crossing::lacking_options;
-use super::effect::{ChallengeOutcome, Challenged, Challenger, Effect};
+use super::effect::{ChallengeOutcome, ChallengeReport, Challenger, Effect};
+use super::flow_choice::{self, NoFlow};
 use super::health::Health;
-use super::hops::Hops;
 use super::ids::{CallKey, CallTimer, DEPLOYMENT, TagOwner};
 use super::limits::Limits;
 use super::live::LiveCalls;
-use super::recorded::Recorded;
+use super::outbound_limits::OutboundLimits;
+use super::proven_sources::{ProvenSources, SourceProbes};
 use super::refusal::Reason;
-use super::sources::{ProvenSources, Questions};
-use super::stale::Stale;
+use super::resolver_cache::ResolverCache;
+use super::stale_nonces::StaleNonces;
 use super::target::has_ip_literal;
-use super::target::{self, Place, Target};
+use super::target::{self, DialTarget, Target};
 use super::token::SessionTokens;
-use super::unproven::Unanswered;
-use super::ways::{self, NoWay};
+use super::unanswered_challenges::UnansweredChallenges;
 use crate::registrar::bindings::Bindings;
 
 /// Configuration, the same for all shards.
@@ -91,9 +91,9 @@ pub struct Core {
     view: Weak<View>,
     pub(crate) window: Arc<NonceWindow>,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) caps: Arc<Caps>,
+    pub(crate) outbound_limits: Arc<OutboundLimits>,
     /// Addresses of next hops that are names.
-    pub(crate) hops: Hops,
+    pub(crate) resolver_cache: ResolverCache,
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) tags: HashMap<u64, TagOwner>,
     pub(crate) timers: Wheel<(CallKey, CallTimer)>,
@@ -106,27 +106,27 @@ pub struct Core {
     /// There is no room for records of further calls.
     pub(crate) overloaded: bool,
     /// Names that peers on TLS have to prove.
-    pub(crate) names: Arc<Names>,
+    pub(crate) names: Arc<VerifiedNames>,
     /// Registrations of PBXs.
     pub(crate) bindings: Arc<Bindings>,
     /// Peers that answer challenges with expired nonces.
-    pub(crate) stale: Stale,
+    pub(crate) stale_nonces: StaleNonces,
     /// Peers that don't answer challenges at all.
-    pub(crate) unanswered: Unanswered,
+    pub(crate) unanswered_challenges: UnansweredChallenges,
     /// Allowed sources that are being probed.
-    pub(crate) questions: Questions,
+    pub(crate) source_probes: SourceProbes,
     /// Health of peers.
     pub(crate) health: Arc<Health>,
     scratch: Vec<u8>,
 }
 
 impl Core {
-    /// An empty core. `nonces`, `window`, `limits`, `caps` and `live` are shared by all shards.
+    /// An empty core. `nonces`, `window`, `limits`, `outbound_limits` and `live` are shared by all shards.
     pub fn new(
         config: Arc<Config>,
         minter: Minter,
         (nonces, window): (Arc<Nonces>, Arc<NonceWindow>),
-        (limits, caps): (Arc<Limits>, Arc<Caps>),
+        (limits, outbound_limits): (Arc<Limits>, Arc<OutboundLimits>),
         live: Arc<LiveCalls>,
         now: Moment,
     ) -> Self {
@@ -137,8 +137,8 @@ impl Core {
             view: Weak::new(),
             window,
             limits,
-            caps,
-            hops: Hops::default(),
+            outbound_limits,
+            resolver_cache: ResolverCache::default(),
             live,
             tags: HashMap::new(),
             timers: Wheel::new(now),
@@ -149,37 +149,41 @@ impl Core {
             overloaded: false,
             names: Arc::default(),
             bindings: Bindings::new(),
-            stale: Stale::default(),
-            unanswered: Unanswered::default(),
-            questions: Questions::default(),
+            stale_nonces: StaleNonces::default(),
+            unanswered_challenges: UnansweredChallenges::default(),
+            source_probes: SourceProbes::default(),
             health: Arc::default(),
             scratch: Vec::with_capacity(4096),
         }
     }
 
-    /// When something is due.
+    /// Returns when the next timer is due.
     pub(crate) fn next_timeout(&self) -> Option<Moment> {
         let moments = [
             self.timers.next_deadline(),
-            self.unanswered.next_timeout(),
-            self.questions.next_timeout(),
+            self.unanswered_challenges.next_timeout(),
+            self.source_probes.next_timeout(),
         ];
         moments.into_iter().flatten().min()
     }
 
     /// Takes a timer that is due. Also reports callers that have let a challenge time out.
     pub(crate) fn pop_timer(&mut self, now: Moment) -> Option<(CallKey, CallTimer)> {
-        while let Some(unproven) = self.unanswered.pop(now) {
-            self.effects.push_back(Effect::Unproven(unproven));
+        while let Some(unproven) = self.unanswered_challenges.pop(now) {
+            self.effects
+                .push_back(Effect::UnansweredChallenge(unproven));
         }
         self.timers.pop(now)
     }
 
     /// Takes the table of sources that have answered, shared by all shards.
     #[must_use]
-    pub fn believing(self, proven: Arc<ProvenSources>) -> Self {
-        let questions = Questions::of(proven);
-        Self { questions, ..self }
+    pub fn with_proven_sources(self, proven: Arc<ProvenSources>) -> Self {
+        let source_probes = SourceProbes::of(proven);
+        Self {
+            source_probes,
+            ..self
+        }
     }
 
     /// Stores the current directory.
@@ -197,13 +201,17 @@ impl Core {
 
     /// Takes the health of peers, shared with the shard that probes them.
     #[must_use]
-    pub fn watched_by(self, health: Arc<Health>) -> Self {
+    pub fn with_health(self, health: Arc<Health>) -> Self {
         Self { health, ..self }
     }
 
     /// Takes the names proven over TLS and the bindings, shared with the streams and the registrar.
     #[must_use]
-    pub fn reaching(self, names: Arc<Names>, bindings: Arc<Bindings>) -> Self {
+    pub fn with_names_and_bindings(
+        self,
+        names: Arc<VerifiedNames>,
+        bindings: Arc<Bindings>,
+    ) -> Self {
         Self {
             names,
             bindings,
@@ -295,7 +303,7 @@ pub(crate) struct Cx<'a> {
     pub(crate) core: &'a mut Core,
     pub(crate) endpoint: &'a mut Endpoint,
     /// Attempts of the call that is worked on.
-    pub(crate) recorded: &'a mut Recorded,
+    pub(crate) attempt_counter: &'a mut AttemptCounter,
     pub(crate) now: Moment,
 }
 
@@ -311,7 +319,7 @@ fn placed_id(node: Node, slot: Slot, mut random: [u8; 16], now: Moment) -> Uuid 
 }
 
 /// Returns node and slot in an id of a call; `None` for an id that wasn't made like this.
-pub fn place_of(id: Uuid) -> Option<(Node, Slot)> {
+pub fn node_and_slot_of(id: Uuid) -> Option<(Node, Slot)> {
     let octets = id.as_bytes();
     let slot = Slot::new(u16::from_be_bytes([octets[10], octets[11]]))?;
     Some((Node(octets[9]), slot))
@@ -384,19 +392,19 @@ impl Cx<'_> {
     /// Our Contact on a flow; in a dialog that a `sips:` URI began, one of its kind.
     pub(crate) fn contact(&self, flow: &Flow, is_sips: bool) -> String {
         match is_sips && flow.transport == Transport::Tls {
-            true => ways::secure_contact(self.endpoint, flow),
-            false => ways::contact(self.endpoint, flow),
+            true => flow_choice::secure_contact(self.endpoint, flow),
+            false => flow_choice::contact(self.endpoint, flow),
         }
     }
 
     /// Reports the outcome of a peer's challenge.
     pub(crate) fn report(
         &mut self,
-        whose: Option<Challenger>,
+        challenger: Option<Challenger>,
         news: impl FnOnce() -> ChallengeOutcome,
     ) {
-        let challenged = whose.map(|whose| Challenged {
-            whose,
+        let challenged = challenger.map(|challenger| ChallengeReport {
+            challenger,
             at: self.now,
             news: news(),
         });
@@ -415,21 +423,21 @@ impl Cx<'_> {
     }
 
     /// Returns a flow for a call to `target`, or the reason why there is none; the target may be down.
-    pub(crate) fn flow_to(&self, target: &Target) -> Result<Flow, NoWay> {
+    pub(crate) fn flow_to(&self, target: &Target) -> Result<Flow, NoFlow> {
         let way = self.way_to(target)?;
         match self.core.health.is_down(target) {
-            true => Err(NoWay::KnownDown),
+            true => Err(NoFlow::KnownDown),
             false => Ok(way),
         }
     }
 
-    fn way_to(&self, target: &Target) -> Result<Flow, NoWay> {
+    fn way_to(&self, target: &Target) -> Result<Flow, NoFlow> {
         let Config {
             listeners,
             addresses,
             ..
         } = &*self.core.config;
-        ways::to(listeners, addresses, &self.core.names, target)
+        flow_choice::flow_to_target(listeners, addresses, &self.core.names, target)
     }
 
     /// Returns the flow of the next request inside a dialog: to the first route; on a live connection; to the observed source if the Contact's host
@@ -447,15 +455,19 @@ impl Cx<'_> {
 
         let place = std::str::from_utf8(dialog.next_hop())
             .ok()
-            .and_then(target::place);
+            .and_then(target::dial_target);
 
         // An attacker who breaks the connection of a dialog on TLS must not read its next request.
         let place = place.and_then(|place| place.beside(&leg));
         let target = match place {
-            Some(Place::Known(target)) => target,
-            Some(Place::Name(wanted)) => {
-                let Core { hops, effects, .. } = &mut *self.core;
-                match hops.find(wanted, leg.peer, effects, self.now) {
+            Some(DialTarget::Resolved(target)) => target,
+            Some(DialTarget::Unresolved(wanted)) => {
+                let Core {
+                    resolver_cache,
+                    effects,
+                    ..
+                } = &mut *self.core;
+                match resolver_cache.find(wanted, leg.peer, effects, self.now) {
                     Some(target) => target,
                     // The name isn't resolved yet, or resolves to nothing: the peer's last source is used.
                     None => return leg,
@@ -509,9 +521,9 @@ mod tests {
         for (node, slot, random) in [(0, 0, 0xff), (255, 1023, 0), (7, 513, 0xa5)] {
             let place = (Node(node), Slot::new(slot).expect("a slot"));
             let id = placed_id(place.0, place.1, [random; 16], now);
-            assert_eq!(place_of(id), Some(place), "{id}");
+            assert_eq!(node_and_slot_of(id), Some(place), "{id}");
             assert_eq!(id.get_version_num(), 7, "{id}");
         }
-        assert_eq!(place_of(Uuid::max()), None);
+        assert_eq!(node_and_slot_of(Uuid::max()), None);
     }
 }

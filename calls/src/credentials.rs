@@ -7,7 +7,7 @@ use std::sync::Arc;
 use trunkline_model::auth_realms::{AuthRealms, ChallengeFault, KnownRealm};
 use trunkline_model::view::{OutboundRoute, PeerLogin};
 use trunkline_sip::auth::Nonces;
-use trunkline_sip::auth::client::{self, Asking};
+use trunkline_sip::auth::client::{self, ChallengedMessage};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::header::auth::Challenge;
 use trunkline_sip::header::text::unescape_pairs;
@@ -15,7 +15,7 @@ use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
-use super::proofs::Proofs;
+use super::digest_answers::DigestAnswers;
 
 /// Addresses of one peer kept per call.
 const MAX_ADDRESSES: usize = 16;
@@ -24,12 +24,12 @@ const MAX_ADDRESSES: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct LegCredentials {
     login: Arc<PeerLogin>,
-    home: Home,
+    scope: CredentialScope,
 }
 
-/// Where a pair may go.
+/// Peers that a pair may be sent to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Home {
+enum CredentialScope {
     /// Source of the INVITE whose digest verified with this pair.
     Inbound(IpAddr),
     /// A host that the org has named with the pair. Outside a dialog a request goes to that host; inside a dialog, only these hosts and addresses get
@@ -50,7 +50,7 @@ struct TrunkRealms {
 
 /// The request that was challenged.
 #[derive(Copy, Clone, Debug)]
-pub(crate) enum Stage<'a> {
+pub(crate) enum ChallengedRequest<'a> {
     /// A REGISTER, or an INVITE that begins a dialog.
     Initial,
     /// Such an INVITE after an 18x: the challenger may be a peer behind the host.
@@ -59,7 +59,7 @@ pub(crate) enum Stage<'a> {
     InDialog(&'a Dialog),
 }
 
-/// Why a challenge isn't answered.
+/// Reason why a challenge isn't answered.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Unanswerable {
     /// This peer has no pair: its call was admitted by address, or its trunk has none.
@@ -92,15 +92,15 @@ impl LegCredentials {
     pub(crate) fn proven(login: Arc<PeerLogin>, source: IpAddr) -> Self {
         Self {
             login,
-            home: Home::Inbound(source.to_canonical()),
+            scope: CredentialScope::Inbound(source.to_canonical()),
         }
     }
 
     /// The pair that the peer has proven itself by, if it has.
     pub(crate) fn proven_pair(&self) -> Option<Arc<PeerLogin>> {
-        match self.home {
-            Home::Inbound(_) => Some(Arc::clone(&self.login)),
-            Home::Named { .. } => None,
+        match self.scope {
+            CredentialScope::Inbound(_) => Some(Arc::clone(&self.login)),
+            CredentialScope::Named { .. } => None,
         }
     }
 
@@ -121,7 +121,7 @@ impl LegCredentials {
     fn named(login: Arc<PeerLogin>, trunk: Option<TrunkRealms>) -> Self {
         Self {
             login,
-            home: Home::Named {
+            scope: CredentialScope::Named {
                 trunk,
                 hosts: Box::default(),
                 addresses: Box::default(),
@@ -131,9 +131,9 @@ impl LegCredentials {
 
     /// Returns it for the dialog after the peer has answered: its hosts and these addresses get the digest.
     pub(crate) fn answered_at(&self, hosts: &[String], addresses: &[IpAddr]) -> Self {
-        let home = match &self.home {
-            Home::Inbound(source) => Home::Inbound(*source),
-            Home::Named { trunk, .. } => Home::Named {
+        let scope = match &self.scope {
+            CredentialScope::Inbound(source) => CredentialScope::Inbound(*source),
+            CredentialScope::Named { trunk, .. } => CredentialScope::Named {
                 trunk: trunk.clone(),
                 hosts: hosts.into(),
                 addresses: addresses.into(),
@@ -141,7 +141,7 @@ impl LegCredentials {
         };
         Self {
             login: Arc::clone(&self.login),
-            home,
+            scope,
         }
     }
 
@@ -152,28 +152,30 @@ impl LegCredentials {
 
     /// The outbound trunk whose pair it is.
     pub(crate) fn trunk(&self) -> Option<Uuid> {
-        match &self.home {
-            Home::Named { trunk, .. } => trunk.as_ref().map(|held| held.trunk),
-            Home::Inbound(_) => None,
+        match &self.scope {
+            CredentialScope::Named { trunk, .. } => trunk.as_ref().map(|held| held.trunk),
+            CredentialScope::Inbound(_) => None,
         }
     }
 
     /// Realms that it is for, if they are limited.
     pub(crate) fn realms(&self) -> Option<Arc<AuthRealms>> {
-        match &self.home {
-            Home::Named { trunk, .. } => trunk.as_ref().map(|held| Arc::clone(&held.realms)),
-            Home::Inbound(_) => None,
+        match &self.scope {
+            CredentialScope::Named { trunk, .. } => {
+                trunk.as_ref().map(|held| Arc::clone(&held.realms))
+            }
+            CredentialScope::Inbound(_) => None,
         }
     }
 
     /// Returns whether it is the pair of a runtime.
     pub(crate) const fn is_runtimes(&self) -> bool {
-        matches!(self.home, Home::Named { trunk: None, .. })
+        matches!(self.scope, CredentialScope::Named { trunk: None, .. })
     }
 
     /// Remembers a realm for this call.
     pub(crate) fn learn(&mut self, seen: &KnownRealm) {
-        if let Home::Named { trunk, .. } = &mut self.home
+        if let CredentialScope::Named { trunk, .. } = &mut self.scope
             && let Some(held) = trunk
         {
             Arc::make_mut(&mut held.realms).learn(seen);
@@ -182,21 +184,23 @@ impl LegCredentials {
 
     /// Returns whether it is for a callee at `destination`. A request outside a dialog goes to the named host anyway.
     pub(crate) fn may_begin_at(&self, destination: IpAddr) -> bool {
-        matches!(self.home, Home::Named { .. }) || self.reaches(destination)
+        matches!(self.scope, CredentialScope::Named { .. }) || self.reaches(destination)
     }
 
     /// Returns whether a digest may be sent in a dialog whose next hop is `destination`. A proxy on the recorded route would relay the digest, so the
     /// whole route has to be the peer's.
-    pub(crate) fn lead_home(&self, dialog: &Dialog, destination: IpAddr) -> bool {
-        let is_peers = |uri: &[u8]| match &self.home {
-            Home::Inbound(_) => true,
-            Home::Named { hosts, .. } => destination_of(uri).is_some_and(|host| match host {
-                Host::V4(ip) => self.reaches(ip.into()),
-                Host::V6(ip) => self.reaches(ip.into()),
-                Host::Name(name) => hosts
-                    .iter()
-                    .any(|host| host.as_bytes().eq_ignore_ascii_case(name)),
-            }),
+    pub(crate) fn may_answer_in(&self, dialog: &Dialog, destination: IpAddr) -> bool {
+        let is_peers = |uri: &[u8]| match &self.scope {
+            CredentialScope::Inbound(_) => true,
+            CredentialScope::Named { hosts, .. } => {
+                destination_of(uri).is_some_and(|host| match host {
+                    Host::V4(ip) => self.reaches(ip.into()),
+                    Host::V6(ip) => self.reaches(ip.into()),
+                    Host::Name(name) => hosts
+                        .iter()
+                        .any(|host| host.as_bytes().eq_ignore_ascii_case(name)),
+                })
+            }
         };
         let whole_way = || {
             dialog
@@ -210,38 +214,38 @@ impl LegCredentials {
 
     fn reaches(&self, destination: IpAddr) -> bool {
         let destination = destination.to_canonical();
-        match &self.home {
-            Home::Inbound(source) => *source == destination,
-            Home::Named { addresses, .. } => addresses.contains(&destination),
+        match &self.scope {
+            CredentialScope::Inbound(source) => *source == destination,
+            CredentialScope::Named { addresses, .. } => addresses.contains(&destination),
         }
     }
 
-    /// Answers the challenge in a 401 or 407 to the request `asking`, which is sent again with [`Proofs::lines`]. Returns what to remember of its
-    /// realm. `leads_home`: the request goes only where the pair belongs.
+    /// Answers the challenge in a 401 or 407 to the request `challenged`, which is sent again with [`DigestAnswers::lines`]. Returns what to remember of its
+    /// realm. `in_scope`: the request goes only where the pair belongs.
     pub(crate) fn answer_by(
         &self,
-        proofs: &mut Proofs,
+        digest_answers: &mut DigestAnswers,
         response: &Message<'_>,
-        asking: &Asking<'_>,
-        (stage, leads_home): (Stage<'_>, bool),
+        challenged: &ChallengedMessage<'_>,
+        (stage, in_scope): (ChallengedRequest<'_>, bool),
         own: OwnChallenges<'_>,
         random: u128,
     ) -> Result<Option<KnownRealm>, Unanswerable> {
         let (_, challenge) = client::challenge(response).ok_or(Unanswerable::Unknown)?;
-        if !leads_home {
+        if !in_scope {
             return Err(Unanswerable::OtherAddress);
         }
         let seen = self.judge(&challenge, stage, own)?;
-        let is_inbound = matches!(self.home, Home::Inbound(_));
-        let is_given = !(is_inbound && proofs.has_answered(challenge.realm))
-            && proofs.answer(response, asking, &self.login, random);
+        let is_inbound = matches!(self.scope, CredentialScope::Inbound(_));
+        let is_given = !(is_inbound && digest_answers.has_answered(challenge.realm))
+            && digest_answers.answer(response, challenged, &self.login, random);
         is_given.then_some(seen).ok_or(Unanswerable::Refused)
     }
 
     fn judge(
         &self,
         challenge: &Challenge<'_>,
-        stage: Stage<'_>,
+        stage: ChallengedRequest<'_>,
         own: OwnChallenges<'_>,
     ) -> Result<Option<KnownRealm>, Unanswerable> {
         let realm = unescape_pairs(challenge.realm);
@@ -249,25 +253,25 @@ impl LegCredentials {
             *realm == *own.realm.as_bytes() || own.nonces.is_of_deployment(challenge.nonce);
 
         // Our realm may be another carrier's as well, so a trunk's pair may answer it unless an inbound trunk here has the same user name.
-        if is_own && (own.shares_user || matches!(self.home, Home::Inbound(_))) {
+        if is_own && (own.shares_user || matches!(self.scope, CredentialScope::Inbound(_))) {
             return Err(Unanswerable::OwnRealm);
         }
 
         // Without qop the digest fits any nonce that the challenger chooses, and inside a dialog the peer chooses the challenger.
         let offers_qop = challenge.qop.is_some();
-        if matches!(stage, Stage::InDialog(_)) && !offers_qop {
+        if matches!(stage, ChallengedRequest::InDialog(_)) && !offers_qop {
             return Err(Unanswerable::NoQop);
         }
 
-        let Home::Named {
+        let CredentialScope::Named {
             trunk: Some(TrunkRealms { realms, .. }),
             ..
-        } = &self.home
+        } = &self.scope
         else {
             return Ok(None);
         };
 
-        let may_learn = matches!(stage, Stage::Initial);
+        let may_learn = matches!(stage, ChallengedRequest::Initial);
         let judged = realms.judge(&String::from_utf8_lossy(&realm), offers_qop, may_learn);
         judged.map_err(|fault| match fault {
             ChallengeFault::OtherRealm => Unanswerable::OtherRealm,
@@ -376,9 +380,9 @@ mod tests {
 
     /// Returns the answer to a challenge; the nonce `NONCE` is one of ours.
     fn answer(
-        (credentials, proofs): (&LegCredentials, &mut Proofs),
+        (credentials, digest_answers): (&LegCredentials, &mut DigestAnswers),
         challenge: &str,
-        (stage, destination): (Stage<'_>, &str),
+        (stage, destination): (ChallengedRequest<'_>, &str),
         shares_user: bool,
     ) -> Result<Option<KnownRealm>, Unanswerable> {
         let keys = NonceKeys {
@@ -393,32 +397,46 @@ mod tests {
             challenge.replace("NONCE", nonce.as_str())
         );
         let response = lex(text.as_bytes(), Framing::Datagram).unwrap();
-        let asking = Asking {
+        let challenged = ChallengedMessage {
             method: "BYE",
             uri: b"sip:c@d",
             body: b"",
         };
         let destination = address(destination);
-        let leads_home = match stage {
-            Stage::Initial | Stage::Ringing => credentials.may_begin_at(destination),
-            Stage::InDialog(dialog) => credentials.lead_home(dialog, destination),
+        let in_scope = match stage {
+            ChallengedRequest::Initial | ChallengedRequest::Ringing => {
+                credentials.may_begin_at(destination)
+            }
+            ChallengedRequest::InDialog(dialog) => credentials.may_answer_in(dialog, destination),
         };
         let own = OwnChallenges {
             realm: OWN,
             nonces: &nonces,
             shares_user,
         };
-        credentials.answer_by(proofs, &response, &asking, (stage, leads_home), own, 7)
+        credentials.answer_by(
+            digest_answers,
+            &response,
+            &challenged,
+            (stage, in_scope),
+            own,
+            7,
+        )
     }
 
     fn once(
         credentials: &LegCredentials,
         challenge: &str,
-        at: (Stage<'_>, &str),
+        at: (ChallengedRequest<'_>, &str),
         shares_user: bool,
     ) -> Result<Option<KnownRealm>, Unanswerable> {
-        let mut proofs = Proofs::default();
-        answer((credentials, &mut proofs), challenge, at, shares_user)
+        let mut digest_answers = DigestAnswers::default();
+        answer(
+            (credentials, &mut digest_answers),
+            challenge,
+            at,
+            shares_user,
+        )
     }
 
     #[test]
@@ -441,7 +459,7 @@ mod tests {
             ("our nonce", OWN_NONCE, "192.0.2.1", Err(OwnRealm)),
             ("no qop", WITHOUT_QOP, "192.0.2.1", Err(NoQop)),
         ] {
-            let at = (Stage::InDialog(&dialog), destination);
+            let at = (ChallengedRequest::InDialog(&dialog), destination);
             assert_eq!(once(&proven, challenge, at, true), expected, "{case}");
         }
 
@@ -451,14 +469,14 @@ mod tests {
             (THEIRS, "192.0.2.2", Err(OtherAddress)),
             (OURS, "192.0.2.1", Err(OwnRealm)),
         ] {
-            let at = (Stage::Initial, destination);
+            let at = (ChallengedRequest::Initial, destination);
             assert_eq!(once(&proven, challenge, at, true), expected, "{at:?}");
         }
 
-        let mut proofs = Proofs::default();
+        let mut digest_answers = DigestAnswers::default();
         let mut again = || {
-            let at = (Stage::InDialog(&dialog), "192.0.2.1");
-            answer((&proven, &mut proofs), THEIRS, at, true)
+            let at = (ChallengedRequest::InDialog(&dialog), "192.0.2.1");
+            answer((&proven, &mut digest_answers), THEIRS, at, true)
         };
 
         assert_eq!(again(), Ok(None));
@@ -515,12 +533,12 @@ mod tests {
             ),
             ("a user of ours", THEIRS, "198.51.100.1", true, Ok(None)),
         ] {
-            let at = (Stage::InDialog(&dialog), at);
+            let at = (ChallengedRequest::InDialog(&dialog), at);
             let given = once(&answered, challenge, at, shares_user);
             assert_eq!(given, expected, "{case}");
         }
 
-        let at = (Stage::InDialog(&dialog), "198.51.100.1");
+        let at = (ChallengedRequest::InDialog(&dialog), "198.51.100.1");
         assert_eq!(once(&trunk, THEIRS, at, false), Err(OtherAddress));
     }
 
@@ -540,7 +558,7 @@ mod tests {
                 "a new realm",
                 new(),
                 THEIRS,
-                Stage::Initial,
+                ChallengedRequest::Initial,
                 false,
                 seen("pbx", true),
             ),
@@ -548,7 +566,7 @@ mod tests {
                 "without qop",
                 new(),
                 WITHOUT_QOP,
-                Stage::Initial,
+                ChallengedRequest::Initial,
                 false,
                 seen("pbx", false),
             ),
@@ -556,7 +574,7 @@ mod tests {
                 "our realm",
                 new(),
                 OURS,
-                Stage::Initial,
+                ChallengedRequest::Initial,
                 false,
                 seen(OWN, true),
             ),
@@ -564,7 +582,7 @@ mod tests {
                 "our realm and user",
                 new(),
                 OURS,
-                Stage::Initial,
+                ChallengedRequest::Initial,
                 true,
                 Err(OwnRealm),
             ),
@@ -572,7 +590,7 @@ mod tests {
                 "after an 18x",
                 new(),
                 THEIRS,
-                Stage::Ringing,
+                ChallengedRequest::Ringing,
                 false,
                 Err(OtherRealm),
             ),
@@ -580,7 +598,7 @@ mod tests {
                 "known, after an 18x",
                 known(),
                 THEIRS,
-                Stage::Ringing,
+                ChallengedRequest::Ringing,
                 false,
                 Ok(None),
             ),
@@ -588,7 +606,7 @@ mod tests {
                 "qop offered before",
                 known(),
                 WITHOUT_QOP,
-                Stage::Initial,
+                ChallengedRequest::Initial,
                 false,
                 Err(NoQop),
             ),
@@ -599,13 +617,13 @@ mod tests {
 
         // A realm seen by an INVITE counts in its dialog at once.
         let mut trunk = new();
-        let at = (Stage::Initial, "198.51.100.1");
+        let at = (ChallengedRequest::Initial, "198.51.100.1");
         let shown = once(&trunk, THEIRS, at, false).unwrap().expect("a realm");
         trunk.learn(&shown);
         let trunk = trunk.answered_at(&[], &[address("198.51.100.1")]);
         let dialog = dialog("sip:c@198.51.100.1", &[]);
 
-        let at = (Stage::InDialog(&dialog), "198.51.100.1");
+        let at = (ChallengedRequest::InDialog(&dialog), "198.51.100.1");
         assert_eq!(once(&trunk, THEIRS, at, false), Ok(None));
         assert_eq!(once(&trunk, OTHERS, at, false), Err(OtherRealm));
     }
@@ -613,15 +631,20 @@ mod tests {
     #[test]
     fn a_runtimes_pair_has_any_realm_and_the_way_of_a_trunks() {
         let runtime = LegCredentials::of_runtime(login());
-        let home = "198.51.100.1";
+        let scope = "198.51.100.1";
         for challenge in [THEIRS, WITHOUT_QOP, OTHERS] {
             assert_eq!(
-                once(&runtime, challenge, (Stage::Initial, home), false),
+                once(
+                    &runtime,
+                    challenge,
+                    (ChallengedRequest::Initial, scope),
+                    false
+                ),
                 Ok(None)
             );
         }
 
-        let runtime = runtime.answered_at(&[], &[address(home)]);
+        let runtime = runtime.answered_at(&[], &[address(scope)]);
         let direct = dialog("sip:c@198.51.100.1", &[]);
         let past = dialog("sip:c@203.0.113.66", &["sip:198.51.100.1"]);
         for (dialog, challenge, expected) in [
@@ -629,7 +652,7 @@ mod tests {
             (&direct, WITHOUT_QOP, Err(Unanswerable::NoQop)),
             (&past, THEIRS, Err(Unanswerable::OtherAddress)),
         ] {
-            let at = (Stage::InDialog(dialog), home);
+            let at = (ChallengedRequest::InDialog(dialog), scope);
             assert_eq!(
                 once(&runtime, challenge, at, false),
                 expected,
@@ -640,11 +663,11 @@ mod tests {
 
     #[test]
     fn a_trunks_pair_stays_on_a_way_that_is_all_the_trunks() {
-        let home = address("198.51.100.1");
+        let scope = address("198.51.100.1");
         let hosts = ["carrier.example.com".to_owned()];
-        let trunk = of_trunk(AuthRealms::default()).answered_at(&hosts, &[home]);
+        let trunk = of_trunk(AuthRealms::default()).answered_at(&hosts, &[scope]);
 
-        for (contact, routes, leads_home) in [
+        for (contact, routes, in_scope) in [
             ("sip:c@198.51.100.1", &[][..], true),
             ("sip:c@10.0.0.1", &[], true), // Behind NAT: requests go to where the answer came from.
             ("sip:c@198.51.100.1", &["sip:198.51.100.1"], true),
@@ -663,11 +686,11 @@ mod tests {
         ] {
             let dialog = dialog(contact, routes);
             assert_eq!(
-                trunk.lead_home(&dialog, home),
-                leads_home,
+                trunk.may_answer_in(&dialog, scope),
+                in_scope,
                 "{contact} {routes:?}"
             );
-            assert!(!trunk.lead_home(&dialog, address("203.0.113.66")));
+            assert!(!trunk.may_answer_in(&dialog, address("203.0.113.66")));
         }
     }
 

@@ -76,25 +76,25 @@ const ROWS: [(&str, u8); 34] = [
 
 /// Directions in which each header name known to the lexer crosses, by its number: most lines have such a name and need one lookup.
 const KNOWN: [u8; HeaderName::ALL.len()] = {
-    let mut places = [0; HeaderName::ALL.len()];
+    let mut kinds = [0; HeaderName::ALL.len()];
     let mut name = 0;
-    while name < places.len() {
+    while name < kinds.len() {
         let known = HeaderName::ALL[name].as_str().as_bytes();
         let mut row = 0;
         while row < ROWS.len() {
             if known.eq_ignore_ascii_case(ROWS[row].0.as_bytes()) {
-                places[name] = ROWS[row].1;
+                kinds[name] = ROWS[row].1;
             }
             row += 1;
         }
         name += 1;
     }
-    places
+    kinds
 };
 
 /// Place of a message in the call, which decides what crosses.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum CrossingKind {
     /// The INVITE that starts the call, towards the runtime.
     Invite,
     /// The same INVITE, towards a transfer destination.
@@ -105,7 +105,7 @@ pub(crate) enum Place {
     Response,
 }
 
-impl Place {
+impl CrossingKind {
     const fn bit(self) -> u8 {
         match self {
             Self::Invite => INVITE,
@@ -119,7 +119,7 @@ impl Place {
 /// One message on its way to the other leg.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Crossing<'p> {
-    pub(crate) place: Place,
+    pub(crate) kind: CrossingKind,
     /// Of the leg that it came on.
     pub(crate) identity: Identity,
     /// `X-PLATFORM`: such headers are ours to set and never cross.
@@ -188,9 +188,9 @@ impl Crossing<'_> {
         body: &[u8],
         own: &[(Box<str>, Box<str>)],
     ) {
-        let places = match body {
-            [] => self.place.bit(),
-            _ => self.place.bit() | BODY,
+        let kinds = match body {
+            [] => self.kind.bit(),
+            _ => self.kind.bit() | BODY,
         };
         let mut is_withheld = None;
         for header in message.headers() {
@@ -198,7 +198,7 @@ impl Crossing<'_> {
                 continue;
             };
             let is_kept_back = || self.identity.is_withheld(message);
-            if row & places == 0
+            if row & kinds == 0
                 || (row & NAMES_CALLER != 0 && *is_withheld.get_or_insert_with(is_kept_back))
                 || own.iter().any(|(own, _)| is_alike(own, name))
             {
@@ -264,8 +264,8 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
 /// Returns the name to write a header by, and where it crosses; `None` for one that is hop by hop.
 fn spelled<'m>(name: HeaderName, raw: &'m [u8], prefix: &str) -> Option<(&'m str, u8)> {
     if name != HeaderName::Other {
-        let places = KNOWN[name as usize];
-        return (places != 0).then_some((name.as_str(), places));
+        let kinds = KNOWN[name as usize];
+        return (kinds != 0).then_some((name.as_str(), kinds));
     }
     let spelled = std::str::from_utf8(raw).ok()?;
     if is_extension(spelled) {
@@ -312,7 +312,7 @@ pub(crate) fn lacking_options(message: &Message<'_>) -> Option<Vec<u8>> {
 
 /// Consequence of a runtime's final refusal of the first INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum RuntimeRefusal {
     /// The caller gets the same code.
     Same,
     /// The next target is tried; if none is left, the caller gets 480.
@@ -328,15 +328,15 @@ pub(crate) enum Refusal {
 }
 
 /// Maps a runtime's status code.
-pub(crate) const fn refusal(status: u16) -> Refusal {
+pub(crate) const fn refusal(status: u16) -> RuntimeRefusal {
     match status {
-        300..=399 => Refusal::Redirect,
-        408 | 503 => Refusal::FailOver,
-        500 | 502 | 504 => Refusal::Trouble,
-        422 => Refusal::Brief,
+        300..=399 => RuntimeRefusal::Redirect,
+        408 | 503 => RuntimeRefusal::FailOver,
+        500 | 502 | 504 => RuntimeRefusal::Trouble,
+        422 => RuntimeRefusal::Brief,
         // Codes about the call itself rather than the path to the runtime.
-        415 | 480 | 486 | 488 | 600 | 603 | 606 | 607 | 608 => Refusal::Same,
-        _ => Refusal::Unavailable,
+        415 | 480 | 486 | 488 | 600 | 603 | 606 | 607 | 608 => RuntimeRefusal::Same,
+        _ => RuntimeRefusal::Unavailable,
     }
 }
 
@@ -359,7 +359,13 @@ mod tests {
     const SDP: &str = "v=0\r\no=- 1 1 IN IP4 h\r\n";
 
     /// The lines that cross of a request from this caller with these lines.
-    fn crossed(place: Place, identity: Identity, from: &str, lines: &str, body: &str) -> String {
+    fn crossed(
+        kind: CrossingKind,
+        identity: Identity,
+        from: &str,
+        lines: &str,
+        body: &str,
+    ) -> String {
         let octets = format!(
             "INVITE sip:b@h SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: {from};tag=1\r\nTo: <sip:b@h>\r\nCall-ID: x\r\n\
              CSeq: 1 INVITE\r\n{lines}Content-Length: {}\r\n\r\n{body}",
@@ -368,7 +374,7 @@ mod tests {
         let message = lex(octets.as_bytes(), Framing::Datagram).expect("a message");
         let mut out = Vec::new();
         let crossing = Crossing {
-            place,
+            kind,
             identity,
             prefix: PREFIX,
         };
@@ -376,9 +382,9 @@ mod tests {
         String::from_utf8(out).expect("text")
     }
 
-    fn crosses(place: Place, line: &str, body: &str) -> String {
+    fn crosses(kind: CrossingKind, line: &str, body: &str) -> String {
         let line = format!("{line}\r\n");
-        crossed(place, Identity::Crosses, "<sip:a@h>", &line, body)
+        crossed(kind, Identity::Crosses, "<sip:a@h>", &line, body)
     }
 
     #[test]
@@ -386,19 +392,19 @@ mod tests {
         for (name, row) in ROWS {
             let line = format!("{name}: value\r\n");
 
-            for place in [
-                Place::Invite,
-                Place::HandedOver,
-                Place::InDialog,
-                Place::Response,
+            for kind in [
+                CrossingKind::Invite,
+                CrossingKind::HandedOver,
+                CrossingKind::InDialog,
+                CrossingKind::Response,
             ] {
                 for body in ["", "a body"] {
                     let described = row & BODY != 0 && !body.is_empty();
-                    let expected = match row & place.bit() != 0 || described {
+                    let expected = match row & kind.bit() != 0 || described {
                         true => &*line,
                         false => "",
                     };
-                    assert_eq!(crosses(place, line.trim_end(), body), expected, "{place:?}");
+                    assert_eq!(crosses(kind, line.trim_end(), body), expected, "{kind:?}");
                 }
             }
         }
@@ -410,9 +416,13 @@ mod tests {
         let nobody = "\"Anonymous\" <sip:anonymous@anonymous.invalid>";
 
         for (name, row) in ROWS {
-            let places = [Place::Invite, Place::HandedOver, Place::InDialog];
-            let places = places.into_iter().filter(|place| row & place.bit() != 0);
-            for place in places.filter(|_| name != "Privacy") {
+            let kinds = [
+                CrossingKind::Invite,
+                CrossingKind::HandedOver,
+                CrossingKind::InDialog,
+            ];
+            let kinds = kinds.into_iter().filter(|kind| row & kind.bit() != 0);
+            for kind in kinds.filter(|_| name != "Privacy") {
                 let line = format!("{name}: value\r\n");
                 let names_caller = row & NAMES_CALLER != 0;
                 for (case, from, privacy, is_withheld) in [
@@ -428,17 +438,17 @@ mod tests {
                         privacy => format!("Privacy: {privacy}\r\n"),
                     };
                     let lines = format!("{line}{privacy}");
-                    let came = crossed(place, Identity::AsAsked, from, &lines, "");
+                    let came = crossed(kind, Identity::AsAsked, from, &lines, "");
                     let expected = match is_withheld && names_caller {
                         true => privacy,
                         false => lines.clone(),
                     };
-                    assert_eq!(came, expected, "{name}, {case}, {place:?}");
-                    let to_caller = crossed(place, Identity::Crosses, from, &lines, "");
-                    assert_eq!(to_caller, lines, "{name}, {case}, {place:?}");
+                    assert_eq!(came, expected, "{name}, {case}, {kind:?}");
+                    let to_caller = crossed(kind, Identity::Crosses, from, &lines, "");
+                    assert_eq!(to_caller, lines, "{name}, {case}, {kind:?}");
                 }
-                let kept_back = crossed(place, Identity::Withheld, named, &line, "");
-                assert_eq!(kept_back.is_empty(), names_caller, "{name}, {place:?}");
+                let kept_back = crossed(kind, Identity::Withheld, named, &line, "");
+                assert_eq!(kept_back.is_empty(), names_caller, "{name}, {kind:?}");
             }
         }
     }
@@ -477,7 +487,7 @@ mod tests {
             ("a route", "Route: <sip:h;lr>", ""),
             ("a compact form", "y: signed", "Identity: signed\r\n"),
         ] {
-            assert_eq!(crosses(Place::Invite, line, ""), expected, "{case}");
+            assert_eq!(crosses(CrossingKind::Invite, line, ""), expected, "{case}");
         }
 
         for (name, prefix, ours) in [
@@ -493,9 +503,13 @@ mod tests {
     #[test]
     fn several_reasons_cross() {
         let lines = "Reason: Q.850;cause=16\r\nReason: SIP;cause=200\r\n";
-        for place in [Place::Invite, Place::InDialog, Place::Response] {
-            let crossed = crossed(place, Identity::AsAsked, "<sip:a@h>", lines, "");
-            assert_eq!(crossed, lines, "{place:?}");
+        for kind in [
+            CrossingKind::Invite,
+            CrossingKind::InDialog,
+            CrossingKind::Response,
+        ] {
+            let crossed = crossed(kind, Identity::AsAsked, "<sip:a@h>", lines, "");
+            assert_eq!(crossed, lines, "{kind:?}");
         }
     }
 
@@ -520,7 +534,11 @@ mod tests {
             ("no SDP", "X-A: 1", "hello", "X-A: 1\r\n"),
             ("no body", "X-A: 1", "", "X-A: 1\r\n"),
         ] {
-            assert_eq!(crosses(Place::Response, line, body), expected, "{case}");
+            assert_eq!(
+                crosses(CrossingKind::Response, line, body),
+                expected,
+                "{case}"
+            );
         }
     }
 
@@ -528,10 +546,10 @@ mod tests {
     fn challenges_never_cross() {
         for status in [301, 302, 401, 407, 420, 422] {
             assert_eq!(in_dialog_refusal(status), 488, "{status}");
-            assert_ne!(refusal(status), Refusal::Same, "{status}");
+            assert_ne!(refusal(status), RuntimeRefusal::Same, "{status}");
         }
-        assert_eq!(refusal(486), Refusal::Same);
-        assert_eq!(refusal(500), Refusal::Trouble);
-        assert_eq!(refusal(501), Refusal::Unavailable);
+        assert_eq!(refusal(486), RuntimeRefusal::Same);
+        assert_eq!(refusal(500), RuntimeRefusal::Trouble);
+        assert_eq!(refusal(501), RuntimeRefusal::Unavailable);
     }
 }

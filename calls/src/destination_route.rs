@@ -10,9 +10,9 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::callee::Callee;
-use super::caps::Caps;
 use super::health::Health;
-use super::limits::{Claim, Full, Limits, Permit};
+use super::limits::{Claim, LimitReached, Limits, Permit};
+use super::outbound_limits::OutboundLimits;
 use super::refusal::Reason;
 
 /// Route by which a destination is called from here.
@@ -98,7 +98,7 @@ impl DestinationRoute {
     pub(crate) fn permit(
         &self,
         org: Uuid,
-        caps: &Caps,
+        outbound_limits: &OutboundLimits,
         limits: &Arc<Limits>,
         health: &Health,
         now: Moment,
@@ -113,7 +113,7 @@ impl DestinationRoute {
         }
 
         let claims = [
-            (!leads_back).then(|| caps.claim(org)),
+            (!leads_back).then(|| outbound_limits.claim(org)),
             trunk.map(|trunk| Claim {
                 id: trunk.id,
                 max: trunk.max_concurrent_calls,
@@ -122,17 +122,19 @@ impl DestinationRoute {
         let permit = limits
             .acquire_leg(org, claims, now)
             .map_err(|full| match full {
-                Full::Trunk => Reason::TrunkBusy,
-                Full::Outbound => Reason::OutboundBusy,
-                Full::Org => Reason::OrgBusy,
-                Full::Agent | Full::Node => Reason::Overload,
+                LimitReached::Trunk => Reason::TrunkBusy,
+                LimitReached::Outbound => Reason::OutboundBusy,
+                LimitReached::Org => Reason::OrgBusy,
+                LimitReached::Agent | LimitReached::Node => Reason::Overload,
             })?;
 
         if !leads_back {
             let rate = trunk.map_or((Uuid::nil(), None), |trunk| {
                 (trunk.id, trunk.calls_per_second)
             });
-            caps.begin(org, rate, now).map_err(|denied| denied.reason)?;
+            outbound_limits
+                .begin(org, rate, now)
+                .map_err(|denied| denied.reason)?;
         }
         Ok(Some(permit))
     }

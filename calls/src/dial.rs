@@ -7,34 +7,34 @@ use trunkline_sip::wire::print::Head;
 
 use super::callee::CalleeText;
 use super::context::Cx;
+use super::dial_failure::reason_line;
 use super::ids::{CallKey, CallTimer};
 use super::invite_client::InviteClient;
 use super::refusal::Reason;
 use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{FIRST_FORK, RuntimeInvite};
-use super::unanswered::reason_line;
 
 /// An INVITE of ours that begins a leg of the call.
 #[derive(Debug)]
 pub(crate) struct Dialing {
     pub(crate) client: InviteClient,
-    pub(super) peer: Peer,
+    pub(super) peer: DialedPeer,
 }
 
 /// The peer that is called.
 #[derive(Debug)]
-pub(super) enum Peer {
+pub(super) enum DialedPeer {
     /// The callee that an outbound call begins with.
-    Callee(Called),
+    Callee(DialedCallee),
     /// The destination of a transfer, which takes the agent's place.
-    Destination(Called),
+    Destination(DialedCallee),
     /// The agent's runtime.
     Runtime(RuntimeInvite),
 }
 
 /// A callee or destination.
 #[derive(Debug)]
-pub(super) struct Called {
+pub(super) struct DialedCallee {
     pub(super) text: CalleeText,
     /// Ringing time, from the INVITE on.
     ringing: Option<TimerId>,
@@ -44,20 +44,20 @@ impl Dialing {
     /// Prepares to dial the callee of an outbound call.
     pub(crate) fn callee(client: InviteClient, text: CalleeText) -> Box<Self> {
         let ringing = None;
-        let peer = Peer::Callee(Called { text, ringing });
+        let peer = DialedPeer::Callee(DialedCallee { text, ringing });
         Box::new(Self { client, peer })
     }
 
     /// Prepares to dial the destination of a transfer.
     pub(crate) fn destination(client: InviteClient, text: CalleeText) -> Box<Self> {
         let ringing = None;
-        let peer = Peer::Destination(Called { text, ringing });
+        let peer = DialedPeer::Destination(DialedCallee { text, ringing });
         Box::new(Self { client, peer })
     }
 
     /// Prepares to dial the agent's runtime.
     pub(crate) fn runtime((client, says): (InviteClient, RuntimeInvite)) -> Box<Self> {
-        let peer = Peer::Runtime(says);
+        let peer = DialedPeer::Runtime(says);
         Box::new(Self { client, peer })
     }
 
@@ -67,7 +67,7 @@ impl Dialing {
         let Some(chain) = chain else {
             return self;
         };
-        if let Peer::Runtime(says) = &mut self.peer {
+        if let DialedPeer::Runtime(says) = &mut self.peer {
             self.client.number_forks_from(FIRST_FORK + 1);
             if chain.has_bot() {
                 self.client.lead_on();
@@ -84,14 +84,14 @@ impl Dialing {
     }
 
     pub(crate) const fn is_runtime(&self) -> bool {
-        matches!(self.peer, Peer::Runtime(_))
+        matches!(self.peer, DialedPeer::Runtime(_))
     }
 
     /// Returns whether a callee lacks only its offer.
     pub(crate) const fn wants_offer(&self) -> bool {
         match &self.peer {
-            Peer::Callee(called) => called.ringing.is_none() && !self.client.is_resolving(),
-            Peer::Destination(_) | Peer::Runtime(_) => false,
+            DialedPeer::Callee(called) => called.ringing.is_none() && !self.client.is_resolving(),
+            DialedPeer::Destination(_) | DialedPeer::Runtime(_) => false,
         }
     }
 
@@ -104,20 +104,20 @@ impl Dialing {
         patience: Duration,
     ) {
         match &mut self.peer {
-            Peer::Callee(called) | Peer::Destination(called) => {
+            DialedPeer::Callee(called) | DialedPeer::Destination(called) => {
                 called.text.offering(offer.into());
                 called.ringing = Some(cx.schedule(key, patience, CallTimer::Ringing));
             }
             // A runtime's offer is the caller's or the callee's.
-            Peer::Runtime(_) => {}
+            DialedPeer::Runtime(_) => {}
         }
     }
 
     /// The timers that run for it.
     pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> {
         let ringing = match &self.peer {
-            Peer::Callee(called) | Peer::Destination(called) => called.ringing,
-            Peer::Runtime(_) => None,
+            DialedPeer::Callee(called) | DialedPeer::Destination(called) => called.ringing,
+            DialedPeer::Runtime(_) => None,
         };
         [self.client.timer(), ringing].into_iter().flatten()
     }
@@ -132,10 +132,10 @@ impl Dialing {
 
     pub(crate) fn stop_ringing(&mut self, cx: &mut Cx<'_>) {
         match &mut self.peer {
-            Peer::Callee(called) | Peer::Destination(called) => {
+            DialedPeer::Callee(called) | DialedPeer::Destination(called) => {
                 cx.cancel_timer(&mut called.ringing);
             }
-            Peer::Runtime(_) => {}
+            DialedPeer::Runtime(_) => {}
         }
     }
 }

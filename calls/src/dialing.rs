@@ -7,34 +7,36 @@ use std::time::Duration;
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 
-use super::attempts::{Found, Whose};
+use super::attempts::{AttemptOwner, Resolution};
 use super::call::Call;
 use super::callee::{Callee, CalleeLeg};
 use super::context::{Config, Cx, allows, lacks_refer};
 use super::dial::{self, Dialing};
 use super::invite_client::{
-    Accepted, DialledLeg, Event, Failed, InviteClient, InviteText, Patience,
+    Accepted, DialledLeg, Failed, InviteClient, InviteEvent, InviteText, Patience,
 };
 use super::late_answer::refuse_late_answer;
 use super::leg::{self, ForkDialog, LegState, Session, SipPeer};
 use super::pbx::Pbx;
 use super::refusal::Reason;
 use super::role::LegRole;
-use super::runtime_invite::{CallFacts, InvitedTo, RuntimeInvite, RuntimeText, Words};
-use super::secure::is_sips;
+use super::runtime_invite::{
+    HeaderSource, InvitedCall, RuntimeCallFacts, RuntimeInvite, RuntimeText,
+};
+use super::sips::is_sips;
 use super::target::Parties;
 use super::transfer;
 use super::uas_invite::UasInvite;
-use super::{families, has_sdp, sdp_of};
+use super::{has_sdp, ip_family, sdp_of};
 
 impl Call {
     /// Returns the call that a runtime is invited to, with these user parts for both ends.
-    pub(crate) fn invited_to<'a>(
+    pub(crate) fn invited_call<'a>(
         &self,
         [called, caller]: [&'a str; 2],
         krisp: bool,
-    ) -> InvitedTo<'a> {
-        InvitedTo {
+    ) -> InvitedCall<'a> {
+        InvitedCall {
             key: self.bridge.key,
             slot: self.slot,
             call: self.id,
@@ -55,12 +57,12 @@ impl Call {
         let id = self
             .bridge
             .legs
-            .add(role, leg::Peer::Unknown, LegState::Gone);
+            .add(role, leg::LegPeer::Unknown, LegState::Gone);
         let leg = DialledLeg {
             key: self.bridge.key,
             slot: self.slot,
             id,
-            whose: Whose {
+            owner: AttemptOwner {
                 call: self.id,
                 org: self.org,
                 leg: AttemptLeg::Destination,
@@ -93,7 +95,7 @@ impl Call {
     pub(crate) fn with_dialing<'m>(
         &mut self,
         cx: &mut Cx<'_>,
-        act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> Event<'m>,
+        act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
     ) {
         let Some((id, mut dialing)) = self.bridge.legs.take_dialing() else {
             return;
@@ -101,15 +103,15 @@ impl Call {
         let Dialing { client, peer } = &mut *dialing;
         let before = client.transaction();
         let event = match peer {
-            dial::Peer::Callee(called) | dial::Peer::Destination(called) => {
+            dial::DialedPeer::Callee(called) | dial::DialedPeer::Destination(called) => {
                 act(client, cx, &called.text)
             }
-            dial::Peer::Runtime(says) => {
+            dial::DialedPeer::Runtime(says) => {
                 let config = Arc::clone(&cx.core.config);
                 match self.runtime_text(says, config) {
                     Some(text) => act(client, cx, &text),
                     // Without a caller or callee there is no call for it.
-                    None => Event::Waits,
+                    None => InviteEvent::Waits,
                 }
             }
         };
@@ -119,34 +121,34 @@ impl Call {
         }
 
         match event {
-            Event::Waits => self.bridge.legs.set_state(id, LegState::Dialing(dialing)),
-            Event::Provisional(heard) => {
+            InviteEvent::Waits => self.bridge.legs.set_state(id, LegState::Dialing(dialing)),
+            InviteEvent::Provisional(heard) => {
                 self.bridge.legs.set_state(id, LegState::Dialing(dialing));
                 match self.bridge.role(id) {
                     LegRole::Trunk if heard.is_first => self.on_callee_rings(cx),
                     LegRole::Destination if heard.is_first => {
-                        self.on_transfer(cx, transfer::Event::DestinationRings)
+                        self.on_transfer(cx, transfer::TransferEvent::DestinationRings)
                     }
                     LegRole::Trunk | LegRole::Destination => {}
                     LegRole::Agent => self.on_runtime_provisional(cx, heard),
                 }
             }
-            Event::Accepted(accepted) => self.on_accepted(cx, dialing, *accepted),
-            Event::Failed(failed) => self.on_failed(cx, *dialing, failed),
+            InviteEvent::Accepted(accepted) => self.on_accepted(cx, dialing, *accepted),
+            InviteEvent::Failed(failed) => self.on_failed(cx, *dialing, failed),
         }
     }
 
     fn on_accepted(&mut self, cx: &mut Cx<'_>, mut dialing: Box<Dialing>, accepted: Accepted<'_>) {
         dialing.stop_ringing(cx);
         match dialing.peer {
-            dial::Peer::Callee(called) => {
+            dial::DialedPeer::Callee(called) => {
                 self.on_callee_answers(cx, accepted, called.text.into_offer());
             }
-            dial::Peer::Destination(called) => {
+            dial::DialedPeer::Destination(called) => {
                 let leg = dialing.client.leg();
                 self.on_destination_answers(cx, leg, accepted, called.text.into_offer());
             }
-            dial::Peer::Runtime(_) => match self.why_unusable(&accepted) {
+            dial::DialedPeer::Runtime(_) => match self.why_unusable(&accepted) {
                 Some(reason) => self.turn_down(cx, dialing, &accepted, reason),
                 None if self.outbound.is_some() => self.on_runtime_joins(cx, accepted),
                 None => self.on_runtime_accepted(cx, accepted),
@@ -161,15 +163,15 @@ impl Call {
         config: Arc<Config>,
     ) -> Option<RuntimeText<'a>> {
         let words = match (self.bridge.incoming(), self.outbound.as_deref()) {
-            (Some(incoming), _) => Words::Relayed(incoming.invite()),
-            (None, Some(outbound)) => Words::Ours {
+            (Some(incoming), _) => HeaderSource::Relayed(incoming.invite()),
+            (None, Some(outbound)) => HeaderSource::Ours {
                 parties: &outbound.parties,
                 offer: self.joining.heard()?,
             },
             (None, None) => return None,
         };
 
-        let facts = CallFacts {
+        let facts = RuntimeCallFacts {
             org: self.org,
             session: self.session,
             agent: self.agent,
@@ -189,7 +191,7 @@ impl Call {
             None => self.joining.heard(),
         };
         if let (Some(trunk), Some(answer)) = (self.bridge.trunk(), accepted.sdp())
-            && families::is_out_of_reach(answer, offer.map(sdp_of), trunk.flow.peer.ip())
+            && ip_family::is_out_of_reach(answer, offer.map(sdp_of), trunk.flow.peer.ip())
         {
             return Some(Reason::MediaFamilies);
         }
@@ -220,13 +222,14 @@ impl Call {
     fn on_failed(&mut self, cx: &mut Cx<'_>, mut dialing: Dialing, failed: Failed<'_>) {
         dialing.stop_ringing(cx);
         match dialing.peer {
-            dial::Peer::Callee(_) => self.on_callee_lost(cx, failed.failure),
-            dial::Peer::Destination(_) => {
+            dial::DialedPeer::Callee(_) => self.on_callee_lost(cx, failed.failure),
+            dial::DialedPeer::Destination(_) => {
                 self.bridge.legs.remove(dialing.client.leg());
-                self.on_transfer(cx, transfer::Event::DestinationLost(failed.failure));
+                self.on_transfer(cx, transfer::TransferEvent::DestinationLost(failed.failure));
             }
             // A runtime that has answered by a refusal of its own ends the call.
-            dial::Peer::Runtime(says) => match says.then.filter(|_| failed.message.is_none()) {
+            dial::DialedPeer::Runtime(says) => match says.then.filter(|_| failed.message.is_none())
+            {
                 Some(chain) => {
                     dialing.client.pass_on(cx);
                     self.return_to_bot(cx, *chain);
@@ -237,7 +240,7 @@ impl Call {
     }
 
     /// The resolver has answered.
-    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, found: Found) {
+    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, found: Resolution) {
         self.with_dialing(cx, |client, cx, text| {
             client.handle_resolved(cx, text, found)
         });
@@ -268,7 +271,9 @@ impl Call {
                 return;
             };
             peer.is_sips = is_sips(sent.uri.as_bytes());
-            client.addresses().for_each(|ip| peer.places.learn(ip));
+            client
+                .addresses()
+                .for_each(|ip| peer.known_addresses.learn(ip));
         }
     }
 
@@ -293,7 +298,7 @@ impl Accepted<'_> {
         let message = self.message;
         let mut leg = SipPeer::begun(self.flow);
         for ip in self.addresses.as_slice() {
-            leg.places.learn(*ip);
+            leg.known_addresses.learn(*ip);
         }
         leg.is_sips = is_sips(self.uri.as_bytes());
         leg.abilities.update = allows(message, "UPDATE");

@@ -10,13 +10,13 @@ use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
 use super::admission::CallerInvite;
+use super::attempt_counter::AttemptCounter;
 use super::bot_state::Bot;
 use super::context::Cx;
 use super::effect::Effect;
 use super::flow::Machine;
-use super::ids::{CallKey, CallTimer, NOBODY, key_of};
+use super::ids::{CallKey, CallTimer, key_of};
 use super::late_answer::refuse_late_answer;
-use super::recorded::Recorded;
 use super::refusal::{Reason, uri_refusal};
 use super::shard::Calls;
 use super::{admission, attempts, setup, target, transfer};
@@ -48,7 +48,7 @@ impl Calls {
             Received::Request(message) => self.request(endpoint, view, flow, &message, now),
             Received::Ack(message) => {
                 if let Some(found) = self.dialog_of(&message)
-                    && self.lets_ack_in(view, found, &flow, &message, now)
+                    && self.accepts_ack_source(view, found, &flow, &message, now)
                 {
                     let (key, id, _) = found;
                     self.with(key, endpoint, now, |call, cx| call.on_ack(cx, id, &message));
@@ -64,18 +64,18 @@ impl Calls {
                 });
             }
             Received::ForeignResponse { owner, tx, message } => {
-                self.foreign_response(endpoint, view, flow, (tx, owner), message, now);
+                self.unknown_source_response(endpoint, view, flow, (tx, owner), message, now);
             }
-            Received::StrayAnswer(message) if message.method() == Method::Options => {
+            Received::StrayResponse(message) if message.method() == Method::Options => {
                 self.source_answered(endpoint, view, flow, &message, now);
             }
             // A late 2xx of a call that is up: it was acknowledged for as long as it may be retransmitted.
-            Received::StrayAnswer(message) if self.is_agreed(&message) => {}
-            Received::StrayAnswer(message) => {
+            Received::StrayResponse(message) if self.is_agreed(&message) => {}
+            Received::StrayResponse(message) => {
                 let mut cx = Cx {
                     core: &mut self.core,
                     endpoint,
-                    recorded: &mut Recorded::default(),
+                    attempt_counter: &mut AttemptCounter::default(),
                     now,
                 };
                 refuse_late_answer(&mut cx, flow, None, &message);
@@ -89,7 +89,9 @@ impl Calls {
     /// Handles an event of the endpoint.
     pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: Event, now: Moment) {
         match event {
-            Event::Timeout { owner: NOBODY, .. } | Event::TransportError { owner: NOBODY, .. } => {
+            Event::Timeout { owner, .. } | Event::TransportError { owner, .. }
+                if key_of(owner).is_none() =>
+            {
                 self.core.late_byes = self.core.late_byes.saturating_sub(1);
             }
             Event::Timeout { tx, owner } => {
@@ -110,7 +112,7 @@ impl Calls {
 
     /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, endpoint: &mut Endpoint, now: Moment) {
-        self.distrust_silent(endpoint, now);
+        self.challenge_silent_sources(endpoint, now);
 
         while let Some((key, timer)) = self.core.pop_timer(now) {
             self.with(key, endpoint, now, |call, cx| match timer {
@@ -129,7 +131,7 @@ impl Calls {
                 CallTimer::Session(id) => {
                     let leg = call.bridge.at(id);
                     let lost = leg.and_then(|mut leg| leg.on_session_timer(cx));
-                    call.mind_lost(cx, id, lost);
+                    call.end_if_lost(cx, id, lost);
                 }
                 CallTimer::KeepAlive(id) => {
                     let slot = call.slot;
@@ -137,7 +139,7 @@ impl Calls {
                         leg.on_keep_alive(cx, slot);
                     }
                 }
-                CallTimer::Transfer => call.on_transfer(cx, transfer::Event::TimedOut),
+                CallTimer::Transfer => call.on_transfer(cx, transfer::TransferEvent::TimedOut),
                 CallTimer::Builtin => {
                     if let Some(builtin) = call.bridge.bot_mut().and_then(Bot::builtin_mut) {
                         builtin.timer = None;
@@ -153,7 +155,7 @@ impl Calls {
         &mut self,
         endpoint: &mut Endpoint,
         key: CallKey,
-        found: attempts::Found,
+        found: attempts::Resolution,
         now: Moment,
     ) {
         self.with(key, endpoint, now, |call, cx| call.on_resolved(cx, found));
@@ -162,11 +164,11 @@ impl Calls {
     /// Handles the result of [`Effect::ResolveHop`].
     pub fn handle_hop(
         &mut self,
-        wanted: &target::Unresolved,
+        wanted: &target::UnresolvedTarget,
         targets: Vec<target::Target>,
         now: Moment,
     ) {
-        self.core.hops.learn(wanted, targets, now);
+        self.core.resolver_cache.learn(wanted, targets, now);
     }
 
     /// Handles the result of [`Effect::FindContact`].
@@ -217,7 +219,7 @@ impl Calls {
     ) {
         if message.to_tag().is_some() {
             return match self.dialog_of(message) {
-                Some(found) if !self.lets_in(endpoint, view, found, flow, message, now) => {}
+                Some(found) if !self.accepts_source(endpoint, view, found, flow, message, now) => {}
                 Some((key, id, fork)) => {
                     let org = self.org_for(view, key, message);
                     self.with(key, endpoint, now, |call, cx| {
@@ -296,7 +298,7 @@ impl Calls {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
-            recorded: &mut Recorded::default(),
+            attempt_counter: &mut AttemptCounter::default(),
             now,
         };
         let Some(call) = setup::start(&mut cx, key, admitted) else {
@@ -316,20 +318,22 @@ impl Calls {
         message: &Message<'_>,
         now: Moment,
     ) {
-        if owner == NOBODY && message.status() >= 200 {
+        let key = key_of(owner);
+        if key.is_none() && message.status() >= 200 {
             self.core.late_byes = self.core.late_byes.saturating_sub(1);
         }
 
-        let key = key_of(owner);
-        let known = self.with(key, endpoint, now, |call, cx| {
-            call.on_response(cx, flow, tx, message)
+        let known = key.is_some_and(|key| {
+            self.with(key, endpoint, now, |call, cx| {
+                call.on_response(cx, flow, tx, message)
+            })
         });
 
         if !known && message.method() == Method::Invite && (200..300).contains(&message.status()) {
             let mut cx = Cx {
                 core: &mut self.core,
                 endpoint,
-                recorded: &mut Recorded::default(),
+                attempt_counter: &mut AttemptCounter::default(),
                 now,
             };
             refuse_late_answer(&mut cx, flow, Some(tx), message);
@@ -350,7 +354,7 @@ impl Calls {
             return;
         };
         let asked = (flow.peer.ip().to_canonical(), tag.bits);
-        for waiting in self.core.questions.answered(asked, now) {
+        for waiting in self.core.source_probes.answered(asked, now) {
             if let Ok(invite) = lex(&waiting.octets, Framing::Datagram) {
                 self.invite(endpoint, view, waiting.flow, &invite, now);
             }
@@ -358,10 +362,10 @@ impl Calls {
     }
 
     /// Challenges the INVITEs whose source didn't answer in time.
-    fn distrust_silent(&mut self, endpoint: &mut Endpoint, now: Moment) {
-        while let Some(waiting) = self.core.questions.pop_late(now) {
+    fn challenge_silent_sources(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        while let Some(waiting) = self.core.source_probes.pop_late(now) {
             if let Ok(invite) = lex(&waiting.octets, Framing::Datagram) {
-                admission::distrust(&mut self.core, endpoint, waiting.flow, &invite, now);
+                admission::challenge_unproven(&mut self.core, endpoint, waiting.flow, &invite, now);
             }
         }
     }

@@ -10,16 +10,16 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
 use super::allow::{capabilities, own_lines, to_peer};
+use super::attempt_counter::AttemptCounter;
 use super::context::Cx;
 use super::crossing::lacking_options;
 use super::has_sdp;
 use super::ids::{CallKey, owner_of};
 use super::invite_client::OurOffer;
-use super::recorded::Recorded;
-use super::secure::is_sips;
+use super::sips::is_sips;
 
-/// An early dialog of an INVITE of ours.
-struct EarlyDialog {
+/// Facts about an early dialog of an INVITE of ours that the answer to a request in it needs.
+struct EarlyDialogFacts {
     key: CallKey,
     offer: OurOffer,
     is_sips: bool,
@@ -43,12 +43,12 @@ impl Calls {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
-            recorded: &mut Recorded::default(),
+            attempt_counter: &mut AttemptCounter::default(),
             now,
         };
         let contact = cx.contact(&flow, dialog.is_sips);
         // A transaction repeats the answer, also once the dialog is confirmed and the call would give another.
-        let owner = owner_of(dialog.key);
+        let owner = owner_of(Some(dialog.key));
         let Ok(server) = cx.endpoint.accept(message, flow, owner, now) else {
             let busy = Response::bare(503);
             cx.endpoint.respond_stateless(message, &flow, &busy);
@@ -73,14 +73,14 @@ impl Calls {
         true
     }
 
-    fn early_dialog(&self, flow: &Flow, message: &Message<'_>) -> Option<EarlyDialog> {
+    fn early_dialog(&self, flow: &Flow, message: &Message<'_>) -> Option<EarlyDialogFacts> {
         let tag = self.core.minter.read_tag(message.to_tag()?)?;
         let found = self.core.tags.get(&tag.bits)?;
         let bridge = &self.get(found.key)?.bridge;
         let client = &bridge.dialing()?.client;
         let is_meant = client.invites_as(tag.bits) && client.knows(flow.peer.ip());
         let offer = client.early_offer(message).filter(|_| is_meant)?;
-        Some(EarlyDialog {
+        Some(EarlyDialogFacts {
             key: found.key,
             offer,
             is_sips: client

@@ -9,7 +9,7 @@ use trunkline_model::record::Fact;
 use trunkline_model::settings::BotProtocol;
 use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
-use trunkline_sip::auth::{Part, client};
+use trunkline_sip::auth::{WrongPart, client};
 use trunkline_sip::dialog::sdp::AudioPayload;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text::unescape_pairs;
@@ -21,9 +21,9 @@ pub use super::credentials::Unanswerable;
 use super::flow::Sound;
 use super::ids::CallKey;
 use super::spoken_code::SpokenCode;
-use super::target::{Target, Unresolved};
-pub use super::unproven::Unproven;
-pub use crate::blame::UnknownUser;
+use super::target::{Target, UnresolvedTarget};
+pub use super::unanswered_challenges::UnansweredChallenge;
+pub use crate::failed_login::UnknownUser;
 
 /// Octets of a realm that are reported.
 const LONGEST_REALM: usize = 128;
@@ -38,14 +38,14 @@ pub enum Effect {
         /// The call's org.
         org: Uuid,
         /// Name to resolve.
-        wanted: Unresolved,
+        wanted: UnresolvedTarget,
     },
     /// An INVITE to this target is too large for a datagram: open a connection to it, if it takes one soon; answered by
     /// `Calls::handle_resolved` with the target and the flow to send by.
     Connect {
         /// The call that it is for.
         call: CallKey,
-        /// Where the INVITE is to go.
+        /// Target of the INVITE.
         target: Target,
         /// The flow of a connection.
         stream: Flow,
@@ -60,7 +60,7 @@ pub enum Effect {
     /// Resolve the next hop of requests inside a call; answered by `Calls::handle_hop`.
     ResolveHop {
         /// Name to resolve.
-        wanted: Unresolved,
+        wanted: UnresolvedTarget,
     },
     /// Find or make the contact with this number; answered by `Calls::handle_contact`.
     FindContact {
@@ -147,18 +147,18 @@ pub enum Effect {
     /// Log a failed log-in with an unknown user name.
     UnknownUser(UnknownUser),
     /// A caller has left its challenge unanswered.
-    Unproven(Unproven),
+    UnansweredChallenge(UnansweredChallenge),
     /// A message came from an address that its dialog doesn't know.
-    Foreign(Foreign),
+    UnknownSource(UnknownSource),
     /// An attempt has failed, and the call tries another target.
     FailedOver {
         /// Outcome of the attempt that failed.
         cause: AttemptOutcome,
     },
     /// A peer's challenge has shown its realm, or couldn't be answered.
-    Challenged(Box<Challenged>),
+    Challenged(Box<ChallengeReport>),
     /// A call was refused before it could be recorded: unauthenticated, overload, draining.
-    Turned {
+    TurnedAway {
         /// The stable reason.
         reason: &'static str,
     },
@@ -183,7 +183,7 @@ pub struct BotDial {
 
 /// Fate of a message from an address that its dialog doesn't know.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Foreign {
+pub enum UnknownSource {
     /// The request was challenged: its leg has been proven by a digest.
     Challenged,
     /// The request was refused.
@@ -194,7 +194,7 @@ pub enum Foreign {
     Response,
 }
 
-impl Foreign {
+impl UnknownSource {
     /// Label in the metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -244,7 +244,7 @@ pub struct AuthFailure {
     /// Time.
     pub at: Moment,
     /// Part that was wrong.
-    pub part: Part,
+    pub part: WrongPart,
     /// Call-ID of the request.
     pub call_id: Box<str>,
     /// The user part that it asked for; `None` for a registration.
@@ -253,9 +253,9 @@ pub struct AuthFailure {
 
 /// The challenge of a PBX or a carrier.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Challenged {
+pub struct ChallengeReport {
     /// The peer that challenges.
-    pub whose: Challenger,
+    pub challenger: Challenger,
     /// Time.
     pub at: Moment,
     /// Its outcome.
@@ -291,7 +291,7 @@ pub enum ChallengeOutcome {
     Seen(KnownRealm),
     /// It wasn't answered.
     Unanswered {
-        /// Why.
+        /// The reason.
         why: Unanswerable,
         /// The status that it came with: 401 or 407.
         status: u16,

@@ -7,7 +7,7 @@ use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
-use super::context::{Cx, place_of};
+use super::context::{Cx, node_and_slot_of};
 
 /// Bits of a session's id that count the loops.
 const GENERATION: usize = 12;
@@ -51,7 +51,7 @@ impl Cx<'_> {
             return 0;
         };
 
-        let is_up = match place_of(session) {
+        let is_up = match node_and_slot_of(session) {
             Some((node, _)) if node == config.node => self.core.live.is_up(session),
             // Another node's session: it counts as up for the longest duration of a call.
             Some(_) => began(session).is_some_and(|began| {

@@ -11,20 +11,19 @@ use super::bye::ByeContent;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
-use super::crossing::Place;
+use super::crossing::CrossingKind;
+use super::dial_failure::{reasons, refusal_lines};
 use super::ids::LegId;
-use super::ids::NOBODY;
+use super::ids::owner_of;
 use super::leg::LegState;
 use super::refusal::Reason;
-use super::transfer::Event;
+use super::transfer::TransferEvent;
 use super::uas_invite::UasInvite;
-use super::unanswered::reasons;
-use super::unanswered::refusal_lines;
 use super::{Calls, setup};
 
 /// End of a call, for its record.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct End {
+pub(crate) struct CallEnd {
     pub(crate) status: Status,
     pub(crate) sip_code: u16,
     pub(crate) reason: Option<Reason>,
@@ -35,7 +34,7 @@ pub(crate) struct End {
 
 /// Requester of a hang-up at this node.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum HangUpBy {
+pub enum HangUpRequester {
     /// The org, or the operator.
     Operator,
     /// The call's agent.
@@ -48,7 +47,7 @@ impl Calls {
         &mut self,
         endpoint: &mut Endpoint,
         id: Uuid,
-        by: HangUpBy,
+        by: HangUpRequester,
         now: Moment,
     ) -> bool {
         let is_up = |call: &&Call| call.id == id && call.bridge.status() != CallStatus::Over;
@@ -56,8 +55,8 @@ impl Calls {
             return false;
         };
         match by {
-            HangUpBy::Operator => self.hang_up(endpoint, key, Reason::Operator, now),
-            HangUpBy::Agent => {
+            HangUpRequester::Operator => self.hang_up(endpoint, key, Reason::Operator, now),
+            HangUpRequester::Agent => {
                 self.with(key, endpoint, now, |call, cx| call.on_agent_request(cx));
             }
         }
@@ -95,7 +94,7 @@ impl Call {
 
         match (self.bridge.status(), self.bridge.is_trunk(id)) {
             (CallStatus::Over, true) => {
-                self.bridge.forgive_acks(cx, id);
+                self.bridge.drop_awaited_acks(cx, id);
                 self.bridge.legs.set_state(id, LegState::Gone);
             }
             (CallStatus::Over, false) => {}
@@ -116,10 +115,10 @@ impl Call {
                 self.refuse(cx, Reason::RuntimeRefused);
             }
             (CallStatus::Answered | CallStatus::Up, false) if self.transfer.goes_on() => {
-                self.agent_parts(cx, id);
+                self.on_agent_bye(cx, id);
             }
             (CallStatus::Answered | CallStatus::Up, is_trunk) => {
-                self.bridge.forgive_acks(cx, id);
+                self.bridge.drop_awaited_acks(cx, id);
                 self.abandon(cx);
                 let by = match is_trunk {
                     true if self.outbound.is_some() => HangupBy::Callee,
@@ -127,7 +126,8 @@ impl Call {
                     false => HangupBy::Agent,
                 };
                 let prefix = &cx.core.config.header_prefix;
-                let content = ByeContent::of(message, self.crossing(id, Place::InDialog, prefix));
+                let content =
+                    ByeContent::of(message, self.crossing(id, CrossingKind::InDialog, prefix));
                 self.bridge.send_bye(cx, self.bridge.other(id), content);
                 self.end(cx, completed(by));
             }
@@ -135,8 +135,8 @@ impl Call {
     }
 
     /// Handles the agent's BYE while its caller is being transferred: the transfer goes on without it.
-    pub(crate) fn agent_parts(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        self.bridge.forgive_acks(cx, id);
+    pub(crate) fn on_agent_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        self.bridge.drop_awaited_acks(cx, id);
         match self.joining.arriving() {
             // The caller doesn't have the destination's media yet.
             Some(_) => self.agent_goes(cx),
@@ -147,7 +147,7 @@ impl Call {
         }
         self.bridge.legs.stop_timers(cx, id);
         self.bridge.legs.set_state(id, LegState::Gone);
-        self.on_transfer(cx, Event::AgentLeft);
+        self.on_transfer(cx, TransferEvent::AgentLeft);
     }
 
     /// Handles the set-up deadline, or the longest duration.
@@ -209,7 +209,7 @@ impl Call {
                 };
                 self.end(
                     cx,
-                    End {
+                    CallEnd {
                         status,
                         sip_code: 200,
                         reason: Some(reason),
@@ -218,7 +218,7 @@ impl Call {
                     },
                 );
             }
-            CallStatus::Over => self.on_transfer(cx, Event::Stopped),
+            CallStatus::Over => self.on_transfer(cx, TransferEvent::Stopped),
         }
     }
 
@@ -235,7 +235,7 @@ impl Call {
 
         self.end(
             cx,
-            End {
+            CallEnd {
                 status,
                 sip_code: 200,
                 reason: None,
@@ -252,7 +252,7 @@ impl Call {
 
     /// The same, with the lines of the last target's refusal.
     pub(crate) fn refuse_saying(&mut self, cx: &mut Cx<'_>, reason: Reason, said: &[u8]) {
-        let end = End {
+        let end = CallEnd {
             status: reason.unanswered(),
             sip_code: reason.status(),
             reason: Some(reason),
@@ -274,7 +274,7 @@ impl Call {
     pub(crate) fn refuse_with(
         &mut self,
         cx: &mut Cx<'_>,
-        end: End,
+        end: CallEnd,
         phrase: Option<&str>,
         lines: impl FnOnce(&mut Head<'_>),
         body: &[u8],
@@ -288,7 +288,7 @@ impl Call {
     fn end_setup(
         &mut self,
         cx: &mut Cx<'_>,
-        end: End,
+        end: CallEnd,
         phrase: Option<&str>,
         lines: impl FnOnce(&mut Head<'_>),
         body: &[u8],
@@ -299,7 +299,7 @@ impl Call {
         };
         // The To-tag is that of earlier responses, including the one to CANCEL (RFC 3261 §9.2).
         cx.respond_as(invite, (end.sip_code, phrase), None, lines, body);
-        cx.endpoint.set_owner(invite, NOBODY);
+        cx.endpoint.set_owner(invite, owner_of(None));
         self.end(cx, end);
     }
 
@@ -313,14 +313,14 @@ impl Call {
     }
 
     /// Closes the record and releases what the call held.
-    pub(crate) fn end(&mut self, cx: &mut Cx<'_>, end: End) {
+    pub(crate) fn end(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
         self.permit = None;
         if let Some(incoming) = self.bridge.legs.take_incoming(self.bridge.trunk_id()) {
             cx.release_incoming(&incoming);
         }
 
         self.close_media(cx);
-        self.holding.held.end();
+        self.holding.hold_state.end();
         self.holding.report(cx.core, self.id, self.org);
         if let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
@@ -352,7 +352,7 @@ impl Call {
             hangup_by: end.by,
             cause: end.cause,
         };
-        self.on_transfer(cx, Event::CallEnded(Box::new(ended)));
+        self.on_transfer(cx, TransferEvent::CallEnded(Box::new(ended)));
     }
 }
 
@@ -362,8 +362,8 @@ fn reasons_of(message: &Message<'_>) -> Vec<u8> {
     lines
 }
 
-const fn completed(by: HangupBy) -> End {
-    End {
+const fn completed(by: HangupBy) -> CallEnd {
+    CallEnd {
         status: Status::Completed,
         sip_code: 200,
         reason: None,
@@ -372,8 +372,8 @@ const fn completed(by: HangupBy) -> End {
     }
 }
 
-const fn canceled() -> End {
-    End {
+const fn canceled() -> CallEnd {
+    CallEnd {
         status: Status::Canceled,
         sip_code: 487,
         reason: Some(Reason::CallerCanceled),

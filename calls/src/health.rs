@@ -20,18 +20,18 @@ use super::target::Target;
 
 /// A peer: its URI, and the address that it resolved to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Peer {
+pub struct ProbedPeer {
     /// Scheme, host and port of the URI, as a URI. The host is also the name that a peer on TLS has to prove.
     pub uri: Box<str>,
     /// The transport.
     pub transport: Transport,
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
     /// Source of the name: peers that the operator names are judged apart from those that tenants name.
     pub named: NamedBy,
 }
 
-impl Peer {
+impl ProbedPeer {
     /// Returns the peer that a target names; `None` for a target with a flow of its own, which isn't probed.
     pub fn of(target: &Target) -> Option<Self> {
         if target.by.is_some() {
@@ -79,7 +79,7 @@ pub fn probe_uri(uri: &str) -> Option<Box<str>> {
 
 /// Result of a probe.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum ProbeOutcome {
     /// Any answer but 503.
     Answered,
     /// 503, or a refused connection: not now.
@@ -90,7 +90,7 @@ pub enum Outcome {
 
 /// Change of a peer's state.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum HealthChange {
     /// It no longer answers.
     Down,
     /// It answers again.
@@ -99,7 +99,7 @@ pub enum Turn {
 
 /// Health of one peer.
 #[derive(Copy, Clone, Default, Debug)]
-struct Known {
+struct PeerHealth {
     /// It has answered a probe before, so that its silence means something.
     has_answered: bool,
     /// It has answered a call.
@@ -111,7 +111,7 @@ struct Known {
     against: u32,
 }
 
-impl Known {
+impl PeerHealth {
     /// True if it answers; `None` while nothing is known.
     fn answers(self) -> Option<bool> {
         (self.is_down || self.has_answered || self.took_call).then_some(!self.is_down)
@@ -135,8 +135,8 @@ fn count(peers: impl Iterator<Item = Option<bool>>) -> [usize; 3] {
 /// Results of probes, by peer.
 #[derive(Debug)]
 pub struct Health {
-    peers: DashMap<Peer, Known>,
-    trunks: DashMap<Uuid, Vec<Peer>>,
+    peers: DashMap<ProbedPeer, PeerHealth>,
+    trunks: DashMap<Uuid, Vec<ProbedPeer>>,
     /// Number of peers that are down: while it is zero, calls skip the lookup.
     down: AtomicUsize,
     /// Addresses of peers that are down, until a packet comes from there.
@@ -177,13 +177,13 @@ impl Health {
         if self.down.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let known = Peer::of(target).and_then(|peer| self.peers.get(&peer));
+        let known = ProbedPeer::of(target).and_then(|peer| self.peers.get(&peer));
         known.is_some_and(|known| known.is_down)
     }
 
     /// Notes that a call was answered there: the next probe may be skipped.
     pub fn heard(&self, target: &Target) {
-        if let Some(mut known) = Peer::of(target).and_then(|peer| self.peers.get_mut(&peer)) {
+        if let Some(mut known) = ProbedPeer::of(target).and_then(|peer| self.peers.get_mut(&peer)) {
             known.is_heard = true;
             known.took_call = true;
         }
@@ -208,7 +208,7 @@ impl Health {
     }
 
     /// Returns whether a peer has to be probed in this turn.
-    pub fn wants_probe(&self, peer: &Peer) -> bool {
+    pub fn wants_probe(&self, peer: &ProbedPeer) -> bool {
         let Some(mut known) = self.peers.get_mut(peer) else {
             return false;
         };
@@ -232,7 +232,7 @@ impl Health {
 
     /// The same of the peers that no outbound trunk has: the addresses of runtimes.
     pub fn runtimes(&self) -> [usize; 3] {
-        let of_trunks: HashSet<Peer> = self
+        let of_trunks: HashSet<ProbedPeer> = self
             .trunks
             .iter()
             .flat_map(|peers| peers.value().clone())
@@ -254,15 +254,15 @@ impl Health {
     /// Replaces the watched peers, and those of each trunk; others are forgotten.
     pub fn watch<'p>(
         &self,
-        peers: impl IntoIterator<Item = &'p Peer>,
-        trunks: impl IntoIterator<Item = (Uuid, Vec<Peer>)>,
+        peers: impl IntoIterator<Item = &'p ProbedPeer>,
+        trunks: impl IntoIterator<Item = (Uuid, Vec<ProbedPeer>)>,
     ) {
-        let peers: HashSet<&Peer> = peers.into_iter().collect();
+        let peers: HashSet<&ProbedPeer> = peers.into_iter().collect();
         self.peers.retain(|peer, _| peers.contains(peer));
         for peer in peers {
             // `entry` would need a copy of a known peer.
             if !self.peers.contains_key(peer) {
-                self.peers.insert(peer.clone(), Known::default());
+                self.peers.insert(peer.clone(), PeerHealth::default());
             }
         }
 
@@ -282,7 +282,7 @@ impl Health {
     }
 
     /// Takes the result of a probe. A peer that has never answered may not support OPTIONS: its silence means nothing.
-    pub fn note(&self, peer: &Peer, outcome: Outcome) -> Option<Turn> {
+    pub fn note(&self, peer: &ProbedPeer, outcome: ProbeOutcome) -> Option<HealthChange> {
         // The peer is no longer watched.
         let mut known = self.peers.get_mut(peer)?;
         let turn = self.judge(&mut known, outcome);
@@ -292,10 +292,10 @@ impl Health {
         turn
     }
 
-    fn judge(&self, known: &mut Known, outcome: Outcome) -> Option<Turn> {
-        let is_sign_of_life = outcome == Outcome::Answered;
+    fn judge(&self, known: &mut PeerHealth, outcome: ProbeOutcome) -> Option<HealthChange> {
+        let is_sign_of_life = outcome == ProbeOutcome::Answered;
         known.has_answered |= is_sign_of_life;
-        if outcome == Outcome::Silent && !known.has_answered {
+        if outcome == ProbeOutcome::Silent && !known.has_answered {
             return None;
         }
         if is_sign_of_life != known.is_down {
@@ -305,9 +305,9 @@ impl Health {
 
         known.against += 1;
         let (enough, turn) = if known.is_down {
-            (self.up_after, Turn::Up)
+            (self.up_after, HealthChange::Up)
         } else {
-            (self.down_after, Turn::Down)
+            (self.down_after, HealthChange::Down)
         };
 
         if known.against < enough {
@@ -315,11 +315,11 @@ impl Health {
         }
 
         known.against = 0;
-        known.is_down = turn == Turn::Down;
+        known.is_down = turn == HealthChange::Down;
         match turn {
-            Turn::Down => self.down.fetch_add(1, Ordering::Relaxed),
+            HealthChange::Down => self.down.fetch_add(1, Ordering::Relaxed),
             // The concurrent watch may have counted it meanwhile.
-            Turn::Up => {
+            HealthChange::Up => {
                 let less = |down: usize| Some(down.saturating_sub(1));
                 self.down
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
@@ -351,23 +351,23 @@ mod tests {
         target_of("sip:agent@runtime.example")
     }
 
-    fn peer() -> Peer {
-        Peer::of(&target()).unwrap()
+    fn peer() -> ProbedPeer {
+        ProbedPeer::of(&target()).unwrap()
     }
 
     #[test]
     fn names_that_lead_to_one_address_are_judged_apart() {
         let health = Health::new(1, 1);
         let other = target_of("sip:agent@attacker.example");
-        health.watch(&[peer(), Peer::of(&other).unwrap()], []);
-        health.note(&Peer::of(&other).unwrap(), Outcome::Refused);
+        health.watch(&[peer(), ProbedPeer::of(&other).unwrap()], []);
+        health.note(&ProbedPeer::of(&other).unwrap(), ProbeOutcome::Refused);
         assert!(health.is_down(&other));
         assert!(!health.is_down(&target()));
         // Other parts of a tenant's URI don't make another peer.
         let same = target_of("sip:someone@Runtime.EXAMPLE;x=y");
-        health.note(&peer(), Outcome::Refused);
+        health.note(&peer(), ProbeOutcome::Refused);
         assert!(health.is_down(&same));
-        health.note(&peer(), Outcome::Answered);
+        health.note(&peer(), ProbeOutcome::Answered);
         assert!(!health.is_down(&same));
         assert!(health.is_down(&other));
     }
@@ -390,9 +390,9 @@ mod tests {
 
     #[test]
     fn a_peer_goes_down_and_comes_back_by_the_thresholds() {
-        use Outcome::{Answered, Refused, Silent};
+        use ProbeOutcome::{Answered, Refused, Silent};
 
-        let cases: [(&str, &[Outcome], Option<bool>); 8] = [
+        let cases: [(&str, &[ProbeOutcome], Option<bool>); 8] = [
             ("nothing is known", &[], None),
             ("silent from the beginning", &[Silent; 9], None),
             ("answers", &[Answered], Some(true)),
@@ -426,16 +426,23 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_told_once_and_what_is_not_watched_is_forgotten() {
+    fn changes_are_reported_once_and_unwatched_peers_are_forgotten() {
         let health = Health::new(2, 1);
-        assert_eq!(health.note(&peer(), Outcome::Refused), None, "not watched");
+        assert_eq!(
+            health.note(&peer(), ProbeOutcome::Refused),
+            None,
+            "not watched"
+        );
         health.watch(&[peer()], [(TRUNK, vec![peer()])]);
-        let turns: Vec<_> = [Outcome::Refused; 4]
+        let turns: Vec<_> = [ProbeOutcome::Refused; 4]
             .map(|outcome| health.note(&peer(), outcome))
             .into();
-        assert_eq!(turns, [None, Some(Turn::Down), None, None]);
+        assert_eq!(turns, [None, Some(HealthChange::Down), None, None]);
         assert_eq!(health.counts(), [0, 1, 0]);
-        assert_eq!(health.note(&peer(), Outcome::Answered), Some(Turn::Up));
+        assert_eq!(
+            health.note(&peer(), ProbeOutcome::Answered),
+            Some(HealthChange::Up)
+        );
         health.watch(&[], []);
         assert_eq!(health.counts(), [0; 3]);
         assert_eq!(health.trunk(TRUNK), None);
@@ -450,7 +457,7 @@ mod tests {
         assert!(health.take_back().is_empty(), "it isn't down");
 
         for _ in 0..2 {
-            health.note(&peer(), Outcome::Refused);
+            health.note(&peer(), ProbeOutcome::Refused);
             for _ in 0..3 {
                 health.came_from(at);
             }
@@ -466,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_calls_need_not_be_asked() {
+    fn a_peer_that_answers_calls_need_not_be_probed() {
         let health = Health::new(1, 1);
         health.watch(&[peer()], [(TRUNK, vec![peer()])]);
         assert!(health.wants_probe(&peer()));
@@ -474,7 +481,7 @@ mod tests {
         assert!(!health.wants_probe(&peer()));
         assert_eq!(health.trunk(TRUNK), Some(true));
         assert!(health.wants_probe(&peer()), "nothing since");
-        health.note(&peer(), Outcome::Refused);
+        health.note(&peer(), ProbeOutcome::Refused);
         health.heard(&target());
         assert!(health.wants_probe(&peer()), "it is down until it answers");
     }

@@ -5,7 +5,7 @@
 //! While a call is held, its peers may change it and refresh their sessions. SDP that crosses then is made `inactive`, whatever they offer, and the
 //! caller is asked for its direction again when the call is resumed.
 //!
-//! A state machine that knows neither the call nor its dialogs (`holding` does): it gets descriptions and returns the next step (`Progress`).
+//! A state machine that knows neither the call nor its dialogs (`holding` does): it gets descriptions and returns the next step (`HoldProgress`).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use super::role::LegRole;
 /// Longest time of a change, each way, before it is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a call is neither held nor resumed.
+/// Reason why a call is neither held nor resumed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Unable {
+pub enum HoldError {
     /// The call is over, was never here, or is no longer with its agent.
     #[error("the call is not up")]
     NotUp,
@@ -48,12 +48,12 @@ pub struct HoldStatus {
     /// Number of the last change that has ended.
     pub settled: u32,
     /// Its refusal, if it was refused.
-    pub refused: Option<Refused>,
+    pub refused: Option<HoldRefusal>,
 }
 
 /// Refusal by one side.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Refused {
+pub struct HoldRefusal {
     /// Side that refused.
     pub role: LegRole,
     /// The SIP status.
@@ -62,7 +62,7 @@ pub struct Refused {
 
 /// Step of a change.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Step {
+enum HoldStep {
     /// Re-INVITE to the agent's side.
     Agent,
     /// Re-INVITE to the caller.
@@ -70,17 +70,17 @@ enum Step {
     /// Re-INVITE to the agent's side with the caller's changed media.
     Follow,
     /// Re-INVITE to the agent's side that undoes the change, after the caller refused it.
-    Undo(Refused),
+    Undo(HoldRefusal),
     /// Nothing is under way.
     Settled,
 }
 
 /// The last change of a call.
 #[derive(Debug)]
-struct Change {
+struct HoldChange {
     /// Last request: hold or resume.
     wanted: bool,
-    step: Step,
+    step: HoldStep,
     /// True if both sides are held.
     held: bool,
     /// True if the media that cross are switched off.
@@ -95,17 +95,17 @@ struct Change {
 /// Hold of a call from outside.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
-    change: Option<Box<Change>>,
+    change: Option<Box<HoldChange>>,
 }
 
 /// Meaning of a request to hold or to resume.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Asked {
+pub(crate) enum HoldRequest {
     /// The call is in that state, or will be by the change of that number.
     Already(Option<u32>),
     /// The change under way is withdrawn before either side has heard of it.
-    Withdrawn(Progress),
+    Withdrawn(HoldProgress),
     /// A change is to begin.
     New,
 }
@@ -113,7 +113,7 @@ pub(crate) enum Asked {
 /// The next step of a hold.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Progress {
+pub(crate) enum HoldProgress {
     /// A re-INVITE in its turn, up to that moment.
     Ask(Moment),
     /// The same; the status holds from now on.
@@ -124,14 +124,14 @@ pub(crate) enum Progress {
     Nothing,
 }
 
-impl Change {
+impl HoldChange {
     /// Returns whether neither side has agreed to any of the change so far.
     const fn is_unsaid(&self) -> bool {
-        let is_first = matches!(self.step, Step::Agent | Step::Caller);
+        let is_first = matches!(self.step, HoldStep::Agent | HoldStep::Caller);
         is_first && self.answer.is_none() && self.wanted != self.held
     }
 
-    const fn status(&self, refused: Option<Refused>) -> HoldStatus {
+    const fn status(&self, refused: Option<HoldRefusal>) -> HoldStatus {
         HoldStatus {
             held: self.held,
             settled: self.number,
@@ -139,74 +139,78 @@ impl Change {
         }
     }
 
-    fn settle(&mut self, refused: Option<Refused>) -> Progress {
-        self.step = Step::Settled;
+    fn settle(&mut self, refused: Option<HoldRefusal>) -> HoldProgress {
+        self.step = HoldStep::Settled;
         self.closed = self.held;
         self.answer = None;
-        Progress::Settled(self.status(refused))
+        HoldProgress::Settled(self.status(refused))
     }
 
-    const fn ask(&mut self, step: Step) -> Progress {
+    const fn ask(&mut self, step: HoldStep) -> HoldProgress {
         self.step = step;
-        Progress::Ask(self.until)
+        HoldProgress::Ask(self.until)
     }
 }
 
 impl Hold {
     /// Returns the meaning of a request. `is_waiting`: the next re-INVITE has not been sent.
-    pub(crate) fn request(&mut self, wanted: bool, is_waiting: bool) -> Result<Asked, Unable> {
+    pub(crate) fn request(
+        &mut self,
+        wanted: bool,
+        is_waiting: bool,
+    ) -> Result<HoldRequest, HoldError> {
         let Some(change) = self.change.as_deref_mut() else {
             return Ok(if wanted {
-                Asked::New
+                HoldRequest::New
             } else {
-                Asked::Already(None)
+                HoldRequest::Already(None)
             });
         };
 
-        if change.step == Step::Settled {
+        if change.step == HoldStep::Settled {
             let is_so = change.held == wanted;
             return Ok(if is_so {
-                Asked::Already(None)
+                HoldRequest::Already(None)
             } else {
-                Asked::New
+                HoldRequest::New
             });
         }
 
         if change.wanted == wanted {
-            return Ok(Asked::Already(Some(change.number)));
+            return Ok(HoldRequest::Already(Some(change.number)));
         }
 
         match change.is_unsaid() && is_waiting {
-            true => Ok(Asked::Withdrawn(change.settle(None))),
-            false => Err(Unable::Opposite),
+            true => Ok(HoldRequest::Withdrawn(change.settle(None))),
+            false => Err(HoldError::Opposite),
         }
     }
 
     /// Begins a change. Returns its number.
-    pub(crate) fn begin(&mut self, wanted: bool, now: Moment) -> (u32, Progress) {
+    pub(crate) fn begin(&mut self, wanted: bool, now: Moment) -> (u32, HoldProgress) {
         let before = self.change.as_deref();
         let number = before.map_or(0, |change| change.number).wrapping_add(1);
         let held = before.is_some_and(|change| change.held);
         let until = now + PATIENCE;
-        self.change = Some(Box::new(Change {
+        self.change = Some(Box::new(HoldChange {
             wanted,
-            step: Step::Agent,
+            step: HoldStep::Agent,
             held,
             closed: held,
             number,
             until,
             answer: None,
         }));
-        (number, Progress::Ask(until))
+        (number, HoldProgress::Ask(until))
     }
 
     /// Sends a side that has accepted an obsolete SDP the other side's current one. The agent's SDP isn't kept, so the agent is asked for it.
-    pub(crate) fn restore(&mut self, role: LegRole, now: Moment) -> Progress {
+    pub(crate) fn restore(&mut self, role: LegRole, now: Moment) -> HoldProgress {
         let (_, progress) = self.begin(self.is_held(), now);
         if let Some(change) = self.change.as_deref_mut() {
             change.step = match role {
-                LegRole::Trunk => Step::Agent,
-                LegRole::Agent | LegRole::Destination => Step::Follow,
+                LegRole::Trunk => HoldStep::Agent,
+                LegRole::Agent | LegRole::Destination => HoldStep::Follow,
             };
         }
         progress
@@ -219,7 +223,7 @@ impl Hold {
 
     /// Returns whether the call is being held or resumed at this moment.
     pub(crate) fn is_turning(&self) -> bool {
-        let turns = |change: &Change| change.step != Step::Settled;
+        let turns = |change: &HoldChange| change.step != HoldStep::Settled;
         self.change.as_deref().is_some_and(turns)
     }
 
@@ -236,10 +240,9 @@ impl Hold {
     /// Returns the side of the next re-INVITE.
     pub(crate) fn asked(&self) -> LegRole {
         match self.change.as_deref().map(|change| change.step) {
-            Some(Step::Caller) => LegRole::Trunk,
-            Some(Step::Agent | Step::Follow | Step::Undo(_) | Step::Settled) | None => {
-                LegRole::Agent
-            }
+            Some(HoldStep::Caller) => LegRole::Trunk,
+            Some(HoldStep::Agent | HoldStep::Follow | HoldStep::Undo(_) | HoldStep::Settled)
+            | None => LegRole::Agent,
         }
     }
 
@@ -264,16 +267,16 @@ impl Hold {
     /// Restarts the change at the first side, since a peer's own change has crossed between two re-INVITEs of ours.
     pub(crate) fn disturb(&mut self) {
         if let Some(change) = self.change.as_deref_mut()
-            && change.step == Step::Caller
+            && change.step == HoldStep::Caller
         {
-            change.step = Step::Agent;
+            change.step = HoldStep::Agent;
         }
     }
 
     /// Ends all holding: the call, or its agent, is gone.
     pub(crate) fn take(&mut self) -> Option<HoldStatus> {
         let change = self.change.take()?;
-        let refused = Refused {
+        let refused = HoldRefusal {
             role: LegRole::Agent,
             status: 487,
         };
@@ -287,13 +290,15 @@ impl Hold {
     pub(crate) fn next_offer(&self, heard: &[u8]) -> Option<(LegRole, Vec<u8>)> {
         let change = self.change.as_deref()?;
         let offer = match change.step {
-            Step::Agent => rewritten(heard, towards(change.wanted)),
-            Step::Undo(_) => rewritten(heard, towards(!change.wanted)),
-            Step::Follow if change.held => rewritten(heard, towards(true)),
-            Step::Follow => heard.to_vec(),
-            Step::Caller if change.wanted => rewritten(change.answer.as_deref()?, towards(true)),
-            Step::Caller => change.answer.as_deref()?.to_vec(),
-            Step::Settled => return None,
+            HoldStep::Agent => rewritten(heard, towards(change.wanted)),
+            HoldStep::Undo(_) => rewritten(heard, towards(!change.wanted)),
+            HoldStep::Follow if change.held => rewritten(heard, towards(true)),
+            HoldStep::Follow => heard.to_vec(),
+            HoldStep::Caller if change.wanted => {
+                rewritten(change.answer.as_deref()?, towards(true))
+            }
+            HoldStep::Caller => change.answer.as_deref()?.to_vec(),
+            HoldStep::Settled => return None,
         };
         Some((self.asked(), offer))
     }
@@ -301,7 +306,7 @@ impl Hold {
     /// Returns the built-in agent's offer to the caller, the only side with a re-INVITE then.
     pub(crate) fn own_offer(&mut self, offer: &[u8]) -> Option<(LegRole, Vec<u8>)> {
         let change = self.change.as_deref_mut()?;
-        change.step = Step::Caller;
+        change.step = HoldStep::Caller;
         Some((LegRole::Trunk, rewritten(offer, towards(change.wanted))))
     }
 
@@ -311,55 +316,55 @@ impl Hold {
         answer: Option<&[u8]>,
         heard: Option<&[u8]>,
         now: Moment,
-    ) -> Progress {
+    ) -> HoldProgress {
         let Some(change) = self.change.as_deref_mut() else {
-            return Progress::Nothing;
+            return HoldProgress::Nothing;
         };
 
         match (change.step, answer) {
-            (Step::Agent, Some(answer)) => {
+            (HoldStep::Agent, Some(answer)) => {
                 change.closed = true;
                 change.answer = Some(answer.into());
-                change.ask(Step::Caller)
+                change.ask(HoldStep::Caller)
             }
             // Without an SDP there is no offer for the caller.
-            (Step::Agent, None) => change.ask(Step::Undo(Refused {
+            (HoldStep::Agent, None) => change.ask(HoldStep::Undo(HoldRefusal {
                 role: LegRole::Agent,
                 status: 488,
             })),
-            (Step::Caller, answer) => {
+            (HoldStep::Caller, answer) => {
                 change.held = change.wanted;
                 change.closed = change.wanted;
                 let is_news = |(answer, heard)| !change.closed && !is_known(heard, answer);
                 if !answer.zip(heard).is_some_and(is_news) {
                     return change.settle(None);
                 }
-                change.step = Step::Follow;
+                change.step = HoldStep::Follow;
                 change.until = now + PATIENCE;
-                Progress::Follow(change.status(None), change.until)
+                HoldProgress::Follow(change.status(None), change.until)
             }
-            (Step::Follow, _) => change.settle(None),
-            (Step::Undo(refused), _) => change.settle(Some(refused)),
-            (Step::Settled, _) => Progress::Nothing,
+            (HoldStep::Follow, _) => change.settle(None),
+            (HoldStep::Undo(refused), _) => change.settle(Some(refused)),
+            (HoldStep::Settled, _) => HoldProgress::Nothing,
         }
     }
 
     /// Takes the refusal of a re-INVITE, or its deadline.
-    pub(crate) fn refused(&mut self, refused: Refused, now: Moment) -> Progress {
+    pub(crate) fn refused(&mut self, refused: HoldRefusal, now: Moment) -> HoldProgress {
         let Some(change) = self.change.as_deref_mut() else {
-            return Progress::Nothing;
+            return HoldProgress::Nothing;
         };
         match change.step {
             // The agent's side has accepted already.
-            Step::Caller if change.answer.is_some() => {
+            HoldStep::Caller if change.answer.is_some() => {
                 change.until = now + PATIENCE;
-                change.ask(Step::Undo(refused))
+                change.ask(HoldStep::Undo(refused))
             }
-            Step::Agent | Step::Caller => change.settle(Some(refused)),
-            Step::Undo(first) => change.settle(Some(first)),
+            HoldStep::Agent | HoldStep::Caller => change.settle(Some(refused)),
+            HoldStep::Undo(first) => change.settle(Some(first)),
             // The call goes on, with the agent on older media.
-            Step::Follow => change.settle(None),
-            Step::Settled => Progress::Nothing,
+            HoldStep::Follow => change.settle(None),
+            HoldStep::Settled => HoldProgress::Nothing,
         }
     }
 }
@@ -390,11 +395,11 @@ mod tests {
     /// Answer to a re-INVITE: the SDP of a 2xx, if any, or the status of a refusal.
     type Answer = Result<Option<&'static [u8]>, u16>;
 
-    fn answer(hold: &mut Hold, answer: Answer) -> Progress {
+    fn answer(hold: &mut Hold, answer: Answer) -> HoldProgress {
         let role = hold.asked();
         match answer {
             Ok(sdp) => hold.accepted(sdp, Some(CALLER), NOW),
-            Err(status) => hold.refused(Refused { role, status }, NOW),
+            Err(status) => hold.refused(HoldRefusal { role, status }, NOW),
         }
     }
 
@@ -409,7 +414,7 @@ mod tests {
         use Direction::{SendOnly, SendRecv};
         use LegRole::{Agent, Trunk};
         let accepts = Ok(Some(AGENT));
-        let refused = |role, status| Some(Refused { role, status });
+        let refused = |role, status| Some(HoldRefusal { role, status });
         let [hold, resume] = [true, false];
         let agent_held = Some((Agent, SendOnly));
         let agent_open = Some((Agent, SendRecv));
@@ -422,7 +427,7 @@ mod tests {
             bool,
             &'a [(Answer, Option<(LegRole, Direction)>)],
             bool,
-            Option<Refused>,
+            Option<HoldRefusal>,
         );
         let rows: [Row<'_>; 8] = [
             (
@@ -514,11 +519,11 @@ mod tests {
                 let _ = answer(&mut hold, Ok(Some(CALLER)));
             }
             let (number, progress) = hold.begin(wanted, NOW);
-            assert_eq!(progress, Progress::Ask(NOW + PATIENCE), "{case}");
+            assert_eq!(progress, HoldProgress::Ask(NOW + PATIENCE), "{case}");
             let first = if wanted { agent_held } else { agent_open };
             assert_eq!(offer(&hold), first, "{case}");
 
-            let mut last = Progress::Nothing;
+            let mut last = HoldProgress::Nothing;
             for (reply, next) in answers {
                 last = answer(&mut hold, *reply);
                 assert_eq!(offer(&hold), *next, "{case}: {reply:?}");
@@ -528,7 +533,7 @@ mod tests {
                 settled: number,
                 refused,
             };
-            assert_eq!(last, Progress::Settled(status), "{case}");
+            assert_eq!(last, HoldProgress::Settled(status), "{case}");
             assert_eq!((hold.is_held(), hold.is_closed()), (held, held), "{case}");
         }
     }
@@ -536,16 +541,20 @@ mod tests {
     #[test]
     fn a_request_is_measured_by_what_is_under_way() {
         let mut hold = Hold::default();
-        assert_eq!(hold.request(false, false), Ok(Asked::Already(None)));
-        assert_eq!(hold.request(true, false), Ok(Asked::New));
+        assert_eq!(hold.request(false, false), Ok(HoldRequest::Already(None)));
+        assert_eq!(hold.request(true, false), Ok(HoldRequest::New));
         let (number, _) = hold.begin(true, NOW);
-        assert_eq!(hold.request(true, true), Ok(Asked::Already(Some(number))));
+        assert_eq!(
+            hold.request(true, true),
+            Ok(HoldRequest::Already(Some(number)))
+        );
         assert_eq!(
             hold.request(false, false),
-            Err(Unable::Opposite),
+            Err(HoldError::Opposite),
             "it is asked"
         );
-        let Ok(Asked::Withdrawn(Progress::Settled(status))) = hold.request(false, true) else {
+        let Ok(HoldRequest::Withdrawn(HoldProgress::Settled(status))) = hold.request(false, true)
+        else {
             panic!("neither side has heard of it");
         };
         assert!(!status.held && status.refused.is_none());
@@ -553,10 +562,10 @@ mod tests {
         let _ = hold.begin(true, NOW);
         let _ = answer(&mut hold, Ok(Some(AGENT)));
         let said = hold.request(false, true);
-        assert_eq!(said, Err(Unable::Opposite), "the agent has agreed");
+        assert_eq!(said, Err(HoldError::Opposite), "the agent has agreed");
         let _ = answer(&mut hold, Ok(Some(CALLER)));
-        assert_eq!(hold.request(true, false), Ok(Asked::Already(None)));
-        assert_eq!(hold.request(false, false), Ok(Asked::New));
+        assert_eq!(hold.request(true, false), Ok(HoldRequest::Already(None)));
+        assert_eq!(hold.request(false, false), Ok(HoldRequest::New));
     }
 
     #[test]
@@ -581,9 +590,9 @@ mod tests {
             let role = hold.asked();
             let progress = match reply {
                 Ok(sdp) => hold.accepted(sdp, None, NOW),
-                Err(status) => hold.refused(Refused { role, status }, NOW),
+                Err(status) => hold.refused(HoldRefusal { role, status }, NOW),
             };
-            assert!(matches!(progress, Progress::Settled(status) if status.held == held));
+            assert!(matches!(progress, HoldProgress::Settled(status) if status.held == held));
         }
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Calls;
 use super::call::Call;
 use super::context::Cx;
-use super::hold::Unable;
+use super::hold::HoldError;
 
 impl Calls {
     /// Holds a call, or resumes it. Returns the number of the change that has begun; `None` if the call is in that state already.
@@ -22,9 +22,9 @@ impl Calls {
         id: Uuid,
         wanted: bool,
         now: Moment,
-    ) -> Result<Option<u32>, Unable> {
-        let (key, _) = self.place_of_call(id).ok_or(Unable::NotUp)?;
-        let mut outcome = Err(Unable::NotUp);
+    ) -> Result<Option<u32>, HoldError> {
+        let (key, _) = self.place_of_call(id).ok_or(HoldError::NotUp)?;
+        let mut outcome = Err(HoldError::NotUp);
         self.with(key, endpoint, now, |call, cx| {
             outcome = call.hold(cx, wanted);
         });
@@ -34,13 +34,13 @@ impl Calls {
 
 impl Call {
     /// Holds the call or resumes it, unless a transfer is under way.
-    pub(crate) fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, Unable> {
+    pub(crate) fn hold(&mut self, cx: &mut Cx<'_>, wanted: bool) -> Result<Option<u32>, HoldError> {
         match self.holding.request(&mut self.bridge, cx, wanted)? {
             ControlFlow::Break(number) => return Ok(number),
             ControlFlow::Continue(()) => {}
         }
         if self.transfer.is_under_way() {
-            return Err(Unable::Transferring);
+            return Err(HoldError::Transferring);
         }
         let number = self.holding.begin(&mut self.bridge, cx, wanted)?;
         Ok(Some(number))

@@ -15,11 +15,11 @@ use uuid::Uuid;
 use super::bridge::Bridge;
 use super::call_status::CallStatus;
 use super::context::{Core, Cx};
-use super::held::Held;
-use super::hold::{Asked, Hold, HoldStatus, Progress, Refused, Unable};
+use super::hold::{Hold, HoldError, HoldProgress, HoldRefusal, HoldRequest, HoldStatus};
+use super::hold_state::HoldState;
 use super::ids::LegId;
 use super::leg::{Lost, NewRequest};
-use super::own_request::{Pending, Purpose, QueuedRequest};
+use super::own_request::{Pending, Purpose, RequestKind};
 use super::reply::{PAUSE, Reply};
 use super::role::LegRole;
 use super::{has_sdp, sdp_of};
@@ -30,7 +30,7 @@ pub(crate) struct Holding {
     /// Hold that was asked for by the API.
     pub(crate) hold: Hold,
     /// Hold of the call, by us and by its phone system.
-    pub(crate) held: Held,
+    pub(crate) hold_state: HoldState,
     /// The caller's offer that nobody has answered.
     proposed: Option<Box<[u8]>>,
     /// Outcome of the last change, until it is reported.
@@ -46,7 +46,7 @@ impl Holding {
     }
 
     fn hear_answer(&mut self, bridge: &mut Bridge, sdp: &[u8]) {
-        self.held.take_answer(sdp);
+        self.hold_state.take_answer(sdp);
         bridge.set_heard(&self.hold.heard_sdp(sdp));
     }
 
@@ -62,7 +62,7 @@ impl Holding {
         if bridge.is_trunk(id)
             && let Some(sdp) = self.proposed.take()
         {
-            self.held.take_offer(&sdp);
+            self.hold_state.take_offer(&sdp);
             bridge.set_heard(&self.hold.heard_sdp(&sdp));
         }
     }
@@ -78,24 +78,24 @@ impl Holding {
         bridge: &mut Bridge,
         cx: &Cx<'_>,
         wanted: bool,
-    ) -> Result<ControlFlow<Option<u32>>, Unable> {
+    ) -> Result<ControlFlow<Option<u32>>, HoldError> {
         match bridge.status() {
-            CallStatus::SettingUp => return Err(Unable::NotAnswered),
-            CallStatus::Over => return Err(Unable::NotUp),
+            CallStatus::SettingUp => return Err(HoldError::NotAnswered),
+            CallStatus::Over => return Err(HoldError::NotUp),
             CallStatus::Answered | CallStatus::Up => {}
         }
         if bridge.is_with_destination() {
-            return Err(Unable::NotUp);
+            return Err(HoldError::NotUp);
         }
 
-        let is_waiting = bridge.requests.is_queued(QueuedRequest::Hold);
+        let is_waiting = bridge.requests.is_queued(RequestKind::Hold);
         match self.hold.request(wanted, is_waiting)? {
-            Asked::Already(number) => Ok(ControlFlow::Break(number)),
-            Asked::Withdrawn(progress) => {
+            HoldRequest::Already(number) => Ok(ControlFlow::Break(number)),
+            HoldRequest::Withdrawn(progress) => {
                 self.go_on(bridge, cx, progress);
                 Ok(ControlFlow::Break(None))
             }
-            Asked::New => Ok(ControlFlow::Continue(())),
+            HoldRequest::New => Ok(ControlFlow::Continue(())),
         }
     }
 
@@ -104,11 +104,11 @@ impl Holding {
         bridge: &mut Bridge,
         cx: &Cx<'_>,
         wanted: bool,
-    ) -> Result<u32, Unable> {
+    ) -> Result<u32, HoldError> {
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
         let is_readable = bridge.heard().is_some_and(is_readable);
         if !bridge.is_local() && !is_readable {
-            return Err(Unable::NoMedia);
+            return Err(HoldError::NoMedia);
         }
 
         let (number, progress) = self.hold.begin(wanted, cx.now);
@@ -127,36 +127,36 @@ impl Holding {
 
     /// Ends all holding: the call, or its agent, is gone.
     pub(crate) fn give_up(&mut self, bridge: &mut Bridge) {
-        bridge.requests.withdraw(QueuedRequest::Hold);
+        bridge.requests.withdraw(RequestKind::Hold);
         if let Some(status) = self.hold.take() {
             self.note(status);
         }
     }
 
-    fn go_on(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, progress: Progress) {
+    fn go_on(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, progress: HoldProgress) {
         match progress {
-            Progress::Ask(until) => ask(bridge, cx, Duration::ZERO, until),
-            Progress::Follow(status, until) => {
+            HoldProgress::Ask(until) => ask(bridge, cx, Duration::ZERO, until),
+            HoldProgress::Follow(status, until) => {
                 self.note(status);
                 ask(bridge, cx, Duration::ZERO, until);
             }
-            Progress::Settled(status) => {
-                bridge.requests.withdraw(QueuedRequest::Hold);
+            HoldProgress::Settled(status) => {
+                bridge.requests.withdraw(RequestKind::Hold);
                 self.note(status);
             }
-            Progress::Nothing => {}
+            HoldProgress::Nothing => {}
         }
     }
 
     fn note(&mut self, status: HoldStatus) {
-        self.held.set_by_us(status.held);
+        self.hold_state.set_by_us(status.held);
         self.settled = Some(Box::new(status));
     }
 
     /// Reports whether a call is held, by either party, and the outcome of a change, if these are new.
     pub(crate) fn report(&mut self, core: &mut Core, call: Uuid, org: Uuid) {
         // The hold state comes first: the client that waits for the change reads the call then.
-        if let Some(held) = self.held.take_change() {
+        if let Some(held) = self.hold_state.take_change() {
             core.fact(Fact::Held { call, org, held });
         }
         if let Some(status) = self.settled.take() {
@@ -180,7 +180,7 @@ impl Holding {
         };
         let (Some(fork), Some((role, body))) = (bridge.fork(), offer) else {
             let (role, status) = (LegRole::Agent, 488);
-            return self.refused(bridge, cx, Refused { role, status });
+            return self.refused(bridge, cx, HoldRefusal { role, status });
         };
 
         let id = match role {
@@ -207,10 +207,10 @@ impl Holding {
     /// Handles a re-INVITE that couldn't be sent in time.
     pub(crate) fn on_late(&mut self, bridge: &mut Bridge, cx: &Cx<'_>) {
         let role = self.hold.asked();
-        self.refused(bridge, cx, Refused { role, status: 491 });
+        self.refused(bridge, cx, HoldRefusal { role, status: 491 });
     }
 
-    fn refused(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, refused: Refused) {
+    fn refused(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, refused: HoldRefusal) {
         let progress = self.hold.refused(refused, cx.now);
         self.go_on(bridge, cx, progress);
     }
@@ -261,13 +261,13 @@ impl Holding {
 
     fn unaccepted(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, id: LegId, reply: Reply) {
         let status = match reply {
-            Reply::Again(wait) => return self.later(bridge, cx, wait),
+            Reply::RetryAfter(wait) => return self.later(bridge, cx, wait),
             Reply::Unheard => 408,
             Reply::Refused(status) => status,
             Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
         };
         let role = bridge.role(id);
-        self.refused(bridge, cx, Refused { role, status });
+        self.refused(bridge, cx, HoldRefusal { role, status });
     }
 
     fn accepted(
@@ -297,6 +297,6 @@ impl Holding {
 }
 
 fn ask(bridge: &mut Bridge, cx: &Cx<'_>, wait: Duration, until: Moment) {
-    let hold = QueuedRequest::Hold;
+    let hold = RequestKind::Hold;
     bridge.requests.ask(cx, hold, wait, Some(until));
 }

@@ -65,18 +65,25 @@ pub(crate) enum CallTimer {
 /// Org of the deployment's own calls: no real org has this id.
 pub(crate) const DEPLOYMENT: Uuid = Uuid::nil();
 
-/// A call's key as the endpoint carries it.
-pub(crate) const fn owner_of(key: CallKey) -> Owner {
-    Owner((key.index as u64) << 32 | key.generation as u64)
-}
+/// Owner of transactions that belong to no call: refusals, and BYEs after a late 2xx. No call has this key.
+const NO_CALL: Owner = Owner(u64::MAX);
 
-#[expect(clippy::cast_possible_truncation, reason = "the two halves of 64 bits")]
-pub(crate) const fn key_of(owner: Owner) -> CallKey {
-    CallKey {
-        index: (owner.0 >> 32) as u32,
-        generation: owner.0 as u32,
+/// A call's key as the endpoint carries it; `None` for a transaction that belongs to no call.
+pub(crate) const fn owner_of(call: Option<CallKey>) -> Owner {
+    match call {
+        Some(key) => Owner((key.index as u64) << 32 | key.generation as u64),
+        None => NO_CALL,
     }
 }
 
-/// A server transaction that no call owns: refusals.
-pub(crate) const NOBODY: Owner = Owner(u64::MAX);
+/// Returns the call that owns a transaction, if it belongs to one.
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of 64 bits")]
+pub(crate) const fn key_of(owner: Owner) -> Option<CallKey> {
+    if owner.0 == NO_CALL.0 {
+        return None;
+    }
+    Some(CallKey {
+        index: (owner.0 >> 32) as u32,
+        generation: owner.0 as u32,
+    })
+}

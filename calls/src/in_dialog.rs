@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use trunkline_model::view::OrgView;
-use trunkline_sip::auth::client::Asking;
+use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::endpoint::{Response, ServerTx};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::print::Head;
@@ -15,8 +15,8 @@ use super::allow::{capabilities, own_lines};
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
-use super::credentials::{Stage, Unanswerable};
-use super::crossing::{self, Place, lacking_options};
+use super::credentials::{ChallengedRequest, Unanswerable};
+use super::crossing::{self, CrossingKind, lacking_options};
 use super::effect::{ChallengeOutcome, Challenger};
 use super::ids::LegId;
 use super::ids::owner_of;
@@ -25,7 +25,7 @@ use super::own_request::{Pending, Purpose};
 use super::pbx::Pbx;
 
 use super::request_origin::RequestOrigin;
-use super::transfer::Event;
+use super::transfer::TransferEvent;
 use super::{has_sdp, sdp_of};
 
 /// Answers of one call that may wait for their ACK at once.
@@ -51,7 +51,7 @@ impl Call {
         }
         let Ok(server) = cx
             .endpoint
-            .accept(message, flow, owner_of(self.bridge.key), cx.now)
+            .accept(message, flow, owner_of(Some(self.bridge.key)), cx.now)
         else {
             return busy(cx, flow, message);
         };
@@ -90,7 +90,7 @@ impl Call {
         }
 
         if self.bridge.is_trunk(id) && self.shows_caller(method) {
-            self.on_transfer(cx, Event::CallerHeard);
+            self.on_transfer(cx, TransferEvent::CallerHeard);
         }
 
         let methods = self.bridge.methods(id);
@@ -220,7 +220,7 @@ impl Call {
         let config = std::sync::Arc::clone(&cx.core.config);
         let crossing = self.crossing(
             self.bridge.other(id),
-            Place::InDialog,
+            CrossingKind::InDialog,
             &config.header_prefix,
         );
         let body = content.map_or(Cow::Borrowed(&b""[..]), |content| crossing.body(content));
@@ -276,9 +276,9 @@ impl Call {
             }
             // The 481 to a NOTIFY ends its subscription (RFC 6665 §4.2.2), not the call.
             (Purpose::Own, Method::Notify) if message.status() == 481 => {
-                self.on_transfer(cx, Event::Unsubscribed);
+                self.on_transfer(cx, TransferEvent::Unsubscribed);
             }
-            (Purpose::Own | Purpose::Again, _) => {}
+            (Purpose::Own | Purpose::SecondBye, _) => {}
             (Purpose::Stale, method) => {
                 if let Some(mut leg) = self.bridge.at(pending.leg) {
                     if method == Method::Invite {
@@ -291,20 +291,20 @@ impl Call {
                 if message.status() < 300 {
                     self.holding.restore(&mut self.bridge, cx, pending.leg);
                 }
-                self.mind_gone(cx, &pending, message.status());
+                self.end_if_gone(cx, &pending, message.status());
             }
             (Purpose::Join(_), _) => {
                 let sdp = has_sdp(message).then(|| sdp_of(message.body()));
                 let bridge = &mut self.bridge;
                 match self.joining.on_answer(bridge, cx, flow, &pending, message) {
-                    Ok(progress) => self.go_on_joining(cx, progress, sdp),
+                    Ok(progress) => self.apply_join_progress(cx, progress, sdp),
                     Err(lost) => self.lose_leg(cx, pending.leg, lost),
                 }
             }
             (Purpose::Hold, _) => {
                 let bridge = &mut self.bridge;
                 match self.holding.on_answer(bridge, cx, flow, &pending, message) {
-                    Ok(audio) => self.tell_media(cx, audio),
+                    Ok(audio) => self.update_media(cx, audio),
                     Err(lost) => self.lose_leg(cx, pending.leg, lost),
                 }
             }
@@ -314,14 +314,14 @@ impl Call {
                 let leg = self.bridge.at(pending.leg);
                 let lost =
                     leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
-                self.mind_lost(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
             (Purpose::Relay(server), Method::Invite) => {
                 self.on_reinvite_answer(cx, flow, &pending, server, message)
             }
             (Purpose::Relay(server), _) => {
                 self.relay_answer(cx, &pending, server, message);
-                self.mind_gone(cx, &pending, message.status());
+                self.end_if_gone(cx, &pending, message.status());
             }
         }
     }
@@ -345,7 +345,7 @@ impl Call {
         let Some(destination) = leg.and_then(|leg| leg.next_hop(cx, pending.fork)) else {
             return Some(pending);
         };
-        let Some(mut again) = pending.again.take() else {
+        let Some(mut repeatable) = pending.repeatable.take() else {
             self.unanswered(
                 cx,
                 pending.leg,
@@ -363,13 +363,13 @@ impl Call {
                     let dialog = leg.dialog_ref(pending.fork);
                     let known = leg.credentials.as_ref().zip(dialog);
                     let (credentials, dialog) = known.ok_or(Unanswerable::NoPair)?;
-                    let asking = Asking {
+                    let challenged = ChallengedMessage {
                         method: method.as_str(),
                         uri: dialog.request_uri(),
-                        body: &again.body,
+                        body: &repeatable.body,
                     };
-                    let at = (Stage::InDialog(dialog), destination);
-                    credentials.answer(cx, &mut again.proofs, message, &asking, at)
+                    let at = (ChallengedRequest::InDialog(dialog), destination);
+                    credentials.answer(cx, &mut repeatable.digest_answers, message, &challenged, at)
                 });
         if let Err(why) = answered {
             self.unanswered(cx, pending.leg, (why, destination), message);
@@ -382,17 +382,17 @@ impl Call {
             purpose: pending.purpose,
             offers: pending.offers,
             origin: pending.origin,
-            body: &again.body,
+            body: &repeatable.body,
         };
         let lines = |head: &mut Head<'_>| {
-            head.raw(&again.lines);
-            again.proofs.lines(head);
+            head.raw(&repeatable.lines);
+            repeatable.digest_answers.lines(head);
         };
         let Some(sent) = self.bridge.send(cx, pending.leg, &request, lines) else {
             return Some(pending);
         };
         (sent.renewal, sent.target) = (pending.renewal, pending.target);
-        sent.again = Some(again);
+        sent.repeatable = Some(repeatable);
 
         None
     }
@@ -413,7 +413,7 @@ impl Call {
             .legs
             .sip_mut(id)
             .and_then(|leg| leg.credentials.as_deref());
-        let whose = match credentials {
+        let challenger = match credentials {
             Some(held) if held.is_runtimes() => None,
             Some(held) => Some(Challenger {
                 org,
@@ -421,7 +421,7 @@ impl Call {
             }),
             None => (is_inbound && self.bridge.is_trunk(id)).then_some(Challenger::pbx(org)),
         };
-        cx.report(whose, || {
+        cx.report(challenger, || {
             ChallengeOutcome::unanswered(why, message, destination)
         });
     }
@@ -467,7 +467,7 @@ impl Call {
         }
 
         let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self.crossing(pending.leg, Place::Response, &prefix);
+        let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
         let crosses = crossing.body(message);
         let body = match message.status() {
             200..=299 => self.holding.hold.crossing_sdp(&crosses),
@@ -508,7 +508,7 @@ impl Call {
 
     /// Ends a leg whose peer has lost the dialog of a request, as 481, 408 and silence say (RFC 3261 §12.2.1.2). Only the dialog that the call goes
     /// by ends it: an early one, or that of a fork that has lost, may be gone while its INVITE goes on (§13.2.2.4).
-    pub(crate) fn mind_gone(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
+    pub(crate) fn end_if_gone(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
         let is_gone = matches!(status, 408 | 481) && pending.method != Method::Prack;
         let is_up = self.bridge.status() != CallStatus::SettingUp;
         if is_gone && is_up && self.bridge.has_fork(pending.leg, pending.fork) {

@@ -5,7 +5,7 @@
 //! A destination replaces the agent the same way: the caller stays connected with the agent until it has accepted the destination's media, and if it
 //! refuses them.
 //!
-//! A state machine that knows neither the call nor its dialogs (`joining` does): it gets descriptions and returns the next step ([`Progress`]).
+//! A state machine that knows neither the call nor its dialogs (`joining` does): it gets descriptions and returns the next step ([`JoinProgress`]).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use trunkline_sip::dialog::compared::is_same_media;
 use trunkline_sip::moment::Moment;
 
 use super::ids::LegId;
-use super::own_request::Round;
+use super::own_request::JoinRound;
 use super::refusal::Reason;
 
 /// Time that a re-INVITE may wait for its turn, including all refusals that postpone it: meanwhile neither side hears the other, and a person would
@@ -22,13 +22,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// State of the two ends. `D` is a 2xx of the caller's whose ACK waits.
 #[derive(PartialEq, Eq, Debug)]
-enum Step<D> {
+enum JoinStep<D> {
     /// The agent's side has not answered our INVITE yet.
     Waiting,
     /// The caller gets this SDP of the agent's side.
     Join(Box<[u8]>),
-    /// The agent's side gets this SDP of the caller; `told` is the agent's SDP as the caller has it.
-    Follow { follow: Box<[u8]>, told: Box<[u8]> },
+    /// The agent's side gets this SDP of the caller; `local_sdp` is the agent's SDP as the caller has it.
+    Follow {
+        follow: Box<[u8]>,
+        local_sdp: Box<[u8]>,
+    },
     /// The caller is asked for an offer. `answer` answers it if the agent's side refuses that offer.
     AskOffer { answer: Box<[u8]> },
     /// The agent's side gets the caller's offer, whose ACK waits for the answer.
@@ -53,7 +56,7 @@ pub(crate) enum JoinPhase {
 pub(crate) struct Join<D> {
     /// The caller's SDP as the agent's side knows it.
     heard: Box<[u8]>,
-    step: Step<D>,
+    step: JoinStep<D>,
     /// The destination that replaces the agent once the caller has its media.
     arriving: Option<LegId>,
     /// Deadline of the next re-INVITE.
@@ -63,7 +66,7 @@ pub(crate) struct Join<D> {
 /// Consequence of an event.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Progress<D> {
+pub(crate) enum JoinProgress<D> {
     /// Nothing.
     Nothing,
     /// A re-INVITE is due, with this deadline.
@@ -96,7 +99,7 @@ impl<D> Join<D> {
     pub(crate) const fn with(heard: Box<[u8]>) -> Self {
         Self {
             heard,
-            step: Step::Waiting,
+            step: JoinStep::Waiting,
             arriving: None,
             until: Moment::from_secs(0),
         }
@@ -128,146 +131,158 @@ impl<D> Join<D> {
     /// The caller's 2xx whose ACK waits for the answer of the agent's side.
     pub(crate) const fn delayed(&self) -> Option<&D> {
         match &self.step {
-            Step::AnswerOffer { delayed, .. } => Some(delayed),
-            Step::Waiting
-            | Step::Join(_)
-            | Step::Follow { .. }
-            | Step::AskOffer { .. }
-            | Step::Settled => None,
+            JoinStep::AnswerOffer { delayed, .. } => Some(delayed),
+            JoinStep::Waiting
+            | JoinStep::Join(_)
+            | JoinStep::Follow { .. }
+            | JoinStep::AskOffer { .. }
+            | JoinStep::Settled => None,
         }
     }
 
     /// Returns how far it has come, for the requests that wait for it.
     pub(crate) const fn phase(&self) -> JoinPhase {
         match &self.step {
-            Step::Waiting | Step::Settled => JoinPhase::Idle,
-            Step::Join(_) | Step::Follow { .. } | Step::AskOffer { .. } => JoinPhase::Due,
-            Step::AnswerOffer { .. } => JoinPhase::Asking,
+            JoinStep::Waiting | JoinStep::Settled => JoinPhase::Idle,
+            JoinStep::Join(_) | JoinStep::Follow { .. } | JoinStep::AskOffer { .. } => {
+                JoinPhase::Due
+            }
+            JoinStep::AnswerOffer { .. } => JoinPhase::Asking,
         }
     }
 
     /// Returns the next re-INVITE and its SDP, which is empty if it asks for an offer.
-    pub(crate) const fn due(&self) -> Option<(Round, &[u8])> {
+    pub(crate) const fn due(&self) -> Option<(JoinRound, &[u8])> {
         match &self.step {
-            Step::Join(sdp) => Some((Round::Join, sdp)),
-            Step::Follow { follow, .. } => Some((Round::Follow, follow)),
-            Step::AskOffer { .. } => Some((Round::AskOffer, b"")),
-            Step::AnswerOffer { .. } => Some((Round::AnswerOffer, &self.heard)),
-            Step::Waiting | Step::Settled => None,
+            JoinStep::Join(sdp) => Some((JoinRound::Join, sdp)),
+            JoinStep::Follow { follow, .. } => Some((JoinRound::Follow, follow)),
+            JoinStep::AskOffer { .. } => Some((JoinRound::AskOffer, b"")),
+            JoinStep::AnswerOffer { .. } => Some((JoinRound::AnswerOffer, &self.heard)),
+            JoinStep::Waiting | JoinStep::Settled => None,
         }
     }
 
-    fn ask(&mut self, step: Step<D>, now: Moment) -> Moment {
+    fn ask(&mut self, step: JoinStep<D>, now: Moment) -> Moment {
         self.step = step;
         self.until = now + PATIENCE;
         self.until
     }
 
     /// Takes the answer of the agent's side.
-    pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> Progress<D> {
-        Progress::Ask(self.ask(Step::Join(sdp.into()), now))
+    pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> JoinProgress<D> {
+        JoinProgress::Ask(self.ask(JoinStep::Join(sdp.into()), now))
     }
 
-    fn is_due(&self, round: Round) -> bool {
+    fn is_due(&self, round: JoinRound) -> bool {
         self.due().is_some_and(|(due, _)| due == round)
     }
 
     /// Takes the acceptance of that re-INVITE and its SDP. A requested offer comes by [`Self::offered`].
     pub(crate) fn accepted(
         &mut self,
-        round: Round,
+        round: JoinRound,
         sdp: Option<&[u8]>,
         now: Moment,
-    ) -> Progress<D> {
+    ) -> JoinProgress<D> {
         if !self.is_due(round) {
             // It was abandoned meanwhile.
-            return Progress::Nothing;
+            return JoinProgress::Nothing;
         }
 
-        match std::mem::replace(&mut self.step, Step::Settled) {
-            Step::Join(told) => {
+        match std::mem::replace(&mut self.step, JoinStep::Settled) {
+            JoinStep::Join(local_sdp) => {
                 // The caller may answer these media with another SDP than the one that the agent's side has.
                 let changed = sdp.filter(|sdp| !is_same_media(&self.heard, sdp));
                 let asks = changed.map(|sdp| {
                     self.heard = sdp.into();
                     let follow = sdp.into();
-                    self.ask(Step::Follow { follow, told }, now)
+                    self.ask(JoinStep::Follow { follow, local_sdp }, now)
                 });
                 let arrived = self.arriving.take();
-                Progress::Joined { arrived, asks }
+                JoinProgress::Joined { arrived, asks }
             }
-            Step::Follow { told, .. } => match sdp.filter(|sdp| !is_same_media(&told, sdp)) {
-                Some(answer) => {
-                    let answer = answer.into();
-                    Progress::Ask(self.ask(Step::AskOffer { answer }, now))
+            JoinStep::Follow { local_sdp, .. } => {
+                match sdp.filter(|sdp| !is_same_media(&local_sdp, sdp)) {
+                    Some(answer) => {
+                        let answer = answer.into();
+                        JoinProgress::Ask(self.ask(JoinStep::AskOffer { answer }, now))
+                    }
+                    None => JoinProgress::Settled,
                 }
-                None => Progress::Settled,
-            },
-            // Without an offer there is nothing to answer.
-            Step::AskOffer { .. } => Progress::Settled,
-            Step::AnswerOffer { delayed, answer } => {
-                let answer = sdp.map_or(answer, Into::into);
-                Progress::Acknowledge { delayed, answer }
             }
-            step @ (Step::Waiting | Step::Settled) => {
+            // Without an offer there is nothing to answer.
+            JoinStep::AskOffer { .. } => JoinProgress::Settled,
+            JoinStep::AnswerOffer { delayed, answer } => {
+                let answer = sdp.map_or(answer, Into::into);
+                JoinProgress::Acknowledge { delayed, answer }
+            }
+            step @ (JoinStep::Waiting | JoinStep::Settled) => {
                 self.step = step;
-                Progress::Nothing
+                JoinProgress::Nothing
             }
         }
     }
 
     /// Takes the caller's offer that was asked for, in a 2xx whose ACK waits.
-    pub(crate) fn offered(&mut self, delayed: D, offer: &[u8], now: Moment) -> Progress<D> {
-        match std::mem::replace(&mut self.step, Step::Settled) {
-            Step::AskOffer { answer } => {
+    pub(crate) fn offered(&mut self, delayed: D, offer: &[u8], now: Moment) -> JoinProgress<D> {
+        match std::mem::replace(&mut self.step, JoinStep::Settled) {
+            JoinStep::AskOffer { answer } => {
                 self.heard = offer.into();
-                Progress::Ask(self.ask(Step::AnswerOffer { delayed, answer }, now))
+                JoinProgress::Ask(self.ask(JoinStep::AnswerOffer { delayed, answer }, now))
             }
-            step @ (Step::Waiting
-            | Step::Join(_)
-            | Step::Follow { .. }
-            | Step::AnswerOffer { .. }
-            | Step::Settled) => {
+            step @ (JoinStep::Waiting
+            | JoinStep::Join(_)
+            | JoinStep::Follow { .. }
+            | JoinStep::AnswerOffer { .. }
+            | JoinStep::Settled) => {
                 self.step = step;
-                Progress::Reject(delayed)
+                JoinProgress::Reject(delayed)
             }
         }
     }
 
     /// Takes a change of the caller that crossed: it gives both each other's media.
-    pub(crate) fn crossed(&mut self) -> Progress<D> {
+    pub(crate) fn crossed(&mut self) -> JoinProgress<D> {
         match self.step {
-            Step::Join(_) | Step::Follow { .. } | Step::AskOffer { .. } => {
-                self.step = Step::Settled;
+            JoinStep::Join(_) | JoinStep::Follow { .. } | JoinStep::AskOffer { .. } => {
+                self.step = JoinStep::Settled;
                 let arrived = self.arriving.take();
-                Progress::Joined {
+                JoinProgress::Joined {
                     arrived,
                     asks: None,
                 }
             }
-            Step::Waiting | Step::AnswerOffer { .. } | Step::Settled => Progress::Nothing,
+            JoinStep::Waiting | JoinStep::AnswerOffer { .. } | JoinStep::Settled => {
+                JoinProgress::Nothing
+            }
         }
     }
 
     /// Takes the refusal of that re-INVITE, or its deadline. After both are joined, a refusal leaves them with their current media.
-    pub(crate) fn refused(&mut self, round: Round, (reason, status): (Reason, u16)) -> Progress<D> {
+    pub(crate) fn refused(
+        &mut self,
+        round: JoinRound,
+        (reason, status): (Reason, u16),
+    ) -> JoinProgress<D> {
         if !self.is_due(round) {
-            return Progress::Nothing;
+            return JoinProgress::Nothing;
         }
 
-        match std::mem::replace(&mut self.step, Step::Settled) {
-            Step::Join(_) => match self.arriving.take() {
-                Some(destination) => Progress::SendAway {
+        match std::mem::replace(&mut self.step, JoinStep::Settled) {
+            JoinStep::Join(_) => match self.arriving.take() {
+                Some(destination) => JoinProgress::SendAway {
                     destination,
                     status,
                 },
-                None => Progress::Refused(reason),
+                None => JoinProgress::Refused(reason),
             },
-            Step::Follow { .. } | Step::AskOffer { .. } => Progress::Settled,
-            Step::AnswerOffer { delayed, answer } => Progress::Acknowledge { delayed, answer },
-            step @ (Step::Waiting | Step::Settled) => {
+            JoinStep::Follow { .. } | JoinStep::AskOffer { .. } => JoinProgress::Settled,
+            JoinStep::AnswerOffer { delayed, answer } => {
+                JoinProgress::Acknowledge { delayed, answer }
+            }
+            step @ (JoinStep::Waiting | JoinStep::Settled) => {
                 self.step = step;
-                Progress::Nothing
+                JoinProgress::Nothing
             }
         }
     }
@@ -275,12 +290,12 @@ impl<D> Join<D> {
     /// Takes the caller's open offer at the end of the call, to reject it.
     pub(crate) fn abandon(self) -> Option<D> {
         match self.step {
-            Step::AnswerOffer { delayed, .. } => Some(delayed),
-            Step::Waiting
-            | Step::Join(_)
-            | Step::Follow { .. }
-            | Step::AskOffer { .. }
-            | Step::Settled => None,
+            JoinStep::AnswerOffer { delayed, .. } => Some(delayed),
+            JoinStep::Waiting
+            | JoinStep::Join(_)
+            | JoinStep::Follow { .. }
+            | JoinStep::AskOffer { .. }
+            | JoinStep::Settled => None,
         }
     }
 }
@@ -298,20 +313,20 @@ mod tests {
     /// Returns a state by its name.
     fn at(state: &str) -> Join<u8> {
         let step = match state {
-            "waiting" => Step::Waiting,
-            "join" | "arriving" => Step::Join(AGENT.into()),
-            "follow" => Step::Follow {
+            "waiting" => JoinStep::Waiting,
+            "join" | "arriving" => JoinStep::Join(AGENT.into()),
+            "follow" => JoinStep::Follow {
                 follow: OTHER.into(),
-                told: AGENT.into(),
+                local_sdp: AGENT.into(),
             },
-            "ask" => Step::AskOffer {
+            "ask" => JoinStep::AskOffer {
                 answer: LAST.into(),
             },
-            "answer" => Step::AnswerOffer {
+            "answer" => JoinStep::AnswerOffer {
                 delayed: 7,
                 answer: LAST.into(),
             },
-            "settled" => Step::Settled,
+            "settled" => JoinStep::Settled,
             other => panic!("no state {other}"),
         };
 
@@ -325,32 +340,34 @@ mod tests {
 
     fn name_of(join: &Join<u8>) -> &'static str {
         match &join.step {
-            Step::Waiting => "waiting",
-            Step::Join(_) => "join",
-            Step::Follow { .. } => "follow",
-            Step::AskOffer { .. } => "ask",
-            Step::AnswerOffer { .. } => "answer",
-            Step::Settled => "settled",
+            JoinStep::Waiting => "waiting",
+            JoinStep::Join(_) => "join",
+            JoinStep::Follow { .. } => "follow",
+            JoinStep::AskOffer { .. } => "ask",
+            JoinStep::AnswerOffer { .. } => "answer",
+            JoinStep::Settled => "settled",
         }
     }
 
     /// Name of a consequence in the table.
-    fn said(progress: &Progress<u8>) -> &'static str {
+    fn said(progress: &JoinProgress<u8>) -> &'static str {
         match progress {
-            Progress::Nothing => "-",
-            Progress::Ask(_) => "asks",
-            Progress::Joined { arrived, asks } => match (arrived, asks) {
+            JoinProgress::Nothing => "-",
+            JoinProgress::Ask(_) => "asks",
+            JoinProgress::Joined { arrived, asks } => match (arrived, asks) {
                 (None, None) => "joined",
                 (None, Some(_)) => "joined, asks",
                 (Some(_), None) => "arrived",
                 (Some(_), Some(_)) => "arrived, asks",
             },
-            Progress::Acknowledge { answer, .. } if **answer == *LAST => "acknowledges the last",
-            Progress::Acknowledge { .. } => "acknowledges",
-            Progress::Reject(_) => "rejects",
-            Progress::SendAway { .. } => "sends away",
-            Progress::Refused(_) => "refused",
-            Progress::Settled => "settles",
+            JoinProgress::Acknowledge { answer, .. } if **answer == *LAST => {
+                "acknowledges the last"
+            }
+            JoinProgress::Acknowledge { .. } => "acknowledges",
+            JoinProgress::Reject(_) => "rejects",
+            JoinProgress::SendAway { .. } => "sends away",
+            JoinProgress::Refused(_) => "refused",
+            JoinProgress::Settled => "settles",
         }
     }
 
@@ -367,13 +384,13 @@ mod tests {
         "a round that was given up",
     ];
 
-    fn happen(join: &mut Join<u8>, event: &str) -> Progress<u8> {
+    fn happen(join: &mut Join<u8>, event: &str) -> JoinProgress<u8> {
         let round = join.due().map(|(round, _)| round);
         let known = match round {
-            Some(Round::Join) => CALLER,
-            Some(Round::Follow | Round::AskOffer | Round::AnswerOffer) | None => AGENT,
+            Some(JoinRound::Join) => CALLER,
+            Some(JoinRound::Follow | JoinRound::AskOffer | JoinRound::AnswerOffer) | None => AGENT,
         };
-        let round_or_join = round.unwrap_or(Round::Join);
+        let round_or_join = round.unwrap_or(JoinRound::Join);
 
         match event {
             "begins" => join.begin(AGENT, NOW),
@@ -385,10 +402,9 @@ mod tests {
             "refused" => join.refused(round_or_join, WHY),
             "a round that was given up" => {
                 let other = match round {
-                    Some(Round::Join) => Round::Follow,
-                    Some(Round::Follow | Round::AskOffer | Round::AnswerOffer) | None => {
-                        Round::Join
-                    }
+                    Some(JoinRound::Join) => JoinRound::Follow,
+                    Some(JoinRound::Follow | JoinRound::AskOffer | JoinRound::AnswerOffer)
+                    | None => JoinRound::Join,
                 };
                 let _ = join.refused(other, WHY);
                 join.accepted(other, Some(OTHER), NOW)
@@ -508,10 +524,10 @@ mod tests {
     fn each_round_offers_what_the_other_side_has_said() {
         for (state, due) in [
             ("waiting", None),
-            ("join", Some((Round::Join, AGENT))),
-            ("follow", Some((Round::Follow, OTHER))),
-            ("ask", Some((Round::AskOffer, &b""[..]))),
-            ("answer", Some((Round::AnswerOffer, CALLER))),
+            ("join", Some((JoinRound::Join, AGENT))),
+            ("follow", Some((JoinRound::Follow, OTHER))),
+            ("ask", Some((JoinRound::AskOffer, &b""[..]))),
+            ("answer", Some((JoinRound::AnswerOffer, CALLER))),
             ("settled", None),
         ] {
             assert_eq!(at(state).due(), due, "{state}");

@@ -14,9 +14,9 @@ use super::call_status::CallStatus;
 use super::context::Cx;
 use super::delayed_ack::Delayed;
 use super::ids::LegId;
-use super::join::{Join, JoinPhase, Progress};
+use super::join::{Join, JoinPhase, JoinProgress};
 use super::leg::{Lost, NewRequest};
-use super::own_request::{Pending, Purpose, QueuedRequest, Round};
+use super::own_request::{JoinRound, Pending, Purpose, RequestKind};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 use super::{has_sdp, sdp_of};
@@ -66,36 +66,36 @@ impl Joining {
     }
 
     /// The agent's side has answered with that SDP, which the caller is to get.
-    pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> Progress<Delayed> {
+    pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> JoinProgress<Delayed> {
         self.step(|join| join.begin(sdp, now))
     }
 
     /// A change of the caller was accepted, which gives both each other's media.
-    pub(crate) fn on_crossed(&mut self) -> Progress<Delayed> {
+    pub(crate) fn on_crossed(&mut self) -> JoinProgress<Delayed> {
         self.step(Join::crossed)
     }
 
     /// Handles a re-INVITE that couldn't be sent in time.
-    pub(crate) fn on_late(&mut self) -> Progress<Delayed> {
+    pub(crate) fn on_late(&mut self) -> JoinProgress<Delayed> {
         let why = (Reason::JoinRefused, 408);
         self.step(|join| match join.due().map(|(round, _)| round) {
             Some(round) => join.refused(round, why),
-            None => Progress::Nothing,
+            None => JoinProgress::Nothing,
         })
     }
 
     fn step(
         &mut self,
-        step: impl FnOnce(&mut Join<Delayed>) -> Progress<Delayed>,
-    ) -> Progress<Delayed> {
-        self.0.as_deref_mut().map_or(Progress::Nothing, step)
+        step: impl FnOnce(&mut Join<Delayed>) -> JoinProgress<Delayed>,
+    ) -> JoinProgress<Delayed> {
+        self.0.as_deref_mut().map_or(JoinProgress::Nothing, step)
     }
 
     /// Queues the next re-INVITE.
     pub(crate) fn later(&self, bridge: &mut Bridge, cx: &Cx<'_>, wait: Duration) {
         if let Some(join) = self.0.as_deref() {
             let until = Some(join.until());
-            bridge.requests.ask(cx, QueuedRequest::Join, wait, until);
+            bridge.requests.ask(cx, RequestKind::Join, wait, until);
         }
     }
 
@@ -106,12 +106,12 @@ impl Joining {
             return;
         };
         let id = match round {
-            Round::Join | Round::AskOffer => bridge.trunk_id(),
-            Round::Follow | Round::AnswerOffer => bridge.agent_id(),
+            JoinRound::Join | JoinRound::AskOffer => bridge.trunk_id(),
+            JoinRound::Follow | JoinRound::AnswerOffer => bridge.agent_id(),
         };
 
         let lines = |head: &mut Head<'_>| {
-            if matches!(round, Round::AskOffer | Round::AnswerOffer) {
+            if matches!(round, JoinRound::AskOffer | JoinRound::AnswerOffer) {
                 head.fmt("Reason", format_args!("SIP;cause=200;text=\"{UNSETTLED}\""));
             }
             if !sdp.is_empty() {
@@ -136,14 +136,14 @@ impl Joining {
         flow: Flow,
         pending: &Pending,
         message: &Message<'_>,
-    ) -> Result<Progress<Delayed>, Lost> {
+    ) -> Result<JoinProgress<Delayed>, Lost> {
         let (Purpose::Join(round), Some(mut leg)) = (pending.purpose, bridge.at(pending.leg))
         else {
-            return Ok(Progress::Nothing);
+            return Ok(JoinProgress::Nothing);
         };
         let sdp = has_sdp(message).then(|| sdp_of(message.body()));
         if let Some(offer) = sdp
-            && round == Round::AskOffer
+            && round == JoinRound::AskOffer
             && message.status() < 300
         {
             // The caller's 2xx is acknowledged once the other side has answered its offer.
@@ -154,7 +154,7 @@ impl Joining {
             let delayed = pending.delayed(offer);
             return Ok(match self.0.as_deref_mut() {
                 Some(join) => join.offered(delayed, offer, cx.now),
-                None => Progress::Reject(delayed),
+                None => JoinProgress::Reject(delayed),
             });
         }
 
@@ -179,10 +179,10 @@ impl Joining {
         cx: &mut Cx<'_>,
         pending: &Pending,
         status: u16,
-    ) -> Result<Progress<Delayed>, Lost> {
+    ) -> Result<JoinProgress<Delayed>, Lost> {
         let (Purpose::Join(round), Some(mut leg)) = (pending.purpose, bridge.at(pending.leg))
         else {
-            return Ok(Progress::Nothing);
+            return Ok(JoinProgress::Nothing);
         };
         let (reply, lost) = leg.reply_of_none(cx, pending, status);
         if let Some(lost) = lost {
@@ -191,7 +191,7 @@ impl Joining {
         if matches!(reply, Reply::Refused(_)) {
             // Another flow to the peer may exist soon, and without this re-INVITE there is no call.
             self.later(bridge, cx, PAUSE);
-            return Ok(Progress::Nothing);
+            return Ok(JoinProgress::Nothing);
         }
         Ok(self.unaccepted(bridge, cx, round, reply))
     }
@@ -200,18 +200,18 @@ impl Joining {
         &mut self,
         bridge: &mut Bridge,
         cx: &Cx<'_>,
-        round: Round,
+        round: JoinRound,
         reply: Reply,
-    ) -> Progress<Delayed> {
+    ) -> JoinProgress<Delayed> {
         let why = match reply {
-            Reply::Again(wait) => {
+            Reply::RetryAfter(wait) => {
                 self.later(bridge, cx, wait);
-                return Progress::Nothing;
+                return JoinProgress::Nothing;
             }
             Reply::Unheard if bridge.status() != CallStatus::Over => (Reason::DialogGone, 408),
             Reply::Refused(status) => (Reason::JoinRefused, status),
             Reply::Unheard | Reply::Accepted | Reply::TooBrief | Reply::Gone => {
-                return Progress::Nothing;
+                return JoinProgress::Nothing;
             }
         };
         self.step(|join| join.refused(round, why))

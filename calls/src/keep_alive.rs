@@ -19,7 +19,7 @@ use super::ids::CallTimer;
 use super::ids::LegId;
 use super::leg::ActiveLeg;
 use super::source_probe;
-use super::target::{self, Place};
+use super::target::{self, DialTarget};
 
 /// Returns whether a NAT changes the addresses of this INVITE's sender.
 pub(super) fn sent_through_nat(flow: &Flow, invite: &Message<'_>) -> bool {
@@ -29,7 +29,7 @@ pub(super) fn sent_through_nat(flow: &Flow, invite: &Message<'_>) -> bool {
 /// Returns whether a NAT changes the addresses of the peer that has answered by this flow.
 fn answered_through_nat(flow: &Flow, dialog: &Dialog) -> bool {
     let contact = std::str::from_utf8(dialog.remote_target()).ok();
-    let Some(Place::Known(contact)) = contact.and_then(target::place) else {
+    let Some(DialTarget::Resolved(contact)) = contact.and_then(target::dial_target) else {
         return false;
     };
     let ip = contact.address.ip().to_canonical();
@@ -47,7 +47,7 @@ pub(super) fn schedule(cx: &mut Cx<'_>, call: CallKey, id: LegId) -> TimerId {
 
 impl ActiveLeg<'_> {
     /// Starts keep-alives for a peer that has answered, if it is behind NAT.
-    pub(super) fn keep_way_open(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn start_keep_alives(&mut self, cx: &mut Cx<'_>) {
         let (call, id) = (self.call, self.leg.id);
         let Some(peer) = self.leg.sip_mut() else {
             return;

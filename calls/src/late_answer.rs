@@ -8,7 +8,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::context::Cx;
-use super::ids::NOBODY;
+use super::ids::owner_of;
 use super::request_origin::RequestOrigin;
 
 /// Late BYEs of one shard that may be in a transaction. Further ones are sent without one.
@@ -106,7 +106,9 @@ pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow, line
             return cx.endpoint.request_once(target, &request);
         }
         // A full table loses this BYE; the peer's session timer or media time-out ends its side.
-        let sent = cx.endpoint.request(target, &request, NOBODY, cx.now);
+        let sent = cx
+            .endpoint
+            .request(target, &request, owner_of(None), cx.now);
         if sent.is_ok() {
             cx.core.late_byes += 1;
         }

@@ -33,9 +33,9 @@ use super::context::Cx;
 use super::credentials::LegCredentials;
 use super::dial::Dialing;
 use super::ids::LegId;
+use super::known_addresses::KnownAddresses;
 use super::origin::{Origin, OwnOrigin, origin_line};
 use super::pbx::Pbx;
-use super::places::Places;
 use super::provisional_relay::Reliability;
 use super::role::LegRole;
 use super::spoken_code::SpokenCode;
@@ -46,13 +46,13 @@ use super::uas_invite::UasInvite;
 pub(crate) struct Leg {
     pub(crate) id: LegId,
     pub(crate) role: LegRole,
-    pub(crate) peer: Peer,
+    pub(crate) peer: LegPeer,
     pub(crate) state: LegState,
 }
 
 /// The far end of a leg.
 #[derive(Debug)]
-pub(crate) enum Peer {
+pub(crate) enum LegPeer {
     /// Nothing has been sent to it yet.
     Unknown,
     /// A user agent over SIP.
@@ -68,19 +68,23 @@ pub(crate) struct ForkDialog {
     pub(crate) dialog: Dialog,
     /// The SDP that the peer has of us in it: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4). What the
     /// caller has offered is kept once for both sides.
-    told: Option<Arc<[u8]>>,
+    local_sdp: Option<Arc<[u8]>>,
 }
 
 impl ForkDialog {
-    /// A dialog in which the peer has been told that SDP, if any.
-    pub(crate) const fn new(fork: u8, dialog: Dialog, told: Option<Arc<[u8]>>) -> Self {
-        Self { fork, dialog, told }
+    /// A dialog in which the peer has got that SDP from us, if any.
+    pub(crate) const fn new(fork: u8, dialog: Dialog, local_sdp: Option<Arc<[u8]>>) -> Self {
+        Self {
+            fork,
+            dialog,
+            local_sdp,
+        }
     }
 
     /// Keeps the SDP of a message that goes to the peer.
     fn remember_sdp(&mut self, body: &[u8]) {
         if !body.is_empty() {
-            self.told = Some(sdp_of(body).into());
+            self.local_sdp = Some(sdp_of(body).into());
         }
     }
 }
@@ -113,8 +117,8 @@ pub(crate) struct SipPeer {
     pub(crate) origin: Option<Box<OwnOrigin>>,
     /// The caller's SDP as it was agreed on, for a leg that takes the agent's place.
     pub(crate) heard: Option<Arc<[u8]>>,
-    /// Where its requests may come from.
-    pub(crate) places: Places,
+    /// Sources that its requests may come from.
+    pub(crate) known_addresses: KnownAddresses,
     /// It may be called for a transfer, as a PBX may, and the phone in the console's page may not.
     pub(crate) takes_calls: bool,
 }
@@ -131,7 +135,7 @@ impl SipPeer {
             credentials: None,
             origin: None,
             heard: None,
-            places: Places::of(&flow),
+            known_addresses: KnownAddresses::of(&flow),
             takes_calls: true,
         }
     }
@@ -161,7 +165,7 @@ impl SipPeer {
         if let Some(held) = dialogs.find(|held| held.fork == fork) {
             held.remember_sdp(body);
         }
-        if let Some(OwnOrigin::Told(line)) = self.origin.as_deref()
+        if let Some(OwnOrigin::LastParty(line)) = self.origin.as_deref()
             && self.origin_in_dialog() == Some(line)
         {
             self.origin = None;
@@ -169,19 +173,19 @@ impl SipPeer {
     }
 
     /// The SDP that the peer has of us in a dialog.
-    pub(crate) fn told(&self, fork: u8) -> Option<&[u8]> {
+    pub(crate) fn local_sdp(&self, fork: u8) -> Option<&[u8]> {
         let mut dialogs = self.dialogs.iter();
-        dialogs.find(|held| held.fork == fork)?.told.as_deref()
+        dialogs.find(|held| held.fork == fork)?.local_sdp.as_deref()
     }
 
     /// The same in the dialog of a leg that is up.
-    pub(crate) fn told_first(&self) -> Option<&[u8]> {
-        self.dialogs.first()?.told.as_deref()
+    pub(crate) fn first_local_sdp(&self) -> Option<&[u8]> {
+        self.dialogs.first()?.local_sdp.as_deref()
     }
 
     /// The same, to be kept in another place as well.
-    pub(crate) fn shared_told(&self) -> Option<&Arc<[u8]>> {
-        self.dialogs.first()?.told.as_ref()
+    pub(crate) fn shared_local_sdp(&self) -> Option<&Arc<[u8]>> {
+        self.dialogs.first()?.local_sdp.as_ref()
     }
 
     /// Returns a body as the peer is to get it: an SDP under the origin line that it knows.
@@ -189,29 +193,29 @@ impl SipPeer {
         if !body.starts_with(b"v=") {
             return body.into();
         }
-        if let Some(OwnOrigin::Kept(origin)) = self.origin.as_deref_mut() {
+        if let Some(OwnOrigin::Own(origin)) = self.origin.as_deref_mut() {
             return origin.adopt(body).into();
         }
         let line = origin_line(body);
         self.origin = match line == self.origin_in_dialog() {
             true => None,
-            false => line.map(|line| Box::new(OwnOrigin::Told(line.into()))),
+            false => line.map(|line| Box::new(OwnOrigin::LastParty(line.into()))),
         };
         body.into()
     }
 
     fn origin_in_dialog(&self) -> Option<&[u8]> {
-        origin_line(self.told_first()?)
+        origin_line(self.first_local_sdp()?)
     }
 
     /// From now on each SDP that the peer gets is the next version of the one that it has, whichever session it is of.
     pub(crate) fn keep_origin(&mut self) {
         let line = match self.origin.as_deref() {
-            Some(OwnOrigin::Kept(_)) => return,
-            Some(OwnOrigin::Told(line)) => Some(&**line),
+            Some(OwnOrigin::Own(_)) => return,
+            Some(OwnOrigin::LastParty(line)) => Some(&**line),
             None => self.origin_in_dialog(),
         };
-        let origin = line.and_then(Origin::after).map(OwnOrigin::Kept);
+        let origin = line.and_then(Origin::after).map(OwnOrigin::Own);
         self.origin = origin.map(Box::new);
     }
 
@@ -280,15 +284,15 @@ impl Leg {
     /// The peer, if it is one over SIP that something has been sent to.
     pub(crate) const fn sip(&self) -> Option<&SipPeer> {
         match &self.peer {
-            Peer::Sip(peer) => Some(peer),
-            Peer::Unknown | Peer::Media(_) => None,
+            LegPeer::Sip(peer) => Some(peer),
+            LegPeer::Unknown | LegPeer::Media(_) => None,
         }
     }
 
     pub(crate) const fn sip_mut(&mut self) -> Option<&mut SipPeer> {
         match &mut self.peer {
-            Peer::Sip(peer) => Some(peer),
-            Peer::Unknown | Peer::Media(_) => None,
+            LegPeer::Sip(peer) => Some(peer),
+            LegPeer::Unknown | LegPeer::Media(_) => None,
         }
     }
 
@@ -424,26 +428,26 @@ impl Leg {
     /// Notes that something has been sent to the peer by this flow. What was known of it before stays known.
     pub(crate) fn reached_by(&mut self, flow: Flow) -> Option<&mut SipPeer> {
         match &mut self.peer {
-            Peer::Sip(peer) => {
+            LegPeer::Sip(peer) => {
                 peer.flow = flow;
-                peer.places.begin(&flow);
+                peer.known_addresses.begin(&flow);
             }
-            Peer::Unknown | Peer::Media(_) => self.peer = Peer::Sip(SipPeer::begun(flow)),
+            LegPeer::Unknown | LegPeer::Media(_) => self.peer = LegPeer::Sip(SipPeer::begun(flow)),
         }
         self.sip_mut()
     }
 
     pub(crate) const fn local(&self) -> Option<&LocalMedia> {
         match &self.peer {
-            Peer::Media(media) => Some(media),
-            Peer::Unknown | Peer::Sip(_) => None,
+            LegPeer::Media(media) => Some(media),
+            LegPeer::Unknown | LegPeer::Sip(_) => None,
         }
     }
 
     pub(crate) const fn local_mut(&mut self) -> Option<&mut LocalMedia> {
         match &mut self.peer {
-            Peer::Media(media) => Some(media),
-            Peer::Unknown | Peer::Sip(_) => None,
+            LegPeer::Media(media) => Some(media),
+            LegPeer::Unknown | LegPeer::Sip(_) => None,
         }
     }
 }

@@ -8,12 +8,12 @@ use dashmap::mapref::entry::Entry;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::repeats::Repeats;
-use super::shares::{Shares, Taking};
+use super::loop_counter::LoopCounter;
+use super::org_shares::{OrgShares, ShareUse};
 
 /// Limit that is reached.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Full {
+pub enum LimitReached {
     /// The agent is at `max_concurrent_calls`.
     Agent,
     /// The trunk is.
@@ -26,7 +26,7 @@ pub enum Full {
     Node,
 }
 
-/// One count to take: whose, and the most it may reach (`None`: no limit, still counted).
+/// One count to take: its agent, trunk or org, and the most it may reach (`None`: no limit, still counted).
 #[derive(Copy, Clone, Debug)]
 pub struct Claim {
     /// Agent, trunk or org.
@@ -41,8 +41,8 @@ pub struct Limits {
     counts: DashMap<Uuid, u32>,
     calls: AtomicUsize,
     max_calls: usize,
-    repeats: Repeats,
-    shares: Shares,
+    loop_counter: LoopCounter,
+    shares: OrgShares,
 }
 
 impl Limits {
@@ -62,14 +62,14 @@ impl Limits {
             counts: DashMap::new(),
             calls: AtomicUsize::new(0),
             max_calls,
-            repeats: Repeats::new(setups),
-            shares: Shares::new(max_calls),
+            loop_counter: LoopCounter::new(setups),
+            shares: OrgShares::new(max_calls),
         })
     }
 
     /// Counts a set-up of `caller` to `called` through `trunk`; `false` if there were too many lately (a loop).
     pub(crate) fn admits(&self, caller: &str, called: &str, trunk: Uuid, now: Moment) -> bool {
-        self.repeats.admits(caller, called, trunk, now)
+        self.loop_counter.admits(caller, called, trunk, now)
     }
 
     /// The live calls of an agent, trunk or org.
@@ -92,14 +92,14 @@ impl Limits {
         trunk: Option<Claim>,
         agent: Claim,
         now: Moment,
-    ) -> Result<Permit, Full> {
+    ) -> Result<Permit, LimitReached> {
         let claims = [
-            (Some(org), Full::Org),
-            (trunk, Full::Trunk),
-            (Some(agent), Full::Agent),
-            (None, Full::Outbound),
+            (Some(org), LimitReached::Org),
+            (trunk, LimitReached::Trunk),
+            (Some(agent), LimitReached::Agent),
+            (None, LimitReached::Outbound),
         ];
-        self.acquire_all(org.id, Taking::SetUp, claims, now)
+        self.acquire_all(org.id, ShareUse::SetUp, claims, now)
     }
 
     /// The same for a call that we begin, which counts among its org's outbound calls as well.
@@ -110,14 +110,14 @@ impl Limits {
         self: &Arc<Self>,
         [org, outbound, trunk, agent]: [Claim; 4],
         now: Moment,
-    ) -> Result<Permit, Full> {
+    ) -> Result<Permit, LimitReached> {
         let claims = [
-            (Some(org), Full::Org),
-            (Some(outbound), Full::Outbound),
-            (Some(trunk), Full::Trunk),
-            (Some(agent), Full::Agent),
+            (Some(org), LimitReached::Org),
+            (Some(outbound), LimitReached::Outbound),
+            (Some(trunk), LimitReached::Trunk),
+            (Some(agent), LimitReached::Agent),
         ];
-        self.acquire_all(org.id, Taking::SetUp, claims, now)
+        self.acquire_all(org.id, ShareUse::SetUp, claims, now)
     }
 
     /// Takes the counts of one more leg of an org's call that is up. It counts in the org's share of the node.
@@ -129,49 +129,49 @@ impl Limits {
         org: Uuid,
         [outbound, trunk]: [Option<Claim>; 2],
         now: Moment,
-    ) -> Result<Permit, Full> {
+    ) -> Result<Permit, LimitReached> {
         let claims = [
-            (None, Full::Org),
-            (outbound, Full::Outbound),
-            (trunk, Full::Trunk),
-            (None, Full::Agent),
+            (None, LimitReached::Org),
+            (outbound, LimitReached::Outbound),
+            (trunk, LimitReached::Trunk),
+            (None, LimitReached::Agent),
         ];
-        self.acquire_all(org, Taking::Leg, claims, now)
+        self.acquire_all(org, ShareUse::Leg, claims, now)
     }
 
     /// Takes the counts of a call of the deployment's own: all such calls, and those for one org.
     ///
     /// # Errors
-    /// The limit that is reached, [`Full::Node`] or [`Full::Org`]; then nothing was taken.
+    /// The limit that is reached, [`LimitReached::Node`] or [`LimitReached::Org`]; then nothing was taken.
     pub(crate) fn acquire_own(
         self: &Arc<Self>,
         [all, of_org]: [Claim; 2],
         now: Moment,
-    ) -> Result<Permit, Full> {
+    ) -> Result<Permit, LimitReached> {
         let claims = [
-            (Some(all), Full::Node),
-            (Some(of_org), Full::Org),
-            (None, Full::Trunk),
-            (None, Full::Agent),
+            (Some(all), LimitReached::Node),
+            (Some(of_org), LimitReached::Org),
+            (None, LimitReached::Trunk),
+            (None, LimitReached::Agent),
         ];
-        self.acquire_all(all.id, Taking::Leg, claims, now)
+        self.acquire_all(all.id, ShareUse::Leg, claims, now)
     }
 
     fn acquire_all(
         self: &Arc<Self>,
         org: Uuid,
-        taking: Taking,
-        claims: [(Option<Claim>, Full); 4],
+        taking: ShareUse,
+        claims: [(Option<Claim>, LimitReached); 4],
         now: Moment,
-    ) -> Result<Permit, Full> {
+    ) -> Result<Permit, LimitReached> {
         if self.calls.fetch_add(1, Ordering::Relaxed) >= self.max_calls {
             self.calls.fetch_sub(1, Ordering::Relaxed);
-            return Err(Full::Node);
+            return Err(LimitReached::Node);
         }
 
         if !self.shares.take(org, taking, now) {
             self.calls.fetch_sub(1, Ordering::Relaxed);
-            return Err(Full::Org);
+            return Err(LimitReached::Org);
         }
 
         let mut permit = Permit {
@@ -270,7 +270,7 @@ mod tests {
             Moment::default(),
         );
 
-        assert_eq!(refused.err(), Some(Full::Agent));
+        assert_eq!(refused.err(), Some(LimitReached::Agent));
         assert_eq!(
             [1, 2, 3].map(|id| limits.live(Uuid::from_u128(id))),
             [1, 1, 1]
@@ -298,7 +298,7 @@ mod tests {
     fn each_limit_names_itself() {
         let limits = Limits::new(1);
         let org = limits.acquire(claim(1, Some(0)), None, claim(3, None), Moment::default());
-        assert_eq!(org.err(), Some(Full::Org));
+        assert_eq!(org.err(), Some(LimitReached::Org));
 
         let trunk = limits.acquire(
             claim(1, None),
@@ -306,7 +306,7 @@ mod tests {
             claim(3, None),
             Moment::default(),
         );
-        assert_eq!(trunk.err(), Some(Full::Trunk));
+        assert_eq!(trunk.err(), Some(LimitReached::Trunk));
 
         let held = limits
             .acquire(claim(1, None), None, claim(3, None), Moment::default())
@@ -315,7 +315,7 @@ mod tests {
             limits
                 .acquire(claim(1, None), None, claim(3, None), Moment::default())
                 .err(),
-            Some(Full::Node)
+            Some(LimitReached::Node)
         );
 
         drop(held);

@@ -11,7 +11,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::hold::HoldStatus;
-use super::wall::{STEADY, Wall, fact_on};
+use super::wall_clock::{STEADY, WallClock, fact_on};
 
 /// One live call as the API shows it.
 #[derive(Clone, Debug)]
@@ -22,9 +22,9 @@ pub struct LiveCall {
     pub status: Status,
     /// The contact, once known.
     pub contact: Option<Uuid>,
-    /// When the runtime began to ring.
+    /// Time at which the runtime began to ring.
     pub ringing_at: Option<Moment>,
-    /// When the runtime answered.
+    /// Time at which the runtime answered.
     pub answered_at: Option<Moment>,
     /// Call-ID of the runtime's leg, once answered.
     pub runtime_call_id: Option<Box<str>>,
@@ -53,7 +53,7 @@ impl LiveCall {
     }
 
     /// Returns whether its beginning, and its end if it has one, are on disk.
-    pub const fn is_kept(&self) -> bool {
+    pub const fn is_synced(&self) -> bool {
         self.unsynced == 0
     }
 }
@@ -63,7 +63,7 @@ impl LiveCall {
 pub struct LiveCalls {
     calls: DashMap<Uuid, LiveCall>,
     /// Wall clock of recorded facts.
-    wall: &'static Wall,
+    wall: &'static WallClock,
     /// The call of each session.
     sessions: DashMap<Uuid, Uuid>,
 }
@@ -75,7 +75,7 @@ impl LiveCalls {
     }
 
     /// None yet; times are those of this wall clock.
-    pub fn on(wall: &'static Wall) -> Arc<Self> {
+    pub fn on(wall: &'static WallClock) -> Arc<Self> {
         Arc::new(Self {
             calls: DashMap::new(),
             wall,
@@ -211,7 +211,7 @@ impl LiveCalls {
     }
 
     /// Notes that the beginning of a call is on disk, or after that its end.
-    pub fn keep(&self, call: Uuid) {
+    pub fn note_synced(&self, call: Uuid) {
         self.change(call, |live| live.unsynced = live.unsynced.saturating_sub(1));
     }
 

@@ -14,33 +14,33 @@ use super::bridge::Bridge;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
+use super::dial_failure::refusal_lines;
 use super::effect::{AgreedMedia, Effect, MediaRecord};
-use super::hangup::End;
+use super::hangup::CallEnd;
 use super::has_sdp;
 use super::hold::Hold;
 use super::leg::{Leg, LegState, LocalMedia, SipPeer};
 use super::refusal::Reason;
 use super::runtime_invite::FIRST_FORK;
-use super::unanswered::refusal_lines;
 
 mod media_peer;
 
 /// Reason why our media can't accept a body.
 #[derive(Debug)]
-pub(crate) enum NoBody {
+pub(crate) enum UnacceptableBody {
     /// It isn't SDP.
     OtherType,
     /// It has a content coding.
     Encoded,
     /// Its offer can't be met.
-    Unmatched(String),
+    NoCommonMedia(String),
 }
 
-impl NoBody {
+impl UnacceptableBody {
     const fn status(&self) -> u16 {
         match self {
             Self::OtherType | Self::Encoded => 415,
-            Self::Unmatched(_) => 488,
+            Self::NoCommonMedia(_) => 488,
         }
     }
 
@@ -49,7 +49,7 @@ impl NoBody {
         let (warning, cause) = match self {
             Self::OtherType => (399, "Only a body of type application/sdp is accepted here"),
             Self::Encoded => (399, "Only a body without Content-Encoding is accepted here"),
-            Self::Unmatched(cause) => (304, cause.as_str()),
+            Self::NoCommonMedia(cause) => (304, cause.as_str()),
         };
         if self.status() == 415 {
             head.line("Accept", b"application/sdp");
@@ -89,13 +89,13 @@ impl LocalMedia {
         hold: &Hold,
         before: &[u8],
         message: &Message<'_>,
-    ) -> Result<(Vec<u8>, Option<Audio>), NoBody> {
-        if let Some(no) = NoBody::of(message) {
+    ) -> Result<(Vec<u8>, Option<Audio>), UnacceptableBody> {
+        if let Some(no) = UnacceptableBody::of(message) {
             return Err(no);
         }
 
         let Some(local) = self.local else {
-            return Err(NoBody::Unmatched("no media".into()));
+            return Err(UnacceptableBody::NoCommonMedia("no media".into()));
         };
         if !has_sdp(message) {
             self.offered = true;
@@ -106,7 +106,7 @@ impl LocalMedia {
         // An offer that is refused uses up no version (RFC 3264 §8).
         let (session, version) = (self.session, self.version + 1);
         let answer = sdp::answer_audio(message.body(), local, session, version)
-            .map_err(|no| NoBody::Unmatched(no.to_string()))?;
+            .map_err(|no| UnacceptableBody::NoCommonMedia(no.to_string()))?;
         self.version = version;
         let body = hold.crossing_sdp(&answer.body).into_owned();
         Ok((body, answer.audio))
@@ -129,11 +129,11 @@ impl Bridge {
         &mut self,
         hold: &Hold,
         message: &Message<'_>,
-    ) -> Result<(Vec<u8>, Option<Audio>), NoBody> {
+    ) -> Result<(Vec<u8>, Option<Audio>), UnacceptableBody> {
         let before = self.told_to_trunk();
         match self.local_mut() {
             Some(media) => media.body(hold, &before, message),
-            None => Err(NoBody::Unmatched("no media of ours".into())),
+            None => Err(UnacceptableBody::NoCommonMedia("no media of ours".into())),
         }
     }
 
@@ -145,7 +145,7 @@ impl Bridge {
 
     /// The SDP that the peer on the trunk has of us; empty before the first.
     fn told_to_trunk(&self) -> Arc<[u8]> {
-        let told = self.trunk().and_then(SipPeer::shared_told);
+        let told = self.trunk().and_then(SipPeer::shared_local_sdp);
         told.map_or_else(Arc::default, Arc::clone)
     }
 }
@@ -189,7 +189,7 @@ impl Call {
             return;
         };
 
-        self.tell_media(cx, audio);
+        self.update_media(cx, audio);
         if !self.begin_local_dialog(cx) {
             return self.refuse(cx, Reason::BadRequest);
         }
@@ -230,7 +230,7 @@ impl Call {
         }
     }
 
-    pub(crate) fn tell_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
+    pub(crate) fn update_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; its media are closed by then.
         let Some(audio) = audio.filter(|_| self.bridge.status() != CallStatus::Over) else {
             return;
@@ -295,9 +295,9 @@ impl Call {
         }
     }
 
-    fn refuse_media(&mut self, cx: &mut Cx<'_>, no: &NoBody) {
+    fn refuse_media(&mut self, cx: &mut Cx<'_>, no: &UnacceptableBody) {
         let reason = Reason::NoCommonMedia;
-        let end = End {
+        let end = CallEnd {
             status: reason.unanswered(),
             sip_code: no.status(),
             reason: Some(reason),
@@ -317,14 +317,14 @@ impl Call {
         cx: &mut Cx<'_>,
         renewal: Option<SessionTimer>,
         message: &Message<'_>,
-    ) -> Result<Vec<u8>, NoBody> {
+    ) -> Result<Vec<u8>, UnacceptableBody> {
         let (body, audio) = self.bridge.local_body(&self.holding.hold, message)?;
 
         let trunk = self.bridge.trunk_mut();
         if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
             held.dialog.refresh_target(message);
         }
-        self.tell_media(cx, audio);
+        self.update_media(cx, audio);
         if let Some(mut leg) = self.bridge.at(self.bridge.trunk_id()) {
             leg.take_renewal(cx, renewal);
         }
@@ -383,7 +383,7 @@ impl Call {
             return;
         };
         if std::mem::take(&mut media.offered) {
-            self.tell_media(cx, sdp::read_answer(message.body()));
+            self.update_media(cx, sdp::read_answer(message.body()));
         }
     }
 }

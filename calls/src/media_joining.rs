@@ -10,15 +10,15 @@ use super::context::Cx;
 use super::delayed_ack::Delayed;
 use super::ids::LegId;
 use super::invite_client::Accepted;
-use super::join::Progress;
+use super::join::JoinProgress;
 use super::leg::{Ack, ForkDialog, LegState, Lost, Session};
-use super::own_request::QueuedRequest;
+use super::own_request::RequestKind;
 use super::refusal::Reason;
-use super::transfer::Event;
+use super::transfer::TransferEvent;
 
 impl Call {
     /// Hangs up on a destination that won't replace the agent, and abandons the caller's re-INVITE for it.
-    pub(crate) fn send_away(&mut self, cx: &mut Cx<'_>) -> bool {
+    pub(crate) fn reject_destination(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(destination) = self.joining.arriving() else {
             return false;
         };
@@ -28,10 +28,10 @@ impl Call {
 
     fn leave_destination(&mut self, cx: &mut Cx<'_>, destination: LegId) {
         self.joining.end();
-        self.bridge.requests.withdraw(QueuedRequest::Join);
+        self.bridge.requests.withdraw(RequestKind::Join);
         self.bridge
             .requests
-            .withdraw(QueuedRequest::Refresh(destination));
+            .withdraw(RequestKind::Refresh(destination));
         self.bridge.requests.cancel_join(cx);
         self.bridge.legs.stop_timers(cx, destination);
         self.bridge.send_bye(cx, destination, ByeContent::default());
@@ -45,8 +45,8 @@ impl Call {
         if let Some(peer) = self.bridge.legs.sip_mut(id) {
             peer.dialogs.clear();
         }
-        if self.joining.arriving() == Some(id) && self.send_away(cx) {
-            self.on_transfer(cx, Event::DestinationRefused(487));
+        if self.joining.arriving() == Some(id) && self.reject_destination(cx) {
+            self.on_transfer(cx, TransferEvent::DestinationRefused(487));
         }
     }
 
@@ -55,13 +55,13 @@ impl Call {
         if !self.bridge.has_left(id) {
             return self.hang_up(cx, lost.reason);
         }
-        if self.joining.arriving() == Some(id) && self.send_away(cx) {
-            self.on_transfer(cx, Event::DestinationRefused(lost.status));
+        if self.joining.arriving() == Some(id) && self.reject_destination(cx) {
+            self.on_transfer(cx, TransferEvent::DestinationRefused(lost.status));
         }
     }
 
     /// Ends a leg as [`Self::lose_leg`] does, if it is lost.
-    pub(crate) fn mind_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
+    pub(crate) fn end_if_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
         if let Some(lost) = lost {
             self.lose_leg(cx, id, lost);
         }
@@ -69,7 +69,7 @@ impl Call {
 
     /// Ends pending joins with the call: BYE to a destination that isn't connected, and an answer with port 0 to an open offer.
     pub(crate) fn abandon_joining(&mut self, cx: &mut Cx<'_>) {
-        if self.send_away(cx) {
+        if self.reject_destination(cx) {
             return;
         }
         if let Some(delayed) = self.joining.abandon() {
@@ -125,26 +125,26 @@ impl Call {
         match sdp {
             Some(sdp) => {
                 let progress = self.joining.begin(&sdp, cx.now);
-                self.go_on_joining(cx, progress, None);
+                self.apply_join_progress(cx, progress, None);
             }
             None => self.hang_up(cx, Reason::NoCommonMedia),
         }
     }
 
     /// Carries out the machine's step. `answer`: the SDP of the 2xx that led to it.
-    pub(crate) fn go_on_joining(
+    pub(crate) fn apply_join_progress(
         &mut self,
         cx: &mut Cx<'_>,
-        progress: Progress<Delayed>,
+        progress: JoinProgress<Delayed>,
         answer: Option<&[u8]>,
     ) {
         match progress {
-            Progress::Nothing => {}
-            Progress::Ask(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
-            Progress::Joined { arrived, asks } => {
+            JoinProgress::Nothing => {}
+            JoinProgress::Ask(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
+            JoinProgress::Joined { arrived, asks } => {
                 self.connect_media(cx, arrived);
                 if let Some(answer) = answer {
-                    self.holding.held.take_answer(answer);
+                    self.holding.hold_state.take_answer(answer);
                     self.bridge.set_heard(answer);
                 }
                 match asks {
@@ -152,37 +152,37 @@ impl Call {
                     None => self.joining.end(),
                 }
             }
-            Progress::Acknowledge { delayed, answer } => {
+            JoinProgress::Acknowledge { delayed, answer } => {
                 self.joining.end();
                 let trunk = self.bridge.trunk_id();
                 self.bridge.legs.remember_sdp(trunk, delayed.fork, &answer);
                 if let Some(leg) = self.bridge.legs.get_mut(trunk) {
                     leg.send_ack(cx, &delayed.ack().answering(&answer));
                 }
-                self.holding.held.take_offer(&delayed.offer);
+                self.holding.hold_state.take_offer(&delayed.offer);
                 self.bridge.set_heard(&delayed.offer);
             }
-            Progress::Reject(delayed) => {
+            JoinProgress::Reject(delayed) => {
                 let trunk = self.bridge.trunk_id();
                 if let Some(leg) = self.bridge.legs.get_mut(trunk) {
                     leg.reject_offer(cx, &delayed);
                 }
             }
-            Progress::SendAway {
+            JoinProgress::SendAway {
                 destination,
                 status,
             } => {
                 self.leave_destination(cx, destination);
-                self.on_transfer(cx, Event::DestinationRefused(status));
+                self.on_transfer(cx, TransferEvent::DestinationRefused(status));
             }
-            Progress::Refused(reason) => self.hang_up(cx, reason),
-            Progress::Settled => self.joining.end(),
+            JoinProgress::Refused(reason) => self.hang_up(cx, reason),
+            JoinProgress::Settled => self.joining.end(),
         }
     }
 
     /// Closes our own media: both ends have each other's.
     fn connect_media(&mut self, cx: &mut Cx<'_>, arrived: Option<LegId>) {
-        self.bridge.requests.withdraw(QueuedRequest::Join);
+        self.bridge.requests.withdraw(RequestKind::Join);
         if let Some(destination) = arrived {
             self.hand_over(cx, destination);
         }

@@ -23,9 +23,9 @@ pub(crate) struct Origin {
 #[derive(Debug)]
 pub(crate) enum OwnOrigin {
     /// That of the party whose SDP it got last.
-    Told(Box<[u8]>),
+    LastParty(Box<[u8]>),
     /// One of our own, under which it gets every SDP.
-    Kept(Origin),
+    Own(Origin),
 }
 
 /// Returns the origin line of a description.

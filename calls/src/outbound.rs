@@ -15,7 +15,7 @@ use super::uas_invite::ContactState;
 
 /// An outbound call that the API ordered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Order {
+pub struct NewOutboundCall {
     /// The org.
     pub org: Uuid,
     /// Agent that speaks.
@@ -32,7 +32,7 @@ pub struct Order {
 
 /// A call that has been begun.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Placed {
+pub struct PlacedCall {
     /// The call.
     pub call: Uuid,
     /// Its session.

@@ -4,8 +4,8 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
 use trunkline_sip::wire::Method;
 
+use super::digest_answers::RepeatableRequest;
 use super::ids::LegId;
-use super::proofs::Again;
 use super::request_origin::RequestOrigin;
 
 /// A client transaction of ours inside the call, and what its answer is for.
@@ -31,7 +31,7 @@ pub(crate) struct Pending {
     /// New Contact of that requester, if it has changed.
     pub(crate) target: Option<Box<[u8]>>,
     /// Lines and body to send it again with credentials, if there are any.
-    pub(crate) again: Option<Box<Again>>,
+    pub(crate) repeatable: Option<Box<RepeatableRequest>>,
     pub(crate) purpose: Purpose,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Purpose {
     /// Our own session refresh (RFC 4028).
     Refresh,
     /// Our own re-INVITE, by which both ends get each other's media.
-    Join(Round),
+    Join(JoinRound),
     /// Our own re-INVITE, which holds the call or resumes it.
     Hold,
     /// Our own PRACK or BYE: the answer has no further effect.
@@ -55,12 +55,12 @@ pub(crate) enum Purpose {
     /// Our own UPDATE or OPTIONS that asks whether the PBX still knows the call after a failed transfer.
     Probe,
     /// Our second BYE, after the connection of the first broke.
-    Again,
+    SecondBye,
 }
 
 /// Purpose of a re-INVITE that joins both ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Round {
+pub(crate) enum JoinRound {
     /// Gives the caller the media of the agent's side.
     Join,
     /// Gives the agent's side the caller's changed media.
@@ -73,7 +73,7 @@ pub(crate) enum Round {
 
 /// A request of ours that waits for its turn, since it may have an offer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum QueuedRequest {
+pub(crate) enum RequestKind {
     /// Refresh of a leg's session, or probe of its peer.
     Refresh(LegId),
     /// The next step of holding or resuming.

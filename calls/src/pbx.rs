@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phone_systems_are_told_by_their_name() {
+    fn phone_systems_are_recognised_by_their_user_agent() {
         for (user_agent, pbx) in [
             ("Asterisk PBX 20.5.0", Some(Pbx::Asterisk)),
             ("FPBX-16.0.40(18.9.0)", Some(Pbx::FreePbx)),

@@ -6,7 +6,7 @@ use trunkline_sip::header::privacy::ANONYMOUS_URI;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::crossing::{Crossing, Identity, Place};
+use super::crossing::{Crossing, CrossingKind, Identity};
 
 /// Octets of a caller's headers that are kept for transfer destinations; more than that is dropped.
 const KEPT: usize = 4_096;
@@ -14,8 +14,8 @@ const KEPT: usize = 4_096;
 const LONGEST_FROM: u16 = 512;
 
 /// User of an anonymous caller.
-pub const NOBODY_USER: &str = "anonymous";
-pub(crate) const NOBODY_HOST: &str = "anonymous.invalid";
+pub const ANONYMOUS_USER: &str = "anonymous";
+pub(crate) const ANONYMOUS_HOST: &str = "anonymous.invalid";
 
 /// Caller identity as runtimes and transfer destinations get it.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl CallerIdentity {
 
         let mut lines = Vec::new();
         let crossing = Crossing {
-            place: Place::HandedOver,
+            kind: CrossingKind::HandedOver,
             identity: withheld_if(is_withheld),
             prefix,
         };

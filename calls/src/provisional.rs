@@ -16,14 +16,14 @@ use super::allow::{CALLER, own_lines};
 use super::bridge::Bridge;
 use super::call::Call;
 use super::context::Cx;
-use super::crossing::Place;
+use super::crossing::CrossingKind;
 use super::ids::CallKey;
 use super::ids::{CallTimer, TagOwner};
-use super::invite_client::Provisional as Heard;
-use super::leg::{ActiveLeg, ForkDialog, LegState, Peer, SipPeer};
+use super::invite_client::ProvisionalResponse;
+use super::leg::{ActiveLeg, ForkDialog, LegPeer, LegState, SipPeer};
 use super::own_request::Purpose;
 use super::provisional_relay::{
-    Delivery, Held, LatePrack, Provisional, ProvisionalRelay, Repeat, ToCaller,
+    Delivery, HeldAnswer, LatePrack, Provisional, ProvisionalRelay, ProvisionalSink, Retransmission,
 };
 use super::refusal::Reason;
 use super::uas_invite::UasInvite;
@@ -37,7 +37,7 @@ struct Caller<'a, 'c> {
     cx: &'a mut Cx<'c>,
 }
 
-impl ToCaller for Caller<'_, '_> {
+impl ProvisionalSink for Caller<'_, '_> {
     fn now(&self) -> Moment {
         self.cx.now
     }
@@ -89,7 +89,7 @@ impl ActiveLeg<'_> {
         &'a mut self,
         cx: &'a mut Cx<'c>,
     ) -> Option<(&'a mut ProvisionalRelay, Caller<'a, 'c>)> {
-        let (LegState::Incoming(incoming), Peer::Sip(peer)) =
+        let (LegState::Incoming(incoming), LegPeer::Sip(peer)) =
             (&mut self.leg.state, &mut self.leg.peer)
         else {
             return None;
@@ -122,7 +122,11 @@ impl Bridge {
 
 impl Call {
     /// Handles a provisional response to the runtime's INVITE.
-    pub(crate) fn on_runtime_provisional(&mut self, cx: &mut Cx<'_>, heard: Heard<'_>) {
+    pub(crate) fn on_runtime_provisional(
+        &mut self,
+        cx: &mut Cx<'_>,
+        heard: ProvisionalResponse<'_>,
+    ) {
         // The callee of an outbound call has answered: nobody waits for the runtime's provisional responses.
         let (Some(early), Some(_)) = (heard.early, self.bridge.incoming()) else {
             return;
@@ -152,7 +156,7 @@ impl Call {
         let config = Arc::clone(&cx.core.config);
         let crossing = self.crossing(
             self.bridge.agent_id(),
-            Place::Response,
+            CrossingKind::Response,
             &config.header_prefix,
         );
         let Some(relay) = self.bridge.incoming().map(|incoming| &incoming.relay) else {
@@ -215,8 +219,8 @@ impl Call {
             return;
         };
 
-        let told = offer.clone();
-        peer.dialogs.push(ForkDialog::new(fork, dialog, told));
+        let sent = offer.clone();
+        peer.dialogs.push(ForkDialog::new(fork, dialog, sent));
         peer.with_origin(offer.as_deref().unwrap_or_default());
 
         let tag = cx.mint_tag(
@@ -244,10 +248,10 @@ impl Call {
             Some(relay.handle_timer(&mut caller, fork))
         });
         match repeat {
-            Some(Repeat::GivenUp) if !self.bridge.goes_on_without(fork) => {
+            Some(Retransmission::GivenUp) if !self.bridge.goes_on_without(fork) => {
                 self.refuse(cx, Reason::NoAck);
             }
-            Some(Repeat::GivenUp | Repeat::GoesOn) | None => {}
+            Some(Retransmission::GivenUp | Retransmission::GoesOn) | None => {}
         }
     }
 
@@ -301,7 +305,7 @@ impl Call {
             let (relay, mut caller) = leg.relay_and_caller(cx)?;
             relay.go_on(&mut caller, fork)
         });
-        if let Some(Held { won, answer }) = held {
+        if let Some(HeldAnswer { won, answer }) = held {
             self.take_answer(cx, won, answer.message());
         }
     }

@@ -1,7 +1,7 @@
 //! Provisional responses to the caller's INVITE (RFC 3261 §13.3.1.1, RFC 3262 §3). Each fork counts its RSeq, has one reliable response out,
 //! retransmits it until it is acknowledged, and queues later ones. A 2xx waits while an SDP of its fork is unacknowledged.
 //!
-//! Knows neither the client that the responses come from nor the leg that they go to ([`ToCaller`]): a fork is a number.
+//! Knows neither the client that the responses come from nor the leg that they go to ([`ProvisionalSink`]): a fork is a number.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::header::rack::RAck;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{HeaderName, Kept, Message};
+use trunkline_sip::wire::{HeaderName, Message, OwnedMessage};
 
 use super::delayed_ack::Delayed;
 
@@ -79,7 +79,7 @@ pub(crate) struct Provisional {
 }
 
 /// Connection to the caller.
-pub(crate) trait ToCaller {
+pub(crate) trait ProvisionalSink {
     /// The time now.
     fn now(&self) -> Moment;
     /// Sends an answer of a fork.
@@ -100,14 +100,14 @@ struct Reliable {
 
 /// A response that the caller has acknowledged.
 #[derive(Debug)]
-pub(crate) struct Acknowledged {
+pub(crate) struct AcknowledgedProvisional {
     /// RSeq of the other leg's answer, if that was reliable.
     pub(crate) rseq: Option<u32>,
 }
 
 /// A 2xx that has won.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Won {
+pub(crate) struct WinningAnswer {
     pub(crate) client: ClientTx,
     pub(crate) flow: Flow,
     pub(crate) fork: u8,
@@ -117,7 +117,7 @@ pub(crate) struct Won {
     pub(crate) acknowledged: bool,
 }
 
-impl Won {
+impl WinningAnswer {
     /// The same as a 2xx with that offer, whose ACK waits.
     pub(crate) fn delayed(&self, offer: &[u8]) -> Delayed {
         Delayed {
@@ -131,9 +131,9 @@ impl Won {
 
 /// A 2xx that waits for the caller's PRACK (RFC 3262 §5).
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) won: Won,
-    pub(crate) answer: Kept,
+pub(crate) struct HeldAnswer {
+    pub(crate) won: WinningAnswer,
+    pub(crate) answer: OwnedMessage,
 }
 
 /// A reliable response without a PRACK at the time of the 2xx (RFC 3262 §3).
@@ -154,7 +154,7 @@ impl LatePrack {
 /// Result of a retransmission timer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Repeat {
+pub(crate) enum Retransmission {
     /// It was retransmitted, or has been acknowledged.
     GoesOn,
     /// It has been retransmitted for 64*T1 without a PRACK.
@@ -200,7 +200,7 @@ impl CallerFork {
             .any(|reliable| reliable.answer.has_sdp)
     }
 
-    fn send(&mut self, to: &mut impl ToCaller, reliable: Reliable) {
+    fn send(&mut self, to: &mut impl ProvisionalSink, reliable: Reliable) {
         let timer = to.wake(self.number, T1);
         self.rseq += 1;
         to.send(self.number, &reliable.answer, Some(self.rseq));
@@ -223,7 +223,7 @@ pub(crate) struct ProvisionalRelay {
     offered: bool,
     caller: Reliability,
     forks: SmallVec<[CallerFork; 1]>,
-    held: Option<Held>,
+    held: Option<HeldAnswer>,
 }
 
 impl ProvisionalRelay {
@@ -256,7 +256,7 @@ impl ProvisionalRelay {
     /// Sends a provisional response of a fork to the caller, or queues it.
     pub(crate) fn handle_provisional(
         &mut self,
-        to: &mut impl ToCaller,
+        to: &mut impl ProvisionalSink,
         fork: u8,
         delivery: Delivery,
         answer: Provisional,
@@ -277,33 +277,37 @@ impl ProvisionalRelay {
     }
 
     /// Handles the timer of a fork's unacknowledged response: retransmits it, doubling the interval, until 64*T1.
-    pub(crate) fn handle_timer(&mut self, to: &mut impl ToCaller, fork: u8) -> Repeat {
+    pub(crate) fn handle_timer(
+        &mut self,
+        to: &mut impl ProvisionalSink,
+        fork: u8,
+    ) -> Retransmission {
         let Some(fork) = self.find_mut(fork) else {
-            return Repeat::GoesOn;
+            return Retransmission::GoesOn;
         };
         let Some(sent) = &mut fork.unacknowledged else {
-            return Repeat::GoesOn;
+            return Retransmission::GoesOn;
         };
         let waited = to.now().since(sent.sent);
         if waited >= PATIENCE {
             fork.unacknowledged = None;
             fork.queued.clear();
-            return Repeat::GivenUp;
+            return Retransmission::GivenUp;
         }
 
         to.send(fork.number, &sent.reliable.answer, Some(sent.rseq));
         sent.interval *= 2;
         sent.timer = to.wake(fork.number, sent.interval.min(PATIENCE - waited));
-        Repeat::GoesOn
+        Retransmission::GoesOn
     }
 
     /// Takes a PRACK in a fork; `None` if it matches no response that is out.
     pub(crate) fn handle_prack(
         &mut self,
-        to: &mut impl ToCaller,
+        to: &mut impl ProvisionalSink,
         fork: u8,
         prack: &Message<'_>,
-    ) -> Option<Acknowledged> {
+    ) -> Option<AcknowledgedProvisional> {
         let rack = RAck::parse(prack.first(HeaderName::RAck)?)?;
         if rack.cseq != self.cseq {
             return None;
@@ -315,11 +319,11 @@ impl ProvisionalRelay {
         to.cancel(sent.timer);
         fork.agreed |= sent.reliable.answer.has_sdp && (offered || has_sdp(prack));
         let rseq = sent.reliable.theirs;
-        Some(Acknowledged { rseq })
+        Some(AcknowledgedProvisional { rseq })
     }
 
     /// Continues after a PRACK in a fork: returns the 2xx that was held, or sends the fork's next response.
-    pub(crate) fn go_on(&mut self, to: &mut impl ToCaller, fork: u8) -> Option<Held> {
+    pub(crate) fn go_on(&mut self, to: &mut impl ProvisionalSink, fork: u8) -> Option<HeldAnswer> {
         let won = self.held.as_ref().map(|held| held.won.fork);
         if won.is_some_and(|won| !self.owes_answer(won)) {
             return self.held.take();
@@ -345,7 +349,7 @@ impl ProvisionalRelay {
     }
 
     /// Keeps a 2xx back until [`Self::go_on`] gives it.
-    pub(crate) fn hold_back(&mut self, held: Held) {
+    pub(crate) fn hold_back(&mut self, held: HeldAnswer) {
         self.held = Some(held);
     }
 
@@ -361,7 +365,7 @@ impl ProvisionalRelay {
     }
 
     /// Takes the 2xx that is held back, without sending it.
-    pub(crate) const fn take_held(&mut self) -> Option<Held> {
+    pub(crate) const fn take_held(&mut self) -> Option<HeldAnswer> {
         self.held.take()
     }
 
@@ -432,7 +436,7 @@ mod tests {
         }
     }
 
-    impl ToCaller for Recorder {
+    impl ProvisionalSink for Recorder {
         fn now(&self) -> Moment {
             self.now
         }
@@ -543,7 +547,7 @@ mod tests {
             let Some(fork) = to.wheel.pop(to.now) else {
                 continue;
             };
-            if relay.handle_timer(&mut to, fork) == Repeat::GivenUp {
+            if relay.handle_timer(&mut to, fork) == Retransmission::GivenUp {
                 break to.now.since(start);
             }
             sent.push(to.now.since(start).as_millis());

@@ -85,7 +85,7 @@ reasons! {
     SessionTooBrief = 422 Refused "session_interval_too_small" "The session interval is too small";
     /// No runtime of the agent could be reached.
     RuntimeUnreachable = 480 Failed "runtime_unreachable" "The agent's runtime cannot be reached";
-    /// The rule on addresses forbids all places that the call was to go to.
+    /// The rule on addresses forbids all targets that the call was to go to.
     PeerNotAllowed = 480 Failed "peer_not_allowed" "The call was to go to an address that may not be contacted from here";
     /// The runtime declined with a code that is its own trouble.
     RuntimeRefused = 480 Failed "runtime_refused" "The agent's runtime refused the call";

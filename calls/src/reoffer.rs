@@ -10,15 +10,15 @@ use trunkline_sip::wire::print::Head;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
-use super::crossing::Place;
+use super::crossing::CrossingKind;
+use super::dial_failure::refusal_lines;
 use super::ids::LegId;
 use super::leg::Ack;
 use super::own_request::{Pending, Purpose};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
-use super::transfer::Event;
-use super::unanswered::refusal_lines;
-use super::{families, has_sdp, sdp_of};
+use super::transfer::TransferEvent;
+use super::{has_sdp, ip_family, sdp_of};
 
 impl Call {
     /// Handles a re-INVITE.
@@ -116,8 +116,12 @@ impl Call {
 
         // The peer moves its media to an IP family that the other side lacks, by the last SDP that this peer got. A side with both families shows
         // that in its SDP (RFC 6157 §4).
-        let theirs = self.bridge.legs.sip(id).and_then(|peer| peer.told(fork));
-        let moves_apart = |theirs: &[u8]| families::differ(sdp_of(message.body()), theirs);
+        let theirs = self
+            .bridge
+            .legs
+            .sip(id)
+            .and_then(|peer| peer.local_sdp(fork));
+        let moves_apart = |theirs: &[u8]| ip_family::differ(sdp_of(message.body()), theirs);
         if has_sdp(message) && theirs.is_some_and(moves_apart) {
             self.bridge.legs.fail_successor(server);
             let why = Reason::MediaFamilies;
@@ -178,7 +182,7 @@ impl Call {
         if message.status() >= 300 {
             self.bridge.legs.fail_successor(server);
             self.relay_answer(cx, pending, server, message);
-            return self.mind_gone(cx, pending, message.status());
+            return self.end_if_gone(cx, pending, message.status());
         }
         if let Some(leg) = self.bridge.legs.sip_mut(pending.leg) {
             leg.flow = flow;
@@ -203,14 +207,14 @@ impl Call {
         if self.bridge.is_trunk(requester) && self.joining.arriving().is_none() {
             // The callee's own re-INVITE has brought it the runtime's media.
             let progress = self.joining.on_crossed();
-            self.go_on_joining(cx, progress, None);
+            self.apply_join_progress(cx, progress, None);
         }
         if let Some(mut leg) = self.bridge.at(requester) {
             leg.take_renewal(cx, pending.renewal);
         }
 
         let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self.crossing(pending.leg, Place::Response, &prefix);
+        let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
         let crosses = crossing.body(message);
         let body = &*self.holding.hold.crossing_sdp(&crosses);
         self.bridge.legs.remember_sdp(requester, pending.fork, body);
@@ -237,7 +241,7 @@ impl Call {
             Some(delayed) if has_sdp(message) => {
                 let mut lines = Vec::new();
                 let prefix = cx.core.config.header_prefix.clone();
-                let crossing = self.crossing(id, Place::InDialog, &prefix);
+                let crossing = self.crossing(id, CrossingKind::InDialog, &prefix);
                 crossing.copy(&mut Head::new(&mut lines), message);
                 let crosses = crossing.body(message);
                 let body = &*self.holding.hold.crossing_sdp(&crosses);
@@ -281,7 +285,7 @@ impl Call {
         }
         if self.bridge.is_trunk(id) {
             self.start_bot(cx);
-            self.on_transfer(cx, Event::Acknowledged);
+            self.on_transfer(cx, TransferEvent::Acknowledged);
         }
     }
 }

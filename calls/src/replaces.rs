@@ -15,6 +15,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
+use super::attempt_counter::AttemptCounter;
 use super::bye::ByeContent;
 use super::call::Call;
 use super::call_status::CallStatus;
@@ -23,11 +24,10 @@ use super::credentials::LegCredentials;
 use super::ids::{CallKey, LegId, TagOwner, owner_of};
 use super::join::JoinPhase;
 use super::keep_alive;
-use super::leg::{ForkDialog, LegState, Peer, Replacing, SipPeer};
-use super::recorded::Recorded;
+use super::leg::{ForkDialog, LegPeer, LegState, Replacing, SipPeer};
 use super::refusal::Reason;
 use super::role::LegRole;
-use super::{Calls, has_sdp, sdp_of, secure, setup};
+use super::{Calls, has_sdp, sdp_of, setup, sips};
 
 impl Calls {
     /// Handles an authenticated INVITE that names a call to take over.
@@ -38,7 +38,7 @@ impl Calls {
         now: Moment,
     ) {
         let (flow, message) = (admitted.flow, admitted.message);
-        let found = secure::came_securely(admitted.request_uri.as_ref(), &flow)
+        let found = sips::came_securely(admitted.request_uri.as_ref(), &flow)
             .and_then(|()| self.replaced(&admitted));
         let key = found.map_or_else(|_| self.reserve(), |(key, _)| key);
         let replaced = match found {
@@ -47,13 +47,13 @@ impl Calls {
                 let mut cx = Cx {
                     core: &mut self.core,
                     endpoint,
-                    recorded: &mut Recorded::default(),
+                    attempt_counter: &mut AttemptCounter::default(),
                     now,
                 };
                 return setup::turn_down(&mut cx, key, admitted, reason);
             }
         };
-        let Ok(server) = endpoint.accept(message, flow, owner_of(key), now) else {
+        let Ok(server) = endpoint.accept(message, flow, owner_of(Some(key)), now) else {
             let reason = Reason::Overload;
             return admission::turn_away(&mut self.core, endpoint, flow, message, reason);
         };
@@ -79,7 +79,7 @@ impl Calls {
         let (key, leg) = self.leg_replaced(&replaces, org, LegRole::Trunk)?;
         let slot = self.slab.get(key.index as usize);
         let peer = slot.and_then(|slot| slot.call.bridge.legs.sip(leg));
-        let is_as_secure = peer.is_some_and(|peer| peer.places.admits(flow.transport));
+        let is_as_secure = peer.is_some_and(|peer| peer.known_addresses.admits(flow.transport));
 
         is_as_secure
             .then_some((key, leg))
@@ -171,7 +171,7 @@ impl Call {
         let leg = self
             .bridge
             .legs
-            .add(self.bridge.role(replaces), Peer::Unknown, state);
+            .add(self.bridge.role(replaces), LegPeer::Unknown, state);
         let key = self.bridge.key;
         let tag = cx.mint_tag(self.slot, TagOwner { key, leg });
 
@@ -183,7 +183,7 @@ impl Call {
         };
 
         let mut peer = SipPeer::begun(flow);
-        peer.is_sips = secure::wants_sips(message.request_uri(), &dialog);
+        peer.is_sips = sips::wants_sips(message.request_uri(), &dialog);
         peer.dialogs.push(ForkDialog::new(fork, dialog, None));
         peer.abilities = setup::abilities(message);
         peer.heard = has_sdp(message).then(|| sdp_of(message.body()).into());
@@ -212,7 +212,7 @@ impl Call {
             Ok((body, audio)) => {
                 self.succeed(cx, server);
                 let id = self.bridge.trunk_id();
-                self.tell_media(cx, audio);
+                self.update_media(cx, audio);
                 if let Some(mut leg) = self.bridge.at(id) {
                     leg.take_renewal(cx, renewal);
                 }
@@ -265,7 +265,7 @@ impl Call {
             let keeps = successor.is_behind_nat;
             peer.keep_alive = keeps.then(|| keep_alive::schedule(cx, key, leg));
             if let Some(sdp) = peer.heard.as_deref().filter(|_| role == LegRole::Trunk) {
-                self.holding.held.take_offer(sdp);
+                self.holding.hold_state.take_offer(sdp);
             }
         }
         self.bridge.legs.stop_timers(cx, replaces);

@@ -16,7 +16,7 @@ pub(crate) enum Reply {
     /// 2xx.
     Accepted,
     /// Repeat the request after a while.
-    Again(Duration),
+    RetryAfter(Duration),
     /// Repeat the request with the session interval that the peer demands.
     TooBrief,
     /// The peer doesn't have the dialog.
@@ -35,9 +35,9 @@ impl Reply {
             .filter(|after| *after <= MAX_RETRY_AFTER);
         match (answer.status(), answer.method(), retry_after) {
             (200..=299, _, _) => Self::Accepted,
-            (491, _, _) => Self::Again(glare()),
+            (491, _, _) => Self::RetryAfter(glare()),
             (500 | 503, _, Some(after)) => {
-                Self::Again(Duration::from_secs(u64::from(after)).max(PAUSE))
+                Self::RetryAfter(Duration::from_secs(u64::from(after)).max(PAUSE))
             }
             (422, Method::Invite | Method::Update, _) => Self::TooBrief,
             // A peer may not match OPTIONS to dialogs.
@@ -51,7 +51,7 @@ impl Reply {
     /// and a new one is opened.
     pub(crate) const fn without_answer(status: u16, connected: bool) -> Self {
         match (status, connected) {
-            (503, true) => Self::Again(PAUSE),
+            (503, true) => Self::RetryAfter(PAUSE),
             (503, false) => Self::Refused(503),
             (_, _) => Self::Unheard,
         }
@@ -75,13 +75,13 @@ mod tests {
     #[test]
     fn every_answer_has_one_meaning() {
         let glare = Duration::from_secs(3);
-        let seconds = |seconds| Reply::Again(Duration::from_secs(seconds));
+        let seconds = |seconds| Reply::RetryAfter(Duration::from_secs(seconds));
         for (case, status, method, lines, reply) in [
             ("accepted", 200, "INVITE", "", Reply::Accepted),
             ("accepted", 202, "REFER", "", Reply::Accepted),
-            ("glare", 491, "INVITE", "", Reply::Again(glare)),
-            ("glare", 491, "UPDATE", "", Reply::Again(glare)),
-            ("glare", 491, "REFER", "", Reply::Again(glare)),
+            ("glare", 491, "INVITE", "", Reply::RetryAfter(glare)),
+            ("glare", 491, "UPDATE", "", Reply::RetryAfter(glare)),
+            ("glare", 491, "REFER", "", Reply::RetryAfter(glare)),
             ("later", 500, "INVITE", "Retry-After: 7\r\n", seconds(7)),
             ("later", 503, "UPDATE", "Retry-After: 10\r\n", seconds(10)),
             (
@@ -89,7 +89,7 @@ mod tests {
                 500,
                 "INVITE",
                 "Retry-After: 0\r\n",
-                Reply::Again(PAUSE),
+                Reply::RetryAfter(PAUSE),
             ),
             (
                 "much later",
@@ -143,9 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_from_a_broken_connection() {
+    fn silence_differs_from_a_broken_connection() {
         for (status, connected, reply) in [
-            (503, true, Reply::Again(PAUSE)),
+            (503, true, Reply::RetryAfter(PAUSE)),
             (503, false, Reply::Refused(503)),
             (408, true, Reply::Unheard),
             (408, false, Reply::Unheard),

@@ -9,7 +9,7 @@ use trunkline_sip::moment::Moment;
 
 /// Next request in the queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Turn<A> {
+pub(crate) enum NextRequest<A> {
     /// It may be sent now.
     Send(A),
     /// It has exceeded its deadline.
@@ -70,13 +70,17 @@ impl<A: Copy + Eq> RequestQueue<A> {
     }
 
     /// Takes the first request whose turn has come. `may_go` says whether it may be sent.
-    pub(crate) fn poll(&mut self, now: Moment, may_go: impl Fn(A) -> bool) -> Option<Turn<A>> {
+    pub(crate) fn poll(
+        &mut self,
+        now: Moment,
+        may_go: impl Fn(A) -> bool,
+    ) -> Option<NextRequest<A>> {
         let turn = |waiting: &Waiting<A>| {
             let is_late = |until| waiting.from.max(now) >= until;
             match waiting.until.is_some_and(is_late) {
-                true => Some(Turn::TooLate(waiting.ask)),
+                true => Some(NextRequest::TooLate(waiting.ask)),
                 false if waiting.from <= now && may_go(waiting.ask) => {
-                    Some(Turn::Send(waiting.ask))
+                    Some(NextRequest::Send(waiting.ask))
                 }
                 false => None,
             }
@@ -131,13 +135,19 @@ mod tests {
 
         assert_eq!(queue.poll(START, none), None, "another offer is open");
         let but_refresh = |ask| ask != "refresh";
-        assert_eq!(queue.poll(START, but_refresh), Some(Turn::Send("hold")));
-        assert_eq!(queue.poll(START, all), Some(Turn::Send("refresh")));
+        assert_eq!(
+            queue.poll(START, but_refresh),
+            Some(NextRequest::Send("hold"))
+        );
+        assert_eq!(queue.poll(START, all), Some(NextRequest::Send("refresh")));
         assert_eq!(queue.poll(START, all), None, "the last one has to pause");
         assert_eq!(seconds(&queue, START), Some(4));
         assert_eq!(queue.poll(after(4), none), None);
         assert_eq!(seconds(&queue, after(4)), Some(56), "it is given up then");
-        assert_eq!(queue.poll(after(60), all), Some(Turn::TooLate("join")));
+        assert_eq!(
+            queue.poll(after(60), all),
+            Some(NextRequest::TooLate("join"))
+        );
         assert!(queue.is_empty());
         assert_eq!(seconds(&queue, after(60)), None);
     }
@@ -146,7 +156,10 @@ mod tests {
     fn a_pause_beyond_its_time_gives_a_request_up_at_once() {
         let mut queue = RequestQueue::default();
         queue.push("hold", after(31), Some(after(30)));
-        assert_eq!(queue.poll(START, |_| true), Some(Turn::TooLate("hold")));
+        assert_eq!(
+            queue.poll(START, |_| true),
+            Some(NextRequest::TooLate("hold"))
+        );
     }
 
     #[test]
@@ -157,7 +170,10 @@ mod tests {
         }
         queue.withdraw("hold");
         assert!(!queue.has("hold") && queue.has("refresh"));
-        assert_eq!(queue.poll(START, |_| true), Some(Turn::Send("refresh")));
+        assert_eq!(
+            queue.poll(START, |_| true),
+            Some(NextRequest::Send("refresh"))
+        );
         queue.push("hold", START, None);
         queue.clear();
         assert_eq!(queue.poll(START, |_| true), None);

@@ -16,9 +16,9 @@ use trunkline_sip::wire::Method;
 
 use super::context::Cx;
 use super::ids::{CallKey, CallTimer, LegId};
-use super::own_request::{Pending, Purpose, QueuedRequest, Round};
+use super::own_request::{JoinRound, Pending, Purpose, RequestKind};
 use super::reply::PAUSE;
-use super::request_queue::{RequestQueue, Turn};
+use super::request_queue::{NextRequest, RequestQueue};
 
 /// Requests of one call that may be in flight at once.
 const MAX_PENDING: usize = 16;
@@ -31,7 +31,7 @@ pub(crate) struct Requests {
     /// They wait for their answers. Most calls that are up have none, and keep no room for any.
     pending: Vec<Pending>,
     /// They wait for their turn.
-    queue: RequestQueue<QueuedRequest>,
+    queue: RequestQueue<RequestKind>,
     turn: Option<TimerId>,
     /// Runs while a re-INVITE of ours waits for its final answer.
     exchange: Option<TimerId>,
@@ -73,7 +73,7 @@ impl Requests {
 
     /// The same, or waits for its turn.
     pub(crate) fn is_refreshing(&self, id: LegId) -> bool {
-        self.is_queued(QueuedRequest::Refresh(id)) || self.refreshes(id)
+        self.is_queued(RequestKind::Refresh(id)) || self.refreshes(id)
     }
 
     /// The first request that makes an offer or asks for one.
@@ -149,7 +149,7 @@ impl Requests {
     /// Cancels the caller's re-INVITE that was to connect it with a destination.
     pub(crate) fn cancel_join(&mut self, cx: &mut Cx<'_>) {
         for pending in &mut self.pending {
-            if pending.purpose == Purpose::Join(Round::Join) {
+            if pending.purpose == Purpose::Join(JoinRound::Join) {
                 pending.purpose = Purpose::Stale;
                 cx.endpoint.cancel(pending.client, b"", cx.now);
             }
@@ -171,7 +171,7 @@ impl Requests {
         for pending in &mut self.pending {
             let own = matches!(
                 pending.purpose,
-                Purpose::Refresh | Purpose::Own | Purpose::Join(Round::Join)
+                Purpose::Refresh | Purpose::Own | Purpose::Join(JoinRound::Join)
             );
             match (pending.leg == agent, own) {
                 (true, _) => {
@@ -182,7 +182,7 @@ impl Requests {
                 (false, false) => leave(cx, pending, Purpose::Stale),
             }
         }
-        self.withdraw(QueuedRequest::Refresh(agent));
+        self.withdraw(RequestKind::Refresh(agent));
     }
 
     /// Ends what was relayed in dialogs that are gone, and refuses its requesters: theirs are gone as well (RFC 3261 §12.2.2). A PRACK is accepted,
@@ -208,10 +208,10 @@ impl Requests {
 
     /// Ends what is pending with a leg that was replaced.
     pub(crate) fn abandon_replaced(&mut self, cx: &mut Cx<'_>, replaced: LegId) {
-        self.withdraw(QueuedRequest::Refresh(replaced));
+        self.withdraw(RequestKind::Refresh(replaced));
         for pending in &mut self.pending {
             if pending.leg == replaced {
-                refuse_requester(cx, pending, Purpose::Again);
+                refuse_requester(cx, pending, Purpose::SecondBye);
             }
         }
     }
@@ -220,7 +220,7 @@ impl Requests {
     pub(crate) fn ask(
         &mut self,
         cx: &Cx<'_>,
-        request: QueuedRequest,
+        request: RequestKind,
         wait: Duration,
         until: Option<Moment>,
     ) {
@@ -228,12 +228,12 @@ impl Requests {
     }
 
     /// Removes a request that isn't needed any more.
-    pub(crate) fn withdraw(&mut self, request: QueuedRequest) {
+    pub(crate) fn withdraw(&mut self, request: RequestKind) {
         self.queue.withdraw(request);
     }
 
     /// Returns whether a request waits for its turn.
-    pub(crate) fn is_queued(&self, request: QueuedRequest) -> bool {
+    pub(crate) fn is_queued(&self, request: RequestKind) -> bool {
         self.queue.has(request)
     }
 
@@ -257,8 +257,8 @@ impl Requests {
     pub(crate) fn next_turn(
         &mut self,
         now: Moment,
-        may_go: impl Fn(QueuedRequest) -> bool,
-    ) -> Option<Turn<QueuedRequest>> {
+        may_go: impl Fn(RequestKind) -> bool,
+    ) -> Option<NextRequest<RequestKind>> {
         self.queue.poll(now, may_go)
     }
 

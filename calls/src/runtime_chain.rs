@@ -31,7 +31,7 @@ pub(crate) struct RuntimeChain {
 
 /// The next runtime.
 #[derive(Debug)]
-pub(crate) enum Stage {
+pub(crate) enum ChainStage {
     /// The URL of a bot.
     Bot(Box<str>),
     /// The built-in agent.
@@ -53,7 +53,7 @@ pub(crate) enum First {
 
 /// Parts of a new chain.
 #[derive(Debug)]
-pub(crate) struct ChainOf<'a> {
+pub(crate) struct NewChain<'a> {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) namer: Namer,
     pub(crate) called: &'a str,
@@ -64,7 +64,7 @@ pub(crate) struct ChainOf<'a> {
 
 impl First {
     /// Takes the first runtime of an agent.
-    pub(crate) fn of(of: ChainOf<'_>, (agent, org): (Uuid, Uuid), config: &Config) -> Self {
+    pub(crate) fn of(of: NewChain<'_>, (agent, org): (Uuid, Uuid), config: &Config) -> Self {
         match &*of.runtime {
             Runtime::Echo => return Self::Echo,
             listed if listed.entries().all(is_over_sip) => return Self::Sip(of.runtime, None),
@@ -73,7 +73,7 @@ impl First {
 
         let is_sip_first = of.runtime.entries().next().is_some_and(is_over_sip);
         let mut chain = RuntimeChain::new(of, config);
-        if is_sip_first && let Some(Stage::Sip(runtime)) = chain.next(agent, org) {
+        if is_sip_first && let Some(ChainStage::Sip(runtime)) = chain.next(agent, org) {
             return Self::Sip(Arc::new(runtime), Some(chain));
         }
         Self::Bot(chain)
@@ -82,7 +82,7 @@ impl First {
 
 impl RuntimeChain {
     /// All runtimes, none of which has been tried.
-    pub(crate) fn new(of: ChainOf<'_>, config: &Config) -> Self {
+    pub(crate) fn new(of: NewChain<'_>, config: &Config) -> Self {
         let namer = match *of.runtime == *config.default_runtime {
             true => Namer::Operator,
             false => of.namer,
@@ -99,17 +99,17 @@ impl RuntimeChain {
     }
 
     /// Takes the next runtime.
-    pub(crate) fn next(&mut self, agent: Uuid, org: Uuid) -> Option<Stage> {
+    pub(crate) fn next(&mut self, agent: Uuid, org: Uuid) -> Option<ChainStage> {
         let mut left = self.runtime.entries().skip(self.next).peekable();
         let first = left.next()?;
         if is_builtin(first) {
             self.next += 1;
-            return Some(Stage::Builtin);
+            return Some(ChainStage::Builtin);
         }
         if is_web_socket(first) {
             let url = fill(first, agent, org);
             self.next += 1;
-            return Some(Stage::Bot(url));
+            return Some(ChainStage::Bot(url));
         }
 
         let mut fallbacks: Vec<Box<str>> = Vec::new();
@@ -118,7 +118,7 @@ impl RuntimeChain {
         }
         let sip = self.over_sip(first, fallbacks);
         self.next += sip.entries().count();
-        Some(Stage::Sip(sip))
+        Some(ChainStage::Sip(sip))
     }
 
     /// A runtime at these URIs with the settings that the list has for SIP.
@@ -144,11 +144,11 @@ impl RuntimeChain {
     }
 
     /// Takes the next WebSocket or built-in agent, and passes over SIP URIs before it.
-    pub(crate) fn next_bot(&mut self, agent: Uuid, org: Uuid) -> Option<Stage> {
+    pub(crate) fn next_bot(&mut self, agent: Uuid, org: Uuid) -> Option<ChainStage> {
         loop {
             match self.next(agent, org)? {
-                bot @ (Stage::Bot(_) | Stage::Builtin) => return Some(bot),
-                Stage::Sip(_) => {}
+                bot @ (ChainStage::Bot(_) | ChainStage::Builtin) => return Some(bot),
+                ChainStage::Sip(_) => {}
             }
         }
     }
@@ -256,9 +256,9 @@ mod tests {
         let agent = Uuid::nil();
         std::iter::from_fn(|| {
             Some(match chain.next(agent, agent)? {
-                Stage::Bot(url) => url.into(),
-                Stage::Builtin => "builtin".to_owned(),
-                Stage::Sip(runtime) => runtime.uris().collect::<Vec<_>>().join(" "),
+                ChainStage::Bot(url) => url.into(),
+                ChainStage::Builtin => "builtin".to_owned(),
+                ChainStage::Sip(runtime) => runtime.uris().collect::<Vec<_>>().join(" "),
             })
         })
         .collect()
@@ -299,9 +299,9 @@ mod tests {
         let mut chain = chain("wss://a", &["sip:b", "builtin:", "wss://c", "sip:d"]);
         let agent = Uuid::nil();
         let mut next = || match chain.next_bot(agent, agent)? {
-            Stage::Bot(url) => Some(url),
-            Stage::Builtin => Some("builtin".into()),
-            Stage::Sip(_) => None,
+            ChainStage::Bot(url) => Some(url),
+            ChainStage::Builtin => Some("builtin".into()),
+            ChainStage::Sip(_) => None,
         };
         assert_eq!(
             [next(), next(), next(), next()],

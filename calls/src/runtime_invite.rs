@@ -17,15 +17,15 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use super::allow::RUNTIME;
-use super::attempts::Whose;
+use super::attempts::AttemptOwner;
 use super::context::Config;
 use super::credentials::LegCredentials;
-use super::crossing::{Crossing, Place};
+use super::crossing::{Crossing, CrossingKind};
 use super::ids::CallKey;
 use super::ids::LegId;
 use super::invite_client::{
-    CallIds, Choice, DialledLeg, FailsOver, InviteClient, InviteText, Patience, PeerPlan,
-    Redirects, Said,
+    CallIds, ClientParts, DialledLeg, FailoverRule, InviteClient, InviteText, Patience, PeerPlan,
+    RedirectRule, TransportChoice,
 };
 use super::privacy::{CallerIdentity, withheld_if};
 use super::provisional_relay::Reliability;
@@ -41,7 +41,7 @@ pub(crate) const FIRST_FORK: u8 = 0;
 
 /// Call that a runtime is invited to.
 #[derive(Debug)]
-pub(crate) struct InvitedTo<'a> {
+pub(crate) struct InvitedCall<'a> {
     pub(crate) key: CallKey,
     pub(crate) slot: Slot,
     pub(crate) call: uuid::Uuid,
@@ -66,7 +66,7 @@ pub(crate) struct RuntimeInvite {
 pub(crate) fn invite(
     (runtime, namer): (&Runtime, &Namer),
     config: &Config,
-    to: &InvitedTo<'_>,
+    to: &InvitedCall<'_>,
 ) -> Option<(InviteClient, RuntimeInvite)> {
     let Runtime::Sip {
         uri,
@@ -88,23 +88,23 @@ pub(crate) fn invite(
     let uris: SmallVec<[Box<str>; 1]> =
         templates.map(|template| to.parties.uri(template)).collect();
     // Room for these alone: they stay while it rings.
-    let mut places = VecDeque::with_capacity(uris.len());
-    let known = uris.iter().filter_map(|uri| target::place(uri));
-    places.extend(known.map(|place| place.of_runtime(&namer)));
+    let mut dial_targets = VecDeque::with_capacity(uris.len());
+    let known = uris.iter().filter_map(|uri| target::dial_target(uri));
+    dial_targets.extend(known.map(|dial_target| dial_target.of_runtime(&namer)));
     let plan = PeerPlan {
-        places,
+        dial_targets,
         hosts: uris
             .iter()
             .filter_map(|uri| target::host_of(uri.as_bytes()))
             .collect(),
         credentials: login.iter().map(credentials).collect(),
         challenger: None,
-        transport: Choice::Ours,
+        transport: TransportChoice::Ours,
         max_requests: MAX_REQUESTS,
-        fails_over: FailsOver::WhileOthersAreLeft {
+        fails_over: FailoverRule::WhileOthersAreLeft {
             listed: failover_on.as_slice().into(),
         },
-        redirects: Redirects::NamedBy(namer),
+        redirects: RedirectRule::NamedBy(namer),
         patience: Patience::WithLast,
         call_ids: CallIds::PerTarget,
     };
@@ -113,7 +113,7 @@ pub(crate) fn invite(
         key: to.key,
         slot: to.slot,
         id: LegId::SECOND,
-        whose: Whose {
+        owner: AttemptOwner {
             call: to.call,
             org: to.parties.org,
             leg: AttemptLeg::Runtime,
@@ -140,7 +140,7 @@ fn credentials(login: &RuntimeLogin) -> LegCredentials {
 
 /// Facts of a call that its runtime gets.
 #[derive(Debug)]
-pub(crate) struct CallFacts<'a> {
+pub(crate) struct RuntimeCallFacts<'a> {
     pub(crate) org: uuid::Uuid,
     pub(crate) session: uuid::Uuid,
     pub(crate) agent: uuid::Uuid,
@@ -153,7 +153,7 @@ pub(crate) struct CallFacts<'a> {
 }
 
 /// Source of the headers that cross into the INVITE to a runtime.
-pub(crate) enum Words<'a> {
+pub(crate) enum HeaderSource<'a> {
     /// The caller's.
     Relayed(&'a Message<'a>),
     /// The callee's URI and ours, and the callee's SDP.
@@ -165,24 +165,24 @@ pub(crate) enum Words<'a> {
 
 /// Text of the INVITE to the runtime of a call.
 pub(crate) struct RuntimeText<'a> {
-    call: CallFacts<'a>,
+    call: RuntimeCallFacts<'a>,
     says: &'a RuntimeInvite,
     config: Arc<Config>,
-    words: Words<'a>,
+    words: HeaderSource<'a>,
     body: Cow<'a, [u8]>,
 }
 
 impl<'a> RuntimeText<'a> {
     /// Makes the text of the INVITE to the runtime of that call.
     pub(crate) fn new(
-        call: CallFacts<'a>,
-        words: Words<'a>,
+        call: RuntimeCallFacts<'a>,
+        words: HeaderSource<'a>,
         says: &'a RuntimeInvite,
         config: Arc<Config>,
     ) -> Self {
         let body = match &words {
-            Words::Relayed(invite) => crossing(&call, &config).body(invite),
-            Words::Ours { offer, .. } => Cow::Borrowed(*offer),
+            HeaderSource::Relayed(invite) => crossing(&call, &config).body(invite),
+            HeaderSource::Ours { offer, .. } => Cow::Borrowed(*offer),
         };
         Self {
             call,
@@ -194,9 +194,9 @@ impl<'a> RuntimeText<'a> {
     }
 }
 
-fn crossing<'c>(call: &CallFacts<'_>, config: &'c Config) -> Crossing<'c> {
+fn crossing<'c>(call: &RuntimeCallFacts<'_>, config: &'c Config) -> Crossing<'c> {
     Crossing {
-        place: Place::Invite,
+        kind: CrossingKind::Invite,
         identity: withheld_if(call.identity.is_withheld()),
         prefix: &config.header_prefix,
     }
@@ -228,15 +228,15 @@ impl RuntimeText<'_> {
 impl InviteText for RuntimeText<'_> {
     fn hops(&self) -> u8 {
         match self.words {
-            Words::Relayed(invite) => RequestOrigin::of(invite).hops(),
-            Words::Ours { .. } => RequestOrigin::Ours.hops(),
+            HeaderSource::Relayed(invite) => RequestOrigin::of(invite).hops(),
+            HeaderSource::Ours { .. } => RequestOrigin::Ours.hops(),
         }
     }
 
     fn from(&self, _own_host: &str) -> Vec<u8> {
         match self.words {
-            Words::Relayed(invite) => self.call.identity.shown(without_tag(invite.from())),
-            Words::Ours {
+            HeaderSource::Relayed(invite) => self.call.identity.shown(without_tag(invite.from())),
+            HeaderSource::Ours {
                 parties: [callee, _],
                 ..
             } => format!("<{callee}>").into_bytes(),
@@ -245,8 +245,8 @@ impl InviteText for RuntimeText<'_> {
 
     fn to(&self) -> Vec<u8> {
         match self.words {
-            Words::Relayed(invite) => without_tag(invite.to()),
-            Words::Ours {
+            HeaderSource::Relayed(invite) => without_tag(invite.to()),
+            HeaderSource::Ours {
                 parties: [_, ours], ..
             } => format!("<{ours}>").into_bytes(),
         }
@@ -264,18 +264,18 @@ impl InviteText for RuntimeText<'_> {
         }
     }
 
-    fn write_rest(&self, head: &mut Head<'_>, said: &Said<'_>) {
+    fn write_rest(&self, head: &mut Head<'_>, said: &ClientParts<'_>) {
         self.write_context(head, said.target);
-        said.proofs.lines(head);
+        said.digest_answers.lines(head);
         for (name, value) in &self.says.headers {
             head.line(name, value.as_bytes());
         }
         match self.words {
-            Words::Relayed(invite) => {
+            HeaderSource::Relayed(invite) => {
                 let crossing = crossing(&self.call, &self.config);
                 crossing.copy_but(head, invite, &self.body, &self.says.headers);
             }
-            Words::Ours { .. } => head.line("Content-Type", b"application/sdp"),
+            HeaderSource::Ours { .. } => head.line("Content-Type", b"application/sdp"),
         }
     }
 

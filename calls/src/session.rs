@@ -15,9 +15,9 @@ use super::Calls;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::ids::CallTimer;
-use super::leg::{ActiveLeg, Leg, LegState, Lost, NewRequest, Peer, SipPeer};
-use super::own_request::{Pending, Purpose, QueuedRequest};
-use super::presence::{Means, Question, Refusal};
+use super::leg::{ActiveLeg, Leg, LegPeer, LegState, Lost, NewRequest, SipPeer};
+use super::own_request::{Pending, Purpose, RequestKind};
+use super::peer_liveness::{LivenessProbe, ProbeMethods, ProbeRefusal};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
 
@@ -30,25 +30,25 @@ const EXPIRED: Lost = Lost {
 };
 
 impl SipPeer {
-    fn means(&self) -> Means<'_> {
-        Means {
+    fn means(&self) -> ProbeMethods<'_> {
+        ProbeMethods {
             update: self.abilities.update,
-            told: self.told_first(),
+            local_sdp: self.first_local_sdp(),
         }
     }
 }
 
 impl Leg {
     /// Returns the next refresh or probe of the peer.
-    fn next_question(&self, now: Moment, longest: Duration) -> Option<Question> {
+    fn next_probe(&self, now: Moment, longest: Duration) -> Option<LivenessProbe> {
         let (session, means) = (self.session()?, self.sip()?.means());
         let timer = session.timer.as_ref();
-        session.presence.next_question(timer, means, now, longest)
+        session.liveness.next_probe(timer, means, now, longest)
     }
 
     /// Returns whether its refresh is an offer, which must not be made while another is open.
     pub(crate) fn refreshes_by_offer(&self, now: Moment, longest: Duration) -> bool {
-        self.next_question(now, longest) == Some(Question::Reinvite)
+        self.next_probe(now, longest) == Some(LivenessProbe::Reinvite)
     }
 }
 
@@ -74,7 +74,7 @@ impl Calls {
 
                 let spread = u64::from(key.index).wrapping_mul(37) % SPREAD_MS;
                 let from = now + Duration::from_millis(spread);
-                let Some(due) = session.presence.doubt(from, longest) else {
+                let Some(due) = session.liveness.doubt(from, longest) else {
                     continue;
                 };
 
@@ -94,7 +94,7 @@ impl ActiveLeg<'_> {
         let is_asked = self.requests.refreshes(self.leg.id);
         let session = self.leg.session_mut()?;
         session.due = None;
-        match (session.presence.is_over(cx.now), is_asked) {
+        match (session.liveness.is_over(cx.now), is_asked) {
             // A probe is out, and its answer may still come.
             (true, true) => None,
             (true, false) => Some(EXPIRED),
@@ -105,7 +105,7 @@ impl ActiveLeg<'_> {
     /// Queues a probe of the peer, if it is due by then.
     fn refresh_later(&mut self, cx: &mut Cx<'_>, wait: Duration) -> Option<Lost> {
         let session = self.leg.session();
-        if session.is_some_and(|session| session.presence.is_over(cx.now)) {
+        if session.is_some_and(|session| session.liveness.is_over(cx.now)) {
             return Some(EXPIRED);
         }
         self.queue_refresh(cx, wait);
@@ -114,37 +114,37 @@ impl ActiveLeg<'_> {
     }
 
     fn queue_refresh(&mut self, cx: &Cx<'_>, wait: Duration) {
-        let refresh = QueuedRequest::Refresh(self.leg.id);
+        let refresh = RequestKind::Refresh(self.leg.id);
         self.requests.ask(cx, refresh, wait, None);
     }
 
     /// Refreshes the session, or probes a peer that has been silent for long.
     pub(crate) fn send_refresh(&mut self, cx: &mut Cx<'_>) {
         let longest = cx.core.config.dead_peer;
-        match self.leg.next_question(cx.now, longest) {
+        match self.leg.next_probe(cx.now, longest) {
             Some(question) => self.ask_peer(cx, question),
             None => self.watch(cx),
         }
     }
 
     /// Sends an UPDATE without a body, a re-INVITE with the peer's current SDP from us, or OPTIONS.
-    fn ask_peer(&mut self, cx: &mut Cx<'_>, question: Question) {
+    fn ask_peer(&mut self, cx: &mut Cx<'_>, question: LivenessProbe) {
         let peer = self.leg.sip();
         let Some(fork) = peer.and_then(|peer| Some(peer.dialogs.first()?.fork)) else {
             return;
         };
 
-        let told = peer.and_then(SipPeer::told_first);
-        let sdp = told.unwrap_or_default().to_vec();
+        let local_sdp = peer.and_then(SipPeer::first_local_sdp);
+        let sdp = local_sdp.unwrap_or_default().to_vec();
         let purpose = Purpose::Refresh;
         let request = match question {
-            Question::Update => NewRequest::bare(fork, Method::Update, purpose),
-            Question::Reinvite => NewRequest::offer(fork, purpose, &sdp),
-            Question::Options => NewRequest::bare(fork, Method::Options, purpose),
+            LivenessProbe::Update => NewRequest::bare(fork, Method::Update, purpose),
+            LivenessProbe::Reinvite => NewRequest::offer(fork, purpose, &sdp),
+            LivenessProbe::Options => NewRequest::bare(fork, Method::Options, purpose),
         };
 
         let lines = |head: &mut Head<'_>| {
-            if question == Question::Reinvite {
+            if question == LivenessProbe::Reinvite {
                 head.line("Content-Type", b"application/sdp");
             }
         };
@@ -178,7 +178,7 @@ impl ActiveLeg<'_> {
                 }
                 self.take_accepted(cx, flow, pending, message);
             }
-            Reply::Again(wait) => return self.refresh_later(cx, wait),
+            Reply::RetryAfter(wait) => return self.refresh_later(cx, wait),
             Reply::Refused(status) => return self.refresh_refused(cx, pending, status),
             Reply::Unheard | Reply::TooBrief | Reply::Gone => {}
         }
@@ -194,14 +194,14 @@ impl ActiveLeg<'_> {
         status: u16,
     ) -> Option<Lost> {
         match Reply::without_answer(status, pending.connected) {
-            Reply::Again(wait) => self.refresh_later(cx, wait),
+            Reply::RetryAfter(wait) => self.refresh_later(cx, wait),
             Reply::Refused(_) | Reply::Unheard => self.missed(cx),
             Reply::Accepted | Reply::TooBrief | Reply::Gone => None,
         }
     }
 
     fn refresh_refused(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) -> Option<Lost> {
-        let (LegState::Ready(session) | LegState::Leaving(session, _), Peer::Sip(peer)) =
+        let (LegState::Ready(session) | LegState::Leaving(session, _), LegPeer::Sip(peer)) =
             (&mut self.leg.state, &mut self.leg.peer)
         else {
             return None;
@@ -212,19 +212,19 @@ impl ActiveLeg<'_> {
         }
 
         let question = match pending.method == Method::Invite {
-            true => Question::Reinvite,
-            false => Question::Update,
+            true => LivenessProbe::Reinvite,
+            false => LivenessProbe::Update,
         };
         let (timer, means) = (session.timer, peer.means());
-        let presence = &mut session.presence;
-        match presence.refuse((question, status), timer, means, cx.now) {
-            Refusal::Waits => self.watch(cx),
-            Refusal::OtherMethod => {
+        let liveness = &mut session.liveness;
+        match liveness.refuse((question, status), timer, means, cx.now) {
+            ProbeRefusal::Waits => self.watch(cx),
+            ProbeRefusal::OtherMethod => {
                 // If the first answer took long, this is the last chance.
                 self.queue_refresh(cx, Duration::ZERO);
                 self.watch(cx);
             }
-            Refusal::Later(wait) => return self.refresh_later(cx, wait),
+            ProbeRefusal::Later(wait) => return self.refresh_later(cx, wait),
         }
 
         None
@@ -233,7 +233,7 @@ impl ActiveLeg<'_> {
     /// Notes a refresh or probe without an answer: the peer is probed once more before the call ends.
     pub(crate) fn missed(&mut self, cx: &mut Cx<'_>) -> Option<Lost> {
         let session = self.leg.session_mut();
-        let asks_again = session.is_some_and(|session| session.presence.miss(cx.now));
+        let asks_again = session.is_some_and(|session| session.liveness.miss(cx.now));
         if !asks_again {
             return Some(Lost::of(408));
         }

@@ -24,30 +24,30 @@ use super::call::Call;
 use super::context::{Core, Cx, allows, lacks_refer};
 use super::crossing::{lacking_options, own_headers};
 use super::dial::Dialing;
+use super::dial_failure::refusal_lines;
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::holding::Holding;
 use super::ids::CallKey;
 use super::ids::CallTimer;
 use super::ids::LegId;
-use super::ids::{NOBODY, owner_of};
+use super::ids::owner_of;
 use super::joining::Joining;
 use super::keep_alive;
-use super::leg::{Abilities, LegState, Legs, LocalAgent, LocalMedia, Peer, Session, SipPeer};
-use super::limits::{Claim, Full, Permit};
+use super::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
+use super::limits::{Claim, LimitReached, Permit};
 use super::pbx::Pbx;
-use super::privacy::{CallerIdentity, NOBODY_USER};
+use super::privacy::{ANONYMOUS_USER, CallerIdentity};
 use super::provisional_relay::Reliability;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
-use super::runtime_chain::{ChainOf, First};
-use super::runtime_invite::{self, InvitedTo};
+use super::runtime_chain::{First, NewChain};
+use super::runtime_invite::{self, InvitedCall};
 use super::target::{self, Parties};
 use super::transfer::LastTransfer;
 use super::uas_invite::{ContactState, NewDialog, UasInvite};
-use super::unanswered::refusal_lines;
-use super::{asked, secure};
+use super::{invite_facts, sips};
 
 /// User part that requests a report on the trunk.
 pub const DOCTOR: &str = "doctor";
@@ -59,7 +59,7 @@ const MOST_RETURNS: usize = 3;
 
 /// Starts a call, or refuses it with a record.
 pub(crate) fn start(cx: &mut Cx<'_>, key: CallKey, admitted: CallerInvite<'_, '_>) -> Option<Call> {
-    let newcomer = Newcomer::new(cx, key, admitted)?;
+    let newcomer = NewInvite::new(cx, key, admitted)?;
     if newcomer.caller.difference.is_some() {
         newcomer.refuse(cx, None, Reason::BadRequest);
         return None;
@@ -72,7 +72,7 @@ pub(crate) fn start(cx: &mut Cx<'_>, key: CallKey, admitted: CallerInvite<'_, '_
 
     match newcomer.judge(cx) {
         Ok(chosen) => newcomer.begin(cx, chosen),
-        Err(Judged { decision, reason }) => {
+        Err(SetupRefusal { decision, reason }) => {
             newcomer.refuse(cx, decision.map(|decision| *decision), reason);
             None
         }
@@ -86,18 +86,18 @@ pub(crate) fn turn_down(
     admitted: CallerInvite<'_, '_>,
     reason: Reason,
 ) {
-    if let Some(newcomer) = Newcomer::new(cx, key, admitted) {
+    if let Some(newcomer) = NewInvite::new(cx, key, admitted) {
         newcomer.refuse(cx, None, reason);
     }
 }
 
 /// Refusal of an INVITE.
-struct Judged {
+struct SetupRefusal {
     decision: Option<Box<Decision>>,
     reason: Reason,
 }
 
-impl Judged {
+impl SetupRefusal {
     fn refused(decision: Decision, reason: Reason) -> Self {
         Self {
             decision: Some(Box::new(decision)),
@@ -114,7 +114,7 @@ struct Chosen {
 }
 
 /// An INVITE before it becomes a call.
-struct Newcomer<'a, 'm> {
+struct NewInvite<'a, 'm> {
     key: CallKey,
     caller: CallerInvite<'a, 'm>,
     server: ServerTx,
@@ -125,11 +125,14 @@ struct Newcomer<'a, 'm> {
     generation: u8,
 }
 
-impl<'a, 'm> Newcomer<'a, 'm> {
+impl<'a, 'm> NewInvite<'a, 'm> {
     /// Returns `None` if the INVITE has been answered for lack of room for its transaction.
     fn new(cx: &mut Cx<'_>, key: CallKey, caller: CallerInvite<'a, 'm>) -> Option<Self> {
         let (flow, message) = (caller.flow, caller.message);
-        let Ok(server) = cx.endpoint.accept(message, flow, owner_of(key), cx.now) else {
+        let Ok(server) = cx
+            .endpoint
+            .accept(message, flow, owner_of(Some(key)), cx.now)
+        else {
             admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
             return None;
         };
@@ -151,12 +154,12 @@ impl<'a, 'm> Newcomer<'a, 'm> {
     }
 
     /// Routes the call and takes its permits, or refuses it.
-    fn judge(&self, cx: &mut Cx<'_>) -> Result<Chosen, Judged> {
+    fn judge(&self, cx: &mut Cx<'_>) -> Result<Chosen, SetupRefusal> {
         let (org, facts) = (&*self.caller.org, &self.caller.facts);
         let request_uri = self.caller.request_uri.as_ref();
-        let accepted = secure::came_securely(request_uri, &self.caller.flow)
+        let accepted = sips::came_securely(request_uri, &self.caller.flow)
             .and_then(|()| acceptable(cx.core, &self.caller));
-        let new = accepted.map_err(|reason| Judged {
+        let new = accepted.map_err(|reason| SetupRefusal {
             decision: None,
             reason,
         })?;
@@ -166,7 +169,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             (false, _) => None,
         };
         if let Some(reason) = stands_against {
-            return Err(Judged {
+            return Err(SetupRefusal {
                 decision: None,
                 reason,
             });
@@ -179,9 +182,9 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             let agent = match decision.outcome {
                 Outcome::Agent { id, .. } => id,
                 Outcome::AgentBusy { .. } => {
-                    return Err(Judged::refused(decision, Reason::AgentBusy));
+                    return Err(SetupRefusal::refused(decision, Reason::AgentBusy));
                 }
-                Outcome::NoAgent => return Err(Judged::refused(decision, Reason::NoAgent)),
+                Outcome::NoAgent => return Err(SetupRefusal::refused(decision, Reason::NoAgent)),
             };
             match cx.core.limits.acquire(
                 org_claim(org),
@@ -194,7 +197,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                     let trunk = trunk.map_or(org.routing.id, |trunk| trunk.id);
                     let (caller, called) = (&decision.caller.raw, &decision.dialled.raw);
                     if !cx.core.limits.admits(caller, called, trunk, cx.now) {
-                        return Err(Judged::refused(decision, Reason::SetupsRepeat));
+                        return Err(SetupRefusal::refused(decision, Reason::SetupsRepeat));
                     }
                     return Ok(Chosen {
                         decision,
@@ -203,12 +206,16 @@ impl<'a, 'm> Newcomer<'a, 'm> {
                     });
                 }
                 // Another shard has taken the agent's last place: decide again without that agent.
-                Err(Full::Agent) => full.push(agent),
-                Err(Full::Trunk) => return Err(Judged::refused(decision, Reason::TrunkBusy)),
-                Err(Full::Org | Full::Outbound) => {
-                    return Err(Judged::refused(decision, Reason::OrgBusy));
+                Err(LimitReached::Agent) => full.push(agent),
+                Err(LimitReached::Trunk) => {
+                    return Err(SetupRefusal::refused(decision, Reason::TrunkBusy));
                 }
-                Err(Full::Node) => return Err(Judged::refused(decision, Reason::Overload)),
+                Err(LimitReached::Org | LimitReached::Outbound) => {
+                    return Err(SetupRefusal::refused(decision, Reason::OrgBusy));
+                }
+                Err(LimitReached::Node) => {
+                    return Err(SetupRefusal::refused(decision, Reason::Overload));
+                }
             }
         }
     }
@@ -232,7 +239,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             hangup_by: HangupBy::Platform,
             cause: None,
         })));
-        cx.endpoint.set_owner(self.server, NOBODY);
+        cx.endpoint.set_owner(self.server, owner_of(None));
         let tag = cx.core.minter.tag(self.slot, cx.endpoint.entropy());
         let (min_se, retry_after) = (
             u64::from(cx.core.config.min_se),
@@ -294,7 +301,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             decision: decision.map(Box::new),
             headers: own_headers(message, &cx.core.config.header_prefix),
             metadata: None,
-            asked: Some(Box::new(asked::read(
+            invite_facts: Some(Box::new(invite_facts::read(
                 message,
                 self.caller.request_uri.as_ref(),
                 flow,
@@ -330,7 +337,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let number = decision.caller.e164.filter(|_| !is_anonymous);
         let called = target::written(decision.dialled.e164, &decision.dialled.raw);
         let caller_number = match is_anonymous {
-            true => NOBODY_USER.to_owned(),
+            true => ANONYMOUS_USER.to_owned(),
             false => target::written(decision.caller.e164, &decision.caller.raw),
         };
         let started = self.started(cx, Some(decision), Some(agent));
@@ -366,7 +373,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let identity = CallerIdentity::of(message, is_anonymous, &cx.core.config.header_prefix);
         let mut caller = SipPeer::begun(flow);
         caller.abilities = abilities(message);
-        caller.is_sips = secure::wants_sips(message.request_uri(), &new.dialog);
+        caller.is_sips = sips::wants_sips(message.request_uri(), &new.dialog);
         caller.credentials = verified.map(Box::new);
         caller.takes_calls = proof != Proof::Session;
         if keep_alive::sent_through_nat(&flow, message) {
@@ -376,7 +383,7 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let trunk = org.trunk.as_ref().filter(|_| proof != Proof::Session);
         let from_any = trunk.is_some_and(|trunk| trunk.rtp_from_any_address);
         let krisp = trunk.is_some_and(|trunk| trunk.krisp_enabled);
-        let of = ChainOf {
+        let of = NewChain {
             runtime,
             namer: org.namer(agent),
             called: &called,
@@ -385,22 +392,22 @@ impl<'a, 'm> Newcomer<'a, 'm> {
             from_any,
         };
         let ids = (agent, org.routing.id);
-        let (speaker, over_sip) = match First::of(of, ids, &cx.core.config) {
+        let (agent_peer, over_sip) = match First::of(of, ids, &cx.core.config) {
             First::Echo => (Some(LocalAgent::Echo), None),
             First::Bot(chain) => (Some(LocalAgent::Bot(Box::new(Bot::new(chain)))), None),
             First::Sip(runtime, chain) => (None, Some((runtime, chain))),
         };
 
-        let speaker = speaker.map_or(Peer::Unknown, |speaker| {
+        let agent_peer = agent_peer.map_or(LegPeer::Unknown, |agent_peer| {
             cx.core.effects.push_back(Effect::OpenMedia {
                 call: self.key,
                 listener: Some(flow.listener),
                 near: flow.local.ip(),
             });
-            Peer::Media(LocalMedia::of(self.call, speaker, from_any))
+            LegPeer::Media(LocalMedia::of(self.call, agent_peer, from_any))
         });
 
-        let to = InvitedTo {
+        let to = InvitedCall {
             key: self.key,
             slot: self.slot,
             call: self.call,
@@ -425,11 +432,11 @@ impl<'a, 'm> Newcomer<'a, 'm> {
         let (patience, _) = patience(message, cx.core.config.setup_timeout);
         let deadline = cx.schedule(self.key, patience, CallTimer::Deadline);
         let mut legs =
-            Legs::beginning_with(Peer::Sip(caller), LegState::Incoming(Box::new(incoming)));
+            Legs::beginning_with(LegPeer::Sip(caller), LegState::Incoming(Box::new(incoming)));
         let ready = LegState::Ready(Session::default());
         let state = dialing.map_or(ready, LegState::Dialing);
 
-        legs.add(LegRole::Agent, speaker, state);
+        legs.add(LegRole::Agent, agent_peer, state);
         Some(Call {
             bridge: Bridge::new(self.key, legs),
             id: self.call,

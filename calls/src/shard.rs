@@ -8,12 +8,12 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::attempt_counter::AttemptCounter;
 use super::call::Call;
 use super::context::{Core, Cx};
 use super::effect::Effect;
 use super::ids::{CallKey, key_of};
 use super::outbound::Outbound;
-use super::recorded::Recorded;
 use super::refusal::Reason;
 
 /// Bound on stored lost connections, after which the calls are searched for them.
@@ -33,7 +33,7 @@ pub struct Calls {
 pub(crate) struct Slot {
     pub(crate) generation: u32,
     /// Attempts of the whole call.
-    recorded: Recorded,
+    attempt_counter: AttemptCounter,
     pub(crate) call: Box<Call>,
 }
 
@@ -141,6 +141,7 @@ impl Calls {
         }
     }
 
+    /// Runs `act` on the call that owns a transaction, if there is one.
     pub(crate) fn with_owner(
         &mut self,
         owner: Owner,
@@ -148,7 +149,9 @@ impl Calls {
         now: Moment,
         act: impl FnOnce(&mut Call, &mut Cx<'_>),
     ) {
-        self.with(key_of(owner), endpoint, now, act);
+        if let Some(key) = key_of(owner) {
+            self.with(key, endpoint, now, act);
+        }
     }
 
     /// Runs `act` on a call, and drops the call once it is done. False if there is no such call.
@@ -171,7 +174,7 @@ impl Calls {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
-            recorded: &mut slot.recorded,
+            attempt_counter: &mut slot.attempt_counter,
             now,
         };
         act(&mut slot.call, &mut cx);
@@ -231,7 +234,7 @@ impl Calls {
     pub(crate) fn insert(&mut self, call: Call) {
         self.slab.insert(Slot {
             generation: call.bridge.key.generation,
-            recorded: Recorded::default(),
+            attempt_counter: AttemptCounter::default(),
             call: Box::new(call),
         });
     }

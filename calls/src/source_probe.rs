@@ -11,7 +11,7 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use super::context::Core;
-use super::sources::{Asked, Belief, Waiting};
+use super::proven_sources::{SourceProbe, SourceProof, WaitingInvite};
 
 /// Age of an answer after which its source is probed again.
 const ASKED_AGAIN: Duration = Duration::from_secs(600);
@@ -25,44 +25,44 @@ const MOST_ASKED: usize = 256;
 const OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
 
 /// Judges whether the source of an INVITE is proven; sends OPTIONS if that isn't known.
-pub(crate) fn believe(
+pub(crate) fn judge_source(
     core: &mut Core,
     endpoint: &mut Endpoint,
     flow: Flow,
     (invite, org): (&Message<'_>, Uuid),
     now: Moment,
-) -> Belief {
+) -> SourceProof {
     let source = flow.peer.ip().to_canonical();
-    let age = core.questions.proven.age(source, now);
-    let of_source = |asked: &&Asked| asked.source == source;
-    let last = core.questions.asked.iter().rfind(of_source);
+    let age = core.source_probes.proven.age(source, now);
+    let of_source = |asked: &&SourceProbe| asked.source == source;
+    let last = core.source_probes.asked.iter().rfind(of_source);
     let last = last.map(|asked| now.since(asked.at));
     match age {
         Some(age) if age < ASKED_AGAIN || last.is_some_and(|last| last < SILENT) => {
-            return Belief::Proven;
+            return SourceProof::Proven;
         }
         Some(_) => {
             ask(core, endpoint, flow, invite, now);
-            return Belief::Proven;
+            return SourceProof::Proven;
         }
         None => {}
     }
 
     let (call_id, cseq) = (invite.call_id(), invite.cseq().number);
-    let is_same = |held: &Waiting| *held.call_id == *call_id && held.cseq == cseq;
-    if core.questions.waiting.iter().any(is_same) {
-        return Belief::Waits;
+    let is_same = |held: &WaitingInvite| *held.call_id == *call_id && held.cseq == cseq;
+    if core.source_probes.waiting.iter().any(is_same) {
+        return SourceProof::Waits;
     }
     let fits = OCTETS.contains(&invite.raw().len());
-    if !fits || !core.questions.has_room_for(org) {
-        return Belief::Unproven;
+    if !fits || !core.source_probes.has_room_for(org) {
+        return SourceProof::Unproven;
     }
     match last {
         Some(last) if last < PATIENCE => {}
-        Some(last) if last < SILENT => return Belief::Unproven,
+        Some(last) if last < SILENT => return SourceProof::Unproven,
         Some(_) | None => ask(core, endpoint, flow, invite, now),
     }
-    core.questions.waiting.push_back(Waiting {
+    core.source_probes.waiting.push_back(WaitingInvite {
         flow,
         octets: invite.raw().into(),
         org,
@@ -70,17 +70,17 @@ pub(crate) fn believe(
         cseq,
         until: now + PATIENCE,
     });
-    Belief::Waits
+    SourceProof::Waits
 }
 
 /// Sends one OPTIONS to the source of an INVITE.
 fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_>, now: Moment) {
     let slot = core.minter.dispatch(invite);
     let tag = send_options(core, endpoint, flow, slot);
-    if core.questions.asked.len() >= MOST_ASKED {
-        core.questions.asked.pop_front();
+    if core.source_probes.asked.len() >= MOST_ASKED {
+        core.source_probes.asked.pop_front();
     }
-    core.questions.asked.push_back(Asked {
+    core.source_probes.asked.push_back(SourceProbe {
         source: flow.peer.ip().to_canonical(),
         tag: tag.bits(),
         at: now,

@@ -4,7 +4,7 @@
 //! is an IP that this leg has sent to or heard from, that the configured host has, that Contact or Record-Route lead to, or that the trunk allows.
 //! The port may change, as it does behind NAT. A less secure transport than the dialog's first one never counts.
 //!
-//! From any other source a request has to prove the leg's own pair, if the peer has proven it before (`moved`); on any other leg it is 403. The first
+//! From any other source a request has to prove the leg's own pair, if the peer has proven it before (`address_change`); on any other leg it is 403. The first
 //! check is a few comparisons; names and allowed networks are consulted only for an unknown IP.
 
 use std::net::IpAddr;
@@ -21,12 +21,12 @@ use uuid::Uuid;
 
 use super::call::Call;
 use super::context::{Core, Cx};
-use super::effect::{Effect, Foreign};
+use super::effect::{Effect, UnknownSource};
 use super::ids::{CallKey, LegId, key_of};
 use super::leg::SipPeer;
 use super::role::LegRole;
-use super::target::{self, Place, has_ip_literal};
-use super::{Calls, has_sdp, moved};
+use super::target::{self, DialTarget, has_ip_literal};
+use super::{Calls, address_change, has_sdp};
 
 /// Routes of one dialog that are looked up, the next hop first: a message has room for thousands.
 const ROUTES: usize = 16;
@@ -44,7 +44,7 @@ enum SourceTrust {
 
 impl Calls {
     /// Returns whether a request inside a call may come by this flow. If not, it has been answered, or is dropped until it is retransmitted.
-    pub(super) fn lets_in(
+    pub(super) fn accepts_source(
         &mut self,
         endpoint: &mut Endpoint,
         view: &View,
@@ -70,15 +70,16 @@ impl Calls {
         if trust != SourceTrust::LessSecure
             && let Some((pair, leg)) = proven
         {
-            if !moved::proves(core, endpoint, view, &pair, flow, message, now) {
+            if !address_change::proves_pair(core, endpoint, view, &pair, flow, message, now) {
                 return false;
             }
-            leg.moved_to(pair, &flow);
+            leg.add_proven_address(pair, &flow);
             return true;
         }
 
         tracing::debug!(call.id = %call.id, source = %flow.peer, transport = %flow.transport, "a request from a place that its dialog doesn't know");
-        core.effects.push_back(Effect::Foreign(Foreign::Refused));
+        core.effects
+            .push_back(Effect::UnknownSource(UnknownSource::Refused));
         core.stateless(endpoint, message, flow, 403, |head| {
             head.line(
                 "Warning",
@@ -90,7 +91,7 @@ impl Calls {
 
     /// Returns whether an ACK may come by this flow. It can't be challenged (RFC 3261 §22.1), so one from an unknown address counts only if it has no
     /// SDP and none is expected.
-    pub(super) fn lets_ack_in(
+    pub(super) fn accepts_ack_source(
         &mut self,
         view: &View,
         (key, id, fork): (CallKey, LegId, u8),
@@ -109,13 +110,15 @@ impl Calls {
             SourceTrust::LessSecure => false,
         };
         if !is_let_in {
-            self.core.effects.push_back(Effect::Foreign(Foreign::Ack));
+            self.core
+                .effects
+                .push_back(Effect::UnknownSource(UnknownSource::Ack));
         }
         is_let_in
     }
 
     /// Handles a response from another IP than its request went to, if the leg knows that IP; else ignores it.
-    pub(super) fn foreign_response(
+    pub(super) fn unknown_source_response(
         &mut self,
         endpoint: &mut Endpoint,
         view: &Arc<View>,
@@ -129,14 +132,15 @@ impl Calls {
             return self
                 .core
                 .effects
-                .push_back(Effect::Foreign(Foreign::Response));
+                .push_back(Effect::UnknownSource(UnknownSource::Response));
         }
         let received = endpoint.accept_response(tx, message, now);
         self.handle(endpoint, view, flow, received, now);
     }
 
     fn expects_from(&mut self, flow: &Flow, tx: ClientTx, owner: Owner, now: Moment) -> bool {
-        let Some(call) = call_at(&mut self.slab, key_of(owner)) else {
+        let call = key_of(owner).and_then(|key| call_at(&mut self.slab, key));
+        let Some(call) = call else {
             return false;
         };
 
@@ -165,10 +169,16 @@ impl Cx<'_> {
         for uri in ways_of(dialog).filter(|uri| !has_ip_literal(uri)) {
             let is_name = Uri::parse(uri).is_ok_and(|uri| matches!(uri.host, Host::Name(_)));
             let uri = std::str::from_utf8(uri).ok().filter(|_| is_name);
-            let place = uri.and_then(target::place);
-            if let Some(Place::Name(wanted)) = place.and_then(|place| place.beside(&heard)) {
-                let Core { hops, effects, .. } = &mut *self.core;
-                hops.find(wanted, heard.peer, effects, self.now);
+            let place = uri.and_then(target::dial_target);
+            if let Some(DialTarget::Unresolved(wanted)) =
+                place.and_then(|place| place.beside(&heard))
+            {
+                let Core {
+                    resolver_cache,
+                    effects,
+                    ..
+                } = &mut *self.core;
+                resolver_cache.find(wanted, heard.peer, effects, self.now);
             }
         }
     }
@@ -195,11 +205,11 @@ fn trust(
         return SourceTrust::Unknown;
     };
     let ip = flow.peer.ip();
-    let places = &leg.places;
-    if !places.admits(flow.transport) {
+    let known = &leg.known_addresses;
+    if !known.admits(flow.transport) {
         return SourceTrust::LessSecure;
     }
-    if places.knows(ip) {
+    if known.knows(ip) {
         return SourceTrust::Known;
     }
 
@@ -210,7 +220,7 @@ fn trust(
         false => by_dialog(core, leg, fork, ip, now),
     };
     if trust == SourceTrust::Known {
-        leg.places.learn(ip);
+        leg.known_addresses.learn(ip);
     }
     trust
 }
@@ -242,11 +252,15 @@ fn by_dialog(core: &mut Core, leg: &SipPeer, fork: u8, ip: IpAddr, now: Moment) 
 
 /// Returns whether a URI's host is at that IP; `None` while its name is being resolved.
 fn leads_to(core: &mut Core, uri: &[u8], ip: IpAddr, now: Moment) -> Option<bool> {
-    match std::str::from_utf8(uri).ok().and_then(target::place) {
-        Some(Place::Known(target)) => Some(target.address.ip().to_canonical() == ip),
-        Some(Place::Name(wanted)) => {
-            let Core { hops, effects, .. } = core;
-            hops.leads_to(wanted, ip, effects, now)
+    match std::str::from_utf8(uri).ok().and_then(target::dial_target) {
+        Some(DialTarget::Resolved(target)) => Some(target.address.ip().to_canonical() == ip),
+        Some(DialTarget::Unresolved(wanted)) => {
+            let Core {
+                resolver_cache,
+                effects,
+                ..
+            } = core;
+            resolver_cache.leads_to(wanted, ip, effects, now)
         }
         None => Some(false),
     }

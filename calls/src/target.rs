@@ -43,7 +43,7 @@ impl Target {
 
 /// A URI whose host isn't resolved yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unresolved {
+pub struct UnresolvedTarget {
     /// The Request-URI.
     pub uri: Box<str>,
     /// The host: a name or an address.
@@ -58,36 +58,36 @@ pub struct Unresolved {
 
 /// Destination that a URI names.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum DialTarget {
     /// The host is an address.
-    Known(Target),
+    Resolved(Target),
     /// The host is a name, to be resolved by RFC 3263.
-    Name(Unresolved),
+    Unresolved(UnresolvedTarget),
 }
 
-impl Place {
+impl DialTarget {
     /// The Request-URI.
     pub(crate) const fn uri(&self) -> &str {
         match self {
-            Self::Known(target) => &target.uri,
-            Self::Name(wanted) => &wanted.uri,
+            Self::Resolved(target) => &target.uri,
+            Self::Unresolved(wanted) => &wanted.uri,
         }
     }
 
     /// Returns whether it is a name that tenants may not use.
     pub fn is_reserved(&self, addresses: &AddressPolicy) -> bool {
         match self {
-            Self::Name(wanted) if wanted.named == NamedBy::Tenant => {
+            Self::Unresolved(wanted) if wanted.named == NamedBy::Tenant => {
                 addresses.reserved().lists_name(&wanted.host)
             }
-            Self::Name(_) | Self::Known(_) => false,
+            Self::Unresolved(_) | Self::Resolved(_) => false,
         }
     }
 
     /// Returns the same Request-URI with a known flow.
     #[must_use]
     pub(crate) fn by_flow(&self, by: Flow) -> Self {
-        Self::Known(Target {
+        Self::Resolved(Target {
             uri: self.uri().into(),
             transport: by.transport,
             address: by.peer,
@@ -96,7 +96,7 @@ impl Place {
         })
     }
 
-    /// Returns the same place for a dialog on this flow: never by a less secure transport. `None` if its URI names one.
+    /// Returns the same target for a dialog on this flow: never by a less secure transport. `None` if its URI names one.
     #[must_use]
     pub(crate) fn beside(self, flow: &Flow) -> Option<Self> {
         match flow.transport.is_secure() {
@@ -105,15 +105,15 @@ impl Place {
         }
     }
 
-    /// Returns the same place over TLS, at the port of its URI or 5061; `None` if the URI names a less secure transport.
+    /// Returns the same target over TLS, at the port of its URI or 5061; `None` if the URI names a less secure transport.
     #[must_use]
     pub(crate) fn over_tls(self) -> Option<Self> {
         let transport = Transport::Tls;
         let uri = Uri::parse(self.uri().as_bytes()).ok()?;
         let (named, port) = (uri.transport(), uri.port.unwrap_or(default_port(transport)));
         let known = match &self {
-            Self::Known(target) => Some(target.transport),
-            Self::Name(wanted) => wanted.transport,
+            Self::Resolved(target) => Some(target.transport),
+            Self::Unresolved(wanted) => wanted.transport,
         };
         if known.is_some_and(Transport::is_secure) {
             return Some(self);
@@ -124,24 +124,24 @@ impl Place {
         }
 
         Some(match self {
-            Self::Known(target) => Self::Known(Target {
+            Self::Resolved(target) => Self::Resolved(Target {
                 transport,
                 address: SocketAddr::new(target.address.ip(), port),
                 ..target
             }),
-            Self::Name(wanted) => Self::Name(Unresolved {
+            Self::Unresolved(wanted) => Self::Unresolved(UnresolvedTarget {
                 transport: Some(transport),
                 ..wanted
             }),
         })
     }
 
-    /// Returns the same place, as named by an org with these peers.
+    /// Returns the same target, as named by an org with these peers.
     #[must_use]
     pub fn of_org(self, tied: &TiedPeers) -> Self {
         let is_tied = match &self {
-            Self::Known(target) => tied.contains(target.address.ip()),
-            Self::Name(wanted) => tied.lists(&wanted.host),
+            Self::Resolved(target) => tied.contains(target.address.ip()),
+            Self::Unresolved(wanted) => tied.lists(&wanted.host),
         };
         match is_tied {
             true => self.named(NamedBy::Tied),
@@ -149,7 +149,7 @@ impl Place {
         }
     }
 
-    /// Returns the same place of a runtime, as named by `namer`.
+    /// Returns the same target of a runtime, as named by `namer`.
     #[must_use]
     pub fn of_runtime(self, namer: &Namer) -> Self {
         match namer {
@@ -161,17 +161,17 @@ impl Place {
     /// Party that named it.
     pub const fn named_by(&self) -> NamedBy {
         match self {
-            Self::Known(target) => target.named,
-            Self::Name(wanted) => wanted.named,
+            Self::Resolved(target) => target.named,
+            Self::Unresolved(wanted) => wanted.named,
         }
     }
 
-    /// Returns the same place, as named by another party.
+    /// Returns the same target, as named by another party.
     #[must_use]
     pub fn named(self, named: NamedBy) -> Self {
         match self {
-            Self::Known(target) => Self::Known(Target { named, ..target }),
-            Self::Name(wanted) => Self::Name(Unresolved { named, ..wanted }),
+            Self::Resolved(target) => Self::Resolved(Target { named, ..target }),
+            Self::Unresolved(wanted) => Self::Unresolved(UnresolvedTarget { named, ..wanted }),
         }
     }
 }
@@ -285,8 +285,8 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns the place of a URI; `None` if it isn't a SIP URI.
-pub fn place(uri: &str) -> Option<Place> {
+/// Returns the target of a URI; `None` if it isn't a SIP URI.
+pub fn dial_target(uri: &str) -> Option<DialTarget> {
     let parsed = Uri::parse(uri.as_bytes()).ok()?;
 
     // A Request-URI must not have headers (RFC 3261 §19.1.1).
@@ -309,7 +309,7 @@ pub fn place(uri: &str) -> Option<Place> {
     let address = |ip: IpAddr| {
         let transport = transport.unwrap_or(Transport::Udp);
         let port = parsed.port.unwrap_or(default_port(transport));
-        Place::Known(Target {
+        DialTarget::Resolved(Target {
             uri: uri.into(),
             transport,
             address: SocketAddr::new(ip, port),
@@ -321,7 +321,7 @@ pub fn place(uri: &str) -> Option<Place> {
     Some(match parsed.destination()? {
         Host::V4(ip) => address(ip.into()),
         Host::V6(ip) => address(ip.into()),
-        Host::Name(name) => Place::Name(Unresolved {
+        Host::Name(name) => DialTarget::Unresolved(UnresolvedTarget {
             uri: uri.into(),
             host: std::str::from_utf8(name).ok()?.into(),
             port: parsed.port,
@@ -331,8 +331,8 @@ pub fn place(uri: &str) -> Option<Place> {
     })
 }
 
-/// Returns the place of a WebSocket's URL; `None` if it isn't one.
-pub fn place_of_url(url: &str) -> Option<Place> {
+/// Returns the target of a WebSocket's URL; `None` if it isn't one.
+pub fn dial_target_of_url(url: &str) -> Option<DialTarget> {
     let parsed = WsUrl::parse(url)?;
     let transport = match parsed.is_secure {
         true => Transport::Tls,
@@ -341,14 +341,14 @@ pub fn place_of_url(url: &str) -> Option<Place> {
     let named = NamedBy::Tenant;
 
     Some(match parsed.host.parse::<IpAddr>() {
-        Ok(ip) => Place::Known(Target {
+        Ok(ip) => DialTarget::Resolved(Target {
             uri: url.into(),
             transport,
             address: SocketAddr::new(ip, parsed.port),
             by: None,
             named,
         }),
-        Err(_) => Place::Name(Unresolved {
+        Err(_) => DialTarget::Unresolved(UnresolvedTarget {
             uri: url.into(),
             host: parsed.host.into(),
             port: Some(parsed.port),
@@ -374,11 +374,11 @@ pub(crate) fn redirections(
     message: &Message<'_>,
     hosts: &[String],
     came_by: Transport,
-) -> VecDeque<Place> {
+) -> VecDeque<DialTarget> {
     let contacts = message.elements(HeaderName::Contact).take(MAX_CONTACTS);
     let within = contacts.filter_map(|contact| {
         let contact = NameAddr::parse(contact).ok()?;
-        let place = place(std::str::from_utf8(contact.uri).ok()?)?;
+        let place = dial_target(std::str::from_utf8(contact.uri).ok()?)?;
         let place = match came_by.is_secure() {
             true => place.over_tls()?,
             false => place,
@@ -435,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_is_an_address_is_told_from_a_name() {
+    fn a_host_that_is_an_address_differs_from_a_name() {
         for (uri, is_literal) in [
             ("sip:a@192.0.2.1", true),
             ("sip:192.0.2.1:5060;lr", true),
@@ -458,14 +458,14 @@ mod tests {
         let hosts = ["10.0.0.1".to_owned()];
         let secured = redirections(&message, &hosts, Transport::Tls);
         assert!(secured.iter().all(
-            |place| matches!(place, Place::Known(target) if target.transport == Transport::Tls)
+            |place| matches!(place, DialTarget::Resolved(target) if target.transport == Transport::Tls)
         ));
-        let places = redirections(&message, &hosts, Transport::Udp);
-        let uris: Vec<_> = places
+        let dial_targets = redirections(&message, &hosts, Transport::Udp);
+        let uris: Vec<_> = dial_targets
             .iter()
             .map(|place| match place {
-                Place::Known(target) => &*target.uri,
-                Place::Name(name) => &*name.uri,
+                DialTarget::Resolved(target) => &*target.uri,
+                DialTarget::Unresolved(name) => &*name.uri,
             })
             .collect();
         assert_eq!(
@@ -506,10 +506,10 @@ mod tests {
             ("sip:a@192.0.2.1;transport=tcp", None),
             ("sip:a@192.0.2.1:5061;transport=udp", None),
         ] {
-            let found = place(uri).expect("a place").over_tls();
+            let found = dial_target(uri).expect("a target").over_tls();
             let found = found.map(|place| match place {
-                Place::Known(target) => (target.transport, target.address.to_string()),
-                Place::Name(name) => panic!("{name:?} is an address"),
+                DialTarget::Resolved(target) => (target.transport, target.address.to_string()),
+                DialTarget::Unresolved(name) => panic!("{name:?} is an address"),
             });
             let expected = over_tls.map(|address| (Transport::Tls, address.to_owned()));
             assert_eq!(found, expected, "{uri}");
@@ -520,10 +520,10 @@ mod tests {
             ("sip:pbx.example;transport=tls", Some(Transport::Tls)),
             ("sip:pbx.example;transport=tcp", None),
         ] {
-            let found = place(uri).expect("a place").over_tls();
+            let found = dial_target(uri).expect("a target").over_tls();
             let found = found.map(|place| match place {
-                Place::Name(name) => name.transport,
-                Place::Known(target) => Some(target.transport),
+                DialTarget::Unresolved(name) => name.transport,
+                DialTarget::Resolved(target) => Some(target.transport),
             });
             assert_eq!(found, transport.map(Some), "{uri}");
         }

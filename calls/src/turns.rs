@@ -3,8 +3,8 @@
 
 use super::call::Call;
 use super::context::Cx;
-use super::own_request::QueuedRequest;
-use super::request_queue::Turn;
+use super::own_request::RequestKind;
+use super::request_queue::NextRequest;
 
 impl Call {
     /// Sends the requests whose turn has come, at the end of each input.
@@ -16,19 +16,21 @@ impl Call {
         self.bridge.requests.check_theirs(cx);
         while let Some(turn) = self.bridge.next_turn(cx, self.joining.phase()) {
             match turn {
-                Turn::Send(QueuedRequest::Hold) => self.holding.send(&mut self.bridge, cx),
-                Turn::Send(QueuedRequest::Join) => self.joining.send(&mut self.bridge, cx),
-                Turn::Send(QueuedRequest::Refresh(id)) => {
+                NextRequest::Send(RequestKind::Hold) => self.holding.send(&mut self.bridge, cx),
+                NextRequest::Send(RequestKind::Join) => self.joining.send(&mut self.bridge, cx),
+                NextRequest::Send(RequestKind::Refresh(id)) => {
                     if let Some(mut leg) = self.bridge.at(id) {
                         leg.send_refresh(cx);
                     }
                 }
-                Turn::TooLate(QueuedRequest::Hold) => self.holding.on_late(&mut self.bridge, cx),
-                Turn::TooLate(QueuedRequest::Join) => {
-                    let progress = self.joining.on_late();
-                    self.go_on_joining(cx, progress, None);
+                NextRequest::TooLate(RequestKind::Hold) => {
+                    self.holding.on_late(&mut self.bridge, cx)
                 }
-                Turn::TooLate(QueuedRequest::Refresh(_)) => {}
+                NextRequest::TooLate(RequestKind::Join) => {
+                    let progress = self.joining.on_late();
+                    self.apply_join_progress(cx, progress, None);
+                }
+                NextRequest::TooLate(RequestKind::Refresh(_)) => {}
             }
         }
         self.bridge.requests.set_turn(cx, self.bridge.key);

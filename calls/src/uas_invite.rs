@@ -6,7 +6,7 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::slot::Tag;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{Kept, Message};
+use trunkline_sip::wire::{Message, OwnedMessage};
 use uuid::Uuid;
 
 use super::context::Cx;
@@ -25,7 +25,7 @@ pub(crate) enum ContactState {
 #[derive(Debug)]
 pub(crate) struct UasInvite {
     /// As received.
-    invite: Kept,
+    invite: OwnedMessage,
     server: ServerTx,
     new: NewDialog,
     contact: ContactState,

@@ -13,18 +13,18 @@ use trunkline_sip::slot::Slot;
 use uuid::Uuid;
 
 use super::Calls;
+use super::attempt_counter::AttemptCounter;
 use super::call::Call;
 use super::callee::Callee;
-use super::calling::{Begun, dial_first, parties, prepare};
-use super::caps::Denied;
+use super::calling::{CalleeCall, dial_first, parties, prepare};
 use super::context::Cx;
 use super::effect::Effect;
 use super::ids::CallKey;
 use super::ids::DEPLOYMENT;
-use super::leg::{LocalAgent, LocalMedia, Peer};
-use super::limits::{Claim, Full};
+use super::leg::{LegPeer, LocalAgent, LocalMedia};
+use super::limits::{Claim, LimitReached};
 use super::outbound::Outbound;
-use super::recorded::Recorded;
+use super::outbound_limits::OutboundRefusal;
 use super::refusal::Reason;
 pub use super::spoken_code::SpokenCode;
 use super::uas_invite::ContactState;
@@ -56,18 +56,18 @@ impl Calls {
     /// Begins a call that speaks a code, in `slot`, which must be this shard's.
     ///
     /// # Errors
-    /// Why it can't begin; then nothing of it is kept.
+    /// The reason why it can't begin; then nothing of it is kept.
     pub fn verify(
         &mut self,
         endpoint: &mut Endpoint,
         view: &View,
         (slot, asked): (Slot, &Verification),
         now: Moment,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), OutboundRefusal> {
         if let Some(reason) = self.core.closed() {
             return Err(reason.into());
         }
-        if !self.core.caps.allows(asked.number) {
+        if !self.core.outbound_limits.allows(asked.number) {
             return Err(Reason::DestinationNotAllowed.into());
         }
         if view.org(asked.org).is_none_or(|org| org.suspended) {
@@ -76,21 +76,26 @@ impl Calls {
         let callee = Callee::through(&asked.way, asked.number).ok_or(Reason::NoWayOut)?;
         let callee = Callee {
             // Realms are learned for trunks only, and this route is none.
-            whose: None,
+            challenger: None,
             ..callee
         };
         let permit = self.core.limits.acquire_own(claims(asked.org), now);
         let permit = permit.map_err(|full| match full {
-            Full::Org => Reason::OutboundBusy,
-            Full::Node | Full::Outbound | Full::Trunk | Full::Agent => Reason::Overload,
+            LimitReached::Org => Reason::OutboundBusy,
+            LimitReached::Node
+            | LimitReached::Outbound
+            | LimitReached::Trunk
+            | LimitReached::Agent => Reason::Overload,
         })?;
-        self.core.caps.begin_for(asked.org, OF_ORG_A_DAY, now)?;
+        self.core
+            .outbound_limits
+            .begin_for(asked.org, OF_ORG_A_DAY, now)?;
 
         let key = self.reserve();
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
-            recorded: &mut Recorded::default(),
+            attempt_counter: &mut AttemptCounter::default(),
             now,
         };
         let parties = parties(&callee, &asked.way);
@@ -108,7 +113,7 @@ impl Calls {
             chain: None,
         };
         let media = LocalMedia::of(placed.call, LocalAgent::Code(Some(asked.code)), false);
-        self.begin(Begun {
+        self.begin(CalleeCall {
             key,
             slot,
             placed,
@@ -116,7 +121,7 @@ impl Calls {
             agent: Uuid::nil(),
             dialing,
             outbound,
-            speaker: Some(Peer::Media(media)),
+            agent_peer: Some(LegPeer::Media(media)),
             permit,
         });
         Ok(())

@@ -40,7 +40,8 @@ pub struct InviteFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_agent: Option<Box<str>>,
     /// Features and faults of the phone system.
-    pub manner: PeerTraits,
+    #[serde(rename = "manner")]
+    pub traits: PeerTraits,
 }
 
 /// SIP features and faults of a phone system, as far as one INVITE shows them.

@@ -158,15 +158,15 @@ pub struct Started {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Box<str>>,
     /// Facts of the caller's INVITE; absent for outbound calls.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Box<InviteFacts>>,
+    #[serde(rename = "asked", default, skip_serializing_if = "Option::is_none")]
+    pub invite_facts: Option<Box<InviteFacts>>,
 }
 
 impl Started {
     /// Returns whether the caller asked not to be named (RFC 3323).
     pub fn withholds_caller(&self) -> bool {
-        let asked = self.asked.as_deref();
-        asked.is_some_and(|asked| asked.facts.anonymous)
+        let invite_facts = self.invite_facts.as_deref();
+        invite_facts.is_some_and(|invite_facts| invite_facts.facts.anonymous)
     }
 }
 

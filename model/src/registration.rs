@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 /// Persistent form of a binding (RFC 3261 §10.3).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KeptBinding {
+pub struct StoredBinding {
     /// The org.
     pub org: Uuid,
     /// Its inbound trunk.
@@ -46,7 +46,7 @@ pub struct KeptBinding {
     pub expires_at: Moment,
 }
 
-impl KeptBinding {
+impl StoredBinding {
     /// Returns whether the Contact's address is reachable without the flow, so that every node can send requests to it.
     pub fn has_way_without_flow(&self) -> bool {
         let address = || contact_address(&self.contact, self.transport, self.source);
@@ -71,7 +71,7 @@ pub struct UnsavedBindings {
     /// The trunk.
     pub trunk: Uuid,
     /// All bindings of the trunk on this node.
-    pub own: Vec<KeptBinding>,
+    pub own: Vec<StoredBinding>,
     /// Contacts of other nodes that a REGISTER here has removed.
     pub removed: HashSet<Box<str>>,
 }

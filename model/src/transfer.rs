@@ -61,14 +61,14 @@ impl State {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "TransferWay")]
-pub enum Way {
+pub enum TransferMethod {
     /// A REFER asks the PBX to call the destination (RFC 3515).
     Refer,
     /// Trunkline calls the destination and connects the two.
     Bridge,
 }
 
-impl Way {
+impl TransferMethod {
     /// Returns the name as the API and the database have it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ pub struct Transfer {
     /// Number or URI of the destination.
     pub target: TransferTarget,
     /// Method.
-    pub way: Way,
+    pub way: TransferMethod,
     /// Present state.
     pub state: State,
     /// SIP status with which the transfer failed.

@@ -16,7 +16,7 @@ const MOST: usize = 65_536;
 /// Names and their numbers. No number is reused while the process lives: a flow with a number asks for that name or, once it is
 /// forgotten, for none. All shards share one table.
 #[derive(Debug, Default)]
-pub struct Names(Mutex<NameTable>);
+pub struct VerifiedNames(Mutex<NameTable>);
 
 #[derive(Debug, Default)]
 struct NameTable {
@@ -33,7 +33,7 @@ struct Numbered {
     used: u64,
 }
 
-impl Names {
+impl VerifiedNames {
     /// Returns the connection number of a flow to that host; case doesn't matter. `None` once the numbers are used up.
     pub fn connection(&self, host: &str) -> Option<u32> {
         let name = host.to_ascii_lowercase();
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_name_has_one_number() {
-        let names = Names::default();
+        let names = VerifiedNames::default();
         let [a, b] = ["a.example", "b.example"].map(|name| names.connection(name).unwrap());
         assert_ne!(a, b);
         assert_eq!(names.connection("A.Example"), Some(a));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn names_that_are_used_stay_and_no_number_is_given_twice() {
-        let names = Names::default();
+        let names = VerifiedNames::default();
         let numbers: Vec<u32> = (0..MOST)
             .map(|number| names.connection(&format!("{number}.example")).unwrap())
             .collect();

@@ -93,8 +93,8 @@ fn guard(headers: &mut HeaderMap, has_credential: bool) {
 
 /// Returns true if the request came on a reserve connection and is no health check.
 fn is_beyond_reserve(request: &Request, path: &str) -> bool {
-    let is_kept = request.extensions().get::<HealthOnly>().is_some();
-    is_kept && !matches!(path, "/healthz" | "/readyz")
+    let is_synced = request.extensions().get::<HealthOnly>().is_some();
+    is_synced && !matches!(path, "/healthz" | "/readyz")
 }
 
 fn no_room() -> Response {

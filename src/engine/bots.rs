@@ -12,7 +12,7 @@ use sha1::Sha1;
 use tokio::time::timeout;
 use trunkline_calls::attempts::DnsFault;
 use trunkline_calls::bot::{BotDial, BotFailure, BotFault, BotGone};
-use trunkline_calls::target::{Place, Target, Unresolved, place_of_url};
+use trunkline_calls::target::{DialTarget, Target, UnresolvedTarget, dial_target_of_url};
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings;
 use trunkline_net::bot::{Bot, BotEnd, BotError, BotProtocol, BotRequest, BotStart, connect};
@@ -104,20 +104,20 @@ impl BotDialler {
     }
 
     async fn find(&self, dial: &BotDial) -> Result<Vec<Target>, BotFault> {
-        let place =
-            place_of_url(&dial.url).ok_or(BotFault::Handshake("its URL can't be read".into()))?;
+        let place = dial_target_of_url(&dial.url)
+            .ok_or(BotFault::Handshake("its URL can't be read".into()))?;
         let place = place.named(dial.named);
         if place.is_reserved(&self.policy) {
             return Err(BotFault::NotAllowed(Refusal::Reserved));
         }
         match place {
-            Place::Known(target) => Ok(vec![target]),
-            Place::Name(wanted) => self.resolve(&wanted, dial.org).await,
+            DialTarget::Resolved(target) => Ok(vec![target]),
+            DialTarget::Unresolved(wanted) => self.resolve(&wanted, dial.org).await,
         }
     }
 
     /// Resolves a name by DNS, or else by the system (`/etc/hosts`).
-    async fn resolve(&self, wanted: &Unresolved, org: Uuid) -> Result<Vec<Target>, BotFault> {
+    async fn resolve(&self, wanted: &UnresolvedTarget, org: Uuid) -> Result<Vec<Target>, BotFault> {
         let resolver = self.resolver.on_behalf_of(query_origin(wanted, org));
         let fault = match resolver.find(wanted).await {
             Ok(targets) => return Ok(targets),

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, UnansweredChallenge, challenges, outbound_trunks};
 
-use trunkline_calls::{ChallengeOutcome, Challenged, Challenger, Unanswerable};
+use trunkline_calls::{ChallengeOutcome, ChallengeReport, Challenger, Unanswerable};
 
 /// Challenges waiting to be stored; further ones are dropped.
 const QUEUE: usize = 256;
@@ -19,8 +19,8 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_REMEMBERED: usize = 256;
 
 /// Starts the task that stores challenges, and returns its sender.
-pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Box<Challenged>> {
-    let (sender, mut challenges) = mpsc::channel::<Box<Challenged>>(QUEUE);
+pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Box<ChallengeReport>> {
+    let (sender, mut challenges) = mpsc::channel::<Box<ChallengeReport>>(QUEUE);
     runtime.spawn(async move {
         let mut written = Written::default();
         while let Some(challenged) = challenges.recv().await {
@@ -41,11 +41,11 @@ struct Written(VecDeque<(Challenger, Unanswerable, Moment)>);
 
 impl Written {
     /// Returns true if the challenge should be stored, and remembers it as stored.
-    fn should_store(&mut self, challenged: &Challenged) -> bool {
+    fn should_store(&mut self, challenged: &ChallengeReport) -> bool {
         let ChallengeOutcome::Unanswered { why, .. } = &challenged.news else {
             return true;
         };
-        let (whose, at) = (challenged.whose, challenged.at);
+        let (challenger, at) = (challenged.challenger, challenged.at);
         let Self(held) = self;
         while held
             .front()
@@ -56,22 +56,26 @@ impl Written {
 
         let is_known = held
             .iter()
-            .any(|(known, cause, _)| (*known, *cause) == (whose, *why));
+            .any(|(known, cause, _)| (*known, *cause) == (challenger, *why));
         if is_known || held.len() >= MAX_REMEMBERED {
             return false;
         }
 
-        held.push_back((whose, *why, at));
+        held.push_back((challenger, *why, at));
         true
     }
 }
 
-async fn write(store: &Store, challenged: Challenged) -> Result<(), trunkline_store::Error> {
-    let Challenged { whose, at, news } = challenged;
-    match (news, whose.trunk) {
+async fn write(store: &Store, challenged: ChallengeReport) -> Result<(), trunkline_store::Error> {
+    let ChallengeReport {
+        challenger,
+        at,
+        news,
+    } = challenged;
+    match (news, challenger.trunk) {
         (ChallengeOutcome::Seen(seen), Some(trunk)) => {
             store
-                .write(move |tx| outbound_trunks::learn_realm(tx, whose.org, trunk, &seen, at))
+                .write(move |tx| outbound_trunks::learn_realm(tx, challenger.org, trunk, &seen, at))
                 .await
         }
         (ChallengeOutcome::Seen(_), None) => Ok(()),
@@ -85,7 +89,7 @@ async fn write(store: &Store, challenged: Challenged) -> Result<(), trunkline_st
             },
             trunk,
         ) => {
-            tracing::info!(org.id = %whose.org, trunk.id = ?trunk, reason = why.as_str(), status, method, %peer, "a peer's challenge could not be answered");
+            tracing::info!(org.id = %challenger.org, trunk.id = ?trunk, reason = why.as_str(), status, method, %peer, "a peer's challenge could not be answered");
             let text = |sent: Box<str>| sent.replace('\0', "");
             let challenge = UnansweredChallenge {
                 reason: why.as_str().to_owned(),
@@ -97,7 +101,7 @@ async fn write(store: &Store, challenged: Challenged) -> Result<(), trunkline_st
             };
 
             store
-                .write(move |tx| challenges::note(tx, whose.org, trunk, &challenge))
+                .write(move |tx| challenges::note(tx, challenger.org, trunk, &challenge))
                 .await
         }
     }
@@ -113,8 +117,8 @@ mod tests {
     #[test]
     fn the_same_is_written_once_a_minute() {
         let mut written = Written::default();
-        let unanswered = |org: u128, why, second| Challenged {
-            whose: Challenger {
+        let unanswered = |org: u128, why, second| ChallengeReport {
+            challenger: Challenger {
                 org: Uuid::from_u128(org),
                 trunk: None,
             },
@@ -144,7 +148,7 @@ mod tests {
 
         assert_eq!(written.0.len(), MAX_REMEMBERED);
 
-        let seen = Challenged {
+        let seen = ChallengeReport {
             news: ChallengeOutcome::Seen(KnownRealm {
                 realm: "pbx".into(),
                 offers_qop: true,

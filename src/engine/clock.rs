@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use trunkline_sip::moment::Moment;
 
-use trunkline_calls::wall::Wall;
+use trunkline_calls::wall_clock::WallClock;
 
 /// Both clocks at the first reading. Every later moment is that wall time plus the monotonic time since.
 static START: OnceLock<(Instant, Duration)> = OnceLock::new();
 /// Sum of the wall clock's steps since [`START`].
-static WALL: Wall = Wall::new();
+static WALL: WallClock = WallClock::new();
 /// Microseconds of difference that count as a step; smaller ones come from reading two clocks one after the other.
 const MIN_STEP_MICROS: i64 = 20_000;
 
@@ -40,7 +40,7 @@ pub fn from_wall(time: Moment) -> Moment {
 }
 
 /// Wall clock, for code that stores times.
-pub(crate) fn wall() -> &'static Wall {
+pub(crate) fn wall() -> &'static WallClock {
     &WALL
 }
 

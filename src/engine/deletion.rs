@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use trunkline_calls::HangUpBy;
+use trunkline_calls::HangUpRequester;
 use trunkline_calls::live::LiveCalls;
 use trunkline_store::{Retained, RetentionDays, Store, aged, deleted_orgs, nodes, purge};
 
@@ -93,7 +93,7 @@ impl DeletionWorker {
                     // If the shard doesn't answer, the next check asks again.
                     let _ = self
                         .engine
-                        .hang_up(call.started.call, HangUpBy::Operator)
+                        .hang_up(call.started.call, HangUpRequester::Operator)
                         .await;
                 }
             }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot, watch};
-use trunkline_calls::caps::Denied;
 use trunkline_calls::live::LiveCalls;
-use trunkline_calls::outbound::Placed;
+use trunkline_calls::outbound::PlacedCall;
+use trunkline_calls::outbound_limits::OutboundRefusal;
 use trunkline_calls::peers;
 use trunkline_calls::registrar;
 use trunkline_calls::verification::SpokenCode;
-use trunkline_calls::{AuthFailure, CallKey, Calls, Challenged, Effect, UnknownUser};
+use trunkline_calls::{AuthFailure, CallKey, Calls, ChallengeReport, Effect, UnknownUser};
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -47,7 +47,10 @@ use crate::traces::CallStarts;
 const MAX_UNPROJECTED: usize = 16_384;
 
 /// Calls begun on request, each with the requester's channel.
-pub(crate) type Promises = Vec<(Placed, oneshot::Sender<Result<Placed, Denied>>)>;
+pub(crate) type Promises = Vec<(
+    PlacedCall,
+    oneshot::Sender<Result<PlacedCall, OutboundRefusal>>,
+)>;
 
 /// Connections from a shard to everything outside it.
 pub(crate) struct EffectRunner {
@@ -65,7 +68,7 @@ pub(crate) struct EffectRunner {
     pub(crate) media_addresses: Arc<MediaAddresses>,
     pub(crate) auth_failures: FailedLogIns,
     /// Stores what peers' challenges have shown.
-    pub(crate) challenges: mpsc::Sender<Box<Challenged>>,
+    pub(crate) challenges: mpsc::Sender<Box<ChallengeReport>>,
     pub(crate) event_sink: EventSink,
     pub(crate) runtime: tokio::runtime::Handle,
     /// Exporter that has to know which legs belong to one call.
@@ -287,10 +290,12 @@ impl EffectRunner {
             Effect::PressKey { call, key } => self.media.pass_key(self.media_key(call), key),
             Effect::AuthFailure(failure) => self.auth_failure(RefusedLogIn::LogIn(failure)),
             Effect::UnknownUser(unknown) => self.unknown_user(unknown),
-            Effect::Unproven(unproven) => self.auth_failure(RefusedLogIn::Unproven(unproven)),
-            Effect::Foreign(what) => observer.foreign(what),
+            Effect::UnansweredChallenge(unproven) => {
+                self.auth_failure(RefusedLogIn::UnansweredChallenge(unproven))
+            }
+            Effect::UnknownSource(what) => observer.foreign(what),
             Effect::Challenged(challenged) => self.challenged(challenged),
-            Effect::Turned { reason } => observer.turned(reason),
+            Effect::TurnedAway { reason } => observer.turned(reason),
             Effect::FailedOver { cause } => observer.failed_over(cause),
         }
     }
@@ -301,12 +306,12 @@ impl EffectRunner {
     }
 
     /// Carries out an effect of the registrar.
-    pub(crate) fn run_registrar_effect(&self, effect: registrar::Effect, now: Moment) {
+    pub(crate) fn run_registrar_effect(&self, effect: registrar::RegistrarEffect, now: Moment) {
         match effect {
-            registrar::Effect::Changed(change) => {
+            registrar::RegistrarEffect::Changed(change) => {
                 registrations::note(&change, &self.event_sink, now);
             }
-            registrar::Effect::AuthFailure(failed) => {
+            registrar::RegistrarEffect::AuthFailure(failed) => {
                 self.auth_failure(RefusedLogIn::LogIn(AuthFailure {
                     org: failed.org,
                     trunk: failed.trunk,
@@ -318,30 +323,41 @@ impl EffectRunner {
                     dialled: None,
                 }))
             }
-            registrar::Effect::UnknownUser(unknown) => self.unknown_user(unknown),
+            registrar::RegistrarEffect::UnknownUser(unknown) => self.unknown_user(unknown),
         }
     }
 
     /// Carries out an effect of the peer watch and of registrations with carriers.
-    pub(crate) fn run_peer_effect(&self, effect: peers::Effect, router: &ShardRouter, now: Moment) {
+    pub(crate) fn run_peer_effect(
+        &self,
+        effect: peers::PeersEffect,
+        router: &ShardRouter,
+        now: Moment,
+    ) {
         match effect {
-            peers::Effect::Down(peer) => {
+            peers::PeersEffect::Down(peer) => {
                 for inbox in router.shards() {
                     // A shard whose inbox is full notices the dead peer by its own timers.
                     inbox.offer(Input::Gone(peer.transport, peer.address));
                 }
             }
-            peers::Effect::Resolve { trunk, org, wanted } => {
-                let origin = query_origin(&wanted, org);
+            peers::PeersEffect::Resolve {
+                trunk,
+                org,
+                registrar,
+            } => {
+                let origin = query_origin(&registrar, org);
                 let (resolver, inbox) = (self.resolver.on_behalf_of(origin), self.inbox.clone());
                 self.runtime.spawn(async move {
-                    let targets = resolver.resolve(&wanted).await;
+                    let targets = resolver.resolve(&registrar).await;
                     inbox.send(Input::Registrar(trunk, targets)).await;
                 });
             }
-            peers::Effect::Challenged(challenged) => self.challenged(challenged),
-            peers::Effect::Changed(change) => super::peers::note(change, &self.event_sink, now),
-            peers::Effect::Tried(tried) => {
+            peers::PeersEffect::Challenged(challenged) => self.challenged(challenged),
+            peers::PeersEffect::Changed(change) => {
+                super::peers::note(change, &self.event_sink, now)
+            }
+            peers::PeersEffect::RegisterFinished(tried) => {
                 crate::telemetry::metrics::outbound_registration(tried.as_str());
             }
         }
@@ -363,7 +379,7 @@ impl EffectRunner {
     }
 
     /// Queues a challenge to be stored. One that is dropped shows itself again with the next challenge.
-    fn challenged(&self, challenged: Box<Challenged>) {
+    fn challenged(&self, challenged: Box<ChallengeReport>) {
         let _ = self.challenges.try_send(challenged);
     }
 

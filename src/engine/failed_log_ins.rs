@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc;
-use trunkline_calls::{AuthFailure, UnknownUser, Unproven};
+use trunkline_calls::{AuthFailure, UnansweredChallenge, UnknownUser};
 use trunkline_model::view::View;
 use trunkline_routing::{Country, E164, numbers};
-use trunkline_sip::auth::Part;
+use trunkline_sip::auth::WrongPart;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{NewAuthFailure, Store, auth_failures, inbound_trunks};
 use uuid::Uuid;
@@ -62,7 +62,7 @@ pub(crate) enum RefusedLogIn {
     /// The credentials were wrong.
     LogIn(AuthFailure),
     /// The challenge was not answered.
-    Unproven(Unproven),
+    UnansweredChallenge(UnansweredChallenge),
 }
 
 impl RefusedLogIn {
@@ -70,7 +70,7 @@ impl RefusedLogIn {
     pub(crate) const fn cause(&self) -> &'static str {
         match self {
             Self::LogIn(failure) => part_name(failure.part),
-            Self::Unproven(_) => UNANSWERED,
+            Self::UnansweredChallenge(_) => UNANSWERED,
         }
     }
 }
@@ -177,7 +177,7 @@ struct RecentAuthFailures(VecDeque<(IpAddr, Box<str>, Moment)>);
 impl RecentAuthFailures {
     /// Returns true if the failure should be stored, and remembers it as stored.
     fn should_store(&mut self, failed: &RefusedLogIn) -> bool {
-        let RefusedLogIn::Unproven(unproven) = failed else {
+        let RefusedLogIn::UnansweredChallenge(unproven) = failed else {
             return true;
         };
         let (source, number, at) = (unproven.source, &unproven.dialled, unproven.at);
@@ -208,7 +208,7 @@ async fn record(
     for failed in batch {
         match failed {
             RefusedLogIn::LogIn(failure) => noted.push(of_log_in(failure)),
-            RefusedLogIn::Unproven(unproven) => {
+            RefusedLogIn::UnansweredChallenge(unproven) => {
                 noted.extend(of_unproven(store, directory, unproven).await?)
             }
         }
@@ -245,7 +245,7 @@ fn of_log_in(failure: AuthFailure) -> NewAuthFailure {
 async fn of_unproven(
     store: &Store,
     directory: &Directory,
-    unproven: Unproven,
+    unproven: UnansweredChallenge,
 ) -> Result<Option<NewAuthFailure>, trunkline_store::Error> {
     let international = E164::parse(&format!("+{}", unproven.dialled)).ok();
     let verified = match international {
@@ -309,16 +309,16 @@ fn readings(digits: &str, country: Country) -> Vec<E164> {
 }
 
 /// Name of the wrong credential in the API.
-const fn part_name(part: Part) -> &'static str {
+const fn part_name(part: WrongPart) -> &'static str {
     match part {
-        Part::Password => "password",
-        Part::Uri => "uri",
-        Part::Algorithm => "algorithm",
-        Part::Malformed => "malformed",
-        Part::User => "user",
-        Part::Expired => "expired",
-        Part::Realm => "realm",
-        Part::Nonce => "nonce",
+        WrongPart::Password => "password",
+        WrongPart::Uri => "uri",
+        WrongPart::Algorithm => "algorithm",
+        WrongPart::Malformed => "malformed",
+        WrongPart::User => "user",
+        WrongPart::Expired => "expired",
+        WrongPart::Realm => "realm",
+        WrongPart::Nonce => "nonce",
     }
 }
 
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     fn unproven(host: u8, number: &str, second: u64) -> RefusedLogIn {
-        RefusedLogIn::Unproven(Unproven {
+        RefusedLogIn::UnansweredChallenge(UnansweredChallenge {
             source: IpAddr::from([192, 0, 2, host]),
             dialled: number.into(),
             at: Moment::from_secs(second),

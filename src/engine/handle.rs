@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use trunkline_calls::HangUpBy;
-use trunkline_calls::caps::{Caps, Denied};
+use trunkline_calls::HangUpRequester;
 use trunkline_calls::health::Health;
 use trunkline_calls::hold;
 use trunkline_calls::limits::Limits;
-use trunkline_calls::outbound::{Order, Placed};
+use trunkline_calls::node_and_slot_of;
+use trunkline_calls::outbound::{NewOutboundCall, PlacedCall};
+use trunkline_calls::outbound_limits::{OutboundLimits, OutboundRefusal};
 use trunkline_calls::peers::registrations::{RegistrationStatus, Registrations};
-use trunkline_calls::place_of;
 use trunkline_calls::registrar::bindings::{Binding, Bindings};
-use trunkline_calls::transfer::{TransferRequest, Unable};
+use trunkline_calls::transfer::{TransferError, TransferRequest};
 use trunkline_calls::verification::Verification;
-use trunkline_calls::wall::transfer_on;
+use trunkline_calls::wall_clock::transfer_on;
 use trunkline_model::address::AddressPolicy;
 use trunkline_model::media::MediaStep;
 use trunkline_model::transfer::Transfer;
@@ -45,7 +45,7 @@ pub struct Handle {
     pub(super) router: ShardRouter,
     pub(super) limits: Arc<Limits>,
     pub(super) bindings: Arc<Bindings>,
-    pub(super) caps: Arc<Caps>,
+    pub(super) outbound_limits: Arc<OutboundLimits>,
     pub(super) health: Arc<Health>,
     pub(super) registrations: Arc<Registrations>,
     pub(super) addresses: Arc<AddressPolicy>,
@@ -78,15 +78,18 @@ impl Handle {
     }
 
     /// Limits of outbound calls for orgs and trunks, with what they have used.
-    pub fn caps(&self) -> &Caps {
-        &self.caps
+    pub fn outbound_limits(&self) -> &OutboundLimits {
+        &self.outbound_limits
     }
 
     /// Begins an outbound call, and returns once the call's first fact is on disk.
     ///
     /// # Errors
     /// `NoAnswer` if a shard doesn't answer; inside, the reason why the call can't begin.
-    pub async fn place(&self, order: Order) -> Result<Result<Placed, Denied>, NoAnswer> {
+    pub async fn place(
+        &self,
+        order: NewOutboundCall,
+    ) -> Result<Result<PlacedCall, OutboundRefusal>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
         let (done, answer) = oneshot::channel();
@@ -112,7 +115,10 @@ impl Handle {
     ///
     /// # Errors
     /// `NoAnswer` if a shard doesn't answer; inside, the reason why the call can't begin.
-    pub async fn verify(&self, asked: Verification) -> Result<Result<(), Denied>, NoAnswer> {
+    pub async fn verify(
+        &self,
+        asked: Verification,
+    ) -> Result<Result<(), OutboundRefusal>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
         let (done, answer) = oneshot::channel();
@@ -195,7 +201,7 @@ impl Handle {
     ///
     /// # Errors
     /// `NoAnswer` if the call's shard doesn't answer.
-    pub async fn hang_up(&self, call: Uuid, by: HangUpBy) -> Result<bool, NoAnswer> {
+    pub async fn hang_up(&self, call: Uuid, by: HangUpRequester) -> Result<bool, NoAnswer> {
         let asked = self.ask(call, |done| Input::HangUp { call, by, done });
         Ok(asked.await?.unwrap_or(false))
     }
@@ -208,9 +214,9 @@ impl Handle {
         &self,
         call: Uuid,
         ask: TransferRequest,
-    ) -> Result<Result<Transfer, Unable>, NoAnswer> {
+    ) -> Result<Result<Transfer, TransferError>, NoAnswer> {
         let asked = self.ask(call, |done| Input::Transfer { call, ask, done });
-        let begun = asked.await?.unwrap_or(Err(Unable::NotUp));
+        let begun = asked.await?.unwrap_or(Err(TransferError::NotUp));
         Ok(begun.map(|transfer| transfer_on(transfer, clock::wall())))
     }
 
@@ -223,9 +229,9 @@ impl Handle {
         &self,
         call: Uuid,
         wanted: bool,
-    ) -> Result<Result<Option<u32>, hold::Unable>, NoAnswer> {
+    ) -> Result<Result<Option<u32>, hold::HoldError>, NoAnswer> {
         let asked = self.ask(call, |done| Input::Hold { call, wanted, done });
-        Ok(asked.await?.unwrap_or(Err(hold::Unable::NotUp)))
+        Ok(asked.await?.unwrap_or(Err(hold::HoldError::NotUp)))
     }
 
     /// Returns the steps so far of the media with this key; none once they are closed.
@@ -241,7 +247,7 @@ impl Handle {
 
     /// Returns the node that has or had a call, if it is another one.
     pub fn another_of(&self, call: Uuid) -> Option<u8> {
-        let (node, _) = place_of(call)?;
+        let (node, _) = node_and_slot_of(call)?;
         (node != self.node).then_some(node.0)
     }
 
@@ -251,7 +257,7 @@ impl Handle {
         call: Uuid,
         input: impl FnOnce(oneshot::Sender<T>) -> Input,
     ) -> Result<Option<T>, NoAnswer> {
-        let Some((node, slot)) = place_of(call) else {
+        let Some((node, slot)) = node_and_slot_of(call) else {
             return Ok(None);
         };
         if node != self.node {

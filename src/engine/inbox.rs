@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use trunkline_calls::attempts::Found;
+use trunkline_calls::attempts::Resolution;
 use trunkline_calls::bot::{BotFailure, BotGone};
-use trunkline_calls::caps::Denied;
-use trunkline_calls::outbound::{Order, Placed};
-use trunkline_calls::peers::Inquiry;
-use trunkline_calls::peers::carrier_registration::Wanted;
-use trunkline_calls::target::{Target, Unresolved};
-use trunkline_calls::transfer::{TransferRequest, Unable};
+use trunkline_calls::outbound::{NewOutboundCall, PlacedCall};
+use trunkline_calls::outbound_limits::OutboundRefusal;
+use trunkline_calls::peers::OptionsBatch;
+use trunkline_calls::peers::carrier_registration::RegisteringTrunk;
+use trunkline_calls::target::{Target, UnresolvedTarget};
+use trunkline_calls::transfer::{TransferError, TransferRequest};
 use trunkline_calls::verification::Verification;
-use trunkline_calls::{CallKey, HangUpBy, Reason, hold};
+use trunkline_calls::{CallKey, HangUpRequester, Reason, hold};
 use trunkline_model::transfer::Transfer;
 use trunkline_net::listener::Lost;
 use trunkline_sip::flow::{Flow, Transport};
@@ -49,22 +49,22 @@ pub(crate) enum Input {
     /// The peer of a connection sends no more. The number is that of the name that the peer has proved ([`Lost::proved`]).
     Closing(Flow, u32),
     /// Result of resolving a runtime's host.
-    Resolved(CallKey, Found),
+    Resolved(CallKey, Resolution),
     /// Result of resolving the next hop of requests inside calls; empty if it failed.
-    Hop(Unresolved, Vec<Target>),
+    Hop(UnresolvedTarget, Vec<Target>),
     /// Result of a contact look-up.
     Contact(CallKey, Option<Uuid>),
     /// The media of a call has heard no RTP for too long.
     MediaSilent(CallKey),
     /// Peers to probe with OPTIONS.
-    Inquire(Inquiry),
+    Inquire(OptionsBatch),
     /// Position up to which the journal is on disk.
     Synced(FactPosition),
     /// A peer stopped answering; its calls are probed.
     Gone(Transport, SocketAddr),
     /// Complete list of trunks to register with their carriers. `None` if other nodes may have taken over our
     /// registrations: none is ours until the next list.
-    RegisterTrunks(Option<Vec<Wanted>>),
+    RegisterTrunks(Option<Vec<RegisteringTrunk>>),
     /// Result of resolving the registrar of a trunk; empty if it failed.
     Registrar(Uuid, Vec<Target>),
     /// A bot's WebSocket is open, or could not be opened.
@@ -83,33 +83,33 @@ pub(crate) enum Input {
     Verify {
         slot: Slot,
         asked: Box<Verification>,
-        done: oneshot::Sender<Result<(), Denied>>,
+        done: oneshot::Sender<Result<(), OutboundRefusal>>,
     },
     /// Refuses new calls from now on.
     Drain,
     /// Begins an outbound call in this slot. Answers once its first fact is on disk, or at once if it can't begin.
     Place {
         slot: Slot,
-        order: Box<Order>,
-        done: oneshot::Sender<Result<Placed, Denied>>,
+        order: Box<NewOutboundCall>,
+        done: oneshot::Sender<Result<PlacedCall, OutboundRefusal>>,
     },
     /// Ends one call; answers true if it was up.
     HangUp {
         call: Uuid,
-        by: HangUpBy,
+        by: HangUpRequester,
         done: oneshot::Sender<bool>,
     },
     /// Transfers a call to one of its agent's destinations; answers with the transfer.
     Transfer {
         call: Uuid,
         ask: TransferRequest,
-        done: oneshot::Sender<Result<Transfer, Unable>>,
+        done: oneshot::Sender<Result<Transfer, TransferError>>,
     },
     /// Holds or resumes one call; answers with the number of the change.
     Hold {
         call: Uuid,
         wanted: bool,
-        done: oneshot::Sender<Result<Option<u32>, hold::Unable>>,
+        done: oneshot::Sender<Result<Option<u32>, hold::HoldError>>,
     },
     /// Answered in the shard's next turn, which proves that the shard is alive.
     Ping(oneshot::Sender<()>),

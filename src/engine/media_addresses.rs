@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use trunkline_calls::target::Unresolved;
+use trunkline_calls::target::UnresolvedTarget;
 use trunkline_model::address::NamedBy;
 use trunkline_sip::flow::Transport;
 
@@ -191,7 +191,7 @@ const fn is_link_local(ip: IpAddr) -> bool {
 async fn addresses(resolver: &Resolver, host: &str) -> Vec<IpAddr> {
     // A port in the URI rules SRV records out (RFC 3263 §4.2).
     for port in [Some(5060), None] {
-        let wanted = Unresolved {
+        let wanted = UnresolvedTarget {
             uri: format!("sip:{host}").into(),
             host: host.into(),
             port,

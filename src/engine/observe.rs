@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trunkline_calls::{Calls, Foreign, Reason};
+use trunkline_calls::{Calls, Reason, UnknownSource};
 use trunkline_model::attempt::{Attempt, AttemptOutcome};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_net::listener::udp::Sent;
@@ -144,7 +144,7 @@ impl Observer {
     }
 
     /// Counts a message from a source that its dialog doesn't know.
-    pub(crate) fn foreign(&self, what: Foreign) {
+    pub(crate) fn foreign(&self, what: UnknownSource) {
         metrics::foreign(what.as_str(), 1);
     }
 

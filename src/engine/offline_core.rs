@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_calls::bot::{BotFailure, BotFault};
-use trunkline_calls::caps::Caps;
 use trunkline_calls::limits::Limits;
 use trunkline_calls::live::LiveCalls;
+use trunkline_calls::outbound_limits::OutboundLimits;
 use trunkline_calls::registrar::Registrar;
 use trunkline_calls::registrar::bindings::Bindings;
-use trunkline_calls::target::{Target, Unresolved};
+use trunkline_calls::target::{Target, UnresolvedTarget};
 use trunkline_calls::{Calls, Core, Effect, Reason};
 use trunkline_model::address::{AddressPolicy, Enforce};
 use trunkline_model::record::Fact;
@@ -24,7 +24,7 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node};
-use trunkline_sip::verified::Names;
+use trunkline_sip::verified::VerifiedNames;
 use trunkline_sip::wire::{Method, lex};
 use trunkline_store::Keyring;
 use uuid::Uuid;
@@ -117,12 +117,12 @@ impl OfflineCore {
             (Arc::clone(&nonces), Arc::clone(&window)),
             (
                 Limits::new(config.limits.max_calls),
-                Caps::new(bounds(config)),
+                OutboundLimits::new(bounds(config)),
             ),
             Arc::clone(&live),
             now,
         )
-        .reaching(Arc::new(Names::default()), Arc::clone(&bindings));
+        .with_names_and_bindings(Arc::new(VerifiedNames::default()), Arc::clone(&bindings));
 
         Self {
             endpoint,
@@ -225,7 +225,7 @@ impl OfflineCore {
         }
     }
 
-    fn found(&self, wanted: &Unresolved) -> Vec<Target> {
+    fn found(&self, wanted: &UnresolvedTarget) -> Vec<Target> {
         vec![Target {
             uri: wanted.uri.clone(),
             transport: wanted.transport.unwrap_or(Transport::Udp),
@@ -291,11 +291,11 @@ impl OfflineCore {
             | Effect::HandOff { .. }
             | Effect::AuthFailure(_)
             | Effect::UnknownUser(_)
-            | Effect::Unproven(_)
-            | Effect::Foreign(_)
+            | Effect::UnansweredChallenge(_)
+            | Effect::UnknownSource(_)
             | Effect::FailedOver { .. }
             | Effect::Challenged(_)
-            | Effect::Turned { .. } => {}
+            | Effect::TurnedAway { .. } => {}
         }
     }
 }

@@ -12,21 +12,21 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::watch;
-use trunkline_calls::health::{Health, Peer, probe_uri};
-use trunkline_calls::peers::carrier_registration::Wanted;
+use trunkline_calls::health::{Health, ProbedPeer, probe_uri};
+use trunkline_calls::peers::carrier_registration::RegisteringTrunk;
 use trunkline_calls::peers::registrations::{
-    Change, RegistrationStatus, Registrations, State, What,
+    RegistrationChange, RegistrationChangeKind, RegistrationStatus, Registrations, State,
 };
-use trunkline_calls::peers::{Config, Inquiry, Peers};
+use trunkline_calls::peers::{Config, OptionsBatch, Peers};
 use trunkline_calls::registrar::bindings::Bindings;
-use trunkline_calls::target::{self, Place, Target};
+use trunkline_calls::target::{self, DialTarget, Target};
 use trunkline_model::address::NamedBy;
 use trunkline_model::settings::Runtime;
 use trunkline_model::tied::Namer;
 use trunkline_model::view::{OutboundRoute, View};
 use trunkline_sip::auth::Nonces;
 use trunkline_sip::moment::Moment;
-use trunkline_sip::verified::Names;
+use trunkline_sip::verified::VerifiedNames;
 use trunkline_store::journal::Origin;
 use trunkline_store::{EventType, NewEvent, Serving, Store, nodes, written};
 use uuid::Uuid;
@@ -123,7 +123,12 @@ impl PeerWatch {
     }
 
     /// Makes the part of one shard.
-    pub(super) fn peers(&self, names: Arc<Names>, bindings: Arc<Bindings>, now: Moment) -> Peers {
+    pub(super) fn peers(
+        &self,
+        names: Arc<VerifiedNames>,
+        bindings: Arc<Bindings>,
+        now: Moment,
+    ) -> Peers {
         Peers::new(
             Arc::clone(&self.config),
             names,
@@ -175,10 +180,14 @@ async fn watch(
         let mut targets = resolve(&resolver, probed, &health).await;
         targets.retain(|target| match &heard_again {
             Some(heard_again) => heard_again.contains(&target.address) && health.is_down(target),
-            None => Peer::of(target).is_some_and(|peer| health.wants_probe(&peer)),
+            None => ProbedPeer::of(target).is_some_and(|peer| health.wants_probe(&peer)),
         });
 
-        if !targets.is_empty() && !inbox.send(Input::Inquire(Inquiry::Probe(targets))).await {
+        if !targets.is_empty()
+            && !inbox
+                .send(Input::Inquire(OptionsBatch::Probe(targets)))
+                .await
+        {
             return;
         }
 
@@ -230,7 +239,7 @@ fn runtime_uris(
 ) -> impl Iterator<Item = (PeerKey, Option<Uuid>)> {
     runtime.sip_uris().filter_map(move |uri| {
         let uri = target::fill(uri, agent, org);
-        let named = target::place(&uri)?.of_runtime(&namer).named_by();
+        let named = target::dial_target(&uri)?.of_runtime(&namer).named_by();
         Some(((probe_uri(&uri)?, named), None))
     })
 }
@@ -268,21 +277,21 @@ fn take_in_turn(mut named: Vec<Named>) -> Probed {
 /// Resolves peers, many at a time, so that one slow name server delays no other peer.
 async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Target> {
     let resolving = probed.into_iter().map(|((uri, named), by)| async move {
-        let found = match target::place(&uri).map(|place| place.named(named)) {
-            Some(Place::Known(target)) => vec![target],
-            Some(Place::Name(name)) => resolver.resolve(&name).await,
+        let found = match target::dial_target(&uri).map(|place| place.named(named)) {
+            Some(DialTarget::Resolved(target)) => vec![target],
+            Some(DialTarget::Unresolved(name)) => resolver.resolve(&name).await,
             None => Vec::new(),
         };
         (by, found)
     });
 
     let mut resolving = futures_util::stream::iter(resolving).buffer_unordered(CONCURRENT);
-    let mut targets: HashMap<Peer, Target> = HashMap::new();
-    let mut of_trunks: HashMap<Uuid, Vec<Peer>> = HashMap::new();
+    let mut targets: HashMap<ProbedPeer, Target> = HashMap::new();
+    let mut of_trunks: HashMap<Uuid, Vec<ProbedPeer>> = HashMap::new();
     let mut per_address: HashMap<(usize, SocketAddr), usize> = HashMap::new();
     while let Some((by, found)) = resolving.next().await {
         for target in found {
-            let Some(peer) = Peer::of(&target) else {
+            let Some(peer) = ProbedPeer::of(&target) else {
                 continue;
             };
             if let Some(org) = by.org {
@@ -351,7 +360,7 @@ async fn assign_registrations(
         }
 
         // A trunk that was ours is shown as ours until its registration is withdrawn.
-        registrations.elsewhere(&of_others);
+        registrations.set_remote(&of_others);
         metrics::outbound_registrations(
             registrations
                 .counts()
@@ -361,7 +370,7 @@ async fn assign_registrations(
         // Once a trunk that isn't ours any more is withdrawn, its next node may register it.
         let is_back = |trunk| {
             let status = registrations.of(trunk);
-            status.is_none_or(|status| status.state == State::Elsewhere)
+            status.is_none_or(|status| status.state == State::OtherNode)
         };
         if seen.ptr_eq(&Arc::downgrade(&view)) && of_others.iter().copied().all(is_back) {
             others.announce(&store, node).await;
@@ -383,17 +392,18 @@ async fn assign_registrations(
         }
 
         let numbers: Vec<u8> = others.runs.iter().map(|run| run.node).collect();
-        let (ours, theirs): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
-            let is_held = || {
-                announced
-                    .iter()
-                    .any(|held: &Wanted| held.way.id == wanted.way.id)
-            };
-            is_for(node, &numbers, wanted.way.id) && (others.counts_us || is_held())
-        });
+        let (ours, theirs): (Vec<RegisteringTrunk>, Vec<RegisteringTrunk>) =
+            wanted.into_iter().partition(|wanted| {
+                let is_held = || {
+                    announced
+                        .iter()
+                        .any(|held: &RegisteringTrunk| held.way.id == wanted.way.id)
+                };
+                is_for(node, &numbers, wanted.way.id) && (others.counts_us || is_held())
+            });
 
         of_others = theirs.iter().map(|wanted| wanted.way.id).collect();
-        registrations.elsewhere(&of_others);
+        registrations.set_remote(&of_others);
         if announced != ours {
             if !inbox.send(Input::RegisterTrunks(Some(ours.clone()))).await {
                 return;
@@ -451,13 +461,13 @@ type BeyondLimit = HashSet<(Uuid, Uuid)>;
 
 /// Trunks to register, in order of their ids, which is the order of their creation; at most `per_org` of each org. The
 /// second result holds those beyond.
-fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, BeyondLimit) {
+fn wanted(view: &View, per_org: u32) -> (Vec<RegisteringTrunk>, BeyondLimit) {
     let orgs = view.registering.keys();
-    let mut wanted: Vec<Wanted> = orgs
+    let mut wanted: Vec<RegisteringTrunk> = orgs
         .filter_map(|org| Some((org, view.org(*org)?)))
         .flat_map(|(org, own)| own.outbound.iter().map(|way| (*org, way)))
         .filter(|(_, way)| way.register && way.peer.is_some() && way.login.is_some())
-        .map(|(org, way)| Wanted {
+        .map(|(org, way)| RegisteringTrunk {
             org,
             way: Arc::clone(way),
             shares_user: way
@@ -473,11 +483,12 @@ fn wanted(view: &View, per_org: u32) -> (Vec<Wanted>, BeyondLimit) {
         own.unwrap_or_default().in_force(per_org)
     };
     let mut counts: HashMap<Uuid, u32> = HashMap::new();
-    let (within, beyond): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|wanted| {
-        let count = counts.entry(wanted.org).or_default();
-        *count += 1;
-        *count <= most(wanted.org)
-    });
+    let (within, beyond): (Vec<RegisteringTrunk>, Vec<RegisteringTrunk>) =
+        wanted.into_iter().partition(|wanted| {
+            let count = counts.entry(wanted.org).or_default();
+            *count += 1;
+            *count <= most(wanted.org)
+        });
 
     let beyond = beyond.iter().map(|wanted| (wanted.org, wanted.way.id));
     (within, beyond.collect())
@@ -496,8 +507,8 @@ fn is_for(node: u8, nodes: &[u8], trunk: Uuid) -> bool {
 }
 
 /// Publishes that a trunk is registered with its carrier, or no longer is.
-pub(crate) fn note(change: Change, event_sink: &EventSink, now: Moment) {
-    let Change { org, trunk, what } = change;
+pub(crate) fn note(change: RegistrationChange, event_sink: &EventSink, now: Moment) {
+    let RegistrationChange { org, trunk, what } = change;
     let lost = |why: &'static str| {
         tracing::info!(org.id = %org, trunk.id = %trunk, why, "no longer registered with the carrier");
         (
@@ -507,7 +518,7 @@ pub(crate) fn note(change: Change, event_sink: &EventSink, now: Moment) {
     };
 
     let (kind, data) = match what {
-        What::Registered {
+        RegistrationChangeKind::Registered {
             contact,
             registrar,
             transport,
@@ -526,8 +537,8 @@ pub(crate) fn note(change: Change, event_sink: &EventSink, now: Moment) {
             });
             (EventType::TrunkRegistered, data)
         }
-        What::Expired => lost("expired"),
-        What::Removed => lost("removed"),
+        RegistrationChangeKind::Expired => lost("expired"),
+        RegistrationChangeKind::Removed => lost("removed"),
     };
 
     event_sink.push(org, NewEvent::new(org, kind, &data, clock::on_wall(now)));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use trunkline_calls::health::probe_uri;
-use trunkline_calls::target::{self, Place};
+use trunkline_calls::target::{self, DialTarget};
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_model::settings::{TransferTarget, is_web_socket};
 use trunkline_store::{OrgRows, Store};
@@ -40,10 +40,10 @@ pub(crate) async fn refused(
     resolver: &Resolver,
     policy: &AddressPolicy,
 ) -> Vec<RefusedPeer> {
-    let mut named: BTreeMap<(Uuid, Box<str>), (String, Option<Place>)> = BTreeMap::new();
+    let mut named: BTreeMap<(Uuid, Box<str>), (String, Option<DialTarget>)> = BTreeMap::new();
     for rows in rows {
         for (uri, whose) in named_by(rows) {
-            let place = target::place(&uri).or_else(|| target::place_of_url(&uri));
+            let place = target::dial_target(&uri).or_else(|| target::dial_target_of_url(&uri));
             let place = place.map(|place| place.of_org(&rows.tied));
             named.entry((rows.org.id, uri)).or_insert((whose, place));
         }
@@ -56,8 +56,8 @@ pub(crate) async fn refused(
             .take(MAX_PEERS)
             .map(|((org, uri), (whose, place))| async move {
                 let targets = match place {
-                    Some(Place::Known(target)) => vec![target],
-                    Some(Place::Name(name)) => resolver.resolve(&name).await,
+                    Some(DialTarget::Resolved(target)) => vec![target],
+                    Some(DialTarget::Unresolved(name)) => resolver.resolve(&name).await,
                     None => Vec::new(),
                 };
                 let is_encrypted = !uri.starts_with("ws:");

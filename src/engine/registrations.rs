@@ -3,8 +3,8 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use trunkline_calls::peers::Inquiry;
-use trunkline_calls::registrar::bindings::{Bindings, Change, What};
+use trunkline_calls::peers::OptionsBatch;
+use trunkline_calls::registrar::bindings::{BindingChange, BindingChangeKind, Bindings};
 use trunkline_model::registration::BindingLoss;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{NewEvent, RegisteredPbx};
@@ -37,7 +37,7 @@ pub(crate) async fn sweep(
 
         let due = bindings.due_keep_alives(|| spread(interval), now);
         // If the inbox is full, they become due again soon.
-        if !due.is_empty() && !inbox.offer(Input::Inquire(Inquiry::KeepAlive(due))) {
+        if !due.is_empty() && !inbox.offer(Input::Inquire(OptionsBatch::KeepAlive(due))) {
             tracing::debug!("no room in the inbox to probe registered PBXs");
         }
 
@@ -51,10 +51,10 @@ fn spread(interval: Duration) -> Duration {
 }
 
 /// Publishes that a trunk's PBX has registered or is gone.
-pub(crate) fn note(change: &Change, event_sink: &EventSink, now: Moment) {
-    let Change { org, trunk, what } = change;
+pub(crate) fn note(change: &BindingChange, event_sink: &EventSink, now: Moment) {
+    let BindingChange { org, trunk, what } = change;
     let event = match what {
-        What::Registered(binding) => {
+        BindingChangeKind::Registered(binding) => {
             let (source, transport) = (binding.flow.peer, binding.flow.transport);
             tracing::info!(org.id = %org, trunk.id = %trunk, %source, %transport, "trunk registered");
             metrics::registration_change("registered");
@@ -71,7 +71,7 @@ pub(crate) fn note(change: &Change, event_sink: &EventSink, now: Moment) {
 
             NewEvent::trunk_registered(&pbx, clock::on_wall(now))
         }
-        What::Lost(loss) => {
+        BindingChangeKind::Lost(loss) => {
             note_lost((*org, *trunk), *loss);
             NewEvent::trunk_lost((*org, *trunk), *loss, clock::on_wall(now))
         }

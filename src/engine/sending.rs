@@ -72,7 +72,7 @@ impl Shard {
     pub(super) fn synced(&mut self, position: FactPosition) {
         let now = clock::now();
         while let Some(call) = self.effect_runner.unsynced.release(position, now) {
-            self.effect_runner.live.keep(call);
+            self.effect_runner.live.note_synced(call);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trunkline_calls::caps::Bounds;
+use trunkline_calls::outbound_limits::OutboundBounds;
 use trunkline_calls::registrar;
 use trunkline_calls::target;
 use trunkline_calls::token::SessionTokens;
@@ -157,9 +157,9 @@ pub(super) fn address_policy(
         .reserving(reserved)
 }
 
-pub(super) fn bounds(config: &Config) -> Bounds {
+pub(super) fn bounds(config: &Config) -> OutboundBounds {
     let limits = &config.limits;
-    Bounds {
+    OutboundBounds {
         at_once: limits.outbound_calls,
         per_minute: limits.outbound_calls_per_minute,
         per_day: limits.outbound_calls_per_day,

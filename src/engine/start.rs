@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_calls::caps::Caps;
 use trunkline_calls::limits::Limits;
+use trunkline_calls::outbound_limits::OutboundLimits;
 use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_calls::registrar::{self, Registrar};
 use trunkline_calls::{self as calls, Calls, Core, ProvenSources};
@@ -95,7 +95,7 @@ impl Engine {
         let ways = (probing, router.shards()[0].clone());
         let watched = PeerWatch::start(&deps, &calls, &nonces, ways);
 
-        let (limits, caps) = limits(&deps);
+        let (limits, outbound_limits) = limits(&deps);
         let shared = Shared {
             watched,
             traces,
@@ -108,7 +108,7 @@ impl Engine {
             minter,
             router,
             limits,
-            caps,
+            outbound_limits,
             proven: Arc::default(),
             connections,
             effect_runner,
@@ -242,12 +242,12 @@ fn configure_calls(
 }
 
 /// Limits of all calls, and limits of outbound calls with what orgs have already begun.
-fn limits(deps: &EngineDeps) -> (Arc<Limits>, Arc<Caps>) {
+fn limits(deps: &EngineDeps) -> (Arc<Limits>, Arc<OutboundLimits>) {
     let limits = &deps.config.limits;
-    let caps = Caps::new(bounds(&deps.config));
-    caps.seed(deps.begun.iter().copied());
+    let outbound_limits = OutboundLimits::new(bounds(&deps.config));
+    outbound_limits.seed(deps.begun.iter().copied());
     let limits = Limits::with_setups(limits.max_calls, limits.setups_per_caller);
-    (limits, caps)
+    (limits, outbound_limits)
 }
 
 /// Parts that all shards share.
@@ -264,7 +264,7 @@ struct Shared {
     minter: Minter,
     router: ShardRouter,
     limits: Arc<Limits>,
-    caps: Arc<Caps>,
+    outbound_limits: Arc<OutboundLimits>,
     proven: Arc<ProvenSources>,
     connections: Connections,
     effect_runner: EffectRunner,
@@ -277,7 +277,7 @@ impl Shared {
             router: self.router.clone(),
             limits: Arc::clone(&self.limits),
             bindings: Arc::clone(&self.bindings),
-            caps: Arc::clone(&self.caps),
+            outbound_limits: Arc::clone(&self.outbound_limits),
             health: Arc::clone(&self.watched.health),
             registrations: Arc::clone(&self.watched.registrations),
             addresses: Arc::clone(&self.calls.addresses),
@@ -355,16 +355,16 @@ impl Shared {
             Arc::clone(&self.calls),
             self.minter.clone(),
             (Arc::clone(&self.nonces), Arc::clone(&self.window)),
-            (Arc::clone(&self.limits), Arc::clone(&self.caps)),
+            (Arc::clone(&self.limits), Arc::clone(&self.outbound_limits)),
             Arc::clone(&self.deps.live),
             now,
         )
-        .reaching(
+        .with_names_and_bindings(
             Arc::clone(self.deps.security.names()),
             Arc::clone(&self.bindings),
         )
-        .watched_by(Arc::clone(&self.watched.health))
-        .believing(Arc::clone(&self.proven));
+        .with_health(Arc::clone(&self.watched.health))
+        .with_proven_sources(Arc::clone(&self.proven));
 
         let mut effect_runner = self.effect_runner.share();
         effect_runner.inbox = self.router.shards()[index].clone();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_model::registration::BindingLoss;
-use trunkline_model::registration::KeptBinding;
+use trunkline_model::registration::StoredBinding;
 use trunkline_model::view::{PeerLogin, View};
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Store, nodes, registrations as kept};
@@ -111,7 +111,7 @@ impl RegistrationKeeper {
         // Other nodes may have taken our registrations over meanwhile: store all of ours again.
         if self.lapses.has_changed().unwrap_or_default() {
             self.lapses.borrow_and_update();
-            bindings.keep_anew();
+            bindings.store_again();
         }
 
         match self.seen {
@@ -185,7 +185,7 @@ impl RegistrationKeeper {
 }
 
 /// Converts stored wall-clock times to this process's timers.
-fn on_timers(mut all: Vec<KeptBinding>) -> Vec<KeptBinding> {
+fn on_timers(mut all: Vec<StoredBinding>) -> Vec<StoredBinding> {
     for kept in &mut all {
         kept.change_times(clock::from_wall);
     }

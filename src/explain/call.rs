@@ -90,7 +90,7 @@ fn sentences(
         (None, None) => {}
     }
 
-    let private = asked.and_then(|asked| asked.manner.private_media.as_deref());
+    let private = asked.and_then(|asked| asked.traits.private_media.as_deref());
     said.extend(private.map(|ip| {
         format!(
             "The caller's media address is {ip}, a private one, while its packets come from outside: a runtime in another network hears the caller, but can't send audio to that address."

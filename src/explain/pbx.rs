@@ -113,16 +113,16 @@ fn dialled(asked: &InviteFacts, country: Option<Country>) -> Option<Finding> {
 
 fn offer(asked: &InviteFacts) -> Finding {
     const CHECK: &str = "codecs";
-    let manner = &asked.manner;
-    if !manner.offer {
+    let traits = &asked.traits;
+    if !traits.offer {
         return Finding::hint(
             CHECK,
             "The INVITE has no offer: codecs are agreed in the answer, and calls connect a little later.",
         );
     }
 
-    let codecs = manner.codecs.join(", ");
-    if manner.encrypted {
+    let codecs = traits.codecs.join(", ");
+    if traits.encrypted {
         return Finding::error(
             CHECK,
             format!("It offers only encrypted media ({codecs})."),
@@ -135,7 +135,7 @@ fn offer(asked: &InviteFacts) -> Finding {
             .iter()
             .any(|known| codec.eq_ignore_ascii_case(known))
     };
-    if manner.codecs.iter().any(|codec| is_plain(codec)) {
+    if traits.codecs.iter().any(|codec| is_plain(codec)) {
         Finding::ok(CHECK, format!("It offers {codecs}."))
     } else {
         Finding::warning(
@@ -148,7 +148,7 @@ fn offer(asked: &InviteFacts) -> Finding {
 
 fn dtmf(asked: &InviteFacts) -> Finding {
     const CHECK: &str = "dtmf";
-    match (asked.manner.offer, asked.manner.telephone_event) {
+    match (asked.traits.offer, asked.traits.telephone_event) {
         (true, true) => Finding::ok(CHECK, "Keys are sent as telephone-event (RFC 4733)."),
         (true, false) => Finding::warning(
             CHECK,
@@ -164,7 +164,7 @@ fn dtmf(asked: &InviteFacts) -> Finding {
 
 fn session_timers(asked: &InviteFacts) -> Finding {
     const CHECK: &str = "session_timers";
-    match (asked.manner.timer, asked.manner.session_expires) {
+    match (asked.traits.timer, asked.traits.session_expires) {
         (true, Some(seconds)) => Finding::ok(
             CHECK,
             format!("It refreshes calls, every {seconds} seconds at the latest."),
@@ -181,7 +181,7 @@ fn session_timers(asked: &InviteFacts) -> Finding {
 fn refer(asked: &InviteFacts, way: TransferWay) -> Finding {
     const CHECK: &str = "refer";
     let pbx = asked.user_agent.as_deref().and_then(Pbx::of_user_agent);
-    let pbx = pbx.filter(|pbx| pbx.loses_caller() && asked.manner.refer != Some(false));
+    let pbx = pbx.filter(|pbx| pbx.loses_caller() && asked.traits.refer != Some(false));
     if let Some(pbx) = pbx {
         let name = pbx.name();
         return match way {
@@ -201,7 +201,7 @@ fn refer(asked: &InviteFacts, way: TransferWay) -> Finding {
         };
     }
 
-    match asked.manner.refer {
+    match asked.traits.refer {
         Some(true) => Finding::ok(
             CHECK,
             "It allows REFER: cold transfers can leave through it.",
@@ -219,10 +219,10 @@ fn refer(asked: &InviteFacts, way: TransferWay) -> Finding {
 }
 
 fn nat(asked: &InviteFacts) -> Vec<Finding> {
-    let manner = &asked.manner;
+    let traits = &asked.traits;
     let source = asked.source.ip();
     let mut findings = Vec::new();
-    if let Some(ip) = &manner.rewritten {
+    if let Some(ip) = &traits.rewritten {
         findings.push(Finding::warning(
             "sip_alg",
             format!("Something between the PBX and here rewrites SIP: {ip} is left in the message where other addresses say {source}."),
@@ -230,7 +230,7 @@ fn nat(asked: &InviteFacts) -> Vec<Finding> {
         ));
     }
 
-    if let Some(ip) = &manner.private_contact {
+    if let Some(ip) = &traits.private_contact {
         findings.push(Finding::warning(
             "private_contact",
             format!("Contact says {ip}, which can't be reached from here, while packets come from {source}."),
@@ -238,7 +238,7 @@ fn nat(asked: &InviteFacts) -> Vec<Finding> {
         ));
     }
 
-    if let Some(ip) = &manner.private_media {
+    if let Some(ip) = &traits.private_media {
         findings.push(Finding::warning(
             "private_media",
             format!("The media address is {ip}, which can't be reached from here, while packets come from {source}."),
@@ -251,7 +251,7 @@ fn nat(asked: &InviteFacts) -> Vec<Finding> {
 
 fn clock(asked: &InviteFacts) -> Option<Finding> {
     let skew = asked
-        .manner
+        .traits
         .clock_skew_s
         .filter(|skew| skew.abs() > SKEW_S)?;
     let way = if skew > 0 { "ahead of" } else { "behind" };
@@ -281,7 +281,7 @@ mod tests {
             transport: "udp".into(),
             host: "sip.example.com".into(),
             user_agent: None,
-            manner: PeerTraits {
+            traits: PeerTraits {
                 timer: true,
                 refer: Some(true),
                 offer: true,
@@ -327,7 +327,7 @@ mod tests {
         ] {
             let asked = asked(|asked| {
                 asked.user_agent = Some(user_agent.into());
-                asked.manner.refer = refer;
+                asked.traits.refer = refer;
             });
             assert_eq!(problems_by(&asked, None, way), expected, "{user_agent}");
         }
@@ -340,29 +340,29 @@ mod tests {
             ("none", |_| {}, &[]),
             (
                 "no timers",
-                |asked| asked.manner.timer = false,
+                |asked| asked.traits.timer = false,
                 &["session_timers"],
             ),
             (
                 "no REFER",
-                |asked| asked.manner.refer = Some(false),
+                |asked| asked.traits.refer = Some(false),
                 &["refer"],
             ),
-            ("no Allow", |asked| asked.manner.refer = None, &[]),
+            ("no Allow", |asked| asked.traits.refer = None, &[]),
             (
                 "no keys",
-                |asked| asked.manner.telephone_event = false,
+                |asked| asked.traits.telephone_event = false,
                 &["dtmf"],
             ),
             (
                 "opus alone",
-                |asked| asked.manner.codecs = ["opus".into()].into(),
+                |asked| asked.traits.codecs = ["opus".into()].into(),
                 &["codecs"],
             ),
             (
                 "no offer",
                 |asked| {
-                    asked.manner = PeerTraits {
+                    asked.traits = PeerTraits {
                         timer: true,
                         ..PeerTraits::default()
                     }
@@ -371,7 +371,7 @@ mod tests {
             ),
             (
                 "encrypted",
-                |asked| asked.manner.encrypted = true,
+                |asked| asked.traits.encrypted = true,
                 &["codecs"],
             ),
             (
@@ -389,17 +389,17 @@ mod tests {
             ),
             (
                 "private",
-                |asked| asked.manner.private_contact = Some("10.0.0.5".into()),
+                |asked| asked.traits.private_contact = Some("10.0.0.5".into()),
                 &["private_contact"],
             ),
             (
                 "rewritten",
-                |asked| asked.manner.rewritten = Some("10.0.0.5".into()),
+                |asked| asked.traits.rewritten = Some("10.0.0.5".into()),
                 &["sip_alg"],
             ),
             (
                 "late",
-                |asked| asked.manner.clock_skew_s = Some(-3_600),
+                |asked| asked.traits.clock_skew_s = Some(-3_600),
                 &["clock"],
             ),
         ];

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use trunkline_model::registration::{BindingLoss, KeptBinding};
+use trunkline_model::registration::{BindingLoss, StoredBinding};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -130,8 +130,8 @@ pub struct RegisteredPbx<'p> {
     pub expires_at: Moment,
 }
 
-impl<'p> From<&'p KeptBinding> for RegisteredPbx<'p> {
-    fn from(kept: &'p KeptBinding) -> Self {
+impl<'p> From<&'p StoredBinding> for RegisteredPbx<'p> {
+    fn from(kept: &'p StoredBinding) -> Self {
         Self {
             org: kept.org,
             trunk: kept.trunk,

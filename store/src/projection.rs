@@ -189,7 +189,7 @@ impl<'f> MergedFacts<'f> {
             hangup_by: ended.map(|ended| ended.hangup_by.as_str().to_owned()),
             caller_call_id: started.map(|started| text(&started.caller_call_id)),
             user_agent: started
-                .and_then(|started| started.asked.as_deref()?.user_agent.as_deref())
+                .and_then(|started| started.invite_facts.as_deref()?.user_agent.as_deref())
                 .map(text),
             lost_told: None,
             media: None,
@@ -235,7 +235,7 @@ impl<'f> MergedFacts<'f> {
                 .and_then(|started| started.metadata.as_deref())
                 .into(),
             started
-                .and_then(|started| started.asked.as_deref().map(to_json))
+                .and_then(|started| started.invite_facts.as_deref().map(to_json))
                 .into(),
             row.trunk_id.into(),
         ]

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use trunkline_model::registration::BindingLoss;
-use trunkline_model::registration::{KeptBinding, UnsavedBindings};
+use trunkline_model::registration::{StoredBinding, UnsavedBindings};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -26,7 +26,7 @@ const SAME: Duration = Duration::from_millis(100);
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct TakenOver {
     /// Contacts that are now this node's.
-    pub kept: Vec<KeptBinding>,
+    pub kept: Vec<StoredBinding>,
     /// Org and trunk of trunks that have no registration left.
     pub lost: Vec<(Uuid, Uuid)>,
 }
@@ -73,11 +73,11 @@ from_row!(Row {
 
 impl Row {
     /// Returns the contact; `None` for a row of a newer version that this one can't read.
-    fn kept(self) -> Option<KeptBinding> {
+    fn kept(self) -> Option<StoredBinding> {
         let transports = [Transport::Udp, Transport::Tcp, Transport::Tls];
         let mut transports = transports.into_iter();
 
-        Some(KeptBinding {
+        Some(StoredBinding {
             org: self.org_id,
             trunk: self.trunk_id,
             node: u8::try_from(self.node).ok()?,
@@ -100,7 +100,7 @@ impl Row {
 
 /// Returns whether this contact of `node` was the last one of its trunk when another node ended it. `expires_at` lies before `saved_at`
 /// only if another node ended the contact; a later `registered_at` means that the PBX has registered it again.
-fn was_reported_lost(own: &KeptBinding, known: &[Row], node: u8, now: Moment) -> bool {
+fn was_reported_lost(own: &StoredBinding, known: &[Row], node: u8, now: Moment) -> bool {
     let is_it = |row: &Row| {
         let apart = row
             .registered_at
@@ -119,7 +119,7 @@ fn was_reported_lost(own: &KeptBinding, known: &[Row], node: u8, now: Moment) ->
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn all(tx: &mut Tx) -> Result<(Vec<KeptBinding>, Moment), Error> {
+pub fn all(tx: &mut Tx) -> Result<(Vec<StoredBinding>, Moment), Error> {
     since(tx, Moment::from_micros(0))
 }
 
@@ -127,7 +127,7 @@ pub fn all(tx: &mut Tx) -> Result<(Vec<KeptBinding>, Moment), Error> {
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn since(tx: &mut Tx, seen: Moment) -> Result<(Vec<KeptBinding>, Moment), Error> {
+pub fn since(tx: &mut Tx, seen: Moment) -> Result<(Vec<StoredBinding>, Moment), Error> {
     let from = seen.as_micros().saturating_sub(OVERLAP.as_micros() as u64);
     let sql = "SELECT * FROM registrations WHERE saved_at > $1 ORDER BY saved_at";
     let rows: Vec<Row> = tx.all(sql, &[&Moment::from_micros(from)])?;
@@ -225,8 +225,8 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
             &[gone, &now, &at],
         )?;
         let held = held.into_iter().filter_map(Row::kept);
-        let (direct, by_flow): (Vec<KeptBinding>, Vec<KeptBinding>) =
-            held.partition(KeptBinding::has_way_without_flow);
+        let (direct, by_flow): (Vec<StoredBinding>, Vec<StoredBinding>) =
+            held.partition(StoredBinding::has_way_without_flow);
         for mut kept in direct {
             let sql = "UPDATE registrations SET node = $3 WHERE trunk_id = $1 AND contact = $2";
             tx.run(sql, &[&kept.trunk, &&*kept.contact, &node])?;

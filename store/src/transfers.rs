@@ -9,7 +9,7 @@ use uuid::Uuid;
 use trunkline_model::handoff::{Reason, Sentiment};
 use trunkline_model::record::Fact;
 use trunkline_model::settings::TransferTarget;
-use trunkline_model::transfer::{State as TransferState, Transfer, Trunk, Way};
+use trunkline_model::transfer::{State as TransferState, Transfer, TransferMethod, Trunk};
 
 use super::Change;
 use super::column::{self, from_row, maybe, moment, named, small, to_json, written};
@@ -33,7 +33,7 @@ pub struct CallTransfer {
     /// Number or URI.
     pub target: TransferTarget,
     /// Method.
-    pub way: Way,
+    pub way: TransferMethod,
     /// Present state.
     pub state: TransferState,
     /// SIP status with which the transfer failed.
@@ -251,8 +251,8 @@ fn step(transfer: &Transfer) -> i64 {
 
     // A bridge may follow a failed REFER.
     let way = match transfer.way {
-        Way::Refer => 0,
-        Way::Bridge => 10,
+        TransferMethod::Refer => 0,
+        TransferMethod::Bridge => 10,
     };
     way + state + i64::from(transfer.handed_over)
 }

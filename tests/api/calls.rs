@@ -80,14 +80,14 @@ pub(crate) fn bare(call: Uuid, org: Uuid, facts: &Facts) -> Started {
         decision: Some(Box::new(decide(facts, &empty, &|_| false))),
         headers: Vec::new(),
         metadata: None,
-        asked: Some(Box::new(InviteFacts {
+        invite_facts: Some(Box::new(InviteFacts {
             facts: facts.clone(),
             proof: Proof::Digest,
             source: "198.51.100.7:5060".parse().expect("an address"),
             transport: "udp".into(),
             host: "sip.example.com".into(),
             user_agent: None,
-            manner: PeerTraits::default(),
+            traits: PeerTraits::default(),
         })),
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn started(tenant: &Tenant, call: u128, secs: u64) -> Fact {
         decision: Some(Box::new(decision())),
         headers: Vec::new(),
         metadata: None,
-        asked: None,
+        invite_facts: None,
     }))
 }
 

@@ -177,7 +177,7 @@ async fn usage_of_a_deleted_org_stays() {
         decision: None,
         headers: Vec::new(),
         metadata: None,
-        asked: None,
+        invite_facts: None,
     };
     api.project(&[Fact::Started(started.into())]).await;
     let calls = async |rest: &str| -> Value {

@@ -54,14 +54,14 @@ async fn call(api: &TestApi, tenant: &Tenant, id: u128, dialled: &str) {
         decision: Some(Box::new(decision)),
         headers: Vec::new(),
         metadata: None,
-        asked: Some(Box::new(InviteFacts {
+        invite_facts: Some(Box::new(InviteFacts {
             facts,
             proof: Proof::Digest,
             source: "198.51.100.7:5060".parse().expect("an address"),
             transport: "udp".into(),
             host: "sip.example.com".into(),
             user_agent: Some("Asterisk PBX 20.5".into()),
-            manner: PeerTraits::default(),
+            traits: PeerTraits::default(),
         })),
     }));
 

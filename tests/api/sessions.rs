@@ -36,7 +36,7 @@ async fn up(api: &TestApi, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) 
             ("X-Tag".into(), "b".into()),
         ],
         metadata: None,
-        asked: None,
+        invite_facts: None,
     }));
 
     let (call, org) = (CALL, tenant.org);

@@ -362,7 +362,7 @@ fn started(org: Uuid, agent: Uuid, call: Uuid, session: Uuid) -> Fact {
         caller_call_id: "1@pbx".into(),
         at: NOW - Duration::from_secs(60),
         decision: None,
-        asked: None,
+        invite_facts: None,
         headers: Vec::new(),
         metadata: None,
     }))

@@ -40,7 +40,7 @@ fn call(org: Uuid, at: Moment) -> [Fact; 2] {
         decision: None,
         headers: Vec::new(),
         metadata: None,
-        asked: None,
+        invite_facts: None,
     };
 
     let ended = Ended {

@@ -72,7 +72,7 @@ impl Made {
             decision: None,
             headers: Vec::new(),
             metadata: None,
-            asked: None,
+            invite_facts: None,
         };
 
         Self {

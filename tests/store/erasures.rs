@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use trunkline_model::handoff::Report;
 use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_model::settings::TransferTarget;
-use trunkline_model::transfer::{State as TransferState, Transfer, Way};
+use trunkline_model::transfer::{State as TransferState, Transfer, TransferMethod};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
@@ -98,7 +98,7 @@ async fn calls(store: &Store, org: Uuid, contact: Uuid) -> [Uuid; 3] {
         destination: None,
         name: "human".into(),
         target: TransferTarget::Phone(number("+441632960009")),
-        way: Way::Refer,
+        way: TransferMethod::Refer,
         state: TransferState::Completed,
         sip_code: None,
         answer_confirmed: Some(true),

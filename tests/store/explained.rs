@@ -35,7 +35,7 @@ fn asked(dialled: &str) -> InviteFacts {
         transport: "tcp".into(),
         host: "sip.example.com".into(),
         user_agent: Some("PBX \u{fffd}".into()),
-        manner: PeerTraits {
+        traits: PeerTraits {
             timer: true,
             codecs: ["PCMA".into()].into(),
             clock_skew_s: Some(-7),
@@ -73,7 +73,7 @@ fn started(org: Uuid, call: u128, direction: Direction, at: Moment) -> Fact {
         decision: Some(Box::new(decision())),
         headers: Vec::new(),
         metadata: None,
-        asked: Some(Box::new(asked("030"))),
+        invite_facts: Some(Box::new(asked("030"))),
     }))
 }
 

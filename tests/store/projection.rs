@@ -46,7 +46,7 @@ fn started(call: u128, at: Moment) -> Started {
         decision: None,
         headers: vec![("X-Queue".into(), "7".into())],
         metadata: None,
-        asked: None,
+        invite_facts: None,
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn started(call: Uuid, org: Uuid, at: Moment) -> Started {
         decision: None,
         headers: Vec::new(),
         metadata: None,
-        asked: None,
+        invite_facts: None,
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum Action {
 
 /// Failure of a transfer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Untransferred {
+pub(crate) enum TransferFailure {
     /// The caller is still here.
     Failed,
     /// Nobody knows where the caller is.
@@ -238,21 +238,21 @@ impl Machine {
     }
 
     /// The caller could not be transferred.
-    pub(crate) fn handle_untransferred(&mut self, why: Untransferred, now: Moment) {
+    pub(crate) fn handle_transfer_failed(&mut self, why: TransferFailure, now: Moment) {
         if self.state != State::Transferring {
             return;
         }
         let runtime = Arc::clone(&self.runtime);
         let Some(flow) = runtime.flow() else { return };
         match (why, flow.step(&self.step)) {
-            (Untransferred::Unknown, _) => {
+            (TransferFailure::Unknown, _) => {
                 let until = now + UNKNOWN_OUTCOME;
                 self.state = State::Parting { until };
             }
-            (Untransferred::Failed, Some(Step::Transfer { otherwise, .. })) => {
+            (TransferFailure::Failed, Some(Step::Transfer { otherwise, .. })) => {
                 self.go(flow, otherwise.clone(), now);
             }
-            (Untransferred::Failed, _) => self.hang_up(),
+            (TransferFailure::Failed, _) => self.hang_up(),
         }
     }
 

@@ -9,7 +9,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 
 pub use machine::Sound;
-pub(crate) use machine::{Action, Machine, Untransferred};
+pub(crate) use machine::{Action, Machine, TransferFailure};
 
 /// The built-in agent of a call.
 #[derive(Debug)]

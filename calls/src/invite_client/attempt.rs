@@ -7,13 +7,13 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::slot::{CallId, Tag};
 use trunkline_sip::wire::{HeaderName, Message};
 
-use super::{Early, OurOffer};
+use super::{EarlyDialog, OurOffer};
 use crate::attempts::NoAnswer;
-use crate::proofs::Proofs;
+use crate::digest_answers::DigestAnswers;
 use crate::target::Target;
 use crate::{has_sdp, sdp_of};
 
-/// Early dialogs of one client, over all places.
+/// Early dialogs of one client, over all targets.
 const MAX_FORKS: u8 = 16;
 
 /// An attempt at one target: it would make a dialog of its own, so it has its own From-tag.
@@ -25,7 +25,7 @@ pub(super) struct Attempt {
     pub(super) call_id: CallId,
     /// Requests so far, which is the CSeq of the last one.
     pub(super) requests: u32,
-    pub(super) proofs: Proofs,
+    pub(super) digest_answers: DigestAnswers,
     /// A provisional answer has come.
     pub(super) heard: bool,
     /// Use of a new connection in place of one that closed.
@@ -53,8 +53,8 @@ pub(super) struct Fork {
 }
 
 /// Meaning of a provisional answer.
-pub(super) enum Heard {
-    Dialog(Early),
+pub(super) enum ProvisionalOutcome {
+    Dialog(EarlyDialog),
     /// It makes no dialog, or exceeds the bound.
     NoDialog,
     /// It has been acknowledged already, or a response before it is missing.
@@ -86,15 +86,15 @@ impl Attempt {
     }
 
     /// Notes a provisional answer. `forks`: the number of the next early dialog.
-    pub(super) fn hear(&mut self, forks: &mut u8, message: &Message<'_>) -> Heard {
+    pub(super) fn hear(&mut self, forks: &mut u8, message: &Message<'_>) -> ProvisionalOutcome {
         let tag = message.to_tag().unwrap_or_default();
         let known = self.forks.iter().position(|fork| *fork.tag == *tag);
         let (at, begins) = match known {
             Some(at) => (at, None),
-            None if *forks >= MAX_FORKS => return Heard::NoDialog,
+            None if *forks >= MAX_FORKS => return ProvisionalOutcome::NoDialog,
             None => {
                 let Some(dialog) = Dialog::uac(self.target.uri.as_bytes(), message) else {
-                    return Heard::NoDialog;
+                    return ProvisionalOutcome::NoDialog;
                 };
                 self.forks.push(Fork {
                     number: *forks,
@@ -112,12 +112,12 @@ impl Attempt {
             .number(HeaderName::RSeq)
             .filter(|_| message.has_token(HeaderName::Require, "100rel"));
         if rseq.is_some_and(|rseq| !fork.takes(rseq)) {
-            return Heard::Repetition;
+            return ProvisionalOutcome::Repetition;
         }
         if has_sdp(message) {
             fork.sdp = Some(sdp_of(message.body()).into());
         }
-        Heard::Dialog(Early {
+        ProvisionalOutcome::Dialog(EarlyDialog {
             fork: fork.number,
             rseq,
             begins,

@@ -9,15 +9,15 @@ use trunkline_sip::wire::{Message, Method};
 
 use crate::context::Cx;
 use crate::credentials::{LegCredentials, PeerAddresses};
-use crate::unanswered::Failure;
+use crate::dial_failure::DialFailure;
 
 /// Result of an input.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Event<'m> {
+pub(crate) enum InviteEvent<'m> {
     /// Nothing yet.
     Waits,
-    Provisional(Provisional<'m>),
+    Provisional(ProvisionalResponse<'m>),
     /// A 2xx, which the caller of the client acknowledges: only it knows whether the ACK carries an answer.
     Accepted(Box<Accepted<'m>>),
     Failed(Failed<'m>),
@@ -25,17 +25,17 @@ pub(crate) enum Event<'m> {
 
 /// A provisional response from beyond the next hop.
 #[derive(Debug)]
-pub(crate) struct Provisional<'m> {
+pub(crate) struct ProvisionalResponse<'m> {
     /// It is the first.
     pub(crate) is_first: bool,
     /// Its dialog. `None` for a response that makes none, or exceeds the bound.
-    pub(crate) early: Option<Early>,
+    pub(crate) early: Option<EarlyDialog>,
     pub(crate) message: &'m Message<'m>,
 }
 
 /// An early dialog. It is over with the transaction of its INVITE (RFC 3261 §12.3).
 #[derive(Debug)]
-pub(crate) struct Early {
+pub(crate) struct EarlyDialog {
     /// Its number, unique in this client.
     pub(crate) fork: u8,
     /// RSeq of this answer, if it wants to be acknowledged.
@@ -56,10 +56,10 @@ pub(crate) enum OurOffer {
 /// Nobody has answered, and nothing more is tried.
 #[derive(Debug)]
 pub(crate) struct Failed<'m> {
-    pub(crate) failure: Failure,
+    pub(crate) failure: DialFailure,
     /// Lines of the last refusal about its cause and a retry.
     pub(crate) said: Box<[u8]>,
-    /// The refusal itself, where it ends the call; `None` if no place is left.
+    /// The refusal itself, where it ends the call; `None` if no target is left.
     pub(crate) message: Option<&'m Message<'m>>,
 }
 

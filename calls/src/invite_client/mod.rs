@@ -1,8 +1,8 @@
-//! An INVITE of ours, tried at one place after another until there is an answer (RFC 3261 §13.2, RFC 3263 §4.3): the runtime of a call, the
+//! An INVITE of ours, tried at one target after another until there is an answer (RFC 3261 §13.2, RFC 3263 §4.3): the runtime of a call, the
 //! callee of an outbound one, the destination of a transfer.
 //!
-//! The client answers challenges, raises the session interval where a peer demands it, and follows redirections within the peer's own hosts. A place
-//! that is silent, or refuses as the [`PeerPlan`] lists, leads to the next one. The client returns events ([`Event`]) and answers no peer; it doesn't
+//! The client answers challenges, raises the session interval where a peer demands it, and follows redirections within the peer's own hosts. A target
+//! that is silent, or refuses as the [`PeerPlan`] lists, leads to the next one. The client returns events ([`InviteEvent`]) and answers no peer; it doesn't
 //! know the purpose of the INVITE.
 
 use std::collections::VecDeque;
@@ -19,19 +19,19 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::attempts::{Attempts, Came, Found, Tried, Whose};
+use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, Attempts, Resolution};
 use super::context::Cx;
 use super::credentials::PeerAddresses;
+use super::dial_failure::{DialFailure, FORBIDDEN, UNREACHABLE};
+use super::digest_answers::DigestAnswers;
 use super::effect::Effect;
 use super::has_sdp;
 use super::ids::CallKey;
 use super::ids::LegId;
 use super::ids::{CallTimer, TagOwner};
-use super::large::{Datagram, InviteSent, STREAM_PATIENCE};
+use super::large_invite::{InviteSent, STREAM_PATIENCE, UdpFallback};
 use super::late_answer::refuse_late_answer;
-use super::proofs::Proofs;
-use super::target::{Place, Target, Unresolved};
-use super::unanswered::{FORBIDDEN, Failure, UNREACHABLE};
+use super::target::{DialTarget, Target, UnresolvedTarget};
 
 mod attempt;
 mod event;
@@ -43,12 +43,14 @@ mod silent;
 mod tests;
 mod text;
 
-use attempt::{Attempt, Heard, Reconnects};
-pub(crate) use event::{Accepted, AnswerSdp, Early, Event, Failed, OurOffer, Provisional, Sent};
-pub(crate) use plan::{CallIds, Choice, FailsOver, Patience, PeerPlan, Redirects};
-pub(crate) use text::{InviteText, Said};
+use attempt::{Attempt, ProvisionalOutcome, Reconnects};
+pub(crate) use event::{
+    Accepted, AnswerSdp, EarlyDialog, Failed, InviteEvent, OurOffer, ProvisionalResponse, Sent,
+};
+pub(crate) use plan::{CallIds, FailoverRule, Patience, PeerPlan, RedirectRule, TransportChoice};
+pub(crate) use text::{ClientParts, InviteText};
 
-/// Time that a place may be silent while another one waits.
+/// Time that a target may be silent while another one waits.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
 
 /// The leg that an INVITE is for.
@@ -57,7 +59,7 @@ pub(crate) struct DialledLeg {
     pub(crate) key: CallKey,
     pub(crate) slot: Slot,
     pub(crate) id: LegId,
-    pub(crate) whose: Whose,
+    pub(crate) owner: AttemptOwner,
 }
 
 /// An INVITE of ours, under way.
@@ -71,7 +73,7 @@ pub(crate) struct InviteClient {
     /// Addresses of the peer: what its host resolved to, and where answers came from.
     addresses: PeerAddresses,
     /// The path by datagram to the current target.
-    datagram: Datagram,
+    datagram: UdpFallback,
     /// Smallest session interval that the peer accepts.
     min_se: Option<u32>,
     redirects: u8,
@@ -79,8 +81,8 @@ pub(crate) struct InviteClient {
     forks: u8,
     /// It rang somewhere.
     rang: bool,
-    /// Why the last place failed.
-    last: Option<Failure>,
+    /// Failure of the last target.
+    last: Option<DialFailure>,
     /// Lines of the last refusal about its cause and a retry.
     said: Box<[u8]>,
     /// Keys into the tag index that the call has not taken over.
@@ -92,7 +94,7 @@ pub(crate) struct InviteClient {
 /// State of the INVITE.
 #[derive(Debug)]
 enum State {
-    /// Nothing is under way: not begun, or between two places.
+    /// Nothing is under way: not begun, or between two targets.
     Idle,
     /// The first host is being looked up, before the INVITE may be sent.
     LookingAhead(Box<str>),
@@ -109,7 +111,7 @@ enum State {
 /// The next thing to try.
 enum Next {
     Target(Target),
-    Name(Unresolved),
+    Name(UnresolvedTarget),
     Nothing,
 }
 
@@ -122,7 +124,7 @@ impl InviteClient {
             attempts: Attempts::default(),
             targets: VecDeque::new(),
             addresses: PeerAddresses::default(),
-            datagram: Datagram::default(),
+            datagram: UdpFallback::default(),
             min_se: None,
             redirects: 0,
             forks: 0,
@@ -145,40 +147,44 @@ impl InviteClient {
         self.forks = first;
     }
 
-    /// Something else is tried where all places of the plan fail.
+    /// Something else is tried where all targets of the plan fail.
     pub(crate) const fn lead_on(&mut self) {
         self.plan.patience = Patience::WithNone;
     }
 
-    /// Another kind of target follows the last place.
+    /// Another kind of target follows the last target.
     pub(crate) fn pass_on(&mut self, cx: &mut Cx<'_>) {
         self.attempts.pass_on(cx);
     }
 
-    /// Looks up the first place, if it is a name, so that the offer can have an address of the same family.
+    /// Looks up the first target, if it is a name, so that the offer can have an address of the same family.
     pub(crate) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
-        let wanted = match self.plan.places.front() {
-            Some(place) if place.is_reserved(&cx.core.config.addresses) => return,
-            Some(Place::Name(wanted)) => wanted.clone(),
-            Some(Place::Known(_)) | None => return,
+        let wanted = match self.plan.dial_targets.front() {
+            Some(dial_target) if dial_target.is_reserved(&cx.core.config.addresses) => return,
+            Some(DialTarget::Unresolved(wanted)) => wanted.clone(),
+            Some(DialTarget::Resolved(_)) | None => return,
         };
-        self.plan.places.pop_front();
+        self.plan.dial_targets.pop_front();
         self.state = State::LookingAhead(wanted.uri.clone());
         self.look_up(cx, wanted);
     }
 
-    /// Returns the flow to the first reachable place, as far as known.
+    /// Returns the flow to the first reachable target, as far as known.
     pub(crate) fn first_flow(&self, cx: &Cx<'_>) -> Option<Flow> {
-        let places = self.plan.places.iter().map_while(|place| match place {
-            Place::Known(target) => Some(target),
-            Place::Name(_) => None,
-        });
-        let mut targets = self.targets.iter().chain(places);
+        let dial_targets =
+            self.plan
+                .dial_targets
+                .iter()
+                .map_while(|dial_target| match dial_target {
+                    DialTarget::Resolved(target) => Some(target),
+                    DialTarget::Unresolved(_) => None,
+                });
+        let mut targets = self.targets.iter().chain(dial_targets);
         targets.find_map(|target| cx.flow_to(target).ok())
     }
 
-    /// Sends the INVITE to the first place.
-    pub(crate) fn begin(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
+    /// Sends the INVITE to the first target.
+    pub(crate) fn begin(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> InviteEvent<'static> {
         self.advance(cx, text)
     }
 
@@ -261,12 +267,12 @@ impl InviteClient {
         &mut self,
         cx: &mut Cx<'_>,
         text: &dyn InviteText,
-        found: Found,
-    ) -> Event<'static> {
+        found: Resolution,
+    ) -> InviteEvent<'static> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::LookingAhead(uri) => {
                 self.take_found(cx, &uri, found);
-                Event::Waits
+                InviteEvent::Waits
             }
             State::Resolving(uri) => {
                 self.take_found(cx, &uri, found);
@@ -278,12 +284,12 @@ impl InviteClient {
             }
             state @ (State::Idle | State::Inviting(..) | State::Over) => {
                 self.state = state;
-                Event::Waits
+                InviteEvent::Waits
             }
         }
     }
 
-    fn take_found(&mut self, cx: &mut Cx<'_>, uri: &str, found: Found) {
+    fn take_found(&mut self, cx: &mut Cx<'_>, uri: &str, found: Resolution) {
         match found {
             Ok(targets) => {
                 for target in &targets {
@@ -294,7 +300,11 @@ impl InviteClient {
                     self.targets.push_front(target);
                 }
             }
-            Err(fault) => self.pass(cx, Tried::named(uri), &Came::Unresolved(fault)),
+            Err(fault) => self.pass(
+                cx,
+                AttemptTarget::named(uri),
+                &AttemptResult::Unresolved(fault),
+            ),
         }
     }
 
@@ -305,9 +315,9 @@ impl InviteClient {
         text: &dyn InviteText,
         flow: Flow,
         message: &'m Message<'m>,
-    ) -> Event<'m> {
+    ) -> InviteEvent<'m> {
         let Some((client, attempt)) = self.take_inviting() else {
-            return Event::Waits;
+            return InviteEvent::Waits;
         };
 
         self.addresses.add(flow.peer.ip());
@@ -331,14 +341,14 @@ impl InviteClient {
         (client, mut attempt): (ClientTx, Box<Attempt>),
         flow: Flow,
         message: &'m Message<'m>,
-    ) -> Event<'m> {
+    ) -> InviteEvent<'m> {
         self.attempts.hear(message.status());
         attempt.heard = true;
 
         // The next hop has the INVITE, but what is behind it is unknown: a proxy in front of a dead peer sends 100 too. The timer goes on.
         if message.status() == 100 {
             self.state = State::Inviting(client, attempt);
-            return Event::Waits;
+            return InviteEvent::Waits;
         }
         cx.cancel_timer(&mut self.timer);
 
@@ -346,23 +356,23 @@ impl InviteClient {
         let early = attempt.hear(&mut self.forks, message);
         self.state = State::Inviting(client, attempt);
         match early {
-            Heard::Dialog(early) => {
+            ProvisionalOutcome::Dialog(early) => {
                 // A next hop that is a name is looked up now, so that it is known when the ACK is sent.
                 if let Some(dialog) = &early.begins {
                     cx.next_flow(dialog, flow);
                 }
-                Event::Provisional(Provisional {
+                InviteEvent::Provisional(ProvisionalResponse {
                     is_first,
                     early: Some(early),
                     message,
                 })
             }
-            Heard::NoDialog => Event::Provisional(Provisional {
+            ProvisionalOutcome::NoDialog => InviteEvent::Provisional(ProvisionalResponse {
                 is_first,
                 early: None,
                 message,
             }),
-            Heard::Repetition => Event::Waits,
+            ProvisionalOutcome::Repetition => InviteEvent::Waits,
         }
     }
 
@@ -373,10 +383,10 @@ impl InviteClient {
         (client, attempt): (ClientTx, Box<Attempt>),
         flow: Flow,
         message: &'m Message<'m>,
-    ) -> Event<'m> {
+    ) -> InviteEvent<'m> {
         cx.core.health.heard(&attempt.target);
-        let (whose, status) = (self.leg.whose, message.status());
-        self.attempts.answered(cx, whose, &attempt.target, status);
+        let (owner, status) = (self.leg.owner, message.status());
+        self.attempts.answered(cx, owner, &attempt.target, status);
         let uri = attempt.target.uri.clone();
         let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
             // By an unreadable route, no request of ours would arrive.
@@ -392,8 +402,8 @@ impl InviteClient {
         let mut ack_lines = Vec::new();
         if let Some(held) = &credentials {
             let destination = cx.next_flow(&dialog, flow).peer.ip();
-            if held.lead_home(&dialog, destination) {
-                attempt.proofs.lines(&mut Head::new(&mut ack_lines));
+            if held.may_answer_in(&dialog, destination) {
+                attempt.digest_answers.lines(&mut Head::new(&mut ack_lines));
             }
         }
         let tag = message.to_tag().unwrap_or_default();
@@ -416,11 +426,11 @@ impl InviteClient {
             message,
         };
         self.state = State::Inviting(client, attempt);
-        Event::Accepted(Box::new(accepted))
+        InviteEvent::Accepted(Box::new(accepted))
     }
 
     /// Continues as far as possible.
-    fn advance(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
+    fn advance(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> InviteEvent<'static> {
         loop {
             match self.next(cx) {
                 Next::Target(target) => self.attempt(cx, text, target),
@@ -434,7 +444,7 @@ impl InviteClient {
                 }
             }
             if !matches!(self.state, State::Idle) {
-                return Event::Waits;
+                return InviteEvent::Waits;
             }
         }
     }
@@ -443,22 +453,22 @@ impl InviteClient {
         if let Some(target) = self.targets.pop_front() {
             return Next::Target(target);
         }
-        while let Some(place) = self.plan.places.pop_front() {
-            match place {
-                place if place.is_reserved(&cx.core.config.addresses) => {
-                    let came = Came::NotAllowed(Refusal::Reserved);
-                    self.pass(cx, (&place).into(), &came);
+        while let Some(dial_target) = self.plan.dial_targets.pop_front() {
+            match dial_target {
+                dial_target if dial_target.is_reserved(&cx.core.config.addresses) => {
+                    let came = AttemptResult::NotAllowed(Refusal::Reserved);
+                    self.pass(cx, (&dial_target).into(), &came);
                 }
-                Place::Known(target) => return Next::Target(target),
-                Place::Name(wanted) => return Next::Name(wanted),
+                DialTarget::Resolved(target) => return Next::Target(target),
+                DialTarget::Unresolved(wanted) => return Next::Name(wanted),
             }
         }
         Next::Nothing
     }
 
-    fn look_up(&mut self, cx: &mut Cx<'_>, wanted: Unresolved) {
+    fn look_up(&mut self, cx: &mut Cx<'_>, wanted: UnresolvedTarget) {
         self.attempts.begin(cx);
-        let (call, org) = (self.leg.key, self.leg.whose.org);
+        let (call, org) = (self.leg.key, self.leg.owner.org);
         let resolve = Effect::Resolve { call, org, wanted };
         cx.core.effects.push_back(resolve);
     }
@@ -494,7 +504,7 @@ impl InviteClient {
             tag,
             call_id,
             requests: 0,
-            proofs: Proofs::default(),
+            digest_answers: DigestAnswers::default(),
             heard: false,
             reconnects: Reconnects::Once,
             forks: SmallVec::new(),
@@ -518,16 +528,18 @@ impl InviteClient {
                 self.state = State::Inviting(client, attempt);
             }
             InviteSent::Connecting => {
-                self.datagram = Datagram::of(&attempt.target, attempt.flow);
+                self.datagram = UdpFallback::of(&attempt.target, attempt.flow);
                 self.state = State::Connecting(attempt);
             }
-            InviteSent::Nothing => self.pass(cx, (&attempt.target).into(), &Came::Overloaded),
+            InviteSent::Nothing => {
+                self.pass(cx, (&attempt.target).into(), &AttemptResult::Overloaded)
+            }
         }
     }
 
-    /// Returns whether another place is left.
+    /// Returns whether another target is left.
     pub(crate) fn has_more(&self) -> bool {
-        !self.targets.is_empty() || !self.plan.places.is_empty()
+        !self.targets.is_empty() || !self.plan.dial_targets.is_empty()
     }
 
     /// Returns whether something else is tried where the target fails.
@@ -535,8 +547,8 @@ impl InviteClient {
         self.has_more() || self.plan.patience == Patience::WithNone
     }
 
-    /// Nobody was called: no place is left, or none may be contacted.
-    const fn unreachable(&self) -> Failure {
+    /// Nobody was called: no target is left, or none may be contacted.
+    const fn unreachable(&self) -> DialFailure {
         if self.attempts.are_forbidden() {
             FORBIDDEN
         } else {
@@ -544,9 +556,9 @@ impl InviteClient {
         }
     }
 
-    /// Records a place that was skipped, or has failed.
-    fn pass(&mut self, cx: &mut Cx<'_>, tried: Tried<'_>, came: &Came) {
-        self.attempts.failed(cx, self.leg.whose, tried, came);
+    /// Records a target that was skipped, or has failed.
+    fn pass(&mut self, cx: &mut Cx<'_>, tried: AttemptTarget<'_>, came: &AttemptResult) {
+        self.attempts.failed(cx, self.leg.owner, tried, came);
     }
 
     /// Cancels the INVITE, with these lines in the CANCEL; later responses are ignored.
@@ -560,14 +572,18 @@ impl InviteClient {
             State::Idle | State::LookingAhead(_) | State::Resolving(_) | State::Over => None,
         };
         if let Some(attempt) = attempt {
-            self.attempts.canceled(cx, self.leg.whose, &attempt.target);
+            self.attempts.canceled(cx, self.leg.owner, &attempt.target);
         }
         cx.cancel_timer(&mut self.timer);
     }
 
-    fn fail<'m>(&mut self, failure: Failure, message: Option<&'m Message<'m>>) -> Event<'m> {
+    fn fail<'m>(
+        &mut self,
+        failure: DialFailure,
+        message: Option<&'m Message<'m>>,
+    ) -> InviteEvent<'m> {
         self.state = State::Over;
-        Event::Failed(Failed {
+        InviteEvent::Failed(Failed {
             failure,
             said: std::mem::take(&mut self.said),
             message,

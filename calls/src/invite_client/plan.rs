@@ -1,4 +1,4 @@
-//! Plan to reach a peer: places to try, hosts that it may redirect to, credentials for its challenges, and the time for each place. A plain value
+//! Plan to reach a peer: targets to try, hosts that it may redirect to, credentials for its challenges, and the time for each target. A plain value
 //! without the purpose of the call.
 
 use std::collections::VecDeque;
@@ -8,22 +8,22 @@ use smallvec::SmallVec;
 use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::settings::FailoverOn;
 use trunkline_model::tied::Namer;
-use trunkline_sip::auth::client::Asking;
+use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::slot::CallId;
 use trunkline_sip::wire::Message;
 
 use crate::context::Cx;
-use crate::credentials::{LegCredentials, Stage, Unanswerable};
-use crate::crossing::{Refusal, refusal};
+use crate::credentials::{ChallengedRequest, LegCredentials, Unanswerable};
+use crate::crossing::{RuntimeRefusal, refusal};
+use crate::digest_answers::DigestAnswers;
 use crate::effect::{ChallengeOutcome, Challenger};
-use crate::proofs::Proofs;
-use crate::target::Place;
+use crate::target::DialTarget;
 
 /// The plan to reach a peer.
 #[derive(Debug)]
 pub(crate) struct PeerPlan {
     /// Places to try, in this order.
-    pub(crate) places: VecDeque<Place>,
+    pub(crate) dial_targets: VecDeque<DialTarget>,
     /// The hosts that a redirection may name.
     pub(crate) hosts: SmallVec<[String; 1]>,
     /// Credentials for its challenges: a trunk's or a runtime's pair, or that of each device of a PBX that has registered.
@@ -31,36 +31,36 @@ pub(crate) struct PeerPlan {
     /// Peer that challenges, for reports.
     pub(crate) challenger: Option<Challenger>,
     /// Rule for the transport of an INVITE that is too large for a datagram.
-    pub(crate) transport: Choice,
+    pub(crate) transport: TransportChoice,
     /// Requests to one target: the first, and those with credentials or a longer session.
     pub(crate) max_requests: u32,
-    pub(crate) fails_over: FailsOver,
-    pub(crate) redirects: Redirects,
+    pub(crate) fails_over: FailoverRule,
+    pub(crate) redirects: RedirectRule,
     pub(crate) patience: Patience,
     pub(crate) call_ids: CallIds,
 }
 
 /// Rule for the transport of an INVITE that is too large for a datagram.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Choice {
+pub(crate) enum TransportChoice {
     /// The trunk, or the flow that leads back, sets it.
     Given,
     /// RFC 3261 §18.1.1 applies.
     Ours,
 }
 
-/// Refusals that lead to the next place.
+/// Refusals that lead to the next target.
 #[derive(Debug)]
-pub(crate) enum FailsOver {
+pub(crate) enum FailoverRule {
     /// 408, 500, 502, 503 and 504, unless something rang: a person may have declined.
     BeforeRinging,
-    /// 408 and 503; 500, 502, 504 and those listed where another place is left.
+    /// 408 and 503; 500, 502, 504 and those listed where another target is left.
     WhileOthersAreLeft { listed: Box<[FailoverOn]> },
 }
 
 /// Contacts of a redirection that are followed, all of them within the plan's hosts.
 #[derive(Debug)]
-pub(crate) enum Redirects {
+pub(crate) enum RedirectRule {
     /// All, in the name of the party that named these hosts.
     NamedBy(Namer),
     /// Those that may be dialled, in the name of the party that named the target: a redirection must not lead to a forbidden number.
@@ -69,7 +69,7 @@ pub(crate) enum Redirects {
     ByTheSameWay,
 }
 
-/// Time for the last place.
+/// Time for the last target.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
     /// It may be silent for as long as the caller of the client waits.
@@ -87,16 +87,19 @@ pub(crate) enum CallIds {
     One(CallId),
 }
 
-impl FailsOver {
-    /// Returns whether a refusal leads to the next place. `rang`: it has rung at this place or another. `has_more`: another place is left, or
+impl FailoverRule {
+    /// Returns whether a refusal leads to the next target. `rang`: it has rung at this target or another. `has_more`: another target is left, or
     /// something else follows.
     pub(super) fn follows(&self, status: u16, rang: bool, has_more: bool) -> bool {
         match self {
             Self::BeforeRinging => matches!(status, 408 | 500 | 502..=504) && !rang,
             Self::WhileOthersAreLeft { listed } => match refusal(status) {
-                Refusal::FailOver => true,
-                Refusal::Trouble => has_more,
-                Refusal::Redirect | Refusal::Brief | Refusal::Unavailable | Refusal::Same => {
+                RuntimeRefusal::FailOver => true,
+                RuntimeRefusal::Trouble => has_more,
+                RuntimeRefusal::Redirect
+                | RuntimeRefusal::Brief
+                | RuntimeRefusal::Unavailable
+                | RuntimeRefusal::Same => {
                     has_more && cause_of(status).is_some_and(|cause| listed.contains(&cause))
                 }
             },
@@ -121,17 +124,23 @@ impl PeerPlan {
         held.find(|held| held.may_begin_at(destination))
     }
 
-    /// Answers the challenge in a 401 or 407 to the INVITE `asking`, which is sent again then; false if it isn't answered. Reports the outcome.
+    /// Answers the challenge in a 401 or 407 to the INVITE `challenged`, which is sent again then; false if it isn't answered. Reports the outcome.
     pub(super) fn answer(
         &mut self,
         cx: &mut Cx<'_>,
-        proofs: &mut Proofs,
+        digest_answers: &mut DigestAnswers,
         message: &Message<'_>,
-        asking: &Asking<'_>,
-        (stage, destination): (Stage<'_>, IpAddr),
+        challenged: &ChallengedMessage<'_>,
+        (stage, destination): (ChallengedRequest<'_>, IpAddr),
     ) -> bool {
         let answered = match self.credentials_at(destination) {
-            Some(held) => held.answer(cx, proofs, message, asking, (stage, destination)),
+            Some(held) => held.answer(
+                cx,
+                digest_answers,
+                message,
+                challenged,
+                (stage, destination),
+            ),
             None => Err(Unanswerable::NoPair),
         };
 
@@ -166,10 +175,10 @@ mod tests {
 
     #[test]
     fn a_refusal_leads_on_as_the_plan_says() {
-        let listed = || FailsOver::WhileOthersAreLeft {
+        let listed = || FailoverRule::WhileOthersAreLeft {
             listed: [FailoverOn::NotFound, FailoverOn::Redirect].into(),
         };
-        let people = || FailsOver::BeforeRinging;
+        let people = || FailoverRule::BeforeRinging;
 
         for (case, plan, status, rang, has_more, follows) in [
             ("a carrier's 503", people(), 503, false, false, true),

@@ -6,11 +6,11 @@ use trunkline_sip::endpoint::Request;
 use trunkline_sip::wire::Method;
 use trunkline_sip::wire::print::Head;
 
-use super::{Attempt, InviteClient, InviteText, Said};
+use super::{Attempt, ClientParts, InviteClient, InviteText};
 use crate::context::Cx;
-use crate::invite_client::Choice;
-use crate::large::{self, InviteSent};
-use crate::secure::is_sips;
+use crate::invite_client::TransportChoice;
+use crate::large_invite::{self, InviteSent};
+use crate::sips::is_sips;
 
 impl InviteClient {
     /// Sends the INVITE of the attempt, by the transport that fits its length.
@@ -25,10 +25,10 @@ impl InviteClient {
         let contact = cx.contact(flow, is_sips(target.uri.as_bytes()));
         let from = text.from(host_part(cx.endpoint.sent_by(flow)));
         let min_se = self.min_se.unwrap_or(config.min_se);
-        let said = Said {
+        let said = ClientParts {
             from: &from,
             target,
-            proofs: &attempt.proofs,
+            digest_answers: &attempt.digest_answers,
         };
 
         let write = |head: &mut Head<'_>| {
@@ -55,8 +55,10 @@ impl InviteClient {
                 body: text.body(),
             };
             match self.plan.transport {
-                Choice::Ours => large::send_invite(cx, self.leg.key, (target, *flow), &request),
-                Choice::Given => large::send_by(cx, self.leg.key, *flow, &request),
+                TransportChoice::Ours => {
+                    large_invite::send_invite(cx, self.leg.key, (target, *flow), &request)
+                }
+                TransportChoice::Given => large_invite::send_by(cx, self.leg.key, *flow, &request),
             }
         })
     }

@@ -1,20 +1,20 @@
-//! Consequences of a final refusal: another request with what was missing, a redirection, the next place, or the end (RFC 3261 §8.1.3, §22.2, RFC
+//! Consequences of a final refusal: another request with what was missing, a redirection, the next target, or the end (RFC 3261 §8.1.3, §22.2, RFC
 //! 4028 §7.3).
 
 use std::collections::VecDeque;
 
-use trunkline_sip::auth::client::Asking;
+use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::wire::{HeaderName, Message};
 
-use super::{Attempt, Event, InviteClient, InviteText, Redirects};
-use crate::attempts::Came;
+use super::{Attempt, InviteClient, InviteEvent, InviteText, RedirectRule};
+use crate::attempts::AttemptResult;
 use crate::context::Cx;
-use crate::credentials::Stage;
-use crate::dialled::may_dial;
-use crate::large::Datagram;
-use crate::proofs::Proofs;
-use crate::target::{self, Place, Target};
-use crate::unanswered::{failure, refused_with};
+use crate::credentials::ChallengedRequest;
+use crate::dial_failure::{failure, refused_with};
+use crate::dial_policy::may_dial;
+use crate::digest_answers::DigestAnswers;
+use crate::large_invite::UdpFallback;
+use crate::target::{self, DialTarget, Target};
 
 /// Redirections that are followed.
 const MAX_REDIRECTS: u8 = 3;
@@ -27,7 +27,7 @@ impl InviteClient {
         mut attempt: Box<Attempt>,
         status: u16,
         message: &'m Message<'m>,
-    ) -> Event<'m> {
+    ) -> InviteEvent<'m> {
         let is_said_better = match status {
             401 | 407 => self.answers(cx, text, &mut attempt, message),
             422 => self.takes_interval(&mut attempt, message),
@@ -37,7 +37,7 @@ impl InviteClient {
             return self.ask_again(cx, text, attempt);
         }
 
-        self.pass(cx, (&attempt.target).into(), &Came::Status(status));
+        self.pass(cx, (&attempt.target).into(), &AttemptResult::Status(status));
         self.said = refused_with(message);
         if matches!(status, 300..=399) && self.follows(cx, &attempt.target, message) {
             return self.advance(cx, text);
@@ -62,19 +62,25 @@ impl InviteClient {
         attempt: &mut Attempt,
         message: &Message<'_>,
     ) -> bool {
-        let Attempt { target, proofs, .. } = attempt;
-        let asking = Asking {
+        let Attempt {
+            target,
+            digest_answers,
+            ..
+        } = attempt;
+        let challenged = ChallengedMessage {
             method: "INVITE",
             uri: target.uri.as_bytes(),
             body: text.body(),
         };
         let stage = match self.rang {
-            true => Stage::Ringing,
-            false => Stage::Initial,
+            true => ChallengedRequest::Ringing,
+            false => ChallengedRequest::Initial,
         };
         let at = (stage, target.address.ip());
         attempt.requests < self.plan.max_requests
-            && self.plan.answer(cx, proofs, message, &asking, at)
+            && self
+                .plan
+                .answer(cx, digest_answers, message, &challenged, at)
     }
 
     /// Adopts the peer's Min-SE, once.
@@ -85,7 +91,7 @@ impl InviteClient {
         };
         self.min_se = Some(min_se);
         // The nonce has been used: a new challenge follows.
-        attempt.proofs = Proofs::default();
+        attempt.digest_answers = DigestAnswers::default();
         true
     }
 
@@ -95,9 +101,9 @@ impl InviteClient {
         cx: &mut Cx<'_>,
         text: &dyn InviteText,
         mut attempt: Box<Attempt>,
-    ) -> Event<'static> {
+    ) -> InviteEvent<'static> {
         // The target was reached by this transport.
-        self.datagram = Datagram::Excluded;
+        self.datagram = UdpFallback::Excluded;
         match cx.flow_to(&attempt.target) {
             Ok(flow) => {
                 attempt.flow = flow;
@@ -108,35 +114,42 @@ impl InviteClient {
         self.go_on(cx, text)
     }
 
-    /// Adds the places of a 3xx, which are followed only within the peer's own hosts; false if there are none.
+    /// Adds the targets of a 3xx, which are followed only within the peer's own hosts; false if there are none.
     fn follows(&mut self, cx: &Cx<'_>, from: &Target, message: &Message<'_>) -> bool {
         self.redirects += 1;
-        let places = target::redirections(message, &self.plan.hosts, from.transport);
-        let mut places: VecDeque<Place> = match (&self.plan.redirects, from.by) {
-            (Redirects::NamedBy(namer), _) => {
-                let places = places.into_iter();
-                places.map(|place| place.of_runtime(namer)).collect()
+        let dial_targets = target::redirections(message, &self.plan.hosts, from.transport);
+        let mut dial_targets: VecDeque<DialTarget> = match (&self.plan.redirects, from.by) {
+            (RedirectRule::NamedBy(namer), _) => {
+                let dial_targets = dial_targets.into_iter();
+                dial_targets
+                    .map(|dial_target| dial_target.of_runtime(namer))
+                    .collect()
             }
-            (Redirects::ByTheSameWay, Some(by)) => {
-                let places = places.into_iter();
-                let by_it = places.map(|place| place.by_flow(by).named(from.named));
+            (RedirectRule::ByTheSameWay, Some(by)) => {
+                let dial_targets = dial_targets.into_iter();
+                let by_it =
+                    dial_targets.map(|dial_target| dial_target.by_flow(by).named(from.named));
                 by_it.collect()
             }
-            (Redirects::Callable, _) | (Redirects::ByTheSameWay, None) => {
-                let places = places.into_iter().map(|place| place.named(from.named));
-                let caps = &cx.core.caps;
-                let callable = places.filter(|place| may_dial(caps, place.uri().as_bytes(), None));
+            (RedirectRule::Callable, _) | (RedirectRule::ByTheSameWay, None) => {
+                let dial_targets = dial_targets
+                    .into_iter()
+                    .map(|dial_target| dial_target.named(from.named));
+                let outbound_limits = &cx.core.outbound_limits;
+                let callable = dial_targets.filter(|dial_target| {
+                    may_dial(outbound_limits, dial_target.uri().as_bytes(), None)
+                });
                 callable.collect()
             }
         };
-        if self.redirects > MAX_REDIRECTS || places.is_empty() {
+        if self.redirects > MAX_REDIRECTS || dial_targets.is_empty() {
             return false;
         }
 
-        // They replace the redirecting place, before the places that remain.
-        places.extend(self.targets.drain(..).map(Place::Known));
-        places.append(&mut self.plan.places);
-        self.plan.places = places;
+        // They replace the redirecting target, before the targets that remain.
+        dial_targets.extend(self.targets.drain(..).map(DialTarget::Resolved));
+        dial_targets.append(&mut self.plan.dial_targets);
+        self.plan.dial_targets = dial_targets;
         true
     }
 }

@@ -1,13 +1,13 @@
-//! Places that leave an INVITE unanswered, or whose answer can't be used: the next one is tried, or the client gives up (RFC 3261 §17.1.1, RFC 3263
+//! Targets that leave an INVITE unanswered, or whose answer can't be used: the next one is tried, or the client gives up (RFC 3261 §17.1.1, RFC 3263
 //! §4.3).
 
-use super::{ATTEMPT_PATIENCE, Attempt, Event, Failed, InviteClient, InviteText, State};
-use crate::attempts::{Came, NoAnswer};
+use super::{ATTEMPT_PATIENCE, Attempt, Failed, InviteClient, InviteEvent, InviteText, State};
+use crate::attempts::{AttemptResult, NoAnswer};
 use crate::context::Cx;
+use crate::dial_failure::{DialFailure, UNREACHABLE, reason_line};
 use crate::ids::CallTimer;
-use crate::large::{Datagram, STREAM_PATIENCE};
+use crate::large_invite::{STREAM_PATIENCE, UdpFallback};
 use crate::refusal::Reason;
-use crate::unanswered::{Failure, UNREACHABLE, reason_line};
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::wire::print::Head;
 
@@ -18,9 +18,9 @@ impl InviteClient {
         cx: &mut Cx<'_>,
         text: &dyn InviteText,
         why: &NoAnswer,
-    ) -> Event<'static> {
+    ) -> InviteEvent<'static> {
         let Some((_, mut attempt)) = self.take_inviting() else {
-            return Event::Waits;
+            return InviteEvent::Waits;
         };
         if attempt.reconnects(why) {
             cx.cancel_timer(&mut self.timer);
@@ -38,28 +38,32 @@ impl InviteClient {
         &mut self,
         cx: &mut Cx<'_>,
         text: &dyn InviteText,
-    ) -> Event<'static> {
+    ) -> InviteEvent<'static> {
         self.timer = None;
-        if matches!(self.datagram, Datagram::Unneeded) {
-            self.datagram = Datagram::Excluded;
+        if matches!(self.datagram, UdpFallback::Unneeded) {
+            self.datagram = UdpFallback::Excluded;
             let rest = ATTEMPT_PATIENCE - STREAM_PATIENCE;
             if self.has_another() {
                 self.timer = Some(cx.schedule(self.leg.key, rest, CallTimer::Attempt));
             }
-            return Event::Waits;
+            return InviteEvent::Waits;
         }
         let Some((client, attempt)) = self.take_inviting() else {
-            return Event::Waits;
+            return InviteEvent::Waits;
         };
 
         cx.endpoint.cancel(client, b"", cx.now);
-        self.pass(cx, (&attempt.target).into(), &Came::Silence);
+        self.pass(cx, (&attempt.target).into(), &AttemptResult::Silence);
         self.leave(cx, 408);
         self.advance(cx, text)
     }
 
-    /// Tries the next place: the 2xx of this one can't be used and was hung up on.
-    pub(crate) fn pass_over(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
+    /// Tries the next target: the 2xx of this one can't be used and was hung up on.
+    pub(crate) fn pass_over(
+        &mut self,
+        cx: &mut Cx<'_>,
+        text: &dyn InviteText,
+    ) -> InviteEvent<'static> {
         self.state = State::Idle;
         self.advance(cx, text)
     }
@@ -85,7 +89,7 @@ impl InviteClient {
         self.cancel(cx, &lines);
 
         Failed {
-            failure: Failure {
+            failure: DialFailure {
                 sip_code: 408,
                 reason,
                 status: reason.unanswered(),
@@ -100,9 +104,9 @@ impl InviteClient {
     /// Records that the target was silent for as long as the caller of the client waits.
     pub(crate) fn note_silence(&mut self, cx: &mut Cx<'_>) {
         if let State::Inviting(_, attempt) | State::Connecting(attempt) = &self.state {
-            let whose = self.leg.whose;
+            let owner = self.leg.owner;
             self.attempts
-                .failed(cx, whose, (&attempt.target).into(), &Came::Silence);
+                .failed(cx, owner, (&attempt.target).into(), &AttemptResult::Silence);
         }
     }
 
@@ -124,21 +128,21 @@ impl InviteClient {
         if let Some(target) = self.datagram.take(cx) {
             self.targets.push_front(target);
         }
-        self.last = Some(Failure {
+        self.last = Some(DialFailure {
             sip_code,
             ..UNREACHABLE
         });
     }
 
     /// Continues unless an INVITE is out.
-    pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> Event<'static> {
+    pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText) -> InviteEvent<'static> {
         match &self.state {
             State::Idle => self.advance(cx, text),
             State::LookingAhead(_)
             | State::Resolving(_)
             | State::Connecting(_)
             | State::Inviting(..)
-            | State::Over => Event::Waits,
+            | State::Over => InviteEvent::Waits,
         }
     }
 }

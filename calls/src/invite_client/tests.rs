@@ -1,4 +1,4 @@
-//! Each state of an INVITE of ours with each event, at the last place and where another is left.
+//! Each state of an INVITE of ours with each event, at the last target and where another is left.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use trunkline_sip::wire::{Framing, lex};
 use uuid::Uuid;
 
 use super::*;
+use crate::attempt_counter::AttemptCounter;
 use crate::attempts::{DnsFault, NoAnswer};
-use crate::caps::{Bounds, Caps};
 use crate::context::{Config, Core};
 use crate::limits::Limits;
 use crate::live::LiveCalls;
-use crate::recorded::Recorded;
+use crate::outbound_limits::{OutboundBounds, OutboundLimits};
 use crate::token::SessionTokens;
 
 const NOW: Moment = Moment::from_secs(1_790_000_000);
@@ -60,8 +60,8 @@ impl InviteText for Words {
         b"timer"
     }
 
-    fn write_rest(&self, head: &mut Head<'_>, said: &Said<'_>) {
-        said.proofs.lines(head);
+    fn write_rest(&self, head: &mut Head<'_>, said: &ClientParts<'_>) {
+        said.digest_answers.lines(head);
     }
 
     fn body(&self) -> &[u8] {
@@ -106,7 +106,7 @@ impl World {
             node: [3; 32],
             deployment: [0; 32],
         };
-        let bounds = Bounds {
+        let bounds = OutboundBounds {
             at_once: 1,
             per_minute: 1,
             per_day: 1,
@@ -119,7 +119,7 @@ impl World {
                 Arc::new(Nonces::new(keys, lifetime)),
                 Arc::new(NonceWindow::new(lifetime, 1_000)),
             ),
-            (Limits::new(10), Caps::new(bounds)),
+            (Limits::new(10), OutboundLimits::new(bounds)),
             LiveCalls::new(),
             NOW,
         );
@@ -149,12 +149,12 @@ impl World {
     fn act<'m>(
         &mut self,
         client: &mut InviteClient,
-        act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> Event<'m>,
-    ) -> Event<'m> {
+        act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
+    ) -> InviteEvent<'m> {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint: &mut self.endpoint,
-            recorded: &mut Recorded::default(),
+            attempt_counter: &mut AttemptCounter::default(),
             now: NOW,
         };
         act(client, &mut cx, &self.words)
@@ -172,8 +172,8 @@ fn target(last: u8) -> Target {
     }
 }
 
-fn name() -> Place {
-    Place::Name(Unresolved {
+fn name() -> DialTarget {
+    DialTarget::Unresolved(UnresolvedTarget {
         uri: "sip:them@agents.example.com".into(),
         host: "agents.example.com".into(),
         port: None,
@@ -182,7 +182,7 @@ fn name() -> Place {
     })
 }
 
-fn client(places: Vec<Place>) -> InviteClient {
+fn client(dial_targets: Vec<DialTarget>) -> InviteClient {
     let leg = DialledLeg {
         key: CallKey {
             index: 0,
@@ -190,21 +190,21 @@ fn client(places: Vec<Place>) -> InviteClient {
         },
         slot: Slot::new(0).expect("a slot"),
         id: LegId::SECOND,
-        whose: Whose {
+        owner: AttemptOwner {
             call: Uuid::from_u128(1),
             org: Uuid::from_u128(2),
             leg: AttemptLeg::Callee,
         },
     };
     let plan = PeerPlan {
-        places: places.into(),
+        dial_targets: dial_targets.into(),
         hosts: smallvec!["192.0.2.1".to_owned()],
         credentials: SmallVec::new(),
         challenger: None,
-        transport: Choice::Ours,
+        transport: TransportChoice::Ours,
         max_requests: 5,
-        fails_over: FailsOver::BeforeRinging,
-        redirects: Redirects::ByTheSameWay,
+        fails_over: FailoverRule::BeforeRinging,
+        redirects: RedirectRule::ByTheSameWay,
         patience: Patience::WithLast,
         call_ids: CallIds::PerTarget,
     };
@@ -221,24 +221,24 @@ const STATES: [&str; 6] = [
     "over",
 ];
 
-/// A client in that state; another place is left if `has_more`.
+/// A client in that state; another target is left if `has_more`.
 fn at(state: &str, has_more: bool) -> (World, InviteClient) {
     let first = match state {
         "looking ahead" | "resolving" => name(),
-        _ => Place::Known(target(1)),
+        _ => DialTarget::Resolved(target(1)),
     };
-    let more = has_more.then(|| Place::Known(target(9)));
+    let more = has_more.then(|| DialTarget::Resolved(target(9)));
     let mut client = client([first].into_iter().chain(more).collect());
     let mut world = World::new(state == "connecting");
     let event = world.act(&mut client, |client, cx, text| match state {
-        "idle" => Event::Waits,
+        "idle" => InviteEvent::Waits,
         "looking ahead" => {
             client.look_ahead(cx);
-            Event::Waits
+            InviteEvent::Waits
         }
         "over" => {
             client.cancel(cx, b"");
-            Event::Waits
+            InviteEvent::Waits
         }
         _ => client.begin(cx, text),
     });
@@ -260,15 +260,15 @@ const fn state_of(client: &InviteClient) -> &'static str {
     }
 }
 
-fn said(event: &Event<'_>) -> String {
+fn said(event: &InviteEvent<'_>) -> String {
     match event {
-        Event::Waits => "waits".to_owned(),
-        Event::Provisional(heard) => match &heard.early {
+        InviteEvent::Waits => "waits".to_owned(),
+        InviteEvent::Provisional(heard) => match &heard.early {
             Some(early) => format!("dialog {}", early.fork),
             None => "no dialog".to_owned(),
         },
-        Event::Accepted(accepted) => format!("accepted {}", accepted.message.status()),
-        Event::Failed(failed) => format!("failed {}", failed.failure.sip_code),
+        InviteEvent::Accepted(accepted) => format!("accepted {}", accepted.message.status()),
+        InviteEvent::Failed(failed) => format!("failed {}", failed.failure.sip_code),
     }
 }
 
@@ -307,9 +307,9 @@ fn happen(state: &str, has_more: bool, event: &str) -> String {
         "silence" => client.handle_silence(cx, text),
         "cancel" => {
             client.cancel(cx, b"");
-            Event::Waits
+            InviteEvent::Waits
         }
-        "ringing time" => Event::Failed(client.give_up(cx)),
+        "ringing time" => InviteEvent::Failed(client.give_up(cx)),
         _ => {
             let flow = Flow {
                 transport: Transport::Udp,
@@ -326,7 +326,7 @@ fn happen(state: &str, has_more: bool, event: &str) -> String {
     format!("{said}, {}", state_of(&client))
 }
 
-/// Events of the INVITE that is out, with what each leads to at the last place, and where another is left.
+/// Events of the INVITE that is out, with what each leads to at the last target, and where another is left.
 const OF_INVITE: [(&str, &str, &str); 13] = [
     ("100", "waits, inviting", "waits, inviting"),
     ("180", "dialog 0, inviting", "dialog 0, inviting"),
@@ -395,7 +395,7 @@ fn a_look_up_counts_where_it_is_awaited() {
 }
 
 #[test]
-fn whoever_waits_may_give_up_in_each_state() {
+fn the_client_may_be_given_up_in_each_state() {
     for state in STATES {
         for has_more in [false, true] {
             assert_eq!(happen(state, has_more, "cancel"), "waits, over", "{state}");

@@ -2,7 +2,7 @@
 
 use trunkline_sip::wire::print::Head;
 
-use crate::proofs::Proofs;
+use crate::digest_answers::DigestAnswers;
 use crate::target::Target;
 
 /// Text of an INVITE.
@@ -18,17 +18,17 @@ pub(crate) trait InviteText {
     /// Extensions.
     fn supported(&self) -> &'static [u8];
     /// Writes all further lines, among them those of `said`.
-    fn write_rest(&self, head: &mut Head<'_>, said: &Said<'_>);
+    fn write_rest(&self, head: &mut Head<'_>, said: &ClientParts<'_>);
     /// The SDP, or what else the body is.
     fn body(&self) -> &[u8];
 }
 
 /// Parts of an INVITE set by the client.
 #[derive(Debug)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ClientParts<'a> {
     /// From without its tag.
     pub(crate) from: &'a [u8],
     pub(crate) target: &'a Target,
     /// Authorization and Proxy-Authorization, to be written at their position.
-    pub(crate) proofs: &'a Proofs,
+    pub(crate) digest_answers: &'a DigestAnswers,
 }

@@ -49,7 +49,7 @@ impl ActiveLeg<'_> {
     /// Restarts the leg's timer: its session begins, or was refreshed.
     pub(crate) fn start_session(&mut self, cx: &mut Cx<'_>) {
         if let Some(session) = self.leg.session_mut() {
-            session.presence.begin(session.timer.as_ref(), cx.now);
+            session.liveness.begin(session.timer.as_ref(), cx.now);
         }
         self.watch(cx);
     }
@@ -65,8 +65,8 @@ impl ActiveLeg<'_> {
             return;
         };
         let due = match is_refreshing {
-            true => session.presence.over(),
-            false => session.presence.due(longest),
+            true => session.liveness.over(),
+            false => session.liveness.due(longest),
         };
         cx.cancel_timer(&mut session.due);
         if let Some(due) = due {
@@ -101,7 +101,7 @@ impl ActiveLeg<'_> {
         if let Some(session) = self.leg.session_mut() {
             session.timer = SessionTimer::for_uac(message, Some(asked));
         }
-        self.keep_way_open(cx);
+        self.start_keep_alives(cx);
     }
 
     /// Takes target and session from a 2xx to our re-INVITE or UPDATE. Other 2xx affect neither (RFC 3261 §12.2, RFC 4028 §7.2).
@@ -168,13 +168,13 @@ impl ActiveLeg<'_> {
                 let session = self.leg.session_mut();
                 let is_raised = session.is_some_and(|session| session.raise(message));
                 match is_raised {
-                    true => (Reply::Again(PAUSE), None),
+                    true => (Reply::RetryAfter(PAUSE), None),
                     false => (Reply::Refused(422), None),
                 }
             }
             Reply::Gone => (reply, Some(Lost::of(message.status()))),
             Reply::Unheard => (reply, self.missed(cx)),
-            Reply::Accepted | Reply::Again(_) | Reply::Refused(_) => (reply, None),
+            Reply::Accepted | Reply::RetryAfter(_) | Reply::Refused(_) => (reply, None),
         }
     }
 
@@ -189,7 +189,7 @@ impl ActiveLeg<'_> {
         let lost = match reply {
             Reply::Unheard => self.missed(cx),
             Reply::Accepted
-            | Reply::Again(_)
+            | Reply::RetryAfter(_)
             | Reply::TooBrief
             | Reply::Gone
             | Reply::Refused(_) => None,

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::moment::Moment;
 
-use super::{Leg, LegState, LocalMedia, Peer, Session, SipPeer};
+use super::{Leg, LegPeer, LegState, LocalMedia, Session, SipPeer};
 use crate::context::Cx;
 use crate::dial::Dialing;
 use crate::ids::LegId;
@@ -28,7 +28,7 @@ pub(crate) struct Legs {
 
 impl Legs {
     /// The legs of a call that begins with this peer on its trunk.
-    pub(crate) fn beginning_with(peer: Peer, state: LegState) -> Self {
+    pub(crate) fn beginning_with(peer: LegPeer, state: LegState) -> Self {
         let mut legs = Self {
             legs: SmallVec::new(),
             next: LegId::FIRST,
@@ -39,7 +39,7 @@ impl Legs {
     }
 
     /// Adds a leg.
-    pub(crate) fn add(&mut self, role: LegRole, peer: Peer, state: LegState) -> LegId {
+    pub(crate) fn add(&mut self, role: LegRole, peer: LegPeer, state: LegState) -> LegId {
         let mut id = self.next;
         while self.get(id).is_some() {
             id = id.next();
@@ -145,7 +145,7 @@ impl Legs {
     /// Notes that something of a leg's peer has come in its dialog.
     pub(crate) fn hear(&mut self, id: LegId, now: Moment) {
         if let Some(session) = self.session_mut(id) {
-            session.presence.hear(now);
+            session.liveness.hear(now);
         }
     }
 
@@ -159,7 +159,7 @@ impl Legs {
     /// Notes the peer of a leg, from which or to which something has come.
     pub(crate) fn meet(&mut self, id: LegId, peer: SipPeer) {
         if let Some(leg) = self.get_mut(id) {
-            leg.peer = Peer::Sip(peer);
+            leg.peer = LegPeer::Sip(peer);
         }
     }
 

@@ -7,9 +7,9 @@ use trunkline_sip::wire::print::Head;
 use super::Leg;
 use crate::allow::{own_request_lines, to_peer};
 use crate::context::Cx;
+use crate::digest_answers::{DigestAnswers, RepeatableRequest};
 use crate::ids::{CallKey, owner_of};
 use crate::own_request::{Pending, Purpose};
-use crate::proofs::{Again, Proofs};
 use crate::request_origin::RequestOrigin;
 use crate::sdp_of;
 
@@ -65,7 +65,7 @@ impl Leg {
         let peer = self.sip_mut()?;
         let body = &*peer.with_origin(new.body);
 
-        let mut again = peer.credentials.is_some().then(Vec::new);
+        let mut repeated_lines = peer.credentials.is_some().then(Vec::new);
         let (before, is_sips) = (peer.flow, peer.is_sips);
         let dialog = peer.dialog(new.fork)?;
         let flow = cx.next_flow(dialog, before);
@@ -84,7 +84,7 @@ impl Leg {
                     timer.request_lines(head);
                 }
             }
-            match &mut again {
+            match &mut repeated_lines {
                 Some(kept) => {
                     lines(&mut Head::new(kept));
                     head.raw(kept);
@@ -101,16 +101,18 @@ impl Leg {
                 head,
                 body,
             };
-            let sent = cx.endpoint.request(flow, &request, owner_of(call), cx.now);
+            let sent = cx
+                .endpoint
+                .request(flow, &request, owner_of(Some(call)), cx.now);
             sent.ok()
         })?;
-        peer.places.learn(flow.peer.ip());
+        peer.known_addresses.learn(flow.peer.ip());
 
-        let again = again.map(|lines| {
-            Box::new(Again {
+        let repeatable = repeated_lines.map(|lines| {
+            Box::new(RepeatableRequest {
                 lines: lines.into(),
                 body: body.into(),
-                proofs: Proofs::default(),
+                digest_answers: DigestAnswers::default(),
             })
         });
         Some(Pending {
@@ -126,7 +128,7 @@ impl Leg {
             sdp: new.offers.then(|| sdp_of(body).into()),
             renewal: None,
             target: None,
-            again,
+            repeatable,
             purpose: new.purpose,
         })
     }

@@ -8,7 +8,7 @@ use crate::bye::ByeContent;
 use crate::delayed_ack::Delayed;
 use crate::dial::Dialing;
 use crate::ids::LegId;
-use crate::presence::Presence;
+use crate::peer_liveness::PeerLiveness;
 use crate::provisional_relay::LatePrack;
 use crate::uas_invite::UasInvite;
 
@@ -55,7 +55,7 @@ pub(crate) struct Session {
     /// Runs until the session has to be refreshed, its peer probed, or the session ended.
     pub(crate) due: Option<TimerId>,
     /// Signs that the peer is still there.
-    pub(crate) presence: Presence,
+    pub(crate) liveness: PeerLiveness,
     /// The peer's INVITE that began the leg, until our 2xx to it is acknowledged.
     begun_by: Option<ServerTx>,
     /// Our 2xx without an ACK. Empty legs keep no allocation.

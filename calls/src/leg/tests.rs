@@ -9,8 +9,8 @@ const OURS: &[u8] = b"v=0\r\no=- 77 1 IN IP4 192.0.2.1\r\ns=-\r\nm=audio 4000 RT
 const THEIRS: &[u8] = b"v=0\r\no=x 3 3 IN IP4 192.0.2.3\r\ns=-\r\nm=audio 4002 RTP/AVP 0\r\n";
 const OTHERS: &[u8] = b"v=0\r\no=y 4 4 IN IP4 192.0.2.4\r\ns=-\r\nm=audio 4004 RTP/AVP 0\r\n";
 
-/// A peer that has been told that SDP in its dialog.
-fn told(sdp: Option<&[u8]>) -> SipPeer {
+/// A peer that has got that SDP from us in its dialog.
+fn peer_with_sdp(sdp: Option<&[u8]>) -> SipPeer {
     let invite = b"INVITE sip:a@b SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:c@d>;tag=1\r\nTo: <sip:a@b>\r\n\
         Call-ID: 1\r\nCSeq: 1 INVITE\r\nContact: <sip:c@h>\r\nContent-Length: 0\r\n\r\n";
     let message = lex(invite, Framing::Datagram).expect("an INVITE");
@@ -50,7 +50,7 @@ fn another_partys_sdp_is_the_next_version_of_the_one_that_the_peer_has() {
             "o=- 77 2 IN IP4 192.0.2.1",
         ),
     ] {
-        let mut peer = told(in_dialog);
+        let mut peer = peer_with_sdp(in_dialog);
         if let Some(sent) = sent {
             assert_eq!(*peer.with_origin(sent), *sent, "{case}");
         }
@@ -61,7 +61,7 @@ fn another_partys_sdp_is_the_next_version_of_the_one_that_the_peer_has() {
 
 #[test]
 fn an_origin_line_is_kept_beside_the_dialog_only_where_it_differs() {
-    let mut peer = told(Some(OURS));
+    let mut peer = peer_with_sdp(Some(OURS));
     peer.with_origin(OURS);
     assert!(peer.origin.is_none());
     peer.with_origin(THEIRS);

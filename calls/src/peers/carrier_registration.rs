@@ -16,10 +16,10 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use super::Reply;
+use super::PeerReply;
 use super::registrations::{RegistrationStatus, State};
-use crate::proofs::Proofs;
-use crate::target::{self, Place, Target, Unresolved, default_port};
+use crate::digest_answers::DigestAnswers;
+use crate::target::{self, DialTarget, Target, UnresolvedTarget, default_port};
 
 /// The longest wait between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(1_800);
@@ -30,7 +30,7 @@ const MAX_REQUESTS: u8 = 8;
 
 /// A trunk to register.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct RegisteringTrunk {
     /// The org.
     pub org: Uuid,
     /// The trunk, which has a peer and a log-in.
@@ -39,7 +39,7 @@ pub struct Wanted {
     pub shares_user: bool,
 }
 
-impl Wanted {
+impl RegisteringTrunk {
     /// Returns whether it requests the same registration as `other`: learned realms don't matter.
     pub(super) fn is_as(&self, other: &Self) -> bool {
         let way = OutboundRoute {
@@ -53,7 +53,7 @@ impl Wanted {
 /// One registration.
 #[derive(Debug)]
 pub(super) struct CarrierRegistration {
-    pub(super) wanted: Wanted,
+    pub(super) registering: RegisteringTrunk,
     pub(super) call_id: CallId,
     pub(super) tag: Tag,
     pub(super) cseq: u32,
@@ -62,24 +62,24 @@ pub(super) struct CarrierRegistration {
     /// Addresses of this attempt that are still to be tried.
     pub(super) targets: VecDeque<Target>,
     /// The address of the last REGISTER.
-    pub(super) current: Option<Registrar>,
-    pub(super) doing: Doing,
-    pub(super) proofs: Proofs,
+    pub(super) current: Option<CarrierRegistrar>,
+    pub(super) step: RegisterStep,
+    pub(super) digest_answers: DigestAnswers,
     /// REGISTERs to the current address in this attempt.
     pub(super) requests: u8,
-    pub(super) bound: Option<Bound>,
+    pub(super) granted: Option<GrantedRegistration>,
     /// Attempts that failed in a row.
     pub(super) failures: u32,
     pub(super) sip_code: Option<u16>,
     pub(super) next_at: Option<Moment>,
     pub(super) timer: Option<TimerId>,
     /// It is being removed; then another one replaces it, or none.
-    pub(super) end: Option<Option<Wanted>>,
+    pub(super) end: Option<Option<RegisteringTrunk>>,
 }
 
 /// Address and Contact of a REGISTER.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Registrar {
+pub(super) struct CarrierRegistrar {
     pub(super) target: Target,
     pub(super) flow: Flow,
     /// The URI in our Contact.
@@ -88,7 +88,7 @@ pub(super) struct Registrar {
 
 /// Step that is under way.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Doing {
+pub(super) enum RegisterStep {
     Nothing,
     Resolving,
     /// The REGISTER of this number waits for its answer.
@@ -101,14 +101,14 @@ pub(super) enum Doing {
 
 /// A registration that the carrier has granted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Bound {
+pub(super) struct GrantedRegistration {
     pub(super) since: Moment,
     pub(super) until: Moment,
 }
 
 /// Meaning of an answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(super) enum RegisterVerdict {
     /// We are registered for so many seconds.
     Granted(u32),
     /// A challenge, which may be answered.
@@ -116,25 +116,29 @@ pub(super) enum Verdict {
     /// The carrier demands a longer expiry, in seconds.
     TooBrief(u32),
     /// Another address may accept it.
-    Elsewhere(Option<u16>),
+    TryNext(Option<u16>),
     /// The carrier refuses, and may say when to retry.
     Refused(u16, Option<Duration>),
 }
 
 impl CarrierRegistration {
-    pub(super) fn new(wanted: Wanted, (call_id, tag): (CallId, Tag), expires: Duration) -> Self {
+    pub(super) fn new(
+        registering: RegisteringTrunk,
+        (call_id, tag): (CallId, Tag),
+        expires: Duration,
+    ) -> Self {
         Self {
-            wanted,
+            registering,
             call_id,
             tag,
             cseq: 0,
             expires: u32::try_from(expires.as_secs()).unwrap_or(LONGEST),
             targets: VecDeque::new(),
             current: None,
-            doing: Doing::Nothing,
-            proofs: Proofs::default(),
+            step: RegisterStep::Nothing,
+            digest_answers: DigestAnswers::default(),
             requests: 0,
-            bound: None,
+            granted: None,
             failures: 0,
             sip_code: None,
             next_at: None,
@@ -144,23 +148,25 @@ impl CarrierRegistration {
     }
 
     /// Registrar's URI for REGISTER (§10.2): without a user and transport.
-    pub(super) fn place(&self) -> Option<Place> {
-        let way = &self.wanted.way;
+    pub(super) fn dial_target(&self) -> Option<DialTarget> {
+        let way = &self.registering.way;
         let (host, port) = way.peer.as_ref()?;
         let port = Some(*port).filter(|port| *port != default_port(way.transport));
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
         let uri: Box<str> = format!("sip:{host}{port}").into();
         let transport = way.transport.uri_name();
-        let place = match target::place(&format!("{uri};transport={transport}"))? {
-            Place::Known(target) => Place::Known(Target { uri, ..target }),
-            Place::Name(wanted) => Place::Name(Unresolved { uri, ..wanted }),
+        let place = match target::dial_target(&format!("{uri};transport={transport}"))? {
+            DialTarget::Resolved(target) => DialTarget::Resolved(Target { uri, ..target }),
+            DialTarget::Unresolved(registrar) => {
+                DialTarget::Unresolved(UnresolvedTarget { uri, ..registrar })
+            }
         };
         Some(place.named(way.named))
     }
 
     /// Address of record: the user name at the carrier, or at the domain that the carrier requires in From.
     pub(super) fn address_of_record(&self) -> Option<String> {
-        let way = &self.wanted.way;
+        let way = &self.registering.way;
         let (host, _) = way.peer.as_ref()?;
         let host = way.from_host.as_deref().unwrap_or(host);
         let user = escaped(&way.login.as_ref()?.user);
@@ -168,26 +174,28 @@ impl CarrierRegistration {
     }
 
     /// Judges the answer to a REGISTER that requested `asked` seconds with the Contact `contact`.
-    pub(super) fn judge(reply: Reply<'_>, contact: &str, asked: u32) -> Verdict {
+    pub(super) fn judge(reply: PeerReply<'_>, contact: &str, asked: u32) -> RegisterVerdict {
         let message = match reply {
-            Reply::Message(message) => message,
-            Reply::Silence | Reply::Broken => return Verdict::Elsewhere(None),
+            PeerReply::Message(message) => message,
+            PeerReply::Silence | PeerReply::Broken => return RegisterVerdict::TryNext(None),
         };
         let retry = message.number(HeaderName::RetryAfter);
         let retry = retry.map(|seconds| Duration::from_secs(seconds.into()));
 
         match message.status() {
             status @ 200..=299 => match granted(message, contact, asked) {
-                0 if asked > 0 => Verdict::Refused(status, retry),
-                seconds => Verdict::Granted(seconds.min(LONGEST)),
+                0 if asked > 0 => RegisterVerdict::Refused(status, retry),
+                seconds => RegisterVerdict::Granted(seconds.min(LONGEST)),
             },
-            status @ (401 | 407) => Verdict::Challenged(status),
+            status @ (401 | 407) => RegisterVerdict::Challenged(status),
             status @ 423 => match message.number(HeaderName::MinExpires) {
-                Some(least) if least > asked && least <= LONGEST => Verdict::TooBrief(least),
-                Some(_) | None => Verdict::Refused(status, retry),
+                Some(least) if least > asked && least <= LONGEST => {
+                    RegisterVerdict::TooBrief(least)
+                }
+                Some(_) | None => RegisterVerdict::Refused(status, retry),
             },
-            status @ (408 | 500..=599) => Verdict::Elsewhere(Some(status)),
-            status => Verdict::Refused(status, retry),
+            status @ (408 | 500..=599) => RegisterVerdict::TryNext(Some(status)),
+            status => RegisterVerdict::Refused(status, retry),
         }
     }
 
@@ -199,9 +207,9 @@ impl CarrierRegistration {
     /// Notes that the carrier has registered us for so many seconds; the next REGISTER is sent well before they are over.
     pub(super) fn grant(&mut self, seconds: u32, random: u64, now: Moment) {
         let lasts = Duration::from_secs(seconds.into());
-        let since = self.bound.map_or(now, |bound| bound.since);
+        let since = self.granted.map_or(now, |granted| granted.since);
         let until = now + lasts;
-        self.bound = Some(Bound { since, until });
+        self.granted = Some(GrantedRegistration { since, until });
         self.failures = 0;
         self.sip_code = Some(200);
         self.next_at = Some(now + lasts * 3 / 4 + share(lasts / 8, random));
@@ -216,8 +224,8 @@ impl CarrierRegistration {
         now: Moment,
     ) {
         let doubled = first.saturating_mul(1 << self.failures.min(16));
-        let bound = doubled.min(LONGEST_WAIT);
-        let wait = bound / 2 + share(bound / 2, random);
+        let granted = doubled.min(LONGEST_WAIT);
+        let wait = granted / 2 + share(granted / 2, random);
         let wait = wait.max(retry_after.unwrap_or_default().min(LONGEST_WAIT));
         self.failures = self.failures.saturating_add(1);
         self.sip_code = sip_code;
@@ -226,21 +234,21 @@ impl CarrierRegistration {
 
     /// Returns when the next step is due: another REGISTER, or the report that the registration has ended.
     pub(super) fn due_at(&self) -> Option<Moment> {
-        let until = self.bound.map(|bound| bound.until);
-        let next = self.next_at.filter(|_| self.doing == Doing::Nothing);
+        let until = self.granted.map(|granted| granted.until);
+        let next = self.next_at.filter(|_| self.step == RegisterStep::Nothing);
         [until, next].into_iter().flatten().min()
     }
 
     pub(super) fn status(&self) -> RegistrationStatus {
-        let state = match (&self.bound, self.failures) {
+        let state = match (&self.granted, self.failures) {
             (Some(_), _) => State::Registered,
             (None, 0) => State::Registering,
             (None, _) => State::Failed,
         };
         RegistrationStatus {
             state,
-            registered_at: self.bound.map(|bound| bound.since),
-            expires_at: self.bound.map(|bound| bound.until),
+            registered_at: self.granted.map(|granted| granted.since),
+            expires_at: self.granted.map(|granted| granted.until),
             sip_code: self.sip_code,
             next_at: self.next_at,
         }

@@ -21,21 +21,21 @@ use trunkline_sip::endpoint::{Endpoint, Event, Owner, Request};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::Slot;
-use trunkline_sip::verified::Names;
+use trunkline_sip::verified::VerifiedNames;
 use trunkline_sip::wheel::Wheel;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
-use crate::Challenged;
-use crate::health::{Health, Peer};
+use crate::ChallengeReport;
+use crate::flow_choice;
+use crate::health::{Health, ProbedPeer};
 use crate::registrar::bindings::Bindings;
 use crate::registrar::keep_alive::KeepAlive;
-use crate::target::{Target, Unresolved};
-use crate::ways;
+use crate::target::{Target, UnresolvedTarget};
 use carrier_registration::CarrierRegistration;
-use registrations::{Change, Registrations};
-use reply::Reply;
+use registrations::{RegistrationChange, Registrations};
+use reply::PeerReply;
 
 /// Owners with this upper half belong to this module and are no calls.
 const OURS: u64 = 0xffff_fffe_0000_0000;
@@ -61,7 +61,7 @@ pub struct Config {
 
 /// Effect for the engine to carry out.
 #[derive(Debug)]
-pub enum Effect {
+pub enum PeersEffect {
     /// Find the registrar of a trunk; answered by [`Peers::handle_resolved`].
     Resolve {
         /// The outbound trunk that it is for.
@@ -69,21 +69,21 @@ pub enum Effect {
         /// The trunk's org.
         org: Uuid,
         /// Name to resolve.
-        wanted: Unresolved,
+        registrar: UnresolvedTarget,
     },
     /// A trunk's registration was granted, or has ended.
-    Changed(Change),
+    Changed(RegistrationChange),
     /// A REGISTER was answered, or wasn't.
-    Tried(registrations::Tried),
+    RegisterFinished(registrations::RegisterOutcome),
     /// A peer is down.
-    Down(Peer),
+    Down(ProbedPeer),
     /// A challenge has shown its realm, or couldn't be answered.
-    Challenged(Box<Challenged>),
+    Challenged(Box<ChallengeReport>),
 }
 
 /// Peers to send OPTIONS to.
 #[derive(Clone, Debug)]
-pub enum Inquiry {
+pub enum OptionsBatch {
     /// Peers that we call, to learn whether they are up.
     Probe(Vec<Target>),
     /// Registered PBXs behind NAT, to keep their mappings alive.
@@ -92,8 +92,8 @@ pub enum Inquiry {
 
 /// Purpose of a request without an answer yet.
 #[derive(Clone, Debug)]
-enum Asked {
-    Probe(Peer),
+enum PendingRequest {
+    Probe(ProbedPeer),
     KeepAlive(KeepAlive),
     Register(Uuid),
 }
@@ -102,15 +102,15 @@ enum Asked {
 #[derive(Debug)]
 pub struct Peers {
     config: Arc<Config>,
-    names: Arc<Names>,
+    names: Arc<VerifiedNames>,
     health: Arc<Health>,
     registrations: Arc<Registrations>,
     bindings: Arc<Bindings>,
-    asked: HashMap<u32, Asked>,
+    asked: HashMap<u32, PendingRequest>,
     last_number: u32,
     carriers: HashMap<Uuid, CarrierRegistration>,
     timers: Wheel<Uuid>,
-    effects: Vec<Effect>,
+    effects: Vec<PeersEffect>,
     /// All registrations are being removed.
     leaving: bool,
     lines: Vec<u8>,
@@ -120,7 +120,7 @@ impl Peers {
     /// Makes it without peers. Others read `health`, `registrations` and `bindings`.
     pub fn new(
         config: Arc<Config>,
-        names: Arc<Names>,
+        names: Arc<VerifiedNames>,
         (health, registrations, bindings): (Arc<Health>, Arc<Registrations>, Arc<Bindings>),
         now: Moment,
     ) -> Self {
@@ -146,11 +146,11 @@ impl Peers {
     }
 
     /// Takes the effects.
-    pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
+    pub fn effects(&mut self) -> std::vec::Drain<'_, PeersEffect> {
         self.effects.drain(..)
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// Returns when [`Self::handle_timeout`] is due.
     pub fn next_timeout(&self) -> Option<Moment> {
         self.timers.next_deadline()
     }
@@ -164,15 +164,15 @@ impl Peers {
         now: Moment,
     ) {
         if message.status() >= 200 {
-            self.replied(endpoint, owner, Reply::Message(message), now);
+            self.replied(endpoint, owner, PeerReply::Message(message), now);
         }
     }
 
     /// Handles an event of the endpoint; false if it belongs to another module.
     pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: &Event, now: Moment) -> bool {
         let (owner, reply) = match event {
-            Event::Timeout { owner, .. } => (*owner, Reply::Silence),
-            Event::TransportError { owner, .. } => (*owner, Reply::Broken),
+            Event::Timeout { owner, .. } => (*owner, PeerReply::Silence),
+            Event::TransportError { owner, .. } => (*owner, PeerReply::Broken),
             Event::NoAck { .. } => return false,
         };
         if !Self::owns(owner) {
@@ -189,12 +189,18 @@ impl Peers {
         }
     }
 
-    fn replied(&mut self, endpoint: &mut Endpoint, owner: Owner, reply: Reply<'_>, now: Moment) {
+    fn replied(
+        &mut self,
+        endpoint: &mut Endpoint,
+        owner: Owner,
+        reply: PeerReply<'_>,
+        now: Moment,
+    ) {
         let number = u32::try_from(owner.0 & !OURS).unwrap_or_default();
         match self.asked.remove(&number) {
-            Some(Asked::Probe(peer)) => self.probed(&peer, reply),
-            Some(Asked::KeepAlive(asked)) => self.kept_alive(&asked, reply),
-            Some(Asked::Register(trunk)) => {
+            Some(PendingRequest::Probe(peer)) => self.probed(&peer, reply),
+            Some(PendingRequest::KeepAlive(asked)) => self.kept_alive(&asked, reply),
+            Some(PendingRequest::Register(trunk)) => {
                 self.register_replied(endpoint, (trunk, number), reply, now);
             }
             None => {}
@@ -206,7 +212,7 @@ impl Peers {
         &mut self,
         endpoint: &mut Endpoint,
         (flow, method, uri): (Flow, Method, &str),
-        asked: Asked,
+        asked: PendingRequest,
         write: impl FnOnce(&mut Head<'_>),
         now: Moment,
     ) -> Option<u32> {
@@ -242,7 +248,7 @@ impl Peers {
             addresses,
             ..
         } = &*self.config;
-        ways::to(listeners, addresses, &self.names, target).ok()
+        flow_choice::flow_to_target(listeners, addresses, &self.names, target).ok()
     }
 }
 

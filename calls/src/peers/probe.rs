@@ -5,25 +5,30 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
 
-use super::{Asked, Effect, Inquiry, Peers, Reply, SLOT};
-use crate::health::{Outcome, Peer, Turn};
+use super::{OptionsBatch, PeerReply, Peers, PeersEffect, PendingRequest, SLOT};
+use crate::flow_choice;
+use crate::health::{HealthChange, ProbeOutcome, ProbedPeer};
 use crate::registrar::keep_alive::KeepAlive;
 use crate::target::Target;
-use crate::ways;
 
 impl Peers {
     /// Sends OPTIONS to each of these.
-    pub fn ask(&mut self, endpoint: &mut Endpoint, inquiry: Inquiry, now: Moment) {
+    pub fn ask(&mut self, endpoint: &mut Endpoint, inquiry: OptionsBatch, now: Moment) {
         match inquiry {
-            Inquiry::Probe(targets) => {
+            OptionsBatch::Probe(targets) => {
                 for target in targets {
                     self.probe_one(endpoint, &target, now);
                 }
             }
-            Inquiry::KeepAlive(bindings) => {
+            OptionsBatch::KeepAlive(bindings) => {
                 for asked in bindings {
                     let (flow, uri) = (asked.flow, asked.contact.clone());
-                    self.send_options(endpoint, (flow, &uri), Asked::KeepAlive(asked), now);
+                    self.send_options(
+                        endpoint,
+                        (flow, &uri),
+                        PendingRequest::KeepAlive(asked),
+                        now,
+                    );
                 }
             }
         }
@@ -33,23 +38,28 @@ impl Peers {
         let Some(flow) = self.way_to(target) else {
             return;
         };
-        let Some(peer) = Peer::of(target) else {
+        let Some(peer) = ProbedPeer::of(target) else {
             return;
         };
-        self.send_options(endpoint, (flow, &target.uri), Asked::Probe(peer), now);
+        self.send_options(
+            endpoint,
+            (flow, &target.uri),
+            PendingRequest::Probe(peer),
+            now,
+        );
     }
 
     fn send_options(
         &mut self,
         endpoint: &mut Endpoint,
         (flow, uri): (Flow, &str),
-        asked: Asked,
+        asked: PendingRequest,
         now: Moment,
     ) {
         let minter = endpoint.minter().clone();
         let tag = minter.tag(SLOT, endpoint.entropy());
         let call_id = minter.call_id(SLOT, endpoint.entropy());
-        let contact = ways::contact(endpoint, &flow);
+        let contact = flow_choice::contact(endpoint, &flow);
         let host = endpoint.sent_by(&flow).to_owned();
         let request = (flow, Method::Options, uri);
 
@@ -74,10 +84,10 @@ impl Peers {
     }
 
     /// Notes any answer of a registered PBX: its mapping is alive.
-    pub(super) fn kept_alive(&self, asked: &KeepAlive, reply: Reply<'_>) {
+    pub(super) fn kept_alive(&self, asked: &KeepAlive, reply: PeerReply<'_>) {
         let is_answered = match reply {
-            Reply::Message(_) => true,
-            Reply::Silence | Reply::Broken => false,
+            PeerReply::Message(_) => true,
+            PeerReply::Silence | PeerReply::Broken => false,
         };
         if !self.bindings.note_keep_alive(asked, is_answered) {
             return;
@@ -99,26 +109,26 @@ impl Peers {
     }
 
     /// Notes the result of a probe: any answer but 503 shows that the peer is up.
-    pub(super) fn probed(&mut self, peer: &Peer, reply: Reply<'_>) {
+    pub(super) fn probed(&mut self, peer: &ProbedPeer, reply: PeerReply<'_>) {
         let outcome = match reply {
-            Reply::Message(message) if message.status() == 503 => Outcome::Refused,
-            Reply::Message(_) => Outcome::Answered,
-            Reply::Silence => Outcome::Silent,
-            Reply::Broken => Outcome::Refused,
+            PeerReply::Message(message) if message.status() == 503 => ProbeOutcome::Refused,
+            PeerReply::Message(_) => ProbeOutcome::Answered,
+            PeerReply::Silence => ProbeOutcome::Silent,
+            PeerReply::Broken => ProbeOutcome::Refused,
         };
 
-        let Peer {
+        let ProbedPeer {
             uri,
             transport,
             address,
             ..
         } = peer;
         match self.health.note(peer, outcome) {
-            Some(Turn::Down) => {
+            Some(HealthChange::Down) => {
                 tracing::warn!(peer = %address, %transport, %uri, "a peer doesn't answer OPTIONS: calls to it are refused until it does");
-                self.effects.push(Effect::Down(peer.clone()));
+                self.effects.push(PeersEffect::Down(peer.clone()));
             }
-            Some(Turn::Up) => {
+            Some(HealthChange::Up) => {
                 tracing::info!(peer = %address, %transport, %uri, "a peer answers again")
             }
             None => {}

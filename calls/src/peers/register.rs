@@ -4,21 +4,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_sip::auth::client::Asking;
+use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
 use uuid::Uuid;
 
-use super::carrier_registration::{CarrierRegistration, Doing, Registrar, Verdict, Wanted, share};
-use super::registrations::{Change, RegistrationStatus, State, Tried, What};
-use super::{Asked, Effect, Peers, Reply, SLOT};
-use crate::credentials::{LegCredentials, OwnChallenges, Stage};
-use crate::proofs::Proofs;
-use crate::target::{Place, Target};
-use crate::ways;
-use crate::{ChallengeOutcome, Challenged, Challenger, Unanswerable};
+use super::carrier_registration::{
+    CarrierRegistrar, CarrierRegistration, RegisterStep, RegisterVerdict, RegisteringTrunk, share,
+};
+use super::registrations::{
+    RegisterOutcome, RegistrationChange, RegistrationChangeKind, RegistrationStatus, State,
+};
+use super::{PeerReply, Peers, PeersEffect, PendingRequest, SLOT};
+use crate::credentials::{ChallengedRequest, LegCredentials, OwnChallenges};
+use crate::digest_answers::DigestAnswers;
+use crate::flow_choice;
+use crate::target::{DialTarget, Target};
+use crate::{ChallengeOutcome, ChallengeReport, Challenger, Unanswerable};
 
 /// Value of `User-Agent`.
 const USER_AGENT: &str = concat!("Trunkline/", env!("CARGO_PKG_VERSION"));
@@ -32,20 +36,20 @@ impl Peers {
     pub fn register_trunks(
         &mut self,
         endpoint: &mut Endpoint,
-        wanted: Option<Vec<Wanted>>,
+        registering: Option<Vec<RegisteringTrunk>>,
         now: Moment,
     ) {
         if self.leaving {
             return;
         }
 
-        let Some(wanted) = wanted else {
+        let Some(registering) = registering else {
             return self.disown();
         };
 
-        let mut listed: HashMap<Uuid, Wanted> = wanted
+        let mut listed: HashMap<Uuid, RegisteringTrunk> = registering
             .into_iter()
-            .map(|wanted| (wanted.way.id, wanted))
+            .map(|registering| (registering.way.id, registering))
             .collect();
         let known: Vec<Uuid> = self.carriers.keys().copied().collect();
         for trunk in known {
@@ -55,17 +59,19 @@ impl Peers {
             let next = listed.remove(&trunk);
             if let Some(end) = &mut registration.end {
                 *end = next;
-            } else if next.as_ref() != Some(&registration.wanted) {
+            } else if next.as_ref() != Some(&registration.registering) {
                 match next {
-                    Some(next) if next.is_as(&registration.wanted) => registration.wanted = next,
+                    Some(next) if next.is_as(&registration.registering) => {
+                        registration.registering = next
+                    }
                     next => self.leave_one(endpoint, trunk, next, now),
                 }
             }
         }
 
         let spread = SPREAD * u32::try_from(listed.len()).unwrap_or(u32::MAX);
-        for wanted in listed.into_values() {
-            self.begin(endpoint, wanted, spread, now);
+        for registering in listed.into_values() {
+            self.begin(endpoint, registering, spread, now);
         }
     }
 
@@ -107,8 +113,8 @@ impl Peers {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
-        if registration.doing == Doing::Resolving {
-            registration.doing = Doing::Nothing;
+        if registration.step == RegisterStep::Resolving {
+            registration.step = RegisterStep::Nothing;
             registration.targets = targets.into();
             self.next_target(endpoint, trunk, None, now);
         }
@@ -123,7 +129,7 @@ impl Peers {
         let by_it = |registration: &CarrierRegistration| {
             let flow = registration.current.as_ref().map(|current| current.flow);
             flow.is_some_and(|flow| flow.transport == lost.transport && flow.peer == lost.peer)
-                && registration.bound.is_some()
+                && registration.granted.is_some()
                 && registration.end.is_none()
         };
 
@@ -142,13 +148,19 @@ impl Peers {
         }
     }
 
-    fn begin(&mut self, endpoint: &mut Endpoint, wanted: Wanted, spread: Duration, now: Moment) {
-        let trunk = wanted.way.id;
+    fn begin(
+        &mut self,
+        endpoint: &mut Endpoint,
+        registering: RegisteringTrunk,
+        spread: Duration,
+        now: Moment,
+    ) {
+        let trunk = registering.way.id;
         let minter = endpoint.minter().clone();
         let call_id = minter.call_id(SLOT, endpoint.entropy());
         let tag = minter.tag(SLOT, endpoint.entropy());
         let mut registration =
-            CarrierRegistration::new(wanted, (call_id, tag), self.config.expires);
+            CarrierRegistration::new(registering, (call_id, tag), self.config.expires);
         registration.next_at = Some(now + share(spread, endpoint.chance().bits64()));
         self.carriers.insert(trunk, registration);
         self.registrations
@@ -175,14 +187,17 @@ impl Peers {
         };
 
         registration.timer = None;
-        if registration.bound.is_some_and(|bound| bound.until <= now) {
-            registration.bound = None;
+        if registration
+            .granted
+            .is_some_and(|granted| granted.until <= now)
+        {
+            registration.granted = None;
             if registration.failures == 0 {
                 // The refresh is still without an answer.
                 registration.failures = 1;
                 registration.sip_code = None;
             }
-            self.changed(trunk, What::Expired);
+            self.changed(trunk, RegistrationChangeKind::Expired);
         }
 
         let Some(registration) = self.carriers.get(&trunk) else {
@@ -191,7 +206,7 @@ impl Peers {
         self.registrations.set(trunk, registration.status());
 
         let asks = registration.next_at.is_some_and(|next| next <= now);
-        if asks && registration.doing == Doing::Nothing {
+        if asks && registration.step == RegisterStep::Nothing {
             self.attempt(endpoint, trunk, now);
         }
 
@@ -204,12 +219,16 @@ impl Peers {
             return;
         };
         registration.targets.clear();
-        match registration.place() {
-            Some(Place::Known(target)) => registration.targets.push_back(target),
-            Some(Place::Name(wanted)) => {
-                registration.doing = Doing::Resolving;
-                let org = registration.wanted.org;
-                return self.effects.push(Effect::Resolve { trunk, org, wanted });
+        match registration.dial_target() {
+            Some(DialTarget::Resolved(target)) => registration.targets.push_back(target),
+            Some(DialTarget::Unresolved(registrar)) => {
+                registration.step = RegisterStep::Resolving;
+                let org = registration.registering.org;
+                return self.effects.push(PeersEffect::Resolve {
+                    trunk,
+                    org,
+                    registrar,
+                });
             }
             None => {}
         }
@@ -230,14 +249,14 @@ impl Peers {
             };
 
             registration.requests = 0;
-            registration.proofs = Proofs::default();
+            registration.digest_answers = DigestAnswers::default();
             let Some(flow) = self.way_to(&target) else {
                 continue;
             };
 
-            let contact = ways::contact_uri(endpoint, &flow);
+            let contact = flow_choice::contact_uri(endpoint, &flow);
             if let Some(registration) = self.carriers.get_mut(&trunk) {
-                registration.current = Some(Registrar {
+                registration.current = Some(CarrierRegistrar {
                     target,
                     flow,
                     contact,
@@ -255,10 +274,9 @@ impl Peers {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return false;
         };
-        let (Some(registrar), Some(address)) = (
-            registration.current.clone(),
-            registration.address_of_record(),
-        ) else {
+        let current = registration.current.clone();
+        let address = registration.address_of_record();
+        let (Some(registrar), Some(address)) = (current, address) else {
             return false;
         };
 
@@ -269,8 +287,8 @@ impl Peers {
         let expires = if leaving { 0 } else { registration.expires };
 
         let (cseq, tag, call_id) = (registration.cseq, registration.tag, registration.call_id);
-        let proofs = registration.proofs.clone();
-        let Registrar {
+        let digest_answers = registration.digest_answers.clone();
+        let CarrierRegistrar {
             target,
             flow,
             contact,
@@ -280,7 +298,7 @@ impl Peers {
         let sent = self.send(
             endpoint,
             request,
-            Asked::Register(trunk),
+            PendingRequest::Register(trunk),
             |head| {
                 head.number("Max-Forwards", 70);
                 head.fmt("From", format_args!("<{address}>;tag={}", tag.as_str()));
@@ -289,13 +307,13 @@ impl Peers {
                 head.fmt("CSeq", format_args!("{cseq} REGISTER"));
                 head.fmt("Contact", format_args!("<{contact}>"));
                 head.number("Expires", expires.into());
-                proofs.lines(head);
+                digest_answers.lines(head);
                 head.line("User-Agent", USER_AGENT.as_bytes());
             },
             now,
         );
         if let (Some(number), Some(registration)) = (sent, self.carriers.get_mut(&trunk)) {
-            registration.doing = Doing::Asking { number, leaving };
+            registration.step = RegisterStep::Asking { number, leaving };
         }
 
         sent.is_some()
@@ -306,16 +324,16 @@ impl Peers {
         &mut self,
         endpoint: &mut Endpoint,
         (trunk, number): (Uuid, u32),
-        reply: Reply<'_>,
+        reply: PeerReply<'_>,
         now: Moment,
     ) {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
             return;
         };
-        let Doing::Asking {
+        let RegisterStep::Asking {
             number: waiting,
             leaving,
-        } = registration.doing
+        } = registration.step
         else {
             return;
         };
@@ -324,15 +342,18 @@ impl Peers {
             return;
         }
 
-        registration.doing = Doing::Nothing;
+        registration.step = RegisterStep::Nothing;
         let asked = if leaving { 0 } else { registration.expires };
 
         let contact = registration.current.as_ref();
         let contact = contact.map_or("", |current| &*current.contact);
         let verdict = CarrierRegistration::judge(reply, contact, asked);
-        if matches!(verdict, Verdict::Challenged(_)) && self.answers(endpoint, trunk, reply, now) {
+        if matches!(verdict, RegisterVerdict::Challenged(_))
+            && self.answers(endpoint, trunk, reply, now)
+        {
             if !self.register(endpoint, trunk, now) {
-                self.settle(endpoint, trunk, leaving, Verdict::Elsewhere(None), now);
+                let verdict = RegisterVerdict::TryNext(None);
+                self.settle(endpoint, trunk, leaving, verdict, now);
             }
             return;
         }
@@ -345,23 +366,25 @@ impl Peers {
         &mut self,
         endpoint: &mut Endpoint,
         trunk: Uuid,
-        reply: Reply<'_>,
+        reply: PeerReply<'_>,
         now: Moment,
     ) -> bool {
         let random = endpoint.entropy().bits128();
-        let (Reply::Message(message), Some(registration)) = (reply, self.carriers.get_mut(&trunk))
+        let (PeerReply::Message(message), Some(registration)) =
+            (reply, self.carriers.get_mut(&trunk))
         else {
             return false;
         };
 
-        let wanted = &registration.wanted;
-        let (Some(current), Some(mut credentials)) =
-            (&registration.current, LegCredentials::of_trunk(&wanted.way))
-        else {
+        let registering = &registration.registering;
+        let (Some(current), Some(mut credentials)) = (
+            &registration.current,
+            LegCredentials::of_trunk(&registering.way),
+        ) else {
             return false;
         };
 
-        let asking = Asking {
+        let challenged = ChallengedMessage {
             method: "REGISTER",
             uri: current.target.uri.as_bytes(),
             body: b"",
@@ -370,15 +393,15 @@ impl Peers {
         let own = OwnChallenges {
             realm: &self.config.realm,
             nonces: &self.config.nonces,
-            shares_user: wanted.shares_user,
+            shares_user: registering.shares_user,
         };
 
         let answered = match registration.may_ask_again() {
             true => {
-                let proofs = &mut registration.proofs;
+                let digest_answers = &mut registration.digest_answers;
                 // REGISTER goes to the trunk's own host.
-                let stage = (Stage::Initial, true);
-                credentials.answer_by(proofs, message, &asking, stage, own, random)
+                let stage = (ChallengedRequest::Initial, true);
+                credentials.answer_by(digest_answers, message, &challenged, stage, own, random)
             }
             false => Err(Unanswerable::Refused),
         };
@@ -395,15 +418,15 @@ impl Peers {
 
         // Until the directory has the realms, the next REGISTER uses those learned here.
         if let Some(realms) = credentials.realms() {
-            Arc::make_mut(&mut registration.wanted.way).realms = realms;
+            Arc::make_mut(&mut registration.registering.way).realms = realms;
         }
 
-        let challenged = Challenged {
-            whose: Challenger::of_trunk(&registration.wanted.way),
+        let challenged = Box::new(ChallengeReport {
+            challenger: Challenger::of_trunk(&registration.registering.way),
             at: now,
             news,
-        };
-        self.effects.push(Effect::Challenged(Box::new(challenged)));
+        });
+        self.effects.push(PeersEffect::Challenged(challenged));
         is_answered
     }
 
@@ -413,7 +436,7 @@ impl Peers {
         endpoint: &mut Endpoint,
         trunk: Uuid,
         leaving: bool,
-        verdict: Verdict,
+        verdict: RegisterVerdict,
         now: Moment,
     ) {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
@@ -425,8 +448,9 @@ impl Peers {
         }
         if registration.end.is_some() {
             // It was removed while its answer was under way.
-            let stands = matches!(verdict, Verdict::Granted(_)) || registration.bound.is_some();
-            return if stands {
+            let is_registered =
+                matches!(verdict, RegisterVerdict::Granted(_)) || registration.granted.is_some();
+            return if is_registered {
                 self.take_back(endpoint, trunk, now)
             } else {
                 self.finish(endpoint, trunk, now)
@@ -434,19 +458,21 @@ impl Peers {
         }
 
         match verdict {
-            Verdict::Granted(seconds) => self.granted(endpoint, trunk, seconds, now),
-            Verdict::TooBrief(seconds) if registration.may_ask_again() => {
+            RegisterVerdict::Granted(seconds) => self.granted(endpoint, trunk, seconds, now),
+            RegisterVerdict::TooBrief(seconds) if registration.may_ask_again() => {
                 registration.expires = seconds;
                 // The nonce has been used: a new challenge follows.
-                registration.proofs = Proofs::default();
+                registration.digest_answers = DigestAnswers::default();
                 if !self.register(endpoint, trunk, now) {
                     self.failed(endpoint, trunk, (Some(423), None), now);
                 }
             }
-            Verdict::TooBrief(_) => self.failed(endpoint, trunk, (Some(423), None), now),
-            Verdict::Elsewhere(code) => self.next_target(endpoint, trunk, code, now),
-            Verdict::Challenged(code) => self.failed(endpoint, trunk, (Some(code), None), now),
-            Verdict::Refused(code, retry) => {
+            RegisterVerdict::TooBrief(_) => self.failed(endpoint, trunk, (Some(423), None), now),
+            RegisterVerdict::TryNext(code) => self.next_target(endpoint, trunk, code, now),
+            RegisterVerdict::Challenged(code) => {
+                self.failed(endpoint, trunk, (Some(code), None), now)
+            }
+            RegisterVerdict::Refused(code, retry) => {
                 self.failed(endpoint, trunk, (Some(code), retry), now);
             }
         }
@@ -458,19 +484,20 @@ impl Peers {
             return;
         };
 
-        let is_new = registration.bound.is_none();
+        let is_new = registration.granted.is_none();
         registration.grant(seconds, random, now);
         self.registrations.set(trunk, registration.status());
-        self.effects.push(Effect::Tried(Tried::Accepted));
-        if let (true, Some(current), Some(bound)) =
-            (is_new, &registration.current, registration.bound)
+        self.effects
+            .push(PeersEffect::RegisterFinished(RegisterOutcome::Accepted));
+        if let (true, Some(current), Some(granted)) =
+            (is_new, &registration.current, registration.granted)
         {
-            let what = What::Registered {
+            let what = RegistrationChangeKind::Registered {
                 contact: current.contact.clone(),
                 registrar: current.flow.peer,
                 transport: current.flow.transport,
-                registered_at: bound.since,
-                expires_at: bound.until,
+                registered_at: granted.since,
+                expires_at: granted.until,
             };
             self.changed(trunk, what);
         }
@@ -494,24 +521,24 @@ impl Peers {
         registration.fail(sip_code, retry_after, (retry, random), now);
         self.registrations.set(trunk, registration.status());
 
-        let org = registration.wanted.org;
+        let org = registration.registering.org;
         if registration.failures == 1 {
             tracing::warn!(org.id = %org, trunk.id = %trunk, sip_code, "a carrier doesn't register us; we go on asking");
         }
 
         let tried = match sip_code {
-            Some(_) => Tried::Refused,
-            None => Tried::Unanswered,
+            Some(_) => RegisterOutcome::Refused,
+            None => RegisterOutcome::Unanswered,
         };
-        self.effects.push(Effect::Tried(tried));
+        self.effects.push(PeersEffect::RegisterFinished(tried));
         self.wait(trunk);
     }
 
-    fn changed(&mut self, trunk: Uuid, what: What) {
+    fn changed(&mut self, trunk: Uuid, what: RegistrationChangeKind) {
         if let Some(registration) = self.carriers.get(&trunk) {
-            let org = registration.wanted.org;
-            self.effects
-                .push(Effect::Changed(Change { org, trunk, what }));
+            let org = registration.registering.org;
+            let change = RegistrationChange { org, trunk, what };
+            self.effects.push(PeersEffect::Changed(change));
         }
     }
 
@@ -520,7 +547,7 @@ impl Peers {
         &mut self,
         endpoint: &mut Endpoint,
         trunk: Uuid,
-        next: Option<Wanted>,
+        next: Option<RegisteringTrunk>,
         now: Moment,
     ) {
         let Some(registration) = self.carriers.get_mut(&trunk) else {
@@ -532,21 +559,21 @@ impl Peers {
             self.timers.cancel(timer);
         }
 
-        match registration.doing {
+        match registration.step {
             // Its answer will show whether there is a registration to remove.
-            Doing::Asking { .. } => {}
-            Doing::Nothing | Doing::Resolving if was_leaving => {}
-            Doing::Nothing | Doing::Resolving if registration.bound.is_some() => {
+            RegisterStep::Asking { .. } => {}
+            RegisterStep::Nothing | RegisterStep::Resolving if was_leaving => {}
+            RegisterStep::Nothing | RegisterStep::Resolving if registration.granted.is_some() => {
                 self.take_back(endpoint, trunk, now);
             }
-            Doing::Nothing | Doing::Resolving => self.finish(endpoint, trunk, now),
+            RegisterStep::Nothing | RegisterStep::Resolving => self.finish(endpoint, trunk, now),
         }
     }
 
     fn take_back(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
         if let Some(registration) = self.carriers.get_mut(&trunk) {
             registration.requests = 0;
-            registration.proofs = Proofs::default();
+            registration.digest_answers = DigestAnswers::default();
         }
         if !self.register(endpoint, trunk, now) {
             self.finish(endpoint, trunk, now);
@@ -555,12 +582,10 @@ impl Peers {
 
     /// Finishes a removal, whatever the carrier answered.
     fn finish(&mut self, endpoint: &mut Endpoint, trunk: Uuid, now: Moment) {
-        let was_bound = self
-            .carriers
-            .get(&trunk)
-            .is_some_and(|registration| registration.bound.is_some());
+        let registration = self.carriers.get(&trunk);
+        let was_bound = registration.is_some_and(|registration| registration.granted.is_some());
         if was_bound {
-            self.changed(trunk, What::Removed);
+            self.changed(trunk, RegistrationChangeKind::Removed);
         }
         self.registrations.forget(trunk);
         let ended = self.carriers.remove(&trunk);

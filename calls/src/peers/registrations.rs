@@ -19,7 +19,7 @@ pub enum State {
     /// Failed, will retry.
     Failed,
     /// Another node of the installation registers this trunk.
-    Elsewhere,
+    OtherNode,
 }
 
 impl State {
@@ -29,7 +29,7 @@ impl State {
             Self::Registering => "registering",
             Self::Registered => "registered",
             Self::Failed => "failed",
-            Self::Elsewhere => "elsewhere",
+            Self::OtherNode => "elsewhere",
         }
     }
 }
@@ -64,18 +64,18 @@ impl RegistrationStatus {
 
 /// A trunk whose registration was granted or has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Change {
+pub struct RegistrationChange {
     /// The org.
     pub org: Uuid,
     /// Its outbound trunk.
     pub trunk: Uuid,
     /// The change.
-    pub what: What,
+    pub what: RegistrationChangeKind,
 }
 
 /// Change of a trunk's registration.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum RegistrationChangeKind {
     /// The carrier has registered us.
     Registered {
         /// The URI in our Contact.
@@ -97,7 +97,7 @@ pub enum What {
 
 /// Result of one attempt.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Tried {
+pub enum RegisterOutcome {
     /// It was accepted.
     Accepted,
     /// It was refused.
@@ -106,7 +106,7 @@ pub enum Tried {
     Unanswered,
 }
 
-impl Tried {
+impl RegisterOutcome {
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -143,14 +143,14 @@ impl Registrations {
     }
 
     /// Sets the trunks that other nodes register.
-    pub fn elsewhere(&self, trunks: &HashSet<Uuid>) {
+    pub fn set_remote(&self, trunks: &HashSet<Uuid>) {
         self.0
-            .retain(|trunk, status| status.state != State::Elsewhere || trunks.contains(trunk));
+            .retain(|trunk, status| status.state != State::OtherNode || trunks.contains(trunk));
         for trunk in trunks {
             // One that was ours until now is being removed first.
             self.0
                 .entry(*trunk)
-                .or_insert(RegistrationStatus::bare(State::Elsewhere));
+                .or_insert(RegistrationStatus::bare(State::OtherNode));
         }
     }
 
@@ -164,7 +164,7 @@ impl Registrations {
 
     /// Returns the number of registrations that this node may have with carriers.
     pub fn held(&self) -> usize {
-        let elsewhere = |status: &RegistrationStatus| status.state == State::Elsewhere;
-        self.0.iter().filter(|entry| !elsewhere(entry)).count()
+        let set_remote = |status: &RegistrationStatus| status.state == State::OtherNode;
+        self.0.iter().filter(|entry| !set_remote(entry)).count()
     }
 }

@@ -4,7 +4,7 @@ use trunkline_sip::wire::Message;
 
 /// Result of a request.
 #[derive(Copy, Clone, Debug)]
-pub(super) enum Reply<'a> {
+pub(super) enum PeerReply<'a> {
     Message(&'a Message<'a>),
     /// Nothing within the time of a transaction.
     Silence,

@@ -8,8 +8,8 @@ use trunkline_sip::entropy::Entropy;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::wire::{Framing, HeaderName, lex};
 
-use super::carrier_registration::Wanted;
-use super::registrations::{State, What};
+use super::carrier_registration::RegisteringTrunk;
+use super::registrations::{RegistrationChangeKind, State};
 use super::*;
 
 const START: Moment = Moment::from_secs(1_790_000_000);
@@ -28,8 +28,8 @@ struct Scene {
     now: Moment,
 }
 
-fn wanted(host: &str, transport: Transport) -> Wanted {
-    Wanted {
+fn registering(host: &str, transport: Transport) -> RegisteringTrunk {
+    RegisteringTrunk {
         org: ORG,
         shares_user: false,
         way: Arc::new(OutboundRoute {
@@ -109,7 +109,7 @@ impl Scene {
     /// A scene in which the trunk has sent its first REGISTER.
     fn asking() -> (Self, String) {
         let mut scene = Self::new();
-        scene.register_trunks(vec![wanted("192.0.2.1", Transport::Udp)]);
+        scene.register_trunks(vec![registering("192.0.2.1", Transport::Udp)]);
         let sent = scene.after(100);
         let [register] = &sent[..] else {
             panic!("{sent:?}");
@@ -127,9 +127,9 @@ impl Scene {
         (scene, register)
     }
 
-    fn register_trunks(&mut self, wanted: Vec<Wanted>) {
+    fn register_trunks(&mut self, registering: Vec<RegisteringTrunk>) {
         self.peers
-            .register_trunks(&mut self.endpoint, Some(wanted), self.now);
+            .register_trunks(&mut self.endpoint, Some(registering), self.now);
     }
 
     /// Returns what was sent after so many milliseconds, without retransmissions.
@@ -216,15 +216,15 @@ impl Scene {
         self.registrations.of(TRUNK).map(|status| status.state)
     }
 
-    fn changes(&mut self) -> Vec<What> {
+    fn changes(&mut self) -> Vec<RegistrationChangeKind> {
         let effects = self.peers.effects();
         effects
             .filter_map(|effect| match effect {
-                Effect::Changed(change) => Some(change.what),
-                Effect::Resolve { .. }
-                | Effect::Tried(_)
-                | Effect::Down(_)
-                | Effect::Challenged(_) => None,
+                PeersEffect::Changed(change) => Some(change.what),
+                PeersEffect::Resolve { .. }
+                | PeersEffect::RegisterFinished(_)
+                | PeersEffect::Down(_)
+                | PeersEffect::Challenged(_) => None,
             })
             .collect()
     }
@@ -286,7 +286,7 @@ fn a_challenge_is_answered_and_the_registration_refreshed_in_time() {
     assert!((75.0..87.6).contains(&wait), "{wait}");
     let changes = scene.changes();
     assert!(
-        matches!(&changes[..], [What::Registered { contact, .. }] if contact == "sip:trunkline@us:5060"),
+        matches!(&changes[..], [RegistrationChangeKind::Registered { contact, .. }] if contact == "sip:trunkline@us:5060"),
         "{changes:?}"
     );
 
@@ -354,7 +354,7 @@ fn attempts_that_fail_come_ever_later() {
 }
 
 #[test]
-fn silence_is_no_registration_and_one_that_runs_out_is_told() {
+fn silence_is_no_registration_and_one_that_runs_out_is_reported() {
     let (mut scene, _) = Scene::asking();
     scene.after(33_000);
     let status = scene.registrations.of(TRUNK).expect("a status");
@@ -367,7 +367,7 @@ fn silence_is_no_registration_and_one_that_runs_out_is_told() {
     assert_eq!(scene.state(), Some(State::Registered));
     scene.after(2_000);
     assert_eq!(scene.state(), Some(State::Failed));
-    assert_eq!(scene.changes(), [What::Expired]);
+    assert_eq!(scene.changes(), [RegistrationChangeKind::Expired]);
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn a_trunk_that_goes_is_taken_back() {
 
     scene.answer(&again[0], 200, "");
     assert_eq!(scene.registrations.held(), 0);
-    assert_eq!(scene.changes(), [What::Removed]);
+    assert_eq!(scene.changes(), [RegistrationChangeKind::Removed]);
     assert!(scene.after(2_000_000).is_empty());
 }
 
@@ -401,14 +401,14 @@ fn what_is_asked_for_when_it_ends_is_taken_back_once_it_is_granted() {
     assert_eq!(header(&sent[0], HeaderName::Expires), "0");
     scene.after(33_000);
     assert_eq!(scene.registrations.held(), 0, "it doesn't wait for ever");
-    scene.register_trunks(vec![wanted("192.0.2.1", Transport::Udp)]);
+    scene.register_trunks(vec![registering("192.0.2.1", Transport::Udp)]);
     assert!(scene.after(5_000).is_empty(), "it has left");
 }
 
 #[test]
 fn a_trunk_that_changes_leaves_the_old_carrier_first() {
     let (mut scene, _) = Scene::registered(600);
-    scene.register_trunks(vec![wanted("192.0.2.9", Transport::Udp)]);
+    scene.register_trunks(vec![registering("192.0.2.9", Transport::Udp)]);
     let sent = scene.sent();
     assert!(
         sent[0].starts_with("REGISTER sip:192.0.2.1 "),
@@ -430,28 +430,31 @@ fn a_trunk_that_changes_leaves_the_old_carrier_first() {
 #[test]
 fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
     let mut scene = Scene::new();
-    scene.register_trunks(vec![wanted("sip.example.com", Transport::Udp)]);
+    scene.register_trunks(vec![registering("sip.example.com", Transport::Udp)]);
     assert!(scene.after(100).is_empty());
 
-    let asked: Vec<Unresolved> = scene
+    let asked: Vec<UnresolvedTarget> = scene
         .peers
         .effects()
         .filter_map(|effect| match effect {
-            Effect::Resolve { wanted, .. } => Some(wanted),
-            Effect::Changed(_) | Effect::Tried(_) | Effect::Down(_) | Effect::Challenged(_) => None,
+            PeersEffect::Resolve { registrar, .. } => Some(registrar),
+            PeersEffect::Changed(_)
+            | PeersEffect::RegisterFinished(_)
+            | PeersEffect::Down(_)
+            | PeersEffect::Challenged(_) => None,
         })
         .collect();
-    let [wanted] = &asked[..] else {
+    let [registrar] = &asked[..] else {
         panic!("{asked:?}");
     };
 
     assert_eq!(
-        (&*wanted.uri, wanted.transport),
+        (&*registrar.uri, registrar.transport),
         ("sip:sip.example.com", Some(Transport::Udp))
     );
 
     let targets = ["192.0.2.1:5060", "192.0.2.2:5060"].map(|address| Target {
-        uri: wanted.uri.clone(),
+        uri: registrar.uri.clone(),
         transport: Transport::Udp,
         address: address.parse().expect("an address"),
         by: None,
@@ -473,7 +476,7 @@ fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
 #[test]
 fn a_connection_that_breaks_is_replaced_soon() {
     let mut scene = Scene::new();
-    scene.register_trunks(vec![wanted("192.0.2.1", Transport::Tcp)]);
+    scene.register_trunks(vec![registering("192.0.2.1", Transport::Tcp)]);
 
     let sent = scene.after(100);
     assert!(
@@ -499,7 +502,7 @@ fn a_connection_that_breaks_is_replaced_soon() {
 }
 
 #[test]
-fn what_answers_options_is_there() {
+fn a_peer_that_answers_options_is_up() {
     let mut scene = Scene::new();
     let target = Target {
         uri: "sip:192.0.2.1".into(),
@@ -508,7 +511,7 @@ fn what_answers_options_is_there() {
         by: None,
         named: Default::default(),
     };
-    let peer = Peer::of(&target).expect("a peer");
+    let peer = ProbedPeer::of(&target).expect("a peer");
     scene.health.watch([&peer], [(TRUNK, vec![peer.clone()])]);
 
     for (status, reachable) in [
@@ -520,7 +523,7 @@ fn what_answers_options_is_there() {
         let now = scene.now;
         scene.peers.ask(
             &mut scene.endpoint,
-            Inquiry::Probe(vec![target.clone()]),
+            OptionsBatch::Probe(vec![target.clone()]),
             now,
         );
         let sent = scene.sent();

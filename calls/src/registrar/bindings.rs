@@ -19,9 +19,9 @@ use trunkline_sip::header::uri::Uri;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::asked::Contact;
-use super::home::{Home, Serving};
+use super::flow_owner::{FlowOwner, ServingNodes};
 use super::liveness::Liveness;
+use super::register_request::Contact;
 
 /// Longer User-Agents are cut.
 const LONGEST_AGENT: usize = 128;
@@ -38,7 +38,7 @@ pub struct Binding {
     /// Flow of the REGISTER.
     pub flow: Flow,
     /// Process that has that flow.
-    pub home: Home,
+    pub flow_owner: FlowOwner,
     /// The pair that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
     /// True if a NAT changes addresses, so that only the REGISTER's flow leads back.
@@ -59,7 +59,7 @@ pub struct Binding {
 
 /// Address of a request to a registered PBX.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reach {
+pub struct BindingTarget {
     /// The Request-URI.
     pub uri: Box<str>,
     /// Its transport.
@@ -87,18 +87,18 @@ pub(super) struct Sender<'m> {
 
 /// A trunk whose first binding was made, or whose last one is gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Change {
+pub struct BindingChange {
     /// The org.
     pub org: Uuid,
     /// Its inbound trunk.
     pub trunk: Uuid,
     /// The change.
-    pub what: What,
+    pub what: BindingChangeKind,
 }
 
 /// Change of a trunk's bindings.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum BindingChangeKind {
     /// It has its first binding.
     Registered(Box<Binding>),
     /// Its last binding is gone.
@@ -107,14 +107,14 @@ pub enum What {
 
 /// Reason why nothing was changed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
+pub(super) enum ChangeRefused {
     /// The same or a later request of that Call-ID was handled before.
     OutOfOrder,
 }
 
 /// The bindings of one trunk.
 #[derive(Debug)]
-pub(super) struct Registered {
+pub(super) struct TrunkBindings {
     pub(super) org: Uuid,
     pub(super) bindings: SmallVec<[Binding; 1]>,
 }
@@ -122,11 +122,11 @@ pub(super) struct Registered {
 /// Every known binding, by trunk.
 #[derive(Debug, Default)]
 pub struct Bindings {
-    pub(super) trunks: DashMap<Uuid, Registered>,
+    pub(super) trunks: DashMap<Uuid, TrunkBindings>,
     /// Trunks whose bindings have to be stored again, with the contacts of other nodes that were removed here.
     pub(super) unsaved: DashMap<Uuid, HashSet<Box<str>>>,
     /// Nodes that are up.
-    pub(super) serving: Serving,
+    pub(super) serving: ServingNodes,
     /// Trunks with bindings on a connection.
     by_connection: DashMap<u32, SmallVec<[Uuid; 1]>>,
     count: AtomicUsize,
@@ -174,7 +174,7 @@ impl Bindings {
     }
 
     /// Returns where to call the trunk's PBX, the best address first; empty if it isn't registered.
-    pub fn reach(&self, trunk: Uuid, addresses: &AddressPolicy, now: Moment) -> Vec<Reach> {
+    pub fn reach(&self, trunk: Uuid, addresses: &AddressPolicy, now: Moment) -> Vec<BindingTarget> {
         let bindings = self.of(trunk, now);
         let reach = |binding: &Binding| binding.reach(addresses);
         bindings.iter().filter_map(reach).collect()
@@ -188,8 +188,8 @@ impl Bindings {
         sender: &Sender<'_>,
         most: usize,
         now: Moment,
-    ) -> Result<Option<Change>, Refused> {
-        let mut entry = self.trunks.entry(trunk).or_insert_with(|| Registered {
+    ) -> Result<Option<BindingChange>, ChangeRefused> {
+        let mut entry = self.trunks.entry(trunk).or_insert_with(|| TrunkBindings {
             org,
             bindings: SmallVec::new(),
         });
@@ -204,7 +204,7 @@ impl Bindings {
         };
         if contacts.iter().any(late) {
             self.recount(count, registered.bindings.len());
-            return Err(Refused::OutOfOrder);
+            return Err(ChangeRefused::OutOfOrder);
         }
 
         let others = registered.of_other_nodes();
@@ -230,11 +230,11 @@ impl Bindings {
         }
 
         let what = match newest {
-            Some(binding) if !was_there => Some(What::Registered(Box::new(binding))),
-            None if was_there => Some(What::Lost(BindingLoss::Removed)),
+            Some(binding) if !was_there => Some(BindingChangeKind::Registered(Box::new(binding))),
+            None if was_there => Some(BindingChangeKind::Lost(BindingLoss::Removed)),
             Some(_) | None => None,
         };
-        Ok(what.map(|what| Change { org, trunk, what }))
+        Ok(what.map(|what| BindingChange { org, trunk, what }))
     }
 
     /// Removes every binding that the request may remove (§10.3 step 6).
@@ -242,7 +242,7 @@ impl Bindings {
         &self,
         trunk: Uuid,
         sender: &Sender<'_>,
-    ) -> Result<Option<Change>, Refused> {
+    ) -> Result<Option<BindingChange>, ChangeRefused> {
         let Entry::Occupied(mut entry) = self.trunks.entry(trunk) else {
             return Ok(None);
         };
@@ -253,7 +253,7 @@ impl Bindings {
             .iter()
             .any(|held| held.is_newer_than(sender))
         {
-            return Err(Refused::OutOfOrder);
+            return Err(ChangeRefused::OutOfOrder);
         }
 
         self.recount(registered.bindings.len(), 0);
@@ -261,15 +261,15 @@ impl Bindings {
 
         let org = registered.org;
         entry.remove();
-        Ok(Some(Change {
+        Ok(Some(BindingChange {
             org,
             trunk,
-            what: What::Lost(BindingLoss::Removed),
+            what: BindingChangeKind::Lost(BindingLoss::Removed),
         }))
     }
 
     /// Handles a closed connection: a PBX behind NAT can't be reached any more, others over a new connection.
-    pub(super) fn lose(&self, lost: &Flow) -> Vec<Change> {
+    pub(super) fn lose(&self, lost: &Flow) -> Vec<BindingChange> {
         if lost.connection == 0 {
             return Vec::new();
         }
@@ -291,7 +291,7 @@ impl Bindings {
     }
 
     /// Removes expired bindings.
-    pub fn sweep(&self, now: Moment) -> Vec<Change> {
+    pub fn sweep(&self, now: Moment) -> Vec<BindingChange> {
         let due = self.trunks.iter().filter(|entry| {
             let mut bindings = entry.bindings.iter();
             bindings.any(|held| held.expires_at <= now)
@@ -319,14 +319,14 @@ impl Bindings {
         trunk: Uuid,
         loss: BindingLoss,
         keep: impl FnMut(&mut Binding) -> bool,
-    ) -> Option<Change> {
+    ) -> Option<BindingChange> {
         let Entry::Occupied(mut entry) = self.trunks.entry(trunk) else {
             return None;
         };
 
         let registered = entry.get_mut();
         let count = registered.bindings.len();
-        let is_other = |held: &Binding| matches!(held.home, Home::Node(_));
+        let is_other = |held: &Binding| matches!(held.flow_owner, FlowOwner::OtherNode(_));
         let was_others = registered.bindings.iter().all(is_other);
         registered.bindings.retain(keep);
         self.recount(count, registered.bindings.len());
@@ -343,10 +343,10 @@ impl Bindings {
         entry.remove();
 
         // The node that had the PBX reports its loss.
-        (!was_others).then_some(Change {
+        (!was_others).then_some(BindingChange {
             org,
             trunk,
-            what: What::Lost(loss),
+            what: BindingChangeKind::Lost(loss),
         })
     }
 
@@ -389,7 +389,7 @@ impl Bindings {
     }
 }
 
-impl Registered {
+impl TrunkBindings {
     fn apply(&mut self, contact: &Contact, sender: &Sender<'_>, now: Moment) {
         let place = self.bindings.iter().position(|held| held.is_for(contact));
 
@@ -407,7 +407,7 @@ impl Registered {
             q: contact.q,
             instance: contact.instance.clone(),
             flow: sender.flow,
-            home: Home::Here,
+            flow_owner: FlowOwner::ThisProcess,
             pair: Arc::clone(&sender.pair),
             is_behind_nat: sender.is_behind_nat,
             user_agent: sender.user_agent.map(agent_name),
@@ -423,7 +423,7 @@ impl Registered {
     /// Contacts whose flows belong to other nodes.
     fn of_other_nodes(&self) -> SmallVec<[Box<str>; 1]> {
         let bindings = self.bindings.iter();
-        let others = bindings.filter(|held| matches!(held.home, Home::Node(_)));
+        let others = bindings.filter(|held| matches!(held.flow_owner, FlowOwner::OtherNode(_)));
         others.map(|held| held.contact.clone()).collect()
     }
 
@@ -475,25 +475,25 @@ impl Binding {
     ///
     /// A Contact that names another address than the REGISTER's source, or one that may not be contacted, is replaced by that source. `None` if only
     /// a flow of another process leads to it.
-    fn reach(&self, addresses: &AddressPolicy) -> Option<Reach> {
+    fn reach(&self, addresses: &AddressPolicy) -> Option<BindingTarget> {
         let may_be =
             |address: &SocketAddr| *address == self.flow.peer || addresses.judge(*address).is_ok();
         let direct = self
             .contact_address()
             .filter(|_| !self.is_behind_nat && self.flow.connection == 0)
             .filter(may_be);
-        let by = match self.home {
-            Home::Here => {
+        let by = match self.flow_owner {
+            FlowOwner::ThisProcess => {
                 let mut flow = self.flow;
                 if flow.connection == 0 {
                     flow.peer = direct.unwrap_or(flow.peer);
                 }
                 Some(flow)
             }
-            Home::Before | Home::Node(_) => None,
+            FlowOwner::EarlierRun | FlowOwner::OtherNode(_) => None,
         };
 
-        Some(Reach {
+        Some(BindingTarget {
             uri: self.contact.clone(),
             transport: self.flow.transport,
             address: by.map(|flow| flow.peer).or(direct)?,

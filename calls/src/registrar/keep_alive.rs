@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::bindings::{Binding, Bindings};
-use super::home::Home;
+use super::flow_owner::FlowOwner;
 
 pub use super::liveness::Liveness;
 
@@ -88,7 +88,7 @@ impl Bindings {
 impl Binding {
     /// Returns whether this node has to keep it alive: not on a connection or without NAT, and not for another node's PBX.
     fn needs_keeping(&self) -> bool {
-        let is_ours = self.home == Home::Here;
+        let is_ours = self.flow_owner == FlowOwner::ThisProcess;
         is_ours && self.is_behind_nat && !self.flow.transport.is_reliable()
     }
 }

@@ -4,20 +4,22 @@
 //! the bindings are one table for all shards, as a call to a binding may be any shard's. An unknown sender gets the same stateless challenge as an
 //! unknown caller, and nothing is kept.
 
-mod asked;
 pub mod bindings;
-pub mod home;
+pub mod flow_owner;
 pub mod keep_alive;
-pub mod kept;
 mod liveness;
+mod register_request;
+pub mod stored;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::view::{Login, PeerLogin, View};
-use trunkline_sip::auth::{self, Algorithm, Cause, NonceWindow, Nonces, Part, Policy, Verdict};
-use trunkline_sip::endpoint::{Endpoint, Owner, Response};
+use trunkline_sip::auth::{
+    self, Algorithm, ChallengeCause, NonceWindow, Nonces, Policy, Verdict, WrongPart,
+};
+use trunkline_sip::endpoint::{Endpoint, Response};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::auth::Credentials;
 use trunkline_sip::header::name_addr::NameAddr;
@@ -27,9 +29,10 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use crate::blame::{self, UnknownUser};
-use asked::{Asked, Fault};
-use bindings::{Binding, Bindings, Change, Refused, Sender};
+use crate::failed_login::{self, UnknownUser};
+use crate::ids::owner_of;
+use bindings::{Binding, BindingChange, Bindings, ChangeRefused, Sender};
+use register_request::{RegisterFault, RegisterRequest};
 
 /// Configuration of the registrar.
 #[derive(Clone, Debug)]
@@ -53,18 +56,18 @@ const LONGEST_BY_STREAM: Duration = Duration::from_secs(600);
 
 /// Event for the engine.
 #[derive(Debug)]
-pub enum Effect {
+pub enum RegistrarEffect {
     /// A log-in with an org's user name failed.
-    AuthFailure(AuthFailure),
+    AuthFailure(RegisterAuthFailure),
     /// A log-in failed with a user name that is no org's.
     UnknownUser(UnknownUser),
     /// A trunk has its first binding, or none any more.
-    Changed(Change),
+    Changed(BindingChange),
 }
 
 /// A log-in that failed.
 #[derive(Clone, Debug)]
-pub struct AuthFailure {
+pub struct RegisterAuthFailure {
     /// Org of the user name.
     pub org: Uuid,
     /// The trunk.
@@ -76,13 +79,10 @@ pub struct AuthFailure {
     /// Time.
     pub at: Moment,
     /// The fault.
-    pub part: Part,
+    pub part: WrongPart,
     /// Call-ID of the request.
     pub call_id: Box<str>,
 }
-
-/// A server transaction that no call owns.
-const NOBODY: Owner = Owner(u64::MAX);
 
 /// The registrar of one shard.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub struct Registrar {
     nonces: Arc<Nonces>,
     window: Arc<NonceWindow>,
     bindings: Arc<Bindings>,
-    effects: Vec<Effect>,
+    effects: Vec<RegistrarEffect>,
     lines: Vec<u8>,
 }
 
@@ -113,14 +113,15 @@ impl Registrar {
     }
 
     /// Takes the effects.
-    pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
+    pub fn effects(&mut self) -> std::vec::Drain<'_, RegistrarEffect> {
         self.effects.drain(..)
     }
 
     /// Handles a closed connection: bindings that only it leads to are removed.
     pub fn handle_flow_lost(&mut self, lost: &Flow) {
         let lost = self.bindings.lose(lost);
-        self.effects.extend(lost.into_iter().map(Effect::Changed));
+        self.effects
+            .extend(lost.into_iter().map(RegistrarEffect::Changed));
     }
 
     /// Handles a REGISTER outside of transactions.
@@ -161,10 +162,11 @@ impl Registrar {
         let config = Arc::clone(&self.config);
         let Some(credentials) = auth::credentials(message, &config.realm) else {
             if let Some(other) = auth::foreign_credentials(message, &config.realm) {
-                let whose = blame::of_other_realm(view, &other.username_unescaped());
-                self.failed(whose, &other, message, flow, now);
+                let attributed =
+                    failed_login::attribute_other_realm(view, &other.username_unescaped());
+                self.failed(attributed, &other, message, flow, now);
             }
-            self.challenge(endpoint, flow, message, Cause::Bare, now);
+            self.challenge(endpoint, flow, message, ChallengeCause::Bare, now);
             return None;
         };
 
@@ -188,21 +190,24 @@ impl Registrar {
         match (login, verdict) {
             (Some(login), Verdict::Ok) => return Some(login),
             (Some(login), Verdict::Wrong(part)) => {
-                let whose = Some((login.org, login.trunk, part));
-                self.failed(whose, &credentials, message, flow, now);
-                let cause = Cause::Wrong(credentials.nonce);
+                let attributed = Some((login.org, login.trunk, part));
+                self.failed(attributed, &credentials, message, flow, now);
+                let cause = ChallengeCause::Wrong(credentials.nonce);
                 self.challenge(endpoint, flow, message, cause, now);
             }
-            (_, Verdict::Stale) => self.challenge(endpoint, flow, message, Cause::Stale, now),
+            (_, Verdict::Stale) => {
+                self.challenge(endpoint, flow, message, ChallengeCause::Stale, now)
+            }
             (None, Verdict::Ok | Verdict::Wrong(_)) => {
                 let name = credentials.username_unescaped();
-                let whose = blame::of_unknown_user(view, flow.peer.ip(), &name, now);
-                if whose.is_none() {
+                let attributed =
+                    failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, now);
+                if attributed.is_none() {
                     let unknown = UnknownUser::new(flow.peer, &name);
-                    self.effects.push(Effect::UnknownUser(unknown));
+                    self.effects.push(RegistrarEffect::UnknownUser(unknown));
                 }
-                self.failed(whose, &credentials, message, flow, now);
-                let cause = Cause::Wrong(credentials.nonce);
+                self.failed(attributed, &credentials, message, flow, now);
+                let cause = ChallengeCause::Wrong(credentials.nonce);
                 self.challenge(endpoint, flow, message, cause, now);
             }
         }
@@ -213,14 +218,14 @@ impl Registrar {
     /// Notes a failed log-in for the org that it belongs to.
     fn failed(
         &mut self,
-        whose: Option<(Uuid, Uuid, Part)>,
+        attributed: Option<(Uuid, Uuid, WrongPart)>,
         credentials: &Credentials<'_>,
         message: &Message<'_>,
         flow: Flow,
         now: Moment,
     ) {
-        self.effects.extend(whose.map(|(org, trunk, part)| {
-            Effect::AuthFailure(AuthFailure {
+        self.effects.extend(attributed.map(|(org, trunk, part)| {
+            RegistrarEffect::AuthFailure(RegisterAuthFailure {
                 org,
                 trunk,
                 username: String::from_utf8_lossy(credentials.username).into(),
@@ -258,19 +263,21 @@ impl Registrar {
             self.config.longest
         };
 
-        let asked = Asked::read(message, self.config.shortest, longest);
+        let asked = RegisterRequest::read(message, self.config.shortest, longest);
         let outcome = match asked {
-            Ok(Asked::Nothing) => Ok(None),
-            Ok(Asked::RemoveAll) => self.bindings.remove_all(trunk, &sender),
-            Ok(Asked::Change(contacts)) if contacts.len() > self.config.contacts => {
+            Ok(RegisterRequest::Query) => Ok(None),
+            Ok(RegisterRequest::RemoveAll) => self.bindings.remove_all(trunk, &sender),
+            Ok(RegisterRequest::Change(contacts)) if contacts.len() > self.config.contacts => {
                 return self.answer(endpoint, message, flow, now, 403, |_| {});
             }
-            Ok(Asked::Change(contacts)) => {
+            Ok(RegisterRequest::Change(contacts)) => {
                 self.bindings
                     .change((org, trunk), &contacts, &sender, self.config.contacts, now)
             }
-            Err(Fault::Malformed) => return self.answer(endpoint, message, flow, now, 400, |_| {}),
-            Err(Fault::TooBrief) => {
+            Err(RegisterFault::Malformed) => {
+                return self.answer(endpoint, message, flow, now, 400, |_| {});
+            }
+            Err(RegisterFault::TooBrief) => {
                 let shortest = self.config.shortest.as_secs();
                 return self.answer(endpoint, message, flow, now, 423, |head| {
                     head.number("Min-Expires", shortest);
@@ -279,7 +286,7 @@ impl Registrar {
         };
         match outcome {
             Ok(change) => {
-                self.effects.extend(change.map(Effect::Changed));
+                self.effects.extend(change.map(RegistrarEffect::Changed));
                 let bindings = self.bindings.of(trunk, now);
                 self.answer(endpoint, message, flow, now, 200, |head| {
                     for binding in &bindings {
@@ -288,7 +295,7 @@ impl Registrar {
                 });
             }
             // §10.3 step 7: a request older than the one that made the binding changes nothing.
-            Err(Refused::OutOfOrder) => {
+            Err(ChangeRefused::OutOfOrder) => {
                 self.answer(endpoint, message, flow, now, 500, |_| {});
             }
         }
@@ -300,7 +307,7 @@ impl Registrar {
         endpoint: &mut Endpoint,
         flow: Flow,
         message: &Message<'_>,
-        cause: Cause<'_>,
+        cause: ChallengeCause<'_>,
         now: Moment,
     ) {
         let config = Arc::clone(&self.config);
@@ -312,7 +319,7 @@ impl Registrar {
                 head,
                 &config.realm,
                 nonce.as_str(),
-                cause == Cause::Stale,
+                cause == ChallengeCause::Stale,
                 &config.algorithms,
             );
         });
@@ -345,7 +352,7 @@ impl Registrar {
         status: u16,
         head: impl FnOnce(&mut Head<'_>),
     ) {
-        let Ok(tx) = endpoint.accept(message, flow, NOBODY, now) else {
+        let Ok(tx) = endpoint.accept(message, flow, owner_of(None), now) else {
             return self.stateless(endpoint, message, flow, 503, |head| {
                 head.number("Retry-After", 5);
             });

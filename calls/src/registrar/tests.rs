@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use trunkline_model::registration::BindingLoss;
-use trunkline_sip::auth::client::{Asking, Login as Answering, answer, challenge};
+use trunkline_sip::auth::client::{ChallengedMessage, Login as Answering, answer, challenge};
 use trunkline_sip::auth::{NonceKeys, Secret};
 use trunkline_sip::endpoint::{self, Received};
 use trunkline_sip::entropy::Entropy;
@@ -11,7 +11,7 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::wire::{Framing, lex};
 
-use super::bindings::What;
+use super::bindings::BindingChangeKind;
 use super::*;
 
 const START: Moment = Moment::from_secs(1_790_000_000);
@@ -184,12 +184,18 @@ impl Scene {
     fn authorization(&self, user: &str, password: &str, refusal: &str) -> String {
         let refused = lex(refusal.as_bytes(), Framing::Datagram).expect("a response");
         let (_, challenge) = challenge(&refused).expect("a challenge");
-        let asking = Asking {
+        let challenged = ChallengedMessage {
             method: "REGISTER",
             uri: b"sip:us",
             body: b"",
         };
-        let value = answer(&challenge, &asking, &Answering { user, password }, 1, "c");
+        let value = answer(
+            &challenge,
+            &challenged,
+            &Answering { user, password },
+            1,
+            "c",
+        );
         format!("Authorization: {}\r\n", value.expect("an answer"))
     }
 
@@ -203,10 +209,10 @@ impl Scene {
         judged(&answered)
     }
 
-    fn changes(&mut self) -> Vec<What> {
+    fn changes(&mut self) -> Vec<BindingChangeKind> {
         let changed = |effect| match effect {
-            Effect::Changed(change) => Some(change.what),
-            Effect::AuthFailure(_) | Effect::UnknownUser(_) => None,
+            RegistrarEffect::Changed(change) => Some(change.what),
+            RegistrarEffect::AuthFailure(_) | RegistrarEffect::UnknownUser(_) => None,
         };
         self.registrar.effects().filter_map(changed).collect()
     }
@@ -241,7 +247,7 @@ fn judged(answer: &str) -> (u16, Vec<String>) {
 const HOUR_HERE: &str = "Contact: <sip:pbx@192.0.2.1:5060;rinstance=f00>\r\n";
 
 #[test]
-fn a_stranger_is_challenged_whoever_it_says_it_is() {
+fn an_unauthenticated_peer_is_challenged_whatever_user_it_names() {
     let mut scene = Scene::new();
     let request = Request::new(1, HOUR_HERE);
     let octets = scene.written(&request, "");
@@ -258,10 +264,10 @@ fn a_stranger_is_challenged_whoever_it_says_it_is() {
     let (of_orgs, others): (Vec<_>, Vec<_>) = scene
         .registrar
         .effects()
-        .partition(|effect| matches!(effect, Effect::AuthFailure(_)));
+        .partition(|effect| matches!(effect, RegistrarEffect::AuthFailure(_)));
 
     assert_eq!(of_orgs.len(), 1, "only what concerns an org is stored");
-    assert!(matches!(&others[..], [Effect::UnknownUser(_)]));
+    assert!(matches!(&others[..], [RegistrarEffect::UnknownUser(_)]));
     assert_eq!(scene.endpoint.counts().server_other, 0);
     assert!(scene.bindings.is_empty());
 }
@@ -276,7 +282,10 @@ fn a_pbx_comes_stays_and_goes() {
         (status, contacts),
         (200, vec![format!("{here};expires=120")])
     );
-    assert!(matches!(scene.changes()[..], [What::Registered(_)]));
+    assert!(matches!(
+        scene.changes()[..],
+        [BindingChangeKind::Registered(_)]
+    ));
 
     let listed = scene.later(60).register(&Request::new(2, ""));
     assert_eq!(listed, (200, vec![format!("{here};expires=60")]));
@@ -288,7 +297,10 @@ fn a_pbx_comes_stays_and_goes() {
 
     let gone = scene.register(&Request::new(4, "Contact: *\r\nExpires: 0\r\n"));
     assert_eq!(gone, (200, vec![]));
-    assert_eq!(scene.changes(), [What::Lost(BindingLoss::Removed)]);
+    assert_eq!(
+        scene.changes(),
+        [BindingChangeKind::Lost(BindingLoss::Removed)]
+    );
     assert!(scene.bindings.is_empty());
 }
 
@@ -301,7 +313,7 @@ fn a_binding_expires_by_itself() {
     assert!(scene.reach().is_empty(), "before it is swept as well");
     let swept = scene.bindings.sweep(scene.now);
     assert_eq!(swept.len(), 1);
-    assert_eq!(swept[0].what, What::Lost(BindingLoss::Expired));
+    assert_eq!(swept[0].what, BindingChangeKind::Lost(BindingLoss::Expired));
     assert!(scene.bindings.is_empty());
 }
 
@@ -465,7 +477,10 @@ fn a_connection_is_used_again_and_its_end_is_noticed() {
         scene.reach().is_empty(),
         "behind NAT nothing else leads there"
     );
-    assert_eq!(scene.changes(), [What::Lost(BindingLoss::Disconnected)]);
+    assert_eq!(
+        scene.changes(),
+        [BindingChangeKind::Lost(BindingLoss::Disconnected)]
+    );
 }
 
 #[test]

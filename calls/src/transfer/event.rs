@@ -9,10 +9,10 @@ use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::moment::Moment;
 
 use super::plan::Plan;
+use crate::dial_failure::DialFailure;
 use crate::ids::LegId;
 use crate::pbx::Pbx;
 use crate::refusal::Reason;
-use crate::unanswered::Failure;
 
 /// Subscription of a runtime that has sent REFER, by the dialog of its REFER.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct CallFacts {
 
 /// Event of a transfer.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum TransferEvent {
     /// The caller's ACK is in.
     Acknowledged,
     /// The REFER went out.
@@ -89,7 +89,7 @@ pub(crate) enum Event {
     /// The destination rings.
     DestinationRings,
     /// The destination refused, or can't be reached.
-    DestinationLost(Failure),
+    DestinationLost(DialFailure),
     /// The destination may not be called, or has answered and still can't replace the agent.
     DestinationRefused(u16),
     /// The destination has answered.
@@ -113,9 +113,9 @@ pub(crate) enum Event {
 pub(crate) enum ReferAnswer {
     /// 2xx.
     Accepted,
-    /// A challenge; the transfer's proofs have the answer.
+    /// A challenge; the transfer's digest answers have the answer to it.
     AcceptedSilently,
-    /// A challenge, whose answer is in the transfer's proofs.
+    /// A challenge, whose answer is among the transfer's digest answers.
     Challenged,
     /// Any other status.
     Refused(u16),
@@ -123,7 +123,7 @@ pub(crate) enum ReferAnswer {
 
 /// Step that follows, in order.
 #[derive(Debug)]
-pub(crate) enum Step<R> {
+pub(crate) enum TransferStep<R> {
     /// Records the transfer's current state.
     Record(Box<Transfer>),
     /// Sends the runtime that has sent REFER the destination's status.
@@ -136,7 +136,7 @@ pub(crate) enum Step<R> {
     Wait(Option<Duration>),
     /// Starts the transfer's timer as after glare (RFC 3261 §14.1).
     WaitOutGlare,
-    /// Sends the REFER: [`Event::ReferSent`] or [`Event::ReferUnsent`] follows.
+    /// Sends the REFER: [`TransferEvent::ReferSent`] or [`TransferEvent::ReferUnsent`] follows.
     Refer,
     /// Probes the PBX for the call.
     Probe,
@@ -151,15 +151,15 @@ pub(crate) enum Step<R> {
     /// Ends the call for that reason.
     HangUp(Reason),
     /// Records the end of the call.
-    End(Box<Ended>),
+    CallEnd(Box<Ended>),
 }
 
 /// Steps that are due.
-pub(crate) type Steps<R> = SmallVec<[Step<R>; 2]>;
+pub(crate) type Steps<R> = SmallVec<[TransferStep<R>; 2]>;
 
 /// Outcome of a transfer.
 #[derive(Copy, Clone)]
-pub(super) enum Outcome {
+pub(super) enum TransferOutcome {
     Completed,
     /// With that SIP status.
     Failed(u16),

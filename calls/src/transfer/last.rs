@@ -3,11 +3,11 @@
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 
-use super::event::{CallFacts, Event, NewTransfer, Step, Steps};
+use super::event::{CallFacts, NewTransfer, Steps, TransferEvent, TransferStep};
 use super::machine::{Refer, State, Transfer};
+use crate::digest_answers::DigestAnswers;
 use crate::ids::LegId;
 use crate::limits::Permit;
-use crate::proofs::Proofs;
 use crate::refusal::Reason;
 
 /// The last transfer of a call, under way or settled.
@@ -28,19 +28,21 @@ impl<R> LastTransfer<R> {
         let transfer = self.0.insert(Box::new(transfer));
 
         let mut steps = Steps::new();
-        steps.push(Step::Wait(None));
+        steps.push(TransferStep::Wait(None));
         transfer.record(&mut steps);
         transfer.notify(100, false, &mut steps);
         steps
     }
 
     /// Handles an event.
-    pub(crate) fn handle(&mut self, event: Event, call: CallFacts) -> Steps<R> {
+    pub(crate) fn handle(&mut self, event: TransferEvent, call: CallFacts) -> Steps<R> {
         let mut steps = Steps::new();
         match (self.0.as_deref_mut(), event) {
             (Some(transfer), event) => transfer.handle(event, call, &mut steps),
-            (None, Event::CallEnded(ended)) => steps.push(Step::End(ended)),
-            (None, Event::DialogGone) => steps.push(Step::HangUp(Reason::DialogGone)),
+            (None, TransferEvent::CallEnded(ended)) => steps.push(TransferStep::CallEnd(ended)),
+            (None, TransferEvent::DialogGone) => {
+                steps.push(TransferStep::HangUp(Reason::DialogGone))
+            }
             (None, _) => {}
         }
         steps
@@ -89,11 +91,11 @@ impl<R> LastTransfer<R> {
         self.0.as_deref().map(|transfer| &transfer.refer)
     }
 
-    /// Returns the proofs for a challenge of the PBX, if it is to the current REFER.
-    pub(crate) fn proofs_for(&mut self, cseq: u32) -> Option<&mut Proofs> {
+    /// Returns the digest answers for a challenge of the PBX, if it is to the current REFER.
+    pub(crate) fn digest_answers_for(&mut self, cseq: u32) -> Option<&mut DigestAnswers> {
         let transfer = self.0.as_deref_mut()?;
         let is_asked = matches!(transfer.state, State::Referring | State::Subscribed);
-        (is_asked && transfer.refer.cseq == cseq).then_some(&mut transfer.refer.proofs)
+        (is_asked && transfer.refer.cseq == cseq).then_some(&mut transfer.refer.digest_answers)
     }
 
     /// Returns whether the PBX gets REFER if the bridge fails.

@@ -13,21 +13,22 @@
 use std::time::Duration;
 
 use trunkline_model::record::{Ended, HangupBy, Status};
-use trunkline_model::transfer::{self as record, Trunk, Way};
+use trunkline_model::transfer::{self as record, TransferMethod, Trunk};
 use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::wheel::TimerId;
 
 use super::event::{
-    CallFacts, Event, NewTransfer, Outcome, ReferAnswer, Requester, Step, Steps, Subscription,
+    CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
+    TransferOutcome, TransferStep,
 };
 use super::plan::Plan;
 use super::sent_refers::SentRefers;
 use super::sipfrag::next_notify;
+use crate::dial_failure::DialFailure;
+use crate::digest_answers::DigestAnswers;
 use crate::limits::Permit;
 use crate::pbx::Pbx;
-use crate::proofs::Proofs;
 use crate::refusal::Reason;
-use crate::unanswered::Failure;
 
 /// REFERs of one transfer: glare, a lost connection and a challenge each cause another one.
 const MOST_REFERS: u8 = 5;
@@ -104,7 +105,7 @@ pub(crate) struct Refer {
     /// The value of Refer-To.
     pub(crate) to: Box<str>,
     /// Answers to the PBX's challenges.
-    pub(crate) proofs: Proofs,
+    pub(crate) digest_answers: DigestAnswers,
     sent: u8,
     /// CSeq of the last REFER: the id of its subscription.
     pub(super) cseq: u32,
@@ -148,7 +149,7 @@ impl<R> Transfer<R> {
             trunk: new.trunk,
             refer: Refer {
                 to: new.refer_to,
-                proofs: Proofs::default(),
+                digest_answers: DigestAnswers::default(),
                 sent: 0,
                 cseq: 0,
             },
@@ -163,23 +164,23 @@ impl<R> Transfer<R> {
     }
 
     /// Handles an event.
-    pub(super) fn handle(&mut self, event: Event, call: CallFacts, steps: &mut Steps<R>) {
+    pub(super) fn handle(&mut self, event: TransferEvent, call: CallFacts, steps: &mut Steps<R>) {
         self.sent.follow(&event);
         match event {
-            Event::Acknowledged => self.on_acknowledged(call, steps),
-            Event::ReferSent { cseq, .. } => {
+            TransferEvent::Acknowledged => self.on_acknowledged(call, steps),
+            TransferEvent::ReferSent { cseq, .. } => {
                 self.refer.sent += 1;
                 self.refer.cseq = cseq;
             }
-            Event::ReferUnsent => {
+            TransferEvent::ReferUnsent => {
                 if matches!(self.state, State::Referring) {
                     self.refer_refused(503, call, steps);
                 }
             }
-            Event::ReferAnswered { cseq, answer } if cseq == self.refer.cseq => {
+            TransferEvent::ReferAnswered { cseq, answer } if cseq == self.refer.cseq => {
                 self.on_refer_answered(answer, call, steps);
             }
-            Event::ReferUnanswered {
+            TransferEvent::ReferUnanswered {
                 cseq,
                 status,
                 was_connected,
@@ -187,8 +188,8 @@ impl<R> Transfer<R> {
                 self.on_refer_unanswered(status, was_connected, call, steps);
             }
             // It belongs to an earlier REFER.
-            Event::ReferAnswered { .. } | Event::ReferUnanswered { .. } => {}
-            Event::Notified {
+            TransferEvent::ReferAnswered { .. } | TransferEvent::ReferUnanswered { .. } => {}
+            TransferEvent::Notified {
                 cseq,
                 status,
                 subscription,
@@ -197,28 +198,32 @@ impl<R> Transfer<R> {
                     self.on_notified(status, subscription, call, steps);
                 }
             }
-            Event::ProbeUnsent => {
+            TransferEvent::ProbeUnsent => {
                 if matches!(self.state, State::Probing) {
                     self.refer_failed(call, steps);
                 }
             }
-            Event::ProbeAnswered => self.on_probe_answered(call, steps),
-            Event::DialogGone => self.on_dialog_gone(call, steps),
-            Event::TimedOut => self.on_timed_out(call, steps),
-            Event::DestinationRings => self.on_destination_rings(call, steps),
-            Event::DestinationLost(failure) => self.on_destination_lost(&failure, call, steps),
-            Event::DestinationRefused(status) => self.on_destination_refused(status, call, steps),
-            Event::DestinationAnswered => {
+            TransferEvent::ProbeAnswered => self.on_probe_answered(call, steps),
+            TransferEvent::DialogGone => self.on_dialog_gone(call, steps),
+            TransferEvent::TimedOut => self.on_timed_out(call, steps),
+            TransferEvent::DestinationRings => self.on_destination_rings(call, steps),
+            TransferEvent::DestinationLost(failure) => {
+                self.on_destination_lost(&failure, call, steps)
+            }
+            TransferEvent::DestinationRefused(status) => {
+                self.on_destination_refused(status, call, steps)
+            }
+            TransferEvent::DestinationAnswered => {
                 if matches!(self.state, State::Bridging) {
                     self.state = State::Joining;
                 }
             }
-            Event::DestinationConnected => self.on_destination_connected(call, steps),
-            Event::Unsubscribed => self.subscription = None,
-            Event::AgentLeft => self.on_agent_left(steps),
-            Event::CallerHeard => self.on_caller_heard(steps),
-            Event::CallEnded(ended) => self.on_call_ended(ended, call, steps),
-            Event::Stopped => {
+            TransferEvent::DestinationConnected => self.on_destination_connected(call, steps),
+            TransferEvent::Unsubscribed => self.subscription = None,
+            TransferEvent::AgentLeft => self.on_agent_left(steps),
+            TransferEvent::CallerHeard => self.on_caller_heard(steps),
+            TransferEvent::CallEnded(ended) => self.on_call_ended(ended, call, steps),
+            TransferEvent::Stopped => {
                 if matches!(self.state, State::Parting(_)) {
                     self.settle(self.unheard(), call, steps);
                 }
@@ -244,13 +249,13 @@ impl<R> Transfer<R> {
         if !matches!(self.state, State::AwaitingAck) {
             return;
         }
-        if self.plan.first == Way::Bridge && self.bridge(call, steps) {
+        if self.plan.first == TransferMethod::Bridge && self.bridge(call, steps) {
             return;
         }
         match self.plan.refers {
             // If it can't be bridged, the PBX gets REFER all the same.
             true => {
-                self.record.way = Way::Refer;
+                self.record.way = TransferMethod::Refer;
                 self.refer(call, steps);
             }
             false => self.fail(Reason::NoCommonMedia.status(), call, steps),
@@ -263,7 +268,7 @@ impl<R> Transfer<R> {
             return self.refer_refused(503, call, steps);
         }
         self.wait(State::Referring, None, steps);
-        steps.push(Step::Refer);
+        steps.push(TransferStep::Refer);
     }
 
     fn on_refer_answered(&mut self, answer: ReferAnswer, call: CallFacts, steps: &mut Steps<R>) {
@@ -291,7 +296,7 @@ impl<R> Transfer<R> {
             ReferAnswer::Accepted => self.accepted(call, steps),
             ReferAnswer::AcceptedSilently => {
                 self.accepted(call, steps);
-                self.settle(Outcome::Unknown, call, steps);
+                self.settle(TransferOutcome::Unknown, call, steps);
             }
             // Once the caller has left, REFER is of no use.
             ReferAnswer::Challenged if is_parting => self.refer_refused(401, call, steps),
@@ -299,7 +304,7 @@ impl<R> Transfer<R> {
             ReferAnswer::Refused(status) if is_parting => self.refer_refused(status, call, steps),
             ReferAnswer::Refused(491) => {
                 self.wait(State::Retrying, None, steps);
-                steps.push(Step::WaitOutGlare);
+                steps.push(TransferStep::WaitOutGlare);
             }
             // The dialog is gone (RFC 5057 §5.1).
             ReferAnswer::Refused(481) => self.on_dialog_refused(call, steps),
@@ -314,7 +319,7 @@ impl<R> Transfer<R> {
 
     fn on_dialog_refused(&mut self, call: CallFacts, steps: &mut Steps<R>) {
         self.refer_refused(481, call, steps);
-        steps.push(Step::HangUp(Reason::DialogGone));
+        steps.push(TransferStep::HangUp(Reason::DialogGone));
     }
 
     fn on_refer_unanswered(
@@ -329,7 +334,7 @@ impl<R> Transfer<R> {
         }
         if status == 503 && was_connected {
             // Over another connection the PBX may challenge the REFER anew.
-            self.refer.proofs = Proofs::default();
+            self.refer.digest_answers = DigestAnswers::default();
             return self.refer(call, steps);
         }
         self.refer_refused(status, call, steps);
@@ -341,7 +346,7 @@ impl<R> Transfer<R> {
             return;
         }
         if self.bridge_failure.is_some() {
-            self.record.way = Way::Bridge;
+            self.record.way = TransferMethod::Bridge;
         }
         self.fail(self.bridge_failure.unwrap_or(status), call, steps);
     }
@@ -378,7 +383,7 @@ impl<R> Transfer<R> {
                 };
                 let is_too_soon = too_soon_after.is_some_and(|at| call.now.since(at) < TOO_SOON);
                 record.answer_confirmed = Some(!is_too_soon);
-                self.settle(Outcome::Completed, call, steps);
+                self.settle(TransferOutcome::Completed, call, steps);
             }
             Some(status @ 300..) => self.on_refer_failed(status, call, steps),
             Some(status @ 180..=189) if record.state == record::State::Accepted => {
@@ -397,7 +402,7 @@ impl<R> Transfer<R> {
         steps: &mut Steps<R>,
     ) {
         match subscription {
-            SubscriptionState::Terminated => self.settle(Outcome::Unknown, call, steps),
+            SubscriptionState::Terminated => self.settle(TransferOutcome::Unknown, call, steps),
             SubscriptionState::Open { .. } if matches!(self.state, State::Parting(_)) => {}
             SubscriptionState::Open { expires } => {
                 self.wait(State::Subscribed, Some(next_notify(expires)), steps);
@@ -421,7 +426,7 @@ impl<R> Transfer<R> {
         let is_unknown_there = matches!(status, 404 | 484 | 604);
         if may_bridge && (is_unknown_there || call.never_began(status)) {
             self.wait(State::Probing, Some(PROBED), steps);
-            return steps.push(Step::Probe);
+            return steps.push(TransferStep::Probe);
         }
         self.refer_failed(call, steps);
     }
@@ -439,7 +444,7 @@ impl<R> Transfer<R> {
         self.fail(status, call, steps);
         if loses && !self.agent_gone && call.is_up {
             self.wait(State::Doubting, Some(SHOWN), steps);
-            steps.push(Step::Probe);
+            steps.push(TransferStep::Probe);
         }
     }
 
@@ -458,7 +463,7 @@ impl<R> Transfer<R> {
         if matches!(self.state, State::Probing) {
             self.fail(self.heard, call, steps);
         }
-        steps.push(Step::HangUp(Reason::DialogGone));
+        steps.push(TransferStep::HangUp(Reason::DialogGone));
     }
 
     fn on_timed_out(&mut self, call: CallFacts, steps: &mut Steps<R>) {
@@ -469,14 +474,14 @@ impl<R> Transfer<R> {
             // RFC 6665 §4.1.2.4: the subscription is over.
             State::Subscribed => {
                 self.sent.end(self.refer.cseq);
-                self.settle(Outcome::Unknown, call, steps);
+                self.settle(TransferOutcome::Unknown, call, steps);
             }
             State::Probing => self.refer_failed(call, steps),
             State::AwaitingBye => self.leave_handed_over(steps),
-            State::Doubting => steps.push(Step::HangUp(Reason::CallerLost)),
+            State::Doubting => steps.push(TransferStep::HangUp(Reason::CallerLost)),
             State::Unresolved => {
                 self.wait(State::Settled, None, steps);
-                steps.push(Step::Leave(Status::Completed, HangupBy::Agent));
+                steps.push(TransferStep::Leave(Status::Completed, HangupBy::Agent));
             }
             State::Parting(_) => self.settle(self.unheard(), call, steps),
             State::AwaitingAck
@@ -492,7 +497,7 @@ impl<R> Transfer<R> {
         let Some(route) = self.plan.route.take_if(|_| call.can_dial) else {
             return false;
         };
-        self.record.way = Way::Bridge;
+        self.record.way = TransferMethod::Bridge;
         self.record.state = record::State::Accepted;
         self.record.accepted_at = Some(call.now);
         self.record.ringing_at = None;
@@ -501,7 +506,7 @@ impl<R> Transfer<R> {
 
         self.wait(State::Bridging, None, steps);
         self.record(steps);
-        steps.push(Step::Dial(route));
+        steps.push(TransferStep::Dial(route));
         true
     }
 
@@ -512,21 +517,26 @@ impl<R> Transfer<R> {
     }
 
     /// Tries REFER if nothing has rung: the PBX may reach the destination.
-    fn on_destination_lost(&mut self, failure: &Failure, call: CallFacts, steps: &mut Steps<R>) {
+    fn on_destination_lost(
+        &mut self,
+        failure: &DialFailure,
+        call: CallFacts,
+        steps: &mut Steps<R>,
+    ) {
         if !self.refers_instead(failure, call) {
             return self.on_destination_refused(failure.sip_code, call, steps);
         }
         self.plan.refers_after_bridge = false;
         self.bridge_failure = Some(failure.sip_code);
         self.permit = None;
-        self.record.way = Way::Refer;
+        self.record.way = TransferMethod::Refer;
         self.record.state = record::State::Requested;
         self.record.accepted_at = None;
         self.record(steps);
         self.refer(call, steps);
     }
 
-    fn refers_instead(&self, failure: &Failure, call: CallFacts) -> bool {
+    fn refers_instead(&self, failure: &DialFailure, call: CallFacts) -> bool {
         // A REFER would lead the caller into the same dialplan.
         let has_run = |pbx: Pbx| pbx.has_run_dialplan(failure.sip_code, failure.cause);
         let is_in_vain =
@@ -560,20 +570,20 @@ impl<R> Transfer<R> {
     /// Waits in a state, at most so long.
     pub(super) fn wait(&mut self, state: State, at_most: Option<Duration>, steps: &mut Steps<R>) {
         self.state = state;
-        steps.push(Step::Wait(at_most));
+        steps.push(TransferStep::Wait(at_most));
     }
 
     /// Records the current state.
     pub(super) fn record(&mut self, steps: &mut Steps<R>) {
         self.record.step = self.record.step.saturating_add(1);
-        steps.push(Step::Record(Box::new(self.record.clone())));
+        steps.push(TransferStep::Record(Box::new(self.record.clone())));
     }
 
     /// Sends a runtime that has sent REFER the destination's status.
     pub(super) fn notify(&self, status: u16, is_last: bool, steps: &mut Steps<R>) {
         // Its subscription ends with the agent's dialog.
         if let Some(subscription) = self.subscription.filter(|_| !self.agent_gone) {
-            steps.push(Step::Notify {
+            steps.push(TransferStep::Notify {
                 subscription,
                 status,
                 is_last,

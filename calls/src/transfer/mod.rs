@@ -17,18 +17,19 @@ use trunkline_model::handoff::Report;
 use uuid::Uuid;
 
 pub(crate) use event::{
-    CallFacts, Event, NewTransfer, ReferAnswer, Requester, Step, Steps, Subscription,
+    CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
+    TransferStep,
 };
 pub(crate) use last::LastTransfer;
 pub(crate) use plan::Plan;
-pub use plan::{WayReason, way_in_force};
+pub use plan::{MethodReason, method_in_force};
 pub(crate) use sipfrag::status_of;
 
 /// Request for a transfer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TransferRequest {
     /// The destination.
-    pub chosen: Chosen,
+    pub chosen: DestinationChoice,
     /// Report of the agent.
     pub report: Report,
 }
@@ -36,16 +37,16 @@ pub struct TransferRequest {
 /// Reference to a destination.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Chosen {
+pub enum DestinationChoice {
     /// By its name, ignoring case.
     Name(Box<str>),
     /// By its id.
     Id(Uuid),
 }
 
-/// Why there is no transfer.
+/// Reason why there is no transfer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Unable {
+pub enum TransferError {
     /// The call is over, or was never here.
     #[error("the call is not up")]
     NotUp,

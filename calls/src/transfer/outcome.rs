@@ -5,7 +5,7 @@ use std::time::Duration;
 use trunkline_model::record::{Ended, HangupBy, Status};
 use trunkline_model::transfer as record;
 
-use super::event::{CallFacts, Outcome, Step, Steps};
+use super::event::{CallFacts, Steps, TransferOutcome, TransferStep};
 use super::machine::{State, Transfer};
 
 /// Time after the caller's BYE in which a NOTIFY still counts.
@@ -38,7 +38,7 @@ impl<R> Transfer<R> {
     }
 
     pub(super) fn leave_handed_over(&self, steps: &mut Steps<R>) {
-        steps.push(Step::Leave(Status::Transferred, HangupBy::Platform));
+        steps.push(TransferStep::Leave(Status::Transferred, HangupBy::Platform));
     }
 
     /// Notes that the PBX has the caller; the trunk learns this if an accepted REFER has failed before.
@@ -77,8 +77,10 @@ impl<R> Transfer<R> {
             State::Referring | State::Retrying | State::Subscribed if has_caller_left => {
                 return self.wait(State::Parting(ended), Some(AFTER_BYE), steps);
             }
-            State::Bridging | State::Joining => self.close(Outcome::Failed(487), call, steps),
-            State::Probing => self.close(Outcome::Failed(self.heard), call, steps),
+            State::Bridging | State::Joining => {
+                self.close(TransferOutcome::Failed(487), call, steps)
+            }
+            State::Probing => self.close(TransferOutcome::Failed(self.heard), call, steps),
             State::AwaitingAck | State::Referring | State::Retrying | State::Subscribed => {
                 self.close(self.unheard(), call, steps);
             }
@@ -88,84 +90,89 @@ impl<R> Transfer<R> {
             State::Settled => {}
         }
 
-        steps.push(Step::End(ended));
+        steps.push(TransferStep::CallEnd(ended));
     }
 
     /// Returns the outcome if nothing more comes.
-    pub(super) fn unheard(&self) -> Outcome {
+    pub(super) fn unheard(&self) -> TransferOutcome {
         match self.record.state {
-            record::State::Requested => Outcome::Failed(487),
+            record::State::Requested => TransferOutcome::Failed(487),
             record::State::Accepted
             | record::State::Ringing
             | record::State::Unknown
             | record::State::Failed
-            | record::State::Completed => Outcome::Unknown,
+            | record::State::Completed => TransferOutcome::Unknown,
         }
     }
 
     pub(super) fn fail(&mut self, status: u16, call: CallFacts, steps: &mut Steps<R>) {
-        self.settle(Outcome::Failed(status), call, steps);
+        self.settle(TransferOutcome::Failed(status), call, steps);
     }
 
     /// Settles the outcome; the call continues accordingly.
-    pub(super) fn settle(&mut self, outcome: Outcome, call: CallFacts, steps: &mut Steps<R>) {
+    pub(super) fn settle(
+        &mut self,
+        outcome: TransferOutcome,
+        call: CallFacts,
+        steps: &mut Steps<R>,
+    ) {
         if let State::Parting(mut ended) = std::mem::replace(&mut self.state, State::Settled) {
             // The caller has gone where the PBX moved it.
-            let may_be_there = !matches!(outcome, Outcome::Failed(_));
+            let may_be_there = !matches!(outcome, TransferOutcome::Failed(_));
             if may_be_there {
                 self.record.handed_over = true;
                 ended.status = Status::Transferred;
             }
             self.close(outcome, call, steps);
-            return steps.push(Step::End(ended));
+            return steps.push(TransferStep::CallEnd(ended));
         }
 
         self.note(outcome, call);
         self.record(steps);
         let said = match outcome {
-            Outcome::Completed => 200,
-            Outcome::Failed(status) => status,
+            TransferOutcome::Completed => 200,
+            TransferOutcome::Failed(status) => status,
             // The status that the PBX reported, reliable or not.
-            Outcome::Unknown => self.heard,
+            TransferOutcome::Unknown => self.heard,
         };
         self.notify(said, true, steps);
 
         let alone = self.agent_gone;
         match outcome {
-            Outcome::Completed => self.wait(State::AwaitingBye, Some(AFTER_SUCCESS), steps),
-            Outcome::Unknown => {
+            TransferOutcome::Completed => self.wait(State::AwaitingBye, Some(AFTER_SUCCESS), steps),
+            TransferOutcome::Unknown => {
                 self.wait(State::Unresolved, alone.then_some(ALONE), steps);
                 if !alone {
-                    steps.push(Step::Unresolved);
+                    steps.push(TransferStep::Unresolved);
                 }
             }
-            Outcome::Failed(_) => {
+            TransferOutcome::Failed(_) => {
                 self.wait(State::Settled, None, steps);
                 steps.push(match alone {
-                    true => Step::Leave(Status::Completed, HangupBy::Agent),
-                    false => Step::Resume,
+                    true => TransferStep::Leave(Status::Completed, HangupBy::Agent),
+                    false => TransferStep::Resume,
                 });
             }
         }
     }
 
     /// Settles the outcome of a call that is over.
-    fn close(&mut self, outcome: Outcome, call: CallFacts, steps: &mut Steps<R>) {
+    fn close(&mut self, outcome: TransferOutcome, call: CallFacts, steps: &mut Steps<R>) {
         self.note(outcome, call);
         self.record(steps);
         self.wait(State::Settled, None, steps);
     }
 
-    fn note(&mut self, outcome: Outcome, call: CallFacts) {
+    fn note(&mut self, outcome: TransferOutcome, call: CallFacts) {
         self.permit = None;
         let (state, code) = match outcome {
-            Outcome::Completed => (record::State::Completed, None),
-            Outcome::Failed(status) => (record::State::Failed, Some(status)),
-            Outcome::Unknown => (record::State::Unknown, None),
+            TransferOutcome::Completed => (record::State::Completed, None),
+            TransferOutcome::Failed(status) => (record::State::Failed, Some(status)),
+            TransferOutcome::Unknown => (record::State::Unknown, None),
         };
         self.record.state = state;
         self.record.sip_code = code;
         self.record.ended_at = Some(call.now);
-        self.record.handed_over |= matches!(outcome, Outcome::Completed);
+        self.record.handed_over |= matches!(outcome, TransferOutcome::Completed);
     }
 }

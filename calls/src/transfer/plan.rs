@@ -3,13 +3,13 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::settings::TransferWay;
-use trunkline_model::transfer::Way;
+use trunkline_model::transfer::TransferMethod;
 
 /// Reason for the way in force.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "TransferWayReason")]
-pub enum WayReason {
+pub enum MethodReason {
     /// `transfer_way` says so.
     Configured,
     /// `auto`: nothing shows that the PBX keeps its caller when an accepted REFER fails.
@@ -18,7 +18,7 @@ pub enum WayReason {
     KeptCaller,
 }
 
-impl WayReason {
+impl MethodReason {
     /// The reason as a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
@@ -34,12 +34,15 @@ impl WayReason {
 }
 
 /// Returns the first way of the next transfer, and the reason. `keeps_caller`: the PBX was seen to keep its caller.
-pub const fn way_in_force(set: TransferWay, keeps_caller: bool) -> (Way, WayReason) {
+pub const fn method_in_force(
+    set: TransferWay,
+    keeps_caller: bool,
+) -> (TransferMethod, MethodReason) {
     match (set, keeps_caller) {
-        (TransferWay::Refer, _) => (Way::Refer, WayReason::Configured),
-        (TransferWay::Bridge, _) => (Way::Bridge, WayReason::Configured),
-        (TransferWay::Auto, true) => (Way::Refer, WayReason::KeptCaller),
-        (TransferWay::Auto, false) => (Way::Bridge, WayReason::NotProven),
+        (TransferWay::Refer, _) => (TransferMethod::Refer, MethodReason::Configured),
+        (TransferWay::Bridge, _) => (TransferMethod::Bridge, MethodReason::Configured),
+        (TransferWay::Auto, true) => (TransferMethod::Refer, MethodReason::KeptCaller),
+        (TransferWay::Auto, false) => (TransferMethod::Bridge, MethodReason::NotProven),
     }
 }
 
@@ -47,7 +50,7 @@ pub const fn way_in_force(set: TransferWay, keeps_caller: bool) -> (Way, WayReas
 #[derive(Debug)]
 pub(crate) struct Plan<R> {
     /// The way that is tried first.
-    pub(crate) first: Way,
+    pub(crate) first: TransferMethod,
     /// The PBX gets REFER if no bridge can begin.
     pub(crate) refers: bool,
     /// The PBX gets REFER after a bridge that reached nobody.
@@ -66,7 +69,7 @@ impl<R> Plan<R> {
     /// Plan without REFER: the PBX can't know this destination.
     pub(crate) const fn own(route: R) -> Self {
         Self {
-            first: Way::Bridge,
+            first: TransferMethod::Bridge,
             refers: false,
             refers_after_bridge: false,
             bridges_after_refer: false,
@@ -91,18 +94,42 @@ mod tests {
     #[test]
     fn what_is_in_force_has_a_reason() {
         for (set, keeps, way, reason) in [
-            (TransferWay::Refer, false, Way::Refer, WayReason::Configured),
-            (TransferWay::Refer, true, Way::Refer, WayReason::Configured),
+            (
+                TransferWay::Refer,
+                false,
+                TransferMethod::Refer,
+                MethodReason::Configured,
+            ),
+            (
+                TransferWay::Refer,
+                true,
+                TransferMethod::Refer,
+                MethodReason::Configured,
+            ),
             (
                 TransferWay::Bridge,
                 true,
-                Way::Bridge,
-                WayReason::Configured,
+                TransferMethod::Bridge,
+                MethodReason::Configured,
             ),
-            (TransferWay::Auto, false, Way::Bridge, WayReason::NotProven),
-            (TransferWay::Auto, true, Way::Refer, WayReason::KeptCaller),
+            (
+                TransferWay::Auto,
+                false,
+                TransferMethod::Bridge,
+                MethodReason::NotProven,
+            ),
+            (
+                TransferWay::Auto,
+                true,
+                TransferMethod::Refer,
+                MethodReason::KeptCaller,
+            ),
         ] {
-            assert_eq!(way_in_force(set, keeps), (way, reason), "{set:?} {keeps}");
+            assert_eq!(
+                method_in_force(set, keeps),
+                (way, reason),
+                "{set:?} {keeps}"
+            );
         }
     }
 }

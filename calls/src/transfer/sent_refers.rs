@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 use trunkline_sip::header::subscription_state::SubscriptionState;
 
-use super::event::{Event, ReferAnswer};
+use super::event::{ReferAnswer, TransferEvent};
 use crate::ids::LegId;
 
 /// Most open subscriptions of a call; the oldest one is given up.
@@ -23,21 +23,21 @@ struct SentRefer {
 
 impl SentRefers {
     /// Follows what was sent, answered and notified.
-    pub(super) fn follow(&mut self, event: &Event) {
-        if let Event::ReferSent { leg, cseq } = *event {
+    pub(super) fn follow(&mut self, event: &TransferEvent) {
+        if let TransferEvent::ReferSent { leg, cseq } = *event {
             if self.0.len() == MOST {
                 self.0.remove(0);
             }
             self.0.push(SentRefer { leg, cseq });
         }
 
-        if let Event::ReferAnswered {
+        if let TransferEvent::ReferAnswered {
             cseq,
             answer:
                 ReferAnswer::AcceptedSilently | ReferAnswer::Challenged | ReferAnswer::Refused(_),
         }
-        | Event::ReferUnanswered { cseq, .. }
-        | Event::Notified {
+        | TransferEvent::ReferUnanswered { cseq, .. }
+        | TransferEvent::Notified {
             cseq,
             subscription: SubscriptionState::Terminated,
             ..
@@ -70,13 +70,13 @@ mod tests {
     fn sent(cseqs: impl IntoIterator<Item = u32>) -> SentRefers {
         let mut refers = SentRefers::default();
         for cseq in cseqs {
-            refers.follow(&Event::ReferSent { leg: LEG, cseq });
+            refers.follow(&TransferEvent::ReferSent { leg: LEG, cseq });
         }
         refers
     }
 
-    fn notified(cseq: u32, subscription: SubscriptionState) -> Event {
-        Event::Notified {
+    fn notified(cseq: u32, subscription: SubscriptionState) -> TransferEvent {
+        TransferEvent::Notified {
             cseq,
             status: Some(200),
             subscription,
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn a_subscription_ends_by_refusal_silence_or_its_last_notify() {
-        let answered = |answer| Event::ReferAnswered { cseq: 7, answer };
-        let unanswered = Event::ReferUnanswered {
+        let answered = |answer| TransferEvent::ReferAnswered { cseq: 7, answer };
+        let unanswered = TransferEvent::ReferUnanswered {
             cseq: 7,
             status: 408,
             was_connected: false,

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_news_is_awaited_for_as_long_as_the_subscription_lasts() {
+    fn the_next_notify_is_awaited_for_as_long_as_the_subscription_lasts() {
         for (expires, seconds) in [
             (None, 180),
             (Some(0), 32),

@@ -3,19 +3,20 @@
 use trunkline_model::handoff::Report;
 use trunkline_model::record::{Ended, HangupBy, Status};
 use trunkline_model::settings::TransferTarget;
-use trunkline_model::transfer::{self as record, Trunk, Way};
+use trunkline_model::transfer::{self as record, TransferMethod, Trunk};
 use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::event::{
-    CallFacts, Event, NewTransfer, ReferAnswer, Requester, Step, Steps, Subscription,
+    CallFacts, NewTransfer, ReferAnswer, Requester, Steps, Subscription, TransferEvent,
+    TransferStep,
 };
 use super::last::LastTransfer;
 use super::plan::Plan;
+use crate::dial_failure::{DialFailure, UNREACHABLE};
 use crate::ids::LegId;
 use crate::pbx::Pbx;
-use crate::unanswered::{Failure, UNREACHABLE};
 
 const NOW: Moment = Moment::from_secs(1_790_000_000);
 /// CSeq of the REFER.
@@ -55,9 +56,9 @@ impl Story {
     }
 
     /// Handles an event; returns its steps, and those that follow a sent REFER or probe.
-    fn on(&mut self, event: Event) -> String {
+    fn on(&mut self, event: TransferEvent) -> String {
         let steps = self.transfer.handle(event, self.call);
-        let refers = steps.iter().any(|step| matches!(step, Step::Refer));
+        let refers = steps.iter().any(|step| matches!(step, TransferStep::Refer));
         let steps = said(steps);
         if refers {
             let then = self.on(refer_sent(CSEQ));
@@ -76,7 +77,7 @@ impl Story {
     }
 
     /// Handles events in order.
-    fn after(mut self, events: impl IntoIterator<Item = Event>) -> Self {
+    fn after(mut self, events: impl IntoIterator<Item = TransferEvent>) -> Self {
         for event in events {
             self.on(event);
         }
@@ -97,7 +98,7 @@ impl Story {
 /// Abbreviates steps: `accepted` records that state, `n180` notifies the runtime, `n180!` for the last time, `32s` and `-` are the timer.
 fn said(steps: Steps<&'static str>) -> String {
     let words = steps.into_iter().map(|step| match step {
-        Step::Record(record) => {
+        TransferStep::Record(record) => {
             let over = if record.handed_over { "+" } else { "" };
             let code = record.sip_code.map(|code| code.to_string());
             format!(
@@ -106,27 +107,27 @@ fn said(steps: Steps<&'static str>) -> String {
                 code.unwrap_or_default()
             )
         }
-        Step::Notify {
+        TransferStep::Notify {
             status, is_last, ..
         } => format!("n{status}{}", if is_last { "!" } else { "" }),
-        Step::Wait(None) => "-".to_owned(),
-        Step::Wait(Some(time)) => format!("{}s", time.as_secs()),
-        Step::WaitOutGlare => "glare".to_owned(),
-        Step::Refer => "REFER".to_owned(),
-        Step::Probe => "probe".to_owned(),
-        Step::Dial(route) => format!("dial:{route}"),
-        Step::Resume => "resume".to_owned(),
-        Step::Unresolved => "unresolved".to_owned(),
-        Step::Leave(status, by) => format!("leave:{status:?}:{by:?}"),
-        Step::HangUp(reason) => format!("hangup:{reason:?}"),
-        Step::End(ended) => format!("end:{:?}", ended.status),
+        TransferStep::Wait(None) => "-".to_owned(),
+        TransferStep::Wait(Some(time)) => format!("{}s", time.as_secs()),
+        TransferStep::WaitOutGlare => "glare".to_owned(),
+        TransferStep::Refer => "REFER".to_owned(),
+        TransferStep::Probe => "probe".to_owned(),
+        TransferStep::Dial(route) => format!("dial:{route}"),
+        TransferStep::Resume => "resume".to_owned(),
+        TransferStep::Unresolved => "unresolved".to_owned(),
+        TransferStep::Leave(status, by) => format!("leave:{status:?}:{by:?}"),
+        TransferStep::HangUp(reason) => format!("hangup:{reason:?}"),
+        TransferStep::CallEnd(ended) => format!("end:{:?}", ended.status),
     });
     let words: Vec<String> = words.collect();
 
     words.join(" ")
 }
 
-fn asked(way: Way) -> record::Transfer {
+fn asked(way: TransferMethod) -> record::Transfer {
     record::Transfer {
         id: Uuid::nil(),
         call: Uuid::nil(),
@@ -155,7 +156,7 @@ fn asked(way: Way) -> record::Transfer {
 /// REFER first, and the bridge after it.
 const fn by_refer() -> Plan<&'static str> {
     Plan {
-        first: Way::Refer,
+        first: TransferMethod::Refer,
         refers: true,
         refers_after_bridge: true,
         bridges_after_refer: true,
@@ -167,50 +168,50 @@ const fn by_refer() -> Plan<&'static str> {
 
 const fn by_bridge() -> Plan<&'static str> {
     Plan {
-        first: Way::Bridge,
+        first: TransferMethod::Bridge,
         ..by_refer()
     }
 }
 
-const fn accepted() -> Event {
+const fn accepted() -> TransferEvent {
     refer_answered(ReferAnswer::Accepted)
 }
 
-const fn refer_answered(answer: ReferAnswer) -> Event {
-    Event::ReferAnswered { cseq: CSEQ, answer }
+const fn refer_answered(answer: ReferAnswer) -> TransferEvent {
+    TransferEvent::ReferAnswered { cseq: CSEQ, answer }
 }
 
-const fn refer_sent(cseq: u32) -> Event {
+const fn refer_sent(cseq: u32) -> TransferEvent {
     let leg = LegId::FIRST;
-    Event::ReferSent { leg, cseq }
+    TransferEvent::ReferSent { leg, cseq }
 }
 
-const fn notified(status: u16) -> Event {
-    Event::Notified {
+const fn notified(status: u16) -> TransferEvent {
+    TransferEvent::Notified {
         cseq: CSEQ,
         status: Some(status),
         subscription: OPEN,
     }
 }
 
-const fn unheard() -> Event {
-    Event::Notified {
+const fn unheard() -> TransferEvent {
+    TransferEvent::Notified {
         cseq: CSEQ,
         status: None,
         subscription: SubscriptionState::Terminated,
     }
 }
 
-const fn broken() -> Event {
-    Event::ReferUnanswered {
+const fn broken() -> TransferEvent {
+    TransferEvent::ReferUnanswered {
         cseq: CSEQ,
         status: 503,
         was_connected: true,
     }
 }
 
-fn ended(by: HangupBy) -> Event {
-    Event::CallEnded(Box::new(Ended {
+fn ended(by: HangupBy) -> TransferEvent {
+    TransferEvent::CallEnded(Box::new(Ended {
         call: Uuid::nil(),
         org: Uuid::nil(),
         at: NOW,
@@ -227,62 +228,69 @@ fn states() -> Vec<Named<Story>> {
     vec![
         ("AwaitingAck", || Story::of(by_refer())),
         ("Referring", || {
-            Story::of(by_refer()).after([Event::Acknowledged])
+            Story::of(by_refer()).after([TransferEvent::Acknowledged])
         }),
         ("Retrying", || {
             let glare = refer_answered(ReferAnswer::Refused(491));
-            Story::of(by_refer()).after([Event::Acknowledged, glare])
+            Story::of(by_refer()).after([TransferEvent::Acknowledged, glare])
         }),
         ("Subscribed", || {
             Story::of(by_refer())
-                .after([Event::Acknowledged, accepted()])
+                .after([TransferEvent::Acknowledged, accepted()])
                 .seconds(1)
         }),
         ("Probing", || {
-            Story::of(by_refer()).after([Event::Acknowledged, accepted(), notified(404)])
+            Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted(), notified(404)])
         }),
         ("Bridging", || {
-            Story::of(by_bridge()).after([Event::Acknowledged])
+            Story::of(by_bridge()).after([TransferEvent::Acknowledged])
         }),
         ("Joining", || {
-            Story::of(by_bridge()).after([Event::Acknowledged, Event::DestinationAnswered])
+            Story::of(by_bridge()).after([
+                TransferEvent::Acknowledged,
+                TransferEvent::DestinationAnswered,
+            ])
         }),
         ("AwaitingBye", || {
             Story::of(by_refer())
-                .after([Event::Acknowledged, accepted()])
+                .after([TransferEvent::Acknowledged, accepted()])
                 .seconds(1)
                 .after([notified(200)])
         }),
         ("Doubting", || {
             Story::of(by_refer()).at(Pbx::Asterisk).after([
-                Event::Acknowledged,
+                TransferEvent::Acknowledged,
                 accepted(),
                 notified(486),
             ])
         }),
         ("Unresolved", || {
-            Story::of(by_refer()).after([Event::Acknowledged, accepted(), unheard()])
+            Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted(), unheard()])
         }),
         ("Parting", || {
-            Story::of(by_refer()).after([Event::Acknowledged, accepted(), ended(HangupBy::Caller)])
+            Story::of(by_refer()).after([
+                TransferEvent::Acknowledged,
+                accepted(),
+                ended(HangupBy::Caller),
+            ])
         }),
         ("Settled", || {
-            Story::of(by_refer()).after([Event::Acknowledged, accepted(), notified(486)])
+            Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted(), notified(486)])
         }),
     ]
 }
 
 /// Events of the table.
-fn events() -> Vec<Named<Event>> {
-    const BUSY: Failure = Failure {
+fn events() -> Vec<Named<TransferEvent>> {
+    const BUSY: DialFailure = DialFailure {
         sip_code: 486,
         ..UNREACHABLE
     };
 
     vec![
-        ("Acknowledged", || Event::Acknowledged),
+        ("Acknowledged", || TransferEvent::Acknowledged),
         ("ReferSent", || refer_sent(CSEQ + 1)),
-        ("ReferUnsent", || Event::ReferUnsent),
+        ("ReferUnsent", || TransferEvent::ReferUnsent),
         ("REFER: 202", accepted),
         ("REFER: 202, Refer-Sub: false", || {
             refer_answered(ReferAnswer::AcceptedSilently)
@@ -295,7 +303,7 @@ fn events() -> Vec<Named<Event>> {
         ("REFER: 501", || refer_answered(ReferAnswer::Refused(501))),
         ("REFER: 603", || refer_answered(ReferAnswer::Refused(603))),
         ("REFER: connection broken", broken),
-        ("REFER: no answer", || Event::ReferUnanswered {
+        ("REFER: no answer", || TransferEvent::ReferUnanswered {
             cseq: CSEQ,
             status: 408,
             was_connected: false,
@@ -306,24 +314,30 @@ fn events() -> Vec<Named<Event>> {
         ("NOTIFY: 404", || notified(404)),
         ("NOTIFY: 486", || notified(486)),
         ("NOTIFY: terminated", unheard),
-        ("ProbeUnsent", || Event::ProbeUnsent),
-        ("ProbeAnswered", || Event::ProbeAnswered),
-        ("DialogGone", || Event::DialogGone),
-        ("TimedOut", || Event::TimedOut),
-        ("DestinationRings", || Event::DestinationRings),
+        ("ProbeUnsent", || TransferEvent::ProbeUnsent),
+        ("ProbeAnswered", || TransferEvent::ProbeAnswered),
+        ("DialogGone", || TransferEvent::DialogGone),
+        ("TimedOut", || TransferEvent::TimedOut),
+        ("DestinationRings", || TransferEvent::DestinationRings),
         ("DestinationLost: 503", || {
-            Event::DestinationLost(UNREACHABLE)
+            TransferEvent::DestinationLost(UNREACHABLE)
         }),
-        ("DestinationLost: 486", || Event::DestinationLost(BUSY)),
-        ("DestinationRefused", || Event::DestinationRefused(488)),
-        ("DestinationAnswered", || Event::DestinationAnswered),
-        ("DestinationConnected", || Event::DestinationConnected),
-        ("Unsubscribed", || Event::Unsubscribed),
-        ("AgentLeft", || Event::AgentLeft),
-        ("CallerHeard", || Event::CallerHeard),
+        ("DestinationLost: 486", || {
+            TransferEvent::DestinationLost(BUSY)
+        }),
+        ("DestinationRefused", || {
+            TransferEvent::DestinationRefused(488)
+        }),
+        ("DestinationAnswered", || TransferEvent::DestinationAnswered),
+        ("DestinationConnected", || {
+            TransferEvent::DestinationConnected
+        }),
+        ("Unsubscribed", || TransferEvent::Unsubscribed),
+        ("AgentLeft", || TransferEvent::AgentLeft),
+        ("CallerHeard", || TransferEvent::CallerHeard),
         ("CallEnded: caller", || ended(HangupBy::Caller)),
         ("CallEnded: agent", || ended(HangupBy::Agent)),
-        ("Stopped", || Event::Stopped),
+        ("Stopped", || TransferEvent::Stopped),
     ]
 }
 
@@ -375,7 +389,7 @@ fn an_answer_is_confirmed_unless_it_came_too_soon() {
         ("Asterisk, an answer", Some(Pbx::Asterisk), true, 1, true),
         ("FreePBX plays ringing", Some(Pbx::FreePbx), true, 0, false),
     ] {
-        let mut story = Story::of(by_refer()).after([Event::Acknowledged, accepted()]);
+        let mut story = Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted()]);
         story.call.pbx = pbx;
         if rings {
             story.on(notified(180));
@@ -388,24 +402,24 @@ fn an_answer_is_confirmed_unless_it_came_too_soon() {
 
 #[test]
 fn a_notify_of_an_earlier_refer_says_nothing() {
-    let notify = |cseq| Event::Notified {
+    let notify = |cseq| TransferEvent::Notified {
         cseq,
         status: Some(486),
         subscription: OPEN,
     };
-    let mut story = Story::of(by_refer()).after([Event::Acknowledged]);
+    let mut story = Story::of(by_refer()).after([TransferEvent::Acknowledged]);
     assert_eq!(story.on(notify(CSEQ - 1)), "");
     assert_eq!(story.state(), "Referring");
     story.on(notify(CSEQ));
     assert_eq!(story.state(), "Settled");
 
-    let mut story = Story::of(by_refer()).after([Event::Acknowledged]);
-    let stale = Event::ReferAnswered {
+    let mut story = Story::of(by_refer()).after([TransferEvent::Acknowledged]);
+    let stale = TransferEvent::ReferAnswered {
         cseq: CSEQ - 1,
         answer: ReferAnswer::Refused(501),
     };
     assert_eq!(story.on(stale), "");
-    let stale = Event::ReferUnanswered {
+    let stale = TransferEvent::ReferUnanswered {
         cseq: CSEQ - 1,
         status: 408,
         was_connected: false,
@@ -419,7 +433,7 @@ fn a_refer_is_sent_so_often() {
         bridges_after_refer: false,
         ..by_refer()
     });
-    assert_eq!(story.on(Event::Acknowledged), "- REFER");
+    assert_eq!(story.on(TransferEvent::Acknowledged), "- REFER");
     for _ in 1..5 {
         assert_eq!(story.on(broken()), "- REFER");
     }
@@ -429,7 +443,7 @@ fn a_refer_is_sent_so_often() {
 #[test]
 fn a_refused_refer_is_followed_by_a_bridge_where_that_may_be() {
     let asks = |plan: Plan<&'static str>, can_dial: bool, status: u16| {
-        let mut story = Story::of(plan).after([Event::Acknowledged]);
+        let mut story = Story::of(plan).after([TransferEvent::Acknowledged]);
         story.call.can_dial = can_dial;
         story.on(refer_answered(ReferAnswer::Refused(status)))
     };
@@ -463,7 +477,7 @@ fn a_refused_refer_is_followed_by_a_bridge_where_that_may_be() {
 
 #[test]
 fn a_bridge_that_reached_nobody_is_followed_by_a_refer_once() {
-    let failure = |sip_code, cause| Failure {
+    let failure = |sip_code, cause| DialFailure {
         sip_code,
         cause,
         is_answer: true,
@@ -484,37 +498,40 @@ fn a_bridge_that_reached_nobody_is_followed_by_a_refer_once() {
         (Pbx::Asterisk, 404, Some(1), false),
         (Pbx::Asterisk, 404, None, true),
     ] {
-        let mut story = Story::of(by_bridge()).at(pbx).after([Event::Acknowledged]);
-        let steps = story.on(Event::DestinationLost(failure(status, cause)));
+        let mut story = Story::of(by_bridge())
+            .at(pbx)
+            .after([TransferEvent::Acknowledged]);
+        let steps = story.on(TransferEvent::DestinationLost(failure(status, cause)));
         let case = format!("{pbx:?} {status} {cause:?}");
         assert_eq!(steps.ends_with("REFER"), refers, "{case}: {steps}");
     }
 
-    let unreachable = || Event::DestinationLost(UNREACHABLE);
+    let unreachable = || TransferEvent::DestinationLost(UNREACHABLE);
     let mut story = Story::of(by_bridge())
         .at(Pbx::Asterisk)
-        .after([Event::Acknowledged]);
+        .after([TransferEvent::Acknowledged]);
     assert_eq!(
         story.on(unreachable()),
         "requested - REFER",
         "nothing has run"
     );
-    assert_eq!(story.record().way, Way::Refer);
+    assert_eq!(story.record().way, TransferMethod::Refer);
     // The outcome stays that of the bridge.
     let refused = story.on(refer_answered(ReferAnswer::Refused(501)));
     assert_eq!(refused, "failed503 n503! - resume");
-    assert_eq!(story.record().way, Way::Bridge);
+    assert_eq!(story.record().way, TransferMethod::Bridge);
 
-    let mut rung = Story::of(by_bridge()).after([Event::Acknowledged, Event::DestinationRings]);
+    let mut rung = Story::of(by_bridge())
+        .after([TransferEvent::Acknowledged, TransferEvent::DestinationRings]);
     assert_eq!(rung.on(unreachable()), "failed503 n503! - resume");
     let mut story = Story::of(Plan {
         refers_after_bridge: false,
         ..by_bridge()
     });
-    story.on(Event::Acknowledged);
+    story.on(TransferEvent::Acknowledged);
     assert_eq!(story.on(unreachable()), "failed503 n503! - resume");
     let mut story = Story::of(by_refer()).after([
-        Event::Acknowledged,
+        TransferEvent::Acknowledged,
         refer_answered(ReferAnswer::Refused(501)),
     ]);
     assert_eq!(story.state(), "Bridging");
@@ -526,15 +543,18 @@ fn a_bridge_that_reached_nobody_is_followed_by_a_refer_once() {
 fn a_bridge_that_cannot_begin_leaves_the_refer_or_nothing() {
     let mut story = Story::of(by_bridge());
     story.call.can_dial = false;
-    assert_eq!(story.on(Event::Acknowledged), "- REFER");
+    assert_eq!(story.on(TransferEvent::Acknowledged), "- REFER");
     story.on(refer_answered(ReferAnswer::Refused(501)));
-    assert_eq!(story.record().way, Way::Refer);
+    assert_eq!(story.record().way, TransferMethod::Refer);
     let mut story = Story::of(Plan {
         refers: false,
         ..by_bridge()
     });
     story.call.can_dial = false;
-    assert_eq!(story.on(Event::Acknowledged), "failed488 n488! - resume");
+    assert_eq!(
+        story.on(TransferEvent::Acknowledged),
+        "failed488 n488! - resume"
+    );
 }
 
 #[test]
@@ -566,27 +586,27 @@ fn a_pbx_that_may_have_lost_its_caller_is_to_show_it() {
         };
         let mut story = Story::of(plan)
             .at(pbx)
-            .after([Event::Acknowledged, accepted()]);
+            .after([TransferEvent::Acknowledged, accepted()]);
         assert_eq!(story.on(notified(status)), steps, "{pbx:?} {status}");
     }
 
     let doubted = || {
         Story::of(by_refer()).at(Pbx::Asterisk).after([
-            Event::Acknowledged,
+            TransferEvent::Acknowledged,
             accepted(),
             notified(486),
         ])
     };
     let mut story = doubted();
     assert!(story.record().caller_may_be_gone);
-    assert_eq!(story.on(Event::CallerHeard), "- failed486");
+    assert_eq!(story.on(TransferEvent::CallerHeard), "- failed486");
     assert!(!story.record().caller_may_be_gone);
     assert_eq!(story.record().kept_by, Some(Trunk::Inbound(Uuid::nil())));
-    assert_eq!(story.on(Event::CallerHeard), "", "once is enough");
+    assert_eq!(story.on(TransferEvent::CallerHeard), "", "once is enough");
 
     let mut down = Story::of(by_refer())
         .at(Pbx::Asterisk)
-        .after([Event::Acknowledged, accepted()]);
+        .after([TransferEvent::Acknowledged, accepted()]);
     down.call.is_up = false;
     assert_eq!(down.on(notified(486)), "failed486 n486! - resume");
 }
@@ -598,25 +618,29 @@ fn a_pbx_keeps_callers_only_where_the_transfer_had_begun() {
             bridges_after_refer: false,
             ..by_refer()
         };
-        let mut story = Story::of(plan).after([Event::Acknowledged, accepted(), notified(status)]);
+        let mut story =
+            Story::of(plan).after([TransferEvent::Acknowledged, accepted(), notified(status)]);
         let shows = matches!(status, 486 | 503);
-        let steps = story.on(Event::CallerHeard);
+        let steps = story.on(TransferEvent::CallerHeard);
         assert_eq!(!steps.is_empty(), shows, "{status}: {steps}");
     }
 }
 
 #[test]
 fn an_agent_that_has_left_hears_nothing_and_takes_its_caller_along_where_the_transfer_fails() {
-    let mut story =
-        Story::of(by_refer()).after([Event::Acknowledged, accepted(), Event::AgentLeft]);
+    let mut story = Story::of(by_refer()).after([
+        TransferEvent::Acknowledged,
+        accepted(),
+        TransferEvent::AgentLeft,
+    ]);
     assert_eq!(story.on(notified(180)), "ringing 180s");
     let left = "failed486 - leave:Completed:Agent";
     assert_eq!(story.on(notified(486)), left);
 
     let mut story = Story::of(by_refer()).at(Pbx::FreeSwitch).after([
-        Event::Acknowledged,
+        TransferEvent::Acknowledged,
         accepted(),
-        Event::AgentLeft,
+        TransferEvent::AgentLeft,
     ]);
     assert_eq!(
         story.on(notified(486)),
@@ -624,42 +648,62 @@ fn an_agent_that_has_left_hears_nothing_and_takes_its_caller_along_where_the_tra
         "there is no caller to ask for"
     );
 
-    let mut story =
-        Story::of(by_refer()).after([Event::Acknowledged, accepted(), Event::AgentLeft]);
+    let mut story = Story::of(by_refer()).after([
+        TransferEvent::Acknowledged,
+        accepted(),
+        TransferEvent::AgentLeft,
+    ]);
     assert_eq!(story.on(unheard()), "unknown 5s");
-    assert_eq!(story.on(Event::TimedOut), "- leave:Completed:Agent");
+    assert_eq!(story.on(TransferEvent::TimedOut), "- leave:Completed:Agent");
 }
 
 /// RFC 6665 §4.2.2.
 #[test]
 fn a_runtime_that_has_unsubscribed_gets_no_more_notifys() {
-    let mut story =
-        Story::of(by_refer()).after([Event::Acknowledged, accepted(), Event::Unsubscribed]);
+    let mut story = Story::of(by_refer()).after([
+        TransferEvent::Acknowledged,
+        accepted(),
+        TransferEvent::Unsubscribed,
+    ]);
     assert_eq!(story.on(notified(180)), "ringing 180s");
     assert_eq!(story.on(notified(486)), "failed486 - resume");
 }
 
 #[test]
 fn a_caller_that_left_is_handed_over_unless_the_pbx_says_otherwise() {
-    let parting =
-        || Story::of(by_refer()).after([Event::Acknowledged, accepted(), ended(HangupBy::Callee)]);
+    let parting = || {
+        Story::of(by_refer()).after([
+            TransferEvent::Acknowledged,
+            accepted(),
+            ended(HangupBy::Callee),
+        ])
+    };
     assert_eq!(parting().on(notified(200)), "completed+ - end:Transferred");
     assert_eq!(parting().on(notified(486)), "failed486 - end:Completed");
-    assert_eq!(parting().on(Event::TimedOut), "unknown+ - end:Transferred");
-    let mut unasked = Story::of(by_refer()).after([Event::Acknowledged, ended(HangupBy::Caller)]);
-    assert_eq!(unasked.on(Event::TimedOut), "failed487 - end:Completed");
-    let mut refused = Story::of(by_refer()).after([Event::Acknowledged, ended(HangupBy::Caller)]);
+    assert_eq!(
+        parting().on(TransferEvent::TimedOut),
+        "unknown+ - end:Transferred"
+    );
+    let mut unasked =
+        Story::of(by_refer()).after([TransferEvent::Acknowledged, ended(HangupBy::Caller)]);
+    assert_eq!(
+        unasked.on(TransferEvent::TimedOut),
+        "failed487 - end:Completed"
+    );
+    let mut refused =
+        Story::of(by_refer()).after([TransferEvent::Acknowledged, ended(HangupBy::Caller)]);
     let answer = refer_answered(ReferAnswer::Refused(603));
     assert_eq!(refused.on(answer), "failed603 - end:Completed");
 }
 
 #[test]
 fn a_second_transfer_takes_the_place_of_a_settled_one() {
-    let mut story = Story::of(by_refer()).after([Event::Acknowledged, accepted(), notified(486)]);
+    let mut story =
+        Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted(), notified(486)]);
     assert!(!story.transfer.is_busy() && !story.transfer.is_under_way());
     assert_eq!(story.transfer.referrals(), 1);
     let steps = story.transfer.begin(NewTransfer {
-        record: asked(Way::Refer),
+        record: asked(TransferMethod::Refer),
         requester: Requester::Api,
         plan: by_refer(),
         trunk: None,
@@ -669,15 +713,15 @@ fn a_second_transfer_takes_the_place_of_a_settled_one() {
     assert_eq!(story.transfer.referrals(), 1, "the API has asked");
     assert!(story.transfer.is_busy() && story.transfer.is_under_way());
 
-    story.on(Event::Acknowledged);
+    story.on(TransferEvent::Acknowledged);
     let cseq = CSEQ;
-    assert!(story.transfer.proofs_for(cseq).is_some());
-    assert!(story.transfer.proofs_for(cseq + 1).is_none());
+    assert!(story.transfer.digest_answers_for(cseq).is_some());
+    assert!(story.transfer.digest_answers_for(cseq + 1).is_none());
     story.on(refer_answered(ReferAnswer::Refused(501)));
-    assert!(story.transfer.proofs_for(cseq).is_none());
+    assert!(story.transfer.digest_answers_for(cseq).is_none());
     // Without a trunk there is nothing to learn.
-    story.on(Event::DestinationRefused(488));
-    assert_eq!(story.on(Event::CallerHeard), "");
+    story.on(TransferEvent::DestinationRefused(488));
+    assert_eq!(story.on(TransferEvent::CallerHeard), "");
 }
 
 #[test]
@@ -697,17 +741,17 @@ fn a_call_without_a_transfer_just_ends() {
         "end:Completed"
     );
     assert_eq!(
-        said(none.handle(Event::DialogGone, call)),
+        said(none.handle(TransferEvent::DialogGone, call)),
         "hangup:DialogGone"
     );
-    assert_eq!(said(none.handle(Event::CallerHeard, call)), "");
+    assert_eq!(said(none.handle(TransferEvent::CallerHeard, call)), "");
 }
 
 #[test]
 fn a_leg_that_counts_is_in_what_is_kept_next() {
-    let mut story = Story::of(by_bridge()).after([Event::Acknowledged]);
+    let mut story = Story::of(by_bridge()).after([TransferEvent::Acknowledged]);
     story.transfer.count(None, Some(NOW));
-    story.on(Event::DestinationRings);
+    story.on(TransferEvent::DestinationRings);
     assert_eq!(story.record().counted_at, Some(NOW));
     assert_eq!(story.record().step, 3);
     assert_eq!(story.record().ringing_at, Some(NOW));

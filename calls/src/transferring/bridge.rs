@@ -11,16 +11,16 @@ use crate::call::Call;
 use crate::call_status::CallStatus;
 use crate::context::{Core, Cx};
 use crate::destination_route::DestinationRoute;
-use crate::families;
+use crate::dial_failure::UNREACHABLE;
 use crate::ids::LegId;
 use crate::invite_client::{Accepted, Patience};
+use crate::ip_family;
 use crate::join::Join;
 use crate::late_answer::bye_alone;
 use crate::leg::LegState;
 use crate::refusal::Reason;
-use crate::target::Place;
-use crate::transfer::Event;
-use crate::unanswered::UNREACHABLE;
+use crate::target::DialTarget;
+use crate::transfer::TransferEvent;
 
 /// Longest ringing time of a destination.
 const RINGING: Duration = Duration::from_secs(45);
@@ -44,22 +44,25 @@ impl Call {
         self.bridge.set_heard(&offer);
 
         let Core {
-            caps,
+            outbound_limits,
             limits,
             health,
             ..
         } = &*cx.core;
-        let permit = match route.permit(self.org, caps, limits, health, cx.now) {
+        let permit = match route.permit(self.org, outbound_limits, limits, health, cx.now) {
             Ok(permit) => permit,
             Err(Reason::TrunkUnreachable) => {
-                return self.on_transfer(cx, Event::DestinationLost(UNREACHABLE));
+                return self.on_transfer(cx, TransferEvent::DestinationLost(UNREACHABLE));
             }
-            Err(reason) => return self.on_transfer(cx, Event::DestinationRefused(reason.status())),
+            Err(reason) => {
+                return self.on_transfer(cx, TransferEvent::DestinationRefused(reason.status()));
+            }
         };
         let is_at_pbx = route.is_at_pbx();
         let mut callee = route.callee;
         let counted_at = (!callee.leads_back).then_some(cx.now);
-        if let (true, Some(Place::Known(target))) = (is_at_pbx, callee.places.front_mut())
+        if let (true, Some(DialTarget::Resolved(target))) =
+            (is_at_pbx, callee.dial_targets.front_mut())
             && let Some(trunk) = self.bridge.trunk()
             && let Some(dialog) = trunk.first_dialog()
         {
@@ -95,13 +98,13 @@ impl Call {
             return;
         };
 
-        if sdp.is_empty() || families::differ(&offered, &sdp) {
+        if sdp.is_empty() || ip_family::differ(&offered, &sdp) {
             let target = cx.next_flow(&first.dialog, peer.flow);
             bye_alone(cx, &mut first.dialog, target, b"");
             self.bridge.legs.remove(leg);
             return self.on_transfer(
                 cx,
-                Event::DestinationRefused(Reason::NoCommonMedia.status()),
+                TransferEvent::DestinationRefused(Reason::NoCommonMedia.status()),
             );
         }
 
@@ -110,21 +113,21 @@ impl Call {
         self.bridge.legs.set_state(leg, LegState::Ready(session));
         if let Some(mut leg) = self.bridge.at(leg) {
             leg.start_session(cx);
-            leg.keep_way_open(cx);
+            leg.start_keep_alives(cx);
         }
         self.bridge.legs.keep_origin(self.bridge.trunk_id());
 
         // With its answer to the re-INVITE, the destination gets what the caller has changed since.
         self.bridge.legs.with_origin(leg, &offered);
         self.joining.wait_with(Join::arriving(offered, leg));
-        self.on_transfer(cx, Event::DestinationAnswered);
+        self.on_transfer(cx, TransferEvent::DestinationAnswered);
         let progress = self.joining.begin(&sdp, cx.now);
-        self.go_on_joining(cx, progress, None);
+        self.apply_join_progress(cx, progress, None);
     }
 
     /// Ends the agent's leg: the caller has the destination's media (RFC 3725 §4.4).
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
-        self.on_transfer(cx, Event::DestinationConnected);
+        self.on_transfer(cx, TransferEvent::DestinationConnected);
         self.agent_goes(cx);
         let (agent, is_local) = (self.bridge.agent_id(), self.bridge.is_local());
         self.bridge.legs.put_in_place_of(agent, destination);
@@ -147,7 +150,7 @@ impl Call {
         if let Some(bot) = self.bridge.bot_mut() {
             bot.stop_builtin(cx);
         }
-        self.bridge.forgive_acks(cx, agent);
+        self.bridge.drop_awaited_acks(cx, agent);
         self.bridge.reject_delayed(cx);
         self.bridge.requests.abandon_agent(cx, agent);
         self.holding.give_up(&mut self.bridge);

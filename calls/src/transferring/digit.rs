@@ -85,7 +85,7 @@ fn event(key: char) -> u8 {
     }
 }
 
-/// Where in the list a digit points.
+/// Index in the list that a digit selects.
 fn place(digit: u8) -> usize {
     usize::from((digit + 9) % 10)
 }

@@ -25,10 +25,11 @@ use crate::call::Call;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
-use crate::flow::Untransferred;
+use crate::flow::TransferFailure;
 use crate::ids::{CallKey, CallTimer};
 use crate::transfer::{
-    CallFacts, Chosen, Event, NewTransfer, Requester, Step, Steps, TransferRequest, Unable,
+    CallFacts, DestinationChoice, NewTransfer, Requester, Steps, TransferError, TransferEvent,
+    TransferRequest, TransferStep,
 };
 use plan::TransferPlan;
 use transferee::Transferee;
@@ -53,10 +54,10 @@ impl Calls {
         id: Uuid,
         ask: TransferRequest,
         now: Moment,
-    ) -> Result<record::Transfer, Unable> {
-        let (key, org) = self.place_of_call(id).ok_or(Unable::NotUp)?;
-        let org = view.org(org).ok_or(Unable::NotUp)?;
-        let mut outcome = Err(Unable::NotUp);
+    ) -> Result<record::Transfer, TransferError> {
+        let (key, org) = self.place_of_call(id).ok_or(TransferError::NotUp)?;
+        let org = view.org(org).ok_or(TransferError::NotUp)?;
+        let mut outcome = Err(TransferError::NotUp);
         self.with(key, endpoint, now, |call, cx| {
             outcome = call.transfer(cx, org, ask);
         });
@@ -92,15 +93,15 @@ impl Call {
         cx: &mut Cx<'_>,
         org: &OrgView,
         ask: TransferRequest,
-    ) -> Result<record::Transfer, Unable> {
+    ) -> Result<record::Transfer, TransferError> {
         self.may_transfer()?;
         let own = org.destinations.get(&self.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
         let destination = match &ask.chosen {
-            Chosen::Name(name) => Destination::named(own, name),
-            Chosen::Id(id) => Destination::of_id(own, *id),
+            DestinationChoice::Name(name) => Destination::named(own, name),
+            DestinationChoice::Id(id) => Destination::of_id(own, *id),
         };
-        let destination = destination.ok_or(Unable::NotAssigned)?.clone();
+        let destination = destination.ok_or(TransferError::NotAssigned)?.clone();
         let plan = self.transferee().plan(cx, org, &destination, None)?;
         let meant = Meant {
             destination,
@@ -110,18 +111,18 @@ impl Call {
         Ok(self.begin_transfer(cx, org, meant, ask.report, Requester::Api))
     }
 
-    fn may_transfer(&self) -> Result<(), Unable> {
+    fn may_transfer(&self) -> Result<(), TransferError> {
         match self.bridge.status() {
-            CallStatus::SettingUp => return Err(Unable::NotAnswered),
-            CallStatus::Over => return Err(Unable::NotUp),
+            CallStatus::SettingUp => return Err(TransferError::NotAnswered),
+            CallStatus::Over => return Err(TransferError::NotUp),
             CallStatus::Answered | CallStatus::Up => {}
         }
         if self.bridge.is_with_destination() {
-            return Err(Unable::NotUp);
+            return Err(TransferError::NotUp);
         }
         // After a new leg has replaced one of the two, nobody uses the old one's result of a REFER (RFC 3891 §3).
         match self.transfer.is_busy() || self.bridge.legs.successor().is_some() {
-            true => Err(Unable::UnderWay),
+            true => Err(TransferError::UnderWay),
             false => Ok(()),
         }
     }
@@ -190,13 +191,13 @@ impl Call {
         });
         self.take_steps(cx, steps);
         if self.bridge.status() == CallStatus::Up {
-            self.on_transfer(cx, Event::Acknowledged);
+            self.on_transfer(cx, TransferEvent::Acknowledged);
         }
         record
     }
 
     /// Passes the transfer an event, and carries out its steps.
-    pub(crate) fn on_transfer(&mut self, cx: &mut Cx<'_>, event: Event) {
+    pub(crate) fn on_transfer(&mut self, cx: &mut Cx<'_>, event: TransferEvent) {
         let facts = CallFacts {
             now: cx.now,
             is_up: self.bridge.status() == CallStatus::Up,
@@ -211,46 +212,46 @@ impl Call {
         let mut untransferred = None;
         for step in steps {
             match step {
-                Step::Record(record) => cx.core.fact(Fact::Transfer(record)),
-                Step::Notify {
+                TransferStep::Record(record) => cx.core.fact(Fact::Transfer(record)),
+                TransferStep::Notify {
                     subscription,
                     status,
                     is_last,
                 } => self.notify_runtime(cx, subscription, status, is_last),
-                Step::Wait(time) => {
+                TransferStep::Wait(time) => {
                     if let Some(timer) = self.transfer.timer_mut() {
                         cx.cancel_timer(timer);
                         *timer = time
                             .map(|time| cx.schedule(self.bridge.key, time, CallTimer::Transfer));
                     }
                 }
-                Step::WaitOutGlare => self.wait_out_glare(cx),
-                Step::Refer => {
+                TransferStep::WaitOutGlare => self.wait_out_glare(cx),
+                TransferStep::Refer => {
                     let leg = self.bridge.trunk_id();
                     let event = match self.send_refer(cx) {
-                        Some(cseq) => Event::ReferSent { leg, cseq },
-                        None => Event::ReferUnsent,
+                        Some(cseq) => TransferEvent::ReferSent { leg, cseq },
+                        None => TransferEvent::ReferUnsent,
                     };
                     self.on_transfer(cx, event);
                 }
-                Step::Probe => {
+                TransferStep::Probe => {
                     if !self.probe(cx) {
-                        self.on_transfer(cx, Event::ProbeUnsent);
+                        self.on_transfer(cx, TransferEvent::ProbeUnsent);
                     }
                 }
-                Step::Dial(route) => self.begin_bridge(cx, *route),
-                Step::Resume => {
+                TransferStep::Dial(route) => self.begin_bridge(cx, *route),
+                TransferStep::Resume => {
                     // The caller stays with the agent. A call that can't be resumed now stays held until the API or the PBX resumes it.
                     if self.holding.hold.is_held() {
                         let _ = self.hold(cx, false);
                     }
                     self.take_turns(cx);
-                    untransferred = Some(Untransferred::Failed);
+                    untransferred = Some(TransferFailure::Failed);
                 }
-                Step::Unresolved => untransferred = Some(Untransferred::Unknown),
-                Step::Leave(status, by) => self.leave(cx, status, by),
-                Step::HangUp(reason) => self.hang_up(cx, reason),
-                Step::End(ended) => cx.core.fact(Fact::Ended(ended)),
+                TransferStep::Unresolved => untransferred = Some(TransferFailure::Unknown),
+                TransferStep::Leave(status, by) => self.leave(cx, status, by),
+                TransferStep::HangUp(reason) => self.hang_up(cx, reason),
+                TransferStep::CallEnd(ended) => cx.core.fact(Fact::Ended(ended)),
             }
         }
 
@@ -258,7 +259,7 @@ impl Call {
         if let Some(why) = untransferred
             && self.bridge.status() == CallStatus::Up
         {
-            self.run_builtin(cx, |machine, now| machine.handle_untransferred(why, now));
+            self.run_builtin(cx, |machine, now| machine.handle_transfer_failed(why, now));
         }
     }
 

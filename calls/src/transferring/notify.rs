@@ -10,7 +10,7 @@ use crate::context::Cx;
 use crate::ids::LegId;
 use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
-use crate::transfer::{Event, status_of};
+use crate::transfer::{TransferEvent, status_of};
 
 impl Call {
     /// Handles a NOTIFY inside the call.
@@ -52,7 +52,7 @@ impl Call {
         let status = status_of(message.body());
         self.on_transfer(
             cx,
-            Event::Notified {
+            TransferEvent::Notified {
                 cseq,
                 status,
                 subscription,
@@ -91,8 +91,8 @@ impl Call {
             leg.note_refresh(cx, pending, message);
         }
         let event = match is_gone {
-            true => Event::DialogGone,
-            false => Event::ProbeAnswered,
+            true => TransferEvent::DialogGone,
+            false => TransferEvent::ProbeAnswered,
         };
         self.on_transfer(cx, event);
     }

@@ -22,8 +22,8 @@ use crate::callee::Callee;
 use crate::context::Cx;
 use crate::destination_route::{DestinationRoute, RouteKind};
 use crate::ids::owner_of;
-use crate::invite_client::Choice;
-use crate::target::{Place, Target};
+use crate::invite_client::TransportChoice;
+use crate::target::{DialTarget, Target};
 
 /// Name, after the prefix, of the header with the proof in such an INVITE.
 const PROOF: &str = "JOIN";
@@ -58,7 +58,7 @@ impl Calls {
             Err(status) => return self.core.stateless(endpoint, message, flow, status, |_| {}),
         };
 
-        match endpoint.accept(message, flow, owner_of(key), now) {
+        match endpoint.accept(message, flow, owner_of(Some(key)), now) {
             Ok(server) => {
                 self.with(key, endpoint, now, |call, cx| {
                     call.on_successor(cx, (replaced, None), server, flow, message);
@@ -108,7 +108,7 @@ pub(super) fn route_to_own(
     );
 
     let callee = Callee {
-        places: VecDeque::from([Place::Known(Target {
+        dial_targets: VecDeque::from([DialTarget::Resolved(Target {
             uri: uri.clone(),
             transport: *transport,
             address,
@@ -122,10 +122,10 @@ pub(super) fn route_to_own(
         from_host: None,
         asserts: false,
         credentials: SmallVec::new(),
-        whose: None,
+        challenger: None,
         lines: lines.into(),
         leads_back: true,
-        transport: Choice::Given,
+        transport: TransportChoice::Given,
     };
     Some(DestinationRoute::new(callee, RouteKind::OwnCall))
 }

@@ -4,14 +4,14 @@
 
 use trunkline_model::destinations::Destination;
 use trunkline_model::settings::{TransferTarget, TransferWay};
-use trunkline_model::transfer::Way;
+use trunkline_model::transfer::TransferMethod;
 use trunkline_model::view::OrgView;
 
 use super::transferee::Transferee;
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
-use crate::dialled::may_dial;
-use crate::transfer::{Plan, Unable, way_in_force};
+use crate::dial_policy::may_dial;
+use crate::transfer::{Plan, TransferError, method_in_force};
 
 /// Ways that a transfer of a call may take.
 pub(super) type TransferPlan = Plan<Box<DestinationRoute>>;
@@ -20,14 +20,14 @@ impl Transferee<'_> {
     /// Returns the ways to a destination.
     ///
     /// # Errors
-    /// [`Unable::NotAllowed`] where the operator's bounds leave none.
+    /// [`TransferError::NotAllowed`] where the operator's bounds leave none.
     pub(super) fn plan(
         &self,
         cx: &Cx<'_>,
         org: &OrgView,
         destination: &Destination,
         replaces: Option<&str>,
-    ) -> Result<TransferPlan, Unable> {
+    ) -> Result<TransferPlan, TransferError> {
         // A suspended org's caller may still be moved back to its own PBX.
         let allowed = !org.suspended && is_allowed(cx, org, destination);
         let route = self.route(cx, destination, replaces, org);
@@ -43,12 +43,12 @@ impl Transferee<'_> {
         let abilities = self.trunk.map(|trunk| trunk.abilities);
         let abilities = abilities.unwrap_or_default();
         let takes_no_refer = abilities.no_refer;
-        let first = match way_in_force(set, keeps_caller) {
-            _ if takes_no_refer && bridges_after_refer => Way::Bridge,
+        let first = match method_in_force(set, keeps_caller) {
+            _ if takes_no_refer && bridges_after_refer => TransferMethod::Bridge,
             (way, _) => way,
         };
-        if !allowed && (first == Way::Refer || route.is_none()) {
-            return Err(Unable::NotAllowed);
+        if !allowed && (first == TransferMethod::Refer || route.is_none()) {
+            return Err(TransferError::NotAllowed);
         }
 
         let suits_after_decline = |route: &DestinationRoute| route.suits_after_decline();
@@ -71,11 +71,11 @@ impl Transferee<'_> {
 /// Returns whether the operator allows calls to the number that a destination is or holds. That applies to every party that would dial it, a PBX by
 /// REFER as well.
 fn is_allowed(cx: &Cx<'_>, org: &OrgView, destination: &Destination) -> bool {
-    let caps = &cx.core.caps;
+    let outbound_limits = &cx.core.outbound_limits;
     let trunk = org.routing.trunk.as_ref();
     let country = trunk.and_then(|trunk| trunk.default_country);
     match &destination.target {
-        TransferTarget::Phone(number) => caps.allows(*number),
-        TransferTarget::Sip(uri) => may_dial(caps, uri.as_bytes(), country),
+        TransferTarget::Phone(number) => outbound_limits.allows(*number),
+        TransferTarget::Sip(uri) => may_dial(outbound_limits, uri.as_bytes(), country),
     }
 }

@@ -1,18 +1,18 @@
 //! The REFER to the PBX, and its answer (RFC 3515 §2.4, RFC 3892, RFC 4488).
 
-use trunkline_sip::auth::client::Asking;
+use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use crate::call::Call;
 use crate::context::Cx;
-use crate::credentials::Stage;
+use crate::credentials::ChallengedRequest;
 use crate::effect::Unanswerable;
 use crate::ids::CallTimer;
 use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
 use crate::reply::PAUSE;
-use crate::transfer::{Event, ReferAnswer};
+use crate::transfer::{ReferAnswer, TransferEvent};
 
 impl Call {
     /// Sends the REFER, with answers to the PBX's challenges if there are any. Returns its CSeq.
@@ -25,8 +25,9 @@ impl Call {
         let (refer, trunk) = (self.transfer.refer()?, self.bridge.trunk()?);
         let dialog = trunk.first_dialog()?;
         let credentials = trunk.credentials.as_ref().zip(destination);
-        let proves = credentials
-            .is_some_and(|(credentials, destination)| credentials.lead_home(dialog, destination));
+        let proves = credentials.is_some_and(|(credentials, destination)| {
+            credentials.may_answer_in(dialog, destination)
+        });
 
         let mut lines = Vec::new();
         let mut head = Head::new(&mut lines);
@@ -35,7 +36,7 @@ impl Call {
         self.transferee()
             .write_context(&cx.core.config.header_prefix, &mut head);
         if proves {
-            refer.proofs.lines(&mut head);
+            refer.digest_answers.lines(&mut head);
         }
 
         let request = NewRequest::bare(fork, Method::Refer, Purpose::Transfer);
@@ -59,14 +60,14 @@ impl Call {
             status => ReferAnswer::Refused(status),
         };
         let cseq = pending.cseq;
-        self.on_transfer(cx, Event::ReferAnswered { cseq, answer });
+        self.on_transfer(cx, TransferEvent::ReferAnswered { cseq, answer });
     }
 
     /// Handles a REFER without an answer, or whose flow broke.
     pub(crate) fn on_refer_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
         self.on_transfer(
             cx,
-            Event::ReferUnanswered {
+            TransferEvent::ReferUnanswered {
                 cseq: pending.cseq,
                 status,
                 was_connected: pending.connected,
@@ -77,7 +78,7 @@ impl Call {
     /// Returns whether a challenge is answered, by the credentials of the leg.
     fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
         let id = self.bridge.trunk_id();
-        let Some(proofs) = self.transfer.proofs_for(pending.cseq) else {
+        let Some(digest_answers) = self.transfer.digest_answers_for(pending.cseq) else {
             return false;
         };
         let trunk = self.bridge.legs.sip(id);
@@ -87,14 +88,14 @@ impl Call {
         };
 
         let destination = cx.next_flow(dialog, trunk.flow).peer.ip();
-        let asking = Asking {
+        let challenged = ChallengedMessage {
             method: "REFER",
             uri: dialog.request_uri(),
             body: b"",
         };
-        let at = (Stage::InDialog(dialog), destination);
+        let at = (ChallengedRequest::InDialog(dialog), destination);
         let answered = match &trunk.credentials {
-            Some(held) => held.answer(cx, proofs, message, &asking, at),
+            Some(held) => held.answer(cx, digest_answers, message, &challenged, at),
             None => Err(Unanswerable::NoPair),
         };
         if let Err(why) = answered {
@@ -116,6 +117,6 @@ impl Call {
 }
 
 fn is_without_news(message: &Message<'_>) -> bool {
-    let told = message.first(HeaderName::ReferSub);
-    told.is_some_and(|told| told.trim_ascii().eq_ignore_ascii_case(b"false"))
+    let refer_sub = message.first(HeaderName::ReferSub);
+    refer_sub.is_some_and(|refer_sub| refer_sub.trim_ascii().eq_ignore_ascii_case(b"false"))
 }

@@ -21,10 +21,10 @@ use crate::context::Cx;
 use crate::credentials::LegCredentials;
 use crate::destination_route::{DestinationRoute, RouteKind, TrunkBounds};
 use crate::effect::Challenger;
-use crate::invite_client::Choice;
+use crate::invite_client::TransportChoice;
 use crate::leg::SipPeer;
-use crate::privacy::{NOBODY_HOST, NOBODY_USER};
-use crate::target::{self, Place, Target};
+use crate::privacy::{ANONYMOUS_HOST, ANONYMOUS_USER};
+use crate::target::{self, DialTarget, Target};
 
 impl Transferee<'_> {
     /// Returns the route by which the daemon calls a destination; `None` if there is none.
@@ -138,10 +138,10 @@ impl Transferee<'_> {
         };
         let uri = &uri[..end];
         let host = target::host_of(uri.as_bytes())?;
-        let place = target::place(uri)?;
+        let place = target::dial_target(uri)?;
         if self.is_at_pbx(&parsed, &place) {
             let flow = self.trunk?.flow;
-            let place = Place::Known(Target {
+            let place = DialTarget::Resolved(Target {
                 uri: uri.into(),
                 transport: flow.transport,
                 address: flow.peer,
@@ -165,8 +165,8 @@ impl Transferee<'_> {
                 from_host: way.from_host.clone(),
                 asserts: way.p_asserted_identity,
                 credentials: LegCredentials::of_trunk(way).into_iter().collect(),
-                whose: Some(Challenger::of_trunk(way)),
-                transport: Choice::Given,
+                challenger: Some(Challenger::of_trunk(way)),
+                transport: TransportChoice::Given,
                 ..self.callee_as_caller(place, uri, host)
             };
             return Some((callee, RouteKind::Trunk(TrunkBounds::of(way, false))));
@@ -177,12 +177,12 @@ impl Transferee<'_> {
     }
 
     /// Returns whether a URI names the PBX that called, by its source or its Contact. Calls to it go to the source.
-    fn is_at_pbx(&self, uri: &Uri<'_>, place: &Place) -> bool {
+    fn is_at_pbx(&self, uri: &Uri<'_>, place: &DialTarget) -> bool {
         let Some(trunk) = self.trunk.filter(|_| !self.is_outbound) else {
             return false;
         };
         let source = trunk.flow.peer;
-        if matches!(place, Place::Known(target) if target.address == source) {
+        if matches!(place, DialTarget::Resolved(target) if target.address == source) {
             return true;
         }
         let contact = trunk.first_dialog();
@@ -202,7 +202,7 @@ impl Transferee<'_> {
             false => String::new(),
         };
         let to = format!("sip:{}@{host}", number.as_str());
-        let place = Place::Known(Target {
+        let place = DialTarget::Resolved(Target {
             uri: format!("{to}{parameter}").into(),
             transport: flow.transport,
             address: flow.peer,
@@ -215,18 +215,18 @@ impl Transferee<'_> {
     }
 
     /// Makes a callee of the PBX that called; its challenges are answered with the pair that it has proven.
-    fn callee_at_pbx(&self, place: Place, to: &str, host: String) -> Callee {
+    fn callee_at_pbx(&self, place: DialTarget, to: &str, host: String) -> Callee {
         let trunk = self.trunk;
         let proven = trunk.and_then(|trunk| trunk.credentials.as_deref().cloned());
         Callee {
             credentials: proven.filter(|_| !self.is_outbound).into_iter().collect(),
-            whose: Some(Challenger::pbx(self.org)),
+            challenger: Some(Challenger::pbx(self.org)),
             ..self.callee_as_caller(place, to, host)
         }
     }
 
     /// Makes a callee that sees the caller's own identity.
-    fn callee_as_caller(&self, place: Place, to: &str, host: String) -> Callee {
+    fn callee_as_caller(&self, place: DialTarget, to: &str, host: String) -> Callee {
         let address = self
             .trunk
             .and_then(SipPeer::first_dialog)
@@ -238,18 +238,18 @@ impl Transferee<'_> {
         let name = address.and_then(|address| self.identity.display_name(address.uri));
 
         Callee {
-            places: VecDeque::from([place]),
+            dial_targets: VecDeque::from([place]),
             hosts: SmallVec::from_buf([host]),
             to: to.into(),
             from_name: name.unwrap_or_default().into(),
-            from_user: user.unwrap_or(NOBODY_USER).into(),
-            from_host: self.identity.is_withheld().then(|| NOBODY_HOST.into()),
+            from_user: user.unwrap_or(ANONYMOUS_USER).into(),
+            from_host: self.identity.is_withheld().then(|| ANONYMOUS_HOST.into()),
             asserts: false,
             credentials: SmallVec::new(),
-            whose: None,
+            challenger: None,
             lines: Box::default(),
             leads_back: false,
-            transport: Choice::Ours,
+            transport: TransportChoice::Ours,
         }
     }
 }

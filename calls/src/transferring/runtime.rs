@@ -19,42 +19,44 @@ use crate::ids::LegId;
 use crate::leg::NewRequest;
 use crate::own_request::Purpose;
 use crate::role::LegRole;
-use crate::transfer::{Plan, Requester, Subscription, Unable};
+use crate::transfer::{Plan, Requester, Subscription, TransferError};
 
 /// Duration of the subscription that a REFER begins, in seconds.
 const EXPIRES: u32 = 180;
 
 /// Reason for which a runtime's REFER is refused.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Refused {
+enum ReferRefusal {
     Unreadable,
     /// The dialog to replace is one with us, which no other host knows, and it can't be reached from here.
     Ours,
     /// The trunk names phone numbers by `tel:`, which can't name a dialog.
     TelAlone,
-    Unable(Unable),
+    TransferError(TransferError),
 }
 
-impl Refused {
+impl ReferRefusal {
     const fn status(self) -> u16 {
         match self {
             Self::Unreadable => 400,
             Self::Ours
             | Self::TelAlone
-            | Self::Unable(Unable::NotAssigned | Unable::NotAllowed | Unable::NotAnswered) => 403,
-            Self::Unable(Unable::NotUp) => 481,
-            Self::Unable(Unable::UnderWay) => 491,
+            | Self::TransferError(
+                TransferError::NotAssigned | TransferError::NotAllowed | TransferError::NotAnswered,
+            ) => 403,
+            Self::TransferError(TransferError::NotUp) => 481,
+            Self::TransferError(TransferError::UnderWay) => 491,
         }
     }
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for ReferRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreadable => f.write_str("one Refer-To with a URI that can be called is needed"),
             Self::Ours => f.write_str("that dialog can't be replaced from here"),
             Self::TelAlone => f.write_str("a tel URI can't carry Replaces"),
-            Self::Unable(unable) => unable.fmt(f),
+            Self::TransferError(unable) => unable.fmt(f),
         }
     }
 }
@@ -72,13 +74,19 @@ impl Call {
         let meant = match org {
             // A peer that has replaced the agent is no runtime.
             Some(org) if self.bridge.role(id) == LegRole::Agent => self.meant_by(cx, org, message),
-            Some(_) | None => Err(Refused::Unable(Unable::NotAssigned)),
+            Some(_) | None => Err(ReferRefusal::TransferError(TransferError::NotAssigned)),
         };
 
         let (org, meant) = match (org, meant) {
             (Some(org), Ok(meant)) => (org, meant),
             (_, Err(refused)) => return refuse(cx, server, refused),
-            (None, Ok(_)) => return refuse(cx, server, Refused::Unable(Unable::NotUp)),
+            (None, Ok(_)) => {
+                return refuse(
+                    cx,
+                    server,
+                    ReferRefusal::TransferError(TransferError::NotUp),
+                );
+            }
         };
 
         let wants_news = !is_false(message.first(HeaderName::ReferSub));
@@ -114,13 +122,15 @@ impl Call {
         cx: &Cx<'_>,
         org: &OrgView,
         message: &Message<'_>,
-    ) -> Result<Meant, Refused> {
-        self.may_transfer().map_err(Refused::Unable)?;
+    ) -> Result<Meant, ReferRefusal> {
+        self.may_transfer().map_err(ReferRefusal::TransferError)?;
         let mut values = message.all(HeaderName::ReferTo);
         let value = values.next().filter(|_| values.next().is_none());
-        let refer_to = value.and_then(ReferTo::parse).ok_or(Refused::Unreadable)?;
+        let refer_to = value
+            .and_then(ReferTo::parse)
+            .ok_or(ReferRefusal::Unreadable)?;
         if refer_to.method() != b"INVITE" {
-            return Err(Refused::Unreadable);
+            return Err(ReferRefusal::Unreadable);
         }
         if let Some(value) = refer_to.replaces()
             && let Some(meant) = self.own_meant(cx, &refer_to, &value)?
@@ -137,7 +147,7 @@ impl Call {
             .and_then(|trunk| trunk.default_country);
 
         let destination = Destination::meant(own, &refer_to.uri, country)
-            .ok_or(Refused::Unable(Unable::NotAssigned))?;
+            .ok_or(ReferRefusal::TransferError(TransferError::NotAssigned))?;
         let replaces = match refer_to.replaces() {
             Some(value) => Some(replaced(org, &destination.target, &value)?),
             None => None,
@@ -145,7 +155,7 @@ impl Call {
         let plan = self
             .transferee()
             .plan(cx, org, destination, replaces.as_deref())
-            .map_err(Refused::Unable)?;
+            .map_err(ReferRefusal::TransferError)?;
 
         Ok(Meant {
             destination: destination.clone(),
@@ -160,13 +170,13 @@ impl Call {
         cx: &Cx<'_>,
         refer_to: &ReferTo<'_>,
         value: &[u8],
-    ) -> Result<Option<Meant>, Refused> {
-        let replaces = plain(value).ok_or(Refused::Unreadable)?;
+    ) -> Result<Option<Meant>, ReferRefusal> {
+        let replaces = plain(value).ok_or(ReferRefusal::Unreadable)?;
         let minter = &cx.core.minter;
         let is_from_ours = minter.read_tag(replaces.from_tag).is_some();
         let Some(place) = minter.read_tag(replaces.to_tag) else {
             return if is_from_ours {
-                Err(Refused::Ours)
+                Err(ReferRefusal::Ours)
             } else {
                 Ok(None)
             };
@@ -174,7 +184,7 @@ impl Call {
 
         let is_here = place.node == minter.node() && !is_from_ours && !replaces.early_only;
         let own = route_to_own(cx, self.org, &replaces).filter(|_| is_here);
-        let own = own.ok_or(Refused::Ours)?;
+        let own = own.ok_or(ReferRefusal::Ours)?;
         let uri = String::from_utf8_lossy(refer_to.name_addr.uri);
         let (uri, _) = uri.split_once('?').unwrap_or((&*uri, ""));
 
@@ -234,18 +244,18 @@ fn plain(value: &[u8]) -> Option<Replaces<'_>> {
 }
 
 /// Returns the value of Replaces, if it can be passed to the destination.
-fn replaced(org: &OrgView, target: &TransferTarget, value: &[u8]) -> Result<String, Refused> {
-    let replaces = plain(value).ok_or(Refused::Unreadable)?;
+fn replaced(org: &OrgView, target: &TransferTarget, value: &[u8]) -> Result<String, ReferRefusal> {
+    let replaces = plain(value).ok_or(ReferRefusal::Unreadable)?;
     let format = org.trunk.as_ref().map(|trunk| trunk.refer_to);
     match (target, format.unwrap_or_default()) {
-        (TransferTarget::Phone(_), ReferFormat::Tel) => Err(Refused::TelAlone),
+        (TransferTarget::Phone(_), ReferFormat::Tel) => Err(ReferRefusal::TelAlone),
         (TransferTarget::Phone(_), ReferFormat::Sip) | (TransferTarget::Sip(_), _) => {
             Ok(replaces.to_string())
         }
     }
 }
 
-fn refuse(cx: &mut Cx<'_>, server: ServerTx, refused: Refused) {
+fn refuse(cx: &mut Cx<'_>, server: ServerTx, refused: ReferRefusal) {
     let warning = |head: &mut Head<'_>| {
         head.fmt("Warning", format_args!("399 trunkline \"{refused}\""));
     };

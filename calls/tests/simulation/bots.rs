@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use trunkline_calls::bot::{BotFailure, BotFault, BotGone};
-use trunkline_calls::{CallKey, HangUpBy};
+use trunkline_calls::{CallKey, HangUpRequester};
 use trunkline_sip::fault::Fault;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -287,7 +287,7 @@ impl Node {
             Leave::Asks if self.bots.has(key) => {
                 if let Some(live) = self.live.of_session(ORG, session) {
                     self.bots_seen.push("bot ends the call by a request");
-                    let (call, by) = (live.started.call, HangUpBy::Agent);
+                    let (call, by) = (live.started.call, HangUpRequester::Agent);
                     self.calls.hang_up_by_id(&mut self.endpoint, call, by, now);
                 }
             }

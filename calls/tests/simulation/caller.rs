@@ -249,13 +249,13 @@ impl Caller {
         let Some((_, asked)) = client::challenge(&message) else {
             return self.party.fault("a challenge that can't be answered");
         };
-        let asking = client::Asking {
+        let challenged = client::ChallengedMessage {
             method: "INVITE",
             uri: self.uri.as_bytes(),
             body: b"",
         };
         let login = client::Login { user, password };
-        let answer = client::answer(&asked, &asking, &login, 1, "cnonce");
+        let answer = client::answer(&asked, &challenged, &login, 1, "cnonce");
         let lines = format!("Authorization: {}\r\n", answer.expect("we know MD5"));
         self.send_invite(hands, &lines);
     }

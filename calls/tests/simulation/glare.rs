@@ -17,7 +17,7 @@ const CARRIER: &str = "192.0.2.40:5060";
 const NUMBER: usize = 0;
 const AT_DESK: usize = 1;
 
-/// Whose the Call-ID is.
+/// Owner of the Call-ID.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Owner {
     Node,

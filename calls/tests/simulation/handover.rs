@@ -18,7 +18,7 @@ pub(crate) const DESTINATIONS: [&str; 2] = ["Number", "Desk"];
 /// Requests to the node's API.
 #[derive(Clone, Debug)]
 pub(crate) struct HandoverPlan {
-    /// When, counted from the start of the call, and to which destination.
+    /// Time from the start of the call, and destination.
     pub(crate) asked: Vec<(Duration, usize)>,
     /// Behaviour of the destinations that the node calls itself.
     pub(crate) destinations: Vec<AttemptPlan>,
@@ -75,7 +75,7 @@ pub(crate) struct ReferPlan {
     pub(crate) news_first: bool,
     /// `expires` of its NOTIFYs, in seconds.
     pub(crate) expires: u32,
-    /// When it hangs up after it has accepted.
+    /// Time from its acceptance to its BYE.
     pub(crate) leaves: Option<Duration>,
 }
 
@@ -153,7 +153,7 @@ impl ReferPlan {
     }
 }
 
-/// Where a peer stands with REFER.
+/// State of a peer's REFER.
 #[derive(Debug, Default)]
 pub(crate) struct Referral {
     /// REFERs that came.

@@ -66,7 +66,7 @@ impl Weather {
         }
     }
 
-    /// When each copy of a datagram arrives; nothing if it is lost.
+    /// Times at which the copies of a datagram arrive; none if it is lost.
     pub(crate) fn fates(&self, dice: &mut Dice) -> Vec<Duration> {
         if self.is_clear() {
             return vec![Duration::from_millis(10)];

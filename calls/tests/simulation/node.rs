@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_calls::attempts::DnsFault;
-use trunkline_calls::caps::{Bounds, Caps};
 use trunkline_calls::hold::HoldStatus;
 use trunkline_calls::limits::Limits;
 use trunkline_calls::live::LiveCalls;
-use trunkline_calls::outbound::Order;
-use trunkline_calls::target::{Target, Unresolved};
-use trunkline_calls::transfer::{Chosen, TransferRequest};
-use trunkline_calls::{CallKey, Calls, Config, Core, Effect, HangUpBy, Reason};
+use trunkline_calls::outbound::NewOutboundCall;
+use trunkline_calls::outbound_limits::{OutboundBounds, OutboundLimits};
+use trunkline_calls::target::{Target, UnresolvedTarget};
+use trunkline_calls::transfer::{DestinationChoice, TransferRequest};
+use trunkline_calls::{CallKey, Calls, Config, Core, Effect, HangUpRequester, Reason};
 use trunkline_model::destinations::Destination;
 use trunkline_model::persistent::PersistentMap;
 use trunkline_model::record::Fact;
@@ -51,10 +51,10 @@ pub(crate) const ORG: Uuid = Uuid::from_u128(1);
 pub(crate) const NODE: &str = "203.0.113.5:5060";
 pub(crate) const RUNTIME_A: &str = "192.0.2.1:5060";
 pub(crate) const RUNTIME_B: &str = "192.0.2.2:5060";
-/// Where outbound trunks lead.
+/// Address of the carrier that outbound trunks lead to.
 pub(crate) const CARRIER: &str = "192.0.2.40:5060";
-/// Nobody is there, and the network says so.
-pub(crate) const NOBODY: &str = "192.0.2.66:5060";
+/// Address at which no host answers; the network reports it.
+pub(crate) const UNREACHABLE_PEER: &str = "192.0.2.66:5060";
 
 pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
@@ -68,7 +68,7 @@ pub(crate) enum Wish {
     /// With the serial, and whether it is the call's first sound.
     PlaySound(CallKey, u32, bool),
     HandOff(CallKey),
-    Resolve(CallKey, Unresolved),
+    Resolve(CallKey, UnresolvedTarget),
     FindContact(CallKey),
 }
 
@@ -143,7 +143,7 @@ impl Node {
                 Arc::clone(&kept.nonces),
                 Arc::new(NonceWindow::new(NONCE_LIFETIME, 1_000)),
             ),
-            (Arc::clone(&limits), caps()),
+            (Arc::clone(&limits), outbound_limits()),
             Arc::clone(&live),
             now,
         );
@@ -232,7 +232,7 @@ impl Node {
     }
 
     /// Somebody orders a call.
-    pub(crate) fn place(&mut self, order: &Order, now: Moment) {
+    pub(crate) fn place(&mut self, order: &NewOutboundCall, now: Moment) {
         let view = Arc::clone(&self.kept.view);
         let slot = Slot::new(5).expect("a slot");
         // A node that drains refuses.
@@ -246,7 +246,7 @@ impl Node {
     pub(crate) fn hand_over(&mut self, call: Uuid, destination: usize, now: Moment) {
         let view = Arc::clone(&self.kept.view);
         let ask = TransferRequest {
-            chosen: Chosen::Name(DESTINATIONS[destination].into()),
+            chosen: DestinationChoice::Name(DESTINATIONS[destination].into()),
             report: trunkline_model::handoff::Report::default(),
         };
         let _refused = self
@@ -258,7 +258,7 @@ impl Node {
     /// Somebody ends a call.
     pub(crate) fn hang_up(&mut self, call: Uuid, now: Moment) {
         self.calls
-            .hang_up_by_id(&mut self.endpoint, call, HangUpBy::Operator, now);
+            .hang_up_by_id(&mut self.endpoint, call, HangUpRequester::Operator, now);
         self.settle(now);
     }
 
@@ -377,11 +377,11 @@ impl Node {
             }
             Effect::AuthFailure(_)
             | Effect::UnknownUser(_)
-            | Effect::Unproven(_)
+            | Effect::UnansweredChallenge(_)
             | Effect::FailedOver { .. }
             | Effect::Challenged(_)
-            | Effect::Turned { .. }
-            | Effect::Foreign(_)
+            | Effect::TurnedAway { .. }
+            | Effect::UnknownSource(_)
             | Effect::StreamSilent { .. }
             | Effect::ResolveHop { .. } => {}
         }
@@ -444,7 +444,7 @@ fn flow_of(peer: SocketAddr, connection: Option<u32>) -> Flow {
 }
 
 /// Addresses of a runtime's name.
-pub(crate) fn resolve(wanted: &Unresolved) -> Vec<Target> {
+pub(crate) fn resolve(wanted: &UnresolvedTarget) -> Vec<Target> {
     let found: &[&str] = match &*wanted.host {
         "runtime.example" => &[RUNTIME_A, RUNTIME_B],
         "carrier.example" => &[CARRIER, "192.0.2.41:5060"],
@@ -592,8 +592,8 @@ fn destinations() -> Vec<Destination> {
 }
 
 /// Bounds that no case meets.
-fn caps() -> Arc<Caps> {
-    Caps::new(Bounds {
+fn outbound_limits() -> Arc<OutboundLimits> {
+    OutboundLimits::new(OutboundBounds {
         at_once: 1_000_000,
         per_minute: 1_000_000,
         per_day: 1_000_000,

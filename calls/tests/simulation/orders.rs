@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trunkline_calls::outbound::Order;
+use trunkline_calls::outbound::NewOutboundCall;
 use trunkline_model::record::{Direction, Started};
 use trunkline_routing::E164;
 use trunkline_sip::wire::Message;
@@ -42,8 +42,8 @@ impl OrderPlan {
         dice.percent(30).then_some(plan)
     }
 
-    pub(crate) fn order(&self, call: usize, agent: Agent) -> Order {
-        Order {
+    pub(crate) fn order(&self, call: usize, agent: Agent) -> NewOutboundCall {
+        NewOutboundCall {
             org: node::ORG,
             agent: node::agent_id(agent),
             number: number_of(call),

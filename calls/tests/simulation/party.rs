@@ -30,7 +30,7 @@ pub(crate) struct Party {
     pub(crate) faults: Vec<String>,
     /// Events at this peer, for the tally.
     pub(crate) seen: Vec<&'static str>,
-    /// Where it stands with REFER.
+    /// State of its REFER.
     pub(crate) referral: Referral,
     labels: u32,
 }

@@ -11,7 +11,7 @@ use trunkline_sip::flow::Transport;
 use uuid::Uuid;
 
 use crate::builtin;
-use crate::node::{NOBODY, RUNTIME_A, RUNTIME_B};
+use crate::node::{RUNTIME_A, RUNTIME_B, UNREACHABLE_PEER};
 use crate::plan::Agent;
 
 /// Realms in which its carriers have challenged before: only these may be answered inside a call.
@@ -76,13 +76,13 @@ pub(crate) fn runtime_of(agent: Agent) -> Runtime {
         Agent::Echo => return Runtime::Echo,
         Agent::One => (RUNTIME_A, vec![]),
         Agent::Two => (RUNTIME_A, vec![at(RUNTIME_B)]),
-        Agent::DeadFirst => (NOBODY, vec![at(RUNTIME_B)]),
-        Agent::AllDead => (NOBODY, vec![at(NOBODY)]),
+        Agent::DeadFirst => (UNREACHABLE_PEER, vec![at(RUNTIME_B)]),
+        Agent::AllDead => (UNREACHABLE_PEER, vec![at(UNREACHABLE_PEER)]),
         Agent::Named => ("runtime.example", vec![]),
         Agent::Nowhere => ("nowhere.example", vec![]),
         Agent::Stream => ("192.0.2.1:5060;transport=tcp", vec![]),
         Agent::SipThenBot => (RUNTIME_A, vec![BOT.into()]),
-        Agent::DeadThenFlow => return builtin::sip_then_flow(at(NOBODY)),
+        Agent::DeadThenFlow => return builtin::sip_then_flow(at(UNREACHABLE_PEER)),
         Agent::FlowThenBot => return builtin::flow_then_bot(),
         Agent::BotThenFlow => return builtin::bot_then_flow(),
         Agent::Bot => return Runtime::web_socket(BOT.into()),

@@ -15,7 +15,7 @@ use crate::session::text;
 
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
-/// Why a request was sent.
+/// Purpose of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// It begins the call.
@@ -99,7 +99,7 @@ pub(crate) enum Heard {
     Fork(usize),
 }
 
-/// Where a peer is, and how it reaches the node.
+/// Address of a peer, and the transport by which it reaches the node.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) address: SocketAddr,

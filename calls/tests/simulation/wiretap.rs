@@ -68,7 +68,7 @@ struct Leg {
     again: BTreeSet<Octets>,
     /// 2xx that came for such a dialog, each of which may be answered with another BYE.
     late: BTreeMap<Octets, u32>,
-    /// When the node accepted the INVITE that began the call, and whether the ACK has come.
+    /// Time at which the node accepted the INVITE that began the call, and whether the ACK has come.
     accepted: Option<Moment>,
     acknowledged: bool,
 }
@@ -85,7 +85,7 @@ struct Asked {
     is_final: bool,
     /// A provisional answer came while the transaction ran.
     is_heard: bool,
-    /// When the node sent CANCEL behind it.
+    /// Time at which the node sent CANCEL behind it.
     cancelled: Option<Moment>,
 }
 
@@ -453,7 +453,7 @@ impl Leg {
     }
 }
 
-/// Why a body may have another direction than its author gave it.
+/// Reason why a body may have another direction than its author gave it.
 #[derive(Copy, Clone, Debug)]
 struct Turned {
     held: bool,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use trunkline_calls::CallKey;
-use trunkline_calls::target::Unresolved;
+use trunkline_calls::target::UnresolvedTarget;
 use trunkline_model::record::Fact;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, Message, Method, lex};
@@ -27,7 +27,7 @@ use crate::wiretap::Wiretap;
 
 /// As soon as can be.
 const TICK: Duration = Duration::from_millis(1);
-/// Where nobody has to be waited for, both sides have agreed to a hold by then.
+/// Time by which both sides have agreed to a hold, unless a peer makes it wait.
 const SOON: Duration = Duration::from_secs(1);
 /// A hold that waits for everybody as long as it may.
 const HOLD: Duration = Duration::from_secs(160);
@@ -43,13 +43,13 @@ pub(crate) enum Occasion {
     Cut,
     Caller(usize, Alarm),
     Runtime(usize, Alarm),
-    Resolved(u32, CallKey, Unresolved),
+    Resolved(u32, CallKey, UnresolvedTarget),
     ContactFound(u32, CallKey),
     Bot(u32, BotStep),
     Flow(u32, FlowStep),
     Restart,
     /// A call is ordered, handed over to that destination, or ended by somebody.
-    Order(usize),
+    NewOutboundCall(usize),
     HandOver(usize, usize),
     HangUp(usize),
     /// It is held or resumed, and by then both sides have agreed or one has refused.
@@ -73,9 +73,9 @@ pub(crate) struct World {
     /// Facts of the boots before this one, and when they ended.
     pub(crate) earlier: Vec<Fact>,
     pub(crate) restarted: Option<Moment>,
-    /// When the node last heard something or ended a call.
+    /// Time at which the node last heard something or ended a call.
     pub(crate) last_stir: Moment,
-    /// When nothing was left of anything.
+    /// Time at which no call, transaction or timer was left.
     pub(crate) empty_since: Option<Moment>,
     pub(crate) trace: Option<Vec<String>>,
     /// Every message as it was sent, if that is recorded.
@@ -152,7 +152,7 @@ impl World {
                 self.add_caller(call, plan);
                 continue;
             };
-            self.schedule(plan.start, Occasion::Order(call));
+            self.schedule(plan.start, Occasion::NewOutboundCall(call));
             if let Some(after) = order.hung_up {
                 self.schedule(plan.start + after, Occasion::HangUp(call));
             }
@@ -313,7 +313,7 @@ impl World {
             | Occasion::Resolved(..)
             | Occasion::ContactFound(..) => {}
             Occasion::Restart => self.restart(),
-            Occasion::Order(call) => {
+            Occasion::NewOutboundCall(call) => {
                 let plan = &self.plan.calls[call];
                 if let Some(order) = &plan.order {
                     self.node.place(&order.order(call, plan.agent), self.now);
@@ -475,7 +475,7 @@ impl World {
             let gone = datagram
                 .connection
                 .is_some_and(|number| !self.connections.is_open(number));
-            if gone || peer == node::address(node::NOBODY) {
+            if gone || peer == node::address(node::UNREACHABLE_PEER) {
                 self.tap.failed(&datagram);
                 self.note(|| format!("{} for nobody", first_line(&datagram.octets)));
                 self.schedule(TICK, Occasion::Lost(peer, datagram.connection));

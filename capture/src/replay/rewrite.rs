@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use trunkline_sip::auth::client::{Asking, Login, answer, challenge};
+use trunkline_sip::auth::client::{ChallengedMessage, Login, answer, challenge};
 use trunkline_sip::wire::{Framing, HeaderName, lex};
 
 use super::script::Item;
@@ -384,14 +384,14 @@ impl RewriteMap {
 
         self.answers += 1;
         let (method, uri) = (message.method(), message.request_uri());
-        let asking = Asking {
+        let challenged = ChallengedMessage {
             method: &method,
             uri: uri.as_bytes(),
             body: &message.body,
         };
 
         let login = Login { user, password };
-        let Some(value) = answer(&challenge, &asking, &login, self.answers, &fresh()) else {
+        let Some(value) = answer(&challenge, &challenged, &login, self.answers, &fresh()) else {
             return false;
         };
 

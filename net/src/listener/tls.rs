@@ -16,7 +16,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use trunkline_sip::verified::Names;
+use trunkline_sip::verified::VerifiedNames;
 
 use super::handshake::Unverified;
 use crate::tls::{Certificate, Files, Unusable, authorities, system_roots};
@@ -37,7 +37,7 @@ pub struct Security {
     settings: TlsSettings,
     certificate: Option<Arc<Certificate>>,
     current: ArcSwap<Current>,
-    names: Arc<Names>,
+    names: Arc<VerifiedNames>,
     unverified: Unverified,
 }
 
@@ -52,7 +52,7 @@ impl Security {
     ///
     /// # Errors
     /// A file can't be used.
-    pub fn load(settings: TlsSettings, names: Arc<Names>) -> Result<Arc<Self>, Unusable> {
+    pub fn load(settings: TlsSettings, names: Arc<VerifiedNames>) -> Result<Arc<Self>, Unusable> {
         let certificate = settings.certificate.clone().map(Certificate::load);
         let certificate = certificate.transpose()?;
         let current = Current::read(&settings, certificate.as_ref())?;
@@ -84,7 +84,7 @@ impl Security {
     }
 
     /// Returns the table of names to which flows refer by number.
-    pub fn names(&self) -> &Arc<Names> {
+    pub fn names(&self) -> &Arc<VerifiedNames> {
         &self.names
     }
 

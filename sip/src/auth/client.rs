@@ -9,7 +9,7 @@ use crate::wire::{HeaderName, Message};
 
 /// The request that is sent again with credentials.
 #[derive(Copy, Clone, Debug)]
-pub struct Asking<'a> {
+pub struct ChallengedMessage<'a> {
     /// The method, as in the start line.
     pub method: &'a str,
     /// The Request-URI, octet for octet as sent.
@@ -53,18 +53,18 @@ fn is_answerable(challenge: &Challenge<'_>) -> bool {
 /// fresh randomness without quotes. `None` if the challenge asks for an unsupported algorithm or quality of protection.
 pub fn answer(
     challenge: &Challenge<'_>,
-    asking: &Asking<'_>,
+    challenged: &ChallengedMessage<'_>,
     login: &Login<'_>,
     nc: u32,
     cnonce: &str,
 ) -> Option<String> {
     let algorithm = Algorithm::read(challenge.algorithm)?;
     let nc = format!("{nc:08x}");
-    let protection = protection(challenge, &nc, cnonce, asking.body)?;
+    let protection = protection(challenge, &nc, cnonce, challenged.body)?;
     let computed = Answer {
         nonce: challenge.nonce,
-        method: asking.method.as_bytes(),
-        uri: asking.uri,
+        method: challenged.method.as_bytes(),
+        uri: challenged.uri,
         protection,
     };
 
@@ -81,7 +81,7 @@ pub fn answer(
         username: &text::escape_pairs(login.user.as_bytes()),
         realm: challenge.realm,
         nonce: challenge.nonce,
-        uri: asking.uri,
+        uri: challenged.uri,
         response: computed.response(&ha1).hex().as_bytes(),
         algorithm: challenge.algorithm,
         cnonce: count.map(|count| count.cnonce),

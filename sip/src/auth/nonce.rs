@@ -45,7 +45,7 @@ pub struct NonceKeys {
 
 /// Reason to challenge a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Cause<'n> {
+pub enum ChallengeCause<'n> {
     /// The request has no credentials for our realm.
     Bare,
     /// The sender knows the password, but the nonce can no longer be used (`stale=true`).
@@ -111,16 +111,16 @@ impl Nonces {
     /// Returns the nonce of the next challenge.
     pub fn for_challenge(
         &self,
-        cause: Cause<'_>,
+        cause: ChallengeCause<'_>,
         tag: u16,
         entropy: &mut Entropy,
         now: Moment,
     ) -> Nonce {
         let again = match cause {
-            Cause::Wrong(used) if self.check(used, now) == NonceState::Fresh => {
+            ChallengeCause::Wrong(used) if self.check(used, now) == NonceState::Fresh => {
                 used.try_into().ok()
             }
-            Cause::Wrong(_) | Cause::Bare | Cause::Stale => None,
+            ChallengeCause::Wrong(_) | ChallengeCause::Bare | ChallengeCause::Stale => None,
         };
         again.map_or_else(|| self.issue(tag, entropy, now), Nonce)
     }
@@ -289,11 +289,19 @@ mod tests {
         let used = nonces.issue(7, &mut entropy, NOW);
         let old = nonces.issue(7, &mut entropy, NOW - LIFETIME * 2);
         for (case, cause, again) in [
-            ("wrong", Cause::Wrong(used.as_bytes()), true),
-            ("wrong and old", Cause::Wrong(old.as_bytes()), false),
-            ("wrong and made up", Cause::Wrong(b"made up"), false),
-            ("bare", Cause::Bare, false),
-            ("stale", Cause::Stale, false),
+            ("wrong", ChallengeCause::Wrong(used.as_bytes()), true),
+            (
+                "wrong and old",
+                ChallengeCause::Wrong(old.as_bytes()),
+                false,
+            ),
+            (
+                "wrong and made up",
+                ChallengeCause::Wrong(b"made up"),
+                false,
+            ),
+            ("bare", ChallengeCause::Bare, false),
+            ("stale", ChallengeCause::Stale, false),
         ] {
             let next = nonces.for_challenge(cause, 7, &mut entropy, NOW);
             assert_eq!(next.as_str() == used.as_str(), again, "{case}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::client::{Asking, Login, answer};
+use super::client::{ChallengedMessage, Login, answer};
 use super::*;
 use crate::entropy::Entropy;
 use crate::moment::Moment;
@@ -105,7 +105,7 @@ fn answered(challenges: &str, password: &str, nc: u32) -> String {
     let message = lex(&response, Framing::Datagram).unwrap();
     let (name, challenge) = client::challenge(&message).expect("a challenge");
     assert_eq!(name, HeaderName::Authorization);
-    let asking = Asking {
+    let challenged = ChallengedMessage {
         method: "INVITE",
         uri: URI.as_bytes(),
         body: b"v=0\r\n",
@@ -114,7 +114,7 @@ fn answered(challenges: &str, password: &str, nc: u32) -> String {
         user: "pbx\\1",
         password,
     };
-    let value = answer(&challenge, &asking, &login, nc, "c0ffee").expect("an answer");
+    let value = answer(&challenge, &challenged, &login, nc, "c0ffee").expect("an answer");
     String::from_utf8(octets(
         "INVITE",
         URI,
@@ -160,62 +160,62 @@ fn each_part_that_is_wrong_is_named() {
         (
             "wrong password",
             answered(&challenges, "secret", 1),
-            Verdict::Wrong(Part::Password),
+            Verdict::Wrong(WrongPart::Password),
         ),
         (
             "another method",
             right.replace("INVITE", "UPDATE"),
-            Verdict::Wrong(Part::Password),
+            Verdict::Wrong(WrongPart::Password),
         ),
         (
             "another user asked for",
             right.replacen("+14155550100", "+14155550199", 1),
-            Verdict::Wrong(Part::Uri),
+            Verdict::Wrong(WrongPart::Uri),
         ),
         (
             "an unreadable uri",
             right.replacen("uri=\"sip:", "uri=\"sip:@", 1),
-            Verdict::Wrong(Part::Uri),
+            Verdict::Wrong(WrongPart::Uri),
         ),
         (
             "an algorithm not offered",
             right.replace("=MD5", "=MD5-sess"),
-            Verdict::Wrong(Part::Algorithm),
+            Verdict::Wrong(WrongPart::Algorithm),
         ),
         (
             "a response too short",
             right.replace("response=\"", "response=\"0"),
-            Verdict::Wrong(Part::Password),
+            Verdict::Wrong(WrongPart::Password),
         ),
         (
             "no count",
             right.replace(", nc=00000001", ""),
-            Verdict::Wrong(Part::Malformed),
+            Verdict::Wrong(WrongPart::Malformed),
         ),
         (
             "a count that is none",
             right.replace("nc=00000001", "nc=x"),
-            Verdict::Wrong(Part::Malformed),
+            Verdict::Wrong(WrongPart::Malformed),
         ),
         (
             "no client nonce",
             right.replace("cnonce", "dnonce"),
-            Verdict::Wrong(Part::Malformed),
+            Verdict::Wrong(WrongPart::Malformed),
         ),
         (
             "unknown protection",
             right.replace("qop=auth", "qop=conf"),
-            Verdict::Wrong(Part::Malformed),
+            Verdict::Wrong(WrongPart::Malformed),
         ),
         (
             "no qop",
             right.replace("qop=auth", "pop=auth"),
-            Verdict::Wrong(Part::Malformed),
+            Verdict::Wrong(WrongPart::Malformed),
         ),
         (
             "a nonce made up",
             right.replace("nonce=\"A", "nonce=\"B"),
-            Verdict::Wrong(Part::Password),
+            Verdict::Wrong(WrongPart::Password),
         ),
         ("a proxy changed the host", port_changed, Verdict::Ok),
     ] {
@@ -243,7 +243,7 @@ fn an_old_or_foreign_nonce_is_stale_to_who_knows_the_password_alone() {
     assert_eq!(server.judge(right.as_bytes(), late), Some(Verdict::Stale));
     assert_eq!(
         server.judge(wrong.as_bytes(), late),
-        Some(Verdict::Wrong(Part::Password))
+        Some(Verdict::Wrong(WrongPart::Password))
     );
 
     server.nonces = Nonces::new(
@@ -284,7 +284,7 @@ fn auth_int_covers_the_body() {
     let tampered = request.replace("\r\n\r\nv=0", "\r\n\r\nv=1");
     assert_eq!(
         server.judge(tampered.as_bytes(), NOW),
-        Some(Verdict::Wrong(Part::Password))
+        Some(Verdict::Wrong(WrongPart::Password))
     );
     assert_eq!(server.judge(request.as_bytes(), NOW), Some(Verdict::Ok));
 }
@@ -295,9 +295,9 @@ fn an_unknown_user_meets_the_same_checks_and_never_passes() {
     let challenges = server.challenges(false);
     let right = answered(&challenges, "s3cret", 1);
     for (request, part) in [
-        (right.clone(), Part::Password),
-        (right.replace("=MD5", "=SHA-3"), Part::Algorithm),
-        (right.replace("qop=auth", "qop=conf"), Part::Malformed),
+        (right.clone(), WrongPart::Password),
+        (right.replace("=MD5", "=SHA-3"), WrongPart::Algorithm),
+        (right.replace("qop=auth", "qop=conf"), WrongPart::Malformed),
     ] {
         let message = lex(request.as_bytes(), Framing::Datagram).unwrap();
         let credentials = credentials(&message, REALM).unwrap();

@@ -32,12 +32,12 @@ pub enum Verdict {
     /// The password is right, but the nonce has expired, was used up, or is another node's: challenge with `stale=true`.
     Stale,
     /// Refused: challenge again, and count a failed attempt.
-    Wrong(Part),
+    Wrong(WrongPart),
 }
 
 /// The wrong part of an answer. For logs and counters, never shown to the peer.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Part {
+pub enum WrongPart {
     /// The response doesn't follow from the password.
     Password,
     /// The hashed URI has another user part than the Request-URI.
@@ -74,7 +74,7 @@ pub fn verify(
     let knows_password = claim.is_right(secret);
     let state = nonces.check(credentials.nonce, now);
     if !knows_password {
-        return Verdict::Wrong(Part::Password);
+        return Verdict::Wrong(WrongPart::Password);
     }
     match state {
         NonceState::Fresh if window.accept(credentials.nonce, claim.nc, now) => Verdict::Ok,
@@ -112,19 +112,19 @@ impl<'a> Claim<'a> {
         credentials: &Credentials<'a>,
         asked: &CoveredParts<'a>,
         policy: Policy<'_>,
-    ) -> Result<Self, Part> {
+    ) -> Result<Self, WrongPart> {
         let algorithm = Algorithm::read(credentials.algorithm)
             .filter(|algorithm| policy.algorithms.contains(algorithm))
-            .ok_or(Part::Algorithm)?;
+            .ok_or(WrongPart::Algorithm)?;
         if !is_same_user(credentials.uri, asked.uri) {
-            return Err(Part::Uri);
+            return Err(WrongPart::Uri);
         }
-        let protection = protection(credentials, asked.body, policy).ok_or(Part::Malformed)?;
+        let protection = protection(credentials, asked.body, policy).ok_or(WrongPart::Malformed)?;
 
         // Without a count, a nonce can be used only once.
         let nc = match protection.count() {
             None => 1,
-            Some(_) => credentials.nonce_count().ok_or(Part::Malformed)?,
+            Some(_) => credentials.nonce_count().ok_or(WrongPart::Malformed)?,
         };
 
         Ok(Self {

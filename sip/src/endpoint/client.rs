@@ -163,7 +163,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends a request without a transaction. The answer to an OPTIONS arrives as [`Received::StrayAnswer`]; other answers are dropped.
+    /// Sends a request without a transaction. The answer to an OPTIONS arrives as [`Received::StrayResponse`]; other answers are dropped.
     pub fn request_once(&mut self, flow: Flow, request: &Request<'_>) {
         self.ack_stateless(flow, request);
     }
@@ -306,7 +306,7 @@ impl Endpoint {
                 self.end_client(tx);
                 Received::Response { tx, owner, message }
             }
-            ResponseEffect::Stray => Received::StrayAnswer(message),
+            ResponseEffect::Stray => Received::StrayResponse(message),
             ResponseEffect::Absorbed => {
                 self.stats.retransmissions_received += 1;
                 Received::Handled
@@ -318,7 +318,7 @@ impl Endpoint {
     fn stray<'m>(&mut self, message: Message<'m>) -> Received<'m> {
         let sets_up = message.method() == Method::Invite && (200..300).contains(&message.status());
         if sets_up || message.method() == Method::Options {
-            Received::StrayAnswer(message)
+            Received::StrayResponse(message)
         } else {
             self.drop_message()
         }

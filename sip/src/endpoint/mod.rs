@@ -106,7 +106,7 @@ pub enum Received<'m> {
     },
     /// A 2xx to our INVITE whose transaction has failed or ended: ACK and BYE are due. Or an answer to an OPTIONS sent by
     /// [`Endpoint::request_once`].
-    StrayAnswer(Message<'m>),
+    StrayResponse(Message<'m>),
 }
 
 /// Event that no message caused: a timer fired, or a flow broke.

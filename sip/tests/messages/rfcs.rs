@@ -48,7 +48,7 @@ fn at_endpoint(octets: &[u8]) -> (&'static str, Vec<String>) {
         Received::Cancel { .. } => "CANCEL",
         Received::Response { .. } => "response",
         Received::ForeignResponse { .. } => "foreign response",
-        Received::StrayAnswer(_) => "stray answer",
+        Received::StrayResponse(_) => "stray answer",
     };
     let sent = endpoint.transmits().map(|(_, octets)| {
         let text = String::from_utf8_lossy(octets);

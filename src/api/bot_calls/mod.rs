@@ -16,8 +16,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
-use trunkline_calls::NOBODY_USER;
-use trunkline_calls::transfer::{Chosen, TransferRequest};
+use trunkline_calls::ANONYMOUS_USER;
+use trunkline_calls::transfer::{DestinationChoice, TransferRequest};
 use trunkline_model::destinations::Destination;
 use trunkline_model::handoff::Report;
 use trunkline_model::record::Direction;
@@ -269,7 +269,7 @@ async fn update(
     Acting::about(call.id);
 
     let from = match call.caller_withheld == Some(true) {
-        true => NOBODY_USER.to_owned(),
+        true => ANONYMOUS_USER.to_owned(),
         false => call.from_number.clone(),
     };
     let shown = (call.direction, from, call.to_number.clone());
@@ -340,7 +340,7 @@ fn has_bot(api: &Api, call: &Call) -> bool {
 }
 
 /// Finds the destination of the call's agent by number, URI or name. A call can't be transferred to any other target.
-fn chosen(api: &Api, call: &Call, to: &str) -> Result<Chosen, BotError> {
+fn chosen(api: &Api, call: &Call, to: &str) -> Result<DestinationChoice, BotError> {
     let view = api.directory().load();
     let org = view.org(call.org_id);
     let destinations = org
@@ -360,7 +360,7 @@ fn chosen(api: &Api, call: &Call, to: &str) -> Result<Chosen, BotError> {
         .find(is_meant);
 
     found
-        .map(|destination| Chosen::Name(destination.name.clone()))
+        .map(|destination| DestinationChoice::Name(destination.name.clone()))
         .ok_or_else(|| {
             BotError::bad(
                 13224,

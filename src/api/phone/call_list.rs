@@ -179,7 +179,7 @@ mod tests {
             decision: None,
             headers: Vec::new(),
             metadata: None,
-            asked: None,
+            invite_facts: None,
         };
 
         LiveCall {

@@ -36,7 +36,7 @@ pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, Api
     let known = match api.live().one(org, id) {
         Some(live) => Explained {
             decision: live.started.decision.as_deref().cloned(),
-            asked: live.started.asked.as_deref().cloned(),
+            asked: live.started.invite_facts.as_deref().cloned(),
         },
         None => {
             api.read_inline(move |tx| explained::of_call(tx, org, id))

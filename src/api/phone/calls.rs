@@ -148,7 +148,7 @@ const STORED_CHECKS: u32 = 60;
 /// milliseconds or just after its end do.
 pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &'l LiveCall>) {
     let unsafe_yet = |live: &LiveCall, looks: u32| {
-        !live.is_kept() && looks < SYNCED_CHECKS || live.is_over() && looks < STORED_CHECKS
+        !live.is_synced() && looks < SYNCED_CHECKS || live.is_over() && looks < STORED_CHECKS
     };
     let waiting = calls.filter(|live| unsafe_yet(live, 0));
     let mut waiting: Vec<Uuid> = waiting.map(|live| live.started.call).collect();

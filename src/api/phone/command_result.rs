@@ -4,7 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
-use trunkline_calls::NOBODY_USER;
+use trunkline_calls::ANONYMOUS_USER;
 
 use crate::api::ApiError;
 
@@ -30,7 +30,7 @@ impl CommandResult {
             return self;
         }
 
-        call["from_number"] = json!(NOBODY_USER);
+        call["from_number"] = json!(ANONYMOUS_USER);
         call["from_e164"] = Value::Null;
         Self {
             body: call.to_string(),

@@ -18,7 +18,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use super::transfer_way::{TRANSFER_WAY, WayInForceView};
+use super::transfer_way::{MethodInForceView, TRANSFER_WAY};
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
@@ -53,7 +53,7 @@ pub(crate) struct InboundTrunkView {
     refer_host: Option<String>,
     refer_headers_in_uri: bool,
     transfer_way: TransferWay,
-    transfer_way_in_force: WayInForceView,
+    transfer_way_in_force: MethodInForceView,
     bridge_when_refer_fails: bool,
     max_concurrent_calls: Option<u32>,
     /// True while the PBX is registered, with this node or another.
@@ -146,7 +146,7 @@ impl InboundTrunkView {
             refer_host: trunk.refer_host,
             refer_headers_in_uri: trunk.refer_headers_in_uri,
             transfer_way: trunk.transfer_way,
-            transfer_way_in_force: WayInForceView::of(
+            transfer_way_in_force: MethodInForceView::of(
                 trunk.transfer_way,
                 trunk.refer_kept_caller_at,
             ),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use trunkline_calls::outbound::Order;
+use trunkline_calls::outbound::NewOutboundCall;
 use trunkline_routing::E164;
 use trunkline_store::Kind;
 
@@ -40,7 +40,7 @@ pub(crate) async fn place(
     caller.needs("calls:write")?;
     let request = read_request(body.fields()?)?;
     let agent = id(&request.agent).ok_or_else(|| ApiError::absent(Kind::Agent))?;
-    let order = Order {
+    let order = NewOutboundCall {
         org: caller.org,
         agent,
         number: request.number,
@@ -57,7 +57,7 @@ pub(crate) async fn place(
 }
 
 /// Returns the other node that alone can reach the PBX through which the agent dials.
-fn node_for(api: &Api, order: &Order) -> Option<u8> {
+fn node_for(api: &Api, order: &NewOutboundCall) -> Option<u8> {
     let view = api.directory().load();
     let org = view.org(order.org)?;
     let way = org.outbound_routes.get(&order.agent)?;

@@ -23,7 +23,7 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use super::sip_uri::may_name;
-use super::transfer_way::{TRANSFER_WAY, WayInForceView};
+use super::transfer_way::{MethodInForceView, TRANSFER_WAY};
 use super::{CALLS_AT_ONCE, READ, WRITE};
 use crate::api::body::{Body, Fields};
 use crate::api::caller::Caller;
@@ -63,7 +63,7 @@ pub(crate) struct OutboundTrunkView {
     /// True if challenges without `qop` are left unanswered.
     digest_require_qop: bool,
     transfer_way: TransferWay,
-    transfer_way_in_force: WayInForceView,
+    transfer_way_in_force: MethodInForceView,
     /// True if the peer answers; `null` while nothing is known.
     reachable: Option<bool>,
     /// State of our registration with the peer; `null` without `register`.
@@ -132,7 +132,7 @@ impl From<OutboundTrunk> for OutboundTrunkView {
             auth_realm: settings.auth_realm,
             digest_require_qop: settings.digest_require_qop,
             transfer_way: settings.transfer_way,
-            transfer_way_in_force: WayInForceView::of(
+            transfer_way_in_force: MethodInForceView::of(
                 settings.transfer_way,
                 trunk.refer_kept_caller_at,
             ),

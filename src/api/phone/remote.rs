@@ -8,8 +8,8 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
-use trunkline_calls::HangUpBy;
-use trunkline_calls::outbound::Order;
+use trunkline_calls::HangUpRequester;
+use trunkline_calls::outbound::NewOutboundCall;
 use trunkline_calls::transfer::TransferRequest;
 use trunkline_store::{Call, CommandState, node_commands};
 use uuid::Uuid;
@@ -53,7 +53,7 @@ pub(in crate::api) enum RemoteCommand {
 #[serde(untagged)]
 enum NodeCommand {
     Call(RemoteCommand),
-    Place { place: Order },
+    Place { place: NewOutboundCall },
 }
 
 impl RemoteCommand {
@@ -76,8 +76,8 @@ impl RemoteCommand {
 
     async fn run_here(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
         match self {
-            Self::HangUp => commands::hang_up::end(api, call, HangUpBy::Operator).await,
-            Self::HangUpByAgent => commands::hang_up::end(api, call, HangUpBy::Agent).await,
+            Self::HangUp => commands::hang_up::end(api, call, HangUpRequester::Operator).await,
+            Self::HangUpByAgent => commands::hang_up::end(api, call, HangUpRequester::Agent).await,
             Self::Turn { held } => commands::hold::turn(api, call, held).await,
             Self::Transfer { ask } => commands::transfer::begin(api, &call, ask).await,
             Self::Trace => commands::trace::given(api, call).await,
@@ -97,7 +97,11 @@ impl RemoteCommand {
 }
 
 /// Has another node place a call.
-pub(super) async fn place(api: &Api, order: Order, node: u8) -> Result<CommandResult, ApiError> {
+pub(super) async fn place(
+    api: &Api,
+    order: NewOutboundCall,
+    node: u8,
+) -> Result<CommandResult, ApiError> {
     let (org, no_call) = (order.org, Uuid::nil());
     let asked = NodeCommand::Place { place: order };
     let has = (node, "the connection to the PBX");
@@ -253,7 +257,7 @@ async fn carry_out(api: Api, ask: node_commands::NodeCommand) {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_calls::transfer::Chosen;
+    use trunkline_calls::transfer::DestinationChoice;
     use trunkline_model::handoff::Report;
 
     use super::*;
@@ -270,10 +274,10 @@ mod tests {
             RemoteCommand::Turn { held: true },
             RemoteCommand::Trace,
             RemoteCommand::Transfer {
-                ask: ask(Chosen::Name("Sales".into())),
+                ask: ask(DestinationChoice::Name("Sales".into())),
             },
             RemoteCommand::Transfer {
-                ask: ask(Chosen::Id(uuid::Uuid::from_u128(7))),
+                ask: ask(DestinationChoice::Id(uuid::Uuid::from_u128(7))),
             },
         ] {
             let asked = NodeCommand::Call(command);
@@ -282,7 +286,7 @@ mod tests {
             assert_eq!(format!("{read:?}"), format!("{asked:?}"), "{written}");
         }
         let asked = NodeCommand::Place {
-            place: Order {
+            place: NewOutboundCall {
                 org: Uuid::from_u128(1),
                 agent: Uuid::from_u128(2),
                 number: trunkline_routing::E164::parse("+442071838750").unwrap(),

@@ -12,7 +12,7 @@ use axum::http::request::Parts;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use trunkline_calls::NOBODY_USER;
+use trunkline_calls::ANONYMOUS_USER;
 use trunkline_calls::token;
 use trunkline_model::destinations::Destination;
 use trunkline_model::record::{Direction, Status};
@@ -236,7 +236,7 @@ pub(crate) async fn show(
 fn caller_view(number: String, e164: Option<E164>, is_withheld: bool) -> NumberView {
     match is_withheld {
         true => NumberView {
-            number: NOBODY_USER.to_owned(),
+            number: ANONYMOUS_USER.to_owned(),
             e164: None,
         },
         false => NumberView { number, e164 },

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_model::handoff::{Reason, Sentiment};
-use trunkline_model::transfer::{State as TransferState, Way};
+use trunkline_model::transfer::{State as TransferState, TransferMethod};
 use trunkline_store::CallTransfer;
 use uuid::Uuid;
 
@@ -22,7 +22,7 @@ pub(crate) struct TransferView {
     /// `phone` or `sip`.
     r#type: &'static str,
     value: String,
-    way: Way,
+    way: TransferMethod,
     pub(super) state: TransferState,
     sip_code: Option<u16>,
     /// `true` once the destination is known to have answered, `false` if the PBX reported 200 too soon for that; `null`

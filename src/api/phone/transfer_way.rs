@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_calls::transfer::{WayReason, way_in_force};
+use trunkline_calls::transfer::{MethodReason, method_in_force};
 use trunkline_model::settings::TransferWay;
-use trunkline_model::transfer::Way;
+use trunkline_model::transfer::TransferMethod;
 use trunkline_sip::moment::Moment;
 
 use crate::api::field_type::Choice;
@@ -19,17 +19,17 @@ pub(super) const TRANSFER_WAY: Choice<TransferWay> = Choice(&[
 /// The way that the next transfer takes first.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "TransferWayInForce")]
-pub(crate) struct WayInForceView {
-    way: Way,
-    reason: WayReason,
+pub(crate) struct MethodInForceView {
+    way: TransferMethod,
+    reason: MethodReason,
     /// The reason in a sentence.
     explanation: &'static str,
 }
 
-impl WayInForceView {
+impl MethodInForceView {
     /// Returns the method in force for a trunk with this setting, whose PBX was seen to keep a caller at this time.
     pub(super) fn of(set: TransferWay, kept: Option<Moment>) -> Self {
-        let (way, reason) = way_in_force(set, kept.is_some());
+        let (way, reason) = method_in_force(set, kept.is_some());
         Self {
             way,
             reason,

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use serde_json::{Value, json};
-use trunkline_calls::transfer::{Chosen, TransferRequest};
+use trunkline_calls::transfer::{DestinationChoice, TransferRequest};
 use trunkline_store::Kind;
 
 use super::call_actor::CallActor;
@@ -47,8 +47,8 @@ pub(super) fn read_request(mut fields: Fields) -> Result<TransferRequest, ApiErr
 
     fields.done(|| {
         let chosen = match (name, id) {
-            (Some(name), None) => Chosen::Name(name.into()),
-            (None, Some(id)) => Chosen::Id(id),
+            (Some(name), None) => DestinationChoice::Name(name.into()),
+            (None, Some(id)) => DestinationChoice::Id(id),
             (Some(_), Some(_)) | (None, None) => return None,
         };
         Some(TransferRequest { chosen, report })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use trunkline_calls::is_private;
-use trunkline_calls::target::Unresolved;
+use trunkline_calls::target::UnresolvedTarget;
 use trunkline_sip::flow::Transport;
 
 use super::Deployment;
@@ -113,7 +113,7 @@ async fn name(deployment: &Deployment<'_>, host: &str, transport: &'static str) 
         .filter(|listener| listener.transport.uri_name() == transport)
         .map(|listener| listener.address.port())
         .collect();
-    let wanted = Unresolved {
+    let wanted = UnresolvedTarget {
         uri: format!("sip:{host}").into(),
         host: host.into(),
         // A port in the advertised host rules SRV records out (RFC 3263 §4.2).

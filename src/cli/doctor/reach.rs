@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use trunkline_calls::target::{self, Place, Target};
+use trunkline_calls::target::{self, DialTarget, Target};
 use trunkline_model::settings::{Runtime, is_web_socket};
 use trunkline_sip::flow::Transport;
 
@@ -74,12 +74,12 @@ async fn one(
 ) -> Finding {
     let is_bot = is_web_socket(&uri);
     let place = match is_bot {
-        true => target::place_of_url(&uri),
-        false => target::place(&uri),
+        true => target::dial_target_of_url(&uri),
+        false => target::dial_target(&uri),
     };
     let targets = match place {
-        Some(Place::Known(target)) => vec![target],
-        Some(Place::Name(wanted)) => deployment.resolver.resolve(&wanted).await,
+        Some(DialTarget::Resolved(target)) => vec![target],
+        Some(DialTarget::Unresolved(wanted)) => deployment.resolver.resolve(&wanted).await,
         None => Vec::new(),
     };
 

@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, Shared};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::time::timeout;
-use trunkline_calls::target::Unresolved;
+use trunkline_calls::target::UnresolvedTarget;
 use trunkline_model::address::NamedBy;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -57,7 +57,7 @@ pub(crate) enum QueryOrigin {
 }
 
 /// Returns the account that a DNS query is charged to: the org, or the operator where the operator named the host.
-pub(crate) const fn query_origin(wanted: &Unresolved, org: Uuid) -> QueryOrigin {
+pub(crate) const fn query_origin(wanted: &UnresolvedTarget, org: Uuid) -> QueryOrigin {
     match wanted.named {
         NamedBy::Operator => QueryOrigin::Operator,
         NamedBy::Tied | NamedBy::Tenant => QueryOrigin::Org(org),

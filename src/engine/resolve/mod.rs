@@ -14,8 +14,8 @@ use futures_util::future::{Either, join, join_all, select};
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-use trunkline_calls::attempts::{DnsFault, Found};
-use trunkline_calls::target::{Target, Unresolved, default_port};
+use trunkline_calls::attempts::{DnsFault, Resolution};
+use trunkline_calls::target::{Target, UnresolvedTarget, default_port};
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 
@@ -67,12 +67,12 @@ impl Resolver {
     }
 
     /// Resolves a host to targets in the order to try; empty if it has no address. Takes less than two seconds.
-    pub(crate) async fn resolve(&self, wanted: &Unresolved) -> Vec<Target> {
+    pub(crate) async fn resolve(&self, wanted: &UnresolvedTarget) -> Vec<Target> {
         self.find(wanted).await.unwrap_or_default()
     }
 
     /// Like [`Self::resolve`], but says why there is no target.
-    pub(crate) async fn find(&self, wanted: &Unresolved) -> Found {
+    pub(crate) async fn find(&self, wanted: &UnresolvedTarget) -> Resolution {
         let search = self.search(MAX_TARGETS);
         let found = search.places(wanted).await;
         if found.is_empty() {
@@ -164,7 +164,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Applies RFC 3263 §4.1 and §4.2: with a port, address records; without one, SRV records of the transport; without
     /// a transport as well, NAPTR first.
-    async fn places(&self, wanted: &Unresolved) -> Places {
+    async fn places(&self, wanted: &UnresolvedTarget) -> Places {
         let transport = wanted.transport.unwrap_or(Transport::Udp);
         let port = wanted.port.unwrap_or(default_port(transport));
         let by_name = self.addresses(&wanted.host, port, transport);

@@ -182,10 +182,10 @@ fn a_transfer_that_fails_leads_on() {
     assert_eq!(run.press("1"), NOTHING, "nobody listens meanwhile");
     assert_eq!(run.machine.due(), None, "a transfer ends by its own times");
     run.machine
-        .handle_untransferred(Untransferred::Failed, run.now);
+        .handle_transfer_failed(TransferFailure::Failed, run.now);
     assert_eq!(run.asked(), ["3 welcome"]);
     run.machine
-        .handle_untransferred(Untransferred::Failed, run.now);
+        .handle_transfer_failed(TransferFailure::Failed, run.now);
     assert_eq!(run.asked(), NOTHING, "a transfer that the API has begun");
 }
 
@@ -195,7 +195,7 @@ fn a_caller_whose_transfer_is_unknown_is_waited_for() {
     run.asked();
     run.press("0");
     run.machine
-        .handle_untransferred(Untransferred::Unknown, run.now);
+        .handle_transfer_failed(TransferFailure::Unknown, run.now);
     assert_eq!(run.asked(), NOTHING);
     assert_eq!(run.wait_until_due(), (10_000, vec!["3 welcome".to_owned()]));
 }

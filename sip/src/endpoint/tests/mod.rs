@@ -251,7 +251,7 @@ impl Bench {
                 assert_eq!((Some(tx), owner), (self.client, OWNER));
                 note(&mut self.log, now, '~', &message);
             }
-            Received::StrayAnswer(message) => note(&mut self.log, now, '?', &message),
+            Received::StrayResponse(message) => note(&mut self.log, now, '?', &message),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use trunkline_calls::HangUpBy;
+use trunkline_calls::HangUpRequester;
 use trunkline_store::{Call, calls};
 
 use super::super::calls::{CallView, not_up};
@@ -14,7 +14,7 @@ use crate::api::{Api, ApiError};
 pub(in crate::api::phone) async fn end(
     api: &Api,
     call: Call,
-    by: HangUpBy,
+    by: HangUpRequester,
 ) -> Result<CommandResult, ApiError> {
     let was_up = match api.engine() {
         Some(engine) if call.ended_at.is_none() => engine.hang_up(call.id, by).await,

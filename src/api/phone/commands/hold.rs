@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use trunkline_calls::LegRole;
-use trunkline_calls::hold::{Refused, Unable};
+use trunkline_calls::hold::{HoldError, HoldRefusal};
 use trunkline_store::Call;
 use uuid::Uuid;
 
@@ -25,19 +25,23 @@ pub(in crate::api::phone) async fn turn(
     let (org, id) = (call.org_id, call.id);
     let begun = match api.engine() {
         Some(engine) if call.ended_at.is_none() => engine.hold(id, held).await,
-        Some(_) | None => Ok(Err(Unable::NotUp)),
+        Some(_) | None => Ok(Err(HoldError::NotUp)),
     };
 
     let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let number = begun.map_err(|unable| match unable {
-        Unable::NotUp => not_up(api, &call),
-        Unable::NotAnswered => ApiError::Conflict("The call has not been answered yet".to_owned()),
-        Unable::Transferring => {
+        HoldError::NotUp => not_up(api, &call),
+        HoldError::NotAnswered => {
+            ApiError::Conflict("The call has not been answered yet".to_owned())
+        }
+        HoldError::Transferring => {
             ApiError::Conflict("A transfer of the call is under way".to_owned())
         }
-        Unable::Opposite if held => ApiError::Conflict("The call is just being resumed".to_owned()),
-        Unable::Opposite => ApiError::Conflict("The call is just being held".to_owned()),
-        Unable::NoMedia => ApiError::Conflict("The caller's SDP can't be read".to_owned()),
+        HoldError::Opposite if held => {
+            ApiError::Conflict("The call is just being resumed".to_owned())
+        }
+        HoldError::Opposite => ApiError::Conflict("The call is just being held".to_owned()),
+        HoldError::NoMedia => ApiError::Conflict("The caller's SDP can't be read".to_owned()),
     })?;
 
     let status = match number {
@@ -67,7 +71,7 @@ async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<Status
     Ok(StatusCode::ACCEPTED)
 }
 
-fn sentence(refused: Refused) -> String {
+fn sentence(refused: HoldRefusal) -> String {
     let side = match refused.role {
         LegRole::Trunk => "The other end of the line",
         LegRole::Agent | LegRole::Destination => "The agent's runtime",

@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_calls::Reason;
-use trunkline_calls::caps::Denied;
-use trunkline_calls::outbound::Order;
+use trunkline_calls::outbound::NewOutboundCall;
+use trunkline_calls::outbound_limits::OutboundRefusal;
 use trunkline_model::record::Status;
 use trunkline_model::view::OrgView;
 use trunkline_store::{Acting, Kind, feed};
@@ -33,7 +33,7 @@ pub(in crate::api::phone) struct PlacedView {
 /// Begins a call on this node.
 pub(in crate::api::phone) async fn begin(
     api: &Api,
-    order: Order,
+    order: NewOutboundCall,
 ) -> Result<CommandResult, ApiError> {
     caught_up(api).await;
     let view = api.directory().load();
@@ -90,7 +90,9 @@ fn check(org: &OrgView, agent: Uuid) -> Result<(), ApiError> {
     clippy::wildcard_enum_match_arm,
     reason = "all other reasons are conflicts"
 )]
-pub(in crate::api::phone) fn refused(Denied { reason, wait_s }: Denied) -> ApiError {
+pub(in crate::api::phone) fn refused(
+    OutboundRefusal { reason, wait_s }: OutboundRefusal,
+) -> ApiError {
     let wait_s = wait_s.unwrap_or(RETRY_AFTER_S);
     let message = reason.sentence().to_owned();
     let error = match reason {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use trunkline_calls::transfer::{Chosen, TransferRequest, Unable};
+use trunkline_calls::transfer::{DestinationChoice, TransferError, TransferRequest};
 use trunkline_store::{Call, CallTransfer, transfers};
 
 use super::super::calls::not_up;
@@ -18,21 +18,25 @@ pub(in crate::api::phone) async fn begin(
     ask: TransferRequest,
 ) -> Result<CommandResult, ApiError> {
     let field = match ask.chosen {
-        Chosen::Name(_) => "destination",
-        Chosen::Id(_) => "destination_id",
+        DestinationChoice::Name(_) => "destination",
+        DestinationChoice::Id(_) => "destination_id",
     };
 
     let begun = match api.engine() {
         Some(engine) if call.ended_at.is_none() => engine.transfer(call.id, ask).await,
-        Some(_) | None => Ok(Err(Unable::NotUp)),
+        Some(_) | None => Ok(Err(TransferError::NotUp)),
     };
 
     let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let transfer = begun.map_err(|unable| match unable {
-        Unable::NotAssigned | Unable::NotAllowed => ApiError::bad(format!("{field}: {unable}")),
-        Unable::NotUp => not_up(api, call),
-        Unable::NotAnswered => ApiError::Conflict("The call has not been answered yet".to_owned()),
-        Unable::UnderWay => {
+        TransferError::NotAssigned | TransferError::NotAllowed => {
+            ApiError::bad(format!("{field}: {unable}"))
+        }
+        TransferError::NotUp => not_up(api, call),
+        TransferError::NotAnswered => {
+            ApiError::Conflict("The call has not been answered yet".to_owned())
+        }
+        TransferError::UnderWay => {
             ApiError::Conflict("Another transfer of the call is under way".to_owned())
         }
     })?;

@@ -18,7 +18,7 @@ pub(crate) const STREAM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Path by datagram to a target whose INVITE goes by a connection of our choice.
 #[derive(Default, Debug)]
-pub(crate) enum Datagram {
+pub(crate) enum UdpFallback {
     /// The transport wasn't ours to choose.
     #[default]
     Excluded,
@@ -28,7 +28,7 @@ pub(crate) enum Datagram {
     Unneeded,
 }
 
-impl Datagram {
+impl UdpFallback {
     /// A connection to `target` is being opened; `flow` is the path by datagram.
     pub(crate) fn of(target: &Target, flow: Flow) -> Self {
         Self::InReserve(target.clone().reached_by(flow))
@@ -110,7 +110,9 @@ pub(crate) fn send_by(
     flow: Flow,
     request: &Request<'_>,
 ) -> InviteSent {
-    let sent = cx.endpoint.request(flow, request, owner_of(call), cx.now);
+    let sent = cx
+        .endpoint
+        .request(flow, request, owner_of(Some(call)), cx.now);
     sent.map_or(InviteSent::Nothing, InviteSent::Invite)
 }
 
@@ -157,7 +159,7 @@ mod tests {
         };
 
         let (stream, datagram) = (flow(Transport::Tcp, 5070), flow(Transport::Udp, 5070));
-        for (case, target, is_kept) in [
+        for (case, target, is_synced) in [
             ("by the connection", bare(5070).reached_by(stream), true),
             ("none came about", bare(5070).reached_by(datagram), false),
             ("another target", bare(5080), false),
@@ -167,12 +169,12 @@ mod tests {
                 false,
             ),
         ] {
-            let mut held = Datagram::of(&bare(5070), datagram);
+            let mut held = UdpFallback::of(&bare(5070), datagram);
             held.begin(&target);
-            assert_eq!(held.is_in_reserve(), is_kept, "{case}");
+            assert_eq!(held.is_in_reserve(), is_synced, "{case}");
             held.hear();
             assert!(!held.is_in_reserve(), "{case}: it was heard");
-            assert_eq!(matches!(held, Datagram::Unneeded), is_kept, "{case}");
+            assert_eq!(matches!(held, UdpFallback::Unneeded), is_synced, "{case}");
         }
     }
 

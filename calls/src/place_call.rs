@@ -11,18 +11,18 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
+use super::attempt_counter::AttemptCounter;
 use super::bot_state::Bot;
 use super::callee::Callee;
-use super::calling::{Begun, dial_first, parties, prepare};
-use super::caps::Denied;
+use super::calling::{CalleeCall, dial_first, parties, prepare};
 use super::context::Cx;
 use super::effect::Effect;
-use super::leg::{LocalAgent, LocalMedia, Peer};
-use super::limits::{Claim, Full, Permit};
-use super::outbound::{Order, Outbound, Placed, users};
-use super::recorded::Recorded;
+use super::leg::{LegPeer, LocalAgent, LocalMedia};
+use super::limits::{Claim, LimitReached, Permit};
+use super::outbound::{NewOutboundCall, Outbound, PlacedCall, users};
+use super::outbound_limits::OutboundRefusal;
 use super::refusal::Reason;
-use super::runtime_chain::{ChainOf, First};
+use super::runtime_chain::{First, NewChain};
 use super::uas_invite::ContactState;
 use super::{Calls, Core};
 
@@ -30,14 +30,14 @@ impl Calls {
     /// Begins an outbound call in `slot`, which must be this shard's.
     ///
     /// # Errors
-    /// Why it can't begin; then nothing of it is kept.
+    /// The reason why it can't begin; then nothing of it is kept.
     pub fn place(
         &mut self,
         endpoint: &mut Endpoint,
         view: &View,
-        (slot, order): (Slot, &Order),
+        (slot, order): (Slot, &NewOutboundCall),
         now: Moment,
-    ) -> Result<Placed, Denied> {
+    ) -> Result<PlacedCall, OutboundRefusal> {
         let org = self.org_of(view, order)?;
         let way = org
             .outbound_routes
@@ -50,7 +50,7 @@ impl Calls {
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
-            recorded: &mut Recorded::default(),
+            attempt_counter: &mut AttemptCounter::default(),
             now,
         };
         let parties = parties(&callee, way);
@@ -67,7 +67,7 @@ impl Calls {
         let from_any = way.peer.is_none() && org.rtp_from_any_address();
         let krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
         let [called, caller] = users(&parties);
-        let of = ChainOf {
+        let of = NewChain {
             runtime: runtime(cx.core, org, order.agent),
             namer: org.namer(order.agent),
             called,
@@ -75,13 +75,14 @@ impl Calls {
             krisp,
             from_any,
         };
-        let (speaker, over_sip) = match First::of(of, (order.agent, order.org), &cx.core.config) {
+        let (agent_peer, over_sip) = match First::of(of, (order.agent, order.org), &cx.core.config)
+        {
             First::Echo => (Some(LocalAgent::Echo), None),
             First::Bot(chain) => (Some(LocalAgent::Bot(Box::new(Bot::new(chain)))), None),
             First::Sip(runtime, chain) => (None, Some((runtime, chain))),
         };
-        let speaker =
-            speaker.map(|agent| Peer::Media(LocalMedia::of(placed.call, agent, from_any)));
+        let agent_peer =
+            agent_peer.map(|agent| LegPeer::Media(LocalMedia::of(placed.call, agent, from_any)));
 
         let (runtime, chain) = over_sip.unzip();
         let outbound = Outbound {
@@ -95,7 +96,7 @@ impl Calls {
             media: None,
             chain: chain.flatten().map(Box::new),
         };
-        self.begin(Begun {
+        self.begin(CalleeCall {
             key,
             slot,
             placed,
@@ -103,18 +104,22 @@ impl Calls {
             agent: order.agent,
             dialing,
             outbound,
-            speaker,
+            agent_peer,
             permit,
         });
         Ok(placed)
     }
 
     /// Returns the org of an order, if it may call that number now.
-    fn org_of<'v>(&self, view: &'v View, order: &Order) -> Result<&'v OrgView, Denied> {
+    fn org_of<'v>(
+        &self,
+        view: &'v View,
+        order: &NewOutboundCall,
+    ) -> Result<&'v OrgView, OutboundRefusal> {
         if let Some(reason) = self.core.closed() {
             return Err(reason.into());
         }
-        if !self.core.caps.allows(order.number) {
+        if !self.core.outbound_limits.allows(order.number) {
             return Err(Reason::DestinationNotAllowed.into());
         }
         let org = view.org(order.org).ok_or(Reason::NoAgent)?;
@@ -131,7 +136,7 @@ impl Calls {
         way: &OutboundRoute,
         number: E164,
         now: Moment,
-    ) -> Result<Callee, Denied> {
+    ) -> Result<Callee, OutboundRefusal> {
         let callee = match (&way.peer, &org.trunk) {
             (Some(_), _) => Callee::through(way, number),
             (None, Some(trunk)) => {
@@ -153,35 +158,40 @@ impl Calls {
         &self,
         org: &OrgView,
         way: &OutboundRoute,
-        order: &Order,
+        order: &NewOutboundCall,
         now: Moment,
-    ) -> Result<Permit, Denied> {
-        let caps = &self.core.caps;
+    ) -> Result<Permit, OutboundRefusal> {
+        let outbound_limits = &self.core.outbound_limits;
         let [org_claim, agent_claim] = claims(org, order.agent)?;
         let trunk_claim = Claim {
             id: way.id,
             max: way.max_concurrent_calls,
         };
-        let claims = [org_claim, caps.claim(order.org), trunk_claim, agent_claim];
+        let claims = [
+            org_claim,
+            outbound_limits.claim(order.org),
+            trunk_claim,
+            agent_claim,
+        ];
         let permit = self.core.limits.acquire_outbound(claims, now);
         let permit = permit.map_err(|full| match full {
-            Full::Agent => Reason::AgentBusy,
-            Full::Trunk => Reason::TrunkBusy,
-            Full::Org => Reason::OrgBusy,
-            Full::Outbound => Reason::OutboundBusy,
-            Full::Node => Reason::Overload,
+            LimitReached::Agent => Reason::AgentBusy,
+            LimitReached::Trunk => Reason::TrunkBusy,
+            LimitReached::Org => Reason::OrgBusy,
+            LimitReached::Outbound => Reason::OutboundBusy,
+            LimitReached::Node => Reason::Overload,
         })?;
 
-        caps.begin(order.org, (way.id, way.calls_per_second), now)?;
+        outbound_limits.begin(order.org, (way.id, way.calls_per_second), now)?;
         Ok(permit)
     }
 }
 
 /// First fact of a call that an order begins.
 fn started(
-    (placed, call_id): (Placed, CallId),
+    (placed, call_id): (PlacedCall, CallId),
     way: &OutboundRoute,
-    order: &Order,
+    order: &NewOutboundCall,
     now: Moment,
 ) -> Fact {
     Fact::Started(Arc::new(Started {
@@ -200,7 +210,7 @@ fn started(
         decision: None,
         headers: Vec::new(),
         metadata: order.metadata.clone(),
-        asked: None,
+        invite_facts: None,
     }))
 }
 

@@ -11,12 +11,12 @@ use trunkline_model::record::{Ended, Fact, Started};
 
 /// Offset of the wall clock from the clock of timers, in microseconds. All shards share one.
 #[derive(Debug, Default)]
-pub struct Wall(AtomicI64);
+pub struct WallClock(AtomicI64);
 
 /// A wall clock that never moved.
-pub(crate) static STEADY: Wall = Wall::new();
+pub(crate) static STEADY: WallClock = WallClock::new();
 
-impl Wall {
+impl WallClock {
     /// Makes one without an offset.
     pub const fn new() -> Self {
         Self(AtomicI64::new(0))
@@ -49,7 +49,7 @@ impl Wall {
 
 /// Returns a fact with wall-clock times.
 #[must_use]
-pub(crate) fn fact_on(fact: Fact, wall: &Wall) -> Fact {
+pub(crate) fn fact_on(fact: Fact, wall: &WallClock) -> Fact {
     if wall.is_steady() {
         return fact;
     }
@@ -104,7 +104,7 @@ pub(crate) fn fact_on(fact: Fact, wall: &Wall) -> Fact {
 
 /// Returns a transfer with wall-clock times.
 #[must_use]
-pub fn transfer_on(transfer: Transfer, wall: &Wall) -> Transfer {
+pub fn transfer_on(transfer: Transfer, wall: &WallClock) -> Transfer {
     let of = |moment: Option<Moment>| moment.map(|moment| wall.of(moment));
     Transfer {
         requested_at: wall.of(transfer.requested_at),
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_recorded_follows_the_wall_clock() {
-        let wall = Wall::new();
+        let wall = WallClock::new();
         let rings = |secs| Fact::Ringing {
             call: Uuid::nil(),
             org: Uuid::nil(),
@@ -139,7 +139,7 @@ mod tests {
             assert_eq!(fact_on(rings(100), &wall), rings(at), "{name}");
         }
 
-        let far_back = Wall::new();
+        let far_back = WallClock::new();
         far_back.step(i64::MIN);
         assert_eq!(far_back.of(Moment::from_secs(1)), Moment::from_micros(0));
     }

@@ -42,7 +42,7 @@ pub(crate) fn read(
         user_agent: message
             .first(HeaderName::UserAgent)
             .map(|value| cut(&text::lossy(value))),
-        manner: manner(message, flow.peer.ip().to_canonical(), now),
+        traits: traits(message, flow.peer.ip().to_canonical(), now),
     }
 }
 
@@ -93,7 +93,7 @@ fn host_text(host: &Host<'_>) -> String {
     }
 }
 
-fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
+fn traits(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
     let has_allow = message.first(HeaderName::Allow).is_some();
     let allows = |method: &str| has_allow.then(|| message.has_token(HeaderName::Allow, method));
     let session_expires = message.number(HeaderName::SessionExpires);
@@ -101,7 +101,7 @@ fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
         message.has_token(HeaderName::Supported, option)
             || message.has_token(HeaderName::Require, option)
     };
-    let mut manner = PeerTraits {
+    let mut traits = PeerTraits {
         timer: session_expires.is_some() || can("timer"),
         session_expires,
         refer: allows("REFER"),
@@ -112,32 +112,32 @@ fn manner(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
     };
     let mut sdp = Sdp::read(message.body());
     if let Some(sdp) = &mut sdp {
-        manner.offer = true;
-        manner.codecs = mem::take(&mut sdp.codecs).into();
-        manner.telephone_event = sdp.telephone_event;
-        manner.encrypted = sdp.encrypted;
+        traits.offer = true;
+        traits.codecs = mem::take(&mut sdp.codecs).into();
+        traits.telephone_event = sdp.telephone_event;
+        traits.encrypted = sdp.encrypted;
     }
 
     if !is_private(source) {
-        look_behind_nat(&mut manner, message, source, sdp.as_ref());
+        look_behind_nat(&mut traits, message, source, sdp.as_ref());
     }
 
-    manner
+    traits
 }
 
 /// Notes private addresses in a packet that came from a public one.
 fn look_behind_nat(
-    manner: &mut PeerTraits,
+    traits: &mut PeerTraits,
     message: &Message<'_>,
     source: IpAddr,
     sdp: Option<&Sdp>,
 ) {
     let contact = contact_address(message);
     let shown = |address: IpAddr| address.to_string().into_boxed_str();
-    manner.private_contact = contact.filter(|ip| is_private(*ip)).map(shown);
+    traits.private_contact = contact.filter(|ip| is_private(*ip)).map(shown);
 
     let connection = sdp.and_then(|sdp| sdp.connection);
-    manner.private_media = connection.filter(|ip| is_private(*ip)).map(shown);
+    traits.private_media = connection.filter(|ip| is_private(*ip)).map(shown);
 
     // A gateway with a SIP ALG rewrites some fields and forgets others: Contact or connection is public, and the origin line or the Call-ID still has
     // the private address.
@@ -148,7 +148,7 @@ fn look_behind_nat(
     let forgotten = [call_id, sdp.and_then(|sdp| sdp.origin)];
     let was_changed = contact == Some(source) || connection == Some(source);
 
-    manner.rewritten = forgotten
+    traits.rewritten = forgotten
         .into_iter()
         .flatten()
         .find(|ip: &IpAddr| was_changed && is_private(*ip))
@@ -320,7 +320,7 @@ mod tests {
             read.facts.request_user.as_ref().map(String::len),
             Some(KEPT)
         );
-        let codecs: Vec<&str> = read.manner.codecs.iter().map(AsRef::as_ref).collect();
+        let codecs: Vec<&str> = read.traits.codecs.iter().map(AsRef::as_ref).collect();
         assert_eq!(codecs, ["PCMA", "opus", "PCMU"]);
         let expected = PeerTraits {
             timer: true,
@@ -329,7 +329,7 @@ mod tests {
             update: Some(false),
             reliable: true,
             offer: true,
-            codecs: read.manner.codecs.clone(),
+            codecs: read.traits.codecs.clone(),
             telephone_event: true,
             encrypted: false,
             private_contact: None,
@@ -337,19 +337,19 @@ mod tests {
             rewritten: Some("10.0.0.5".into()),
             clock_skew_s: Some(60),
         };
-        assert_eq!(read.manner, expected);
+        assert_eq!(read.traits, expected);
     }
 
     #[test]
     fn private_addresses_hurt_only_behind_a_public_one() {
         let sdp = "v=0\r\no=- 1 1 IN IP4 10.0.0.5\r\ns=-\r\nc=IN IP4 10.0.0.5\r\nt=0 0\r\nm=audio 4000 RTP/SAVP 0\r\n";
         let lines = "Call-ID: 77@10.0.0.5\r\nContact: <sip:a@10.0.0.5:5060>\r\n";
-        let outside = asked("198.51.100.7:5060", lines, sdp).manner;
+        let outside = asked("198.51.100.7:5060", lines, sdp).traits;
         assert_eq!(outside.private_contact.as_deref(), Some("10.0.0.5"));
         assert_eq!(outside.private_media.as_deref(), Some("10.0.0.5"));
         assert_eq!(outside.rewritten, None, "nothing was changed on the way");
         assert!(outside.encrypted && !outside.timer && outside.refer.is_none());
-        let inside = asked("10.0.0.5:5060", lines, sdp).manner;
+        let inside = asked("10.0.0.5:5060", lines, sdp).traits;
         assert_eq!((inside.private_contact, inside.private_media), (None, None));
     }
 

@@ -1,4 +1,4 @@
-//! Presence of a leg's peer: when to refresh its session (RFC 4028) or to probe it after silence, by which request, and when it counts as gone. Knows
+//! Liveness of a leg's peer: when to refresh its session (RFC 4028) or to probe it after silence, by which request, and when it counts as gone. Knows
 //! neither call nor leg (`session` does).
 
 use std::time::Duration;
@@ -15,13 +15,13 @@ const ANSWERED: Duration = Duration::from_secs(32);
 
 /// Signs that a peer is still there.
 #[derive(Copy, Clone, Default, Debug)]
-pub(crate) struct Presence {
+pub(crate) struct PeerLiveness {
     /// Time of the last message in this dialog.
     heard: Moment,
     /// Its session, if it has one.
     session: Option<SessionTimes>,
     /// Method of refresh that the peer has refused, while the other one is tried.
-    refused: Option<Question>,
+    refused: Option<LivenessProbe>,
     /// Time of the next probe, if silence doesn't set it.
     ask_at: Option<Moment>,
     /// Time for which a doubt from outside last scheduled a probe.
@@ -43,7 +43,7 @@ struct SessionTimes {
     over: Moment,
 }
 
-impl Presence {
+impl PeerLiveness {
     /// Notes a message of the peer in this dialog.
     pub(crate) const fn hear(&mut self, now: Moment) {
         self.heard = now;
@@ -117,13 +117,13 @@ impl Presence {
     }
 
     /// Returns the request that is due now: a refresh, or a probe of a peer that has been silent for `longest`.
-    pub(crate) fn next_question(
+    pub(crate) fn next_probe(
         &self,
         session: Option<&SessionTimer>,
-        means: Means<'_>,
+        means: ProbeMethods<'_>,
         now: Moment,
         longest: Duration,
-    ) -> Option<Question> {
+    ) -> Option<LivenessProbe> {
         let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
         let we_refresh = session.is_some_and(SessionTimer::we_refresh);
         if we_refresh && is_due(self.session_due()) {
@@ -133,23 +133,23 @@ impl Presence {
     }
 
     /// Returns the method of refresh: the one in Allow, unless it was just refused.
-    fn refresh(&self, means: Means<'_>) -> Question {
-        let can_repeat = means.told.is_some();
+    fn refresh(&self, means: ProbeMethods<'_>) -> LivenessProbe {
+        let can_repeat = means.local_sdp.is_some();
         let by_update = means.update || !can_repeat;
         match (by_update, self.refused) {
-            (true, Some(Question::Update)) if can_repeat => Question::Reinvite,
-            (false, Some(Question::Reinvite)) | (true, _) => Question::Update,
-            (false, _) => Question::Reinvite,
+            (true, Some(LivenessProbe::Update)) if can_repeat => LivenessProbe::Reinvite,
+            (false, Some(LivenessProbe::Reinvite)) | (true, _) => LivenessProbe::Update,
+            (false, _) => LivenessProbe::Reinvite,
         }
     }
 
     /// Returns the request for a silent peer: one that refreshes if possible; OPTIONS only if both were refused, or a re-INVITE would disturb.
-    fn question(&self, means: Means<'_>) -> Question {
-        let may_reinvite = || !self.refuses_reinvite && means.told.is_some_and(is_plain_audio);
+    fn question(&self, means: ProbeMethods<'_>) -> LivenessProbe {
+        let may_reinvite = || !self.refuses_reinvite && means.local_sdp.is_some_and(is_plain_audio);
         match means.update {
-            true => Question::Update,
-            false if may_reinvite() => Question::Reinvite,
-            false => Question::Options,
+            true => LivenessProbe::Update,
+            false if may_reinvite() => LivenessProbe::Reinvite,
+            false => LivenessProbe::Options,
         }
     }
 
@@ -157,28 +157,28 @@ impl Presence {
     /// while by the first one again.
     pub(crate) fn refuse(
         &mut self,
-        (question, status): (Question, u16),
+        (question, status): (LivenessProbe, u16),
         session: Option<SessionTimer>,
-        means: Means<'_>,
+        means: ProbeMethods<'_>,
         now: Moment,
-    ) -> Refusal {
-        self.refuses_reinvite |= question == Question::Reinvite && refuses_reinvite(status);
+    ) -> ProbeRefusal {
+        self.refuses_reinvite |= question == LivenessProbe::Reinvite && refuses_reinvite(status);
         let is_due = self.session_due().is_some_and(|due| due <= now);
         let Some(session) = session.filter(|_| is_due) else {
-            return Refusal::Waits;
+            return ProbeRefusal::Waits;
         };
         let is_first = self.refused.replace(question).is_none();
         if is_first && self.refresh(means) != question {
-            return Refusal::OtherMethod;
+            return ProbeRefusal::OtherMethod;
         }
         self.refused = None;
-        Refusal::Later(Duration::from_secs(u64::from(session.interval() / 8)))
+        ProbeRefusal::Later(Duration::from_secs(u64::from(session.interval() / 8)))
     }
 }
 
 /// Request that probes a peer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Question {
+pub(crate) enum LivenessProbe {
     Update,
     Reinvite,
     Options,
@@ -186,17 +186,17 @@ pub(crate) enum Question {
 
 /// Methods by which a peer can be probed.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Means<'a> {
+pub(crate) struct ProbeMethods<'a> {
     /// It allows UPDATE.
     pub(crate) update: bool,
     /// The SDP that it has of us, which a re-INVITE repeats.
-    pub(crate) told: Option<&'a [u8]>,
+    pub(crate) local_sdp: Option<&'a [u8]>,
 }
 
 /// Consequence of a refusal.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Refusal {
+pub(crate) enum ProbeRefusal {
     /// Nothing until something is due.
     Waits,
     /// The other method follows at once.
@@ -233,40 +233,40 @@ mod tests {
 
     #[test]
     fn silence_is_counted_from_what_was_heard_last() {
-        let mut presence = Presence::default();
-        presence.begin(None, START);
-        assert_eq!(presence.silent_at(LONGEST), Some(after(300)));
-        assert_eq!(presence.silent_at(Duration::ZERO), None, "switched off");
-        presence.hear(after(100));
-        assert_eq!(presence.silent_at(LONGEST), Some(after(400)));
+        let mut liveness = PeerLiveness::default();
+        liveness.begin(None, START);
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(300)));
+        assert_eq!(liveness.silent_at(Duration::ZERO), None, "switched off");
+        liveness.hear(after(100));
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(400)));
 
-        assert!(presence.miss(after(432)), "the first");
-        assert_eq!(presence.silent_at(LONGEST), Some(after(492)));
-        assert_eq!(presence.silent_at(Duration::ZERO), Some(after(492)));
-        assert!(!presence.miss(after(524)), "the second");
+        assert!(liveness.miss(after(432)), "the first");
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(492)));
+        assert_eq!(liveness.silent_at(Duration::ZERO), Some(after(492)));
+        assert!(!liveness.miss(after(524)), "the second");
 
-        presence.hear(after(525));
-        assert_eq!(presence.silent_at(LONGEST), Some(after(825)));
-        assert!(presence.miss(after(825)), "it had been heard");
+        liveness.hear(after(525));
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(825)));
+        assert!(liveness.miss(after(825)), "it had been heard");
     }
 
     #[test]
     fn a_doubt_has_a_peer_asked_once_a_minute() {
-        let mut presence = Presence::default();
-        presence.begin(None, START);
-        assert_eq!(presence.doubt(after(1), LONGEST), Some(after(1)));
-        assert_eq!(presence.silent_at(LONGEST), Some(after(1)));
-        assert_eq!(presence.doubt(after(1), LONGEST), None, "it is asked");
-        presence.hear(after(2));
-        assert_eq!(presence.doubt(after(3), LONGEST), Some(after(61)));
-        presence.hear(after(61));
-        assert_eq!(presence.doubt(after(200), LONGEST), Some(after(200)));
+        let mut liveness = PeerLiveness::default();
+        liveness.begin(None, START);
+        assert_eq!(liveness.doubt(after(1), LONGEST), Some(after(1)));
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(1)));
+        assert_eq!(liveness.doubt(after(1), LONGEST), None, "it is asked");
+        liveness.hear(after(2));
+        assert_eq!(liveness.doubt(after(3), LONGEST), Some(after(61)));
+        liveness.hear(after(61));
+        assert_eq!(liveness.doubt(after(200), LONGEST), Some(after(200)));
 
-        assert!(presence.miss(after(232)));
-        assert_eq!(presence.doubt(after(233), LONGEST), None, "the second");
-        assert_eq!(presence.silent_at(LONGEST), Some(after(292)));
-        presence.hear(after(292));
-        assert_eq!(presence.doubt(after(592), LONGEST), None, "for its silence");
+        assert!(liveness.miss(after(232)));
+        assert_eq!(liveness.doubt(after(233), LONGEST), None, "the second");
+        assert_eq!(liveness.silent_at(LONGEST), Some(after(292)));
+        liveness.hear(after(292));
+        assert_eq!(liveness.doubt(after(592), LONGEST), None, "for its silence");
     }
 
     #[test]
@@ -278,12 +278,12 @@ mod tests {
             );
             let answer = lex(octets.as_bytes(), Framing::Datagram).expect("a response");
             let session = SessionTimer::for_uac(&answer, Some(interval));
-            let mut presence = Presence::default();
-            presence.begin(session.as_ref(), START);
+            let mut liveness = PeerLiveness::default();
+            liveness.begin(session.as_ref(), START);
             let half = u64::from(interval) / 2;
-            assert_eq!(presence.session_due(), Some(after(half)));
+            assert_eq!(liveness.session_due(), Some(after(half)));
             // The refresh at half the interval had no answer.
-            assert_eq!(presence.miss(after(half + 32)), asks_again, "{interval}");
+            assert_eq!(liveness.miss(after(half + 32)), asks_again, "{interval}");
         }
     }
 
@@ -299,34 +299,52 @@ mod tests {
                 true,
                 false,
                 Some(plain),
-                Question::Update,
+                LivenessProbe::Update,
             ),
-            ("held", true, false, Some(held), Question::Update),
-            ("no UPDATE", false, false, Some(plain), Question::Reinvite),
-            ("both refused", false, true, Some(plain), Question::Options),
+            ("held", true, false, Some(held), LivenessProbe::Update),
+            (
+                "no UPDATE",
+                false,
+                false,
+                Some(plain),
+                LivenessProbe::Reinvite,
+            ),
+            (
+                "both refused",
+                false,
+                true,
+                Some(plain),
+                LivenessProbe::Options,
+            ),
             (
                 "held, no UPDATE",
                 false,
                 false,
                 Some(held),
-                Question::Options,
+                LivenessProbe::Options,
             ),
-            ("a fax", false, false, Some(fax), Question::Options),
-            ("nothing to repeat", false, false, None, Question::Options),
+            ("a fax", false, false, Some(fax), LivenessProbe::Options),
+            (
+                "nothing to repeat",
+                false,
+                false,
+                None,
+                LivenessProbe::Options,
+            ),
         ] {
-            let presence = Presence {
+            let liveness = PeerLiveness {
                 refuses_reinvite,
-                ..Presence::default()
+                ..PeerLiveness::default()
             };
-            let told = sdp.map(str::as_bytes);
-            let means = Means { update, told };
-            assert_eq!(presence.question(means), question, "{case}");
+            let local_sdp = sdp.map(str::as_bytes);
+            let means = ProbeMethods { update, local_sdp };
+            assert_eq!(liveness.question(means), question, "{case}");
         }
     }
 
     #[test]
     fn a_session_is_refreshed_by_what_has_not_just_been_refused() {
-        let (update, reinvite) = (Question::Update, Question::Reinvite);
+        let (update, reinvite) = (LivenessProbe::Update, LivenessProbe::Reinvite);
 
         for (case, lists_update, has_sdp, refused, question) in [
             ("UPDATE is listed", true, true, None, update),
@@ -355,15 +373,15 @@ mod tests {
             ),
             ("nothing is left to repeat", false, false, None, update),
         ] {
-            let presence = Presence {
+            let liveness = PeerLiveness {
                 refused,
-                ..Presence::default()
+                ..PeerLiveness::default()
             };
-            let means = Means {
+            let means = ProbeMethods {
                 update: lists_update,
-                told: has_sdp.then_some(&b"v=0\r\n"[..]),
+                local_sdp: has_sdp.then_some(&b"v=0\r\n"[..]),
             };
-            assert_eq!(presence.refresh(means), question, "{case}");
+            assert_eq!(liveness.refresh(means), question, "{case}");
         }
     }
 }

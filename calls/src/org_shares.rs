@@ -24,7 +24,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Calls and set-ups of every org that has any, over all shards.
 #[derive(Debug)]
-pub(super) struct Shares {
+pub(super) struct OrgShares {
     of: DashMap<Uuid, Share>,
     calls: AtomicU32,
     /// Limit on calls of an org that alone has any.
@@ -38,7 +38,7 @@ pub(super) struct Shares {
 
 /// Kind of what is counted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Taking {
+pub(super) enum ShareUse {
     /// A new call.
     SetUp,
     /// One more leg of a call that is up.
@@ -53,7 +53,7 @@ struct Share {
     since: Moment,
 }
 
-impl Shares {
+impl OrgShares {
     pub(super) fn new(max_calls: usize) -> Self {
         let max = u32::try_from(max_calls).unwrap_or(u32::MAX);
         let alone = max - max / 10;
@@ -69,7 +69,7 @@ impl Shares {
     }
 
     /// Counts a call of an org; false, without counting, if its share is used up.
-    pub(super) fn take(&self, org: Uuid, taking: Taking, now: Moment) -> bool {
+    pub(super) fn take(&self, org: Uuid, taking: ShareUse, now: Moment) -> bool {
         self.sweep(now);
         let mut share = self.of.entry(org).or_default();
         let has_company = self.calls.load(Ordering::Relaxed) > share.calls;
@@ -79,7 +79,7 @@ impl Shares {
             return false;
         }
 
-        if taking == Taking::SetUp {
+        if taking == ShareUse::SetUp {
             if now.since(share.since) >= SECOND {
                 share.since = now;
                 share.setups = 0;
@@ -132,9 +132,9 @@ mod tests {
     }
 
     /// Returns the number of these calls that an org gets, each ten minutes after the one before.
-    fn taken(shares: &Shares, of: u128, calls: u64) -> usize {
+    fn taken(shares: &OrgShares, of: u128, calls: u64) -> usize {
         (0..calls)
-            .filter(|turn| shares.take(org(of), Taking::SetUp, at(turn * 600_000)))
+            .filter(|turn| shares.take(org(of), ShareUse::SetUp, at(turn * 600_000)))
             .count()
     }
 
@@ -147,18 +147,18 @@ mod tests {
             (100, 90, 25),
             (50_000, 45_000, 12_500),
         ] {
-            let shares = Shares::new(max);
+            let shares = OrgShares::new(max);
             assert_eq!(taken(&shares, 1, 60_000), alone, "{max}, alone");
             assert!(
-                shares.take(org(2), Taking::SetUp, at(0)),
+                shares.take(org(2), ShareUse::SetUp, at(0)),
                 "{max}, others get in"
             );
             assert!(
-                !shares.take(org(1), Taking::Leg, at(0)),
+                !shares.take(org(1), ShareUse::Leg, at(0)),
                 "{max}, and it doesn't"
             );
-            let shares = Shares::new(max);
-            assert!(shares.take(org(2), Taking::SetUp, at(0)));
+            let shares = OrgShares::new(max);
+            assert!(shares.take(org(2), ShareUse::SetUp, at(0)));
             assert_eq!(taken(&shares, 1, 60_000), beside, "{max}, beside others");
             shares.release(org(2));
             assert_eq!(
@@ -171,11 +171,11 @@ mod tests {
 
     #[test]
     fn an_org_sets_up_so_many_calls_a_second_beside_others() {
-        let shares = Shares::new(10_000);
+        let shares = OrgShares::new(10_000);
         let in_a_second = |from: u64| {
             (from..from + 1_000)
                 .filter(|time| {
-                    let taken = shares.take(org(1), Taking::SetUp, at(*time));
+                    let taken = shares.take(org(1), ShareUse::SetUp, at(*time));
                     if taken {
                         shares.release(org(1));
                     }
@@ -185,17 +185,17 @@ mod tests {
         };
 
         assert_eq!(in_a_second(0), 1_000, "alone");
-        assert!(shares.take(org(2), Taking::SetUp, at(0)));
+        assert!(shares.take(org(2), ShareUse::SetUp, at(0)));
         assert_eq!(in_a_second(2_000), 125);
         assert_eq!(in_a_second(3_000), 125, "in each second");
     }
 
     #[test]
     fn quiet_orgs_are_forgotten() {
-        let shares = Shares::new(100);
+        let shares = OrgShares::new(100);
         for number in 0..10_000_u32 {
             let now = at(u64::from(number) * 10);
-            assert!(shares.take(org(number.into()), Taking::SetUp, now));
+            assert!(shares.take(org(number.into()), ShareUse::SetUp, now));
             shares.release(org(number.into()));
         }
         assert!(shares.of.len() <= SWEEP + 200, "{}", shares.of.len());

@@ -18,19 +18,19 @@ const TICK_BITS: u32 = 24;
 
 /// Counts of set-ups, shared by all shards. An entry has 24 bits of the key's hash, the tick in which its window began, and the count.
 #[derive(Debug)]
-pub(super) struct Repeats {
+pub(super) struct LoopCounter {
     /// Set-ups allowed in one window; 0: all.
     most: u16,
-    places: Box<[AtomicU64]>,
+    entries: Box<[AtomicU64]>,
     keys: RandomState,
 }
 
-impl Repeats {
+impl LoopCounter {
     /// Allows `most` set-ups of one kind in a window; 0: all.
     pub(super) fn new(most: u16) -> Self {
         Self {
             most,
-            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            entries: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             keys: RandomState::new(),
         }
     }
@@ -42,7 +42,7 @@ impl Repeats {
         }
 
         let hash = self.keys.hash_one((caller, called, trunk));
-        let Some(place) = self.places.get(hash as usize & (PLACES - 1)) else {
+        let Some(place) = self.entries.get(hash as usize & (PLACES - 1)) else {
             return true;
         };
 
@@ -70,19 +70,19 @@ mod tests {
 
     #[test]
     fn so_many_set_ups_of_a_kind_are_taken_in_ten_seconds() {
-        let repeats = Repeats::new(20);
+        let loop_counter = LoopCounter::new(20);
         let (trunk, now) = (Uuid::from_u128(1), Moment::from_secs(1_790_000_000));
         let at = |seconds| now + Duration::from_secs(seconds);
         let calls = |caller: &str, at| {
             (0..30)
-                .filter(|_| repeats.admits(caller, "+1", trunk, at))
+                .filter(|_| loop_counter.admits(caller, "+1", trunk, at))
                 .count()
         };
         assert_eq!(calls("+44", now), 20);
         assert_eq!(calls("+49", now), 20, "another caller");
         assert_eq!(calls("+44", at(9)), 0);
         assert_eq!(calls("+44", at(10)), 20, "a new window");
-        let unbounded = Repeats::new(0);
+        let unbounded = LoopCounter::new(0);
         assert!((0..30).all(|_| unbounded.admits("+44", "+1", trunk, now)));
     }
 }

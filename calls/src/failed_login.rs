@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use trunkline_sip::auth::Part;
+use trunkline_sip::auth::WrongPart;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -34,28 +34,35 @@ impl UnknownUser {
 }
 
 /// Returns the org and trunk that this log-in was meant for, and the fault.
-pub(crate) fn of_unknown_user(
+pub(crate) fn attribute_unknown_user(
     view: &View,
     source: IpAddr,
     username: &[u8],
     now: Moment,
-) -> Option<(Uuid, Uuid, Part)> {
+) -> Option<(Uuid, Uuid, WrongPart)> {
     if let Some(login) = view.login(username) {
         let has_ended = login.expires_at.is_some_and(|end| end <= now);
-        let part = if has_ended { Part::Expired } else { Part::User };
+        let part = if has_ended {
+            WrongPart::Expired
+        } else {
+            WrongPart::User
+        };
         return Some((login.org, login.trunk, part));
     }
     if let Some(login) = meant(view, username) {
-        return Some((login.org, login.trunk, Part::User));
+        return Some((login.org, login.trunk, WrongPart::User));
     }
     let (org, trunk) = of_address(view, source)?;
-    Some((org, trunk, Part::User))
+    Some((org, trunk, WrongPart::User))
 }
 
 /// Returns the trunk of credentials for another realm: only by its exact user name.
-pub(crate) fn of_other_realm(view: &View, username: &[u8]) -> Option<(Uuid, Uuid, Part)> {
+pub(crate) fn attribute_other_realm(
+    view: &View,
+    username: &[u8],
+) -> Option<(Uuid, Uuid, WrongPart)> {
     let login = view.login(username)?;
-    Some((login.org, login.trunk, Part::Realm))
+    Some((login.org, login.trunk, WrongPart::Realm))
 }
 
 /// Finds a trunk by its user name in capitals, as a SIP URI, or with a domain appended.
@@ -119,26 +126,26 @@ mod tests {
             (
                 "with a domain",
                 "trunk-a@sip.example.com",
-                Some((1, Part::User)),
+                Some((1, WrongPart::User)),
             ),
-            ("in capitals", "Trunk-A", Some((1, Part::User))),
-            ("as a URI", "sip:trunk-a@h", Some((1, Part::User))),
+            ("in capitals", "Trunk-A", Some((1, WrongPart::User))),
+            ("as a URI", "sip:trunk-a@h", Some((1, WrongPart::User))),
             (
                 "from before a rotation",
                 "trunk-old",
-                Some((1, Part::Expired)),
+                Some((1, WrongPart::Expired)),
             ),
             ("nobody's", "100", None),
             ("empty", "", None),
             ("no text", "\u{fffd}@", None),
         ] {
-            let found = of_unknown_user(&view, nowhere, sent.as_bytes(), NOW);
+            let found = attribute_unknown_user(&view, nowhere, sent.as_bytes(), NOW);
             let found = found.map(|(org, _, part)| (org.as_u128(), part));
             assert_eq!(found, expected, "{name}");
         }
 
-        assert_eq!(of_other_realm(&view, b"Trunk-A"), None);
-        assert!(of_other_realm(&view, b"trunk-a").is_some());
+        assert_eq!(attribute_other_realm(&view, b"Trunk-A"), None);
+        assert!(attribute_other_realm(&view, b"trunk-a").is_some());
     }
 
     #[test]
@@ -148,6 +155,6 @@ mod tests {
         view.allowed.insert(network, Uuid::from_u128(1));
         view.allowed.insert(network, Uuid::from_u128(2));
         let shared = "198.51.100.7".parse().expect("an address");
-        assert_eq!(of_unknown_user(&view, shared, b"100", NOW), None);
+        assert_eq!(attribute_unknown_user(&view, shared, b"100", NOW), None);
     }
 }

@@ -27,7 +27,7 @@ const DIGITS: std::ops::RangeInclusive<usize> = 6..=17;
 
 /// A call that nothing was proven for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unproven {
+pub struct UnansweredChallenge {
     /// The packet's source.
     pub source: IpAddr,
     /// Digits of the called number, without the prefix of an international number; it may be in a national format.
@@ -42,11 +42,11 @@ pub struct Unproven {
 
 /// Unproven callers of a shard.
 #[derive(Debug, Default)]
-pub(crate) struct Unanswered {
-    waiting: VecDeque<(u64, Unproven)>,
+pub(crate) struct UnansweredChallenges {
+    waiting: VecDeque<(u64, UnansweredChallenge)>,
 }
 
-impl Unanswered {
+impl UnansweredChallenges {
     /// Notes a challenged INVITE without credentials. `allowed_by` is called only if it is kept.
     pub(crate) fn challenged(
         &mut self,
@@ -78,7 +78,7 @@ impl Unanswered {
         let call_id = String::from_utf8_lossy(message.call_id());
         self.waiting.push_back((
             key(message),
-            Unproven {
+            UnansweredChallenge {
                 source,
                 dialled: dialled.into(),
                 at: now,
@@ -102,7 +102,7 @@ impl Unanswered {
     }
 
     /// Takes a caller that has had its time.
-    pub(crate) fn pop(&mut self, now: Moment) -> Option<Unproven> {
+    pub(crate) fn pop(&mut self, now: Moment) -> Option<UnansweredChallenge> {
         self.next_timeout().filter(|due| *due <= now)?;
         let (_, of) = self.waiting.pop_front()?;
         Some(of)
@@ -161,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_told_of() {
-        let mut unanswered = Unanswered::default();
+    fn a_caller_that_leaves_its_challenge_unanswered_is_reported() {
+        let mut unanswered = UnansweredChallenges::default();
         let mut comes = |number: &str, call_id: &str, peer: &str, at: Moment| {
             let octets = invite(number, call_id);
             let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
@@ -193,8 +193,11 @@ mod tests {
         assert_eq!(unanswered.next_timeout(), Some(NOW + PATIENCE));
         assert_eq!(unanswered.pop(NOW), None, "it has time yet");
 
-        let told = unanswered.pop(NOW + PATIENCE).expect("one");
-        assert_eq!((&*told.call_id, &*told.dialled), ("a", "442071838750"));
+        let reported = unanswered.pop(NOW + PATIENCE).expect("one");
+        assert_eq!(
+            (&*reported.call_id, &*reported.dialled),
+            ("a", "442071838750")
+        );
         assert_eq!(unanswered.pop(NOW + PATIENCE), None);
 
         for place in 0..1_000 {

@@ -13,18 +13,18 @@ const MOST: usize = 16;
 
 /// Known IPs of one leg.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Places {
+pub(crate) struct KnownAddresses {
     ips: SmallVec<[IpAddr; 2]>,
     /// The transport that the dialog began on.
     began_by: Option<Transport>,
 }
 
-impl Places {
+impl KnownAddresses {
     /// Those of a leg that begins on this flow.
     pub(crate) fn of(flow: &Flow) -> Self {
-        let mut places = Self::default();
-        places.begin(flow);
-        places
+        let mut known = Self::default();
+        known.begin(flow);
+        known
     }
 
     /// Notes that the dialog begins on this flow; known IPs stay.
@@ -63,17 +63,17 @@ mod tests {
 
     #[test]
     fn so_many_ips_of_a_leg_are_kept() {
-        let mut places = Places::default();
+        let mut known = KnownAddresses::default();
         for last in 0..MOST {
-            places.learn(ip(&format!("192.0.2.{last}")));
-            places.learn(ip(&format!("::ffff:192.0.2.{last}")));
+            known.learn(ip(&format!("192.0.2.{last}")));
+            known.learn(ip(&format!("::ffff:192.0.2.{last}")));
         }
-        assert!(places.knows(ip("192.0.2.0")) && places.knows(ip("::ffff:192.0.2.15")));
-        places.learn(ip("2001:db8::1"));
-        assert_eq!(places.ips.len(), MOST);
-        assert!(!places.knows(ip("192.0.2.0")));
-        assert!(places.knows(ip("192.0.2.1")) && places.knows(ip("2001:db8::1")));
-        assert!(!places.knows(ip("2001:db8::2")));
+        assert!(known.knows(ip("192.0.2.0")) && known.knows(ip("::ffff:192.0.2.15")));
+        known.learn(ip("2001:db8::1"));
+        assert_eq!(known.ips.len(), MOST);
+        assert!(!known.knows(ip("192.0.2.0")));
+        assert!(known.knows(ip("192.0.2.1")) && known.knows(ip("2001:db8::1")));
+        assert!(!known.knows(ip("2001:db8::2")));
     }
 
     #[test]
@@ -85,10 +85,10 @@ mod tests {
             local: "192.0.2.9:5061".parse().unwrap(),
             peer: "192.0.2.1:5061".parse().unwrap(),
         };
-        let mut places = Places::of(&flow(Transport::Tls));
-        assert!(places.admits(Transport::Tls) && !places.admits(Transport::Udp));
+        let mut known = KnownAddresses::of(&flow(Transport::Tls));
+        assert!(known.admits(Transport::Tls) && !known.admits(Transport::Udp));
         // The next attempt goes to another target.
-        places.begin(&flow(Transport::Udp));
-        assert!(places.admits(Transport::Udp) && places.admits(Transport::Tls));
+        known.begin(&flow(Transport::Udp));
+        assert!(known.admits(Transport::Udp) && known.admits(Transport::Tls));
     }
 }

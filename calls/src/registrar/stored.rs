@@ -5,14 +5,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use trunkline_model::registration::{KeptBinding, UnsavedBindings};
+use trunkline_model::registration::{StoredBinding, UnsavedBindings};
 use trunkline_model::view::PeerLogin;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::bindings::{Binding, Bindings, Registered};
-use super::home::Home;
+use super::bindings::{Binding, Bindings, TrunkBindings};
+use super::flow_owner::FlowOwner;
 
 impl Bindings {
     /// Sets the nodes that are up: a PBX that only the flow of a dead node leads to can't be called.
@@ -22,20 +22,22 @@ impl Bindings {
 
     /// Returns whether a binding can be called, from here or through the node that has its flow.
     pub(super) fn counts(&self, binding: &Binding) -> bool {
-        match binding.home {
-            Home::Here => true,
-            Home::Before => binding.has_way_without_flow(),
-            Home::Node(node) => binding.has_way_without_flow() || self.serving.has(node),
+        match binding.flow_owner {
+            FlowOwner::ThisProcess => true,
+            FlowOwner::EarlierRun => binding.has_way_without_flow(),
+            FlowOwner::OtherNode(node) => binding.has_way_without_flow() || self.serving.has(node),
         }
     }
 
     /// Returns the other node whose flow alone leads to the trunk's PBX, if there is one.
     pub fn node_with_flow(&self, trunk: Uuid, now: Moment) -> Option<u8> {
         let bindings = self.of(trunk, now);
-        bindings.iter().find_map(|binding| match binding.home {
-            Home::Node(node) => Some(node),
-            Home::Here | Home::Before => None,
-        })
+        bindings
+            .iter()
+            .find_map(|binding| match binding.flow_owner {
+                FlowOwner::OtherNode(node) => Some(node),
+                FlowOwner::ThisProcess | FlowOwner::EarlierRun => None,
+            })
     }
 
     /// Notes that a trunk's stored bindings are out of date.
@@ -55,10 +57,10 @@ impl Bindings {
         let taken = trunks.into_iter().filter_map(|trunk| {
             let (_, removed) = self.unsaved.remove(&trunk)?;
             let registered = self.trunks.get(&trunk);
-            let kept = registered.map(|registered| registered.kept(trunk, own));
+            let stored = registered.map(|registered| registered.stored(trunk, own));
             Some(UnsavedBindings {
                 trunk,
-                own: kept.unwrap_or_default(),
+                own: stored.unwrap_or_default(),
                 removed,
             })
         });
@@ -75,19 +77,19 @@ impl Bindings {
     /// Takes over the stored bindings of this node's earlier runs and of other nodes. Unreachable ones are removed from the store as well.
     pub fn restore(
         &self,
-        kept: &[KeptBinding],
+        stored: &[StoredBinding],
         own: u8,
         pair: impl Fn(&str) -> Option<Arc<PeerLogin>>,
         now: Moment,
     ) {
-        for kept in kept {
-            let home = match kept.node == own {
-                true => Home::Before,
-                false => Home::Node(kept.node),
+        for stored in stored {
+            let flow_owner = match stored.node == own {
+                true => FlowOwner::EarlierRun,
+                false => FlowOwner::OtherNode(stored.node),
             };
-            self.apply_kept(kept, home, &pair, now);
-            if home == Home::Before && kept.expires_at > now {
-                self.note_unsaved(kept.trunk, []);
+            self.apply_stored(stored, flow_owner, &pair, now);
+            if flow_owner == FlowOwner::EarlierRun && stored.expires_at > now {
+                self.note_unsaved(stored.trunk, []);
             }
         }
     }
@@ -95,32 +97,32 @@ impl Bindings {
     /// Applies what other nodes have stored since.
     pub fn follow(
         &self,
-        kept: &[KeptBinding],
+        stored: &[StoredBinding],
         own: u8,
         pair: impl Fn(&str) -> Option<Arc<PeerLogin>>,
         now: Moment,
     ) {
-        for kept in kept.iter().filter(|kept| kept.node != own) {
-            self.apply_kept(kept, Home::Node(kept.node), &pair, now);
+        for stored in stored.iter().filter(|stored| stored.node != own) {
+            self.apply_stored(stored, FlowOwner::OtherNode(stored.node), &pair, now);
         }
     }
 
     /// Takes over contacts of a dead node: this node reports their end.
     pub fn take_over(
         &self,
-        kept: &[KeptBinding],
+        stored: &[StoredBinding],
         pair: impl Fn(&str) -> Option<Arc<PeerLogin>>,
         now: Moment,
     ) {
-        for kept in kept {
-            self.apply_kept(kept, Home::Before, &pair, now);
+        for stored in stored {
+            self.apply_stored(stored, FlowOwner::EarlierRun, &pair, now);
         }
     }
 
     /// Marks all of this node's contacts to be stored again: other nodes may have taken it for dead.
-    pub fn keep_anew(&self) {
+    pub fn store_again(&self) {
         for registered in &self.trunks {
-            let is_own = |binding: &Binding| binding.home == Home::Here;
+            let is_own = |binding: &Binding| binding.flow_owner == FlowOwner::ThisProcess;
             if registered.bindings.iter().any(is_own) {
                 self.note_unsaved(*registered.key(), []);
             }
@@ -128,58 +130,65 @@ impl Bindings {
     }
 
     /// Applies stored bindings without events: the node that saw the PBX reports it.
-    fn apply_kept(
+    fn apply_stored(
         &self,
-        kept: &KeptBinding,
-        home: Home,
+        stored: &StoredBinding,
+        flow_owner: FlowOwner,
         pair: &impl Fn(&str) -> Option<Arc<PeerLogin>>,
         now: Moment,
     ) {
-        let mut entry = self.trunks.entry(kept.trunk).or_insert_with(|| Registered {
-            org: kept.org,
-            bindings: Default::default(),
-        });
+        let mut entry = self
+            .trunks
+            .entry(stored.trunk)
+            .or_insert_with(|| TrunkBindings {
+                org: stored.org,
+                bindings: Default::default(),
+            });
         let registered = &mut *entry;
         let count = registered.bindings.len();
         let mut known = registered.bindings.iter();
-        let place = known.position(|held| held.is_at(kept.instance.as_deref(), &kept.contact));
+        let place = known.position(|held| held.is_at(stored.instance.as_deref(), &stored.contact));
 
         let held = place.map(|place| &mut registered.bindings[place]);
         let is_known = held.is_some_and(|held| {
             // The times of one REGISTER differ if the wall clock was stepped since.
-            match held.cseq == kept.cseq && held.call_id == kept.call_id {
+            match held.cseq == stored.cseq && held.call_id == stored.call_id {
                 true => {
                     // Another node may have taken over the binding.
-                    if held.home != Home::Here {
-                        held.home = home;
+                    if held.flow_owner != FlowOwner::ThisProcess {
+                        held.flow_owner = flow_owner;
                     }
-                    kept.expires_at > now
+                    stored.expires_at > now
                 }
-                false => held.refreshed_at > kept.refreshed_at,
+                false => held.refreshed_at > stored.refreshed_at,
             }
         });
         if !is_known {
             if let Some(place) = place {
                 registered.bindings.remove(place);
             }
-            let pair = pair(&kept.username).filter(|_| kept.expires_at > now);
-            let binding = pair.map(|pair| Binding::kept(kept, home, pair));
-            let usable = |binding: &Binding| home != Home::Before || binding.has_way_without_flow();
+            let pair = pair(&stored.username).filter(|_| stored.expires_at > now);
+            let binding = pair.map(|pair| Binding::from_stored(stored, flow_owner, pair));
+            let usable = |binding: &Binding| {
+                flow_owner != FlowOwner::EarlierRun || binding.has_way_without_flow()
+            };
             registered.bindings.extend(binding.filter(usable));
         }
 
         self.recount(count, registered.bindings.len());
         drop(entry);
-        self.trunks
-            .remove_if(&kept.trunk, |_, registered| registered.bindings.is_empty());
+        self.trunks.remove_if(&stored.trunk, |_, registered| {
+            registered.bindings.is_empty()
+        });
     }
 }
 
-impl Registered {
-    fn kept(&self, trunk: Uuid, own: u8) -> Vec<KeptBinding> {
+impl TrunkBindings {
+    fn stored(&self, trunk: Uuid, own: u8) -> Vec<StoredBinding> {
         let bindings = self.bindings.iter();
-        let own_bindings = bindings.filter(|binding| !matches!(binding.home, Home::Node(_)));
-        let kept = own_bindings.map(|binding| KeptBinding {
+        let own_bindings =
+            bindings.filter(|binding| !matches!(binding.flow_owner, FlowOwner::OtherNode(_)));
+        let stored = own_bindings.map(|binding| StoredBinding {
             org: self.org,
             trunk,
             node: own,
@@ -198,38 +207,38 @@ impl Registered {
             expires_at: binding.expires_at,
         });
 
-        kept.collect()
+        stored.collect()
     }
 }
 
 impl Binding {
-    fn kept(kept: &KeptBinding, home: Home, pair: Arc<PeerLogin>) -> Self {
-        let any: IpAddr = match kept.source {
+    fn from_stored(stored: &StoredBinding, flow_owner: FlowOwner, pair: Arc<PeerLogin>) -> Self {
+        let any: IpAddr = match stored.source {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
 
         Self {
-            contact: kept.contact.clone(),
-            q: kept.q,
-            instance: kept.instance.clone(),
+            contact: stored.contact.clone(),
+            q: stored.q,
+            instance: stored.instance.clone(),
             flow: Flow {
-                transport: kept.transport,
+                transport: stored.transport,
                 listener: 0,
                 connection: 0,
                 local: SocketAddr::new(any, 0),
-                peer: kept.source,
+                peer: stored.source,
             },
-            home,
+            flow_owner,
             pair,
-            is_behind_nat: kept.is_behind_nat,
-            user_agent: kept.user_agent.clone(),
-            registered_at: kept.registered_at,
-            refreshed_at: kept.refreshed_at,
-            expires_at: kept.expires_at,
+            is_behind_nat: stored.is_behind_nat,
+            user_agent: stored.user_agent.clone(),
+            registered_at: stored.registered_at,
+            refreshed_at: stored.refreshed_at,
+            expires_at: stored.expires_at,
             liveness: Default::default(),
-            call_id: kept.call_id.clone(),
-            cseq: kept.cseq,
+            call_id: stored.call_id.clone(),
+            cseq: stored.cseq,
         }
     }
 }
@@ -249,8 +258,8 @@ mod tests {
     }
 
     /// A stored binding without NAT, refreshed at that second and good for a minute.
-    fn kept(node: u8, contact: &str, refreshed: u64) -> KeptBinding {
-        KeptBinding {
+    fn stored(node: u8, contact: &str, refreshed: u64) -> StoredBinding {
+        StoredBinding {
             org: Uuid::from_u128(1),
             trunk: TRUNK,
             node,
@@ -270,10 +279,10 @@ mod tests {
         }
     }
 
-    fn behind_nat(node: u8) -> KeptBinding {
-        KeptBinding {
+    fn behind_nat(node: u8) -> StoredBinding {
+        StoredBinding {
             is_behind_nat: true,
-            ..kept(node, "sip:pbx@10.1.2.3", 0)
+            ..stored(node, "sip:pbx@10.1.2.3", 0)
         }
     }
 
@@ -296,15 +305,15 @@ mod tests {
     #[test]
     fn after_a_restart_only_what_needs_no_flow_counts() {
         let bindings = Bindings::new();
-        let over = KeptBinding {
+        let over = StoredBinding {
             expires_at: NOW,
-            ..kept(3, "sip:old@192.0.2.8", 0)
+            ..stored(3, "sip:old@192.0.2.8", 0)
         };
-        let rotated = KeptBinding {
+        let rotated = StoredBinding {
             username: "former".into(),
-            ..kept(3, "sip:former@192.0.2.9", 0)
+            ..stored(3, "sip:former@192.0.2.9", 0)
         };
-        let all = [kept(3, DIRECT, 0), behind_nat(3), over, rotated];
+        let all = [stored(3, DIRECT, 0), behind_nat(3), over, rotated];
         bindings.restore(&all, 3, pair, NOW);
         assert_eq!(found(&bindings, NOW), (vec![DIRECT.to_owned()], 1));
         assert_eq!(bindings.len(), 1);
@@ -312,7 +321,7 @@ mod tests {
         // A removed binding is removed from the store as well.
         let unsaved = bindings.take_unsaved(3, 10);
         assert_eq!(unsaved.len(), 1);
-        assert_eq!(unsaved[0].own, [kept(3, DIRECT, 0)]);
+        assert_eq!(unsaved[0].own, [stored(3, DIRECT, 0)]);
         assert!(bindings.take_unsaved(3, 10).is_empty());
         bindings.put_back(unsaved);
         assert_eq!(bindings.take_unsaved(3, 10).len(), 1);
@@ -347,17 +356,17 @@ mod tests {
         };
 
         // The wall clock was stepped forward by two seconds since.
-        let ended = KeptBinding {
+        let ended = StoredBinding {
             refreshed_at: later(18),
             expires_at: NOW,
-            ..kept(5, DIRECT, 20)
+            ..stored(5, DIRECT, 20)
         };
         for (case, news, left) in [
-            ("new", kept(4, DIRECT, 10), Some(70)),
-            ("again", kept(4, DIRECT, 10), Some(70)),
-            ("older", kept(5, DIRECT, 5), Some(70)),
-            ("moved to another node", kept(5, DIRECT, 20), Some(80)),
-            ("our own", kept(3, DIRECT, 30), Some(80)),
+            ("new", stored(4, DIRECT, 10), Some(70)),
+            ("again", stored(4, DIRECT, 10), Some(70)),
+            ("older", stored(5, DIRECT, 5), Some(70)),
+            ("moved to another node", stored(5, DIRECT, 20), Some(80)),
+            ("our own", stored(3, DIRECT, 30), Some(80)),
             ("removed", ended, None),
         ] {
             bindings.follow(&[news], 3, pair, NOW);

@@ -54,8 +54,8 @@ pub(super) fn differ(one: &[u8], two: &[u8]) -> bool {
     {
         return false;
     }
-    let families = (Family::of_sdp(one), Family::of_sdp(two));
-    matches!(families, (Some(one), Some(two)) if one != two)
+    let ip_family = (Family::of_sdp(one), Family::of_sdp(two));
+    matches!(ip_family, (Some(one), Some(two)) if one != two)
 }
 
 /// Returns whether a caller with this offer can't hear the media of an answer. A caller without an offer is assumed to have media of its signalling's

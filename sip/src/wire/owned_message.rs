@@ -16,9 +16,9 @@ self_cell::self_cell! {
 
 /// A message together with its octets: it is parsed once, however often it is used.
 #[derive(Debug)]
-pub struct Kept(Read);
+pub struct OwnedMessage(Read);
 
-impl From<&Message<'_>> for Kept {
+impl From<&Message<'_>> for OwnedMessage {
     fn from(message: &Message<'_>) -> Self {
         Self(Read::new(message.raw().into(), |octets| {
             message.over(octets)
@@ -26,7 +26,7 @@ impl From<&Message<'_>> for Kept {
     }
 }
 
-impl Kept {
+impl OwnedMessage {
     /// The message.
     pub fn message(&self) -> &Message<'_> {
         self.0.borrow_dependent()
@@ -39,7 +39,7 @@ mod tests {
     use crate::wire::{Framing, lex};
 
     #[test]
-    fn what_is_kept_reads_as_what_came() {
+    fn an_owned_message_reads_as_the_one_that_came() {
         let cases = [
             (
                 "a body and what is behind it",
@@ -60,12 +60,12 @@ mod tests {
         for (case, octets) in cases {
             let octets = octets.as_bytes().to_vec();
             let came = lex(&octets, Framing::Stream).expect(case);
-            let kept = Kept::from(&came);
+            let owned = OwnedMessage::from(&came);
             let (shown, body) = (format!("{came:?}"), came.body().to_vec());
             drop(octets);
-            assert_eq!(format!("{:?}", kept.message()), shown, "{case}");
-            assert_eq!(kept.message().body(), body, "{case}");
-            let read_again = lex(kept.message().raw(), Framing::Datagram).expect(case);
+            assert_eq!(format!("{:?}", owned.message()), shown, "{case}");
+            assert_eq!(owned.message().body(), body, "{case}");
+            let read_again = lex(owned.message().raw(), Framing::Datagram).expect(case);
             assert_eq!(format!("{read_again:?}"), shown, "{case}");
         }
     }

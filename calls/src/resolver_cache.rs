@@ -9,7 +9,7 @@ use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 
 use super::effect::Effect;
-use super::target::{Target, Unresolved};
+use super::target::{Target, UnresolvedTarget};
 
 /// Age after which an address is looked up again; the resolver observes the TTL.
 const FRESH: Duration = Duration::from_secs(30);
@@ -20,29 +20,29 @@ const MOST: usize = 1_024;
 
 type Name = (Box<str>, Option<u16>, Option<Transport>);
 
-/// The hops of one shard.
+/// Resolved next hops of one shard.
 #[derive(Debug, Default)]
-pub(crate) struct Hops(HashMap<Name, Hop>);
+pub(crate) struct ResolverCache(HashMap<Name, CachedName>);
 
 #[derive(Debug)]
-struct Hop {
+struct CachedName {
     asked: Moment,
     targets: Vec<Target>,
 }
 
-impl Hops {
+impl ResolverCache {
     /// Returns the address of `wanted`, if it is known: `heard`, the peer's last source, if that is one of its addresses. Starts a lookup if the
     /// address isn't known or is old.
     pub(crate) fn find(
         &mut self,
-        wanted: Unresolved,
+        wanted: UnresolvedTarget,
         heard: SocketAddr,
         effects: &mut VecDeque<Effect>,
         now: Moment,
     ) -> Option<Target> {
-        let Self(hops) = self;
+        let Self(cache) = self;
         let name = name(&wanted);
-        let known = hops.get_mut(&name);
+        let known = cache.get_mut(&name);
         let target = known.as_ref().and_then(|hop| {
             let near = hop.targets.iter().find(|target| target.address == heard);
             near.or(hop.targets.first()).cloned()
@@ -57,20 +57,20 @@ impl Hops {
         match known {
             Some(hop) => hop.asked = now,
             None => {
-                if hops.len() >= MOST {
-                    hops.retain(|_, hop| now.since(hop.asked) < FRESH);
+                if cache.len() >= MOST {
+                    cache.retain(|_, hop| now.since(hop.asked) < FRESH);
                 }
                 // The oldest name is removed, so that many names of one tenant can't block another's.
-                while hops.len() >= MOST
-                    && let Some(oldest) = hops.iter().min_by_key(|(_, hop)| hop.asked)
+                while cache.len() >= MOST
+                    && let Some(oldest) = cache.iter().min_by_key(|(_, hop)| hop.asked)
                 {
                     let oldest = oldest.0.clone();
-                    hops.remove(&oldest);
+                    cache.remove(&oldest);
                 }
                 let targets = Vec::new();
-                hops.insert(
+                cache.insert(
                     name,
-                    Hop {
+                    CachedName {
                         asked: now,
                         targets,
                     },
@@ -85,7 +85,7 @@ impl Hops {
     /// Returns whether `ip` is one of the addresses of `wanted`; `None` while a first answer may still come.
     pub(crate) fn leads_to(
         &mut self,
-        wanted: Unresolved,
+        wanted: UnresolvedTarget,
         ip: IpAddr,
         effects: &mut VecDeque<Effect>,
         now: Moment,
@@ -99,7 +99,7 @@ impl Hops {
     }
 
     /// Takes the resolver's answer; an empty one keeps the known addresses.
-    pub(crate) fn learn(&mut self, wanted: &Unresolved, targets: Vec<Target>, now: Moment) {
+    pub(crate) fn learn(&mut self, wanted: &UnresolvedTarget, targets: Vec<Target>, now: Moment) {
         if let Some(hop) = self.0.get_mut(&name(wanted))
             && !targets.is_empty()
         {
@@ -109,7 +109,7 @@ impl Hops {
     }
 }
 
-fn name(wanted: &Unresolved) -> Name {
+fn name(wanted: &UnresolvedTarget) -> Name {
     (wanted.host.clone(), wanted.port, wanted.transport)
 }
 
@@ -119,8 +119,8 @@ mod tests {
 
     const NOW: Moment = Moment::from_secs(1_790_000_000);
 
-    fn wanted() -> Unresolved {
-        Unresolved {
+    fn wanted() -> UnresolvedTarget {
+        UnresolvedTarget {
             uri: "sip:edge.example.com".into(),
             host: "edge.example.com".into(),
             port: None,
@@ -141,39 +141,39 @@ mod tests {
 
     #[test]
     fn a_name_is_asked_for_once_and_again_when_it_is_old() {
-        let (mut hops, mut asked) = (Hops::default(), VecDeque::new());
+        let (mut cache, mut asked) = (ResolverCache::default(), VecDeque::new());
         let heard = "192.0.2.9:5060".parse().unwrap();
-        assert_eq!(hops.find(wanted(), heard, &mut asked, NOW), None);
-        assert_eq!(hops.find(wanted(), heard, &mut asked, NOW), None);
+        assert_eq!(cache.find(wanted(), heard, &mut asked, NOW), None);
+        assert_eq!(cache.find(wanted(), heard, &mut asked, NOW), None);
         assert_eq!(asked.len(), 1);
         let both = vec![target("192.0.2.1:5060"), target("192.0.2.2:5060")];
-        hops.learn(&wanted(), both, NOW);
-        let found = hops.find(wanted(), heard, &mut asked, NOW);
+        cache.learn(&wanted(), both, NOW);
+        let found = cache.find(wanted(), heard, &mut asked, NOW);
         assert_eq!(found, Some(target("192.0.2.1:5060")));
         let second = "192.0.2.2:5060".parse().unwrap();
         let later = NOW + FRESH;
-        let found = hops.find(wanted(), second, &mut asked, later);
+        let found = cache.find(wanted(), second, &mut asked, later);
         assert_eq!((found, asked.len()), (Some(target("192.0.2.2:5060")), 2));
-        hops.learn(&wanted(), Vec::new(), later);
-        assert!(hops.find(wanted(), heard, &mut asked, later).is_some());
+        cache.learn(&wanted(), Vec::new(), later);
+        assert!(cache.find(wanted(), heard, &mut asked, later).is_some());
     }
 
     #[test]
     fn a_name_leads_to_each_of_its_addresses_once_they_are_known() {
-        let (mut hops, mut asked) = (Hops::default(), VecDeque::new());
+        let (mut cache, mut asked) = (ResolverCache::default(), VecDeque::new());
         let [first, second, other] =
             ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|ip| ip.parse().unwrap());
-        assert_eq!(hops.leads_to(wanted(), first, &mut asked, NOW), None);
+        assert_eq!(cache.leads_to(wanted(), first, &mut asked, NOW), None);
         let late = NOW + AWAITED;
         assert_eq!(
-            hops.leads_to(wanted(), first, &mut asked, late),
+            cache.leads_to(wanted(), first, &mut asked, late),
             Some(false)
         );
 
         let both = vec![target("192.0.2.1:5060"), target("192.0.2.2:5060")];
-        hops.learn(&wanted(), both, NOW);
+        cache.learn(&wanted(), both, NOW);
         for (ip, is_there) in [(first, true), (second, true), (other, false)] {
-            let found = hops.leads_to(wanted(), ip, &mut asked, NOW);
+            let found = cache.leads_to(wanted(), ip, &mut asked, NOW);
             assert_eq!(found, Some(is_there), "{ip}");
         }
 
@@ -181,22 +181,22 @@ mod tests {
     }
     #[test]
     fn the_name_that_was_asked_for_longest_ago_gives_way() {
-        let (mut hops, mut asked) = (Hops::default(), VecDeque::new());
+        let (mut cache, mut asked) = (ResolverCache::default(), VecDeque::new());
         let heard = "192.0.2.9:5060".parse().unwrap();
-        let named = |number: usize| Unresolved {
+        let named = |number: usize| UnresolvedTarget {
             host: format!("{number}.example.com").into(),
             ..wanted()
         };
         for number in 0..=MOST {
             let at = NOW + Duration::from_millis(number as u64);
-            hops.find(named(number), heard, &mut asked, at);
-            hops.learn(&named(number), vec![target("192.0.2.1:5060")], at);
+            cache.find(named(number), heard, &mut asked, at);
+            cache.learn(&named(number), vec![target("192.0.2.1:5060")], at);
         }
 
         let now = NOW + Duration::from_secs(2);
-        assert!(hops.find(named(MOST), heard, &mut asked, now).is_some());
-        assert!(hops.find(named(1), heard, &mut asked, now).is_some());
-        assert!(hops.find(named(0), heard, &mut asked, now).is_none());
+        assert!(cache.find(named(MOST), heard, &mut asked, now).is_some());
+        assert!(cache.find(named(1), heard, &mut asked, now).is_some());
+        assert!(cache.find(named(0), heard, &mut asked, now).is_none());
         assert_eq!(asked.len(), MOST + 2);
     }
 }

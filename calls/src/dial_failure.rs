@@ -10,7 +10,7 @@ use super::refusal::Reason;
 
 /// Reason why a call wasn't answered.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct DialFailure {
     /// Status code of the refusal, or the equivalent one.
     pub(crate) sip_code: u16,
     pub(crate) reason: Reason,
@@ -21,8 +21,8 @@ pub(crate) struct Failure {
     pub(crate) is_answer: bool,
 }
 
-/// No place is left.
-pub(crate) const UNREACHABLE: Failure = Failure {
+/// No target is left.
+pub(crate) const UNREACHABLE: DialFailure = DialFailure {
     sip_code: 503,
     reason: Reason::TrunkUnreachable,
     status: Status::Failed,
@@ -30,15 +30,15 @@ pub(crate) const UNREACHABLE: Failure = Failure {
     is_answer: false,
 };
 
-/// The rule on addresses forbids all places.
-pub(crate) const FORBIDDEN: Failure = Failure {
+/// The rule on addresses forbids all targets.
+pub(crate) const FORBIDDEN: DialFailure = DialFailure {
     sip_code: Reason::PeerNotAllowed.status(),
     reason: Reason::PeerNotAllowed,
     ..UNREACHABLE
 };
 
 /// Returns the meaning of a callee's final refusal. A gateway's Q.850 cause is more exact than the code mapped from it.
-pub(super) fn failure(status: u16, message: &Message<'_>) -> Failure {
+pub(super) fn failure(status: u16, message: &Message<'_>) -> DialFailure {
     let cause = message
         .elements(HeaderName::Reason)
         .filter_map(reason::Reason::parse)
@@ -46,7 +46,7 @@ pub(super) fn failure(status: u16, message: &Message<'_>) -> Failure {
         .find_map(|reason| reason.cause)
         .and_then(|cause| u8::try_from(cause).ok());
     let said = reason_of(status, cause, Pbx::of_message(message));
-    Failure {
+    DialFailure {
         sip_code: status,
         reason: said,
         status: said.unanswered(),

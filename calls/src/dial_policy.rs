@@ -5,15 +5,19 @@ use trunkline_routing::numbers::reduce;
 use trunkline_routing::{Country, E164};
 use trunkline_sip::header::uri::{Scheme, Uri};
 
-use super::caps::Caps;
+use super::outbound_limits::OutboundLimits;
 
 /// Shorter digit strings are PBX extensions, not E.164.
 const SHORTEST: usize = 7;
 
 /// Returns whether `phone.outbound_prefixes` allow this URI. A user part that looks like a number, or has `user=phone`, has to be allowed in each
 /// reading: as written, and as the national number of `country`.
-pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> bool {
-    if caps.bounds().prefixes.is_empty() {
+pub(crate) fn may_dial(
+    outbound_limits: &OutboundLimits,
+    uri: &[u8],
+    country: Option<Country>,
+) -> bool {
+    if outbound_limits.bounds().prefixes.is_empty() {
         return true;
     }
 
@@ -42,7 +46,7 @@ pub(crate) fn may_dial(caps: &Caps, uri: &[u8], country: Option<Country>) -> boo
     let written = E164::parse(&["+", digits].concat()).ok();
     let national = reduce(user, country, &|_| false);
     let mut readings = [written, national].into_iter().flatten().peekable();
-    readings.peek().is_some() && readings.all(|number| caps.allows(number))
+    readings.peek().is_some() && readings.all(|number| outbound_limits.allows(number))
 }
 
 /// Returns whether a user part without visual separators would be dialled as a number rather than name a person: it has many digits, and otherwise
@@ -59,19 +63,19 @@ fn is_dialled(plain: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caps::Bounds;
+    use crate::outbound_limits::OutboundBounds;
 
     #[test]
     fn a_number_in_a_uri_is_held_to_the_prefixes() {
-        let caps = |prefixes: &[&str]| {
-            Caps::new(Bounds {
+        let outbound_limits = |prefixes: &[&str]| {
+            OutboundLimits::new(OutboundBounds {
                 at_once: 1,
                 per_minute: 1,
                 per_day: 1,
                 prefixes: prefixes.iter().copied().map(Into::into).collect(),
             })
         };
-        let (british, any) = (caps(&["+44"]), caps(&[]));
+        let (british, any) = (outbound_limits(&["+44"]), outbound_limits(&[]));
 
         for (uri, allowed) in [
             ("sip:+442071838751@carrier", true),

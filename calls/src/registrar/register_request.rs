@@ -18,9 +18,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A valid request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
+pub(super) enum RegisterRequest {
     /// Query: list the bindings.
-    Nothing,
+    Query,
     /// Remove all bindings (`Contact: *`).
     RemoveAll,
     /// Make, refresh or remove these.
@@ -42,19 +42,19 @@ pub(super) struct Contact {
 
 /// Fault of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Fault {
+pub(super) enum RegisterFault {
     /// 400.
     Malformed,
     /// 423.
     TooBrief,
 }
 
-impl Asked {
+impl RegisterRequest {
     pub(super) fn read(
         message: &Message<'_>,
         shortest: Duration,
         longest: Duration,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, RegisterFault> {
         let usual = match message.first(HeaderName::Expires) {
             Some(value) => text::delta_seconds(text::trim(value)).map_or(HOUR, seconds),
             None => longest,
@@ -67,34 +67,34 @@ impl Asked {
                 return if is_alone && is_removal {
                     Ok(Self::RemoveAll)
                 } else {
-                    Err(Fault::Malformed)
+                    Err(RegisterFault::Malformed)
                 };
             }
             if contacts.len() == MOST {
-                return Err(Fault::Malformed);
+                return Err(RegisterFault::Malformed);
             }
             contacts.push(contact(element, usual, longest)?);
         }
 
         let is_brief = |contact: &Contact| !contact.expires.is_zero() && contact.expires < shortest;
         if contacts.iter().any(is_brief) {
-            return Err(Fault::TooBrief);
+            return Err(RegisterFault::TooBrief);
         }
 
         Ok(if contacts.is_empty() {
-            Self::Nothing
+            Self::Query
         } else {
             Self::Change(contacts)
         })
     }
 }
 
-fn contact(element: &[u8], usual: Duration, longest: Duration) -> Result<Contact, Fault> {
-    let address = NameAddr::parse(element).map_err(|_| Fault::Malformed)?;
-    let uri = address.parse_uri().map_err(|_| Fault::Malformed)?;
-    let text = std::str::from_utf8(address.uri).map_err(|_| Fault::Malformed)?;
+fn contact(element: &[u8], usual: Duration, longest: Duration) -> Result<Contact, RegisterFault> {
+    let address = NameAddr::parse(element).map_err(|_| RegisterFault::Malformed)?;
+    let uri = address.parse_uri().map_err(|_| RegisterFault::Malformed)?;
+    let text = std::str::from_utf8(address.uri).map_err(|_| RegisterFault::Malformed)?;
     if !matches!(uri.scheme, Scheme::Sip | Scheme::Sips) || text.len() > LONGEST_URI {
-        return Err(Fault::Malformed);
+        return Err(RegisterFault::Malformed);
     }
 
     let expires = match address.param("expires").flatten() {
@@ -142,13 +142,13 @@ mod tests {
 
     use super::*;
 
-    fn read(lines: &str) -> Result<Asked, Fault> {
+    fn read(lines: &str) -> Result<RegisterRequest, RegisterFault> {
         let octets = format!(
             "REGISTER sip:us SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@us>;tag=1\r\nTo: <sip:a@us>\r\n\
              Call-ID: x\r\nCSeq: 1 REGISTER\r\n{lines}\r\n"
         );
         let message = lex(octets.as_bytes(), Framing::Datagram).expect("a REGISTER");
-        Asked::read(&message, Duration::from_secs(60), Duration::from_secs(3600))
+        RegisterRequest::read(&message, Duration::from_secs(60), Duration::from_secs(3600))
     }
 
     fn contact(uri: &str, expires: u64) -> Contact {
@@ -161,10 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_read() {
-        let one = |uri, expires| Ok(Asked::Change(vec![contact(uri, expires)]));
+    fn contacts_and_expiries_are_read() {
+        let one = |uri, expires| Ok(RegisterRequest::Change(vec![contact(uri, expires)]));
         let cases = [
-            ("no contact", "Expires: 60\r\n", Ok(Asked::Nothing)),
+            ("no contact", "Expires: 60\r\n", Ok(RegisterRequest::Query)),
             (
                 "the header's time",
                 "Contact: <sip:a@h>\r\nExpires: 120\r\n",
@@ -194,34 +194,42 @@ mod tests {
             (
                 "too brief",
                 "Contact: <sip:a@h>;expires=59\r\n",
-                Err(Fault::TooBrief),
+                Err(RegisterFault::TooBrief),
             ),
-            ("all", "Contact: *\r\nExpires: 0\r\n", Ok(Asked::RemoveAll)),
+            (
+                "all",
+                "Contact: *\r\nExpires: 0\r\n",
+                Ok(RegisterRequest::RemoveAll),
+            ),
             (
                 "all, but not now",
                 "Contact: *\r\nExpires: 60\r\n",
-                Err(Fault::Malformed),
+                Err(RegisterFault::Malformed),
             ),
             (
                 "all, without a time",
                 "Contact: *\r\n",
-                Err(Fault::Malformed),
+                Err(RegisterFault::Malformed),
             ),
             (
                 "all and one",
                 "Contact: *, <sip:a@h>\r\nExpires: 0\r\n",
-                Err(Fault::Malformed),
+                Err(RegisterFault::Malformed),
             ),
             (
                 "a number to call",
                 "Contact: <tel:+4420>\r\n",
-                Err(Fault::Malformed),
+                Err(RegisterFault::Malformed),
             ),
-            ("no address", "Contact: <>\r\n", Err(Fault::Malformed)),
+            (
+                "no address",
+                "Contact: <>\r\n",
+                Err(RegisterFault::Malformed),
+            ),
             (
                 "two",
                 "Contact: <sip:a@h>;expires=60, \"B, b\" <sip:b@h>\r\nContact: <sip:c@h>;expires=0\r\n",
-                Ok(Asked::Change(vec![
+                Ok(RegisterRequest::Change(vec![
                     contact("sip:a@h", 60),
                     contact("sip:b@h", 3600),
                     contact("sip:c@h", 0),
@@ -242,7 +250,7 @@ mod tests {
             instance: Some("<urn:uuid:1>".into()),
             ..contact("sip:a@h", 3600)
         };
-        assert_eq!(asked, Ok(Asked::Change(vec![expected])));
+        assert_eq!(asked, Ok(RegisterRequest::Change(vec![expected])));
 
         let values = [
             ("1", Some(1000)),

@@ -6,9 +6,9 @@ const MOST: u8 = 16;
 /// Number of a call's attempts that are recorded, over all of its legs. Two legs may be dialled at once: the call has one count, which comes
 /// with its context.
 #[derive(Default, Debug)]
-pub(crate) struct Recorded(u8);
+pub(crate) struct AttemptCounter(u8);
 
-impl Recorded {
+impl AttemptCounter {
     /// Returns whether there is one.
     pub(crate) const fn has_any(&self) -> bool {
         self.0 > 0
@@ -30,10 +30,10 @@ mod tests {
 
     #[test]
     fn so_many_attempts_are_numbered() {
-        let mut recorded = Recorded::default();
-        assert!(!recorded.has_any());
-        let numbers: Vec<u8> = std::iter::from_fn(|| recorded.next()).collect();
+        let mut attempt_counter = AttemptCounter::default();
+        assert!(!attempt_counter.has_any());
+        let numbers: Vec<u8> = std::iter::from_fn(|| attempt_counter.next()).collect();
         assert_eq!(numbers, (1..=MOST).collect::<Vec<_>>());
-        assert!(recorded.has_any());
+        assert!(attempt_counter.has_any());
     }
 }

@@ -44,7 +44,7 @@ impl ProvenSources {
 
 /// An INVITE that waits until its source has answered.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingInvite {
     pub(crate) flow: Flow,
     pub(crate) octets: Box<[u8]>,
     pub(crate) org: Uuid,
@@ -55,7 +55,7 @@ pub(crate) struct Waiting {
 
 /// An OPTIONS that was sent: its target, the random part of its From-tag, and the time.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct SourceProbe {
     pub(crate) source: IpAddr,
     pub(crate) tag: u64,
     pub(crate) at: Moment,
@@ -63,15 +63,15 @@ pub(crate) struct Asked {
 
 /// Probes of a shard to sources.
 #[derive(Debug, Default)]
-pub(crate) struct Questions {
-    pub(crate) waiting: VecDeque<Waiting>,
-    pub(crate) asked: VecDeque<Asked>,
+pub(crate) struct SourceProbes {
+    pub(crate) waiting: VecDeque<WaitingInvite>,
+    pub(crate) asked: VecDeque<SourceProbe>,
     pub(crate) proven: Arc<ProvenSources>,
 }
 
 /// Decision on an INVITE from an allowed address over UDP.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Belief {
+pub(crate) enum SourceProof {
     /// Its source has answered.
     Proven,
     /// Its source is being probed; the INVITE is kept.
@@ -80,7 +80,7 @@ pub(crate) enum Belief {
     Unproven,
 }
 
-impl Questions {
+impl SourceProbes {
     pub(crate) fn of(proven: Arc<ProvenSources>) -> Self {
         Self {
             proven,
@@ -100,7 +100,7 @@ impl Questions {
     }
 
     /// Takes an INVITE whose source didn't answer in time.
-    pub(crate) fn pop_late(&mut self, now: Moment) -> Option<Waiting> {
+    pub(crate) fn pop_late(&mut self, now: Moment) -> Option<WaitingInvite> {
         self.next_timeout().filter(|due| *due <= now)?;
         self.waiting.pop_front()
     }
@@ -110,14 +110,14 @@ impl Questions {
         &mut self,
         (source, tag): (IpAddr, u64),
         now: Moment,
-    ) -> VecDeque<Waiting> {
-        let is_it = |asked: &Asked| asked.source == source && asked.tag == tag;
+    ) -> VecDeque<WaitingInvite> {
+        let is_it = |asked: &SourceProbe| asked.source == source && asked.tag == tag;
         let Some(at) = self.asked.iter().position(is_it) else {
             return VecDeque::new();
         };
         self.asked.remove(at);
         self.proven.answered(source, now);
-        let of_source = |waiting: &Waiting| waiting.flow.peer.ip().to_canonical() == source;
+        let of_source = |waiting: &WaitingInvite| waiting.flow.peer.ip().to_canonical() == source;
         let (released, waiting) = self.waiting.drain(..).partition(of_source);
         self.waiting = waiting;
         released
@@ -132,10 +132,10 @@ mod tests {
 
     #[test]
     fn an_org_leaves_the_others_room_to_wait() {
-        let mut questions = Questions::default();
+        let mut source_probes = SourceProbes::default();
         let [greedy, other] = [1, 2].map(Uuid::from_u128);
         let address = "192.0.2.1:5060".parse().expect("an address");
-        let waiting = |org: Uuid| Waiting {
+        let waiting = |org: Uuid| WaitingInvite {
             flow: Flow {
                 transport: Transport::Udp,
                 listener: 0,
@@ -149,19 +149,21 @@ mod tests {
             cseq: 1,
             until: Moment::from_secs(1),
         };
-        while questions.has_room_for(greedy) {
-            questions.waiting.push_back(waiting(greedy));
+        while source_probes.has_room_for(greedy) {
+            source_probes.waiting.push_back(waiting(greedy));
         }
 
-        assert_eq!(questions.waiting.len(), WAITING_FOR_ORG);
-        assert!(questions.has_room_for(other));
+        assert_eq!(source_probes.waiting.len(), WAITING_FOR_ORG);
+        assert!(source_probes.has_room_for(other));
 
         for org in 2..100 {
-            if questions.has_room_for(Uuid::from_u128(org)) {
-                questions.waiting.push_back(waiting(Uuid::from_u128(org)));
+            if source_probes.has_room_for(Uuid::from_u128(org)) {
+                source_probes
+                    .waiting
+                    .push_back(waiting(Uuid::from_u128(org)));
             }
         }
 
-        assert_eq!(questions.waiting.len(), MOST_WAITING);
+        assert_eq!(source_probes.waiting.len(), MOST_WAITING);
     }
 }

@@ -6,14 +6,14 @@ use trunkline_sip::dialog::sdp::Direction;
 
 /// Holds of a call.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HoldState {
     by_us: bool,
     by_peer: bool,
     /// State in the record and the live view.
-    told: bool,
+    reported: bool,
 }
 
-impl Held {
+impl HoldState {
     /// Notes whether the daemon holds both sides.
     pub(crate) const fn set_by_us(&mut self, held: bool) {
         self.by_us = held;
@@ -38,10 +38,10 @@ impl Held {
     #[must_use]
     pub(crate) const fn take_change(&mut self) -> Option<bool> {
         let held = self.by_us || self.by_peer;
-        if held == self.told {
+        if held == self.reported {
             return None;
         }
-        self.told = held;
+        self.reported = held;
         Some(held)
     }
 }
@@ -109,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_either_is_told_once() {
+    fn a_change_of_either_is_reported_once() {
         let (hold, resume) = (sdp(HERE, "a=sendonly\r\n"), sdp(HERE, ""));
-        let mut held = Held::default();
+        let mut held = HoldState::default();
         assert_eq!(held.take_change(), None);
         held.take_offer(&hold);
         assert_eq!(held.take_change(), Some(true));

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
-use trunkline_sip::verified::Names;
+use trunkline_sip::verified::VerifiedNames;
 
 use super::target::{self, Target};
 
 /// Reason why nothing can be sent to a target.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum NoWay {
+pub enum NoFlow {
     /// The rule on addresses forbids it.
     NotAllowed(Refusal),
     /// No listener has its transport and address family, or too many names would have to be proved.
@@ -23,26 +23,26 @@ pub enum NoWay {
 /// Returns a flow to `target`, from the listener that serves its transport and address family.
 ///
 /// # Errors
-/// Why there is none.
-pub fn to(
+/// The reason why there is none.
+pub fn flow_to_target(
     listeners: &[(Transport, SocketAddr)],
     addresses: &AddressPolicy,
-    names: &Names,
+    names: &VerifiedNames,
     target: &Target,
-) -> Result<Flow, NoWay> {
+) -> Result<Flow, NoFlow> {
     if let Some(by) = target.by {
         return Ok(by);
     }
     let judged = addresses.judge_of(target.address, target.named);
-    judged.map_err(NoWay::NotAllowed)?;
-    let flow = flow_to(listeners, target.transport, target.address).ok_or(NoWay::NoListener)?;
+    judged.map_err(NoFlow::NotAllowed)?;
+    let flow = flow_to(listeners, target.transport, target.address).ok_or(NoFlow::NoListener)?;
     if target.transport != Transport::Tls {
         return Ok(flow);
     }
     // The domain, not the host that SRV names: the certificate has to name the domain that was asked for (RFC 5922 §4).
     let name = target::domain_of(target.uri.as_bytes());
     let connection = name.and_then(|name| names.connection(&name));
-    let connection = connection.ok_or(NoWay::NoListener)?;
+    let connection = connection.ok_or(NoFlow::NoListener)?;
     Ok(Flow { connection, ..flow })
 }
 

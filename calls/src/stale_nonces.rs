@@ -7,13 +7,13 @@ use trunkline_sip::wire::Message;
 
 /// Recent calls that have answered a challenge with an expired nonce, to notice those that do it again. Only senders with a valid password get here.
 #[derive(Debug, Default)]
-pub(crate) struct Stale(VecDeque<(u64, u32)>);
+pub(crate) struct StaleNonces(VecDeque<(u64, u32)>);
 
-impl Stale {
+impl StaleNonces {
     const KEPT: usize = 64;
 
     /// Notes the request. Returns whether its call did the same before, in another request.
-    pub(crate) fn again(&mut self, message: &Message<'_>) -> bool {
+    pub(crate) fn is_repeated(&mut self, message: &Message<'_>) -> bool {
         let mut hasher = DefaultHasher::new();
         message.call_id().hash(&mut hasher);
         let (call, number) = (hasher.finish(), message.cseq().number);

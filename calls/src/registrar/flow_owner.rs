@@ -4,20 +4,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Process that has the flow of a binding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Home {
+pub enum FlowOwner {
     /// This one.
-    Here,
+    ThisProcess,
     /// An earlier run of this node: the flow is gone.
-    Before,
+    EarlierRun,
     /// Another node.
-    Node(u8),
+    OtherNode(u8),
 }
 
 /// Nodes that are up, by their numbers.
 #[derive(Debug, Default)]
-pub(super) struct Serving([AtomicU64; 4]);
+pub(super) struct ServingNodes([AtomicU64; 4]);
 
-impl Serving {
+impl ServingNodes {
     pub(super) fn has(&self, node: u8) -> bool {
         let word = self.0[usize::from(node / 64)].load(Ordering::Relaxed);
         word & 1 << (node % 64) != 0

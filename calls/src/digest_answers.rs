@@ -5,7 +5,7 @@
 //! its refusal.
 
 use smallvec::SmallVec;
-use trunkline_sip::auth::client::{self, Asking, Login};
+use trunkline_sip::auth::client::{self, ChallengedMessage, Login};
 use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
@@ -19,18 +19,18 @@ const MAX_ANSWERS: u32 = 3;
 
 /// A sent request inside a call, kept to repeat it with credentials.
 #[derive(Debug)]
-pub(crate) struct Again {
+pub(crate) struct RepeatableRequest {
     pub(crate) lines: Box<[u8]>,
     pub(crate) body: Box<[u8]>,
-    pub(crate) proofs: Proofs,
+    pub(crate) digest_answers: DigestAnswers,
 }
 
 /// Challenges that have been answered so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Proofs(SmallVec<[Proof; 1]>);
+pub(crate) struct DigestAnswers(SmallVec<[DigestAnswer; 1]>);
 
 #[derive(Clone)]
-struct Proof {
+struct DigestAnswer {
     header: HeaderName,
     /// Without escapes.
     realm: Box<[u8]>,
@@ -39,13 +39,13 @@ struct Proof {
     answers: u32,
 }
 
-impl Proofs {
-    /// Answers the challenge in a 401 or 407 to the request `asking`, which is then sent again with [`Self::lines`]. False if it can't be answered,
+impl DigestAnswers {
+    /// Answers the challenge in a 401 or 407 to the request `challenged`, which is then sent again with [`Self::lines`]. False if it can't be answered,
     /// or was answered before.
     pub(crate) fn answer(
         &mut self,
         response: &Message<'_>,
-        asking: &Asking<'_>,
+        challenged: &ChallengedMessage<'_>,
         login: &PeerLogin,
         random: u128,
     ) -> bool {
@@ -73,11 +73,11 @@ impl Proofs {
         let cnonce = format!("{random:032x}");
 
         // A nonce is used for one request only, so the count is always 1.
-        let Some(value) = client::answer(&challenge, asking, &login, 1, &cnonce) else {
+        let Some(value) = client::answer(&challenge, challenged, &login, 1, &cnonce) else {
             return false;
         };
 
-        let proof = Proof {
+        let proof = DigestAnswer {
             header,
             realm: unescape_pairs(challenge.realm).into(),
             value,
@@ -104,14 +104,14 @@ impl Proofs {
     }
 }
 
-impl Proof {
+impl DigestAnswer {
     /// Returns whether it is for a realm as written in a challenge.
     fn is_for(&self, realm: &[u8]) -> bool {
         *self.realm == *unescape_pairs(realm)
     }
 }
 
-impl std::fmt::Debug for Proof {
+impl std::fmt::Debug for DigestAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Proof")
             .field("header", &self.header)
@@ -126,13 +126,13 @@ mod tests {
 
     use super::*;
 
-    fn told(proofs: &mut Proofs, status: &str, challenge: &str) -> bool {
+    fn answers(digest_answers: &mut DigestAnswers, status: &str, challenge: &str) -> bool {
         let octets = format!(
             "SIP/2.0 {status} No\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
              Call-ID: x\r\nCSeq: 1 INVITE\r\n{challenge}\r\nContent-Length: 0\r\n\r\n"
         );
         let response = lex(octets.as_bytes(), Framing::Datagram).unwrap();
-        let asking = Asking {
+        let challenged = ChallengedMessage {
             method: "INVITE",
             uri: b"sip:c@d",
             body: b"",
@@ -141,47 +141,58 @@ mod tests {
             user: "u".into(),
             password: "p".into(),
         };
-        proofs.answer(&response, &asking, &login, 7)
+        digest_answers.answer(&response, &challenged, &login, 7)
     }
 
     fn www(rest: &str) -> String {
         format!("WWW-Authenticate: Digest {rest}")
     }
 
-    fn lines(proofs: &Proofs) -> String {
+    fn lines(digest_answers: &DigestAnswers) -> String {
         let mut out = Vec::new();
-        proofs.lines(&mut Head::new(&mut out));
+        digest_answers.lines(&mut Head::new(&mut out));
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn a_realm_is_answered_once_and_again_only_when_stale() {
-        let mut proofs = Proofs::default();
+        let mut digest_answers = DigestAnswers::default();
         let first = www("realm=\"r\", nonce=\"1\", qop=\"auth\", algorithm=MD5");
-        assert!(told(&mut proofs, "401", &first));
-        assert!(lines(&proofs).contains("nonce=\"1\""));
+        assert!(answers(&mut digest_answers, "401", &first));
+        assert!(lines(&digest_answers).contains("nonce=\"1\""));
         let other_nonce = www("realm=\"r\", nonce=\"2\", qop=\"auth\"");
-        assert!(!told(&mut proofs, "401", &other_nonce), "wrong password");
+        assert!(
+            !answers(&mut digest_answers, "401", &other_nonce),
+            "wrong password"
+        );
         for (nonce, taken) in [("3", true), ("4", true), ("5", false)] {
             let stale = www(&format!(
                 "realm=\"r\", nonce=\"{nonce}\", qop=\"auth\", stale=true"
             ));
-            assert_eq!(told(&mut proofs, "401", &stale), taken, "{nonce}");
+            assert_eq!(
+                answers(&mut digest_answers, "401", &stale),
+                taken,
+                "{nonce}"
+            );
         }
-        assert!(lines(&proofs).contains("nonce=\"4\""));
-        assert_eq!(lines(&proofs).matches("Authorization").count(), 1);
+        assert!(lines(&digest_answers).contains("nonce=\"4\""));
+        assert_eq!(lines(&digest_answers).matches("Authorization").count(), 1);
     }
 
     #[test]
     fn a_proxy_and_a_server_are_both_answered() {
-        let mut proofs = Proofs::default();
-        assert!(told(
-            &mut proofs,
+        let mut digest_answers = DigestAnswers::default();
+        assert!(answers(
+            &mut digest_answers,
             "407",
             "Proxy-Authenticate: Digest realm=\"p\", nonce=\"1\""
         ));
-        assert!(told(&mut proofs, "401", &www("realm=\"r\", nonce=\"1\"")));
-        let lines = lines(&proofs);
+        assert!(answers(
+            &mut digest_answers,
+            "401",
+            &www("realm=\"r\", nonce=\"1\"")
+        ));
+        let lines = lines(&digest_answers);
         assert!(lines.contains("Proxy-Authorization: Digest"), "{lines}");
         assert!(lines.contains("\r\nAuthorization: Digest"), "{lines}");
     }
@@ -199,9 +210,9 @@ mod tests {
                 www("realm=\"r\", nonce=\"1\", algorithm=X"),
             ),
         ] {
-            let mut proofs = Proofs::default();
-            assert!(!told(&mut proofs, "401", &challenge), "{case}");
-            assert_eq!(lines(&proofs), "", "{case}");
+            let mut digest_answers = DigestAnswers::default();
+            assert!(!answers(&mut digest_answers, "401", &challenge), "{case}");
+            assert_eq!(lines(&digest_answers), "", "{case}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Caps on the calls that an org and a trunk may begin: bounds against toll fraud (a stolen key that calls expensive numbers all night). Shared by
+//! Limits on the calls that an org and a trunk may begin: bounds against toll fraud (a stolen key that calls expensive numbers all night). Shared by
 //! all shards; `limits` counts concurrent calls.
 
 use std::collections::{HashMap, VecDeque};
@@ -14,14 +14,14 @@ use super::refusal::Reason;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// Window of the daily cap.
+/// Window of the daily limit.
 pub const DAY: Duration = Duration::from_secs(86_400);
 /// Number of orgs and trunks kept before idle ones are removed.
 const SWEEP: usize = 4_096;
 
-/// Caps of an org.
+/// An org's limits on outbound calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Bounds {
+pub struct OutboundBounds {
     /// Outbound calls at once.
     pub at_once: u32,
     /// New ones in a minute.
@@ -34,14 +34,14 @@ pub struct Bounds {
 
 /// Refusal of a new call, with the seconds until another may begin.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Denied {
-    /// Why.
+pub struct OutboundRefusal {
+    /// The limit that is reached, or the rule that forbids the call.
     pub reason: Reason,
     /// Seconds until a retry may succeed, where known.
     pub wait_s: Option<u64>,
 }
 
-impl From<Reason> for Denied {
+impl From<Reason> for OutboundRefusal {
     fn from(reason: Reason) -> Self {
         Self {
             reason,
@@ -52,14 +52,14 @@ impl From<Reason> for Denied {
 
 /// Starts of calls, by org and trunk.
 #[derive(Debug)]
-pub struct Caps {
-    bounds: Bounds,
+pub struct OutboundLimits {
+    bounds: OutboundBounds,
     began: Mutex<HashMap<Uuid, VecDeque<Moment>>>,
 }
 
-impl Caps {
+impl OutboundLimits {
     /// Nothing was begun yet.
-    pub fn new(bounds: Bounds) -> Arc<Self> {
+    pub fn new(bounds: OutboundBounds) -> Arc<Self> {
         Arc::new(Self {
             bounds,
             began: Mutex::default(),
@@ -67,7 +67,7 @@ impl Caps {
     }
 
     /// The bounds of every org.
-    pub const fn bounds(&self) -> &Bounds {
+    pub const fn bounds(&self) -> &OutboundBounds {
         &self.bounds
     }
 
@@ -99,14 +99,14 @@ impl Caps {
     /// Counts a call that begins now, against both org and trunk or neither.
     ///
     /// # Errors
-    /// The cap that is reached.
+    /// The limit that is reached.
     pub(crate) fn begin(
         &self,
         org: Uuid,
         (trunk, per_second): (Uuid, Option<u32>),
         now: Moment,
-    ) -> Result<(), Denied> {
-        let denied = |reason, wait: Duration| Denied {
+    ) -> Result<(), OutboundRefusal> {
+        let denied = |reason, wait: Duration| OutboundRefusal {
             reason,
             wait_s: Some(wait.as_secs().max(1)),
         };
@@ -148,10 +148,15 @@ impl Caps {
     ///
     /// # Errors
     /// It has begun `per_day` of them within a day.
-    pub(crate) fn begin_for(&self, org: Uuid, per_day: u32, now: Moment) -> Result<(), Denied> {
+    pub(crate) fn begin_for(
+        &self,
+        org: Uuid,
+        per_day: u32,
+        now: Moment,
+    ) -> Result<(), OutboundRefusal> {
         let mut began = self.began();
         let times = began.entry(apart(org)).or_default();
-        room(times, DAY, per_day, now).map_err(|wait| Denied {
+        room(times, DAY, per_day, now).map_err(|wait| OutboundRefusal {
             reason: Reason::OutboundRate,
             wait_s: Some(wait.as_secs().max(1)),
         })?;
@@ -200,8 +205,8 @@ mod tests {
     const ORG: Uuid = Uuid::from_u128(1);
     const TRUNK: Uuid = Uuid::from_u128(2);
 
-    fn caps(per_minute: u32, per_day: u32, prefixes: &[&str]) -> Arc<Caps> {
-        Caps::new(Bounds {
+    fn outbound_limits(per_minute: u32, per_day: u32, prefixes: &[&str]) -> Arc<OutboundLimits> {
+        OutboundLimits::new(OutboundBounds {
             at_once: 1,
             per_minute,
             per_day,
@@ -215,9 +220,9 @@ mod tests {
 
     #[test]
     fn a_minute_and_a_day_hold_so_many() {
-        let caps = caps(2, 3, &[]);
+        let outbound_limits = outbound_limits(2, 3, &[]);
         let rate = |wait_s| {
-            Err(Denied {
+            Err(OutboundRefusal {
                 reason: Reason::OutboundRate,
                 wait_s: Some(wait_s),
             })
@@ -231,45 +236,61 @@ mod tests {
             (200, rate(86_201)),
             (86_402, Ok(())),
         ] {
-            let begun = caps.begin(ORG, (TRUNK, None), at(secs));
+            let begun = outbound_limits.begin(ORG, (TRUNK, None), at(secs));
             assert_eq!(begun, expected, "at {secs} s");
         }
     }
 
     #[test]
     fn what_was_begun_before_a_restart_counts() {
-        let caps = caps(9, 2, &[]);
-        caps.seed([(ORG, at(0)), (TRUNK, at(0)), (ORG, at(1))]);
-        assert!(caps.begin(ORG, (TRUNK, None), at(100)).is_err());
+        let outbound_limits = outbound_limits(9, 2, &[]);
+        outbound_limits.seed([(ORG, at(0)), (TRUNK, at(0)), (ORG, at(1))]);
+        assert!(outbound_limits.begin(ORG, (TRUNK, None), at(100)).is_err());
     }
 
     #[test]
     fn a_trunk_holds_so_many_a_second() {
-        let caps = caps(9, 9, &[]);
-        let begin = |secs| caps.begin(ORG, (TRUNK, Some(1)), at(secs)).is_ok();
+        let outbound_limits = outbound_limits(9, 9, &[]);
+        let begin = |secs| {
+            outbound_limits
+                .begin(ORG, (TRUNK, Some(1)), at(secs))
+                .is_ok()
+        };
         assert_eq!([begin(0), begin(0), begin(1)], [true, false, true]);
     }
 
     #[test]
-    fn numbers_are_told_by_their_beginning() {
+    fn numbers_are_allowed_by_their_prefix() {
         let number = E164::parse("+14155550100").unwrap();
         for (prefixes, allowed) in [(&[][..], true), (&["+44", "+1"], true), (&["+44"], false)] {
-            assert_eq!(caps(1, 1, prefixes).allows(number), allowed, "{prefixes:?}");
+            assert_eq!(
+                outbound_limits(1, 1, prefixes).allows(number),
+                allowed,
+                "{prefixes:?}"
+            );
         }
     }
 
     #[test]
     fn what_the_deployment_begins_for_an_org_is_counted_apart() {
-        let caps = caps(9, 9, &[]);
+        let outbound_limits = outbound_limits(9, 9, &[]);
         for secs in 0..3 {
-            assert_eq!(caps.begin_for(ORG, 3, at(secs)), Ok(()), "at {secs} s");
+            assert_eq!(
+                outbound_limits.begin_for(ORG, 3, at(secs)),
+                Ok(()),
+                "at {secs} s"
+            );
         }
-        let denied = caps
+        let denied = outbound_limits
             .begin_for(ORG, 3, at(3))
             .map_err(|denied| denied.reason);
         assert_eq!(denied, Err(Reason::OutboundRate));
-        assert_eq!(caps.begin_for(TRUNK, 3, at(3)), Ok(()), "another org");
-        assert_eq!(caps.begin(ORG, (TRUNK, None), at(3)), Ok(()));
-        assert_eq!(caps.begin_for(ORG, 3, at(86_400)), Ok(()));
+        assert_eq!(
+            outbound_limits.begin_for(TRUNK, 3, at(3)),
+            Ok(()),
+            "another org"
+        );
+        assert_eq!(outbound_limits.begin(ORG, (TRUNK, None), at(3)), Ok(()));
+        assert_eq!(outbound_limits.begin_for(ORG, 3, at(86_400)), Ok(()));
     }
 }

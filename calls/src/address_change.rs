@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use trunkline_model::view::{PeerLogin, View};
-use trunkline_sip::auth::{self, Cause, Policy, Secret, Verdict};
+use trunkline_sip::auth::{self, ChallengeCause, Policy, Secret, Verdict};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -17,11 +17,11 @@ use trunkline_sip::wire::Message;
 use super::admission;
 use super::context::Core;
 use super::credentials::LegCredentials;
-use super::effect::{Effect, Foreign};
+use super::effect::{Effect, UnknownSource};
 use super::leg::SipPeer;
 
 /// Returns whether a request proves `pair`; otherwise challenges it.
-pub(super) fn proves(
+pub(super) fn proves_pair(
     core: &mut Core,
     endpoint: &mut Endpoint,
     view: &View,
@@ -47,25 +47,26 @@ pub(super) fn proves(
     let cause = match (verdict, &credentials) {
         (Some(Verdict::Ok), _) => return true,
         (Some(Verdict::Wrong(part)), Some(credentials)) => {
-            let whose = view.login(pair.user.as_bytes());
-            let whose = whose.map(|login| (login.org, login.trunk, part));
-            admission::failed(core, whose, credentials, message, flow, now);
-            Cause::Wrong(credentials.nonce)
+            let attributed = view.login(pair.user.as_bytes());
+            let attributed = attributed.map(|login| (login.org, login.trunk, part));
+            admission::failed(core, attributed, credentials, message, flow, now);
+            ChallengeCause::Wrong(credentials.nonce)
         }
-        (Some(Verdict::Stale), _) => Cause::Stale,
-        (Some(Verdict::Wrong(_)) | None, _) => Cause::Bare,
+        (Some(Verdict::Stale), _) => ChallengeCause::Stale,
+        (Some(Verdict::Wrong(_)) | None, _) => ChallengeCause::Bare,
     };
 
-    core.effects.push_back(Effect::Foreign(Foreign::Challenged));
+    core.effects
+        .push_back(Effect::UnknownSource(UnknownSource::Challenged));
     admission::challenge(core, endpoint, flow, message, cause, now);
     false
 }
 
 impl SipPeer {
     /// Adds the address at which the peer has proven its pair; the digest may be sent there too.
-    pub(super) fn moved_to(&mut self, pair: Arc<PeerLogin>, flow: &Flow) {
+    pub(super) fn add_proven_address(&mut self, pair: Arc<PeerLogin>, flow: &Flow) {
         let source: IpAddr = flow.peer.ip();
-        self.places.learn(source);
+        self.known_addresses.learn(source);
         self.credentials = Some(Box::new(LegCredentials::proven(pair, source)));
     }
 }
