@@ -114,7 +114,7 @@ struct Bot {
 
 /// The load.
 #[derive(Debug)]
-pub struct Load {
+pub struct VoiceLoad {
     clock: Clock,
     voices: Voices,
     poll: Poll,
@@ -142,7 +142,7 @@ fn spoken(octets: usize) -> Vec<u8> {
         .into_bytes()
 }
 
-impl Load {
+impl VoiceLoad {
     /// Accepts bots at `listener`, under `identity`; `new` reports calls that are up.
     ///
     /// # Errors

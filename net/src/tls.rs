@@ -33,8 +33,11 @@ pub fn system_roots(otherwise: &str) -> RootCertStore {
 ///
 /// # Errors
 /// The file can't be read, or holds no certificate.
-pub fn authorities(file: &Path, mut roots: RootCertStore) -> Result<RootCertStore, Unusable> {
-    let unusable = |why: String| Unusable::File(file.to_owned(), why);
+pub fn authorities(
+    file: &Path,
+    mut roots: RootCertStore,
+) -> Result<RootCertStore, CertificateFault> {
+    let unusable = |why: String| CertificateFault::File(file.to_owned(), why);
     let certificates = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unusable(format!("holds no readable certificates: {error}")))?;
@@ -78,7 +81,7 @@ pub struct Files {
 
 /// Reason why a certificate can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum CertificateFault {
     /// The file can't be read, or holds no item of the expected kind.
     #[error("{0}: {1}")]
     File(PathBuf, String),
@@ -92,7 +95,7 @@ impl Certificate {
     ///
     /// # Errors
     /// The files hold no certificate with its key.
-    pub fn load(files: Files) -> Result<Arc<Self>, Unusable> {
+    pub fn load(files: Files) -> Result<Arc<Self>, CertificateFault> {
         let current = ArcSwap::from_pointee(read(&files)?);
         Ok(Arc::new(Self { files, current }))
     }
@@ -101,7 +104,7 @@ impl Certificate {
     ///
     /// # Errors
     /// The files hold no certificate with its key; the certificate in use stays.
-    pub fn reload(&self) -> Result<(), Unusable> {
+    pub fn reload(&self) -> Result<(), CertificateFault> {
         self.current.store(Arc::new(read(&self.files)?));
         Ok(())
     }
@@ -145,30 +148,33 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn read(files: &Files) -> Result<CertifiedKey, Unusable> {
+fn read(files: &Files) -> Result<CertifiedKey, CertificateFault> {
     let Files { chain, key } = files;
     let certificates = CertificateDer::pem_file_iter(chain)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable(chain, "certificate", &error))?;
     if certificates.is_empty() {
-        return Err(Unusable::File(chain.clone(), "holds no certificate".into()));
+        return Err(CertificateFault::File(
+            chain.clone(),
+            "holds no certificate".into(),
+        ));
     }
     let private = PrivateKeyDer::from_pem_file(key)
         .map_err(|error| unreadable(key, "private key", &error))?;
     CertifiedKey::from_der(certificates, private, &provider())
-        .map_err(|error| Unusable::Pair(chain.clone(), key.clone(), error))
+        .map_err(|error| CertificateFault::Pair(chain.clone(), key.clone(), error))
 }
 
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "all other errors get the same text"
 )]
-fn unreadable(file: &Path, what: &str, error: &pem::Error) -> Unusable {
+fn unreadable(file: &Path, what: &str, error: &pem::Error) -> CertificateFault {
     let why = match error {
         pem::Error::Io(error) => format!("can't be read: {error}"),
         pem::Error::NoItemsFound => format!("holds no {what}"),
         // The error's text may quote the file, which may be the key.
         _ => format!("holds no well-formed PEM {what}"),
     };
-    Unusable::File(file.to_owned(), why)
+    CertificateFault::File(file.to_owned(), why)
 }

@@ -10,10 +10,10 @@
 
 use uuid::Uuid;
 
-use crate::decision::{At, Decision, Found, Looked, Outcome, State, Step};
+use crate::decision::{AgentState, Decision, Outcome, Step, StepFinding, StepPlace, TrailEntry};
 use crate::directory::{Agent, Org};
 use crate::facts::{Dialled, Facts, caller, dialled};
-use crate::near::near_misses;
+use crate::near_miss::near_misses;
 
 /// Most entries that one step adds to the trail; further agents or numbers are only counted.
 const LISTED: usize = 20;
@@ -53,7 +53,7 @@ pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision
 struct Search<'o> {
     org: &'o Org,
     busy: &'o dyn Fn(Uuid) -> bool,
-    trail: Vec<Looked>,
+    trail: Vec<TrailEntry>,
 }
 
 impl<'o> Search<'o> {
@@ -61,17 +61,21 @@ impl<'o> Search<'o> {
     fn header(&mut self, facts: &Facts) -> Option<Outcome> {
         let value = facts.agent_header.as_deref().map(str::trim);
         let Some(value) = value.filter(|value| !value.is_empty()) else {
-            return self.pass(Step::Header, At::Nothing, Found::Nothing);
+            return self.pass(Step::Header, StepPlace::Nothing, StepFinding::Nothing);
         };
         let kept = |value: &str| value.chars().take(HEADER_KEPT).collect::<String>();
         if let Some(other) = &facts.other_agent_header {
             let both = [kept(value), kept(other)].join(", ");
-            return self.pass(Step::Header, At::Header(both), Found::Contradiction);
+            return self.pass(
+                Step::Header,
+                StepPlace::Header(both),
+                StepFinding::Contradiction,
+            );
         }
-        let at = At::Header(kept(value));
+        let at = StepPlace::Header(kept(value));
         match Uuid::try_parse(value) {
             Ok(id) => self.asked_for(Step::Header, at, self.org.agent(id)),
-            Err(_) => self.pass(Step::Header, at, Found::NotAnId),
+            Err(_) => self.pass(Step::Header, at, StepFinding::NotAnId),
         }
     }
 
@@ -80,10 +84,14 @@ impl<'o> Search<'o> {
         match dialled.e164 {
             Some(number) => self.asked_for(
                 Step::AssignedNumber,
-                At::Number(number),
+                StepPlace::Number(number),
                 self.org.holder(&number),
             ),
-            None => self.pass(Step::AssignedNumber, At::Nothing, Found::Nothing),
+            None => self.pass(
+                Step::AssignedNumber,
+                StepPlace::Nothing,
+                StepFinding::Nothing,
+            ),
         }
     }
 
@@ -93,7 +101,7 @@ impl<'o> Search<'o> {
         let numbers = org.trunk.iter().flat_map(|trunk| &trunk.numbers);
         self.first(
             Step::TrunkNumbers,
-            numbers.map(|number| (At::Number(*number), org.holder(number))),
+            numbers.map(|number| (StepPlace::Number(*number), org.holder(number))),
         )
     }
 
@@ -104,22 +112,22 @@ impl<'o> Search<'o> {
             self.org
                 .agents
                 .iter()
-                .map(|agent| (At::Agents, Some(agent))),
+                .map(|agent| (StepPlace::Agents, Some(agent))),
         )
     }
 
     /// Judges the agent that the caller asked for. An available one takes the call; one at its limit ends the search; any other defect
     /// passes to the next step.
-    fn asked_for(&mut self, step: Step, at: At, agent: Option<&Agent>) -> Option<Outcome> {
+    fn asked_for(&mut self, step: Step, at: StepPlace, agent: Option<&Agent>) -> Option<Outcome> {
         let Some(agent) = agent else {
-            return self.pass(step, at, Found::Nothing);
+            return self.pass(step, at, StepFinding::Nothing);
         };
-        let state = State::of(agent, self.busy);
-        self.note(step, at, Found::agent(agent, state));
+        let state = AgentState::of(agent, self.busy);
+        self.note(step, at, StepFinding::agent(agent, state));
         match state {
-            State::Available => Some(Outcome::Agent { id: agent.id, step }),
-            State::AtLimit => Some(Outcome::AgentBusy { id: agent.id }),
-            State::Disabled | State::NotInbound => None,
+            AgentState::Available => Some(Outcome::Agent { id: agent.id, step }),
+            AgentState::AtLimit => Some(Outcome::AgentBusy { id: agent.id }),
+            AgentState::Disabled | AgentState::NotInbound => None,
         }
     }
 
@@ -127,17 +135,19 @@ impl<'o> Search<'o> {
     fn first(
         &mut self,
         step: Step,
-        looks: impl Iterator<Item = (At, Option<&'o Agent>)>,
+        looks: impl Iterator<Item = (StepPlace, Option<&'o Agent>)>,
     ) -> Option<Outcome> {
         let mut unlisted = 0;
         let listed_before = self.trail.len();
 
         for (at, agent) in looks {
-            let state = agent.map(|agent| State::of(agent, self.busy));
+            let state = agent.map(|agent| AgentState::of(agent, self.busy));
             let found = agent
                 .zip(state)
-                .map_or(Found::Nothing, |(agent, state)| Found::agent(agent, state));
-            if let (Some(agent), Some(State::Available)) = (agent, state) {
+                .map_or(StepFinding::Nothing, |(agent, state)| {
+                    StepFinding::agent(agent, state)
+                });
+            if let (Some(agent), Some(AgentState::Available)) = (agent, state) {
                 self.further(step, unlisted);
                 self.note(step, at, found);
                 return Some(Outcome::Agent { id: agent.id, step });
@@ -151,7 +161,7 @@ impl<'o> Search<'o> {
         }
 
         if self.trail.len() == listed_before {
-            return self.pass(step, At::Nothing, Found::Nothing);
+            return self.pass(step, StepPlace::Nothing, StepFinding::Nothing);
         }
 
         self.further(step, unlisted);
@@ -161,16 +171,16 @@ impl<'o> Search<'o> {
     /// Notes the number of entries beyond [`LISTED`].
     fn further(&mut self, step: Step, unlisted: u32) {
         if unlisted > 0 {
-            self.note(step, At::Nothing, Found::Further(unlisted));
+            self.note(step, StepPlace::Nothing, StepFinding::Further(unlisted));
         }
     }
 
-    fn note(&mut self, step: Step, at: At, found: Found) {
-        self.trail.push(Looked { step, at, found });
+    fn note(&mut self, step: Step, at: StepPlace, found: StepFinding) {
+        self.trail.push(TrailEntry { step, at, found });
     }
 
     /// Notes why a step found no agent, and passes to the next step.
-    fn pass(&mut self, step: Step, at: At, found: Found) -> Option<Outcome> {
+    fn pass(&mut self, step: Step, at: StepPlace, found: StepFinding) -> Option<Outcome> {
         self.note(step, at, found);
         None
     }

@@ -21,7 +21,7 @@ pub struct Decision {
     /// The calling number.
     pub caller: Caller,
     /// Every look, in order.
-    pub trail: Vec<Looked>,
+    pub trail: Vec<TrailEntry>,
     /// Agents and numbers that the call nearly matched.
     #[serde(default)]
     pub near_misses: Vec<NearMiss>,
@@ -59,7 +59,7 @@ pub enum NearMiss {
         /// The org's number.
         number: E164,
         /// The difference.
-        differs: Differs,
+        differs: NumberDifference,
         /// The agent that holds the number.
         agent: Option<Uuid>,
     },
@@ -94,7 +94,7 @@ pub enum NearMiss {
         /// Its name.
         name: Box<str>,
         /// Its state.
-        state: State,
+        state: AgentState,
     },
 }
 
@@ -102,7 +102,7 @@ pub enum NearMiss {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "NumberDifference")]
-pub enum Differs {
+pub enum NumberDifference {
     /// The dialled digits are the number's national form in this country (ISO 3166), which isn't the trunk's default country.
     NationalForm {
         /// The country's code.
@@ -147,20 +147,20 @@ pub enum Step {
 /// One entry of the trail: the step, the place where it looked, and what it found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RoutingLook")]
-pub struct Looked {
+pub struct TrailEntry {
     /// The step.
     pub step: Step,
     /// The place.
-    pub at: At,
+    pub at: StepPlace,
     /// The finding.
-    pub found: Found,
+    pub found: StepFinding,
 }
 
 /// Place where a step looked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RoutingPlace")]
-pub enum At {
+pub enum StepPlace {
     /// The header's value, cut to 128 characters.
     Header(String),
     /// A number.
@@ -175,7 +175,7 @@ pub enum At {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RoutingFound")]
-pub enum Found {
+pub enum StepFinding {
     /// No agent.
     Nothing,
     /// The header's value isn't an agent id.
@@ -189,7 +189,7 @@ pub enum Found {
         /// Its name.
         name: Box<str>,
         /// Its state.
-        state: State,
+        state: AgentState,
     },
     /// This many more were examined and passed over without being listed.
     Further(u32),
@@ -199,7 +199,7 @@ pub enum Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "AgentState")]
-pub enum State {
+pub enum AgentState {
     /// Enabled, takes inbound calls, below its limit.
     Available,
     /// Disabled.
@@ -210,8 +210,8 @@ pub enum State {
     AtLimit,
 }
 
-impl Found {
-    pub(crate) fn agent(agent: &Agent, state: State) -> Self {
+impl StepFinding {
+    pub(crate) fn agent(agent: &Agent, state: AgentState) -> Self {
         Self::Agent {
             id: agent.id,
             name: agent.name.clone(),
@@ -220,7 +220,7 @@ impl Found {
     }
 }
 
-impl State {
+impl AgentState {
     pub(crate) fn of(agent: &Agent, busy: &dyn Fn(Uuid) -> bool) -> Self {
         match (agent.enabled, agent.inbound) {
             (false, _) => Self::Disabled,
@@ -242,7 +242,7 @@ impl Decision {
 
     /// Returns the trail, the outcome and the near misses, one sentence each.
     pub fn sentences(&self) -> Vec<String> {
-        let looks = self.trail.iter().map(Looked::to_string);
+        let looks = self.trail.iter().map(TrailEntry::to_string);
         let near = self.near_misses.iter().map(NearMiss::to_string);
         looks
             .chain([self.outcome.to_string()])

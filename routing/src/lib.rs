@@ -50,13 +50,16 @@ pub mod decision;
 pub mod directory;
 pub mod e164;
 pub mod facts;
-mod near;
+mod near_miss;
 pub mod numbers;
 mod sentences;
 
 pub use country::Country;
 pub use decide::decide;
-pub use decision::{At, Decision, Differs, Found, Looked, NearMiss, Outcome, State, Step};
+pub use decision::{
+    AgentState, Decision, NearMiss, NumberDifference, Outcome, Step, StepFinding, StepPlace,
+    TrailEntry,
+};
 pub use directory::{Agent, Org, Trunk};
 pub use e164::E164;
 pub use facts::{Caller, Dialled, Facts};

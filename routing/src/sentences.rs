@@ -2,24 +2,26 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::decision::{At, Differs, Found, Looked, NearMiss, Outcome, State, Step};
+use crate::decision::{
+    AgentState, NearMiss, NumberDifference, Outcome, Step, StepFinding, StepPlace, TrailEntry,
+};
 
-impl Display for Looked {
+impl Display for TrailEntry {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match &self.found {
-            Found::Nothing => self.nothing(out),
-            Found::NotAnId => write!(out, "{}, which is no agent id.", Subject(self)),
-            Found::Contradiction => write!(
+            StepFinding::Nothing => self.nothing(out),
+            StepFinding::NotAnId => write!(out, "{}, which is no agent id.", Subject(self)),
+            StepFinding::Contradiction => write!(
                 out,
                 "{}, which are two agents: neither counts.",
                 Subject(self)
             ),
-            Found::Agent { id, name, state } => write!(
+            StepFinding::Agent { id, name, state } => write!(
                 out,
                 "{} agent {name:?} ({id}), which {state}.",
                 Subject(self)
             ),
-            Found::Further(count) => write!(
+            StepFinding::Further(count) => write!(
                 out,
                 "{count} more {} passed over as well.",
                 self.kind(*count)
@@ -28,29 +30,29 @@ impl Display for Looked {
     }
 }
 
-impl Looked {
+impl TrailEntry {
     fn nothing(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match (&self.at, self.step) {
-            (At::Header(value), _) => write!(
+            (StepPlace::Header(value), _) => write!(
                 out,
                 "The agent header says {value:?}, which is no agent of this org."
             ),
-            (At::Number(number), Step::TrunkNumbers) => {
+            (StepPlace::Number(number), Step::TrunkNumbers) => {
                 write!(out, "The trunk's number {number} is assigned to no agent.")
             }
-            (At::Number(number), _) => {
+            (StepPlace::Number(number), _) => {
                 write!(out, "The dialled number {number} is assigned to no agent.")
             }
-            (At::Nothing | At::Agents, Step::Header) => {
+            (StepPlace::Nothing | StepPlace::Agents, Step::Header) => {
                 out.write_str("The call names no agent in a header.")
             }
-            (At::Nothing | At::Agents, Step::AssignedNumber) => {
+            (StepPlace::Nothing | StepPlace::Agents, Step::AssignedNumber) => {
                 out.write_str("What was dialled is no phone number.")
             }
-            (At::Nothing | At::Agents, Step::TrunkNumbers) => {
+            (StepPlace::Nothing | StepPlace::Agents, Step::TrunkNumbers) => {
                 out.write_str("The trunk lists no numbers.")
             }
-            (At::Nothing | At::Agents, Step::FirstAvailable) => {
+            (StepPlace::Nothing | StepPlace::Agents, Step::FirstAvailable) => {
                 out.write_str("The org has no agents.")
             }
         }
@@ -67,27 +69,29 @@ impl Looked {
 }
 
 /// Beginning of a sentence about a finding.
-struct Subject<'l>(&'l Looked);
+struct Subject<'l>(&'l TrailEntry);
 
 impl Display for Subject<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match (&self.0.at, self.0.step, &self.0.found) {
-            (At::Header(value), _, Found::NotAnId | Found::Contradiction) => {
+            (StepPlace::Header(value), _, StepFinding::NotAnId | StepFinding::Contradiction) => {
                 write!(out, "The agent header says {value:?}")
             }
-            (At::Header(_), _, _) => out.write_str("The agent header names"),
-            (At::Number(number), Step::TrunkNumbers, _) => {
+            (StepPlace::Header(_), _, _) => out.write_str("The agent header names"),
+            (StepPlace::Number(number), Step::TrunkNumbers, _) => {
                 write!(out, "The trunk's number {number} is assigned to")
             }
-            (At::Number(number), _, _) => write!(out, "The dialled number {number} is assigned to"),
-            (At::Agents | At::Nothing, _, _) => {
+            (StepPlace::Number(number), _, _) => {
+                write!(out, "The dialled number {number} is assigned to")
+            }
+            (StepPlace::Agents | StepPlace::Nothing, _, _) => {
                 out.write_str("Among the org's agents, oldest first, is")
             }
         }
     }
 }
 
-impl Display for State {
+impl Display for AgentState {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Available => "is available",
@@ -165,10 +169,10 @@ impl Display for NearMiss {
             Self::Agent { id, name, state } => {
                 write!(out, "Near miss: agent {name:?} ({id}) {state}; ")?;
                 out.write_str(match state {
-                    State::Available => "it could have taken the call.",
-                    State::Disabled => "enable it.",
-                    State::NotInbound => "make its type inbound.",
-                    State::AtLimit => {
+                    AgentState::Available => "it could have taken the call.",
+                    AgentState::Disabled => "enable it.",
+                    AgentState::NotInbound => "make its type inbound.",
+                    AgentState::AtLimit => {
                         "raise its max_concurrent_calls, or wait until one of its calls ends."
                     }
                 })
@@ -177,7 +181,7 @@ impl Display for NearMiss {
     }
 }
 
-impl Display for Differs {
+impl Display for NumberDifference {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::NationalForm { country } => write!(

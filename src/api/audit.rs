@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{ActorKind, AuditEntry, AuditFilter, AuditOf, Error, audit};
+use trunkline_store::{ActorKind, AuditEntry, AuditFilter, AuditScope, Error, audit};
 use uuid::Uuid;
 
 use super::audited_request::KINDS;
@@ -166,12 +166,12 @@ struct Line<'e> {
 }
 
 impl AuditFilters {
-    fn read(query: &mut Query, of: AuditOf) -> Self {
+    fn read(query: &mut Query, of: AuditScope) -> Self {
         let any_id = |text: &str| id(text).ok_or_else(|| "expected an id".to_owned());
         let filters = Self {
             org_id: match of {
-                AuditOf::Partner(_) => query.read("org_id", any_id),
-                AuditOf::Org(_) | AuditOf::All => None,
+                AuditScope::Partner(_) => query.read("org_id", any_id),
+                AuditScope::Org(_) | AuditScope::All => None,
             },
             actor: query.one_of("actor", &ActorKind::ALL.map(ActorKind::as_str)),
             actor_id: query.read("actor_id", any_id),
@@ -210,7 +210,7 @@ pub(super) async fn of_org(
     query: Query,
 ) -> Result<Response, ApiError> {
     caller.needs(SCOPE)?;
-    answer(api, AuditOf::Org(caller.org), &headers, query).await
+    answer(api, AuditScope::Org(caller.org), &headers, query).await
 }
 
 /// Answers a query of the entries of one org or partner.
@@ -219,7 +219,7 @@ pub(super) async fn of_org(
 /// 400 with every fault of the query.
 pub(super) async fn answer(
     api: Api,
-    of: AuditOf,
+    of: AuditScope,
     headers: &HeaderMap,
     mut query: Query,
 ) -> Result<Response, ApiError> {
@@ -247,7 +247,7 @@ pub(super) async fn answer(
 
 async fn page(
     api: &Api,
-    of: AuditOf,
+    of: AuditScope,
     onward: &FeedPaging<AuditFilters>,
 ) -> Result<Page<AuditView>, ApiError> {
     let limit = onward.limit.unwrap_or(DEFAULT_LIMIT);
@@ -275,7 +275,7 @@ async fn page(
 /// State of a streamed answer.
 struct Export {
     api: Api,
-    of: AuditOf,
+    of: AuditScope,
     onward: FeedPaging<AuditFilters>,
     form: AuditFormat,
     /// Number after which to continue; `None` at the end.
@@ -285,7 +285,7 @@ struct Export {
 
 async fn stream_of(
     api: Api,
-    of: AuditOf,
+    of: AuditScope,
     onward: FeedPaging<AuditFilters>,
     form: AuditFormat,
 ) -> Result<Response, ApiError> {

@@ -3,7 +3,7 @@
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
-use trunkline_store::{Acting, Deed, audit};
+use trunkline_store::{Acting, AuditedAction, audit};
 use uuid::Uuid;
 
 use super::field_type::id;
@@ -97,7 +97,7 @@ pub(super) fn acting(
         return None;
     }
     let (resource, resource_id) = resource(route, parts.uri.path())?;
-    Some(Acting::new(Deed {
+    Some(Acting::new(AuditedAction {
         at: api.now(),
         address: client::address(parts, &api.config().http.trusted_proxies),
         action: format!("{} {route}", parts.method),

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use trunkline_store::{Error, Kind, OrgLimit, Refused, Wrong};
+use trunkline_store::{Conflict, Error, Kind, OrgLimit, Wrong};
 
 /// Reason why a request is refused or has failed.
 #[derive(Debug, thiserror::Error)]
@@ -172,7 +172,7 @@ impl ApiError {
             Error::Wrong(
                 wrong @ (Wrong::Unknown { .. } | Wrong::NotVerified(_) | Wrong::NoVerifiedNumber),
             ) => Self::bad(format!("{field}: {wrong}")),
-            Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => Self::from(error),
+            Error::Wrong(_) | Error::Conflict(_) | Error::Broke(_) => Self::from(error),
         }
     }
 
@@ -201,7 +201,7 @@ impl From<trunkline_store::Error> for ApiError {
         match error {
             Error::Wrong(Wrong::Absent(kind)) => Self::absent(kind),
             Error::Wrong(wrong) => Self::bad(wrong.to_string()),
-            Error::Refused(refused) => Self::from(refused),
+            Error::Conflict(refused) => Self::from(refused),
             Error::Broke(broke) if broke.is_away() => {
                 tracing::debug!(
                     error = &broke as &dyn std::error::Error,
@@ -217,49 +217,49 @@ impl From<trunkline_store::Error> for ApiError {
     }
 }
 
-impl From<Refused> for ApiError {
-    fn from(refused: Refused) -> Self {
+impl From<Conflict> for ApiError {
+    fn from(refused: Conflict) -> Self {
         match refused {
-            Refused::ExternalIdTaken(_)
-            | Refused::NumberExists(_)
-            | Refused::NumberVerifiedElsewhere(_)
-            | Refused::NumberHeld { .. }
-            | Refused::TrunkExists
-            | Refused::TrunkInUse { .. }
-            | Refused::AtLimit { .. }
-            | Refused::NameTaken(_)
-            | Refused::OrgNameTaken(_)
-            | Refused::PartnerNameTaken(_)
-            | Refused::NetworkDedicated { .. }
-            | Refused::NoNextToken
-            | Refused::LastAdministrator { .. }
-            | Refused::TooManyPrompts { .. }
-            | Refused::PromptInUse { .. }
-            | Refused::PromptAbsent(_)
-            | Refused::ContactOnCall => {
+            Conflict::ExternalIdTaken(_)
+            | Conflict::NumberExists(_)
+            | Conflict::NumberVerifiedElsewhere(_)
+            | Conflict::NumberHeld { .. }
+            | Conflict::TrunkExists
+            | Conflict::TrunkInUse { .. }
+            | Conflict::AtLimit { .. }
+            | Conflict::NameTaken(_)
+            | Conflict::OrgNameTaken(_)
+            | Conflict::PartnerNameTaken(_)
+            | Conflict::NetworkDedicated { .. }
+            | Conflict::NoNextToken
+            | Conflict::LastAdministrator { .. }
+            | Conflict::TooManyPrompts { .. }
+            | Conflict::PromptInUse { .. }
+            | Conflict::PromptAbsent(_)
+            | Conflict::ContactOnCall => {
                 let code = code_of_refused(&refused);
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
             }
-            Refused::AboveAllowed { .. } => {
+            Conflict::AboveAllowed { .. } => {
                 let code = code_of_refused(&refused);
                 Self::bad(refused.to_string()).with_code(code)
             }
-            Refused::Outdated { .. } => Self::Outdated(sentence(&refused.to_string())),
+            Conflict::Outdated { .. } => Self::Outdated(sentence(&refused.to_string())),
             // Only a start of a daemon can cause this, never a request.
-            Refused::NodeServed { .. } => Self::Broke(Box::new(refused)),
+            Conflict::NodeServed { .. } => Self::Broke(Box::new(refused)),
         }
     }
 }
 
-const fn code_of_refused(refused: &Refused) -> &'static str {
+const fn code_of_refused(refused: &Conflict) -> &'static str {
     match refused {
-        Refused::ExternalIdTaken(_) => "external_id_taken",
-        Refused::NumberExists(_) => "number_exists",
-        Refused::NumberVerifiedElsewhere(_) => "number_verified_elsewhere",
-        Refused::NumberHeld { .. } => "number_assigned",
-        Refused::TrunkExists => "trunk_exists",
-        Refused::TrunkInUse { .. } => "trunk_in_use",
-        Refused::AtLimit { limit, .. } => match limit {
+        Conflict::ExternalIdTaken(_) => "external_id_taken",
+        Conflict::NumberExists(_) => "number_exists",
+        Conflict::NumberVerifiedElsewhere(_) => "number_verified_elsewhere",
+        Conflict::NumberHeld { .. } => "number_assigned",
+        Conflict::TrunkExists => "trunk_exists",
+        Conflict::TrunkInUse { .. } => "trunk_in_use",
+        Conflict::AtLimit { limit, .. } => match limit {
             OrgLimit::OutboundTrunks => "too_many_outbound_trunks",
             OrgLimit::Agents => "too_many_agents",
             OrgLimit::Destinations => "too_many_destinations",
@@ -269,19 +269,19 @@ const fn code_of_refused(refused: &Refused) -> &'static str {
             // Counted in memory and answered 429 there, so the store never reports them.
             OrgLimit::Requests | OrgLimit::Streams => "internal_error",
         },
-        Refused::AboveAllowed { .. } => "above_allowed",
-        Refused::NameTaken(_) => "name_taken",
-        Refused::NoNextToken => "no_next_token",
-        Refused::Outdated { .. } => "outdated",
-        Refused::LastAdministrator { .. } => "last_administrator",
-        Refused::ContactOnCall => "contact_on_call",
-        Refused::TooManyPrompts { .. } => "too_many_prompts",
-        Refused::PromptInUse { .. } => "prompt_in_use",
-        Refused::PromptAbsent(_) => "prompt_absent",
-        Refused::OrgNameTaken(_) => "org_name_taken",
-        Refused::PartnerNameTaken(_) => "partner_name_taken",
-        Refused::NetworkDedicated { .. } => "network_dedicated",
-        Refused::NodeServed { .. } => "internal_error",
+        Conflict::AboveAllowed { .. } => "above_allowed",
+        Conflict::NameTaken(_) => "name_taken",
+        Conflict::NoNextToken => "no_next_token",
+        Conflict::Outdated { .. } => "outdated",
+        Conflict::LastAdministrator { .. } => "last_administrator",
+        Conflict::ContactOnCall => "contact_on_call",
+        Conflict::TooManyPrompts { .. } => "too_many_prompts",
+        Conflict::PromptInUse { .. } => "prompt_in_use",
+        Conflict::PromptAbsent(_) => "prompt_absent",
+        Conflict::OrgNameTaken(_) => "org_name_taken",
+        Conflict::PartnerNameTaken(_) => "partner_name_taken",
+        Conflict::NetworkDedicated { .. } => "network_dedicated",
+        Conflict::NodeServed { .. } => "internal_error",
     }
 }
 

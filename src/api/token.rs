@@ -75,7 +75,7 @@ const LONGEST: usize = 4096;
 ///
 /// # Errors
 /// [`Wrong::Absent`](trunkline_store::Wrong::Absent) if the org doesn't exist,
-/// [`Refused::AtLimit`](trunkline_store::Refused::AtLimit).
+/// [`Conflict::AtLimit`](trunkline_store::Conflict::AtLimit).
 pub async fn issue(
     store: &Store,
     org: Uuid,

@@ -3,7 +3,7 @@
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
-use trunkline_store::{Acting, Actor, ActorKind, Deed};
+use trunkline_store::{Acting, Actor, ActorKind, AuditedAction};
 use uuid::Uuid;
 
 use crate::engine::clock::wall_time as now;
@@ -118,7 +118,7 @@ impl AuditedCommand {
     pub(super) async fn scope<T>(self, work: impl Future<Output = T>) -> T {
         let resource = self.resource();
         let words = self.words.join(" ");
-        let acting = Acting::new(Deed {
+        let acting = Acting::new(AuditedAction {
             at: now(),
             address: None,
             action: words.clone(),

@@ -308,7 +308,7 @@ async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> 
         .await
     {
         Ok(org) => Ok(org),
-        Err(trunkline_store::Error::Refused(_)) => Ok(store
+        Err(trunkline_store::Error::Conflict(_)) => Ok(store
             .read(move |tx| orgs::by_external_id(tx, partner, NAME))
             .await?),
         Err(error) => Err(error.into()),
@@ -377,7 +377,7 @@ async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Fa
         .await
     {
         Ok(trunk) => Ok(trunk),
-        Err(trunkline_store::Error::Refused(_)) => Ok(store
+        Err(trunkline_store::Error::Conflict(_)) => Ok(store
             .read(move |tx| inbound_trunks::of_org(tx, org))
             .await?),
         Err(error) => Err(error.into()),

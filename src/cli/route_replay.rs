@@ -44,9 +44,9 @@ pub(super) struct Command {
 /// A call that would be routed differently, as the API shows it.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Moved(Value);
+struct ReroutedCall(Value);
 
-impl Tabular for Moved {
+impl Tabular for ReroutedCall {
     const COLUMNS: &'static [&'static str] = &["call", "started", "from", "to", "before", "after"];
 
     fn cells(&self) -> Vec<String> {
@@ -115,7 +115,7 @@ fn show(output: Output, replayed: &Value) {
         replayed["elsewhere"], replayed["calls"]
     ));
     let items = replayed["items"].as_array().into_iter().flatten();
-    let items: Vec<Moved> = items.cloned().map(Moved).collect();
+    let items: Vec<ReroutedCall> = items.cloned().map(ReroutedCall).collect();
 
     if !items.is_empty() {
         output.list(&items);

@@ -19,7 +19,7 @@ use super::{Failure, now};
 use crate::config::{Config, DatabaseUrl};
 use crate::directory::{Defaults, Directory};
 use crate::engine;
-use crate::speech::Speech;
+use crate::speech::SpeechMaker;
 use crate::webhooks;
 
 /// Runs a command that only waits for the store.
@@ -172,8 +172,8 @@ pub(super) fn receivers(config: &Config) -> Result<RootCertStore, Failure> {
 }
 
 /// Sets up the configured speech synthesiser.
-pub(super) fn speech(config: &Config, roots: &RootCertStore) -> Result<Speech, Failure> {
-    Speech::new(&config.speech, || roots.clone()).map_err(|_| {
+pub(super) fn speech(config: &Config, roots: &RootCertStore) -> Result<SpeechMaker, Failure> {
+    SpeechMaker::new(&config.speech, || roots.clone()).map_err(|_| {
         Failure::Startup(
             "speech.url must be an https: URL on the public Internet, without user name or fragment: correct it, or set speech.allow_private_addresses for one in your own network"
                 .to_owned(),

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{MediaAddresses, ReservedNames};
 use crate::config::Config;
 use crate::directory::Directory;
-use crate::speech::Speech;
+use crate::speech::SpeechMaker;
 
 /// Everything the engine is given at its start.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct EngineDeps {
     /// Calls that are up, as the API lists them.
     pub live: Arc<LiveCalls>,
     /// Speaks the texts of built-in agents.
-    pub(crate) speech: Speech,
+    pub(crate) speech: SpeechMaker,
     /// Certificates and trust anchors of SIP over TLS.
     pub security: Arc<Security>,
     /// Number of this node.

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Inbox, Input};
-use crate::speech::Speech;
+use crate::speech::SpeechMaker;
 
 /// Octets of loaded prompts that are kept, and those of one org: an org whose flows have many texts doesn't make others have theirs spoken again.
 const MAX_KEPT: usize = 32 << 20;
@@ -46,7 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Prompts {
     media: Media,
     store: Store,
-    speech: Speech,
+    speech: SpeechMaker,
     bundled: Arc<[(Bundled, Clip)]>,
     kept: Arc<Mutex<KeptClips>>,
     loading: Arc<Mutex<Loading>>,
@@ -202,7 +202,11 @@ pub(crate) struct WantedSound {
 }
 
 impl Prompts {
-    pub(crate) fn new(media: Media, (store, speech): (Store, Speech), runtime: Handle) -> Self {
+    pub(crate) fn new(
+        media: Media,
+        (store, speech): (Store, SpeechMaker),
+        runtime: Handle,
+    ) -> Self {
         let bundled = Bundled::ALL.map(|(_, prompt)| {
             let audio = match prompt {
                 Bundled::Welcome => spoken::WELCOME,

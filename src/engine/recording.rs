@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trunkline_model::record::Fact;
 use trunkline_store::journal::{Journal, OpenError, Origin, Projector, Settings};
-use trunkline_store::{Refused, Store, idempotency, lost, nodes};
+use trunkline_store::{Conflict, Store, idempotency, lost, nodes};
 
 use super::clock;
 use super::lease::Lease;
@@ -35,7 +35,7 @@ pub enum RecordingFault {
     Replay(#[from] std::io::Error),
     /// The number of this node is taken.
     #[error(transparent)]
-    Refused(Refused),
+    Conflict(Conflict),
     /// The clock of this machine is too far from the database's.
     #[error(
         "this machine's clock is {0} the database's, and nodes that share a database need the same time: set both by NTP (timedatectl shows whether it runs), then start again"
@@ -51,7 +51,7 @@ pub enum RecordingFault {
 impl From<trunkline_store::Error> for RecordingFault {
     fn from(error: trunkline_store::Error) -> Self {
         match error {
-            trunkline_store::Error::Refused(refused) => Self::Refused(refused),
+            trunkline_store::Error::Conflict(refused) => Self::Conflict(refused),
             trunkline_store::Error::Wrong(_) | trunkline_store::Error::Broke(_) => {
                 Self::Store(error)
             }

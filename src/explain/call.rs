@@ -5,7 +5,7 @@ use serde::Serialize;
 use trunkline_calls::Reason;
 use trunkline_model::attempt::Attempt;
 use trunkline_model::invite_facts::InviteFacts;
-use trunkline_routing::{Caller, Decision, Dialled, Looked, NearMiss, Outcome};
+use trunkline_routing::{Caller, Decision, Dialled, NearMiss, Outcome, TrailEntry};
 
 use super::attempts::{AttemptView, sentence};
 use super::log_in::{self, FailureView, LogInView};
@@ -18,7 +18,7 @@ pub struct Explanation {
     outcome: Option<Outcome>,
     dialled: Option<Dialled>,
     caller: Option<Caller>,
-    trail: Vec<Looked>,
+    trail: Vec<TrailEntry>,
     /// Agents and numbers that the call nearly matched.
     pub near_misses: Vec<NearMiss>,
     /// Everything in sentences: how the caller proved who it is, the trail, near misses, and why the call was refused or failed.

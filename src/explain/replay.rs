@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_routing::{At, Decision, Facts, Org, Outcome, Step, decide};
+use trunkline_routing::{Decision, Facts, Org, Outcome, Step, StepPlace, decide};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
@@ -129,8 +129,10 @@ fn facts(call: &Recorded, decision: &Decision) -> Facts {
         return asked.facts.clone();
     }
     let header = decision.trail.iter().find_map(|looked| match &looked.at {
-        At::Header(value) if looked.step == Step::Header => Some(value.clone()),
-        At::Header(_) | At::Number(_) | At::Agents | At::Nothing => None,
+        StepPlace::Header(value) if looked.step == Step::Header => Some(value.clone()),
+        StepPlace::Header(_) | StepPlace::Number(_) | StepPlace::Agents | StepPlace::Nothing => {
+            None
+        }
     });
     Facts {
         agent_header: header,

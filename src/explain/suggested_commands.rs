@@ -1,6 +1,6 @@
 //! Commands that turn a near miss into a hit.
 
-use trunkline_routing::{Differs, NearMiss, State};
+use trunkline_routing::{AgentState, NearMiss, NumberDifference};
 
 /// Returns the commands, without repetitions, for the org of this name or id.
 pub fn commands(near: &[NearMiss], org: &str) -> Vec<String> {
@@ -17,7 +17,7 @@ pub fn commands(near: &[NearMiss], org: &str) -> Vec<String> {
 fn command(near: &NearMiss, org: &str) -> Option<String> {
     match near {
         NearMiss::Number {
-            differs: Differs::NationalForm { country },
+            differs: NumberDifference::NationalForm { country },
             ..
         } => Some(format!(
             "trunkline trunk update --org {org} --country {country}"
@@ -26,11 +26,13 @@ fn command(near: &NearMiss, org: &str) -> Option<String> {
             "trunkline number assign {number} --org {org} --agent ID"
         )),
         NearMiss::Agent { id, state, .. } => match state {
-            State::Disabled => Some(format!("trunkline agent update {id} --org {org} --enabled")),
-            State::AtLimit => Some(format!(
+            AgentState::Disabled => {
+                Some(format!("trunkline agent update {id} --org {org} --enabled"))
+            }
+            AgentState::AtLimit => Some(format!(
                 "trunkline agent update {id} --org {org} --max-concurrent-calls N"
             )),
-            State::NotInbound | State::Available => None,
+            AgentState::NotInbound | AgentState::Available => None,
         },
         NearMiss::AgentId { .. } | NearMiss::AgentName { .. } => {
             Some(format!("trunkline agent list --org {org}"))
@@ -62,7 +64,7 @@ mod tests {
         let national = NearMiss::Number {
             dialled: "030".to_owned(),
             number,
-            differs: Differs::NationalForm {
+            differs: NumberDifference::NationalForm {
                 country: "DE".to_owned(),
             },
             agent: None,
@@ -70,7 +72,7 @@ mod tests {
         let agent = NearMiss::Agent {
             id: Uuid::nil(),
             name: "Sales".into(),
-            state: State::Disabled,
+            state: AgentState::Disabled,
         };
 
         let near = [

@@ -22,23 +22,23 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// Speaks texts. Clones share the synthesiser.
 #[derive(Clone)]
-pub struct Speech {
-    way: Option<Arc<Way>>,
+pub struct SpeechMaker {
+    way: Option<Arc<SpeechSource>>,
     timeout: Duration,
 }
 
-impl std::fmt::Debug for Speech {
+impl std::fmt::Debug for SpeechMaker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Speech").finish_non_exhaustive()
+        f.debug_struct("SpeechMaker").finish_non_exhaustive()
     }
 }
 
-enum Way {
+enum SpeechSource {
     Command(Vec<String>),
     Endpoint(Box<Endpoint>),
 }
 
-impl Speech {
+impl SpeechMaker {
     /// Sets up the configured synthesiser; `roots` are trusted for TLS.
     ///
     /// # Errors
@@ -49,11 +49,13 @@ impl Speech {
     ) -> Result<Self, TargetFault> {
         let way = match &config.synthesiser {
             None => None,
-            Some(config::Synthesiser::Command(command)) => Some(Way::Command(command.clone())),
+            Some(config::Synthesiser::Command(command)) => {
+                Some(SpeechSource::Command(command.clone()))
+            }
             Some(config::Synthesiser::Endpoint(endpoint)) => {
                 let target = Target::parse(&endpoint.url, endpoint.private_allowed)?;
                 let endpoint = Endpoint::new(endpoint.clone(), target, roots());
-                Some(Way::Endpoint(Box::new(endpoint)))
+                Some(SpeechSource::Endpoint(Box::new(endpoint)))
             }
         };
         Ok(Self {
@@ -67,8 +69,8 @@ impl Speech {
         let way = self.way.as_deref().ok_or(SpeechError::Unconfigured)?;
         let spoken = async {
             match way {
-                Way::Command(command) => command::speak(command, text).await,
-                Way::Endpoint(endpoint) => endpoint.speak(text).await,
+                SpeechSource::Command(command) => command::speak(command, text).await,
+                SpeechSource::Endpoint(endpoint) => endpoint.speak(text).await,
             }
         };
         let file = timeout(self.timeout, spoken)

@@ -94,7 +94,7 @@ impl DeliveryFault {
 ///
 /// # Errors
 /// The configured file can't be used.
-pub fn trusted(config: &config::Webhooks) -> Result<RootCertStore, tls::Unusable> {
+pub fn trusted(config: &config::Webhooks) -> Result<RootCertStore, tls::CertificateFault> {
     let roots = tls::system_roots("webhooks over https can't be sent; set webhooks.tls_ca");
     match &config.tls_ca {
         Some(file) => tls::authorities(file, roots),

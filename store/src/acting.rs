@@ -70,7 +70,7 @@ pub struct Actor {
 
 /// A change as it was requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Deed {
+pub struct AuditedAction {
     /// Time of the request.
     pub at: Moment,
     /// Source address of the request.
@@ -88,7 +88,7 @@ pub struct Deed {
 /// Entry of the audit log in the making.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AuditDraft {
-    pub(super) deed: Deed,
+    pub(super) audited_action: AuditedAction,
     pub(super) actor: Option<Actor>,
     pub(super) org: Option<Uuid>,
     pub(super) partner: Option<Uuid>,
@@ -104,9 +104,9 @@ pub struct Acting(Arc<Mutex<AuditDraft>>);
 impl Acting {
     /// Creates a scope without an actor: as long as none is named, no entry is written.
     #[must_use]
-    pub fn new(deed: Deed) -> Self {
+    pub fn new(audited_action: AuditedAction) -> Self {
         Self(Arc::new(Mutex::new(AuditDraft {
-            deed,
+            audited_action,
             actor: None,
             org: None,
             partner: None,
@@ -164,7 +164,7 @@ impl Acting {
 
     /// Names the resource that is changed.
     pub fn about(id: Uuid) {
-        note(|known| known.deed.resource_id = Some(id));
+        note(|known| known.audited_action.resource_id = Some(id));
     }
 
     /// Names the fields that the request sets.
@@ -227,14 +227,14 @@ pub(super) fn take() -> Option<AuditDraft> {
         known.actor.as_ref()?;
         known.entries += 1;
         let mut entry = known.clone();
-        entry.deed.resource_id = entry.deed.resource_id.or(made);
+        entry.audited_action.resource_id = entry.audited_action.resource_id.or(made);
 
-        match entry.deed.resource {
+        match entry.audited_action.resource {
             "org" => {
-                entry.org = entry.org.or(entry.deed.resource_id);
-                entry.deed.resource_id = entry.deed.resource_id.or(entry.org);
+                entry.org = entry.org.or(entry.audited_action.resource_id);
+                entry.audited_action.resource_id = entry.audited_action.resource_id.or(entry.org);
             }
-            "partner" => entry.partner = entry.partner.or(entry.deed.resource_id),
+            "partner" => entry.partner = entry.partner.or(entry.audited_action.resource_id),
             _ => {}
         }
 

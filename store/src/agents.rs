@@ -136,8 +136,8 @@ pub struct AgentChange {
 /// Creates an agent.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit),
-/// [`Refused::PromptAbsent`](super::Refused::PromptAbsent).
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::AtLimit`](super::Conflict::AtLimit),
+/// [`Conflict::PromptAbsent`](super::Conflict::PromptAbsent).
 pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Agent, Error> {
     lock_org(tx, org)?;
     leave_room_for(tx, org, OrgLimit::Agents, now)?;
@@ -202,7 +202,7 @@ pub fn page(
 /// Changes an agent; returns it as changed.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::PromptAbsent`](super::Refused::PromptAbsent).
+/// [`Wrong::Absent`], [`Conflict::PromptAbsent`](super::Conflict::PromptAbsent).
 pub fn update(
     tx: &mut Tx,
     org: Uuid,

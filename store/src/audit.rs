@@ -88,7 +88,7 @@ pub struct AuditFilter {
 
 /// Owner of entries.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum AuditOf {
+pub enum AuditScope {
     /// An org.
     Org(Uuid),
     /// A partner and its orgs.
@@ -116,14 +116,14 @@ macro_rules! entries {
 macro_rules! of_each {
     ($of:expr, $select:literal, $rest:literal) => {
         match $of {
-            AuditOf::Org(_) => entries!($select, "org_id = $1", $rest),
-            AuditOf::Partner(_) => entries!($select, "partner_id = $1", $rest),
-            AuditOf::All => entries!($select, "($1 IS NULL OR org_id = $1)", $rest),
+            AuditScope::Org(_) => entries!($select, "org_id = $1", $rest),
+            AuditScope::Partner(_) => entries!($select, "partner_id = $1", $rest),
+            AuditScope::All => entries!($select, "($1 IS NULL OR org_id = $1)", $rest),
         }
     };
 }
 
-impl AuditOf {
+impl AuditScope {
     const fn id(self) -> Option<Uuid> {
         match self {
             Self::Org(id) | Self::Partner(id) => Some(id),
@@ -138,7 +138,7 @@ impl AuditOf {
 /// [`Broke`](super::Broke): the database fails.
 pub fn after(
     tx: &mut Tx,
-    of: AuditOf,
+    of: AuditScope,
     filter: &AuditFilter,
     seq: i64,
     most: u32,
@@ -153,7 +153,7 @@ pub fn after(
 /// [`Broke`](super::Broke): the database fails.
 pub fn before(
     tx: &mut Tx,
-    of: AuditOf,
+    of: AuditScope,
     filter: &AuditFilter,
     seq: i64,
     most: u32,
@@ -165,7 +165,7 @@ pub fn before(
 fn read(
     tx: &mut Tx,
     sql: &'static str,
-    of: AuditOf,
+    of: AuditScope,
     filter: &AuditFilter,
     seq: i64,
     most: u32,
@@ -191,7 +191,7 @@ fn read(
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn count(tx: &mut Tx, of: AuditOf, filter: &AuditFilter) -> Result<u64, Error> {
+pub fn count(tx: &mut Tx, of: AuditScope, filter: &AuditFilter) -> Result<u64, Error> {
     let (count,): (i64,) = tx.exactly_one(
         of_each!(of, "COUNT(*)", ""),
         &[

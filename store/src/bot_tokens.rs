@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, maybe, moment};
-use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::error::{Broke, Conflict, Error, Kind, Wrong};
 use super::keyring::Keyring;
 use super::password::Password;
 use super::tx::Tx;
@@ -61,11 +61,11 @@ pub fn create(tx: &mut Tx, org: Uuid, token: &Password, now: Moment) -> Result<B
 /// Promotes the next token: it signs from now on. The previous one opens the endpoint for 24 hours more.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::NoNextToken`].
+/// [`Wrong::Absent`], [`Conflict::NoNextToken`].
 pub fn promote(tx: &mut Tx, org: Uuid, now: Moment) -> Result<BotToken, Error> {
     lock_org(tx, org)?;
     if of_org(tx, org)?.next.is_none() {
-        return Err(Refused::NoNextToken.into());
+        return Err(Conflict::NoNextToken.into());
     }
     // The context of all three is the org, so the sealed values can move as they are.
     tx.run(

@@ -66,27 +66,27 @@ fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
         return Ok(());
     };
 
-    let deed = &known.deed;
+    let audited_action = &known.audited_action;
     let seq = numbering::next_numbers(tx, "audit", 1)?;
-    let address = deed.address.map(|address| address.to_string());
+    let address = audited_action.address.map(|address| address.to_string());
     tx.run(
         "INSERT INTO audit_log (seq, at, org_id, partner_id, actor, actor_id, actor_name, address, action, resource, resource_id,
              fields, request_id)
          VALUES ($1, $2, $3, COALESCE($4, (SELECT partner_id FROM orgs WHERE id = $3)), $5, $6, $7, $8, $9, $10, $11, $12, $13)",
         &[
             &seq,
-            &deed.at,
+            &audited_action.at,
             &known.org,
             &known.partner,
             &actor.kind.as_str(),
             &actor.id,
             &actor.name,
             &address,
-            &deed.action,
-            &deed.resource,
-            &deed.resource_id,
+            &audited_action.action,
+            &audited_action.resource,
+            &audited_action.resource_id,
             &to_json(&known.fields),
-            &deed.request_id,
+            &audited_action.request_id,
         ],
     )?;
 

@@ -5,7 +5,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, moment, parsed};
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::tx::Tx;
 use super::{Change, lock_org};
 
@@ -28,7 +28,7 @@ from_row!(Dedication {
 /// Dedicates a network to the org; dedicating it again changes nothing.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::NetworkDedicated`].
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::NetworkDedicated`].
 pub fn create(tx: &mut Tx, org: Uuid, network: IpNet, now: Moment) -> Result<Dedication, Error> {
     lock_org(tx, org)?;
     let network = network.trunc();
@@ -37,7 +37,7 @@ pub fn create(tx: &mut Tx, org: Uuid, network: IpNet, now: Moment) -> Result<Ded
     let sql = "SELECT * FROM dedications WHERE network = $1";
     let dedication: Dedication = tx.exactly_one(sql, &[&network.to_string()])?;
     if dedication.org_id != org {
-        return Err(Refused::NetworkDedicated {
+        return Err(Conflict::NetworkDedicated {
             network,
             org: dedication.org_id,
         }

@@ -6,7 +6,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, maybe, micros, moment};
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::tx::Tx;
 use super::{Change, Org, Store, clock, lock_org};
 
@@ -110,7 +110,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, purge: Purge, now: Moment) -> Result<(), E
 /// don't come back. An org that isn't deleted stays as it is.
 ///
 /// # Errors
-/// [`Wrong::Absent`], also once the time for restoring is over; [`Refused::ExternalIdTaken`].
+/// [`Wrong::Absent`], also once the time for restoring is over; [`Conflict::ExternalIdTaken`].
 pub async fn restore(store: &Store, org: Uuid, now: Moment) -> Result<Org, Error> {
     match store.write(move |tx| try_restore(tx, org, now)).await {
         // Another transaction has just taken a number or the external id: the second try sees that.
@@ -133,7 +133,7 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
         let sql = "SELECT 1 FROM orgs WHERE partner_id = $1 AND external_id = $2";
         let taken: Option<(i64,)> = tx.one(sql, &[&partner, &external_id])?;
         if taken.is_some() {
-            return Err(Refused::ExternalIdTaken(external_id.clone()).into());
+            return Err(Conflict::ExternalIdTaken(external_id.clone()).into());
         }
     }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::agents::must_exist;
 use super::column::{Unreadable, from_row, moment, named};
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::org_limit::OrgLimit;
 use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
@@ -61,7 +61,7 @@ const LIST: List = List {
 /// Creates a destination.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::NameTaken`].
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::NameTaken`].
 pub fn create(
     tx: &mut Tx,
     org: Uuid,
@@ -107,7 +107,7 @@ pub fn page(
 /// Changes a destination; returns it as changed.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::NameTaken`].
+/// [`Wrong::Absent`], [`Conflict::NameTaken`].
 pub fn update(
     tx: &mut Tx,
     org: Uuid,
@@ -201,7 +201,7 @@ pub fn assign(
     let found = by_id(tx, org, id);
     let destination = found.map_err(|error| match error {
         Error::Wrong(Wrong::Absent(_)) => Wrong::Unknown { kind, id }.into(),
-        Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => error,
+        Error::Wrong(_) | Error::Conflict(_) | Error::Broke(_) => error,
     })?;
     attach(tx, org, agent, id, now)?;
     tx.changed(Change::Org(org), now);
@@ -211,7 +211,7 @@ pub fn assign(
 /// Creates a destination and assigns it to an agent, or does neither.
 ///
 /// # Errors
-/// [`Wrong::Absent`] for the agent, [`Refused::NameTaken`].
+/// [`Wrong::Absent`] for the agent, [`Conflict::NameTaken`].
 pub fn create_for(
     tx: &mut Tx,
     org: Uuid,
@@ -320,7 +320,7 @@ fn must_be_free(tx: &mut Tx, org: Uuid, name: &str, id: Uuid) -> Result<(), Erro
     let row: Option<(Uuid,)> = tx.one(sql, &[&org, &folded(name), &id])?;
     match row {
         None => Ok(()),
-        Some(_) => Err(Refused::NameTaken(name.to_owned()).into()),
+        Some(_) => Err(Conflict::NameTaken(name.to_owned()).into()),
     }
 }
 

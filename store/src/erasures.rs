@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::column::{from_row, json, maybe, moment, to_json};
 use super::contacts::{self, Contact};
-use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::error::{Broke, Conflict, Error, Kind, Wrong};
 use super::identify::phone_key;
 use super::of_contact;
 use super::subject::Subject;
@@ -221,7 +221,7 @@ const UP: &str =
 /// Requests the erasure of a contact, which is deleted at once; returns the earlier erasure if there is one.
 ///
 /// # Errors
-/// [`Wrong::Absent`]; [`Refused::ContactOnCall`] while a call of the contact is up.
+/// [`Wrong::Absent`]; [`Conflict::ContactOnCall`] while a call of the contact is up.
 pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Erasure, Error> {
     lock_org(tx, org)?;
     let before: Option<Row> = tx.one(BY_CONTACT, &[&org, &contact])?;
@@ -237,7 +237,7 @@ pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Era
     let number = number.map(|number| number.to_string());
     let up: Option<(i64,)> = tx.one(UP, &[&org, &contact, &number])?;
     if up.is_some() {
-        return Err(Refused::ContactOnCall.into());
+        return Err(Conflict::ContactOnCall.into());
     }
 
     let given = row.phone.as_deref().map(phone_key);

@@ -14,7 +14,7 @@ pub enum Error {
     Wrong(#[from] Wrong),
     /// The request is valid, but conflicts with stored data.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Conflict(#[from] Conflict),
     /// The store failed.
     #[error(transparent)]
     Broke(#[from] Broke),
@@ -53,7 +53,7 @@ pub enum Wrong {
 
 /// Conflict of a request with stored data.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refused {
+pub enum Conflict {
     /// The partner has an org of this external id.
     #[error("an org with the external id {0:?} exists")]
     ExternalIdTaken(String),
@@ -240,7 +240,7 @@ impl Error {
             Self::Broke(Broke::Sqlite(fault)) => fault
                 .sqlite_error()
                 .is_some_and(|fault| [UNIQUE, PRIMARY_KEY].contains(&fault.extended_code)),
-            Self::Broke(_) | Self::Wrong(_) | Self::Refused(_) => false,
+            Self::Broke(_) | Self::Wrong(_) | Self::Conflict(_) => false,
         }
     }
 }

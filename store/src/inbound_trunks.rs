@@ -11,7 +11,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{count, from_row, json, maybe, moment, named, number, parsed, to_json};
-use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::error::{Broke, Conflict, Error, Kind, Wrong};
 use super::keyring::Keyring;
 use super::password::Password;
 use super::tx::Tx;
@@ -100,7 +100,7 @@ pub struct Synced {
 /// Creates the org's trunk, with new credentials.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::TrunkExists`], [`Wrong::Entries`] of [`Wrong::NotVerified`],
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::TrunkExists`], [`Wrong::Entries`] of [`Wrong::NotVerified`],
 /// [`Wrong::NoVerifiedNumber`].
 pub fn create(
     tx: &mut Tx,
@@ -411,7 +411,7 @@ fn insert(tx: &mut Tx, trunk: &InboundTrunk) -> Result<(), Error> {
         ],
     )?;
     if inserted == 0 {
-        Err(Refused::TrunkExists.into())
+        Err(Conflict::TrunkExists.into())
     } else {
         Ok(())
     }

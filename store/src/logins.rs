@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::change::Change;
 use super::column::{from_row, moment, named};
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
 use super::{lock_org, new_id};
@@ -128,7 +128,7 @@ pub fn members(tx: &mut Tx, org: Uuid, limit: u32) -> Result<Vec<Member>, Error>
 /// Gives a member one role in place of those it has.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if the account is no member, [`Wrong::Unknown`] for a role that isn't the org's, [`Refused::LastAdministrator`].
+/// [`Wrong::Absent`] if the account is no member, [`Wrong::Unknown`] for a role that isn't the org's, [`Conflict::LastAdministrator`].
 pub fn set_role(tx: &mut Tx, org: Uuid, user: Uuid, role: Uuid, now: Moment) -> Result<(), Error> {
     lock_org(tx, org)?;
     let sql = "SELECT access FROM roles WHERE org_id = $1 AND id = $2";
@@ -168,13 +168,13 @@ fn must_not_be_last(tx: &mut Tx, org: Uuid, user: Uuid) -> Result<(), Error> {
     }
     let sql = "SELECT email FROM users WHERE id = $1";
     let (email,): (String,) = tx.exactly_one(sql, &[&user])?;
-    Err(Refused::LastAdministrator { email }.into())
+    Err(Conflict::LastAdministrator { email }.into())
 }
 
 /// Ends a membership, with the person's sessions and links in the org. The account stays.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if the account is no member, [`Refused::LastAdministrator`].
+/// [`Wrong::Absent`] if the account is no member, [`Conflict::LastAdministrator`].
 pub fn remove(tx: &mut Tx, org: Uuid, user: Uuid, now: Moment) -> Result<(), Error> {
     lock_org(tx, org)?;
     must_not_be_last(tx, org, user)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 
 use super::column::{count, from_row, moment};
-use super::error::{Error, Refused};
+use super::error::{Conflict, Error};
 use super::tx::Tx;
 use crate::journal::Origin;
 
@@ -158,7 +158,7 @@ pub struct Serving {
 /// has expired.
 ///
 /// # Errors
-/// [`Refused::NodeServed`] if another host serves as this node.
+/// [`Conflict::NodeServed`] if another host serves as this node.
 pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origin, Error> {
     if tx.is_shared() {
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
@@ -174,7 +174,7 @@ pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origi
         && other.host != host
         && other.is_held
     {
-        return Err(Refused::NodeServed {
+        return Err(Conflict::NodeServed {
             node,
             host: other.host.clone(),
         }

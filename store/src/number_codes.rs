@@ -10,7 +10,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::micros;
-use super::error::{Error, Refused};
+use super::error::{Conflict, Error};
 use super::keyring::Keyring;
 use super::numbers::{by_id, mark_verified};
 use super::tx::Tx;
@@ -60,7 +60,7 @@ pub enum TriedCode {
 /// Stores a code for a number of the org, replacing an earlier one.
 ///
 /// # Errors
-/// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
+/// [`Wrong::Absent`](super::Wrong::Absent), [`Conflict::NumberVerifiedElsewhere`].
 pub fn make(
     tx: &mut Tx,
     org: Uuid,
@@ -74,7 +74,7 @@ pub fn make(
         "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL AND org_id <> $2";
     let other_org: Option<(Uuid,)> = tx.one(sql, &[&number.number, &org])?;
     if other_org.is_some() {
-        return Err(Refused::NumberVerifiedElsewhere(number.number).into());
+        return Err(Conflict::NumberVerifiedElsewhere(number.number).into());
     }
 
     if tx.is_shared() {
@@ -144,7 +144,7 @@ pub fn take_back(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<(), Error> {
 /// Tries a code, and verifies the number if it is right. A verified number stays so, whatever the code.
 ///
 /// # Errors
-/// [`Wrong::Absent`](super::Wrong::Absent), [`Refused::NumberVerifiedElsewhere`].
+/// [`Wrong::Absent`](super::Wrong::Absent), [`Conflict::NumberVerifiedElsewhere`].
 pub fn try_code(
     tx: &mut Tx,
     org: Uuid,

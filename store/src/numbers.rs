@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::agents::must_exist;
 use super::column::{from_row, maybe, moment, number, written};
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
 use super::{Change, EventType, NewEvent, lock_org, new_id};
@@ -51,7 +51,7 @@ const LIST: List = List {
 /// Adds a number, verified or not.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::NumberExists`], [`Refused::NumberVerifiedElsewhere`].
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::NumberExists`], [`Conflict::NumberVerifiedElsewhere`].
 pub fn create(
     tx: &mut Tx,
     org: Uuid,
@@ -62,7 +62,7 @@ pub fn create(
     lock_org(tx, org)?;
     let held: Option<Number> = tx.one(BY_NUMBER, &[&org, &number])?;
     if held.is_some() {
-        return Err(Refused::NumberExists(number).into());
+        return Err(Conflict::NumberExists(number).into());
     }
 
     let row = tx.one(
@@ -70,7 +70,7 @@ pub fn create(
          ON CONFLICT DO NOTHING RETURNING *",
         &[&new_id(now), &org, &number, &verified.then_some(now), &now],
     )?;
-    let row: Number = row.ok_or(Refused::NumberVerifiedElsewhere(number))?;
+    let row: Number = row.ok_or(Conflict::NumberVerifiedElsewhere(number))?;
     if verified {
         note_verified(tx, &row, now);
     }
@@ -147,7 +147,7 @@ pub fn of_agent(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<Vec<Number>, Erro
 /// Marks a number as verified; repeating it changes nothing.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::NumberVerifiedElsewhere`].
+/// [`Wrong::Absent`], [`Conflict::NumberVerifiedElsewhere`].
 pub fn verify(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<Number, Error> {
     lock_org(tx, org)?;
     let number = by_id(tx, org, id)?;
@@ -191,7 +191,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid, now: Moment) -> Result<(), Error
 ///
 /// # Errors
 /// [`Wrong::Absent`] for the agent, [`Wrong::Entries`] of [`Wrong::Unknown`] or [`Wrong::NotVerified`] for the numbers,
-/// [`Refused::NumberHeld`].
+/// [`Conflict::NumberHeld`].
 pub fn assign(
     tx: &mut Tx,
     org: Uuid,
@@ -226,7 +226,7 @@ pub fn assign(
 /// Assigns one number to an agent, beside those that it has.
 ///
 /// # Errors
-/// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] or [`Wrong::NotVerified`] for the number, [`Refused::NumberHeld`].
+/// [`Wrong::Absent`] for the agent, [`Wrong::Unknown`] or [`Wrong::NotVerified`] for the number, [`Conflict::NumberHeld`].
 pub fn assign_one(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) -> Result<(), Error> {
     lock_org(tx, org)?;
     must_exist(tx, org, agent)?;
@@ -274,7 +274,7 @@ pub(super) fn mark_verified(tx: &mut Tx, mut number: Number, now: Moment) -> Res
     let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
     match tx.run(sql, &[&number.org_id, &number.id, &now]) {
         Err(fault) if fault.is_taken() => {
-            return Err(Refused::NumberVerifiedElsewhere(number.number).into());
+            return Err(Conflict::NumberVerifiedElsewhere(number.number).into());
         }
         done => done?,
     };
@@ -330,7 +330,7 @@ fn must_be_free(tx: &mut Tx, org: Uuid, agent: Uuid, numbers: &[Number]) -> Resu
         let sql = "SELECT name FROM agents WHERE org_id = $1 AND id = $2";
         let row: Option<(String,)> = tx.one(sql, &[&org, &holder])?;
         let (agent_name,) = row.ok_or(Wrong::Absent(Kind::Agent))?;
-        return Err(Refused::NumberHeld {
+        return Err(Conflict::NumberHeld {
             number: number.number,
             agent: holder,
             agent_name,

@@ -66,9 +66,9 @@ pub(crate) async fn open(options: &Options, now: Moment) -> Result<Opened, OpenF
 
 /// Content of the location before it is opened.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Outset {
-    /// Nothing: opening would create a database.
-    Nothing,
+pub enum DatabaseAtStartup {
+    /// No database: opening would create one.
+    Absent,
     /// A database of an older version: opening would migrate it.
     Older {
         /// Version of the database.
@@ -81,7 +81,7 @@ pub enum Outset {
 }
 
 /// Examines the location without changing anything.
-pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
+pub(crate) async fn look(options: &Options) -> Result<DatabaseAtStartup, OpenFault> {
     let found = match place(options)? {
         DatabaseTarget::Sqlite(file) if holds_something(&file)? => match look_at(&file).await {
             Ok((SchemaState::Foreign, _)) => return Err(OpenFault::Foreign { path: file }),
@@ -99,9 +99,11 @@ pub(crate) async fn look(options: &Options) -> Result<Outset, OpenFault> {
 
     let known = migrate::newest();
     match found {
-        SchemaState::Empty | SchemaState::Foreign => Ok(Outset::Nothing),
-        SchemaState::Version(found) if found < known => Ok(Outset::Older { found, known }),
-        SchemaState::Version(found) => refuse_future(found).map(|()| Outset::Current),
+        SchemaState::Empty | SchemaState::Foreign => Ok(DatabaseAtStartup::Absent),
+        SchemaState::Version(found) if found < known => {
+            Ok(DatabaseAtStartup::Older { found, known })
+        }
+        SchemaState::Version(found) => refuse_future(found).map(|()| DatabaseAtStartup::Current),
     }
 }
 
@@ -340,7 +342,7 @@ async fn sqlite_pool(file: &Path, readers: u32) -> Result<Pool, Error> {
 fn sqlite_code(error: &Error) -> Option<ErrorCode> {
     match error {
         Error::Broke(Broke::Sqlite(error)) => error.sqlite_error_code(),
-        Error::Broke(_) | Error::Wrong(_) | Error::Refused(_) => None,
+        Error::Broke(_) | Error::Wrong(_) | Error::Conflict(_) => None,
     }
 }
 
@@ -355,7 +357,7 @@ fn unopened(file: &Path, error: &Error) -> OpenFault {
 
     let reason = match error {
         Error::Broke(Broke::Sqlite(error)) => error.to_string(),
-        Error::Broke(_) | Error::Wrong(_) | Error::Refused(_) => error.to_string(),
+        Error::Broke(_) | Error::Wrong(_) | Error::Conflict(_) => error.to_string(),
     };
     let path = file.into();
     if sqlite_code(error).is_some_and(|code| AROUND.contains(&code)) {

@@ -111,7 +111,7 @@ const LIST: List = List {
 /// Creates a key's row; `issue` signs the token for the key of this id.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::AtLimit`](super::Conflict::AtLimit).
 pub fn create(
     tx: &mut Tx,
     org: Uuid,

@@ -5,7 +5,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{count, from_row, maybe, micros};
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::org_limit::{DefaultLimits, OrgLimit, StoredLimit};
 use super::tx::Tx;
 use super::{Change, lock_org, orgs};
@@ -130,7 +130,7 @@ pub(super) fn leave_room(
     };
     let most = stored(tx, org)?.of(limit).in_force(default);
     if held >= i64::from(most) {
-        return Err(Refused::AtLimit { limit, most }.into());
+        return Err(Conflict::AtLimit { limit, most }.into());
     }
     Ok(())
 }
@@ -189,7 +189,7 @@ pub fn counts(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Vec<(OrgLimit, u64)
 /// Sets limits of the org. The bound of the partner is checked in the transaction that writes.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::AboveAllowed`]; nothing is changed then.
+/// [`Wrong::Absent`], [`Conflict::AboveAllowed`]; nothing is changed then.
 pub fn limit(
     tx: &mut Tx,
     org: Uuid,
@@ -205,7 +205,7 @@ pub fn limit(
         let allowed = own.greatest(limit.default_of(defaults));
         if by == LimitedBy::Partner && most.is_some_and(|most| most > allowed) {
             let limit = *limit;
-            return Err(Refused::AboveAllowed { limit, allowed }.into());
+            return Err(Conflict::AboveAllowed { limit, allowed }.into());
         }
         let (operator, partner) = match by {
             LimitedBy::Operator => (*most, own.by_partner),

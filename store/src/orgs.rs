@@ -6,7 +6,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{count, from_row, maybe, moment};
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::integrations::{self, NewBooking};
 use super::keyring::to_hex;
 use super::page::Narrow;
@@ -166,7 +166,7 @@ pub struct OrgChange {
 /// integrations.
 ///
 /// # Errors
-/// [`Refused::ExternalIdTaken`].
+/// [`Conflict::ExternalIdTaken`].
 pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> Result<Org, Error> {
     let row: Option<Org> = tx.one(
         "INSERT INTO orgs (id, partner_id, external_id, name, widget_token, website, language, ai_instructions, created_at, updated_at)
@@ -184,7 +184,7 @@ pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> 
         ],
     )?;
     let Some(org) = row else {
-        return Err(Refused::ExternalIdTaken(new.external_id.clone().unwrap_or_default()).into());
+        return Err(Conflict::ExternalIdTaken(new.external_id.clone().unwrap_or_default()).into());
     };
 
     for (name, access) in [("admin", "write"), ("member", "read")] {
@@ -292,13 +292,13 @@ pub fn list(tx: &mut Tx) -> Result<Vec<Org>, Error> {
 /// Checks that no org but `except` has this name. Partners' customers may share one; the operator finds orgs by name.
 ///
 /// # Errors
-/// [`Refused::OrgNameTaken`].
+/// [`Conflict::OrgNameTaken`].
 pub fn must_be_only(tx: &mut Tx, name: &str, except: Option<Uuid>) -> Result<(), Error> {
     let sql = "SELECT id FROM orgs WHERE name = $1 AND deleted_at IS NULL";
     let named: Vec<(Uuid,)> = tx.all(sql, &[&name])?;
     match named.iter().all(|(id,)| Some(*id) == except) {
         true => Ok(()),
-        false => Err(Refused::OrgNameTaken(name.to_owned()).into()),
+        false => Err(Conflict::OrgNameTaken(name.to_owned()).into()),
     }
 }
 

@@ -11,7 +11,7 @@ use super::agents::must_exist;
 use super::column::{
     Unreadable, count, from_row, json, maybe, moment, named, number, small, to_json,
 };
-use super::error::{Broke, Error, Kind, Refused, Wrong};
+use super::error::{Broke, Conflict, Error, Kind, Wrong};
 use super::keyring::Keyring;
 use super::org_limit::OrgLimit;
 use super::org_limits::{leave_room, leave_room_for};
@@ -92,7 +92,7 @@ const LIST: List = List {
 /// Creates a trunk. `registrations` is the default limit on an org's trunks that register with their carriers.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`].
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::AtLimit`].
 pub fn create(
     tx: &mut Tx,
     org: Uuid,
@@ -233,13 +233,13 @@ pub fn learn_realm(
 /// Deletes a trunk that no agent uses.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::TrunkInUse`].
+/// [`Wrong::Absent`], [`Conflict::TrunkInUse`].
 pub fn delete(tx: &mut Tx, org: Uuid, trunk: Uuid, now: Moment) -> Result<(), Error> {
     lock_org(tx, org)?;
     let sql = "SELECT id, name FROM agents WHERE org_id = $1 AND outbound_trunk_id = $2 ORDER BY created_at, id";
     let agents: Vec<(Uuid, String)> = tx.all(sql, &[&org, &trunk])?;
     if !agents.is_empty() {
-        return Err(Refused::TrunkInUse { agents }.into());
+        return Err(Conflict::TrunkInUse { agents }.into());
     }
     let sql = "DELETE FROM outbound_trunks WHERE org_id = $1 AND id = $2";
     if tx.run(sql, &[&org, &trunk])? == 0 {

@@ -5,7 +5,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{count, from_row, json, maybe, moment, to_json};
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::org_keys::note_uses_by;
 use super::tx::Tx;
 use super::{Change, new_id};
@@ -160,11 +160,11 @@ pub fn set_active(tx: &mut Tx, partner: Uuid, active: bool, now: Moment) -> Resu
 /// Checks that no partner but `except` has this name. The operator finds partners by name.
 ///
 /// # Errors
-/// [`Refused::PartnerNameTaken`].
+/// [`Conflict::PartnerNameTaken`].
 pub fn must_be_only(tx: &mut Tx, name: &str, except: Option<Uuid>) -> Result<(), Error> {
     let is_other = |partner: &Partner| partner.name == name && Some(partner.id) != except;
     match list(tx)?.iter().any(is_other) {
-        true => Err(Refused::PartnerNameTaken(name.to_owned()).into()),
+        true => Err(Conflict::PartnerNameTaken(name.to_owned()).into()),
         false => Ok(()),
     }
 }
@@ -172,7 +172,7 @@ pub fn must_be_only(tx: &mut Tx, name: &str, except: Option<Uuid>) -> Result<(),
 /// Renames a partner.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::PartnerNameTaken`].
+/// [`Wrong::Absent`], [`Conflict::PartnerNameTaken`].
 pub fn rename(tx: &mut Tx, partner: Uuid, name: &str, now: Moment) -> Result<(), Error> {
     must_be_only(tx, name, Some(partner))?;
     let sql = "UPDATE partners SET name = $2, updated_at = $3 WHERE id = $1";

@@ -16,7 +16,7 @@ use super::value::{Cells, Param, Record, Sql, Value};
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The connection, which is opened again after it broke.
-pub(crate) struct Link {
+pub(crate) struct PostgresConnection {
     remote: Remote,
     runtime: Runtime,
     connection: Option<PgConnection>,
@@ -29,7 +29,7 @@ pub(crate) struct Link {
 /// A query with its values.
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-impl Link {
+impl PostgresConnection {
     pub(crate) fn new(remote: Remote) -> std::io::Result<Self> {
         Ok(Self {
             remote,

@@ -6,7 +6,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{count, from_row, moment};
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
 use super::{lock_org, new_id};
@@ -45,7 +45,7 @@ const LIST: List = List {
 /// Keeps a prompt.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::NameTaken`], [`Refused::TooManyPrompts`].
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::NameTaken`], [`Conflict::TooManyPrompts`].
 pub fn create(
     tx: &mut Tx,
     org: Uuid,
@@ -58,12 +58,12 @@ pub fn create(
     let sql = "SELECT id FROM prompts WHERE org_id = $1 AND name_folded = $2";
     let taken: Option<(Uuid,)> = tx.one(sql, &[&org, &folded])?;
     if taken.is_some() {
-        return Err(Refused::NameTaken(name.to_owned()).into());
+        return Err(Conflict::NameTaken(name.to_owned()).into());
     }
     let (held,): (i64,) =
         tx.exactly_one("SELECT COUNT(*) FROM prompts WHERE org_id = $1", &[&org])?;
     if held >= i64::from(MOST) {
-        return Err(Refused::TooManyPrompts { most: MOST }.into());
+        return Err(Conflict::TooManyPrompts { most: MOST }.into());
     }
 
     let made = Prompt {
@@ -122,7 +122,7 @@ pub fn page(
 /// Deletes a prompt that no agent plays.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::PromptInUse`].
+/// [`Wrong::Absent`], [`Conflict::PromptInUse`].
 pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<(), Error> {
     lock_org(tx, org)?;
     by_id(tx, org, id)?;
@@ -130,7 +130,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<(), Error> {
     let sql = "SELECT name FROM agents WHERE org_id = $1 AND CAST(runtime AS TEXT) LIKE $2 ORDER BY name LIMIT 1";
     let user: Option<(String,)> = tx.one(sql, &[&org, &format!("%\"{id}\"%")])?;
     if let Some((agent,)) = user {
-        return Err(Refused::PromptInUse { agent }.into());
+        return Err(Conflict::PromptInUse { agent }.into());
     }
     tx.run(
         "DELETE FROM prompts WHERE org_id = $1 AND id = $2",
@@ -142,7 +142,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<(), Error> {
 /// Refuses a runtime whose flow plays a prompt that the org doesn't have. The caller holds the org's lock, so that none is deleted meanwhile.
 ///
 /// # Errors
-/// [`Refused::PromptAbsent`].
+/// [`Conflict::PromptAbsent`].
 pub(super) fn check(tx: &mut Tx, org: Uuid, runtime: Option<&Runtime>) -> Result<(), Error> {
     let flow = runtime.and_then(Runtime::flow);
     let ids = flow.into_iter().flat_map(Flow::prompts);
@@ -152,7 +152,7 @@ pub(super) fn check(tx: &mut Tx, org: Uuid, runtime: Option<&Runtime>) -> Result
     });
     let ids: Vec<Uuid> = ids.collect();
     match missing(tx, org, &ids)?.first() {
-        Some(id) => Err(Refused::PromptAbsent(*id).into()),
+        Some(id) => Err(Conflict::PromptAbsent(*id).into()),
         None => Ok(()),
     }
 }

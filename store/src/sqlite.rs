@@ -45,11 +45,11 @@ pub(crate) enum OpenMode {
 /// A connection, with the column positions of its statements.
 struct Open {
     connection: Connection,
-    places: HashMap<String, Places>,
+    places: HashMap<String, ColumnPositions>,
 }
 
 /// Column positions of `of` in a statement's rows, valid until the statement is prepared again.
-struct Places {
+struct ColumnPositions {
     of: &'static [&'static str],
     preparations: i32,
     at: Box<[usize]>,
@@ -352,7 +352,7 @@ fn bind(statement: &mut Statement<'_>, values: &[&dyn Param]) -> rusqlite::Resul
 
 /// Returns the column positions of `T` in the rows of `statement`, whose text is `sql`, from the cache or by a search.
 fn known<'p, T: Record>(
-    places: &'p mut HashMap<String, Places>,
+    places: &'p mut HashMap<String, ColumnPositions>,
     sql: &str,
     statement: &Statement<'_>,
 ) -> rusqlite::Result<&'p [usize]> {
@@ -361,7 +361,7 @@ fn known<'p, T: Record>(
     }
 
     let preparations = statement.get_status(StatementStatus::RePrepare);
-    let holds = |places: &Places| {
+    let holds = |places: &ColumnPositions| {
         places.of == T::COLUMNS
             && places.preparations == preparations
             && places.at.len() <= statement.column_count()
@@ -371,7 +371,7 @@ fn known<'p, T: Record>(
         if places.len() >= PREPARED {
             places.clear();
         }
-        let found = Places {
+        let found = ColumnPositions {
             of: T::COLUMNS,
             preparations,
             at: find::<T>(statement)?,

@@ -12,7 +12,7 @@ use super::event::NewEvent;
 use super::in_force::{Follower, Followers};
 use super::keyring::Keyring;
 use super::latency::Latency;
-use super::open::{self, Options, Outset};
+use super::open::{self, DatabaseAtStartup, Options};
 use super::open_fault::OpenFault;
 use super::pool::Pool;
 use super::secrets::Vault;
@@ -76,7 +76,7 @@ impl Store {
     ///
     /// # Errors
     /// The fault for which it couldn't be opened.
-    pub async fn look(options: &Options) -> Result<Outset, OpenFault> {
+    pub async fn look(options: &Options) -> Result<DatabaseAtStartup, OpenFault> {
         open::look(options).await
     }
 

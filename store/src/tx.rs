@@ -12,7 +12,7 @@ use super::change::Change;
 use super::error::{Broke, Error};
 use super::event::NewEvent;
 use super::keyring::Keyring;
-use super::postgres::Link;
+use super::postgres::PostgresConnection;
 use super::rows::Insert;
 use super::server::Remote;
 use super::sqlite::{ConnectionGuard, Connections};
@@ -52,7 +52,7 @@ enum On {
         /// Present while in use.
         held: Option<ConnectionGuard>,
     },
-    Postgres(Box<Link>),
+    Postgres(Box<PostgresConnection>),
 }
 
 /// Purpose of a transaction.
@@ -89,7 +89,7 @@ impl Tx {
         remote: Remote,
         keyring: Arc<OnceLock<Keyring>>,
     ) -> Result<Self, Error> {
-        let link = Link::new(remote).map_err(Broke::Thread)?;
+        let link = PostgresConnection::new(remote).map_err(Broke::Thread)?;
         Ok(Self::new(On::Postgres(Box::new(link)), keyring))
     }
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::column::{from_row, moment, written};
 use super::edit::lock_org;
-use super::error::{Error, Kind, Refused, Wrong};
+use super::error::{Conflict, Error, Kind, Wrong};
 use super::tx::Tx;
 
 /// Kinds of objects that have a version.
@@ -37,7 +37,7 @@ from_row!(Changed { at: moment });
 /// the time of the change to come: the present one, or the next one that gives another version.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::Outdated`].
+/// [`Wrong::Absent`], [`Conflict::Outdated`].
 pub fn must_be(
     tx: &mut Tx,
     org: Uuid,
@@ -57,7 +57,7 @@ pub fn must_be(
 /// Does for a partner what [`must_be`] does for an object of an org: locks its row, checks its version, and returns the time of the change.
 ///
 /// # Errors
-/// [`Wrong::Absent`], [`Refused::Outdated`].
+/// [`Wrong::Absent`], [`Conflict::Outdated`].
 pub fn partner_must_be(
     tx: &mut Tx,
     partner: Uuid,
@@ -77,7 +77,7 @@ pub fn partner_must_be(
 fn next(at: Moment, expected: Option<&[String]>, now: Moment) -> Result<Moment, Error> {
     let version = written(at);
     if expected.is_some_and(|expected| !expected.contains(&version)) {
-        return Err(Refused::Outdated { version }.into());
+        return Err(Conflict::Outdated { version }.into());
     }
 
     // Versions are written with milliseconds.

@@ -84,7 +84,7 @@ const LIST: List = List {
 /// Creates a webhook whose events `secret` signs.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Refused::AtLimit`](super::Refused::AtLimit).
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::AtLimit`](super::Conflict::AtLimit).
 pub fn create(
     tx: &mut Tx,
     org: Uuid,

@@ -21,7 +21,7 @@ pub struct Case {
     /// The daemon's answers over UDP: one status for each message inside, none for silence.
     pub udp: Vec<u16>,
     /// The same over TCP, and the connection's state afterwards.
-    pub tcp: (Vec<u16>, Stream),
+    pub tcp: (Vec<u16>, StreamState),
 }
 
 /// The lexer's result for a message.
@@ -36,7 +36,7 @@ pub enum Lexed {
 
 /// State of a connection after a message has come on it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Stream {
+pub enum StreamState {
     /// It serves the next message.
     Open,
     /// It waits for octets that don't come.
@@ -151,7 +151,7 @@ fn case(set: &'static str, octets: Vec<u8>, row: &[&str]) -> Case {
 
     let udp: Vec<u16> = statuses(udp);
     let tcp = match *tcp {
-        "same" => (udp.clone(), Stream::Open),
+        "same" => (udp.clone(), StreamState::Open),
         other => (statuses(other), end_of(other)),
     };
 
@@ -187,11 +187,11 @@ fn statuses(cell: &str) -> Vec<u16> {
         .collect()
 }
 
-fn end_of(cell: &str) -> Stream {
+fn end_of(cell: &str) -> StreamState {
     match cell.rsplit(", ").next() {
-        Some("closed") => Stream::Closed,
-        Some("waits") => Stream::Waits,
-        _ => Stream::Open,
+        Some("closed") => StreamState::Closed,
+        Some("waits") => StreamState::Waits,
+        _ => StreamState::Open,
     }
 }
 

@@ -18,7 +18,7 @@ const LISTENING: Duration = Duration::from_secs(30);
 
 /// A running sipp.
 #[derive(Debug)]
-pub struct Peer {
+pub struct SippProcess {
     process: Process,
     scenario: String,
     messages: PathBuf,
@@ -27,7 +27,7 @@ pub struct Peer {
     _folder: tempfile::TempDir,
 }
 
-impl Peer {
+impl SippProcess {
     fn start(
         scenario: &str,
         text: &str,
@@ -183,16 +183,16 @@ impl Caller {
         self
     }
 
-    pub fn play(&self, scenario: &str) -> Peer {
+    pub fn play(&self, scenario: &str) -> SippProcess {
         self.play_text(scenario, &fixture(&format!("{scenario}.xml")))
     }
 
     /// Plays a PBX that takes these steps once it is answered.
-    pub fn takes(&self, steps: &[Step]) -> Peer {
+    pub fn takes(&self, steps: &[Step]) -> SippProcess {
         self.play_text("pbx", &referred::scenario(steps))
     }
 
-    fn play_text(&self, scenario: &str, text: &str) -> Peer {
+    fn play_text(&self, scenario: &str, text: &str) -> SippProcess {
         let own = SocketAddr::new(self.daemon.ip(), free_port());
         let mut text = expand(text);
         if let Some(methods) = self.allow {
@@ -201,7 +201,7 @@ impl Caller {
             text = text.replace(usual, &format!("Allow: {methods}"));
         }
 
-        Peer::start(scenario, &text, own, |command| {
+        SippProcess::start(scenario, &text, own, |command| {
             command.args([
                 "-au",
                 &self.credentials.username,
@@ -262,22 +262,22 @@ impl Runtime {
     }
 
     /// Answers one call. Returns once it listens.
-    pub fn play(self, scenario: &str) -> Peer {
+    pub fn play(self, scenario: &str) -> SippProcess {
         self.refers_to("nobody", scenario)
     }
 
     /// Answers one call, and then takes these steps.
-    pub fn takes(self, steps: &[Step]) -> Peer {
+    pub fn takes(self, steps: &[Step]) -> SippProcess {
         self.play_text("nobody", "runtime", &referred::of_runtime(steps))
     }
 
     /// Answers one call with a scenario that names this user.
-    pub fn refers_to(self, user: &str, scenario: &str) -> Peer {
+    pub fn refers_to(self, user: &str, scenario: &str) -> SippProcess {
         self.play_text(user, scenario, &fixture(&format!("{scenario}.xml")))
     }
 
     /// The same, with these headers inside the Refer-To.
-    pub fn refers_with(self, user: &str, headers: &str, scenario: &str) -> Peer {
+    pub fn refers_with(self, user: &str, headers: &str, scenario: &str) -> SippProcess {
         let text = fixture(&format!("{scenario}.xml"));
         let plain = "@anywhere.example>";
         assert!(text.contains(plain), "the scenario has another Refer-To");
@@ -285,8 +285,8 @@ impl Runtime {
         self.play_text(user, scenario, &text)
     }
 
-    fn play_text(self, user: &str, scenario: &str, text: &str) -> Peer {
-        let peer = Peer::start(scenario, text, self.address, |command| {
+    fn play_text(self, user: &str, scenario: &str, text: &str) -> SippProcess {
+        let peer = SippProcess::start(scenario, text, self.address, |command| {
             command.args(["-s", user]);
             command.args(["-t", if self.tcp { "t1" } else { "u1" }]);
         });

@@ -1,7 +1,7 @@
 //! The audit log: every operation that changes something leaves an entry with actor, action, object and fields, and without secrets.
 
 use serde_json::{Value, json};
-use trunkline_store::{AuditEntry, AuditFilter, AuditOf, audit};
+use trunkline_store::{AuditEntry, AuditFilter, AuditScope, audit};
 use uuid::Uuid;
 
 use crate::call_export::accepting;
@@ -23,7 +23,7 @@ const CHANGE_NOTHING: [&str; 4] = [
 async fn newest(api: &TestApi, most: u32) -> Vec<AuditEntry> {
     let filter = AuditFilter::default();
     found(&api.store, move |tx| {
-        audit::before(tx, AuditOf::All, &filter, i64::MAX, most)
+        audit::before(tx, AuditScope::All, &filter, i64::MAX, most)
     })
     .await
 }

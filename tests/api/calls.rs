@@ -8,7 +8,7 @@ use trunkline_model::invite_facts::PeerTraits;
 use trunkline_model::invite_facts::{InviteFacts, Proof};
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_routing::{
-    At, Decision, E164, Facts, Found, Looked, Org, Outcome, Step, decide, facts,
+    Decision, E164, Facts, Org, Outcome, Step, StepFinding, StepPlace, TrailEntry, decide, facts,
 };
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -44,10 +44,10 @@ fn decision() -> Decision {
             raw: "100".into(),
             e164: None,
         },
-        trail: vec![Looked {
+        trail: vec![TrailEntry {
             step: Step::Header,
-            at: At::Nothing,
-            found: Found::Nothing,
+            at: StepPlace::Nothing,
+            found: StepFinding::Nothing,
         }],
         near_misses: vec![],
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::outbound::{give_trunk, order};
 use trunkline_testkit::http;
 use trunkline_testkit::referred::Step::{self, Answer, ByeComes, Offers, Refer, Turned, Unjoined};
-use trunkline_testkit::sipp::Peer;
+use trunkline_testkit::sipp::SippProcess;
 use trunkline_testkit::{Daemon, DaemonSetup, Deadline, Message, Runtime, Trace, tools};
 
 /// Starts a daemon whose agent is a runtime of the test.
@@ -457,8 +457,8 @@ fn a_call_that_rings_is_not_held() {
 
 /// A call that is up, until it is hung up on.
 struct Up {
-    agent: Peer,
-    pbx: Peer,
+    agent: SippProcess,
+    pbx: SippProcess,
     /// Session token of the runtime.
     token: String,
 }

@@ -2,7 +2,7 @@
 
 use trunkline_model::builtin::Flow;
 use trunkline_model::settings::{BotProtocol, OnClose, Runtime};
-use trunkline_store::{AgentChange, Error, Kind, Refused, Wrong, agents, prompts};
+use trunkline_store::{AgentChange, Conflict, Error, Kind, Wrong, agents, prompts};
 
 use crate::test_db::{NOW, TestDb, done, found, later, new_agent, org};
 
@@ -120,7 +120,7 @@ async fn an_agent_plays_only_prompts_that_are_there(db: &TestDb) {
         .await;
     assert!(matches!(
         deleted,
-        Err(Error::Refused(Refused::PromptInUse { .. }))
+        Err(Error::Conflict(Conflict::PromptInUse { .. }))
     ));
 
     let foreign = store
@@ -128,7 +128,7 @@ async fn an_agent_plays_only_prompts_that_are_there(db: &TestDb) {
         .await;
     assert!(matches!(
         foreign,
-        Err(Error::Refused(Refused::PromptAbsent(id))) if id == own.id
+        Err(Error::Conflict(Conflict::PromptAbsent(id))) if id == own.id
     ));
 
     let none = AgentChange {
@@ -149,6 +149,6 @@ async fn an_agent_plays_only_prompts_that_are_there(db: &TestDb) {
         .await;
     assert!(matches!(
         again,
-        Err(Error::Refused(Refused::PromptAbsent(_)))
+        Err(Error::Conflict(Conflict::PromptAbsent(_)))
     ));
 }

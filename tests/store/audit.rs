@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Acting, Actor, ActorKind, AuditEntry, AuditFilter, AuditOf, Deed, NewOrg, Store, audit,
-    deleted_orgs, orgs,
+    Acting, Actor, ActorKind, AuditEntry, AuditFilter, AuditScope, AuditedAction, NewOrg, Store,
+    audit, deleted_orgs, orgs,
 };
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ crate::on_both!(
 );
 
 fn acting(at: Moment) -> Acting {
-    Acting::new(Deed {
+    Acting::new(AuditedAction {
         at,
         address: None,
         action: "org create".to_owned(),
@@ -53,7 +53,7 @@ async fn make(store: &Store, name: &str, at: Moment) -> Uuid {
 async fn all(store: &Store) -> Vec<AuditEntry> {
     let filter = AuditFilter::default();
     found(store, move |tx| {
-        audit::after(tx, AuditOf::All, &filter, 0, 10_000)
+        audit::after(tx, AuditScope::All, &filter, 0, 10_000)
     })
     .await
 }
@@ -103,7 +103,7 @@ async fn a_reader_misses_no_entry_of_another_node(db: &TestDb) {
     loop {
         let is_over = writers.iter().all(tokio::task::JoinHandle::is_finished);
         let entries = found(&reader, move |tx| {
-            audit::after(tx, AuditOf::All, &AuditFilter::default(), seq, 5)
+            audit::after(tx, AuditScope::All, &AuditFilter::default(), seq, 5)
         })
         .await;
         seq = entries.last().map_or(seq, |entry| entry.seq);

@@ -7,7 +7,7 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Refused, Store, UsageParts,
+    Conflict, Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Store, UsageParts,
     UsageWindow, Wrong, deleted_orgs, events, numbers, org_keys, orgs, partners, purge, rows_of,
     usage,
 };
@@ -160,7 +160,7 @@ async fn what_others_took_meanwhile_stays_theirs(db: &TestDb) {
     .await;
     let refused = deleted_orgs::restore(&store, first, NOW).await;
     assert!(
-        matches!(&refused, Err(Error::Refused(Refused::ExternalIdTaken(id))) if id == "a"),
+        matches!(&refused, Err(Error::Conflict(Conflict::ExternalIdTaken(id))) if id == "a"),
         "{refused:?}"
     );
 
@@ -175,7 +175,7 @@ async fn what_others_took_meanwhile_stays_theirs(db: &TestDb) {
     let refused = deleted_orgs::restore(&store, second, NOW).await;
     assert!(matches!(
         refused,
-        Err(Error::Refused(Refused::ExternalIdTaken(_)))
+        Err(Error::Conflict(Conflict::ExternalIdTaken(_)))
     ));
     let numbers_of = async |org, id| found(&store, move |tx| numbers::by_id(tx, org, id)).await;
     assert!(numbers_of(first, ours.id).await.verified_at.is_some());
@@ -217,7 +217,7 @@ async fn two_restores_and_a_creation_at_once_give_one_external_id(db: &TestDb) {
 
     let done = [one, two, three];
     let taken = |result: &Result<Org, Error>| {
-        matches!(result, Err(Error::Refused(Refused::ExternalIdTaken(_))))
+        matches!(result, Err(Error::Conflict(Conflict::ExternalIdTaken(_))))
     };
 
     assert_eq!(

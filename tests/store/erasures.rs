@@ -11,7 +11,7 @@ use trunkline_model::transfer::{State as TransferState, Transfer, TransferMethod
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    ContactDetails, Erased, Erasure, Error, Kind, NewHandoff, OpenErasure, Refused, RowsErased,
+    Conflict, ContactDetails, Erased, Erasure, Error, Kind, NewHandoff, OpenErasure, RowsErased,
     Store, Tx, Wrong, calls, erasing, erasures, events, handoffs, nodes, numbers,
 };
 use uuid::Uuid;
@@ -380,7 +380,7 @@ async fn a_contact_in_a_call_is_not_erased(db: &TestDb) {
         .await;
     assert!(matches!(
         refused,
-        Err(Error::Refused(Refused::ContactOnCall))
+        Err(Error::Conflict(Conflict::ContactOnCall))
     ));
     store.contacts().by_id(ours, id).await.expect("it stays");
 

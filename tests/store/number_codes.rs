@@ -5,7 +5,7 @@ use std::time::Duration;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Error, MadeCode, Number, Refused, Store, TriedCode, events, number_codes, numbers,
+    Conflict, Error, MadeCode, Number, Store, TriedCode, events, number_codes, numbers,
 };
 use uuid::Uuid;
 
@@ -81,7 +81,7 @@ async fn a_code_verifies_its_number(db: &TestDb) {
     assert!(
         matches!(
             refused,
-            Err(Error::Refused(Refused::NumberVerifiedElsewhere(_)))
+            Err(Error::Conflict(Conflict::NumberVerifiedElsewhere(_)))
         ),
         "{refused:?}"
     );

@@ -7,7 +7,7 @@ use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Call, CallFilter, CommandState, Error, Refused, Renewal, Store, calls, lost,
+    Call, CallFilter, CommandState, Conflict, Error, Renewal, Store, calls, lost,
     node_commands as commands, nodes,
 };
 use uuid::Uuid;
@@ -556,7 +556,7 @@ async fn nodes_take_turns(db: &TestDb) {
     assert_eq!(serving().await, [1], "one that drains does nothing for all");
     let held = begin(1, "a").await;
     assert!(
-        matches!(held, Err(Error::Refused(Refused::NodeServed { node: 1, host })) if host == "b")
+        matches!(held, Err(Error::Conflict(Conflict::NodeServed { node: 1, host })) if host == "b")
     );
     let second = Origin { node: 1, boot: 1 };
     let renew = async |run, lease| done(&store, move |tx| nodes::renew(tx, run, lease)).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trunkline_store::{
-    Error, InboundTrunkChange, Kind, NewAuthFailure, Refused, Wrong, agents, auth_failures,
+    Conflict, Error, InboundTrunkChange, Kind, NewAuthFailure, Wrong, agents, auth_failures,
     dedications, inbound_trunks, numbers,
 };
 use uuid::Uuid;
@@ -35,7 +35,7 @@ async fn a_number_is_verified_in_one_org(db: &TestDb) {
         .await;
     assert!(matches!(
         again,
-        Err(Error::Refused(Refused::NumberExists(_)))
+        Err(Error::Conflict(Conflict::NumberExists(_)))
     ));
     let verified = done(&store, move |tx| {
         numbers::verify(tx, ours, number.id, later(5))
@@ -53,7 +53,7 @@ async fn a_number_is_verified_in_one_org(db: &TestDb) {
         .await;
     assert!(matches!(
         refused,
-        Err(Error::Refused(Refused::NumberVerifiedElsewhere(_)))
+        Err(Error::Conflict(Conflict::NumberVerifiedElsewhere(_)))
     ));
     let unverified = done(&store, move |tx| {
         numbers::create(tx, theirs, phone, false, NOW)
@@ -64,7 +64,7 @@ async fn a_number_is_verified_in_one_org(db: &TestDb) {
         .await;
     assert!(matches!(
         refused,
-        Err(Error::Refused(Refused::NumberVerifiedElsewhere(_)))
+        Err(Error::Conflict(Conflict::NumberVerifiedElsewhere(_)))
     ));
     done(&store, move |tx| {
         numbers::unverify(tx, ours, number.id, NOW)
@@ -141,7 +141,7 @@ async fn a_number_has_one_agent(db: &TestDb) {
         .write(move |tx| numbers::assign(tx, ours, bea, &[one], NOW))
         .await;
     assert!(
-        matches!(held, Err(Error::Refused(Refused::NumberHeld { agent, agent_name, .. })) if agent == anna && agent_name == "Anna")
+        matches!(held, Err(Error::Conflict(Conflict::NumberHeld { agent, agent_name, .. })) if agent == anna && agent_name == "Anna")
     );
     let wrong = store
         .write(move |tx| numbers::assign(tx, ours, bea, &[one, raw, foreign], NOW))
@@ -229,7 +229,7 @@ async fn a_trunk_lists_verified_numbers(db: &TestDb) {
         store
             .write(move |tx| inbound_trunks::create(tx, org, &new(), NOW))
             .await,
-        Err(Error::Refused(Refused::TrunkExists))
+        Err(Error::Conflict(Conflict::TrunkExists))
     ));
     assert_eq!(
         done(&store, move |tx| inbound_trunks::remove_number(
@@ -376,7 +376,7 @@ async fn a_network_is_dedicated_once(db: &TestDb) {
         .await;
 
     assert!(
-        matches!(refused, Err(Error::Refused(Refused::NetworkDedicated { org, .. })) if org == ours)
+        matches!(refused, Err(Error::Conflict(Conflict::NetworkDedicated { org, .. })) if org == ours)
     );
     assert_eq!(
         found(&store, move |tx| dedications::list(tx, ours)).await,

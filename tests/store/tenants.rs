@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use trunkline::api::token;
 use trunkline_store::{
-    Error, Kind, NewOrg, NewOrgKey, NewPartner, Refused, Wrong, org_keys, orgs, partners,
+    Conflict, Error, Kind, NewOrg, NewOrgKey, NewPartner, Wrong, org_keys, orgs, partners,
 };
 
 use crate::test_db::{NOW, TestDb, done, found, later, org};
@@ -142,7 +142,7 @@ async fn partners_see_their_own(db: &TestDb) {
     let again = store
         .write(move |tx| orgs::create(tx, Some(ours), &new("a"), NOW))
         .await;
-    assert!(matches!(again, Err(Error::Refused(Refused::ExternalIdTaken(id))) if id == "a"));
+    assert!(matches!(again, Err(Error::Conflict(Conflict::ExternalIdTaken(id))) if id == "a"));
     let (page, total) = found(&store, move |tx| {
         orgs::of_partner(tx, ours, &Default::default(), 2, 1)
     })

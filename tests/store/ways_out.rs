@@ -4,8 +4,8 @@ use trunkline_model::auth_realms::KnownRealm;
 use trunkline_model::settings::{TransferTarget, TransferWay, Via};
 use trunkline_sip::flow::Transport;
 use trunkline_store::{
-    Change, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk, OutboundTrunkChange,
-    Password, Refused, Wrong, agent_config, destinations, feed, outbound_trunks,
+    Change, Conflict, DestinationChange, Error, Kind, NewDestination, NewOutboundTrunk,
+    OutboundTrunkChange, Password, Wrong, agent_config, destinations, feed, outbound_trunks,
 };
 use uuid::Uuid;
 
@@ -160,7 +160,7 @@ async fn a_trunk_that_is_used_stays(db: &TestDb) {
         .await;
     let agents = vec![(anna, "Anna".to_owned())];
     assert!(
-        matches!(refused, Err(Error::Refused(Refused::TrunkInUse { agents: used })) if used == agents)
+        matches!(refused, Err(Error::Conflict(Conflict::TrunkInUse { agents: used })) if used == agents)
     );
 
     done(&store, move |tx| {
@@ -210,7 +210,10 @@ async fn destinations_have_names_of_their_own(db: &TestDb) {
     let taken = store
         .write(move |tx| destinations::create(tx, ours, &desk("äRZTE"), NOW))
         .await;
-    assert!(matches!(taken, Err(Error::Refused(Refused::NameTaken(_)))));
+    assert!(matches!(
+        taken,
+        Err(Error::Conflict(Conflict::NameTaken(_)))
+    ));
 
     done(&store, move |tx| {
         destinations::create(tx, theirs, &desk("Ärzte"), NOW)
@@ -231,7 +234,10 @@ async fn destinations_have_names_of_their_own(db: &TestDb) {
     let taken = store
         .write(move |tx| destinations::update(tx, ours, other.id, &same, NOW))
         .await;
-    assert!(matches!(taken, Err(Error::Refused(Refused::NameTaken(_)))));
+    assert!(matches!(
+        taken,
+        Err(Error::Conflict(Conflict::NameTaken(_)))
+    ));
 
     let changed = done(&store, move |tx| {
         destinations::update(tx, ours, made.id, &change, later(2))
@@ -310,7 +316,10 @@ async fn an_agent_has_what_is_assigned(db: &TestDb) {
     let taken = store
         .write(move |tx| destinations::create_for(tx, ours, anna, &desk("FIRST"), NOW))
         .await;
-    assert!(matches!(taken, Err(Error::Refused(Refused::NameTaken(_)))));
+    assert!(matches!(
+        taken,
+        Err(Error::Conflict(Conflict::NameTaken(_)))
+    ));
 
     let config = found(&store, move |tx| agent_config::of_agent(tx, ours, anna)).await;
     assert_eq!(config.destinations, [second.clone(), first.clone()]);

@@ -31,7 +31,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use trunkline_sip::wire::{Framing, lex};
-use trunkline_testkit::corpus::{Case, Lexed, Stream, cases};
+use trunkline_testkit::corpus::{Case, Lexed, StreamState, cases};
 use trunkline_testkit::message::statuses_of;
 use trunkline_testkit::peer::{TRIES, is_shed};
 use trunkline_testkit::{Daemon, DaemonSetup, Message, Peer};
@@ -146,9 +146,9 @@ fn each_stream_gets_its_answer() {
         let peer = Peer::tcp(Ipv4Addr::LOCALHOST, daemon.sip());
         peer.send(&octets);
         let answers = match end {
-            Stream::Open => peer.answers_until_probed(),
-            Stream::Closed => peer.answers_until_closed(),
-            Stream::Waits => peer.answers_then_hang_up(expected.len()),
+            StreamState::Open => peer.answers_until_probed(),
+            StreamState::Closed => peer.answers_until_closed(),
+            StreamState::Waits => peer.answers_then_hang_up(expected.len()),
         };
         let statuses = statuses_of(&answers);
         if statuses != *expected {

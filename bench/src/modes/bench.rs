@@ -240,7 +240,7 @@ pub(super) fn describe_wire(report: &mut Report, tally: &Tally) {
 }
 
 /// Reports each kind of failure as a fault.
-pub(super) fn blame(report: &mut Report, tally: &Tally) {
+pub(super) fn report_failures(report: &mut Report, tally: &Tally) {
     for (failure, count) in &tally.failures {
         report.fault(format!("{count} calls: {failure}"));
     }

@@ -15,7 +15,7 @@ use crate::http;
 use crate::kernel::{pin_to, widen};
 use crate::process::{cpu_seconds, memory, own_cpu_seconds};
 use crate::report::Report;
-use crate::voice::{Heard, Load, PREFIX, Voices};
+use crate::voice::{Heard, PREFIX, VoiceLoad, Voices};
 use crate::web_socket::Identity;
 
 /// First of the daemon's RTP ports; it needs two for each call.
@@ -103,7 +103,7 @@ pub fn bots(setting: &Setting, talk: Talk) -> Result<Report, Fault> {
 /// A daemon whose agent is a bot of the load, and the load.
 pub(super) struct Stage {
     pub(super) daemon: Daemon,
-    pub(super) load: Load,
+    pub(super) load: VoiceLoad,
     /// Address of the callers' audio.
     pub(super) media: SocketAddrV4,
     /// Tells the load of a call that is up: its place, and the daemon's media.
@@ -133,7 +133,7 @@ impl Stage {
         let (tell, new) = mpsc::channel();
         Ok(Self {
             daemon,
-            load: Load::new(voices, (listener, identity), rtp, new)?,
+            load: VoiceLoad::new(voices, (listener, identity), rtp, new)?,
             media,
             tell,
             _data: data,
@@ -200,7 +200,7 @@ pub(super) fn dialler(daemon: &Daemon, media: SocketAddrV4) -> io::Result<Dialle
 
 /// Makes the calls while the load runs, since the bots have to answer meanwhile.
 pub(super) fn set_up(
-    load: &mut Load,
+    load: &mut VoiceLoad,
     mut dialler: Dialler,
     calls: u16,
     tell: mpsc::Sender<(usize, SocketAddrV4)>,

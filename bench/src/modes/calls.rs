@@ -1,6 +1,6 @@
 //! Whole calls: as many as possible, or at a rate.
 
-use super::bench::{Bench, Fault, Setting, blame, describe};
+use super::bench::{Bench, Fault, Setting, describe, report_failures};
 use crate::exchange::{Plan, Span};
 use crate::pace::Pace;
 use crate::report::Report;
@@ -54,7 +54,7 @@ fn once(bench: &mut Bench, load: Load, report: &mut Report) -> Result<(), Fault>
     if let Pace::Rate { lag, .. } = pace {
         report.measure("generator_lag_max_ms", lag as f64 / 1e3);
     }
-    blame(report, tally);
+    report_failures(report, tally);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use super::bench::{Bench, Fault, Setting, blame};
+use super::bench::{Bench, Fault, Setting, report_failures};
 use crate::clock::Clock;
 use crate::daemon::{Announcement, Launch};
 use crate::exchange::{Plan, Span};
@@ -117,7 +117,7 @@ pub fn live_pages(setting: &Setting, load: Pages) -> Result<Report, Fault> {
 fn cores(bench: &mut Bench, load: Pages, report: &mut Report) -> io::Result<f64> {
     let mut pace = Pace::rate(load.rate, bench.engine.now());
     let measured = bench.measure(&mut pace, load.seconds)?;
-    blame(report, &bench.engine.exchange.tally);
+    report_failures(report, &bench.engine.exchange.tally);
     Ok(measured.cpu / measured.seconds)
 }
 

@@ -1,6 +1,6 @@
 //! Memory of a call while it rings and while it is established.
 
-use super::bench::{Bench, Fault, Setting, blame, describe_wire, drain, make, run};
+use super::bench::{Bench, Fault, Setting, describe_wire, drain, make, report_failures, run};
 use crate::calls::{CallRef, CalleeState, CallerState};
 use crate::clock::seconds;
 use crate::exchange::{Plan, Span};
@@ -94,7 +94,7 @@ pub fn hold(setting: &Setting, phase: Phase, calls: u64, rate: f64) -> Result<Re
     release(&mut bench, phase, &held, rate);
     drain(&mut bench.engine);
     describe_wire(&mut report, &bench.engine.exchange.tally);
-    blame(&mut report, &bench.engine.exchange.tally);
+    report_failures(&mut report, &bench.engine.exchange.tally);
     bench.check_leftover(&mut report, before)?;
     Ok(report)
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::bench::{Bench, blame, drain, make, run};
+use super::bench::{Bench, drain, make, report_failures, run};
 use crate::clock::seconds;
 use crate::pace::Pace;
 use crate::process::{Memory, memory};
@@ -28,7 +28,7 @@ impl Bench {
     pub(super) fn settle(&mut self, report: &mut Report) -> io::Result<Memory> {
         make(&mut self.engine, FIRST, 500.0);
         drain(&mut self.engine);
-        blame(report, &std::mem::take(&mut self.engine.exchange.tally));
+        report_failures(report, &std::mem::take(&mut self.engine.exchange.tally));
         if !self.leftover {
             return memory(self.daemon.pid());
         }

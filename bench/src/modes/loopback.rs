@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::bench::{blame, describe_calls, drain, run, window};
+use super::bench::{describe_calls, drain, report_failures, run, window};
 use crate::clock::seconds;
 use crate::engine::{Engine, Sockets};
 use crate::exchange::{Gate, Parties, Plan};
@@ -62,7 +62,7 @@ pub fn loopback(
         Report::new("loopback: the generator against itself, a challenge for each call");
     report.measure("calls_per_second", measured.rate());
     describe_calls(&mut report, &measured, &engine.exchange.tally);
-    blame(&mut report, &engine.exchange.tally);
+    report_failures(&mut report, &engine.exchange.tally);
     if engine.exchange.live() > 0 {
         report.fault(format!("{} calls never ended", engine.exchange.live()));
     }

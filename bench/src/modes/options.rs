@@ -1,6 +1,6 @@
 //! OPTIONS, as many as possible.
 
-use super::bench::{Bench, Fault, Setting, blame, describe_times, describe_wire};
+use super::bench::{Bench, Fault, Setting, describe_times, describe_wire, report_failures};
 use crate::exchange::Plan;
 use crate::pace::Pace;
 use crate::report::Report;
@@ -26,7 +26,7 @@ pub fn options(setting: &Setting, concurrency: usize, seconds: u64) -> Result<Re
     report.measure("generator_cores_busy", measured.own_cpu / measured.seconds);
     describe_times(&mut report, tally);
     describe_wire(&mut report, tally);
-    blame(&mut report, tally);
+    report_failures(&mut report, tally);
     bench.check_leftover(&mut report, before)?;
     Ok(report)
 }

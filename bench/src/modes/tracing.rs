@@ -1,6 +1,6 @@
 //! Cost of traces: the same load with and without them, alternating, so that a slowdown of the machine affects both.
 
-use super::bench::{Bench, Fault, Setting, blame};
+use super::bench::{Bench, Fault, Setting, report_failures};
 use crate::exchange::Plan;
 use crate::pace::Pace;
 use crate::report::Report;
@@ -24,7 +24,7 @@ pub fn tracing(setting: &Setting, rate: f64, span: u64, turns: u32) -> Result<Re
             let mut bench = Bench::start(&setting, Plan::default())?;
             let mut pace = Pace::rate(rate, bench.engine.now());
             let measured = bench.measure(&mut pace, span)?;
-            blame(&mut report, &bench.engine.exchange.tally);
+            report_failures(&mut report, &bench.engine.exchange.tally);
             costs.push(measured.cpu / measured.completed.max(1) as f64 * 1e3);
         }
     }

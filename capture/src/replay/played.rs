@@ -10,7 +10,8 @@ pub enum Outcome {
     /// Sent.
     Sent,
     /// Received as expected.
-    Came,
+    #[serde(rename = "came")]
+    Received,
     /// Received, with a difference.
     Differs,
     /// Not received, but optional.

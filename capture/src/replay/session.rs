@@ -518,7 +518,7 @@ impl<'a> Session<'a> {
 
         let differences = self.compare(&item, message, captured, after);
         let outcome = if differences.is_empty() {
-            Outcome::Came
+            Outcome::Received
         } else {
             Outcome::Differs
         };

@@ -139,7 +139,7 @@ fn read_header(octets: &[u8]) -> Result<Option<Header>, FrameFault> {
 
 /// Message of a bot, or one of its control frames.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Received<'r> {
+pub(crate) enum BotFrame<'r> {
     Text(&'r [u8]),
     Binary,
     Ping(&'r [u8]),
@@ -147,7 +147,7 @@ pub(crate) enum Received<'r> {
     Close,
 }
 
-impl<'r> Received<'r> {
+impl<'r> BotFrame<'r> {
     /// Returns a whole message; its content matters only if it is text.
     fn whole(opcode: Opcode, payload: &'r [u8]) -> Self {
         if opcode == Opcode::Text {
@@ -213,7 +213,7 @@ impl Reader {
     }
 
     /// Returns the next message; `None` if more octets are needed.
-    pub(crate) fn next(&mut self) -> Result<Option<Received<'_>>, FrameFault> {
+    pub(crate) fn next(&mut self) -> Result<Option<BotFrame<'_>>, FrameFault> {
         loop {
             let Some(header) = read_header(&self.octets[self.read..])? else {
                 return Ok(None);
@@ -227,15 +227,15 @@ impl Reader {
             self.frames += 1;
 
             let whole = match header.opcode {
-                Opcode::Close => return Ok(Some(Received::Close)),
-                Opcode::Ping => return Ok(Some(Received::Ping(&self.octets[start..end]))),
-                Opcode::Pong => return Ok(Some(Received::Pong)),
+                Opcode::Close => return Ok(Some(BotFrame::Close)),
+                Opcode::Ping => return Ok(Some(BotFrame::Ping(&self.octets[start..end]))),
+                Opcode::Pong => return Ok(Some(BotFrame::Pong)),
                 opcode @ (Opcode::Text | Opcode::Binary) => {
                     if self.fragmented.is_some() {
                         return Err(FrameFault);
                     }
                     if header.is_last {
-                        return Ok(Some(Received::whole(opcode, &self.octets[start..end])));
+                        return Ok(Some(BotFrame::whole(opcode, &self.octets[start..end])));
                     }
                     self.fragments.clear();
                     self.fragmented = Some(opcode);
@@ -252,7 +252,7 @@ impl Reader {
             // A fragmented message is rare, so its buffer isn't kept beyond the next message.
             if header.is_last {
                 self.fragmented = None;
-                return Ok(Some(Received::whole(whole, &self.fragments)));
+                return Ok(Some(BotFrame::whole(whole, &self.fragments)));
             }
         }
     }
@@ -285,10 +285,10 @@ mod tests {
         let mut seen = Vec::new();
         loop {
             match reader.next() {
-                Ok(Some(Received::Text(text))) => {
+                Ok(Some(BotFrame::Text(text))) => {
                     seen.push(format!("text {}", String::from_utf8_lossy(text)))
                 }
-                Ok(Some(Received::Ping(data))) => seen.push(format!("ping {}", data.len())),
+                Ok(Some(BotFrame::Ping(data))) => seen.push(format!("ping {}", data.len())),
                 Ok(Some(other)) => seen.push(format!("{other:?}").to_lowercase()),
                 Ok(None) => return seen,
                 Err(FrameFault) => {
@@ -392,7 +392,7 @@ mod tests {
         reader
             .buffer()
             .extend(frame(0x81, &vec![b'x'; MAX_MESSAGE]));
-        assert!(matches!(reader.next(), Ok(Some(Received::Text(_)))));
+        assert!(matches!(reader.next(), Ok(Some(BotFrame::Text(_)))));
         assert!(reader.buffer().capacity() <= KEPT);
     }
 

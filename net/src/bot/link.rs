@@ -34,7 +34,7 @@ const MAX_TICKETS: u32 = 16;
 
 /// Result of reading for a turn.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
+pub(crate) enum LinkProgress {
     /// The socket has no more octets.
     Emptied,
     /// The turn is over before the socket was empty.
@@ -91,7 +91,7 @@ impl Link {
     }
 
     /// Reads the available octets, at most [`TURN`], and appends them to `to`.
-    pub(crate) fn read(&mut self, to: &mut Vec<u8>) -> Turn {
+    pub(crate) fn read(&mut self, to: &mut Vec<u8>) -> LinkProgress {
         let most = to.len() + TURN;
         let mut wire = 0;
         while to.len() < most && wire < TURN {
@@ -100,12 +100,12 @@ impl Link {
                 None => read_plain(&mut self.stream, to),
             };
             match turn {
-                Turn::MoreToRead => {}
-                Turn::Emptied | Turn::Ended(_) => return turn,
+                LinkProgress::MoreToRead => {}
+                LinkProgress::Emptied | LinkProgress::Ended(_) => return turn,
             }
         }
 
-        Turn::MoreToRead
+        LinkProgress::MoreToRead
     }
 
     /// Sends a message, or keeps it until the socket takes it.
@@ -198,13 +198,13 @@ impl Link {
     }
 }
 
-fn read_plain(stream: &mut TcpStream, to: &mut Vec<u8>) -> Turn {
+fn read_plain(stream: &mut TcpStream, to: &mut Vec<u8>) -> LinkProgress {
     let mut octets = [0; 4_096];
     match stream.read(&mut octets) {
-        Ok(0) => Turn::Ended(BotEnd::Closed),
+        Ok(0) => LinkProgress::Ended(BotEnd::Closed),
         Ok(count) => {
             to.extend_from_slice(&octets[..count]);
-            Turn::MoreToRead
+            LinkProgress::MoreToRead
         }
         Err(error) => failed(&error),
     }
@@ -216,18 +216,18 @@ fn read_tls(
     stream: &mut TcpStream,
     to: &mut Vec<u8>,
     wire: &mut usize,
-) -> Turn {
+) -> LinkProgress {
     // Octets that the handshake left decrypted come first.
     let mut octets = [0; 4_096];
     match tls.reader().read(&mut octets) {
-        Ok(0) => return Turn::Ended(BotEnd::Closed),
+        Ok(0) => return LinkProgress::Ended(BotEnd::Closed),
         Ok(count) => {
             to.extend_from_slice(&octets[..count]);
-            return Turn::MoreToRead;
+            return LinkProgress::MoreToRead;
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
         // The peer has closed TCP without closing TLS.
-        Err(_) => return Turn::Ended(BotEnd::Lost),
+        Err(_) => return LinkProgress::Ended(BotEnd::Lost),
     }
 
     match tls.read_tls(stream) {
@@ -235,20 +235,20 @@ fn read_tls(
         Ok(count) => {
             *wire += count;
             match tls.process_new_packets() {
-                Ok(_) if tls.tls13_tickets_received() <= MAX_TICKETS => Turn::MoreToRead,
-                Ok(_) | Err(_) => Turn::Ended(BotEnd::Protocol),
+                Ok(_) if tls.tls13_tickets_received() <= MAX_TICKETS => LinkProgress::MoreToRead,
+                Ok(_) | Err(_) => LinkProgress::Ended(BotEnd::Protocol),
             }
         }
         Err(error) => failed(&error),
     }
 }
 
-fn failed(error: &io::Error) -> Turn {
+fn failed(error: &io::Error) -> LinkProgress {
     if error.kind() == ErrorKind::WouldBlock {
-        Turn::Emptied
+        LinkProgress::Emptied
     } else if error.kind() == ErrorKind::Interrupted {
-        Turn::MoreToRead
+        LinkProgress::MoreToRead
     } else {
-        Turn::Ended(BotEnd::Lost)
+        LinkProgress::Ended(BotEnd::Lost)
     }
 }

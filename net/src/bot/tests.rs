@@ -159,7 +159,7 @@ async fn a_bot_on_tls_is_read_and_written() {
     let mut seen = Vec::new();
     while seen.len() < 2 {
         let turn = link.read(reader.buffer());
-        assert!(!matches!(turn, link::Turn::Ended(_)), "{turn:?}");
+        assert!(!matches!(turn, link::LinkProgress::Ended(_)), "{turn:?}");
         while let Some(received) = reader.next().unwrap() {
             seen.push(format!("{received:?}"));
         }
@@ -198,8 +198,8 @@ async fn a_bot_that_sends_many_tickets_is_ended() {
     let (mut link, mut reader, _) = link::Link::new(bot).unwrap();
     let end = loop {
         match link.read(reader.buffer()) {
-            link::Turn::Ended(end) => break end,
-            link::Turn::Emptied | link::Turn::MoreToRead => {
+            link::LinkProgress::Ended(end) => break end,
+            link::LinkProgress::Emptied | link::LinkProgress::MoreToRead => {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }

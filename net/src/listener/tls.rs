@@ -19,7 +19,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use trunkline_sip::verified::VerifiedNames;
 
 use super::handshake::Unverified;
-use crate::tls::{Certificate, Files, Unusable, authorities, system_roots};
+use crate::tls::{Certificate, CertificateFault, Files, authorities, system_roots};
 
 /// Paths of the PEM files.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +52,10 @@ impl Security {
     ///
     /// # Errors
     /// A file can't be used.
-    pub fn load(settings: TlsSettings, names: Arc<VerifiedNames>) -> Result<Arc<Self>, Unusable> {
+    pub fn load(
+        settings: TlsSettings,
+        names: Arc<VerifiedNames>,
+    ) -> Result<Arc<Self>, CertificateFault> {
         let certificate = settings.certificate.clone().map(Certificate::load);
         let certificate = certificate.transpose()?;
         let current = Current::read(&settings, certificate.as_ref())?;
@@ -74,7 +77,7 @@ impl Security {
     ///
     /// # Errors
     /// A file can't be used; the configuration stays as it was.
-    pub fn reload(&self) -> Result<(), Unusable> {
+    pub fn reload(&self) -> Result<(), CertificateFault> {
         let current = Current::read(&self.settings, self.certificate.as_ref())?;
         if let Some(certificate) = &self.certificate {
             certificate.reload()?;
@@ -142,7 +145,7 @@ impl Current {
     fn read(
         settings: &TlsSettings,
         certificate: Option<&Arc<Certificate>>,
-    ) -> Result<Self, Unusable> {
+    ) -> Result<Self, CertificateFault> {
         let server = match certificate {
             Some(certificate) => Some(server(settings, certificate)?),
             None => None,
@@ -161,7 +164,7 @@ fn provider() -> Arc<CryptoProvider> {
 fn server(
     settings: &TlsSettings,
     certificate: &Arc<Certificate>,
-) -> Result<Arc<ServerConfig>, Unusable> {
+) -> Result<Arc<ServerConfig>, CertificateFault> {
     let Some(file) = &settings.client_authorities else {
         return Ok(certificate.server(&[]));
     };
@@ -170,7 +173,7 @@ fn server(
         provider(),
     )
     .build()
-    .map_err(|error| Unusable::File(file.clone(), error.to_string()))?;
+    .map_err(|error| CertificateFault::File(file.clone(), error.to_string()))?;
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("ring knows TLS 1.2 and 1.3")
@@ -182,7 +185,7 @@ fn server(
 fn client(
     settings: &TlsSettings,
     certificate: Option<&Arc<Certificate>>,
-) -> Result<Arc<ClientConfig>, Unusable> {
+) -> Result<Arc<ClientConfig>, CertificateFault> {
     let roots = match &settings.authorities {
         Some(file) => authorities(file, RootCertStore::empty())?,
         None => system_roots("no peer on TLS can be verified; set sip.tls_ca"),

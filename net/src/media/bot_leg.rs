@@ -9,8 +9,8 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::moment::Moment;
 
-use crate::bot::frame::{MAX_CONTROL, Opcode, Reader, Received};
-use crate::bot::link::{Link, Turn};
+use crate::bot::frame::{BotFrame, MAX_CONTROL, Opcode, Reader};
+use crate::bot::link::{Link, LinkProgress};
 use crate::bot::message::{self, BotMessage};
 use crate::bot::wire::{FRAME, Wire};
 use crate::bot::{Bot, BotEnd};
@@ -238,7 +238,7 @@ impl BotLeg {
     }
 
     /// Reads the bot's messages for one turn.
-    pub(super) fn read(&mut self, scratch: &mut Scratch, now: Moment) -> Turn {
+    pub(super) fn read(&mut self, scratch: &mut Scratch, now: Moment) -> LinkProgress {
         let buffer = self.reader.buffer();
         let before = buffer.len();
         let turn = self.link.read(buffer);
@@ -249,7 +249,7 @@ impl BotLeg {
             .and_then(|()| self.count(octets, now))
             .and_then(|()| self.return_marks(scratch))
         {
-            return Turn::Ended(end);
+            return LinkProgress::Ended(end);
         }
         turn
     }
@@ -281,7 +281,7 @@ impl BotLeg {
             };
             let mut is_audio = false;
             let is_understood = match received {
-                Received::Text(text) => match message::read(text) {
+                BotFrame::Text(text) => match message::read(text) {
                     Some(BotMessage::Media(payload)) => {
                         scratch.audio.clear();
                         let decoded = BASE64.decode_vec(payload.as_bytes(), &mut scratch.audio);
@@ -299,9 +299,9 @@ impl BotLeg {
                     Some(BotMessage::Dtmf(keys)) => self.keys.press(keys.as_bytes()),
                     Some(BotMessage::Unknown) | None => false,
                 },
-                Received::Binary => false,
-                Received::Pong => true,
-                Received::Ping(data) => {
+                BotFrame::Binary => false,
+                BotFrame::Pong => true,
+                BotFrame::Ping(data) => {
                     let mut copy = [0; MAX_CONTROL];
                     let length = data.len();
                     copy[..length].copy_from_slice(data);
@@ -311,7 +311,7 @@ impl BotLeg {
                     self.junk.take(now, Counted::No)?;
                     true
                 }
-                Received::Close => return Err(BotEnd::Closed),
+                BotFrame::Close => return Err(BotEnd::Closed),
             };
             if !is_understood {
                 self.junk.take(now, Counted::Yes)?;

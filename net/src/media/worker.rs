@@ -16,14 +16,14 @@ use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 use trunkline_sip::moment::Moment;
 
-use crate::bot::{BotEnd, link::Turn};
+use crate::bot::{BotEnd, link::LinkProgress};
 
 use super::allowance::Taken;
 use super::bot_leg::{BotLeg, Scratch};
 use super::call::{Call, Fate};
+use super::closing_links::ClosingLinks;
 use super::command::Command;
 use super::event::MediaEvent;
-use super::farewells::Farewells;
 use super::meters::{Meters, Packets};
 use super::ports::Ports;
 use super::rtcp;
@@ -69,7 +69,7 @@ pub(super) struct Worker<C, E> {
     deaf: VecDeque<(Moment, u64, Token)>,
     packets: Packets,
     meters: Meters,
-    farewells: Farewells,
+    closing_links: ClosingLinks,
 }
 
 impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static> Worker<C, E> {
@@ -99,7 +99,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             deaf: VecDeque::new(),
             packets: Packets::default(),
             meters: Meters::new(),
-            farewells: Farewells::default(),
+            closing_links: ClosingLinks::default(),
         }
     }
 
@@ -340,7 +340,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         let mut link = bot.into_link();
         // A socket that isn't watched makes no events.
         let _ = self.poll.registry().deregister(link.stream());
-        self.farewells.add(link, now);
+        self.closing_links.add(link, now);
     }
 
     fn serve(&mut self, token: Token, is_writable: bool) {
@@ -506,9 +506,9 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         let turn = bot.read(&mut self.scratch, now);
         call.check(flushed);
         match turn {
-            Turn::Emptied => {}
-            Turn::MoreToRead => self.unread.push(Socket::Bot(place).token()),
-            Turn::Ended(end) => call.check(Err(end)),
+            LinkProgress::Emptied => {}
+            LinkProgress::MoreToRead => self.unread.push(Socket::Bot(place).token()),
+            LinkProgress::Ended(end) => call.check(Err(end)),
         }
 
         self.settle(place, now);
@@ -582,7 +582,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 self.news.push((call.key, MediaEvent::Silent));
             }
         }
-        self.farewells.make_round(now);
+        self.closing_links.make_round(now);
         self.publish();
         if self.index == 0 {
             self.ports.shrink();

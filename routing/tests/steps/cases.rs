@@ -1,7 +1,9 @@
 //! The four steps, case by case, and the sentences that explain them.
 
 use crate::world::{RECEPTION, SALES, SUPPORT, World, foreign_id};
-use trunkline_routing::{At, Decision, Found, Looked, Outcome, State, Step, decide};
+use trunkline_routing::{
+    AgentState, Decision, Outcome, Step, StepFinding, StepPlace, TrailEntry, decide,
+};
 
 fn chosen(world: &World) -> Outcome {
     world.decide().outcome
@@ -98,11 +100,15 @@ fn a_defect_is_noted_and_the_next_step_tried() {
         step: Step::AssignedNumber,
     };
     let cases = [
-        ("no id", world.clone().header("reception"), Found::NotAnId),
+        (
+            "no id",
+            world.clone().header("reception"),
+            StepFinding::NotAnId,
+        ),
         (
             "another org's",
             world.clone().header(foreign_id().to_string()),
-            Found::Nothing,
+            StepFinding::Nothing,
         ),
         (
             "disabled",
@@ -110,7 +116,7 @@ fn a_defect_is_noted_and_the_next_step_tried() {
                 .clone()
                 .header(RECEPTION.to_string())
                 .disabled(RECEPTION),
-            agent("agent 1", State::Disabled),
+            agent("agent 1", AgentState::Disabled),
         ),
         (
             "outbound",
@@ -118,7 +124,7 @@ fn a_defect_is_noted_and_the_next_step_tried() {
                 .clone()
                 .header(RECEPTION.to_string())
                 .outbound(RECEPTION),
-            agent("agent 1", State::NotInbound),
+            agent("agent 1", AgentState::NotInbound),
         ),
         (
             "disabled and at its limit",
@@ -127,7 +133,7 @@ fn a_defect_is_noted_and_the_next_step_tried() {
                 .header(RECEPTION.to_string())
                 .disabled(RECEPTION)
                 .busy(RECEPTION),
-            agent("agent 1", State::Disabled),
+            agent("agent 1", AgentState::Disabled),
         ),
     ];
     for (name, world, found) in cases {
@@ -137,8 +143,8 @@ fn a_defect_is_noted_and_the_next_step_tried() {
     }
 }
 
-fn agent(name: &str, state: State) -> Found {
-    Found::Agent {
+fn agent(name: &str, state: AgentState) -> StepFinding {
+    StepFinding::Agent {
         id: RECEPTION,
         name: name.into(),
         state,
@@ -363,10 +369,10 @@ fn an_org_of_thousands_leaves_a_short_trail() {
     let decision = world.decide();
     assert_eq!(decision.agent(), Some(ids[4999]));
     assert!(decision.trail.len() < 30, "{}", decision.trail.len());
-    let counted = Looked {
+    let counted = TrailEntry {
         step: Step::FirstAvailable,
-        at: At::Nothing,
-        found: Found::Further(4979),
+        at: StepPlace::Nothing,
+        found: StepFinding::Further(4979),
     };
     assert!(decision.trail.contains(&counted), "{:?}", decision.trail);
 }
@@ -403,10 +409,10 @@ fn two_headers_that_differ_are_noted_and_neither_counts() {
     };
     assert_eq!(decision.outcome, first);
 
-    let noted = Looked {
+    let noted = TrailEntry {
         step: Step::Header,
-        at: At::Header(format!("{SALES}, {SUPPORT}")),
-        found: Found::Contradiction,
+        at: StepPlace::Header(format!("{SALES}, {SUPPORT}")),
+        found: StepFinding::Contradiction,
     };
     assert_eq!(decision.trail[0], noted);
 

@@ -3,7 +3,9 @@
 use crate::world::{World, foreign_id};
 use proptest::prelude::*;
 use trunkline_routing::numbers::reduce;
-use trunkline_routing::{Agent, Country, Decision, E164, Found, Org, Outcome, State, Step};
+use trunkline_routing::{
+    Agent, AgentState, Country, Decision, E164, Org, Outcome, Step, StepFinding,
+};
 use uuid::Uuid;
 
 /// The routing rules, written plainly and without a trail.
@@ -124,20 +126,20 @@ fn was_chosen(decision: &Decision, org: &Org) -> bool {
     match (decision.outcome, last) {
         (
             Outcome::Agent { id, .. },
-            Some(Found::Agent {
+            Some(StepFinding::Agent {
                 id: found, state, ..
             }),
-        ) => *found == id && *state == State::Available && org.agent(id).is_some(),
+        ) => *found == id && *state == AgentState::Available && org.agent(id).is_some(),
         (
             Outcome::AgentBusy { id },
-            Some(Found::Agent {
+            Some(StepFinding::Agent {
                 id: found, state, ..
             }),
-        ) => *found == id && *state == State::AtLimit,
+        ) => *found == id && *state == AgentState::AtLimit,
         (Outcome::NoAgent, Some(found)) => !matches!(
             found,
-            Found::Agent {
-                state: State::Available,
+            StepFinding::Agent {
+                state: AgentState::Available,
                 ..
             }
         ),

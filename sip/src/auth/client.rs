@@ -1,7 +1,7 @@
 //! Answering a challenge (RFC 3261 §22.2, §22.3; RFC 7616 §3.4; RFC 8760 §2.4).
 
 use super::algorithm::Algorithm;
-use super::response::{Answer, Count, Protection};
+use super::response::{DigestInput, NonceCount, Protection};
 use super::secret::Ha1;
 use crate::header::auth::{Challenge, Credentials};
 use crate::header::text;
@@ -61,7 +61,7 @@ pub fn answer(
     let algorithm = Algorithm::read(challenge.algorithm)?;
     let nc = format!("{nc:08x}");
     let protection = protection(challenge, &nc, cnonce, challenged.body)?;
-    let computed = Answer {
+    let computed = DigestInput {
         nonce: challenge.nonce,
         method: challenged.method.as_bytes(),
         uri: challenged.uri,
@@ -101,7 +101,7 @@ fn protection<'a>(
     cnonce: &'a str,
     body: &'a [u8],
 ) -> Option<Protection<'a>> {
-    let count = |qop: &'static str| Count {
+    let count = |qop: &'static str| NonceCount {
         qop: qop.as_bytes(),
         nc: nc.as_bytes(),
         cnonce: cnonce.as_bytes(),

@@ -4,7 +4,7 @@ use super::algorithm::Hash;
 use super::secret::Ha1;
 
 /// All parts of a response except the password.
-pub(super) struct Answer<'a> {
+pub(super) struct DigestInput<'a> {
     pub(super) nonce: &'a [u8],
     pub(super) method: &'a [u8],
     pub(super) uri: &'a [u8],
@@ -17,21 +17,21 @@ pub(super) enum Protection<'a> {
     /// No `qop`: RFC 2069.
     None,
     /// `auth`: counts the uses of a nonce.
-    Auth(Count<'a>),
+    Auth(NonceCount<'a>),
     /// `auth-int`: covers the body too.
-    AuthInt(Count<'a>, &'a [u8]),
+    AuthInt(NonceCount<'a>, &'a [u8]),
 }
 
 /// The client's part of a response; `nc` and `qop` are hashed as they were sent.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Count<'a> {
+pub(super) struct NonceCount<'a> {
     pub(super) qop: &'a [u8],
     pub(super) nc: &'a [u8],
     pub(super) cnonce: &'a [u8],
 }
 
 impl<'a> Protection<'a> {
-    pub(super) const fn count(&self) -> Option<Count<'a>> {
+    pub(super) const fn count(&self) -> Option<NonceCount<'a>> {
         match *self {
             Protection::None => None,
             Protection::Auth(count) | Protection::AuthInt(count, _) => Some(count),
@@ -39,7 +39,7 @@ impl<'a> Protection<'a> {
     }
 }
 
-impl Answer<'_> {
+impl DigestInput<'_> {
     /// Computes the response from the hash of the password.
     pub(super) fn response(&self, ha1: &Ha1) -> Hash {
         let secret = ha1.hash.hex();
@@ -47,7 +47,7 @@ impl Answer<'_> {
         let (secret, request) = (secret.as_bytes(), request.as_bytes());
         match self.protection.count() {
             None => ha1.algorithm.hash(&[secret, self.nonce, request]),
-            Some(Count { qop, nc, cnonce }) => ha1
+            Some(NonceCount { qop, nc, cnonce }) => ha1
                 .algorithm
                 .hash(&[secret, self.nonce, nc, cnonce, qop, request]),
         }
@@ -152,12 +152,12 @@ mod tests {
                 ..BOB
             },
         ] {
-            let count = |qop: &'static str, cnonce: &'static str| Count {
+            let count = |qop: &'static str, cnonce: &'static str| NonceCount {
                 qop: qop.as_bytes(),
                 nc: b"00000001",
                 cnonce: cnonce.as_bytes(),
             };
-            let answer = Answer {
+            let answer = DigestInput {
                 nonce: case.nonce.as_bytes(),
                 method: case.request.0.as_bytes(),
                 uri: case.request.1.as_bytes(),

@@ -7,7 +7,7 @@ use subtle::ConstantTimeEq;
 
 use super::algorithm::{Algorithm, unhex};
 use super::nonce::{NonceState, Nonces};
-use super::response::{Answer, Count, Protection};
+use super::response::{DigestInput, NonceCount, Protection};
 use super::secret::Secret;
 use super::window::NonceWindow;
 use crate::header::auth::Credentials;
@@ -101,7 +101,7 @@ impl<'a> CoveredParts<'a> {
 
 /// Well-formed credentials, whose response is still to be checked.
 struct Claim<'a> {
-    answer: Answer<'a>,
+    answer: DigestInput<'a>,
     algorithm: Algorithm,
     response: &'a [u8],
     nc: u32,
@@ -128,7 +128,7 @@ impl<'a> Claim<'a> {
         };
 
         Ok(Self {
-            answer: Answer {
+            answer: DigestInput {
                 nonce: credentials.nonce,
                 method: asked.method,
                 uri: credentials.uri,
@@ -155,7 +155,7 @@ fn protection<'a>(
     let Some(qop) = credentials.qop else {
         return policy.allow_rfc2069.then_some(Protection::None);
     };
-    let count = Count {
+    let count = NonceCount {
         qop,
         nc: credentials.nc?,
         cnonce: credentials.cnonce?,

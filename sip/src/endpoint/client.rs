@@ -8,8 +8,8 @@ use crate::flow::Flow;
 use crate::moment::Moment;
 use crate::slot::{Branch, LoopKey, Slot, user_of};
 use crate::transaction::client_invite::ClientInvite;
-use crate::transaction::client_other::{ClientOther, Fired, ResponseEffect};
-use crate::transaction::io::{Io, Shared};
+use crate::transaction::client_other::{ClientOther, ClientTimeout, ResponseEffect};
+use crate::transaction::io::{Io, MachineContext};
 use crate::transaction::sketch::IdentifyingHeaders;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
@@ -37,7 +37,7 @@ fn loop_key<'a>(request: &Request<'a>, known: &IdentifyingHeaders<'a>) -> LoopKe
 fn parts<'a>(
     tx: ClientTx,
     entry: &'a mut Entry<Client>,
-    shared: &'a mut Shared,
+    shared: &'a mut MachineContext,
     now: Moment,
 ) -> (&'a mut Client, Io<'a>) {
     let flow = entry.flow();
@@ -336,9 +336,9 @@ impl Endpoint {
         };
 
         match fired {
-            Fired::Waits => {}
-            Fired::Ended => self.end_client(tx),
-            Fired::TimedOut => {
+            ClientTimeout::Waits => {}
+            ClientTimeout::Ended => self.end_client(tx),
+            ClientTimeout::TimedOut => {
                 self.end_client(tx);
                 self.events.push_back(Event::Timeout { tx, owner });
             }

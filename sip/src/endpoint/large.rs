@@ -16,13 +16,13 @@ pub struct LargeRequest {
 
 /// Requests that were too large for UDP, and their peers.
 #[derive(Debug, Default)]
-pub(super) struct Large {
+pub(super) struct LargeRequests {
     count: u64,
     peers: HashSet<SocketAddr>,
     unreported: Vec<LargeRequest>,
 }
 
-impl Large {
+impl LargeRequests {
     pub(super) const fn count(&self) -> u64 {
         self.count
     }

@@ -4,7 +4,7 @@ use hashbrown::HashTable;
 
 /// Requests without To-tag, by the headers that merged requests share (RFC 3261 §8.2.2.2).
 #[derive(Debug, Default)]
-pub(super) struct Merged(HashTable<MergedKey>);
+pub(super) struct MergedRequests(HashTable<MergedKey>);
 
 #[derive(Debug)]
 struct MergedKey {
@@ -13,7 +13,7 @@ struct MergedKey {
     key: u64,
 }
 
-impl Merged {
+impl MergedRequests {
     /// Returns true if the same request is served in another transaction than that of `key`: it came by another path.
     pub(super) fn is_elsewhere(&self, merged: u64, key: u128) -> bool {
         self.0

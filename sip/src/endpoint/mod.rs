@@ -23,9 +23,9 @@ use crate::fault::Fault;
 use crate::flow::Flow;
 use crate::moment::Moment;
 use crate::slot::Minter;
-use crate::transaction::io::{Outbox, Shared};
+use crate::transaction::io::{MachineContext, Outbox};
 use crate::transaction::table::Table;
-use crate::transaction::timer::{Alarm, Times};
+use crate::transaction::timer::{FiredTimer, Times};
 use crate::transaction::tombstone::Tombstones;
 use crate::wheel::Wheel;
 use crate::wire::Message;
@@ -36,9 +36,9 @@ pub use crate::transaction::{Request, Response};
 pub use large::LargeRequest;
 
 use budget::Budget;
-use large::Large;
+use large::LargeRequests;
 use machines::{Client, Server};
-use merged::Merged;
+use merged::MergedRequests;
 
 /// Most timers and tombstones that one call of [`Endpoint::handle_timeout`] serves, so that the output stays bounded.
 const TIMEOUTS_PER_TURN: usize = 1024;
@@ -192,9 +192,9 @@ pub struct Endpoint {
     clients: Table<Client>,
     servers: Table<Server>,
     tombstones: Tombstones,
-    merged: Merged,
-    shared: Shared,
-    large: Large,
+    merged: MergedRequests,
+    shared: MachineContext,
+    large: LargeRequests,
     budget: Budget,
     events: VecDeque<Event>,
     counts: Counts,
@@ -228,13 +228,13 @@ impl Endpoint {
             clients: Table::new(minter.clone(), max_transactions),
             servers: Table::new(minter.clone(), max_transactions),
             tombstones: Tombstones::new(times, max_tombstones),
-            merged: Merged::default(),
-            shared: Shared {
+            merged: MergedRequests::default(),
+            shared: MachineContext {
                 outbox: Outbox::default(),
                 wheel: Wheel::new(Moment::default()),
                 times,
             },
-            large: Large::default(),
+            large: LargeRequests::default(),
             events: VecDeque::new(),
             counts: Counts::default(),
             stats: Stats::default(),
@@ -281,7 +281,7 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Moment) {
         self.latest = now;
         for _ in 0..TIMEOUTS_PER_TURN {
-            let Some(Alarm { tx, timer }) = self.shared.wheel.pop(now) else {
+            let Some(FiredTimer { tx, timer }) = self.shared.wheel.pop(now) else {
                 break;
             };
             match tx {

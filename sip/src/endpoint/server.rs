@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use crate::flow::{Flow, Transport};
 use crate::moment::Moment;
-use crate::transaction::io::{Io, Shared};
+use crate::transaction::io::{Io, MachineContext};
 use crate::transaction::key::{self, server_key};
-use crate::transaction::server_invite::{Acked, Expired, ServerInvite};
-use crate::transaction::server_other::{ServerOther, Stands};
+use crate::transaction::server_invite::{AckEffect, InviteTimeout, ServerInvite};
+use crate::transaction::server_other::{ServerFate, ServerOther};
 use crate::transaction::sketch::RequestSketch;
 use crate::transaction::table::Entry;
 use crate::transaction::timer::{Timer, Tx};
-use crate::transaction::tombstone::{Lasting, ToTag, Tombstone};
+use crate::transaction::tombstone::{ToTag, Tombstone, TombstoneLifetime};
 use crate::wire::compact::compact_answer;
 use crate::wire::message::RequestKeys;
 use crate::wire::{Message, Method, print};
@@ -25,7 +25,7 @@ use super::{Endpoint, Event, Owner, Received, Response, ServerTx, TableFull};
 fn parts<'a>(
     tx: ServerTx,
     entry: &'a mut Entry<Server>,
-    shared: &'a mut Shared,
+    shared: &'a mut MachineContext,
     now: Moment,
 ) -> (&'a mut Server, Io<'a>) {
     let flow = entry.flow();
@@ -145,10 +145,10 @@ impl Endpoint {
         }
 
         let sent = io.shared.outbox.len();
-        let stands = tag.with(&self.minter, |tag| match machine {
+        let fate = tag.with(&self.minter, |tag| match machine {
             Machine::Invite(invite) => {
                 invite.respond(response, tag, &self.server, &mut io);
-                Stands::Alive
+                ServerFate::Alive
             }
             Machine::Other(other) => other.respond(response, tag, &self.server, &mut io),
         });
@@ -157,7 +157,7 @@ impl Endpoint {
             self.count_response(response.status);
         }
 
-        self.settle(tx, stands, now);
+        self.settle(tx, fate, now);
     }
 
     /// Chooses the To-tag of all answers to a request that has none.
@@ -247,7 +247,11 @@ impl Endpoint {
         if let Machine::Invite(invite) = &entry.machine.machine
             && invite.acknowledged()
         {
-            self.settle(tx, Stands::Buried(Lasting::Patience), self.latest);
+            self.settle(
+                tx,
+                ServerFate::Buried(TombstoneLifetime::Patience),
+                self.latest,
+            );
         }
     }
 
@@ -256,11 +260,11 @@ impl Endpoint {
         self.servers.entry(tx.0).is_some()
     }
 
-    fn settle(&mut self, tx: ServerTx, stands: Stands, now: Moment) {
-        match stands {
-            Stands::Alive => {}
-            Stands::Ended => self.end_server(tx),
-            Stands::Buried(lasting) => self.bury(tx, lasting, now),
+    fn settle(&mut self, tx: ServerTx, fate: ServerFate, now: Moment) {
+        match fate {
+            ServerFate::Alive => {}
+            ServerFate::Ended => self.end_server(tx),
+            ServerFate::Buried(lifetime) => self.bury(tx, lifetime, now),
         }
     }
 
@@ -270,7 +274,7 @@ impl Endpoint {
         }
     }
 
-    fn bury(&mut self, tx: ServerTx, lasting: Lasting, now: Moment) {
+    fn bury(&mut self, tx: ServerTx, lifetime: TombstoneLifetime, now: Moment) {
         let Some(entry) = self.take_server(tx) else {
             return;
         };
@@ -283,9 +287,9 @@ impl Endpoint {
             ..
         } = entry.machine;
 
-        let yielded = self
-            .tombstones
-            .raise(Tombstone::new(key, merged, status, tag), lasting, now);
+        let yielded =
+            self.tombstones
+                .raise(Tombstone::new(key, merged, status, tag), lifetime, now);
         if let Some(yielded) = yielded {
             self.merged.remove(yielded.merged);
         }
@@ -387,12 +391,12 @@ impl Endpoint {
         let (server, io) = parts(tx, entry, &mut self.shared, now);
         let acked = match &mut server.machine {
             Machine::Invite(invite) => invite.handle_ack(&io),
-            Machine::Other(_) => Acked::Absorbed(Stands::Alive),
+            Machine::Other(_) => AckEffect::Absorbed(ServerFate::Alive),
         };
         match acked {
-            Acked::Passed => Received::Ack(message),
-            Acked::Absorbed(stands) => {
-                self.settle(tx, stands, now);
+            AckEffect::Passed => Received::Ack(message),
+            AckEffect::Absorbed(fate) => {
+                self.settle(tx, fate, now);
                 Received::Handled
             }
         }
@@ -477,12 +481,12 @@ impl Endpoint {
         let (server, mut io) = parts(tx, entry, &mut self.shared, now);
         let expired = match &mut server.machine {
             Machine::Invite(invite) => invite.handle_timeout(timer, &mut io),
-            Machine::Other(_) => Expired::Ended,
+            Machine::Other(_) => InviteTimeout::Ended,
         };
         match expired {
-            Expired::Waits => {}
-            Expired::Ended => self.end_server(tx),
-            Expired::NoAck => {
+            InviteTimeout::Waits => {}
+            InviteTimeout::Ended => self.end_server(tx),
+            InviteTimeout::NoAck => {
                 self.end_server(tx);
                 self.events.push_back(Event::NoAck { tx, owner });
             }

@@ -46,14 +46,14 @@ impl<'a> ReferTo<'a> {
 
 /// Prints a Refer-To value: a URI and the headers to send along, escaped into it. The URI must have no headers of its own.
 #[derive(Copy, Clone, Debug)]
-pub struct Target<'a> {
+pub struct ReferTarget<'a> {
     /// URI to call.
     pub uri: &'a [u8],
     /// Names and plain values.
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
-impl fmt::Display for Target<'_> {
+impl fmt::Display for ReferTarget<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{}", text::Octets(self.uri))?;
         for (index, (name, value)) in self.headers.iter().enumerate() {
@@ -119,7 +119,7 @@ mod tests {
             ("Replaces", b"a@b;to-tag=1;from-tag=2"),
         ];
 
-        let printed = Target {
+        let printed = ReferTarget {
             uri: b"sip:bob@example.com",
             headers: &headers,
         }
@@ -131,7 +131,7 @@ mod tests {
         }
 
         assert_eq!(
-            Target {
+            ReferTarget {
                 uri: b"sip:bob@example.com",
                 headers: &[]
             }
@@ -149,7 +149,7 @@ mod tests {
         #[test]
         fn any_value_survives(value in proptest::collection::vec(any::<u8>(), 0..60)) {
             let headers: [(&str, &[u8]); 1] = [("X", &value)];
-            let printed = Target { uri: b"sip:b@c", headers: &headers }.to_string();
+            let printed = ReferTarget { uri: b"sip:b@c", headers: &headers }.to_string();
             prop_assert_eq!(ReferTo::parse(printed.as_bytes()).unwrap().header("x").unwrap().into_owned(), value);
         }
     }

@@ -4,7 +4,7 @@
 use crate::flow::Flow;
 use crate::wire::Message;
 
-use super::client_other::{Fired, ResponseEffect};
+use super::client_other::{ClientTimeout, ResponseEffect};
 use super::io::Io;
 use super::sketch::InviteSketch;
 use super::timer::Timer;
@@ -256,14 +256,14 @@ impl ClientInvite {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> Fired {
+    pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> ClientTimeout {
         if timer.retransmits() {
             self.retransmit(io);
-            return Fired::Waits;
+            return ClientTimeout::Waits;
         }
         match self.0 {
-            State::Calling { .. } | State::Proceeding { .. } => Fired::TimedOut,
-            State::Completed { .. } | State::Accepted { .. } => Fired::Ended,
+            State::Calling { .. } | State::Proceeding { .. } => ClientTimeout::TimedOut,
+            State::Completed { .. } | State::Accepted { .. } => ClientTimeout::Ended,
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) enum ResponseEffect {
 
 /// Effect of a timer on a client transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Fired {
+pub(crate) enum ClientTimeout {
     /// The transaction continues.
     Waits,
     /// The transaction has ended, and its user knows the outcome.
@@ -93,14 +93,14 @@ impl ClientOther {
         ResponseEffect::New
     }
 
-    pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> Fired {
+    pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> ClientTimeout {
         if timer.retransmits() {
             self.retransmit(io);
-            return Fired::Waits;
+            return ClientTimeout::Waits;
         }
         match self.state {
-            State::Trying { .. } | State::Proceeding { .. } => Fired::TimedOut,
-            State::Completed => Fired::Ended,
+            State::Trying { .. } | State::Proceeding { .. } => ClientTimeout::TimedOut,
+            State::Completed => ClientTimeout::Ended,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::flow::Flow;
 use crate::moment::Moment;
 use crate::wheel::{TimerId, Wheel};
 
-use super::timer::{Alarm, Running, Timer, Times, Tx};
+use super::timer::{FiredTimer, RunningTimers, Timer, Times, Tx};
 
 /// An arena larger than this is freed once its messages were sent.
 const KEPT_WHEN_SENT: usize = 1 << 20;
@@ -102,15 +102,15 @@ impl Outbox {
 
 /// State that the machines of a shard share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct MachineContext {
     pub(crate) outbox: Outbox,
-    pub(crate) wheel: Wheel<Alarm>,
+    pub(crate) wheel: Wheel<FiredTimer>,
     pub(crate) times: Times,
 }
 
-impl Shared {
+impl MachineContext {
     /// Stops the timers of a transaction that has ended.
-    pub(crate) fn stop(&mut self, running: Running) {
+    pub(crate) fn stop(&mut self, running: RunningTimers) {
         for timer in [running.retransmit, running.limit].into_iter().flatten() {
             self.wheel.cancel(timer);
         }
@@ -123,8 +123,8 @@ pub(crate) struct Io<'a> {
     pub(crate) tx: Tx,
     pub(crate) flow: Flow,
     pub(crate) now: Moment,
-    pub(crate) running: &'a mut Running,
-    pub(crate) shared: &'a mut Shared,
+    pub(crate) running: &'a mut RunningTimers,
+    pub(crate) shared: &'a mut MachineContext,
 }
 
 impl Io<'_> {
@@ -173,6 +173,6 @@ impl Io<'_> {
     fn schedule(&mut self, timer: Timer, length: Duration) -> TimerId {
         self.shared
             .wheel
-            .schedule(self.now + length, Alarm { tx: self.tx, timer })
+            .schedule(self.now + length, FiredTimer { tx: self.tx, timer })
     }
 }

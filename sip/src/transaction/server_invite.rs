@@ -3,10 +3,10 @@
 
 use super::Response;
 use super::io::Io;
-use super::server_other::Stands;
+use super::server_other::ServerFate;
 use super::sketch::RequestSketch;
 use super::timer::Timer;
-use super::tombstone::Lasting;
+use super::tombstone::TombstoneLifetime;
 
 #[derive(Debug)]
 pub(crate) struct ServerInvite(State);
@@ -31,16 +31,16 @@ enum State {
 
 /// Effect of an ACK on a server INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Acked {
+pub(crate) enum AckEffect {
     /// The ACK was for a refusal, or is out of place.
-    Absorbed(Stands),
+    Absorbed(ServerFate),
     /// The ACK is for a 2xx: the user handles it.
     Passed,
 }
 
 /// Effect of a timer on a server INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Expired {
+pub(crate) enum InviteTimeout {
     Waits,
     Ended,
     /// A 2xx was not acknowledged in time.
@@ -135,13 +135,15 @@ impl ServerInvite {
         }
     }
 
-    pub(crate) fn handle_ack(&mut self, io: &Io<'_>) -> Acked {
+    pub(crate) fn handle_ack(&mut self, io: &Io<'_>) -> AckEffect {
         match self.0 {
-            State::Proceeding { .. } => Acked::Absorbed(Stands::Alive),
+            State::Proceeding { .. } => AckEffect::Absorbed(ServerFate::Alive),
             // Timer I is zero on a reliable transport.
-            State::Completed { .. } if io.is_reliable() => Acked::Absorbed(Stands::Ended),
-            State::Completed { .. } => Acked::Absorbed(Stands::Buried(Lasting::T4)),
-            State::Accepted { .. } => Acked::Passed,
+            State::Completed { .. } if io.is_reliable() => AckEffect::Absorbed(ServerFate::Ended),
+            State::Completed { .. } => {
+                AckEffect::Absorbed(ServerFate::Buried(TombstoneLifetime::T4))
+            }
+            State::Accepted { .. } => AckEffect::Passed,
         }
     }
 
@@ -160,19 +162,19 @@ impl ServerInvite {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> Expired {
+    pub(crate) fn handle_timeout(&mut self, timer: Timer, io: &mut Io<'_>) -> InviteTimeout {
         match &mut self.0 {
             State::Completed { answer, sent } if timer.retransmits() => {
                 repeat(answer, sent, Timer::G, io);
-                Expired::Waits
+                InviteTimeout::Waits
             }
             State::Accepted { answer, sent } if timer.retransmits() => {
                 repeat(answer, sent, Timer::Answer, io);
-                Expired::Waits
+                InviteTimeout::Waits
             }
-            State::Proceeding { .. } => Expired::Waits,
-            State::Completed { .. } => Expired::Ended,
-            State::Accepted { .. } => Expired::NoAck,
+            State::Proceeding { .. } => InviteTimeout::Waits,
+            State::Completed { .. } => InviteTimeout::Ended,
+            State::Accepted { .. } => InviteTimeout::NoAck,
         }
     }
 }

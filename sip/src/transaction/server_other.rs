@@ -4,15 +4,15 @@ use super::Response;
 use super::io::Io;
 use super::sketch::RequestSketch;
 use super::timer::Timer;
-use super::tombstone::Lasting;
+use super::tombstone::TombstoneLifetime;
 
 /// State of a server transaction after a step.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Stands {
+pub(crate) enum ServerFate {
     /// The transaction continues.
     Alive,
     /// The transaction has ended, but its retransmissions must still be recognised.
-    Buried(Lasting),
+    Buried(TombstoneLifetime),
     /// The transaction has ended, and no retransmission is expected.
     Ended,
 }
@@ -67,27 +67,27 @@ impl ServerOther {
         tag: Option<&[u8]>,
         server: &str,
         io: &mut Io<'_>,
-    ) -> Stands {
+    ) -> ServerFate {
         let State::Unanswered { sketch, last } = &mut self.0 else {
-            return Stands::Alive;
+            return ServerFate::Alive;
         };
 
         let reliable = io.is_reliable();
         let printed = io.send(|out| sketch.print(out, response, tag, server));
         match response.status {
-            200.. if reliable => Stands::Ended,
-            200.. if response.is_bare() => Stands::Buried(Lasting::Patience),
+            200.. if reliable => ServerFate::Ended,
+            200.. if response.is_bare() => ServerFate::Buried(TombstoneLifetime::Patience),
             200.. => {
                 self.0 = State::Completed {
                     answer: printed.into(),
                 };
                 io.limit(Timer::J);
-                Stands::Alive
+                ServerFate::Alive
             }
-            ..200 if reliable => Stands::Alive,
+            ..200 if reliable => ServerFate::Alive,
             ..200 => {
                 *last = printed.into();
-                Stands::Alive
+                ServerFate::Alive
             }
         }
     }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::flow::Flow;
 use crate::header::content_type;
-use crate::wire::print::Copied;
+use crate::wire::print::CopiedLines;
 use crate::wire::{HeaderName, Message, Method, print};
 
 use super::Response;
@@ -120,7 +120,7 @@ impl RequestSketch {
         let start = scratch.len();
 
         // Record-Route is included, since some responses copy it.
-        let Copied {
+        let CopiedLines {
             record_route,
             to_end,
         } = print::copied(scratch, request, flow, true, None);

@@ -13,7 +13,7 @@ use slab::Slab;
 use crate::flow::{Flow, Transport};
 use crate::slot::Minter;
 
-use super::timer::Running;
+use super::timer::RunningTimers;
 
 pub(crate) use super::handle::Handle;
 pub use super::handle::{ClientTx, ServerTx};
@@ -53,7 +53,7 @@ pub(crate) struct Entry<M> {
     next: u32,
     flow: Flow,
     pub(crate) owner: Owner,
-    pub(crate) running: Running,
+    pub(crate) running: RunningTimers,
     pub(crate) machine: M,
 }
 
@@ -105,7 +105,7 @@ impl<M> Table<M> {
             next: NONE,
             flow,
             owner,
-            running: Running::default(),
+            running: RunningTimers::default(),
             machine,
         }) as u32;
 

@@ -118,14 +118,14 @@ impl From<ServerTx> for Tx {
 
 /// A timer that fired, with its transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct FiredTimer {
     pub(crate) tx: Tx,
     pub(crate) timer: Timer,
 }
 
 /// The timers of one transaction.
 #[derive(Copy, Clone, Default, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningTimers {
     pub(crate) retransmit: Option<TimerId>,
     pub(crate) limit: Option<TimerId>,
 }

@@ -16,7 +16,7 @@ use super::timer::{Timer, Times};
 
 /// Lifetime of a tombstone, by the last timer of its transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Lasting {
+pub(crate) enum TombstoneLifetime {
     /// Timer I: an INVITE refused, its ACK received.
     T4,
     /// Timers J and L: a non-INVITE answered, or an INVITE accepted.
@@ -101,7 +101,7 @@ struct Ring {
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct TombstoneIndex {
-    lasting: Lasting,
+    lifetime: TombstoneLifetime,
     number: u32,
 }
 
@@ -128,7 +128,7 @@ impl Tombstones {
     pub(crate) fn raise(
         &mut self,
         mut tombstone: Tombstone,
-        lasting: Lasting,
+        lifetime: TombstoneLifetime,
         now: Moment,
     ) -> Option<Tombstone> {
         let yielded = if self.len() >= self.max {
@@ -136,15 +136,15 @@ impl Tombstones {
         } else {
             None
         };
-        let ring = self.ring_mut(lasting);
+        let ring = self.ring_mut(lifetime);
         tombstone.deadline = now + ring.lasts;
         let key = tombstone.key;
         let number = ring.first.wrapping_add(ring.queue.len() as u32);
         ring.queue.push_back(tombstone);
         let (t4, patience) = (&self.t4, &self.patience);
         self.by_key
-            .insert_unique(key as u64, TombstoneIndex { lasting, number }, |place| {
-                ring_of(t4, patience, place.lasting).at(place.number).key as u64
+            .insert_unique(key as u64, TombstoneIndex { lifetime, number }, |place| {
+                ring_of(t4, patience, place.lifetime).at(place.number).key as u64
             });
         yielded
     }
@@ -159,15 +159,15 @@ impl Tombstones {
 
     /// Takes a tombstone that has expired by `now`; `None` once there are no more.
     pub(crate) fn sweep(&mut self, now: Moment) -> Option<Tombstone> {
-        let lasting = [Lasting::T4, Lasting::Patience]
+        let lifetime = [TombstoneLifetime::T4, TombstoneLifetime::Patience]
             .into_iter()
-            .find(|&lasting| {
-                self.ring(lasting)
+            .find(|&lifetime| {
+                self.ring(lifetime)
                     .queue
                     .front()
                     .is_some_and(|front| front.deadline <= now)
             })?;
-        self.take_first(lasting)
+        self.take_first(lifetime)
     }
 
     /// Moment to sweep next: within the second after a tombstone expires, since none of them is urgent.
@@ -181,58 +181,58 @@ impl Tombstones {
     }
 
     fn yield_oldest(&mut self) -> Option<Tombstone> {
-        self.take_first(Lasting::T4)
-            .or_else(|| self.take_first(Lasting::Patience))
+        self.take_first(TombstoneLifetime::T4)
+            .or_else(|| self.take_first(TombstoneLifetime::Patience))
     }
 
-    fn take_first(&mut self, lasting: Lasting) -> Option<Tombstone> {
-        let number = self.ring(lasting).first;
-        let key = self.ring(lasting).queue.front()?.key;
-        let place = TombstoneIndex { lasting, number };
+    fn take_first(&mut self, lifetime: TombstoneLifetime) -> Option<Tombstone> {
+        let number = self.ring(lifetime).first;
+        let key = self.ring(lifetime).queue.front()?.key;
+        let place = TombstoneIndex { lifetime, number };
         if let Ok(found) = self.by_key.find_entry(key as u64, |at| *at == place) {
             found.remove();
         }
-        let ring = self.ring_mut(lasting);
+        let ring = self.ring_mut(lifetime);
         ring.first = number.wrapping_add(1);
         let taken = ring.queue.pop_front();
-        self.shrink(lasting);
+        self.shrink(lifetime);
         taken
     }
 
     /// Frees storage after a flood, in steps so large that steady traffic never pays for it.
-    fn shrink(&mut self, lasting: Lasting) {
-        let queue = &mut self.ring_mut(lasting).queue;
+    fn shrink(&mut self, lifetime: TombstoneLifetime) {
+        let queue = &mut self.ring_mut(lifetime).queue;
         if queue.capacity() > 1024 && queue.len() < queue.capacity() / 8 {
             queue.shrink_to(queue.capacity() / 4);
         }
         if self.by_key.capacity() > 1024 && self.by_key.len() < self.by_key.capacity() / 8 {
             let (t4, patience) = (&self.t4, &self.patience);
             self.by_key.shrink_to(self.by_key.capacity() / 4, |place| {
-                ring_of(t4, patience, place.lasting).at(place.number).key as u64
+                ring_of(t4, patience, place.lifetime).at(place.number).key as u64
             });
         }
     }
 
     fn at(&self, place: TombstoneIndex) -> &Tombstone {
-        self.ring(place.lasting).at(place.number)
+        self.ring(place.lifetime).at(place.number)
     }
 
-    fn ring(&self, lasting: Lasting) -> &Ring {
-        ring_of(&self.t4, &self.patience, lasting)
+    fn ring(&self, lifetime: TombstoneLifetime) -> &Ring {
+        ring_of(&self.t4, &self.patience, lifetime)
     }
 
-    fn ring_mut(&mut self, lasting: Lasting) -> &mut Ring {
-        match lasting {
-            Lasting::T4 => &mut self.t4,
-            Lasting::Patience => &mut self.patience,
+    fn ring_mut(&mut self, lifetime: TombstoneLifetime) -> &mut Ring {
+        match lifetime {
+            TombstoneLifetime::T4 => &mut self.t4,
+            TombstoneLifetime::Patience => &mut self.patience,
         }
     }
 }
 
-fn ring_of<'r>(t4: &'r Ring, patience: &'r Ring, lasting: Lasting) -> &'r Ring {
-    match lasting {
-        Lasting::T4 => t4,
-        Lasting::Patience => patience,
+fn ring_of<'r>(t4: &'r Ring, patience: &'r Ring, lifetime: TombstoneLifetime) -> &'r Ring {
+    match lifetime {
+        TombstoneLifetime::T4 => t4,
+        TombstoneLifetime::Patience => patience,
     }
 }
 
@@ -262,11 +262,11 @@ mod tests {
     fn raise(
         tombstones: &mut Tombstones,
         key: u128,
-        lasting: Lasting,
+        lifetime: TombstoneLifetime,
         now: Moment,
     ) -> Option<u128> {
         tombstones
-            .raise(Tombstone::new(key, 0, 200, ToTag::None), lasting, now)
+            .raise(Tombstone::new(key, 0, 200, ToTag::None), lifetime, now)
             .map(|yielded| yielded.key)
     }
 
@@ -282,17 +282,17 @@ mod tests {
     #[test]
     fn each_stands_for_its_timer() {
         let mut tombstones = tombstones(8);
-        raise(&mut tombstones, 1, Lasting::T4, START);
-        raise(&mut tombstones, 2, Lasting::Patience, START);
+        raise(&mut tombstones, 1, TombstoneLifetime::T4, START);
+        raise(&mut tombstones, 2, TombstoneLifetime::Patience, START);
 
-        let standing = |secs, tombstones: &Tombstones| {
+        let present = |secs, tombstones: &Tombstones| {
             [1, 2].map(|key| tombstones.find(key, after(secs)).is_some())
         };
 
-        assert_eq!(standing(4, &tombstones), [true, true]);
-        assert_eq!(standing(5, &tombstones), [false, true]);
-        assert_eq!(standing(31, &tombstones), [false, true]);
-        assert_eq!(standing(32, &tombstones), [false, false]);
+        assert_eq!(present(4, &tombstones), [true, true]);
+        assert_eq!(present(5, &tombstones), [false, true]);
+        assert_eq!(present(31, &tombstones), [false, true]);
+        assert_eq!(present(32, &tombstones), [false, false]);
         assert_eq!(tombstones.next_sweep(), Some(after(6)));
         assert_eq!(tombstones.sweep(after(6)).map(|fallen| fallen.key), Some(1));
         assert!(tombstones.sweep(after(6)).is_none());
@@ -308,12 +308,12 @@ mod tests {
     fn the_oldest_yields_and_the_number_stays_bounded() {
         let mut tombstones = tombstones(100);
         for key in 0..10_000 {
-            let lasting = if key % 3 == 0 {
-                Lasting::T4
+            let lifetime = if key % 3 == 0 {
+                TombstoneLifetime::T4
             } else {
-                Lasting::Patience
+                TombstoneLifetime::Patience
             };
-            let yielded = raise(&mut tombstones, key, lasting, START);
+            let yielded = raise(&mut tombstones, key, lifetime, START);
             assert_eq!(yielded.is_some(), key >= 100);
         }
         assert_eq!(tombstones.len(), 100);
@@ -325,12 +325,12 @@ mod tests {
     fn storage_goes_back_after_a_flood() {
         let mut tombstones = tombstones(100_000);
         for key in 0..50_000 {
-            raise(&mut tombstones, key, Lasting::Patience, START);
+            raise(&mut tombstones, key, TombstoneLifetime::Patience, START);
         }
         while tombstones.sweep(after(32)).is_some() {}
         assert!(tombstones.patience.queue.capacity() <= 4096);
         assert!(tombstones.by_key.capacity() <= 4096);
-        raise(&mut tombstones, 1, Lasting::Patience, after(40));
+        raise(&mut tombstones, 1, TombstoneLifetime::Patience, after(40));
         assert!(tombstones.find(1, after(41)).is_some());
     }
 

@@ -4,7 +4,7 @@ use super::{HeaderName, Message};
 
 /// Fault of a message.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-pub enum Fault {
+pub enum MessageFault {
     /// No octets but line ends.
     #[error("the message is empty")]
     Empty,
@@ -55,7 +55,7 @@ pub enum Fault {
     BodyShort,
 }
 
-impl Fault {
+impl MessageFault {
     /// The status of an answer to a request with this fault.
     pub const fn status(self) -> u16 {
         match self {
@@ -80,7 +80,7 @@ impl Fault {
 #[derive(Debug)]
 pub struct Malformed<'m> {
     /// The fault; the first if there are several.
-    pub fault: Fault,
+    pub fault: MessageFault,
     /// The status of the answer.
     pub status: u16,
     /// The parts from which the answer is made: their values may be empty, but the top Via is readable. `None` if the message is to
@@ -90,7 +90,7 @@ pub struct Malformed<'m> {
 
 impl<'m> Malformed<'m> {
     /// Refuses a message without an answer.
-    pub(super) const fn dropped(fault: Fault) -> Self {
+    pub(super) const fn dropped(fault: MessageFault) -> Self {
         Self {
             fault,
             status: fault.status(),
@@ -99,7 +99,7 @@ impl<'m> Malformed<'m> {
     }
 
     /// Refuses a message with an answer, if it may have one.
-    pub(super) fn refused(fault: Fault, message: Message<'m>) -> Self {
+    pub(super) fn refused(fault: MessageFault, message: Message<'m>) -> Self {
         let answerable = message.is_request() && message.method_token() != b"ACK";
         Self {
             fault,

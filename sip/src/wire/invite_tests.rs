@@ -5,7 +5,7 @@ use rsip::headers::ToTypedHeader;
 use rsip::message::HeadersExt;
 
 use super::*;
-use crate::wire::{Fault, Framing, HeaderName, lex};
+use crate::wire::{Framing, HeaderName, MessageFault, lex};
 
 /// An INVITE with every oddity that `rsip` can't read, except those in `uri` and `more`.
 fn odd_invite(uri: &str, more: &str) -> Vec<u8> {
@@ -301,27 +301,27 @@ fn what_rsip_accepts_wrongly_is_refused() {
         (
             "cut before the blank line",
             PLAIN[..end + 2].to_owned(),
-            Fault::NoBlankLine,
+            MessageFault::NoBlankLine,
         ),
         (
             "a body that is too short",
             PLAIN.replace("h: 4", "h: 40"),
-            Fault::BodyShort,
+            MessageFault::BodyShort,
         ),
         (
             "no length at all",
             PLAIN.replace("h: 4", "h: x"),
-            Fault::Unreadable(HeaderName::ContentLength),
+            MessageFault::Unreadable(HeaderName::ContentLength),
         ),
         (
             "no CSeq",
             PLAIN.replace("CSeq: 7 INVITE\r\n", ""),
-            Fault::Missing(HeaderName::CSeq),
+            MessageFault::Missing(HeaderName::CSeq),
         ),
         (
             "another CSeq",
             PLAIN.replace("7 INVITE", "7 BYE"),
-            Fault::CSeqMethod,
+            MessageFault::CSeqMethod,
         ),
     ] {
         assert!(

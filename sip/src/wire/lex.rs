@@ -6,9 +6,9 @@
 //!
 //! A final response past a bound is cut rather than refused: if we dropped it, it would be repeated until its request times out.
 
-use super::fault::{Fault, Malformed};
+use super::fault::{Malformed, MessageFault};
 use super::message::{self, Line, Lines, Message, Span, StartLine};
-use super::name::Names;
+use super::name::HeaderNames;
 use super::{CSeq, HeaderName, Method};
 use crate::header::name_addr::NameAddr;
 use crate::header::text;
@@ -39,10 +39,10 @@ pub enum Framing {
 pub fn lex(octets: &[u8], framing: Framing) -> Result<Message<'_>, Malformed<'_>> {
     let octets = without_leading_lines(octets);
     if octets.is_empty() {
-        return Err(Malformed::dropped(Fault::Empty));
+        return Err(Malformed::dropped(MessageFault::Empty));
     }
     if octets.len() > MAX_MESSAGE {
-        return Err(Malformed::dropped(Fault::TooLarge));
+        return Err(Malformed::dropped(MessageFault::TooLarge));
     }
 
     let mut lexer = Lexer {
@@ -51,8 +51,8 @@ pub fn lex(octets: &[u8], framing: Framing) -> Result<Message<'_>, Malformed<'_>
         fault: None,
         oversize: None,
         lines: Lines::new(),
-        present: Names::default(),
-        repeated: Names::default(),
+        present: HeaderNames::default(),
+        repeated: HeaderNames::default(),
     };
     let start = lexer.start_line().map_err(Malformed::dropped)?;
     lexer.header_lines();
@@ -76,20 +76,20 @@ struct Lexer<'m> {
     octets: &'m [u8],
     at: usize,
     /// The first fault. The lexer goes on after it, so that an answer can be made.
-    fault: Option<Fault>,
+    fault: Option<MessageFault>,
     /// The first bound that the header exceeds; `lines` ends there.
-    oversize: Option<Fault>,
+    oversize: Option<MessageFault>,
     lines: Lines,
-    present: Names,
-    repeated: Names,
+    present: HeaderNames,
+    repeated: HeaderNames,
 }
 
 impl<'m> Lexer<'m> {
-    fn note(&mut self, fault: Fault) {
+    fn note(&mut self, fault: MessageFault) {
         self.fault.get_or_insert(fault);
     }
 
-    fn note_oversize(&mut self, fault: Fault) {
+    fn note_oversize(&mut self, fault: MessageFault) {
         self.oversize.get_or_insert(fault);
     }
 
@@ -106,21 +106,23 @@ impl<'m> Lexer<'m> {
                     return Some((start, at));
                 }
                 (b'\n', _) => {
-                    self.note(Fault::Control);
+                    self.note(MessageFault::Control);
                     self.at = at + 1;
                     return Some((start, at));
                 }
-                (b'\r', _) => self.note(Fault::Control),
+                (b'\r', _) => self.note(MessageFault::Control),
                 // A NUL is allowed only escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
-                (0, _) if at == 0 || self.octets[at - 1] != b'\\' => self.note(Fault::Control),
+                (0, _) if at == 0 || self.octets[at - 1] != b'\\' => {
+                    self.note(MessageFault::Control)
+                }
                 _ => {}
             }
             at += 1;
         }
     }
 
-    fn start_line(&mut self) -> Result<StartLine, Fault> {
-        let (start, end) = self.line().ok_or(Fault::NoBlankLine)?;
+    fn start_line(&mut self) -> Result<StartLine, MessageFault> {
+        let (start, end) = self.line().ok_or(MessageFault::NoBlankLine)?;
         let line = &self.octets[start..end];
         let is_response = line
             .get(..4)
@@ -133,20 +135,20 @@ impl<'m> Lexer<'m> {
     }
 
     /// RFC 3261 §7.1. A method, and a version after a space, are enough of a request for an answer.
-    fn request_line(&mut self, start: usize, end: usize) -> Result<StartLine, Fault> {
+    fn request_line(&mut self, start: usize, end: usize) -> Result<StartLine, MessageFault> {
         let line = &self.octets[start..end];
         let method = token_length(line);
         if method == 0 || line.get(method) != Some(&b' ') {
-            return Err(Fault::StartLine);
+            return Err(MessageFault::StartLine);
         }
 
         let uri = method + 1;
-        let version = uri + memchr::memrchr(b' ', &line[uri..]).ok_or(Fault::StartLine)?;
+        let version = uri + memchr::memrchr(b' ', &line[uri..]).ok_or(MessageFault::StartLine)?;
         if version - uri > MAX_LINE {
-            self.note(Fault::UriTooLong);
+            self.note(MessageFault::UriTooLong);
         }
         if uri == version || text::holds(&line[uri..version], is_no_uri_octet) {
-            self.note(Fault::StartLine);
+            self.note(MessageFault::StartLine);
         }
 
         self.version(&line[version + 1..]);
@@ -166,24 +168,24 @@ impl<'m> Lexer<'m> {
             .get(..4)
             .is_some_and(|name| name.eq_ignore_ascii_case(b"SIP/"));
         self.note(if is_sip {
-            Fault::Version
+            MessageFault::Version
         } else {
-            Fault::StartLine
+            MessageFault::StartLine
         });
     }
 
     /// RFC 3261 §7.2: three digits. The reason phrase may hold anything, or be absent with its space.
-    fn status_line(&mut self, start: usize, end: usize) -> Result<StartLine, Fault> {
+    fn status_line(&mut self, start: usize, end: usize) -> Result<StartLine, MessageFault> {
         let line = &self.octets[start..end];
-        let (version, rest) = line.split_at_checked(8).ok_or(Fault::StartLine)?;
-        let (code, reason) = rest.split_at_checked(3).ok_or(Fault::StartLine)?;
+        let (version, rest) = line.split_at_checked(8).ok_or(MessageFault::StartLine)?;
+        let (code, reason) = rest.split_at_checked(3).ok_or(MessageFault::StartLine)?;
         if !version.eq_ignore_ascii_case(b"SIP/2.0 ") || !matches!(reason, [] | [b' ', ..]) {
-            return Err(Fault::StartLine);
+            return Err(MessageFault::StartLine);
         }
         let status = text::number(code)
             .and_then(|code| u16::try_from(code).ok())
             .filter(|code| (100..700).contains(code))
-            .ok_or(Fault::StartLine)?;
+            .ok_or(MessageFault::StartLine)?;
         Ok(StartLine::Response {
             status,
             reason: Span::new((start + 12).min(end), end),
@@ -194,25 +196,25 @@ impl<'m> Lexer<'m> {
     fn header_lines(&mut self) {
         for _ in 0..=MAX_LINES {
             let Some((start, mut end)) = self.line() else {
-                return self.note(Fault::NoBlankLine);
+                return self.note(MessageFault::NoBlankLine);
             };
             if start == end {
                 return;
             }
             while matches!(self.octets.get(self.at), Some(b' ' | b'\t')) {
                 let Some((_, folded_end)) = self.line() else {
-                    return self.note(Fault::NoBlankLine);
+                    return self.note(MessageFault::NoBlankLine);
                 };
                 end = folded_end;
             }
             if end - start > MAX_LINE {
-                self.note_oversize(Fault::LineTooLong);
+                self.note_oversize(MessageFault::LineTooLong);
             } else {
                 self.header_line(start, end);
             }
         }
 
-        self.note_oversize(Fault::TooManyLines);
+        self.note_oversize(MessageFault::TooManyLines);
     }
 
     /// RFC 3261 §7.3.1: a name, blanks, a colon, the value between blanks and folds.
@@ -224,7 +226,7 @@ impl<'m> Lexer<'m> {
         }
 
         let (false, [b':', behind @ ..]) = (raw_name.is_empty(), rest) else {
-            return self.note(Fault::HeaderLine);
+            return self.note(MessageFault::HeaderLine);
         };
 
         let behind_colon = end - behind.len();
@@ -247,7 +249,7 @@ impl<'m> Lexer<'m> {
         let body = self.body(framing);
         let Some(top_via) = self.top_via() else {
             // Without a Via no answer can find its way.
-            let fault = self.fault.unwrap_or(Fault::Missing(HeaderName::Via));
+            let fault = self.fault.unwrap_or(MessageFault::Missing(HeaderName::Via));
             return Err(Malformed::dropped(fault));
         };
 
@@ -292,7 +294,7 @@ impl<'m> Lexer<'m> {
 
     /// The body, bounded by Content-Length (RFC 3261 §18.3).
     fn body(&mut self, framing: Framing) -> Span {
-        if self.oversize == Some(Fault::TooManyLines) {
+        if self.oversize == Some(MessageFault::TooManyLines) {
             // The header is incomplete, so the body can't be found.
             return Span::new(self.at, self.at);
         }
@@ -301,21 +303,23 @@ impl<'m> Lexer<'m> {
             (Ok(Some(length)), _) if length <= self.octets.len() - self.at => {
                 return Span::new(self.at, self.at + length);
             }
-            (Ok(Some(_)), _) => self.note(Fault::BodyShort),
-            (Ok(None), Framing::Stream) => self.note(Fault::Missing(HeaderName::ContentLength)),
+            (Ok(Some(_)), _) => self.note(MessageFault::BodyShort),
+            (Ok(None), Framing::Stream) => {
+                self.note(MessageFault::Missing(HeaderName::ContentLength))
+            }
             (Ok(None), Framing::Datagram) => {}
             (Err(fault), _) => self.note(fault),
         }
         rest
     }
 
-    fn declared_length(&self) -> Result<Option<usize>, Fault> {
+    fn declared_length(&self) -> Result<Option<usize>, MessageFault> {
         let mut held = None;
         for value in self.values(HeaderName::ContentLength) {
             let length = content_length(value)
-                .ok_or(const { Fault::Unreadable(HeaderName::ContentLength) })?;
+                .ok_or(const { MessageFault::Unreadable(HeaderName::ContentLength) })?;
             if held.is_some_and(|held| held != length) {
-                return Err(Fault::Duplicate(HeaderName::ContentLength));
+                return Err(MessageFault::Duplicate(HeaderName::ContentLength));
             }
             held = Some(length);
         }
@@ -329,9 +333,9 @@ impl<'m> Lexer<'m> {
     /// The value of a header that must occur exactly once; empty if it is missing.
     fn single(&mut self, name: HeaderName) -> &'m [u8] {
         if !self.present.contains(name) {
-            self.note(Fault::Missing(name));
+            self.note(MessageFault::Missing(name));
         } else if self.repeated.contains(name) {
-            self.note(Fault::Duplicate(name));
+            self.note(MessageFault::Duplicate(name));
         }
         self.values(name).next().unwrap_or_default()
     }
@@ -349,12 +353,12 @@ impl<'m> Lexer<'m> {
             .inspect(|_| below += 1)
             .all(|via| via.is_some());
         match top {
-            None => self.note(Fault::Missing(HeaderName::Via)),
+            None => self.note(MessageFault::Missing(HeaderName::Via)),
             Some(Some(_)) if readable && below == MAX_VIAS => {
-                self.note_oversize(Fault::TooManyVias)
+                self.note_oversize(MessageFault::TooManyVias)
             }
             Some(Some(_)) if readable => {}
-            Some(_) => self.note(Fault::Unreadable(HeaderName::Via)),
+            Some(_) => self.note(MessageFault::Unreadable(HeaderName::Via)),
         }
 
         top.flatten()
@@ -363,7 +367,7 @@ impl<'m> Lexer<'m> {
     fn call_id(&mut self) -> &'m [u8] {
         let call_id = self.single(HeaderName::CallId);
         if call_id.is_empty() || text::holds(call_id, text::is_blank) {
-            self.note(Fault::Unreadable(HeaderName::CallId));
+            self.note(MessageFault::Unreadable(HeaderName::CallId));
         }
         call_id
     }
@@ -372,7 +376,7 @@ impl<'m> Lexer<'m> {
     fn cseq(&mut self, start: &StartLine) -> (CSeq, &'m [u8]) {
         let value = self.single(HeaderName::CSeq);
         let Ok((cseq, token)) = CSeq::parse(value) else {
-            self.note(Fault::Unreadable(HeaderName::CSeq));
+            self.note(MessageFault::Unreadable(HeaderName::CSeq));
             let none = CSeq {
                 number: 0,
                 method: Method::Other,
@@ -382,7 +386,7 @@ impl<'m> Lexer<'m> {
         if let StartLine::Request { token: method, .. } = start
             && method.of(self.octets) != token
         {
-            self.note(Fault::CSeqMethod);
+            self.note(MessageFault::CSeqMethod);
         }
         (cseq, token)
     }
@@ -390,12 +394,12 @@ impl<'m> Lexer<'m> {
     /// URI and tag of From or To.
     fn address(&mut self, name: HeaderName, value: &'m [u8]) -> (&'m [u8], Option<&'m [u8]>) {
         let Ok(address) = NameAddr::parse(value) else {
-            self.note(Fault::Unreadable(name));
+            self.note(MessageFault::Unreadable(name));
             return (b"", None);
         };
         let tag = address.tag();
         if tag.is_some_and(|tag| text::holds(tag, is_no_tag_octet)) {
-            self.note(Fault::Unreadable(name));
+            self.note(MessageFault::Unreadable(name));
         }
         (address.uri, tag)
     }
@@ -407,9 +411,9 @@ impl<'m> Lexer<'m> {
             return;
         };
         if self.repeated.contains(NAME) {
-            self.note(Fault::Duplicate(NAME));
+            self.note(MessageFault::Duplicate(NAME));
         } else if text::number(hops).is_none_or(|hops| hops > 255) {
-            self.note(Fault::Unreadable(NAME));
+            self.note(MessageFault::Unreadable(NAME));
         }
     }
 }

@@ -17,7 +17,7 @@ fn without(line: &str) -> String {
     kept.collect()
 }
 
-fn fault_of(octets: &[u8]) -> Option<Fault> {
+fn fault_of(octets: &[u8]) -> Option<MessageFault> {
     lex(octets, Framing::Datagram)
         .err()
         .map(|malformed| malformed.fault)
@@ -148,7 +148,7 @@ fn no_status_line_is_no_message() {
     ] {
         let octets = INVITE.replace("INVITE sip:bob@b.example SIP/2.0", line);
         let malformed = lex(octets.as_bytes(), Framing::Datagram).expect_err(line);
-        assert_eq!(malformed.fault, Fault::StartLine, "{line}");
+        assert_eq!(malformed.fault, MessageFault::StartLine, "{line}");
         assert!(malformed.answer.is_none(), "{line}");
     }
 }
@@ -212,7 +212,7 @@ fn what_is_legal_is_read_however_odd() {
 }
 
 /// The fault of a request that can be answered.
-fn answerable_fault_of(case: &str, octets: &str) -> Fault {
+fn answerable_fault_of(case: &str, octets: &str) -> MessageFault {
     let malformed = lex(octets.as_bytes(), Framing::Datagram).expect_err(case);
     let request = malformed.answer.expect(case);
     assert_eq!(request.top_via().branch, Some(&b"z9hG4bK1"[..]), "{case}");
@@ -221,8 +221,10 @@ fn answerable_fault_of(case: &str, octets: &str) -> Fault {
 
 #[test]
 fn what_is_broken_is_refused_with_a_reason() {
-    use Fault::{CSeqMethod, Control, Duplicate, HeaderLine, StartLine, Unreadable, Version};
     use HeaderName::{CSeq, CallId, ContentLength, From, MaxForwards, To, Via};
+    use MessageFault::{
+        CSeqMethod, Control, Duplicate, HeaderLine, StartLine, Unreadable, Version,
+    };
     const URI: &str = "sip:bob@b.example SIP/2.0";
     const TICKET: &str = "X-Ticket: 4711";
     for (case, part, broken, fault) in [
@@ -250,7 +252,7 @@ fn what_is_broken_is_refused_with_a_reason() {
             "l: 3",
             Duplicate(ContentLength),
         ),
-        ("a body cut short", "h: 4", "h: 5", Fault::BodyShort),
+        ("a body cut short", "h: 4", "h: 5", MessageFault::BodyShort),
         ("two From", TICKET, "f: <sip:x@y>", Duplicate(From)),
         ("two To", TICKET, "t: <sip:x@y>", Duplicate(To)),
         ("two Call-ID", TICKET, "i: x@y", Duplicate(CallId)),
@@ -359,12 +361,12 @@ fn what_every_message_has_is_missed() {
     ] {
         let octets = without(name.as_str());
         let fault = answerable_fault_of(name.as_str(), &octets);
-        assert_eq!(fault, Fault::Missing(name));
+        assert_eq!(fault, MessageFault::Missing(name));
     }
     let end = INVITE.find("\r\n\r\n").expect("the end of the header");
     for cut in [end, end + 2] {
         let fault = answerable_fault_of("cut", &INVITE[..cut]);
-        assert_eq!(fault, Fault::NoBlankLine, "cut at {cut}");
+        assert_eq!(fault, MessageFault::NoBlankLine, "cut at {cut}");
     }
 }
 
@@ -404,7 +406,10 @@ fn what_no_answer_would_reach_is_dropped() {
 fn on_a_stream_the_length_is_needed() {
     let octets = without("Content-Length");
     let malformed = lex(octets.as_bytes(), Framing::Stream).expect_err("no length");
-    assert_eq!(malformed.fault, Fault::Missing(HeaderName::ContentLength));
+    assert_eq!(
+        malformed.fault,
+        MessageFault::Missing(HeaderName::ContentLength)
+    );
     assert!(malformed.answer.is_some());
 }
 
@@ -421,17 +426,29 @@ fn every_bound_holds() {
     let uri = |length| instead("sip:bob@b.example SIP", "s", length, " SIP");
     for (case, octets, fault) in [
         ("200 lines", lines(190), None),
-        ("201 lines", lines(191), Some(Fault::TooManyLines)),
+        ("201 lines", lines(191), Some(MessageFault::TooManyLines)),
         ("70 Vias on a line", vias(69), None),
-        ("71 Vias on a line", vias(70), Some(Fault::TooManyVias)),
+        (
+            "71 Vias on a line",
+            vias(70),
+            Some(MessageFault::TooManyVias),
+        ),
         ("70 lines of Via", via_lines(69), None),
-        ("71 lines of Via", via_lines(70), Some(Fault::TooManyVias)),
+        (
+            "71 lines of Via",
+            via_lines(70),
+            Some(MessageFault::TooManyVias),
+        ),
         ("a line of 8 KiB", value(8_192 - 10), None),
-        ("a longer line", value(8_192 - 9), Some(Fault::LineTooLong)),
+        (
+            "a longer line",
+            value(8_192 - 9),
+            Some(MessageFault::LineTooLong),
+        ),
         ("2,000 folds", folds(2_000), None),
-        ("2,100 folds", folds(2_100), Some(Fault::LineTooLong)),
+        ("2,100 folds", folds(2_100), Some(MessageFault::LineTooLong)),
         ("a URI of 8 KiB", uri(8_192), None),
-        ("a longer URI", uri(8_193), Some(Fault::UriTooLong)),
+        ("a longer URI", uri(8_193), Some(MessageFault::UriTooLong)),
     ] {
         assert_eq!(fault_of(octets.as_bytes()), fault, "{case}");
     }
@@ -441,7 +458,7 @@ fn every_bound_holds() {
     assert_eq!(fault_of(&large), None);
     large.push(b'x');
 
-    assert_eq!(fault_of(&large), Some(Fault::TooLarge));
+    assert_eq!(fault_of(&large), Some(MessageFault::TooLarge));
 }
 
 #[test]
@@ -474,24 +491,24 @@ fn a_final_answer_past_a_bound_is_cut() {
     assert!(!message.is_cut());
     // Not cut: a 183 could lose a header that a reliable one needs, and another 183 may follow it.
     let early = long_line(answer(183));
-    assert_eq!(fault_of(early.as_bytes()), Some(Fault::LineTooLong));
+    assert_eq!(fault_of(early.as_bytes()), Some(MessageFault::LineTooLong));
     // A cut response must keep the headers that identify it.
     let nobodys = long_line(answer(503)).replace(": x@y", ": x y");
     assert_eq!(
         fault_of(nobodys.as_bytes()),
-        Some(Fault::Unreadable(HeaderName::CallId))
+        Some(MessageFault::Unreadable(HeaderName::CallId))
     );
 }
 
 #[test]
 fn each_status_has_its_fault() {
     for (fault, status) in [
-        (Fault::Version, 505),
-        (Fault::UriTooLong, 414),
-        (Fault::LineTooLong, 513),
-        (Fault::TooManyLines, 513),
-        (Fault::TooManyVias, 513),
-        (Fault::Missing(HeaderName::To), 400),
+        (MessageFault::Version, 505),
+        (MessageFault::UriTooLong, 414),
+        (MessageFault::LineTooLong, 513),
+        (MessageFault::TooManyLines, 513),
+        (MessageFault::TooManyVias, 513),
+        (MessageFault::Missing(HeaderName::To), 400),
     ] {
         assert_eq!(fault.status(), status, "{fault}");
         assert_ne!(print::reason_phrase(status), "");

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::name::Names;
+use super::name::HeaderNames;
 use super::{CSeq, HeaderName, Method};
 use crate::header::text;
 use crate::header::via::Via;
@@ -67,7 +67,7 @@ pub struct Message<'m> {
     pub(super) octets: &'m [u8],
     pub(super) start: StartLine,
     pub(super) lines: Lines,
-    pub(super) present: Names,
+    pub(super) present: HeaderNames,
     pub(super) body: Span,
     pub(super) top_via: Via<'m>,
     pub(super) call_id: &'m [u8],
@@ -339,7 +339,7 @@ impl<'m> Message<'m> {
 pub(super) fn values<'a, 'm: 'a>(
     octets: &'m [u8],
     lines: &'a [Line],
-    present: Names,
+    present: HeaderNames,
     name: HeaderName,
 ) -> impl Iterator<Item = &'m [u8]> + 'a {
     // Most lookups are for absent headers.

@@ -15,7 +15,7 @@ pub mod print;
 
 pub use crate::header::cseq::CSeq;
 pub use crate::method::Method;
-pub use fault::{Fault, Malformed};
+pub use fault::{Malformed, MessageFault};
 pub use lex::{Framing, lex};
 pub use message::{Header, Message};
 pub use name::HeaderName;

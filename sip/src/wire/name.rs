@@ -138,11 +138,11 @@ const fn shape(length: usize, first: u8, last: u8) -> usize {
 
 /// A set of names.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Names(u64);
+pub(super) struct HeaderNames(u64);
 
 const _: () = assert!(HeaderName::ALL.len() < 64);
 
-impl Names {
+impl HeaderNames {
     /// Adds a name; returns whether it was present before.
     pub(super) const fn insert(&mut self, name: HeaderName) -> bool {
         let was_there = self.contains(name);

@@ -153,7 +153,7 @@ pub(crate) fn tag(out: &mut Vec<u8>, tag: &[u8]) {
 }
 
 /// Positions in the output of [`copied`], counted from the start of the buffer.
-pub(crate) struct Copied {
+pub(crate) struct CopiedLines {
     pub(crate) record_route: Range<usize>,
     /// End of the To value, where a tag may follow.
     pub(crate) to_end: usize,
@@ -166,7 +166,7 @@ pub(crate) fn copied(
     flow: &Flow,
     has_routes: bool,
     to_tag: Option<&[u8]>,
-) -> Copied {
+) -> CopiedLines {
     vias(out, request, flow);
     let routes = out.len();
     let mut lines = Head::new(out);
@@ -185,7 +185,7 @@ pub(crate) fn copied(
         lines.unfolded("CSeq", cseq);
     }
 
-    Copied {
+    CopiedLines {
         record_route,
         to_end,
     }

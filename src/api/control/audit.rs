@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use trunkline_store::AuditOf;
+use trunkline_store::AuditScope;
 
 use crate::api::operator::Operator;
 use crate::api::query::Query;
@@ -16,5 +16,5 @@ pub(super) async fn list(
     headers: HeaderMap,
     query: Query,
 ) -> Result<Response, ApiError> {
-    audit::answer(api, AuditOf::All, &headers, query).await
+    audit::answer(api, AuditScope::All, &headers, query).await
 }

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::backend::{Refused, items, text};
+use super::backend::{BackendRefusal, items, text};
 use super::fields::{Field, Filled, Input, inputs};
 use super::forms::token;
 use super::frame::{Section, headed};
@@ -93,7 +93,7 @@ pub(super) async fn assign(form: SubmittedForm) -> Result<Response, ErrorPage> {
     Ok(Redirect::to(&page).into_response())
 }
 
-fn not_done(visitor: &Visitor, refused: &Refused) -> Result<Response, ErrorPage> {
+fn not_done(visitor: &Visitor, refused: &BackendRefusal) -> Result<Response, ErrorPage> {
     let status = shown_status(refused)?;
     let content = html! {
         (refusal(refused))

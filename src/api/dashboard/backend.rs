@@ -65,7 +65,7 @@ pub(super) struct Client {
 
 /// Refusal of the API.
 #[derive(Clone, Debug)]
-pub(super) struct Refused {
+pub(super) struct BackendRefusal {
     pub(super) status: StatusCode,
     pub(super) message: String,
     /// Faults, each with the field that it is about.
@@ -109,7 +109,7 @@ impl Client {
     ///
     /// # Errors
     /// The API's refusal.
-    pub(super) async fn get(&self, path: &str) -> Result<Value, Refused> {
+    pub(super) async fn get(&self, path: &str) -> Result<Value, BackendRefusal> {
         self.send(Method::GET, path, None).await
     }
 
@@ -122,7 +122,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, BackendRefusal> {
         let response = self.response(method, path, "application/json", body).await;
         let status = response.status();
         let octets = to_bytes(response.into_body(), MAX_ANSWER).await;
@@ -137,8 +137,8 @@ impl Client {
 
         match value {
             Some(value) if status.is_success() => Ok(value),
-            Some(value) => Err(Refused::read(status, &value)),
-            None => Err(Refused {
+            Some(value) => Err(BackendRefusal::read(status, &value)),
+            None => Err(BackendRefusal {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 message: "The API's answer could not be read.".to_owned(),
                 faults: Vec::new(),
@@ -155,7 +155,7 @@ impl Client {
         path: &str,
         version: &str,
         body: &Value,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, BackendRefusal> {
         let mut versioned = self.clone();
         // A text that no header can hold is no version of ours.
         let tag = HeaderValue::try_from(format!("\"{version}\""))
@@ -205,7 +205,7 @@ impl Client {
     }
 }
 
-impl Refused {
+impl BackendRefusal {
     fn read(status: StatusCode, body: &Value) -> Self {
         let errors = body["errors"].as_array().map_or(&[][..], Vec::as_slice);
         let fault = |error: &Value| {

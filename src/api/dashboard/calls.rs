@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::backend::{Refused, items, query, text};
+use super::backend::{BackendRefusal, items, query, text};
 use super::document::{Tone, badge, card, duration, status, table, time};
 use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
@@ -42,12 +42,12 @@ const STATUSES: [&str; 11] = [
 
 /// Filters and position of a request for the list.
 #[derive(Debug)]
-struct Wanted {
+struct CallListQuery {
     filters: Vec<(&'static str, String)>,
     cursor: String,
 }
 
-impl Wanted {
+impl CallListQuery {
     fn read(raw: Option<&str>) -> Self {
         let pairs: Vec<(String, String)> =
             serde_urlencoded::from_str(raw.unwrap_or_default()).unwrap_or_default();
@@ -80,7 +80,7 @@ impl Wanted {
 
 /// `GET /dashboard/{org_id}/calls`
 pub(super) async fn list(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
-    let wanted = Wanted::read(raw.as_deref());
+    let wanted = CallListQuery::read(raw.as_deref());
     let agents = visitor.client.get(AGENTS).await?;
     let asked = wanted.query(&[("limit", ROWS), ("cursor", &wanted.cursor)]);
     let found = match visitor.client.get(&format!("/phone/calls{asked}")).await {
@@ -114,7 +114,10 @@ pub(super) async fn list(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
 
 /// `GET /dashboard/{org_id}/calls.csv`: ended calls that match, as the API exports them.
 pub(super) async fn csv(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Response, ErrorPage> {
-    let path = format!("/phone/calls{}", Wanted::read(raw.as_deref()).query(&[]));
+    let path = format!(
+        "/phone/calls{}",
+        CallListQuery::read(raw.as_deref()).query(&[])
+    );
     let mut response = visitor
         .client
         .response(Method::GET, &path, "text/csv", None)
@@ -128,7 +131,7 @@ pub(super) async fn csv(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Res
     Ok(response.into_response())
 }
 
-fn faults(refused: &Refused) -> Markup {
+fn faults(refused: &BackendRefusal) -> Markup {
     html! {
         div.banner.bad role="alert" {
             @for (field, message) in &refused.faults {
@@ -138,7 +141,7 @@ fn faults(refused: &Refused) -> Markup {
     }
 }
 
-fn filters(visitor: &Visitor, wanted: &Wanted, agents: &Value) -> Markup {
+fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup {
     let chosen = |name: &str, word: &str| wanted.value(name) == word;
 
     html! {
@@ -194,7 +197,7 @@ fn filters(visitor: &Visitor, wanted: &Wanted, agents: &Value) -> Markup {
     }
 }
 
-fn found_calls(visitor: &Visitor, wanted: &Wanted, found: &Value, agents: &Value) -> Markup {
+fn found_calls(visitor: &Visitor, wanted: &CallListQuery, found: &Value, agents: &Value) -> Markup {
     let total = found["total"].as_u64().unwrap_or_default();
     let next = text(found, "next");
     let empty = match wanted.is_filtered() {

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::backend::{Refused, items, text};
+use super::backend::{BackendRefusal, items, text};
 use super::document::{card, copied, table, time, time_or};
 use super::fields::{Field, Filled, Input, new_body};
 use super::forms::{danger, token};
@@ -44,7 +44,7 @@ fn fields() -> Vec<Field> {
     ]
 }
 
-fn new_key(visitor: &Visitor, filled: Filled<'_>, refused: Option<&Refused>) -> Markup {
+fn new_key(visitor: &Visitor, filled: Filled<'_>, refused: Option<&BackendRefusal>) -> Markup {
     let form = html! {
         form method="post" action=(visitor.path("keys")) {
             (token(visitor))

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
 
-use super::backend::Refused;
+use super::backend::BackendRefusal;
 use super::document::notice;
 use crate::api::error::Cause;
 use crate::api::{Api, ApiError};
@@ -88,8 +88,8 @@ impl From<trunkline_store::Error> for ErrorPage {
     }
 }
 
-impl From<Refused> for ErrorPage {
-    fn from(refused: Refused) -> Self {
+impl From<BackendRefusal> for ErrorPage {
+    fn from(refused: BackendRefusal) -> Self {
         match refused.status {
             StatusCode::UNAUTHORIZED => Self::logged_out(),
             StatusCode::NOT_FOUND => Self::not_found(),

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use trunkline_net::media::AudioFrame;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Acting, Actor, ActorKind, Deed, audit, sessions};
+use trunkline_store::{Acting, Actor, ActorKind, AuditedAction, audit, sessions};
 use uuid::Uuid;
 
 use super::page::ErrorPage;
@@ -442,7 +442,7 @@ impl Line {
     /// Writes the call into the audit log, with the session that made it.
     async fn record(&mut self, call: Uuid) {
         let session = &self.visitor.session.record;
-        let acting = Acting::new(Deed {
+        let acting = Acting::new(AuditedAction {
             at: self.api.now(),
             address: self.address,
             action: "GET /dashboard/{org_id}/phone/call".to_owned(),

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::backend::{Refused, items, query, text};
+use super::backend::{BackendRefusal, items, query, text};
 use super::document::table;
 use super::fields::{Field, Filled, changes, conflicts, inputs, new_body, other_faults};
 use super::forms::{danger, token};
@@ -156,7 +156,7 @@ impl Resource {
         visitor: &Visitor,
         fields: &[Field],
         filled: Filled<'_>,
-        refused: Option<&Refused>,
+        refused: Option<&BackendRefusal>,
     ) -> Html {
         let title = format!("New {}", self.noun);
         let content = html! {
@@ -259,7 +259,7 @@ impl Resource {
         visitor: &Visitor,
         object: &Value,
         (fields, filled): (&[Field], Filled<'_>),
-        refused: Option<&Refused>,
+        refused: Option<&BackendRefusal>,
     ) -> Markup {
         let at = format!("{}/{}", self.at, text(object, "id"));
 
@@ -403,7 +403,7 @@ impl Resource {
     }
 
     /// Page for a command that the API refused.
-    fn not_done(&self, visitor: &Visitor, refused: &Refused) -> Result<Response, ErrorPage> {
+    fn not_done(&self, visitor: &Visitor, refused: &BackendRefusal) -> Result<Response, ErrorPage> {
         let status = shown_status(refused)?;
         let content = html! {
             (refusal(refused))
@@ -470,7 +470,7 @@ pub(super) fn done(raw: Option<&str>) -> Markup {
 }
 
 /// Status of a page for a refusal; what isn't about the form is a page of its own.
-pub(super) fn shown_status(refused: &Refused) -> Result<StatusCode, ErrorPage> {
+pub(super) fn shown_status(refused: &BackendRefusal) -> Result<StatusCode, ErrorPage> {
     let is_shown = refused.status.is_client_error()
         && ![
             StatusCode::UNAUTHORIZED,
@@ -485,12 +485,16 @@ pub(super) fn shown_status(refused: &Refused) -> Result<StatusCode, ErrorPage> {
 }
 
 /// The API's sentence for a refusal.
-pub(super) fn refusal(refused: &Refused) -> Markup {
+pub(super) fn refusal(refused: &BackendRefusal) -> Markup {
     html! { div.banner.bad role="alert" { p { (refused.message) } } }
 }
 
 /// Fields of a form, below the faults that belong to none of them.
-pub(super) fn form_of(fields: &[Field], filled: Filled<'_>, refused: Option<&Refused>) -> Markup {
+pub(super) fn form_of(
+    fields: &[Field],
+    filled: Filled<'_>,
+    refused: Option<&BackendRefusal>,
+) -> Markup {
     let faults = refused.map_or(&[][..], |refused| &refused.faults);
 
     html! {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use trunkline_store::{AuthFailure, Narrow, auth_failures};
 use uuid::Uuid;
 
-use super::backend::{Refused, text};
+use super::backend::{BackendRefusal, text};
 use super::board::{Boards, Part};
 use super::calls::{LAST_OF_TRUNK, last_of_trunk};
 use super::document::{Tone, badge, card, copied, findings, lines, moment, table, time};
@@ -270,7 +270,7 @@ fn edit_form(
     visitor: &Visitor,
     trunk: &Value,
     filled: Filled<'_>,
-    refused: Option<&Refused>,
+    refused: Option<&BackendRefusal>,
 ) -> Markup {
     html! {
         form.card method="post" action=(visitor.path("trunk")) {

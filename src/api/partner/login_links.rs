@@ -104,7 +104,7 @@ pub(in crate::api) async fn store_link(
 fn refused(login: &NewLogin, error: Error) -> ApiError {
     let place = match &error {
         Error::Wrong(Wrong::Unknown { id, .. }) => login.roles.iter().position(|role| role == id),
-        Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => None,
+        Error::Wrong(_) | Error::Conflict(_) | Error::Broke(_) => None,
     };
     match place {
         Some(at) => ApiError::bad(format!("role_ids[{at}]: {error}")),

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{Error, NewOrg, Org, Refused, Wrong, orgs};
+use trunkline_store::{Conflict, Error, NewOrg, Org, Wrong, orgs};
 use uuid::Uuid;
 
 use super::caller::PartnerCaller;
@@ -185,7 +185,7 @@ async fn is_free(api: &Api, partner: Uuid, external_id: &str) -> Result<(), ApiE
     let id = external_id.to_owned();
     let known = api.read_inline(move |tx| orgs::by_external_id(tx, partner, &id));
     match known.await {
-        Ok(_) => Err(Refused::ExternalIdTaken(external_id.to_owned()).into()),
+        Ok(_) => Err(Conflict::ExternalIdTaken(external_id.to_owned()).into()),
         Err(Error::Wrong(Wrong::Absent(_))) => Ok(()),
         Err(error) => Err(error.into()),
     }

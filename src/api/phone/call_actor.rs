@@ -25,7 +25,7 @@ pub(crate) struct CallActor {
     /// Id of the key or the session.
     id: Uuid,
     sender: Sender,
-    standing: Standing,
+    org_state: OrgState,
 }
 
 /// Sender of a command.
@@ -35,10 +35,10 @@ enum Sender {
     Runtime,
 }
 
-/// Standing of the sender's org.
+/// State of the sender's org.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Standing {
-    Good,
+enum OrgState {
+    Active,
     /// Calls that are up go on, and can be ended.
     Suspended,
 }
@@ -53,10 +53,10 @@ impl CallActor {
     ///
     /// # Errors
     /// 403 for a suspended org.
-    pub(super) fn must_be_in_good_standing(&self) -> Result<(), ApiError> {
-        match self.standing {
-            Standing::Good => Ok(()),
-            Standing::Suspended => Err(ApiError::suspended()),
+    pub(super) fn must_not_be_suspended(&self) -> Result<(), ApiError> {
+        match self.org_state {
+            OrgState::Active => Ok(()),
+            OrgState::Suspended => Err(ApiError::suspended()),
         }
     }
 }
@@ -79,7 +79,7 @@ impl FromRequestParts<Api> for CallActor {
                 org,
                 id,
                 sender: Sender::Org,
-                standing: Standing::Good,
+                org_state: OrgState::Active,
             });
         }
 
@@ -104,15 +104,15 @@ impl FromRequestParts<Api> for CallActor {
 
         Acting::by(actor, Some(org), None);
         let view = api.directory().load();
-        let standing = match view.org(org).is_some_and(|org| org.suspended) {
-            true => Standing::Suspended,
-            false => Standing::Good,
+        let org_state = match view.org(org).is_some_and(|org| org.suspended) {
+            true => OrgState::Suspended,
+            false => OrgState::Active,
         };
         Ok(Self {
             org,
             id: session,
             sender: Sender::Runtime,
-            standing,
+            org_state,
         })
     }
 }

@@ -202,7 +202,9 @@ fn lacking_number(api: &Api, error: Error) -> ApiError {
         Error::Wrong(wrong @ Wrong::NoVerifiedNumber) if speaks => ApiError::bad(format!(
             "{NUMBERS}: {wrong}, or verify it by a call that speaks a code (POST /phone/numbers/{{number_id}}/verify)"
         )),
-        Error::Wrong(_) | Error::Refused(_) | Error::Broke(_) => ApiError::in_field(NUMBERS)(error),
+        Error::Wrong(_) | Error::Conflict(_) | Error::Broke(_) => {
+            ApiError::in_field(NUMBERS)(error)
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn create(
 ) -> Result<CommandResult, ApiError> {
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
-    caller.must_be_in_good_standing()?;
+    caller.must_not_be_suspended()?;
     let ask = read_request(body.fields()?)?;
     RemoteCommand::Transfer { ask }.run(&api, call).await
 }

@@ -6,7 +6,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_store::{
-    Contact, Erased, Erasure, Error, KeptConfiguration, Kind, Refused, Wrong, erasures, of_contact,
+    Conflict, Contact, Erased, Erasure, Error, KeptConfiguration, Kind, Wrong, erasures, of_contact,
 };
 use uuid::Uuid;
 
@@ -209,7 +209,7 @@ pub(super) async fn erase(
 
     query.finish()?;
     if is_on_call(&api, &contact).await? {
-        return Err(Refused::ContactOnCall.into());
+        return Err(Conflict::ContactOnCall.into());
     }
 
     let erasure = api

@@ -18,7 +18,7 @@ mod reach;
 use std::cmp::Reverse;
 
 use serde::Serialize;
-use trunkline_store::{Outset, Store};
+use trunkline_store::{DatabaseAtStartup, Store};
 
 use super::output::{Output, json, print};
 use super::{Failure, now, startup};
@@ -148,15 +148,15 @@ async fn open(config: &Config) -> Result<Store, Finding> {
     let unopened = |fault: String| Finding::error(CHECK, "The database can't be opened.", fault);
     let found = Store::look(&startup::options(config)).await;
     match found.map_err(|fault| unopened(fault.to_string()))? {
-        Outset::Current => {
+        DatabaseAtStartup::Current => {
             let opened = startup::open_store(config).await;
             opened.map_err(|failure| unopened(failure.to_string()))
         }
-        Outset::Nothing => Err(Finding::hint(
+        DatabaseAtStartup::Absent => Err(Finding::hint(
             CHECK,
             "There is no database yet; trunkline quickstart or trunkline serve creates one.",
         )),
-        Outset::Older { found, known } => Err(Finding::error(
+        DatabaseAtStartup::Older { found, known } => Err(Finding::error(
             CHECK,
             format!("The database is of an older version ({found}, this program's is {known})."),
             "Make a backup, then start the daemon of this version: it brings the database up to date.",

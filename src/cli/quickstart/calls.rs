@@ -182,7 +182,7 @@ fn between(data: &Value, from: &str, to: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use trunkline_routing::{At, Caller, Dialled, Found, Looked};
+    use trunkline_routing::{Caller, Dialled, StepFinding, StepPlace, TrailEntry};
 
     use super::*;
 
@@ -203,10 +203,10 @@ mod tests {
                 raw: "+4930".to_owned(),
                 e164: None,
             },
-            trail: vec![Looked {
+            trail: vec![TrailEntry {
                 step: Step::Header,
-                at: At::Nothing,
-                found: Found::Nothing,
+                at: StepPlace::Nothing,
+                found: StepFinding::Nothing,
             }],
             near_misses: Vec::new(),
         }

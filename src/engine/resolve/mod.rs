@@ -148,7 +148,7 @@ pub(super) async fn addresses_by_system(host: &str) -> Vec<IpAddr> {
     found.map(|address| address.ip()).collect()
 }
 
-type Places = Vec<(Transport, SocketAddr)>;
+type ServiceAddresses = Vec<(Transport, SocketAddr)>;
 
 /// Resolution of one host.
 struct Search<'a> {
@@ -164,7 +164,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Applies RFC 3263 §4.1 and §4.2: with a port, address records; without one, SRV records of the transport; without
     /// a transport as well, NAPTR first.
-    async fn places(&self, wanted: &UnresolvedTarget) -> Places {
+    async fn places(&self, wanted: &UnresolvedTarget) -> ServiceAddresses {
         let transport = wanted.transport.unwrap_or(Transport::Udp);
         let port = wanted.port.unwrap_or(default_port(transport));
         let by_name = self.addresses(&wanted.host, port, transport);
@@ -188,7 +188,7 @@ impl Search<'_> {
     }
 
     /// Targets that SRV records name, preferred first.
-    async fn by_service(&self, host: &str, transport: Option<Transport>) -> Places {
+    async fn by_service(&self, host: &str, transport: Option<Transport>) -> ServiceAddresses {
         let services = match transport {
             Some(transport) => vec![(transport, service(transport, host))],
             None => self.services(host).await,
@@ -226,7 +226,7 @@ impl Search<'_> {
             .collect()
     }
 
-    async fn by_srv(&self, name: &str, transport: Transport) -> Places {
+    async fn by_srv(&self, name: &str, transport: Transport) -> ServiceAddresses {
         let answer = self.ask(name, RecordType::SRV, FOR_SRV).await;
         let records = answer.iter().take(MAX_RECORDS).filter_map(srv);
         let records = in_order(records.collect(), |below| rand::random_range(0..=below));
@@ -237,7 +237,7 @@ impl Search<'_> {
 
     /// Returns the addresses of a host, IPv6 first. Once one family has come, the other is waited for briefly only:
     /// some servers never answer AAAA queries.
-    async fn addresses(&self, host: &str, port: u16, transport: Transport) -> Places {
+    async fn addresses(&self, host: &str, port: u16, transport: Transport) -> ServiceAddresses {
         let v6 = self.ask(host, RecordType::AAAA, FOR_ADDRESSES);
         let v4 = self.ask(host, RecordType::A, FOR_ADDRESSES);
         let late = sleep(FOR_OTHER_FAMILY);
@@ -261,7 +261,7 @@ impl Search<'_> {
 
         let found = [six, four];
         let ips = found.iter().flatten().flat_map(|records| records.iter());
-        let places: Places = ips
+        let places: ServiceAddresses = ips
             .filter_map(RData::ip_addr)
             .map(|ip| (transport, SocketAddr::new(ip, port)))
             .collect();

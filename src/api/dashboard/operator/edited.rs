@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::backend::{Refused, items, text};
+use super::super::backend::{BackendRefusal, items, text};
 use super::super::fields::{Field, Filled, changes, conflicts};
 use super::super::forms::{Forms as _, token};
 use super::super::page::ErrorPage;
@@ -105,7 +105,7 @@ pub(super) fn edit_form(
     visitor: &OperatorVisitor,
     edited: Edited,
     object: &Value,
-    (filled, refused): (Filled<'_>, Option<&Refused>),
+    (filled, refused): (Filled<'_>, Option<&BackendRefusal>),
 ) -> Markup {
     html! {
         form method="post" action=(visitor.path(&edited.action())) {
@@ -220,7 +220,7 @@ pub(super) async fn change(
 pub(super) fn not_done(
     visitor: &OperatorVisitor,
     section: Section,
-    refused: &Refused,
+    refused: &BackendRefusal,
     back: &str,
 ) -> Result<Response, ErrorPage> {
     let status = shown_status(refused)?;

@@ -4,7 +4,9 @@
 //! Searched for only if a step found nothing. Only the call's own org is known here, so the id of another org's agent is reported like
 //! an id that doesn't exist.
 
-use crate::decision::{At, Decision, Differs, Found, NearMiss, Outcome, State, Step};
+use crate::decision::{
+    AgentState, Decision, NearMiss, NumberDifference, Outcome, Step, StepFinding, StepPlace,
+};
 use crate::directory::Org;
 use crate::facts::Facts;
 use crate::numbers::{plain_digits, reduce};
@@ -36,14 +38,15 @@ fn header(org: &Org, decision: &Decision, near: &mut Vec<NearMiss>) {
         .trail
         .iter()
         .find(|looked| looked.step == Step::Header);
-    let Some((At::Header(value), found)) = looked.map(|looked| (&looked.at, &looked.found)) else {
+    let Some((StepPlace::Header(value), found)) = looked.map(|looked| (&looked.at, &looked.found))
+    else {
         return;
     };
 
     let header = value.clone();
     match found {
-        Found::Nothing => near.push(NearMiss::AgentId { header }),
-        Found::NotAnId => {
+        StepFinding::Nothing => near.push(NearMiss::AgentId { header }),
+        StepFinding::NotAnId => {
             let named = |name: &str| name.trim().eq_ignore_ascii_case(value.trim_matches('"'));
             if let Some(agent) = org.agents.iter().find(|agent| named(&agent.name)) {
                 near.push(NearMiss::AgentName {
@@ -52,7 +55,7 @@ fn header(org: &Org, decision: &Decision, near: &mut Vec<NearMiss>) {
                 });
             }
         }
-        Found::Contradiction | Found::Agent { .. } | Found::Further(_) => {}
+        StepFinding::Contradiction | StepFinding::Agent { .. } | StepFinding::Further(_) => {}
     }
 }
 
@@ -61,7 +64,7 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
     let was_empty = decision
         .trail
         .iter()
-        .any(|looked| looked.step == Step::AssignedNumber && looked.found == Found::Nothing);
+        .any(|looked| looked.step == Step::AssignedNumber && looked.found == StepFinding::Nothing);
     if !was_empty {
         return;
     }
@@ -96,7 +99,11 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
 }
 
 /// Returns the org's number most similar to the dialled digits, and the difference. `digits` are as dialled; `whole` is the number as read.
-fn alike((digits, is_global): (&str, bool), whole: &str, org: &Org) -> Option<(E164, Differs)> {
+fn alike(
+    (digits, is_global): (&str, bool),
+    whole: &str,
+    org: &Org,
+) -> Option<(E164, NumberDifference)> {
     let unlisted = org.held.keys().filter(|held| !org.numbers.contains(held));
 
     if org.numbers.len() + org.held.len() > COMPARED {
@@ -119,13 +126,15 @@ fn alike((digits, is_global): (&str, bool), whole: &str, org: &Org) -> Option<(E
     let by_start = numbers().filter_map(|number| {
         let ours = number.digits();
         let differs = if let Some(more) = whole.strip_prefix(ours) {
-            (more.len() <= MOST_BEHIND).then(|| Differs::Behind {
+            (more.len() <= MOST_BEHIND).then(|| NumberDifference::Behind {
                 dialled: more.to_owned(),
             })
         } else {
             let missing = ours.strip_prefix(whole)?;
-            (missing.len() <= MOST_BEHIND && whole.len() >= LEAST_SHARED).then(|| Differs::Short {
-                number: missing.to_owned(),
+            (missing.len() <= MOST_BEHIND && whole.len() >= LEAST_SHARED).then(|| {
+                NumberDifference::Short {
+                    number: missing.to_owned(),
+                }
             })
         };
 
@@ -142,14 +151,14 @@ fn shared_end(one: &str, other: &str) -> usize {
 }
 
 /// Returns the difference between digits and number, which share their last `shared` digits.
-fn before(digits: &str, number: E164, shared: usize, is_global: bool) -> Differs {
+fn before(digits: &str, number: E164, shared: usize, is_global: bool) -> NumberDifference {
     if !is_global && let Some(country) = country::of_number(number.digits(), digits) {
-        return Differs::NationalForm {
+        return NumberDifference::NationalForm {
             country: country.to_owned(),
         };
     }
     let ours = number.digits();
-    Differs::Before {
+    NumberDifference::Before {
         dialled: digits[..digits.len() - shared].to_owned(),
         number: ours[..ours.len() - shared].to_owned(),
     }
@@ -162,13 +171,13 @@ fn agents(decision: &Decision, near: &mut Vec<NearMiss>) {
     for looked in &decision.trail {
         let asked_for = matches!(looked.step, Step::Header | Step::AssignedNumber);
 
-        let Found::Agent { id, name, state } = &looked.found else {
+        let StepFinding::Agent { id, name, state } = &looked.found else {
             continue;
         };
 
         let listed =
             |near: &NearMiss| matches!(near, NearMiss::Agent { id: known, .. } if known == id);
-        if *state != State::Available && (asked_for || nobody) && !near.iter().any(listed) {
+        if *state != AgentState::Available && (asked_for || nobody) && !near.iter().any(listed) {
             near.push(NearMiss::Agent {
                 id: *id,
                 name: name.clone(),

@@ -18,9 +18,9 @@ const MOST: usize = 256;
 
 /// Connections that wait for their bots to close, in the order of their ends.
 #[derive(Debug, Default)]
-pub(super) struct Farewells(VecDeque<(Moment, Link)>);
+pub(super) struct ClosingLinks(VecDeque<(Moment, Link)>);
 
-impl Farewells {
+impl ClosingLinks {
     /// Keeps a connection on which we send nothing more.
     pub(super) fn add(&mut self, link: Link, now: Moment) {
         if self.0.len() >= MOST {
