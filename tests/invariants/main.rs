@@ -1,9 +1,10 @@
-//! Rules of the sources: imports between modules, uses of the clock, `unsafe`, SQL and rsip, the length of a file, migrations in pairs, licences of
+//! Rules of the sources: imports between modules, names, uses of the clock, `unsafe`, SQL and rsip, the length of a file, migrations in pairs, licences of
 //! dependencies. Each rule has a test that it finds a violation.
 
 mod deny;
 mod docs;
 mod modules;
+mod names;
 mod rules;
 mod source;
 
@@ -13,6 +14,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use modules::{Crate, cycles};
+use names::{replaced_words_name_nothing, type_names_are_unique};
 use rules::{
     LONGEST, MAY_DEPEND, allowed_dependencies, allowed_imports, crates_know_only_what_they_may,
     files_are_short, files_say_what_they_own, imports_point_one_way, lints_are_never_allowed,
@@ -84,8 +86,9 @@ fn names_in(folder: &str) -> Vec<String> {
 type Rule = fn(&Source) -> Vec<String>;
 
 /// The rules for shipped code; tests may read the clock and the disk.
-const SHIPPED: [Rule; 3] = [
+const SHIPPED: [Rule; 4] = [
     imports_point_one_way,
+    replaced_words_name_nothing,
     words_are_kept_in_their_place,
     the_core_is_free_of_the_world,
 ];
@@ -116,6 +119,7 @@ fn the_sources_keep_their_rules() {
             .iter()
             .flat_map(|source| EVERYWHERE.iter().flat_map(move |rule| rule(source))),
     );
+    violations.extend(type_names_are_unique(&sources));
 
     assert!(violations.is_empty(), "\n{}", violations.join("\n"));
 }
@@ -297,7 +301,14 @@ fn each_rule_finds_a_violation_and_only_that() {
         "//! x\n#[cfg(test)]\nmod tests {{\n{}}}\n",
         "x();\n".repeat(LONGEST)
     );
-    let cases: [(Rule, &str, &str, &str, &str); 18] = [
+    let cases: [(Rule, &str, &str, &str, &str); 19] = [
+        (
+            replaced_words_name_nothing,
+            "calls/src/x.rs",
+            "pub(super) enum Asked {}",
+            "calls/src/x.rs",
+            "pub(super) enum Request { Asked }",
+        ),
         (
             imports_point_one_way,
             "src/directory/entry.rs",

@@ -189,7 +189,7 @@ fn module(source: &Source) -> Module {
 }
 
 /// Returns the code without what is compiled for tests only.
-fn without_tests(code: &str) -> String {
+pub(crate) fn without_tests(code: &str) -> String {
     let mut shipped = String::new();
     let mut rest = code;
     while let Some((before, after)) = rest.split_once("#[cfg(test)]") {
