@@ -434,3 +434,74 @@ async fn the_operator_has_pages_of_the_installation() {
         "five minutes"
     );
 }
+
+/// A bot is attached, its token made and rotated, old credentials are ended, and usage and changes are found, all on the pages.
+#[tokio::test]
+async fn a_person_needs_no_key_for_a_bot_and_its_figures() {
+    let api = TestApi::new().await;
+    let (org, cookie, page) = session(&api).await;
+    let agent = api.agent(org, "Reception").await;
+    let proof = form_token(&visit(&api, &page, &cookie).await);
+    let done = async |at: &str, fields: &str| {
+        let fields = format!("form_token={proof}&{fields}");
+        submit(&api, &format!("{page}/{at}"), &cookie, &fields).await
+    };
+
+    let typed = "name=Bot&type=inbound&language=en&first_message=Hello&runtime.type=websocket&runtime.uri=wss%3A%2F%2Fbot.example.com%2F";
+    let made = done("agents", typed).await;
+    assert_eq!(made.status, 303, "{}", made.text);
+    let bot = made.header("Location").expect("its page").to_owned();
+    let shown = visit(&api, bot.split('?').next().expect("a path"), &cookie).await;
+    assert!(
+        shown.text.contains("value=\"wss://bot.example.com/\""),
+        "{}",
+        shown.text
+    );
+
+    let first = done("keys/bot-token", "").await;
+    assert!(first.text.contains("shown this once"), "{}", first.text);
+    let keys = visit(&api, &format!("{page}/keys"), &cookie).await.text;
+    assert!(keys.contains("Signs since") && !keys.contains("Let the next token sign"));
+    assert_eq!(done("keys/bot-token/promote", "").await.status, 409);
+    assert_eq!(done("keys/bot-token", "").await.status, 200);
+    let keys = visit(&api, &format!("{page}/keys"), &cookie).await.text;
+    assert!(keys.contains("Let the next token sign"), "{keys}");
+    assert_eq!(done("keys/bot-token/promote", "").await.status, 303);
+    assert_eq!(done("keys/bot-token/delete", "").await.status, 303);
+
+    api.number(org, "+12025550123").await;
+    assert_eq!(done("trunk/create", "").await.status, 303);
+    assert_eq!(done("trunk/rotate-credentials", "").await.status, 303);
+    let trunk = visit(&api, &format!("{page}/trunk"), &cookie).await.text;
+    assert!(trunk.contains("Still good"), "{trunk}");
+    assert_eq!(done("trunk/end-old-credentials", "").await.status, 303);
+    let trunk = visit(&api, &format!("{page}/trunk"), &cookie).await.text;
+    assert!(!trunk.contains("Still good"), "{trunk}");
+
+    let usage = visit(&api, &format!("{page}/usage?group_by=agent"), &cookie).await;
+    assert!(usage.text.contains("There was no call"), "{}", usage.text);
+    let csv = visit(&api, &format!("{page}/usage.csv"), &cookie).await;
+    assert!(csv.text.starts_with("day,"), "{}", csv.text);
+
+    let of_people = visit(&api, &format!("{page}/audit?actor=dashboard"), &cookie).await;
+    assert!(of_people.text.contains("rotate-credentials"));
+    let of_keys = visit(&api, &format!("{page}/audit?actor=org_key"), &cookie).await;
+    assert!(
+        of_keys.text.contains("No change matches"),
+        "{}",
+        of_keys.text
+    );
+    let of_agent = visit(&api, &format!("{page}/audit?resource_id={agent}"), &cookie).await;
+    assert!(!of_agent.text.contains("rotate-credentials"));
+    let wrong = visit(&api, &format!("{page}/audit?start_date=today"), &cookie).await;
+    assert!(
+        wrong.text.contains("start_date") || wrong.text.contains("date"),
+        "{}",
+        wrong.text
+    );
+    assert!(
+        csv.header("Content-Disposition")
+            .expect("a file")
+            .contains("usage.csv")
+    );
+}

@@ -62,6 +62,7 @@ fn every_page_is_sound_in_every_size_and_colour() {
                 daemon.setup.first_number.replace('+', "%2B")
             ),
         ),
+        ("usage", "/usage".to_owned()),
         ("agents", "/agents".to_owned()),
         ("agent", format!("/agents/{}", daemon.setup.first_agent)),
         ("agent-new", "/agents/new".to_owned()),

@@ -130,18 +130,19 @@ fn fields(needs: &[Value]) -> Vec<Field> {
                 ("", "The deployment's default"),
                 ("echo", "Echo: sends back what the caller says"),
                 ("sip", "SIP: calls your software"),
+                ("websocket", "WebSocket: streams audio to your bot"),
             ])),
         ),
-        Field::new("runtime.uri", "SIP address of the runtime", Input::Text)
-            .help("Such as sip:agent@10.0.0.5. {agent_id}, {org_id}, {called}, {caller} and {session_id} are replaced."),
+        Field::new("runtime.uri", "Address of the runtime", Input::Text)
+            .help("Such as sip:agent@10.0.0.5, or wss://bot.example.com/media for a WebSocket. {agent_id} and {org_id} are replaced; in a SIP address {called}, {caller} and {session_id} too."),
         Field::new("runtime.fallbacks", "Fallbacks", Input::Lines)
             .help("SIP addresses and wss: URLs of bots that are tried next, one a line; five at most."),
         Field::new("runtime.username", "User name", Input::Text)
-            .help("If the runtime asks for credentials."),
+            .help("If a SIP runtime asks for credentials."),
         Field::new("runtime.password", "Password", Input::Secret)
             .help("Type it again when you change anything about a runtime with a user name."),
         Field::new("runtime.session_token", "Give the runtime a session token", Input::Check)
-            .help("With it the runtime can hang up and transfer its own call."),
+            .help("With it a SIP runtime can hang up and transfer its own call. A bot uses the bot token, on the page of API keys."),
     ]
 }
 

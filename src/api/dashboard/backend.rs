@@ -7,7 +7,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
-use axum::http::header::{ACCEPT, CONTENT_TYPE, COOKIE, HOST, IF_MATCH, ORIGIN};
+use axum::http::header::{
+    ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE, COOKIE, HOST, IF_MATCH, ORIGIN,
+};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use axum::response::Response;
@@ -162,6 +164,16 @@ impl Client {
             .unwrap_or(HeaderValue::from_static("\"\""));
         versioned.headers.insert(IF_MATCH, tag);
         versioned.send(Method::PATCH, path, Some(body)).await
+    }
+
+    /// Returns the API's CSV as a file of this name.
+    pub(super) async fn csv(&self, path: &str, name: &'static str) -> Response {
+        let mut response = self.response(Method::GET, path, "text/csv", None).await;
+        if response.status().is_success() {
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static(name));
+        }
+        response
     }
 
     /// Sends a request, and returns its answer unchanged.

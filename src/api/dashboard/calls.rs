@@ -1,8 +1,7 @@
 //! List of calls, with the filters of the API, and its CSV.
 
 use axum::extract::RawQuery;
-use axum::http::{HeaderValue, Method, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -118,17 +117,8 @@ pub(super) async fn csv(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Res
         "/phone/calls{}",
         CallListQuery::read(raw.as_deref()).query(&[])
     );
-    let mut response = visitor
-        .client
-        .response(Method::GET, &path, "text/csv", None)
-        .await;
-    if response.status().is_success() {
-        let name = HeaderValue::from_static("attachment; filename=\"calls.csv\"");
-        response
-            .headers_mut()
-            .insert(header::CONTENT_DISPOSITION, name);
-    }
-    Ok(response.into_response())
+    let file = "attachment; filename=\"calls.csv\"";
+    Ok(visitor.client.csv(&path, file).await)
 }
 
 fn faults(refused: &BackendRefusal) -> Markup {

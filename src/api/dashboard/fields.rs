@@ -12,6 +12,7 @@ pub(super) enum Input {
     /// Several lines of text.
     Area,
     Number,
+    Date,
     /// A switch; absent means off.
     Check,
     /// One of these: value and title.
@@ -106,7 +107,9 @@ impl Field {
             Input::Secret | Input::Check | Input::Select(_) | Input::Checks(_) => {
                 texts.map(str::to_owned).collect()
             }
-            Input::Text | Input::Number => texts.map(|text| text.trim().to_owned()).collect(),
+            Input::Text | Input::Number | Input::Date => {
+                texts.map(|text| text.trim().to_owned()).collect()
+            }
         };
         texts.into_iter().filter(|text| !text.is_empty()).collect()
     }
@@ -123,7 +126,9 @@ impl Field {
                 Some(Err(_)) => json!(first),
                 None => Value::Null,
             },
-            Input::Text | Input::Area | Input::Select(_) | Input::Secret => json!(first),
+            Input::Text | Input::Area | Input::Date | Input::Select(_) | Input::Secret => {
+                json!(first)
+            }
         }
     }
 }
@@ -300,6 +305,9 @@ fn input(field: &Field, texts: &[String], faults: &[&str]) -> Markup {
                 }
                 Input::Number => {
                     input id=(id) type="text" inputmode="numeric" name=(field.name) value=(first) autocomplete="off" aria-invalid=[invalid] aria-describedby=[describes.as_deref()];
+                }
+                Input::Date => {
+                    input id=(id) type="date" name=(field.name) value=(first) aria-invalid=[invalid] aria-describedby=[describes.as_deref()];
                 }
                 Input::Secret => {
                     input id=(id) type="password" name=(field.name) autocomplete="new-password" aria-invalid=[invalid] aria-describedby=[describes.as_deref()];

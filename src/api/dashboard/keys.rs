@@ -1,4 +1,4 @@
-//! Page of API keys: created, shown once, and revoked.
+//! Page of API keys: created, shown once, and revoked. The token of the org's bots is a card of it.
 
 use axum::extract::RawQuery;
 use axum::http::{Method, StatusCode};
@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::backend::{BackendRefusal, items, text};
+use super::bot_token;
 use super::document::{card, copied, table, time, time_or};
 use super::fields::{Field, Filled, Input, new_body};
 use super::forms::{danger, token};
@@ -23,7 +24,8 @@ const LIST: &str = "/api-keys?limit=100";
 pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
     let keys = visitor.client.get(LIST).await?;
     let form = new_key(&visitor, Filled::With(&default()), None);
-    let content = html! { (done(raw.as_deref())) (listed(&visitor, &keys)) (form) };
+    let bots = bot_token::card(&visitor).await?;
+    let content = html! { (done(raw.as_deref())) (listed(&visitor, &keys)) (form) (bots) };
     Ok(page(&visitor, Section::Keys, "API keys", &content))
 }
 

@@ -4,9 +4,11 @@
 mod agent_numbers;
 mod agents;
 mod assets;
+mod attention;
 mod audit_log;
 mod backend;
 mod board;
+mod bot_token;
 mod call;
 mod calls;
 mod cause;
@@ -36,6 +38,7 @@ mod resource;
 mod route_test;
 mod stream;
 mod trunk;
+mod usage;
 mod visitor;
 mod webhooks;
 
@@ -98,6 +101,8 @@ fn of_org() -> Routes {
         .route("/live/events", get(live::events))
         .route("/calls", get(calls::list))
         .route("/calls.csv", get(calls::csv))
+        .route("/usage", get(usage::show))
+        .route("/usage.csv", get(usage::csv))
         .route("/calls/{call_id}", get(call::show))
         .route("/calls/{call_id}/trace.pcap", get(call::pcap))
         .route("/calls/{call_id}/trace.flow", get(call::flow))
@@ -121,6 +126,10 @@ fn of_org() -> Routes {
         .route("/trunk/sync", post(trunk::sync))
         .route("/trunk/rotate-credentials", post(trunk::rotate))
         .route(
+            "/trunk/end-old-credentials",
+            post(trunk::end_old_credentials),
+        )
+        .route(
             "/webhooks/{webhook_id}/deliveries/{delivery_id}",
             get(webhooks::delivery),
         )
@@ -130,6 +139,9 @@ fn of_org() -> Routes {
         )
         .route("/keys", get(keys::show).post(keys::create))
         .route("/keys/{api_key_id}/revoke", post(keys::revoke))
+        .route("/keys/bot-token", post(bot_token::create))
+        .route("/keys/bot-token/promote", post(bot_token::promote))
+        .route("/keys/bot-token/delete", post(bot_token::delete))
         .route("/members", get(members::show))
         .route("/members/login-links", post(members::invite_person))
         .route("/members/{member_id}/role", post(members::set_role))
@@ -139,6 +151,7 @@ fn of_org() -> Routes {
             post(members::end_session),
         )
         .route("/audit", get(audit_log::show))
+        .route("/audit.csv", get(audit_log::csv))
 }
 
 /// `GET /dashboard/assets/{asset}`

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::attention::{Known, attention};
 use super::backend::{items, text};
 use super::calls;
 use super::document::{card, spaced, table, time};
@@ -20,15 +21,34 @@ pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
         .client
         .get("/handoff-analytics/events?limit=5")
         .await?;
-    let has_trunk = match visitor.client.get("/phone/sip/inbound-trunk").await {
-        Ok(_) => true,
-        Err(refused) if refused.status == StatusCode::NOT_FOUND => false,
+    let trunk = match visitor.client.get("/phone/sip/inbound-trunk").await {
+        Ok(trunk) => trunk,
+        Err(refused) if refused.status == StatusCode::NOT_FOUND => Value::Null,
         Err(refused) => return Err(refused.into()),
     };
+    let outbound_trunks = visitor
+        .client
+        .get("/phone/sip/outbound-trunks?limit=100")
+        .await?;
+    let webhooks = match visitor.writes() {
+        true => visitor.client.get("/webhooks?limit=100").await?,
+        false => Value::Null,
+    };
 
-    let steps = steps(has_trunk, &agents, &numbers, &newest);
+    let attention = attention(
+        &visitor,
+        Known {
+            agents: &agents,
+            numbers: &numbers,
+            outbound_trunks: &outbound_trunks,
+            inbound_trunk: &trunk,
+            webhooks: &webhooks,
+        },
+    );
+    let steps = steps(!trunk.is_null(), &agents, &numbers, &newest);
     let is_new = steps.iter().any(|step| !step.is_done);
     let content = html! {
+        @if let Some(attention) = attention { (attention) }
         @if is_new { (card("steps", "First steps", &checklist(&visitor, &steps))) }
         (calls::recent(&visitor, &newest, &agents))
         (card("handoffs", "Recent handoffs", &handed_off(&handoffs)))

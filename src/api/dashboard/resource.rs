@@ -275,6 +275,7 @@ impl Resource {
                 }
             }
             @if visitor.writes() {
+                p { a href=(visitor.path(&format!("audit{}", query(&[("resource_id", text(object, "id"))])))) { "Changes so far" } }
                 (danger(visitor, &format!("{at}/delete"), "Delete", self.delete))
             }
         }

@@ -1,6 +1,8 @@
 //! Form that shows which agent would answer a call, and which calls of the last week today's settings would route otherwise.
 
-use axum::extract::RawQuery;
+use std::time::Duration;
+
+use axum::extract::{RawQuery, State};
 use axum::http::Method;
 use maud::{Markup, html};
 use serde_json::{Value, json};
@@ -13,9 +15,19 @@ use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
 use super::resource::{form_of, parameter, shown_status};
 use super::visitor::Visitor;
+use crate::api::Api;
+use crate::api::time::written;
+
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// Calls that are routed again, the newest ones: more than the API's default, at most its greatest.
+const CALLS: u32 = 10_000;
 
 /// `GET /dashboard/{org_id}/route-test?to&from&agent_id`; `replay` routes last week's calls again.
-pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Html, ErrorPage> {
+pub(super) async fn show(
+    State(api): State<Api>,
+    visitor: Visitor,
+    RawQuery(raw): RawQuery,
+) -> Result<Html, ErrorPage> {
     let value = |name: &str| parameter(raw.as_deref(), name).trim().to_owned();
     let asked = json!({"to": value("to"), "from": value("from"), "agent_id": value("agent_id")});
     let agents = visitor.client.get("/phone?limit=100").await?;
@@ -43,9 +55,10 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
     let replayed = match value("replay").is_empty() {
         true => Value::Null,
         false => {
+            let body = json!({"start_date": written(api.now() - WEEK), "limit": CALLS});
             visitor
                 .client
-                .send(Method::POST, "/phone/sip/route-replay", Some(&json!({})))
+                .send(Method::POST, "/phone/sip/route-replay", Some(&body))
                 .await?
         }
     };

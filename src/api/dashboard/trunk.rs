@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use trunkline_store::{AuthFailure, Narrow, auth_failures};
 use uuid::Uuid;
 
-use super::backend::{BackendRefusal, text};
+use super::backend::{BackendRefusal, items, text};
 use super::board::{Boards, Part};
 use super::calls::{LAST_OF_TRUNK, last_of_trunk};
 use super::document::{Tone, badge, card, copied, findings, lines, moment, table, time};
@@ -30,6 +30,8 @@ use crate::explain::pbx_settings::{PASSWORD, Trunk, settings};
 
 /// The API's path of the trunk.
 const TRUNK: &str = "/phone/sip/inbound-trunk";
+/// The API's path of the credentials from before a rotation.
+const OLD_CREDENTIALS: &str = "/phone/sip/inbound-trunk/old-credentials";
 
 /// Failed log-ins that are shown, and the interval of looks at them.
 const FAILURES: u32 = 10;
@@ -87,13 +89,14 @@ fn absent(visitor: &Visitor) -> Markup {
 
 async fn parts(api: &Api, visitor: &Visitor, trunk: &Value) -> Result<Markup, ErrorPage> {
     let failures = latest_failures(api, visitor.org).await?;
+    let old = visitor.client.get(OLD_CREDENTIALS).await?;
     let report = visitor.client.get(&format!("{TRUNK}/doctor")).await?;
     let realm = api.config().sip.realm();
     let id = text(trunk, "id");
     let calls = LAST_OF_TRUNK.replace("{id}", id);
     let calls = last_of_trunk(visitor, id, &visitor.client.get(&calls).await?);
     Ok(html! {
-        (card("credentials", "Credentials", &credentials(visitor, trunk)))
+        (card("credentials", "Credentials", &credentials(visitor, trunk, &old)))
         (card("paste", "Settings for your phone system", &paste(trunk, &realm)))
         (card("registrations", "Registrations", &registrations(trunk)))
         div data-stream=(visitor.path("trunk/events")) { (failed(&failures)) }
@@ -102,7 +105,7 @@ async fn parts(api: &Api, visitor: &Visitor, trunk: &Value) -> Result<Markup, Er
     })
 }
 
-fn credentials(visitor: &Visitor, trunk: &Value) -> Markup {
+fn credentials(visitor: &Visitor, trunk: &Value, old: &Value) -> Markup {
     html! {
         dl {
             dt { "Address" } dd { (copied("sip-endpoint", text(trunk, "sip_endpoint"))) }
@@ -115,6 +118,23 @@ fn credentials(visitor: &Visitor, trunk: &Value) -> Markup {
         @if visitor.writes() {
             (danger(visitor, "trunk/rotate-credentials", "Rotate the credentials",
                 "A new user name and password take effect at once. The old ones stay good for a day, so that you can change the phone system."))
+        }
+        @if !items(old).is_empty() { (old_credentials(visitor, old)) }
+    }
+}
+
+/// User names from before a rotation that still work.
+fn old_credentials(visitor: &Visitor, old: &Value) -> Markup {
+    html! {
+        h3 { "Still good" }
+        ul.plain {
+            @for pair in items(old) {
+                li { code { (text(pair, "auth_username")) } " until " (time(text(pair, "expires_at"))) }
+            }
+        }
+        @if visitor.writes() {
+            (danger(visitor, "trunk/end-old-credentials", "End the old credentials",
+                "A phone system that still uses them can't call any more."))
         }
     }
 }
@@ -391,4 +411,9 @@ pub(super) async fn sync(form: SubmittedForm) -> Result<Response, ErrorPage> {
 pub(super) async fn rotate(form: SubmittedForm) -> Result<Response, ErrorPage> {
     let path = format!("{TRUNK}/rotate-credentials");
     command(&form, Method::POST, &path, Some(json!({}))).await
+}
+
+/// `POST /dashboard/{org_id}/trunk/end-old-credentials`
+pub(super) async fn end_old_credentials(form: SubmittedForm) -> Result<Response, ErrorPage> {
+    command(&form, Method::DELETE, OLD_CREDENTIALS, None).await
 }
