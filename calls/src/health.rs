@@ -281,7 +281,8 @@ impl Health {
         self.trunks.retain(|trunk, _| named.contains(trunk));
     }
 
-    /// Takes the result of a probe. A peer that has never answered may not support OPTIONS: its silence means nothing.
+    /// Takes the result of a probe. A peer that has never answered may not support OPTIONS: its silence never takes it down, and takes it back
+    /// after refusals.
     pub fn note(&self, peer: &ProbedPeer, outcome: ProbeOutcome) -> Option<HealthChange> {
         // The peer is no longer watched.
         let mut known = self.peers.get_mut(peer)?;
@@ -293,12 +294,14 @@ impl Health {
     }
 
     fn judge(&self, known: &mut PeerHealth, outcome: ProbeOutcome) -> Option<HealthChange> {
-        let is_sign_of_life = outcome == ProbeOutcome::Answered;
-        known.has_answered |= is_sign_of_life;
-        if outcome == ProbeOutcome::Silent && !known.has_answered {
-            return None;
-        }
-        if is_sign_of_life != known.is_down {
+        known.has_answered |= outcome == ProbeOutcome::Answered;
+        let speaks_for_it = match outcome {
+            ProbeOutcome::Answered => true,
+            // It may not know OPTIONS. Where it was refused before, silence says that it no longer is.
+            ProbeOutcome::Silent => !known.has_answered,
+            ProbeOutcome::Refused => false,
+        };
+        if speaks_for_it != known.is_down {
             known.against = 0;
             return None;
         }
@@ -392,7 +395,7 @@ mod tests {
     fn a_peer_goes_down_and_comes_back_by_the_thresholds() {
         use ProbeOutcome::{Answered, Refused, Silent};
 
-        let cases: [(&str, &[ProbeOutcome], Option<bool>); 8] = [
+        let cases: [(&str, &[ProbeOutcome], Option<bool>); 11] = [
             ("nothing is known", &[], None),
             ("silent from the beginning", &[Silent; 9], None),
             ("answers", &[Answered], Some(true)),
@@ -408,6 +411,21 @@ mod tests {
                 Some(true),
             ),
             ("refuses from the beginning", &[Refused; 3], Some(false)),
+            (
+                "refuses, then is silent once",
+                &[Refused, Refused, Refused, Silent],
+                Some(false),
+            ),
+            (
+                "refuses, then is silent: it never answers OPTIONS",
+                &[Refused, Refused, Refused, Silent, Silent],
+                None,
+            ),
+            (
+                "answered, refuses, then is silent",
+                &[Answered, Refused, Refused, Refused, Silent, Silent],
+                Some(false),
+            ),
             (
                 "back once",
                 &[Refused, Refused, Refused, Answered],

@@ -89,7 +89,9 @@ fn came(attempt: &Attempt) -> String {
         AttemptOutcome::HandshakeFailed => "it didn't open the WebSocket",
         AttemptOutcome::DnsFailed => "the name couldn't be resolved",
         AttemptOutcome::NotAllowed => "its address may not be contacted from here",
-        AttemptOutcome::KnownDown => "it wasn't tried, since it doesn't answer OPTIONS",
+        AttemptOutcome::KnownDown => {
+            "it wasn't tried, since it refused OPTIONS or left it unanswered before"
+        }
         AttemptOutcome::NoListener => {
             "this node has no listener of that transport and address family"
         }

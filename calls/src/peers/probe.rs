@@ -125,11 +125,11 @@ impl Peers {
         } = peer;
         match self.health.note(peer, outcome) {
             Some(HealthChange::Down) => {
-                tracing::warn!(peer = %address, %transport, %uri, "a peer doesn't answer OPTIONS: calls to it are refused until it does");
+                tracing::warn!(peer = %address, %transport, %uri, "a peer doesn't answer OPTIONS, or refuses it: calls to it aren't tried until that ends");
                 self.effects.push(PeersEffect::Down(peer.clone()));
             }
             Some(HealthChange::Up) => {
-                tracing::info!(peer = %address, %transport, %uri, "a peer answers again")
+                tracing::info!(peer = %address, %transport, %uri, "calls to a peer are tried again")
             }
             None => {}
         }
