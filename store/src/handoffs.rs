@@ -13,6 +13,9 @@ use super::error::Error;
 use super::tx::Tx;
 use super::{EventType, NewEvent, Page, Position, lock_org, new_id};
 
+/// Octets of texts after which a page of a list takes no further item. A reader who takes its answers slowly holds no more than this and an item.
+const PAGE_OCTETS: usize = 1 << 20;
+
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Handoff {
@@ -105,10 +108,24 @@ pub fn list(
     });
     let items = items(tx, org, filter, end, limit)?;
     let total = count(tx, org, filter)?;
+    let limit = fitting(&items, limit);
     Ok(Page::of(items, limit, total, |handoff| Position {
         at: handoff.created_at,
         id: handoff.id,
     }))
+}
+
+/// Returns how many of the first items a page may have: at most `limit`, and no more after their texts have reached [`PAGE_OCTETS`].
+fn fitting(items: &[Handoff], limit: u32) -> u32 {
+    let mut octets = 0;
+    let fit = items.iter().take_while(|handoff| {
+        let is_room = octets < PAGE_OCTETS;
+        octets += handoff.summary.len() + handoff.explanation.as_ref().map_or(0, String::len);
+        is_room
+    });
+    limit
+        .min(u32::try_from(fit.count()).unwrap_or(limit))
+        .max(1)
 }
 
 impl Handoff {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use trunkline_store::org_keys;
 
-use crate::pages::org_of;
+use crate::pages::{org_of, submit};
 use crate::test_api::{NOW, TestApi, found, now, pass};
 
 const LIMITS: &str = "[limits]\nrequests_per_minute = 3";
@@ -142,4 +142,17 @@ async fn it_is_written_down_when_a_key_was_used_last() {
     pass(5);
 
     assert_eq!(used().await, Some(NOW + std::time::Duration::from_secs(5)));
+}
+
+/// A form that logs in is read before anybody is known.
+#[tokio::test]
+async fn a_long_form_is_refused_before_anybody_is_known() {
+    let api = TestApi::new().await;
+    for path in ["/partner-login", "/operator-console/login"] {
+        let long = format!("token={}", "x".repeat(5_000));
+        let refused = submit(&api, path, "", &long).await;
+        assert_eq!(refused.status, 413, "{path}: {}", refused.text);
+        let short = submit(&api, path, "", "token=x").await;
+        assert_eq!(short.status, 410, "{path}: {}", short.text);
+    }
 }

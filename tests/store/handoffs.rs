@@ -11,6 +11,7 @@ use crate::test_db::{NOW, TestDb, done, found, later, org};
 crate::on_both!(
     handoffs_are_kept_as_given,
     windows_and_reasons_are_counted,
+    a_page_of_long_texts_is_cut_and_goes_on,
     writers_at_once_stay_in_order,
     none_is_lost_when_the_table_is_made_anew
 );
@@ -277,4 +278,35 @@ async fn listed(store: &Store, orgs: [Uuid; 2]) -> Vec<Page<Handoff>> {
         }
     }
     pages
+}
+
+async fn a_page_of_long_texts_is_cut_and_goes_on(db: &TestDb) {
+    let store = db.open().await;
+    let org = org(&store, "Org").await.id;
+    for at in 0..20 {
+        let new = NewHandoff {
+            summary: "s".repeat(100_000),
+            ..handoff("s", &[Reason::InsufficientTools])
+        };
+        done(&store, move |tx| handoffs::record(tx, org, new, later(at))).await;
+    }
+
+    let (mut seen, mut sizes, mut after) = (Vec::new(), Vec::new(), None);
+    loop {
+        let page = found(&store, move |tx| {
+            handoffs::list(tx, org, all(None), after, 100)
+        })
+        .await;
+        assert_eq!(page.total, 20);
+        sizes.push(page.items.len());
+        seen.extend(page.items.iter().map(|handoff| handoff.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(sizes, [11, 9]);
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 20);
 }

@@ -14,6 +14,9 @@ use crate::api::dashboard_session::{self, LIFETIME};
 use crate::api::{Api, ApiError};
 use maud::{Markup, html};
 
+/// Most octets of a form that logs in. It is read before anybody is known, so a large one would be memory for any client.
+pub(super) const LONGEST_FORM: usize = 4 << 10;
+
 /// `GET /partner-login?token`: consumes the link and opens a session in its org. If the creator of the link asked for a
 /// confirmation, shows a button first. 410 for a link that is used, expired or unknown.
 pub(super) async fn consume(

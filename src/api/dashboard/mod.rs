@@ -45,7 +45,7 @@ mod webhooks;
 use std::convert::Infallible;
 
 use axum::Extension;
-use axum::extract::Request;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
@@ -72,7 +72,10 @@ pub(super) fn router() -> Routes {
     let routes = Routes::new()
         .route(
             "/partner-login",
-            get(login::consume).head(login::look).post(login::confirm),
+            get(login::consume)
+                .head(login::look)
+                .post(login::confirm)
+                .layer::<_, Infallible>(DefaultBodyLimit::max(login::LONGEST_FORM)),
         )
         .route("/", get(login::root))
         .route("/dashboard", get(login::home))

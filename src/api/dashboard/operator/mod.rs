@@ -14,8 +14,12 @@ mod orgs;
 mod partners;
 mod visitor;
 
+use std::convert::Infallible;
+
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 
+use super::login::LONGEST_FORM;
 use crate::api::routes::Routes;
 
 pub(super) use visitor::AT;
@@ -24,7 +28,12 @@ pub(super) use visitor::AT;
 pub(super) fn routes() -> Routes {
     Routes::new()
         .route("/", get(orgs::list).post(orgs::create))
-        .route("/login", get(login::show).post(login::open))
+        .route(
+            "/login",
+            get(login::show)
+                .post(login::open)
+                .layer::<_, Infallible>(DefaultBodyLimit::max(LONGEST_FORM)),
+        )
         .route("/logout", post(login::log_out))
         .route("/orgs/{orgId}", get(orgs::show).post(orgs::update))
         .route("/orgs/{orgId}/limits", post(orgs::limit))
