@@ -251,6 +251,21 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
         (&json!(false), &json!("bot"), &json!(["sip:192.0.2.8"])),
         "{changed}"
     );
+    let mixed = [
+        "--runtime",
+        runtime,
+        "--fallback",
+        "wss://bot.example.com/ws",
+        "--fallback",
+        "builtin:",
+    ];
+    let changed = run(&[&["agent", "update", "Sales"], &mixed[..]].concat());
+    assert_eq!(
+        changed["runtime"]["fallbacks"],
+        json!(["wss://bot.example.com/ws", "builtin:"]),
+        "{changed}"
+    );
+    assert!(changed["runtime"]["flow"]["start"].is_string(), "{changed}");
     let changed = run(&[
         "agent",
         "update",
