@@ -6,6 +6,7 @@ use trunkline_model::record::Status;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::anonymous::ANONYMOUS;
 use super::column::{from_row, json, maybe, moment, written};
 use super::event::{Event, EventType, NewEvent, body};
 use super::usage::CallSeconds;
@@ -38,6 +39,8 @@ pub(super) struct CallRow {
     pub(super) user_agent: Option<String>,
     /// Figures of its media, as JSON.
     pub(super) media: Option<String>,
+    /// The caller asked not to be named.
+    pub(super) caller_withheld: Option<bool>,
     /// For a call that was closed as lost: the event of its end has been recorded.
     pub(super) lost_told: Option<bool>,
 }
@@ -47,7 +50,7 @@ macro_rules! call_columns {
     () => {
         "id, org_id, session_id, agent_id, contact_id, direction, status, from_number, to_number, from_e164, to_e164,
             started_at, ringing_at, answered_at, ended_at, sip_code, reason, hangup_by, lost_told, trunk_id, caller_call_id,
-            media, asked AS user_agent"
+            media, caller_withheld, asked AS user_agent"
     };
 }
 pub(super) use call_columns;
@@ -75,6 +78,7 @@ from_row!(CallRow {
     caller_call_id,
     user_agent: user_agent,
     media,
+    caller_withheld,
     lost_told,
 });
 
@@ -114,11 +118,13 @@ pub(super) enum Form {
     WithPeer,
     /// With `media` as well.
     WithMedia,
+    /// With `caller_withheld` as well, and without the number of a caller who asked not to be named.
+    WithPrivacy,
 }
 
 impl Form {
     /// Form in which events are recorded now.
-    pub(super) const NEWEST: Self = Self::WithMedia;
+    pub(super) const NEWEST: Self = Self::WithPrivacy;
 
     /// Returns the name in the event's row, in place of its body.
     pub(super) const fn as_str(self) -> &'static str {
@@ -127,6 +133,7 @@ impl Form {
             Self::WithSeconds => "seconds",
             Self::WithPeer => "peer",
             Self::WithMedia => "media",
+            Self::WithPrivacy => "privacy",
         }
     }
 
@@ -135,7 +142,8 @@ impl Form {
             "" => Self::First,
             "seconds" => Self::WithSeconds,
             "peer" => Self::WithPeer,
-            _ => Self::WithMedia,
+            "media" => Self::WithMedia,
+            _ => Self::WithPrivacy,
         }
     }
 }
@@ -169,6 +177,15 @@ struct Data<'c> {
     /// Absent in earlier forms.
     #[serde(flatten)]
     media: Option<Media>,
+    /// Absent in earlier forms.
+    #[serde(flatten)]
+    privacy: Option<Privacy>,
+}
+
+/// Wish of the caller.
+#[derive(Serialize)]
+struct Privacy {
+    caller_withheld: bool,
 }
 
 /// Figures of the media that this installation terminated, once the call is over.
@@ -270,6 +287,13 @@ impl CallRow {
         let stage = STAGES.iter().position(|(stage, _)| stage.as_str() == kind);
         let [ringing, answered, ended] =
             [1, 2, 3].map(|reached| stage.is_none_or(|stage| stage >= reached));
+        let privacy = match form {
+            Form::First | Form::WithSeconds | Form::WithPeer | Form::WithMedia => None,
+            Form::WithPrivacy => Some(Privacy {
+                caller_withheld: self.caller_withheld == Some(true),
+            }),
+        };
+        let is_named = privacy.as_ref().is_none_or(|wish| !wish.caller_withheld);
 
         Data {
             call_id: self.id,
@@ -278,9 +302,12 @@ impl CallRow {
             contact_id: self.contact_id,
             direction: self.direction.as_deref(),
             status: stage.map_or(&*self.status, |stage| STAGES[stage].1.as_str()),
-            from_number: self.from_number.as_deref(),
+            from_number: match is_named {
+                true => self.from_number.as_deref(),
+                false => Some(ANONYMOUS),
+            },
             to_number: self.to_number.as_deref(),
-            from_e164: self.from_e164.as_deref(),
+            from_e164: self.from_e164.as_deref().filter(|_| is_named),
             to_e164: self.to_e164.as_deref(),
             started_at: self.started_at.map(written),
             ringing_at: self.ringing_at.filter(|_| ringing).map(written),
@@ -291,11 +318,13 @@ impl CallRow {
             hangup_by: self.hangup_by.as_deref().filter(|_| ended),
             seconds: match form {
                 Form::First => None,
-                Form::WithSeconds | Form::WithPeer | Form::WithMedia => Some(self.seconds(ended)),
+                Form::WithSeconds | Form::WithPeer | Form::WithMedia | Form::WithPrivacy => {
+                    Some(self.seconds(ended))
+                }
             },
             peer: match form {
                 Form::First | Form::WithSeconds => None,
-                Form::WithPeer | Form::WithMedia => Some(Peer {
+                Form::WithPeer | Form::WithMedia | Form::WithPrivacy => Some(Peer {
                     trunk_id: self.trunk_id,
                     caller_call_id: self.caller_call_id.as_deref(),
                     user_agent: self.user_agent.as_deref(),
@@ -303,10 +332,11 @@ impl CallRow {
             },
             media: match form {
                 Form::First | Form::WithSeconds | Form::WithPeer => None,
-                Form::WithMedia => Some(Media {
+                Form::WithMedia | Form::WithPrivacy => Some(Media {
                     media: self.media.as_deref().filter(|_| ended).and_then(read),
                 }),
             },
+            privacy,
         }
     }
 

@@ -193,6 +193,7 @@ impl<'f> MergedFacts<'f> {
                 .map(text),
             lost_told: None,
             media: None,
+            caller_withheld: self.withholds_caller().then_some(true),
         }
     }
 
@@ -353,6 +354,10 @@ const MERGE: &str = concat!(
 /// Writes rows, and returns them as stored. Rows of new calls aren't read back: they are as written.
 fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<CallRow>, Error> {
     let rows: Vec<CallRow> = known.iter().map(MergedFacts::row).collect();
+    let withheld: Vec<Uuid> = rows
+        .iter()
+        .filter_map(|row| row.caller_withheld.map(|_| row.id))
+        .collect();
     let values: Vec<_> = known
         .iter()
         .zip(&rows)
@@ -364,7 +369,14 @@ fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<C
             return Ok(rows);
         }
     }
-    tx.insert_returning(MERGED, &values)
+    let mut merged: Vec<CallRow> = tx.insert_returning(MERGED, &values)?;
+    for row in &mut merged {
+        // The column is written after the rows.
+        if withheld.contains(&row.id) {
+            row.caller_withheld = Some(true);
+        }
+    }
+    Ok(merged)
 }
 
 /// Returns the caller's own headers as JSON, if there are any.

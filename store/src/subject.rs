@@ -8,10 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use trunkline_routing::E164;
 
+use super::anonymous::ANONYMOUS;
 use super::identify::phone_key;
 
-/// Replacement for a text that mentioned the person; for a caller, the anonymous user part of RFC 3323.
-pub const ANONYMOUS: &str = "anonymous";
 /// Replacement for a URI (RFC 3323 §4.1.1.3).
 pub(super) const ANONYMOUS_URI: &str = "sip:anonymous@anonymous.invalid";
 

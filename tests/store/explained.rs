@@ -23,7 +23,7 @@ crate::on_both!(
 
 const RUN: Origin = Origin { node: 3, boot: 7 };
 
-fn asked(dialled: &str) -> InviteFacts {
+pub(crate) fn asked(dialled: &str) -> InviteFacts {
     InviteFacts {
         facts: Facts {
             request_user: Some(dialled.to_owned()),

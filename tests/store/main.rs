@@ -37,6 +37,7 @@ mod transactions;
 mod usage;
 mod ways_out;
 mod webhooks;
+mod withheld;
 
 /// Runs each story on both databases.
 macro_rules! on_both {

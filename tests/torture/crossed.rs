@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use crate::caller::OFFER;
+use crate::handed_over::recorded;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::message::status_of;
 use trunkline_testkit::peer::Transport;
@@ -182,6 +183,7 @@ fn lines_of(rows: &[(&str, &str, bool)]) -> String {
 #[test]
 fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
     for transport in BOTH {
+        let mut withheld = Vec::new();
         let legs = Legs::new(transport);
         let desk = Peer::listening(transport).attentive();
         legs.daemon.destination("Desk", "sip", &desk.uri("desk"));
@@ -263,6 +265,28 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
             let answer = legs.caller.outcome("MESSAGE");
             assert_eq!(answer.headers("P-Asserted-Identity").len(), 1, "{case}");
             legs.hang_up(&call, "");
+            withheld.push((record["id"].clone(), is_withheld, shown));
+        }
+
+        let last = withheld.last().and_then(|(call, ..)| call.as_str());
+        let events = recorded(&legs.daemon, last.expect("a call"));
+        for (call, is_withheld, shown) in withheld {
+            let own = events
+                .iter()
+                .filter(|event| event["data"]["call_id"] == call);
+            let (calls, others): (Vec<_>, Vec<_>) = own.partition(|event| {
+                let kind = event["type"].as_str();
+                kind.is_some_and(|kind| kind.starts_with("call."))
+            });
+            assert_eq!((calls.len(), others.is_empty()), (3, false), "{events:?}");
+            for event in calls {
+                let data = &event["data"];
+                assert_eq!(data["from_number"], shown, "{event}");
+                assert_eq!(data["from_e164"].is_null(), is_withheld, "{event}");
+                assert_eq!(data["caller_withheld"], is_withheld, "{event}");
+            }
+            let leaks = |event: &Value| event.to_string().contains("+44163296000");
+            assert!(!others.into_iter().any(leaks), "{events:?}");
         }
     }
 }

@@ -193,7 +193,7 @@ impl Pbx {
 }
 
 /// Returns the events so far, up to the end of this call.
-fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
+pub(crate) fn recorded(daemon: &Daemon, call: &str) -> Vec<Value> {
     let mut stream = TcpStream::connect(daemon.setup.http).expect("connected");
     let request = format!(
         "GET /phone/events?last_event_id=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",

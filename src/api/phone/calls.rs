@@ -56,8 +56,8 @@ pub(in crate::api) struct CallView {
     pub(super) metadata: Option<serde_json::Value>,
     /// True if it is held: by `hold`, or by the phone system or callee with an offer of its own.
     held: bool,
-    /// True if the caller asked not to be named (Privacy, or an anonymous From). The runtime and destinations of transfers don't get
-    /// the number, which only this record keeps.
+    /// True if the caller asked not to be named (Privacy, or an anonymous From). Events, the runtime and destinations of transfers don't
+    /// get the number, which only this record keeps.
     pub(super) caller_withheld: bool,
     /// Figures of the media that ended at Trunkline, as that of bots and of the echo agent does; `null` while it is up, and for media that
     /// passed directly.

@@ -9,10 +9,11 @@ use uuid::Uuid;
 
 use super::search::{PAUSE, ROWS_AT_ONCE, RowsErased, Search, Searched};
 use crate::Store;
+use crate::anonymous::ANONYMOUS;
 use crate::column::{from_row, maybe, moment, to_json};
 use crate::erasures::{Erased, ErasedLegs, count, legs_context};
 use crate::error::Error;
-use crate::subject::{ANONYMOUS, ANONYMOUS_URI, Subject};
+use crate::subject::{ANONYMOUS_URI, Subject};
 use crate::tx::Tx;
 
 /// Margin before the start and after the end of a call's record in which its messages may pass: challenges, and retransmitted responses.

@@ -4,10 +4,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::search::{ROWS_AT_ONCE, Search, Searched};
+use crate::anonymous::ANONYMOUS;
 use crate::column::from_row;
 use crate::erasures::{Erased, count};
 use crate::error::Error;
-use crate::subject::ANONYMOUS;
 use crate::tx::Tx;
 
 pub(super) struct HandoffRow {
