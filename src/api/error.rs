@@ -266,6 +266,7 @@ const fn code_of_refused(refused: &Conflict) -> &'static str {
             OrgLimit::ApiKeys => "too_many_api_keys",
             OrgLimit::Registrations => "too_many_registrations",
             OrgLimit::Webhooks => "too_many_webhooks",
+            OrgLimit::Contacts => "too_many_contacts",
             // Counted in memory and answered 429 there, so the store never reports them.
             OrgLimit::Requests | OrgLimit::Streams => "internal_error",
         },

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Inbox, Input};
+use super::warned_orgs::WarnedOrgs;
 
 /// Contacts in the cache. When it is full, it is emptied.
 const MAX_CACHED: usize = 100_000;
@@ -99,6 +100,7 @@ impl Contacts {
 }
 
 async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<ContactLookup>) {
+    let warned = WarnedOrgs::default();
     let mut batch = Vec::with_capacity(BATCH);
     while waiting.recv_many(&mut batch, BATCH).await > 0 {
         let mut numbers: Vec<(Uuid, E164)> = batch
@@ -114,7 +116,17 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
             .find_or_create_by_phone_many(&numbers, clock::wall_time())
             .await
         {
-            Ok(contacts) => numbers.into_iter().zip(contacts).collect(),
+            Ok(contacts) => {
+                let all = numbers.into_iter().zip(contacts);
+                let known = all.filter_map(|(caller, contact)| match contact {
+                    Some(contact) => Some((caller, contact)),
+                    None => {
+                        warn_of_limit(&warned, caller.0);
+                        None
+                    }
+                });
+                known.collect()
+            }
             Err(error) => {
                 tracing::warn!(%error, "looking up contacts failed: calls continue without them");
                 HashMap::new()
@@ -128,6 +140,13 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
             // without.
             asked.inbox.offer(Input::Contact(asked.call, contact));
         }
+    }
+}
+
+/// Logs that an org may have no more contacts, unless it had such a line a moment ago.
+fn warn_of_limit(warned: &WarnedOrgs, org: Uuid) {
+    if warned.is_due(org, clock::now()) {
+        tracing::warn!(org.id = %org, "the org has as many contacts as it may have: calls of unknown callers continue without one; further ones are not logged for a minute");
     }
 }
 

@@ -44,6 +44,7 @@ mod stored_registrations;
 mod stream_opener;
 mod unsynced;
 mod upkeep;
+mod warned_orgs;
 
 use std::time::Duration;
 

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::clock;
 use super::inbox::{Inbox, Input};
+use super::warned_orgs::WarnedOrgs;
 use crate::speech::SpeechMaker;
 
 /// Octets of loaded prompts that are kept, and those of one org: an org whose flows have many texts doesn't make others have theirs spoken again.
@@ -34,10 +35,6 @@ const FAILURE_TTL: Duration = Duration::from_secs(5);
 const MAX_FAILED: usize = 256;
 /// Most of one org among them.
 const MAX_FAILED_OF_ORG: usize = 32;
-/// Time between two warnings of an org's prompts: a flow may want one that can't be had again and again.
-const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-/// Orgs whose last warning is remembered.
-const MAX_WARNED: usize = 1_024;
 /// Time for reading a prompt from the store. The speech service has a bound of its own.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -51,7 +48,8 @@ pub(crate) struct Prompts {
     kept: Arc<Mutex<KeptClips>>,
     loading: Arc<Mutex<Loading>>,
     failed: Arc<Mutex<FailedTexts>>,
-    warned: Arc<Mutex<HashMap<Uuid, Moment>>>,
+    /// A flow may want a prompt that can't be had again and again.
+    warned: WarnedOrgs,
     runtime: Handle,
 }
 
@@ -225,7 +223,7 @@ impl Prompts {
             kept: Arc::default(),
             loading: Arc::default(),
             failed: Arc::default(),
-            warned: Arc::default(),
+            warned: WarnedOrgs::default(),
             runtime,
         }
     }
@@ -330,17 +328,7 @@ impl Prompts {
 
     /// Logs a prompt that is not played, unless the org had such a line a moment ago.
     fn warn(&self, org: Uuid, prompt: &Prompt, error: &dyn Display) {
-        let now = clock::now();
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |at: &Moment| now.since(*at) < WARNING_INTERVAL;
-        if warned.get(&org).is_some_and(is_recent) {
-            return;
-        }
-        if warned.len() >= MAX_WARNED {
-            warned.retain(|_, at| is_recent(at));
-        }
-        if warned.len() < MAX_WARNED {
-            warned.insert(org, now);
+        if self.warned.is_due(org, clock::now()) {
             tracing::warn!(org.id = %org, %prompt, %error, "a prompt is not played; further ones of this org are not logged for a minute");
         }
     }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::error::{Error, Kind, Wrong};
 use super::retention::{OF_ORG, Retained, RetentionDays, Row};
 use super::tx::Tx;
-use super::{Change, Store, events, purge};
+use super::{Change, Store, contact_counts, events, purge};
 
 /// Rows that one transaction deletes or empties.
 const ROWS_AT_ONCE: i64 = 500;
@@ -163,6 +163,7 @@ fn delete_contacts(
         let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2 AND updated_at < $3";
         deleted += tx.run(sql, &[&org, contact, &before])?;
     }
+    contact_counts::removed(tx, org, deleted)?;
     tx.changed(Change::Contacts(org), now);
     Ok(deleted)
 }

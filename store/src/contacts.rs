@@ -10,10 +10,11 @@ use uuid::Uuid;
 
 use super::column::{from_row, json, maybe, micros, moment};
 use super::error::{Error, Kind, Wrong};
+use super::org_limit::OrgLimit;
 use super::rows::Insert;
 use super::tx::Tx;
 use super::value::Param;
-use super::{Store, new_id};
+use super::{Store, contact_counts, new_id, org_limits};
 
 /// A contact.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,8 +88,8 @@ impl Contacts<'_> {
         self.0.read_inline(found).await
     }
 
-    /// Returns the contacts of these callers, in order, and creates the missing ones. Contacts with an external id don't count. Of several
-    /// contacts with the same phone, the oldest counts. On PostgreSQL callers of any number of orgs cost one query if all are known.
+    /// Returns the contacts of these callers, in order, and creates the missing ones; `None` for those of an org that may have no more. Contacts
+    /// with an external id don't count. Of several contacts with the same phone, the oldest counts. On PostgreSQL callers of any number of orgs cost one query if all are known.
     ///
     /// # Errors
     /// [`Broke`](super::Broke); an org that doesn't exist fails the whole batch.
@@ -96,7 +97,7 @@ impl Contacts<'_> {
         self,
         callers: &[(Uuid, E164)],
         now: Moment,
-    ) -> Result<Vec<Uuid>, Error> {
+    ) -> Result<Vec<Option<Uuid>>, Error> {
         let asked: Arc<[(Uuid, E164)]> = callers.into();
         let of = Arc::clone(&asked);
         let mut known = self.0.read_inline(move |tx| find(tx, &of)).await?;
@@ -107,7 +108,10 @@ impl Contacts<'_> {
             let made = move |tx: &mut Tx| create_missing(tx, &missing, now);
             known.extend(self.0.write(made).await?);
         }
-        Ok(callers.iter().map(|caller| known[caller]).collect())
+        Ok(callers
+            .iter()
+            .map(|caller| known.get(caller).copied())
+            .collect())
     }
 }
 
@@ -121,15 +125,21 @@ pub(super) fn by_id(tx: &mut Tx, org: Uuid, contact: Uuid) -> Result<Contact, Er
     Ok(row.ok_or(Wrong::Absent(Kind::Contact))?)
 }
 
-/// Creates the contacts that are still missing once the orgs are locked.
+/// Creates the contacts that are still missing once the orgs are locked, as far as the orgs may have them. `missing` is sorted.
 fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<ContactIds, Error> {
     lock(tx, missing.iter().map(|(org, _)| *org))?;
     let mut found = find(tx, missing)?;
-    let new: Vec<_> = missing
-        .iter()
-        .filter(|caller| !found.contains_key(caller))
-        .map(|caller| (*caller, new_id(now)))
-        .collect();
+    let mut new = Vec::new();
+    for callers in missing.chunk_by(|(org, _), (other, _)| org == other) {
+        let org = callers[0].0;
+        let mut unknown: Vec<_> = callers.iter().collect();
+        unknown.retain(|caller| !found.contains_key(caller));
+        unknown.truncate(org_limits::room_for(tx, org, OrgLimit::Contacts, now)?);
+        if !unknown.is_empty() {
+            contact_counts::added(tx, org, unknown.len())?;
+            new.extend(unknown.into_iter().map(|caller| (*caller, new_id(now))));
+        }
+    }
     for rows in new.chunks(BATCH) {
         insert(tx, rows, now)?;
     }

@@ -18,7 +18,7 @@ use super::identify::phone_key;
 use super::of_contact;
 use super::subject::Subject;
 use super::tx::Tx;
-use super::{Change, Store, lock_org, new_id};
+use super::{Change, Store, contact_counts, lock_org, new_id};
 
 /// Time for which absent nodes are waited for before the search terms are deleted.
 const AWAY: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -267,8 +267,7 @@ pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Era
             &now,
         ],
     )?;
-    let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2";
-    tx.run(sql, &[&org, &contact])?;
+    contact_counts::delete(tx, org, contact)?;
     tx.changed(Change::Contacts(org), now);
     by_id(tx, org, id)
 }

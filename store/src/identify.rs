@@ -10,8 +10,10 @@ use uuid::Uuid;
 use super::column::to_json;
 use super::contacts::{self, Contact, Contacts, lock};
 use super::error::Error;
+use super::org_limit::OrgLimit;
+use super::org_limits::leave_room_for;
 use super::tx::Tx;
-use super::{new_id, set};
+use super::{contact_counts, new_id, set};
 
 /// Details of a contact. Of each field: `None` leaves it, `Some(None)` clears it.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -45,7 +47,7 @@ impl Contacts<'_> {
     /// Returns the contact of this external id, created or updated with the details. Two calls at once create one contact.
     ///
     /// # Errors
-    /// [`Wrong::Text`](super::Wrong::Text), or [`Broke`](super::Broke).
+    /// [`Refused::AtLimit`](super::Refused::AtLimit), [`Wrong::Text`](super::Wrong::Text), or [`Broke`](super::Broke).
     pub async fn identify_by_external_id(
         self,
         org: Uuid,
@@ -131,8 +133,10 @@ impl Contacts<'_> {
                     None => Ok(known),
                 },
                 None => {
+                    leave_room_for(tx, org, OrgLimit::Contacts, now)?;
                     let new = details.applied(blank(org, &by, now));
                     insert(tx, &new)?;
+                    contact_counts::added(tx, org, 1)?;
                     Ok(new)
                 }
             }

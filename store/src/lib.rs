@@ -22,6 +22,7 @@ mod change;
 pub mod clock;
 mod column;
 mod commit;
+mod contact_counts;
 mod contacts;
 pub mod dedications;
 pub mod deleted_orgs;

@@ -17,6 +17,8 @@ pub enum OrgLimit {
     Registrations,
     /// Webhooks.
     Webhooks,
+    /// Contacts.
+    Contacts,
     /// API requests in a minute.
     Requests,
     /// Event streams opened in a minute.
@@ -36,19 +38,20 @@ pub struct DefaultLimits {
 
 impl OrgLimit {
     /// All variants.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::OutboundTrunks,
         Self::Agents,
         Self::Destinations,
         Self::ApiKeys,
         Self::Registrations,
         Self::Webhooks,
+        Self::Contacts,
         Self::Requests,
         Self::Streams,
     ];
 
     /// Greatest value of any limit.
-    pub const GREATEST: u32 = 1_000_000;
+    pub const GREATEST: u32 = 100_000_000;
 
     /// Returns the default.
     pub const fn default_of(self, defaults: DefaultLimits) -> u32 {
@@ -57,6 +60,7 @@ impl OrgLimit {
             Self::Agents | Self::Destinations => 1_000,
             Self::ApiKeys => 100,
             Self::Webhooks => 20,
+            Self::Contacts => 1_000_000,
             Self::Registrations => defaults.registrations,
             Self::Requests => defaults.requests_per_minute,
             Self::Streams => defaults.streaming_requests_per_minute,
@@ -72,6 +76,7 @@ impl OrgLimit {
             Self::ApiKeys => "api_keys",
             Self::Registrations => "registrations",
             Self::Webhooks => "webhooks",
+            Self::Contacts => "contacts",
             Self::Requests => "requests_per_minute",
             Self::Streams => "streaming_requests_per_minute",
         }
@@ -85,7 +90,8 @@ impl OrgLimit {
             | Self::Destinations
             | Self::ApiKeys
             | Self::Registrations
-            | Self::Webhooks => 0,
+            | Self::Webhooks
+            | Self::Contacts => 0,
             Self::Requests | Self::Streams => 1,
         }
     }
@@ -105,6 +111,8 @@ impl OrgLimit {
             (Self::Registrations, false) => "trunks that register with their carriers",
             (Self::Webhooks, true) => "webhook",
             (Self::Webhooks, false) => "webhooks",
+            (Self::Contacts, true) => "contact",
+            (Self::Contacts, false) => "contacts",
             (Self::Requests, true) => "request a minute",
             (Self::Requests, false) => "requests a minute",
             (Self::Streams, true) => "stream a minute",

@@ -43,6 +43,9 @@ const fn counting(limit: OrgLimit) -> Option<&'static str> {
         OrgLimit::Webhooks => {
             Some("SELECT COUNT(*) FROM webhooks WHERE org_id = $1 AND agent_id IS NULL")
         }
+        OrgLimit::Contacts => {
+            Some("SELECT COALESCE((SELECT contacts FROM contact_counts WHERE org_id = $1), 0)")
+        }
         OrgLimit::Requests | OrgLimit::Streams => None,
     }
 }
@@ -135,6 +138,13 @@ pub(super) fn leave_room(
     Ok(())
 }
 
+/// For limits whose default isn't configurable.
+const NONE: DefaultLimits = DefaultLimits {
+    registrations: 0,
+    requests_per_minute: 0,
+    streaming_requests_per_minute: 0,
+};
+
 /// Refuses one more row, for limits whose default isn't configurable.
 pub(super) fn leave_room_for(
     tx: &mut Tx,
@@ -142,12 +152,19 @@ pub(super) fn leave_room_for(
     limit: OrgLimit,
     now: Moment,
 ) -> Result<(), Error> {
-    const NONE: DefaultLimits = DefaultLimits {
-        registrations: 0,
-        requests_per_minute: 0,
-        streaming_requests_per_minute: 0,
-    };
     leave_room(tx, org, limit, limit.default_of(NONE), now)
+}
+
+/// Returns the number of rows that the org may have beside those that it has, for the same limits.
+pub(super) fn room_for(
+    tx: &mut Tx,
+    org: Uuid,
+    limit: OrgLimit,
+    now: Moment,
+) -> Result<usize, Error> {
+    let held = held(tx, org, limit, now)?.unwrap_or_default();
+    let most = stored(tx, org)?.in_force(limit, NONE);
+    Ok(usize::try_from(i64::from(most) - held).unwrap_or_default())
 }
 
 /// Party that sets a limit.

@@ -85,6 +85,28 @@ async fn make(api: &TestApi, tenant: &Tenant, made: &Made, at: usize) -> crate::
 }
 
 #[tokio::test]
+async fn an_org_that_has_all_its_contacts_goes_on_with_them() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    set(&api, tenant.org, OrgLimit::Contacts, Some(1)).await;
+    let visit = async |email: &str| {
+        let body = json!({"email": email, "name": "Ann"});
+        api.post("/widget/authenticate-user", &tenant.token, body)
+            .await
+    };
+    let known = visit("a@example.com").await.with(200)["contact"].clone();
+    let refused = visit("b@example.com").await.with(409).clone();
+    assert_eq!(refused["code"], "too_many_contacts", "{refused}");
+    let said = "The org may have 1 contact, and has it already";
+    assert_eq!(refused["message"], said, "{refused}");
+    assert_eq!(visit("a@example.com").await.with(200)["contact"], known);
+
+    let path = format!("/widget/contacts/{}", known["id"].as_str().expect("an id"));
+    let change = json!({"name": "Zoe"});
+    api.patch(&path, &tenant.token, change).await.with(200);
+}
+
+#[tokio::test]
 async fn an_org_has_so_many_of_each_kind() {
     let api = TestApi::new().await;
     let (tenant, other) = (api.tenant("Acme").await, api.tenant("Other").await);

@@ -177,7 +177,7 @@ async fn other_ways_in_never_meet_a_contact_with_an_external_id() {
     let called = callers
         .find_or_create_by_phone_many(&[(tenant.org, phone)], now())
         .await;
-    assert_ne!(called.expect("a contact"), [known]);
+    assert_ne!(called.expect("a contact"), [Some(known)]);
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn a_caller_who_chats_is_the_same_contact() {
         json!({"phone": "tel:+44-20-7183-8750", "email": "a@b.com"}),
     )
     .await;
-    assert_eq!(called.expect("a contact"), [chatted]);
+    assert_eq!(called.expect("a contact"), [Some(chatted)]);
 }
 
 #[tokio::test]

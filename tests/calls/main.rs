@@ -20,6 +20,7 @@ mod bridge;
 mod bridged;
 mod builtin;
 mod challenges;
+mod contact_limit;
 mod datagrams;
 mod deleted;
 mod documented;

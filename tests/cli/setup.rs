@@ -371,6 +371,7 @@ fn limits_of_an_org_and_of_a_partner_are_shown_and_set() {
         ("api_keys", 100),
         ("registrations", 10),
         ("webhooks", 20),
+        ("contacts", 1_000_000),
         ("requests_per_minute", 100),
         ("streaming_requests_per_minute", 1_000),
     ] {
@@ -390,7 +391,7 @@ fn limits_of_an_org_and_of_a_partner_are_shown_and_set() {
     shell.json(&["org", "limits", "Acme", "--api-keys", "0"]);
     shell.json(&["key", "create", "--org", "Acme"]);
 
-    for wrong in ["-1", "0", "1000001", "99999999999999999999", "many"] {
+    for wrong in ["-1", "0", "100000001", "99999999999999999999", "many"] {
         let set = format!("--requests-per-minute={wrong}");
         let out = shell.run(&["org", "limits", "Acme", &set]);
         assert_eq!(out.code, Some(2), "{wrong}: {out:?}");

@@ -2,14 +2,18 @@
 
 use std::collections::HashSet;
 
-use trunkline_store::{Contact, ContactDetails};
+use trunkline_store::{
+    Conflict, Contact, ContactDetails, Error, LimitedBy, OrgLimit, Store, erasures, org_limits,
+};
+use uuid::Uuid;
 
-use crate::test_db::{NOW, TestDb, later, org};
+use crate::test_db::{NOW, TestDb, done, found, later, number, org};
 
 crate::on_both!(
     details_are_kept_as_given,
     addresses_find_the_oldest,
-    many_at_once_make_one_contact
+    many_at_once_make_one_contact,
+    an_org_has_so_many_contacts
 );
 
 fn reached(email: Option<&str>, phone: Option<&str>) -> ContactDetails {
@@ -131,4 +135,75 @@ async fn many_at_once_make_one_contact(db: &TestDb) {
         let ids: HashSet<_> = tasks.join_all().await.into_iter().collect();
         assert_eq!(ids.len(), 1, "{turn}");
     }
+}
+
+/// Returns the number of the org's contacts, as it is counted for their limit.
+pub(crate) async fn counted(store: &Store, org: Uuid) -> u64 {
+    let counts = found(store, move |tx| org_limits::counts(tx, org, NOW)).await;
+    let is_contacts = |count: &&(OrgLimit, u64)| count.0 == OrgLimit::Contacts;
+    counts.iter().find(is_contacts).expect("it is counted").1
+}
+
+async fn an_org_has_so_many_contacts(db: &TestDb) {
+    let store = db.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let contacts = store.contacts();
+    let limit = async |most: Option<u32>| {
+        let defaults = trunkline_store::DefaultLimits {
+            registrations: 1,
+            requests_per_minute: 1,
+            streaming_requests_per_minute: 1,
+        };
+        let set = [(OrgLimit::Contacts, most)];
+        let by = LimitedBy::Operator;
+        done(&store, move |tx| {
+            org_limits::limit(tx, ours, &set, by, defaults, NOW)
+        })
+        .await;
+    };
+    let identify = async |external_id: &str, name: &str| {
+        let details = ContactDetails {
+            name: Some(Some(name.to_owned())),
+            ..ContactDetails::default()
+        };
+        let identified = contacts.identify_by_external_id(ours, external_id, &details, later(1));
+        identified.await
+    };
+    assert_eq!(counted(&store, ours).await, 0);
+    let own = identify("own", "Ann").await.expect("a contact").id;
+
+    // Of callers of one look-up some get a contact; another org's all do.
+    limit(Some(3)).await;
+    let callers: Vec<_> = [ours, ours, theirs, ours, ours, theirs]
+        .into_iter()
+        .zip(["1", "2", "2", "3", "1", "4"])
+        .map(|(org, last)| (org, number(&format!("+493000000{last}"))))
+        .collect();
+    for _ in 0..2 {
+        let made = contacts.find_or_create_by_phone_many(&callers, NOW).await;
+        let made = made.expect("contacts");
+        let is_made: Vec<_> = made.iter().map(Option::is_some).collect();
+        assert_eq!(is_made, [true, true, true, false, true, true]);
+        assert_eq!(made[0], made[4]);
+    }
+    assert_eq!(counted(&store, ours).await, 3);
+    assert_eq!(counted(&store, theirs).await, 2);
+
+    // Those that exist can be changed.
+    let refused = identify("new", "Bob").await;
+    let Err(Error::Conflict(Conflict::AtLimit { limit: kind, most })) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((kind, most), (OrgLimit::Contacts, 3));
+    assert_eq!(identify("own", "Zoe").await.expect("changed").id, own);
+
+    // Room is made by a deletion, and by a higher limit.
+    done(&store, move |tx| erasures::request(tx, ours, own, later(2))).await;
+    assert_eq!(counted(&store, ours).await, 2);
+    identify("new", "Bob").await.expect("a contact");
+    assert!(identify("newer", "Cyd").await.is_err());
+    limit(None).await;
+    identify("newer", "Cyd").await.expect("a contact");
+    assert_eq!(counted(&store, ours).await, 4);
+    assert_eq!(counted(&store, theirs).await, 2);
 }

@@ -295,7 +295,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
     let contacts = store.contacts();
     let callers = [(id, number("+441632960001"))];
     let known = contacts.find_or_create_by_phone_many(&callers, NOW).await;
-    let contact = known.expect("a contact")[0];
+    let contact = known.expect("a contact")[0].expect("a contact");
 
     let window = UsageWindow {
         from: Moment::from_micros(0),

@@ -176,6 +176,7 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
     store.close().await;
     db.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
+         DROP TABLE contact_counts;
          ALTER TABLE orgs DROP COLUMN updated_at;
          ALTER TABLE partners DROP COLUMN updated_at;
          ALTER TABLE org_keys DROP COLUMN expires_at;

@@ -11,6 +11,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
+use crate::contacts::counted;
 use crate::test_db::{self, NOW, TestDb, done, found, number, org, started};
 
 crate::on_both!(
@@ -203,6 +204,7 @@ async fn contacts_go_once_no_call_names_them(db: &TestDb) {
     assert_eq!(delete(&store, Retained::Calls, None, day(61)).await, 1);
     assert_eq!(delete(&store, Retained::Contacts, None, day(61)).await, 2);
     assert!(contacts.by_id(ours, named).await.is_err());
+    assert_eq!(counted(&store, ours).await, 0);
 }
 
 async fn old_handoffs_go(db: &TestDb) {

@@ -123,7 +123,7 @@ async fn begin_erasure(store: &Store, org: Uuid) {
     let callers = [(org, number("+441632960001"))];
     let contacts = store.contacts();
     let made = contacts.find_or_create_by_phone_many(&callers, NOW).await;
-    let contact = made.expect("a contact")[0];
+    let contact = made.expect("a contact")[0].expect("a contact");
     let call = Uuid::from_u128(org.as_u128() ^ 1);
     let begun = Started {
         from_e164: Some(callers[0].1),

@@ -422,11 +422,11 @@ async fn callers_become_contacts(db: &TestDb) {
     assert_eq!(made, found);
     let contact = store
         .contacts()
-        .by_id(ours, made[0])
+        .by_id(ours, made[0].expect("an id"))
         .await
         .expect("a contact");
     assert_eq!(contact.phone.as_deref(), Some("+4930000001"));
-    assert!(store.contacts().by_id(theirs, made[0]).await.is_err());
+    assert!(store.contacts().by_id(theirs, contact.id).await.is_err());
 
     db.execute("UPDATE contacts SET external_id = 'x' WHERE phone_key = '+4930000002'")
         .await;

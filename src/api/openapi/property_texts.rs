@@ -121,6 +121,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "5",
     ),
     ("changes", "Hypothetical changes to the directory.", ""),
+    ("contacts", "Number of contacts that the org may have.", ""),
     (
         "chat_context",
         "Text about the contact for the agent.",
@@ -142,6 +143,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The contact's id; `null` if the call has none.",
         "",
     ),
+    ("contacts", "Number of contacts.", ""),
     ("contacts_days", "Days for which contacts are kept.", "365"),
     (
         "country",

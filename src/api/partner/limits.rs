@@ -40,6 +40,7 @@ pub(super) struct OrgLimitsView {
     /// Outbound trunks that register with their carriers.
     registrations: LimitView,
     webhooks: LimitView,
+    contacts: LimitView,
     requests_per_minute: LimitView,
     /// Event streams opened in a minute.
     streaming_requests_per_minute: LimitView,
@@ -61,6 +62,8 @@ struct GreatestView {
     registrations: u32,
     /// Webhooks.
     webhooks: u32,
+    /// Contacts.
+    contacts: u32,
     /// Requests of the org's keys together in a minute.
     requests_per_minute: u32,
     /// Event streams opened in a minute.
@@ -105,6 +108,7 @@ pub(super) async fn own(
             api_keys: most(OrgLimit::ApiKeys),
             registrations: most(OrgLimit::Registrations),
             webhooks: most(OrgLimit::Webhooks),
+            contacts: most(OrgLimit::Contacts),
             requests_per_minute: most(OrgLimit::Requests),
             streaming_requests_per_minute: most(OrgLimit::Streams),
         },
@@ -193,6 +197,7 @@ async fn view(
         api_keys: one(OrgLimit::ApiKeys),
         registrations: one(OrgLimit::Registrations),
         webhooks: one(OrgLimit::Webhooks),
+        contacts: one(OrgLimit::Contacts),
         requests_per_minute: one(OrgLimit::Requests),
         streaming_requests_per_minute: one(OrgLimit::Streams),
     }))

@@ -45,6 +45,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
             op.tag(TAG)
                 .org(SCOPE)
                 .body(body)
+                .may_refuse(&[409])
                 .gives::<authenticate::Identity>(200)
         },
     );
@@ -59,6 +60,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
             op.tag(TAG)
                 .org(SCOPE)
                 .body(body)
+                .may_refuse(&[409])
                 .gives::<authenticate::Identity>(200)
         },
     );

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::search::{ROWS_AT_ONCE, Search, Searched};
 use crate::Change;
 use crate::column::{from_row, moment, to_json};
+use crate::contact_counts;
 use crate::contacts::Contact;
 use crate::erasures::{Erased, ErasedLegs, KeptConfiguration, count};
 use crate::error::Error;
@@ -269,8 +270,7 @@ impl Searched for Contact {
         count(tx, search.erasure.id, &erased)?;
         let org = search.erasure.org_id;
         for nobody in nobodies {
-            let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2";
-            tx.run(sql, &[&org, &nobody.id])?;
+            contact_counts::delete(tx, org, nobody.id)?;
             // Events of calls whose contact had nothing but the number.
             let sql = "UPDATE events SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
             tx.run(sql, &[&org, &nobody.id])?;
