@@ -27,6 +27,9 @@ const MINUTE: u32 = 60;
 const TRUNCATIONS: u32 = 200;
 const TRUNCATION_INTERVAL: Duration = Duration::from_millis(25);
 
+/// Longest wait for the journal's facts in one turn: an erasure that waits longer is logged, and tried again.
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Reason why this node's part of an erasure isn't done.
 #[derive(Debug, thiserror::Error)]
 enum ErasureFault {
@@ -107,7 +110,7 @@ impl ErasureWorker {
 
     /// Does this node's part of one erasure. Leaves it open while a call of the contact is up.
     async fn erase(&self, erasure: &OpenErasure) -> Result<(), ErasureFault> {
-        self.journal.clear().await?;
+        self.journal.clear(JOURNAL_TIMEOUT).await?;
         let journal_lines = self.forget_set_aside(erasure).await?;
         let rows = erasing::erase_rows(&self.store, erasure, clock::wall_time()).await?;
         if rows == RowsErased::CallIsUp {

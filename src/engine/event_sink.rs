@@ -10,7 +10,7 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use trunkline_store::{NewEvent, Store};
+use trunkline_store::{Error, NewEvent, Store};
 
 /// Events waiting to be stored.
 const QUEUE: usize = 4_096;
@@ -18,6 +18,9 @@ const QUEUE: usize = 4_096;
 const QUEUE_OF_ORG: usize = QUEUE / 4;
 /// Pause after the database refused an event.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Times that an event is tried at a database that is there: an event that can't be stored, such as that of an org which has gone for good,
+/// must not hold up all others.
+const MOST_TRIES: u32 = 5;
 
 /// Queue of events. Shards never wait; events beyond the bounds are counted and dropped.
 #[derive(Clone, Debug)]
@@ -62,7 +65,11 @@ impl EventSink {
     pub(crate) fn start(store: Store, runtime: &runtime::Handle) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         let waiting = Waiting::default();
-        runtime.spawn(record(store, events, waiting.clone()));
+        let emit = move |event| {
+            let store = store.clone();
+            async move { store.emit(event).await }
+        };
+        runtime.spawn(record(emit, events, waiting.clone(), RETRY_PAUSE));
         Self {
             events: sender,
             waiting,
@@ -76,27 +83,63 @@ impl EventSink {
             sent.inspect_err(|_| self.waiting.leave(org)).is_ok()
         };
         if !is_left {
-            metrics::counter!("trunkline_events_unrecorded_total").increment(1);
+            count_lost();
         }
     }
 }
 
-async fn record(store: Store, mut events: mpsc::Receiver<(Uuid, NewEvent)>, waiting: Waiting) {
+fn count_lost() {
+    metrics::counter!("trunkline_events_unrecorded_total").increment(1);
+}
+
+async fn record<E: Future<Output = Result<(), Error>>>(
+    emit: impl Fn(NewEvent) -> E,
+    mut events: mpsc::Receiver<(Uuid, NewEvent)>,
+    waiting: Waiting,
+    pause: Duration,
+) {
     while let Some((org, event)) = events.recv().await {
-        let mut failed = false;
-        while let Err(error) = store.emit(event.clone()).await {
-            if !failed {
-                failed = true;
-                tracing::warn!(%error, cause = error.source(), "events wait for the database");
-            }
-            tokio::time::sleep(RETRY_PAUSE).await;
+        if let Err(error) = stored(&emit, &event, pause).await {
+            count_lost();
+            tracing::error!(org.id = %org, %error, cause = error.source(), "an event is lost: the database refuses it");
         }
         waiting.leave(org);
     }
 }
 
+/// Stores an event, however long the database is away.
+///
+/// # Errors
+/// The database is there and has refused the event as often as it is tried.
+async fn stored<E: Future<Output = Result<(), Error>>>(
+    emit: impl Fn(NewEvent) -> E,
+    event: &NewEvent,
+    pause: Duration,
+) -> Result<(), Error> {
+    let (mut tries, mut waits) = (0, false);
+    loop {
+        let Err(error) = emit(event.clone()).await else {
+            return Ok(());
+        };
+        let is_away = matches!(&error, Error::Broke(broke) if broke.is_away());
+        if !is_away {
+            tries += 1;
+            if tries == MOST_TRIES {
+                return Err(error);
+            }
+        } else if !waits {
+            waits = true;
+            tracing::warn!(%error, cause = error.source(), "events wait for the database");
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use trunkline_sip::moment::Moment;
+    use trunkline_store::{Broke, EventType, Kind, Wrong};
+
     use super::*;
 
     #[test]
@@ -113,5 +156,64 @@ mod tests {
         }
         waiting.leave(other);
         assert!(waiting.table().is_empty());
+    }
+
+    fn event(org: Uuid) -> NewEvent {
+        let now = Moment::from_secs(1_000);
+        NewEvent::new(org, EventType::TrunkLost, &serde_json::json!({}), now)
+    }
+
+    /// Stores the events of two orgs in turn; returns whose were stored. `answers` are those of the database to each try of the first one.
+    async fn recorded(answers: Vec<Error>) -> Vec<Uuid> {
+        let waiting = [1, 2].map(Uuid::from_u128).map(|org| (org, event(org)));
+        let first = waiting[0].1.clone();
+        let (answers, stored) = (Mutex::new(answers), Mutex::new(Vec::new()));
+        let emit = |event: NewEvent| {
+            let is_first = event == first;
+            let answer = is_first.then(|| answers.lock().unwrap().pop()).flatten();
+            if answer.is_none() {
+                stored.lock().unwrap().push(event);
+            }
+            std::future::ready(answer.map_or(Ok(()), Err))
+        };
+
+        let (sender, events) = mpsc::channel(QUEUE);
+        for (org, event) in &waiting {
+            sender.try_send((*org, event.clone())).unwrap();
+        }
+        drop(sender);
+        record(emit, events, Waiting::default(), Duration::ZERO).await;
+
+        let stored = stored.into_inner().unwrap();
+        let is_stored = |(_, event): &&(Uuid, NewEvent)| stored.contains(event);
+        waiting
+            .iter()
+            .filter(is_stored)
+            .map(|(org, _)| *org)
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn an_event_that_cannot_be_stored_holds_up_no_other() {
+        let refusal = || Error::Wrong(Wrong::Absent(Kind::Org));
+        let away = || Error::Broke(Broke::Away);
+        let most = MOST_TRIES as usize;
+        let both = [1, 2].map(Uuid::from_u128);
+        for (name, answers, stored) in [
+            ("at once", vec![], &both[..]),
+            ("refused at first", vec![refusal()], &both),
+            (
+                "refused for good",
+                std::iter::repeat_with(refusal).take(most).collect(),
+                &both[1..],
+            ),
+            (
+                "away for long",
+                std::iter::repeat_with(away).take(most * 100).collect(),
+                &both,
+            ),
+        ] {
+            assert_eq!(recorded(answers).await, stored, "{name}");
+        }
     }
 }

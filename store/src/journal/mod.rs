@@ -271,8 +271,18 @@ impl<T> Journal<T> {
     /// Starts a new segment, and waits until all facts appended before are projected and their segments deleted.
     ///
     /// # Errors
-    /// The directory can't be read, or the journal has closed.
-    pub async fn clear(&self) -> io::Result<()> {
+    /// The directory can't be read, the journal has closed, or the facts have waited for the store as long as `at_most`.
+    pub async fn clear(&self, at_most: Duration) -> io::Result<()> {
+        let is_late = |_| {
+            let seconds = at_most.as_secs();
+            let cause = format!("facts have waited for the database for {seconds} s");
+            io::Error::new(io::ErrorKind::TimedOut, cause)
+        };
+        let cleared = tokio::time::timeout(at_most, self.cleared());
+        cleared.await.map_err(is_late)?
+    }
+
+    async fn cleared(&self) -> io::Result<()> {
         let Appender {
             queue, directory, ..
         } = &*self.appender;

@@ -41,6 +41,11 @@ impl Store {
         })))
     }
 
+    /// Refuses nothing from now on.
+    fn accept(&self) {
+        self.0.lock().unwrap().refusals = 0;
+    }
+
     fn refusals(&self) -> usize {
         self.0.lock().unwrap().refusals
     }
@@ -383,6 +388,28 @@ async fn what_was_handed_over_outlives_a_killed_process_without_a_sync() {
     assert_eq!(facts, (1..=facts.len() as u32).collect::<Vec<_>>());
 }
 
+/// Longest wait of [`Journal::clear`] in tests.
+const AT_MOST: Duration = Duration::from_secs(60);
+
+/// Whoever waits for a database that is away learns so, and may try again.
+#[tokio::test]
+async fn clearing_a_journal_ends_with_its_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, projector) = Journal::open(directory.path(), FIRST_BOOT, settings()).unwrap();
+    let store = Store::refusing(usize::MAX);
+    let projecting = tokio::spawn(projector.run(store.clone()));
+    journal.append(&mut vec![1]).unwrap();
+
+    let late = journal.clear(Duration::from_millis(200)).await;
+    assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    store.accept();
+    journal.clear(AT_MOST).await.unwrap();
+    assert_eq!(store.facts(), [(FIRST_BOOT, 1)]);
+
+    drop(journal);
+    projecting.await.unwrap().unwrap();
+}
+
 /// `clear` ends a partly filled segment once all of its facts are projected, and does nothing to an empty one.
 #[tokio::test]
 async fn a_cleared_journal_holds_no_earlier_fact() {
@@ -394,9 +421,9 @@ async fn a_cleared_journal_holds_no_earlier_fact() {
     let (mut journal, projector) = Journal::open(directory.path(), FIRST_BOOT, large).unwrap();
     let store = Store::refusing(3);
     let projecting = tokio::spawn(projector.run(store.clone()));
-    journal.clear().await.unwrap();
+    journal.clear(AT_MOST).await.unwrap();
     journal.append(&mut vec![1, 2, 3]).unwrap();
-    journal.clear().await.unwrap();
+    journal.clear(AT_MOST).await.unwrap();
 
     let facts = [1, 2, 3].map(|fact| (FIRST_BOOT, fact));
     assert_eq!(store.facts(), facts);
