@@ -115,6 +115,21 @@ pub fn list(
     }))
 }
 
+/// Returns the newest `most` handoffs of a conversation of the org, newest first.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn of_session(tx: &mut Tx, org: Uuid, session: &str, most: u32) -> Result<Vec<Handoff>, Error> {
+    tx.all(
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM handoffs WHERE org_id = $1 AND session_id = $2 ORDER BY created_at DESC LIMIT $3"
+        ),
+        &[&org, &session, &most],
+    )
+}
+
 /// Returns how many of the first items a page may have: at most `limit`, and no more after their texts have reached [`PAGE_OCTETS`].
 fn fitting(items: &[Handoff], limit: u32) -> u32 {
     let mut octets = 0;

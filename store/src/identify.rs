@@ -47,7 +47,7 @@ impl Contacts<'_> {
     /// Returns the contact of this external id, created or updated with the details. Two calls at once create one contact.
     ///
     /// # Errors
-    /// [`Refused::AtLimit`](super::Refused::AtLimit), [`Wrong::Text`](super::Wrong::Text), or [`Broke`](super::Broke).
+    /// [`Conflict::AtLimit`](super::Conflict::AtLimit), [`Wrong::Text`](super::Wrong::Text), or [`Broke`](super::Broke).
     pub async fn identify_by_external_id(
         self,
         org: Uuid,

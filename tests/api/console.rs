@@ -289,6 +289,53 @@ async fn a_runtime_that_the_form_does_not_know_stays() {
     }
 }
 
+/// A call's page has the handoffs of its session, and last week's calls are routed again as if something were changed.
+#[tokio::test]
+async fn handoffs_and_supposed_changes_are_shown() {
+    let api = TestApi::new().await;
+    let test_org = TestOrg::new(&api, 7).await;
+    let (org, call) = (&test_org.ids["org_id"], &test_org.ids["call_id"]);
+    let (_, cookie) = test_org.session.header.as_ref().expect("a cookie");
+
+    let record = test_org.get(&api, &format!("/phone/calls/{call}")).await;
+    let session = record.with(200)["session_id"].clone();
+    let shown = format!("/dashboard/{org}/calls/{call}");
+    assert!(
+        !visit(&api, &shown, cookie)
+            .await
+            .text
+            .contains("A plumber is wanted")
+    );
+    let handoff = json!({"session_id": session, "summary": "A plumber is wanted", "reasons": ["prohibited_topic"]});
+    let (_, key) = test_org.key.header.as_ref().expect("a key");
+    let key = key.trim_start_matches("Bearer ").to_owned();
+    api.post("/handoff-analytics/events", &key, handoff)
+        .await
+        .with(201);
+    let page = visit(&api, &shown, cookie).await.text;
+    assert!(
+        page.contains("A plumber is wanted") && page.contains("prohibited topic"),
+        "{page}"
+    );
+
+    let agent = &test_org.ids["agent_id"];
+    let supposed = format!(
+        "/dashboard/{org}/route-test?replay=week&agent={agent}&enabled=false&number=&holder=none"
+    );
+    for at in [format!("/dashboard/{org}/route-test?replay=week"), supposed] {
+        let replayed = visit(&api, &at, cookie).await;
+        assert_eq!(replayed.status, 200, "{}", replayed.text);
+        assert!(
+            replayed.text.contains("would have gone to another agent."),
+            "{}",
+            replayed.text
+        );
+    }
+    let wrong = format!("/dashboard/{org}/route-test?replay=week&agent=x&enabled=false");
+    let refused = visit(&api, &wrong, cookie).await;
+    assert!(refused.text.contains("role=\"alert\""), "{}", refused.text);
+}
+
 /// Every page by every role: a member sees no credential and changes nothing.
 #[tokio::test]
 async fn pages_keep_to_the_role_of_the_session() {

@@ -13,12 +13,13 @@ use maud::{Markup, html};
 use serde_json::Value;
 use trunkline_capture::flow;
 use trunkline_capture::import::import;
+use trunkline_store::{Handoff, handoffs};
 
 use super::backend::{items, query, text};
 use super::board::{Boards, Part};
 use super::calls::{agent_name, answered, outcome};
 use super::cause::cause;
-use super::document::{card, spaced, time, time_or};
+use super::document::{card, moment, spaced, time, time_or};
 use super::forms::{button, danger, token};
 use super::frame::{Section, headed};
 use super::ladder::{ladder, sdp};
@@ -30,6 +31,8 @@ use crate::api::Api;
 
 /// Interval at which a call that is up is read: each time costs the org five requests to the API.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3);
+/// Handoffs that are shown.
+const MAX_HANDOFFS: u32 = 5;
 /// Longest capture that is turned into a flow.
 const MAX_CAPTURE: usize = 16 << 20;
 
@@ -41,10 +44,12 @@ struct Shown {
     /// Assignments of the call's agent; `null` if it was deleted since.
     config: Value,
     trace: Value,
+    /// Handoffs of the call's session, newest first.
+    handoffs: Vec<Handoff>,
 }
 
 impl Shown {
-    async fn read(visitor: &Visitor) -> Result<Self, ErrorPage> {
+    async fn read(api: &Api, visitor: &Visitor) -> Result<Self, ErrorPage> {
         let client = &visitor.client;
         let path = format!("/phone/calls/{}", visitor.id("call_id")?);
         let call = client.get(&path).await?;
@@ -59,7 +64,12 @@ impl Shown {
 
         // Another node may have the messages and be away; the page has more to show than them.
         let trace = client.get(&format!("{path}/trace")).await;
+        let (org, session) = (visitor.org, text(&call, "session_id").to_owned());
+        let handoffs = api
+            .read_inline(move |tx| handoffs::of_session(tx, org, &session, MAX_HANDOFFS))
+            .await?;
         Ok(Self {
+            handoffs,
             explained: client.get(&format!("{path}/routing")).await?,
             agents: client.get("/phone?limit=100").await?,
             config: config.unwrap_or_default(),
@@ -80,6 +90,7 @@ impl Shown {
             agents,
             config,
             trace,
+            handoffs,
         } = self;
         let is_answered = self.is_up() && text(call, "status") == "in_progress";
 
@@ -103,6 +114,7 @@ impl Shown {
                     @if let Some(difference) = sdp(trace) { (card("sdp", "Offers on the two legs", &difference)) }
                     @if !call["media"].is_null() { (card("media", "Media", &media(&call["media"]))) }
                     @if !call["transfer"].is_null() { (card("transfer", "Transfer", &transfer(&call["transfer"]))) }
+                    @for (at, handoff) in handoffs.iter().enumerate() { (card(&format!("handoff-{at}"), "Handoff", &handed_off(handoff))) }
                 }
             },
         ]
@@ -110,8 +122,8 @@ impl Shown {
 }
 
 /// `GET /dashboard/{org_id}/calls/{call_id}`
-pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
-    let shown = Shown::read(&visitor).await?;
+pub(super) async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Html, ErrorPage> {
+    let shown = Shown::read(&api, &visitor).await?;
     let call = &shown.call;
     let [outcome, now, record, why, messages] = shown.parts(&visitor);
     let title = format!(
@@ -154,12 +166,12 @@ pub(super) async fn events(
 
     let place = stream::place(&boards, &visitor)?;
     let on_page = stream::Shown::of(&headers, raw.as_deref());
-    let of = visitor.clone();
+    let of = (api.clone(), visitor.clone());
     let look = move || {
-        let visitor = of.clone();
+        let (api, visitor) = of.clone();
         async move {
             // What can't be read now is read at the next look.
-            let Ok(shown) = Shown::read(&visitor).await else {
+            let Ok(shown) = Shown::read(&api, &visitor).await else {
                 return Looked::Parts(Vec::new());
             };
             let parts = shown.parts(&visitor).map(Part::new).to_vec();
@@ -298,6 +310,23 @@ fn transfer(transfer: &Value) -> Markup {
             dt { "Requested" } dd { (time(text(transfer, "requested_at"))) }
             @if let Some(explanation) = transfer["explanation"].as_str() { dt { "Explanation" } dd { (explanation) } }
             @if !text(transfer, "summary").is_empty() { dt { "Summary" } dd { (text(transfer, "summary")) } }
+        }
+    }
+}
+
+fn handed_off(handoff: &Handoff) -> Markup {
+    let reasons: Vec<_> = handoff
+        .reasons
+        .iter()
+        .map(|reason| spaced(reason.as_str()))
+        .collect();
+    html! {
+        dl {
+            dt { "When" } dd { (moment(handoff.created_at)) }
+            dt { "Reasons" } dd { (reasons.join(", ")) }
+            @if let Some(sentiment) = handoff.sentiment { dt { "Sentiment" } dd { (sentiment.as_str()) } }
+            dt { "Summary" } dd { (handoff.summary) }
+            @if let Some(explanation) = &handoff.explanation { dt { "Explanation" } dd { (explanation) } }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Form that shows which agent would answer a call, and which calls of the last week today's settings would route otherwise.
+//! Forms that show which agent would answer a call, and which calls of the last week a change would have given to another agent.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 
 use super::backend::{items, text};
 use super::calls::agent_name;
-use super::document::{card, time};
-use super::fields::{Field, Filled, Input};
+use super::document::{card, table, time};
+use super::fields::{Field, Filled, Input, choices};
 use super::frame::{Section, headed};
 use super::page::{ErrorPage, Html};
 use super::resource::{form_of, parameter, shown_status};
 use super::visitor::Visitor;
 use crate::api::Api;
 use crate::api::time::written;
+use crate::explain::replay::MOST_CALLS;
 
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// Calls that are routed again, the newest ones: more than the API's default, at most its greatest.
-const CALLS: u32 = 10_000;
 
-/// `GET /dashboard/{org_id}/route-test?to&from&agent_id`; `replay` routes last week's calls again.
+/// `GET /dashboard/{org_id}/route-test?to&from&agent_id`; `replay` routes last week's calls again, as if an agent's state or a number's agent
+/// were another.
 pub(super) async fn show(
     State(api): State<Api>,
     visitor: Visitor,
@@ -52,16 +52,27 @@ pub(super) async fn show(
         }
     }
 
-    let replayed = match value("replay").is_empty() {
-        true => Value::Null,
-        false => {
-            let body = json!({"start_date": written(api.now() - WEEK), "limit": CALLS});
-            visitor
-                .client
-                .send(Method::POST, "/phone/sip/route-replay", Some(&body))
-                .await?
+    let numbers = visitor.client.get("/phone/numbers?limit=100").await?;
+    let supposed = json!({
+        "agent": value("agent"), "enabled": value("enabled"), "number": value("number"), "holder": value("holder"),
+    });
+    let (mut replayed, mut unreplayed) = (Value::Null, None);
+    if !value("replay").is_empty() {
+        let week_ago = written(api.now() - WEEK);
+        let body =
+            json!({"start_date": week_ago, "limit": MOST_CALLS, "changes": changes(&supposed)});
+        let answer = visitor
+            .client
+            .send(Method::POST, "/phone/sip/route-replay", Some(&body))
+            .await;
+        match answer {
+            Ok(answer) => replayed = answer,
+            Err(fault) => {
+                shown_status(&fault)?;
+                unreplayed = Some(fault);
+            }
         }
-    };
+    }
 
     let fields = [
         Field::new("to", "Number that is called", Input::Text)
@@ -79,7 +90,15 @@ pub(super) async fn show(
             }
             div { @if !decided.is_null() { (decision(&visitor, &decided, &agents)) } }
         }
-        (card("replay", "Last week's calls with today's settings", &replay(&visitor, &replayed)))
+        div.two id="replay" {
+            form.card method="get" action=(visitor.path("route-test")) {
+                h2 { "What would a change have done to last week's calls?" }
+                input type="hidden" name="replay" value="week";
+                (form_of(&change_fields(&agents, &numbers), Filled::With(&supposed), unreplayed.as_ref()))
+                div.go { button type="submit" { "Route last week's calls again" } }
+            }
+            div { @if !replayed.is_null() { (card("moved", "Last week's calls", &moved(&visitor, &replayed, &agents))) } }
+        }
     };
     Ok(headed(
         &visitor,
@@ -115,26 +134,77 @@ fn decision(visitor: &Visitor, decided: &Value, agents: &Value) -> Markup {
     card("decision", "Answer", &content)
 }
 
-fn replay(visitor: &Visitor, replayed: &Value) -> Markup {
+/// Value of the field for a number's holder by which the number has no agent.
+const NO_AGENT: &str = "none";
+
+/// Fields of the change that is supposed: nothing but today's settings if none is filled in.
+fn change_fields(agents: &Value, numbers: &Value) -> [Field; 4] {
+    let own = |list: &Value, id: &str, name: &str| -> Vec<_> {
+        let items = items(list).iter();
+        items
+            .map(|item| (text(item, id).to_owned(), text(item, name).to_owned()))
+            .collect()
+    };
+    let mut changed = choices(&[("", "No change of an agent")]);
+    changed.extend(own(agents, "id", "name"));
+    let mut moved = choices(&[("", "No change of a number")]);
+    moved.extend(own(numbers, "phone_number", "phone_number"));
+    let mut holders = choices(&[(NO_AGENT, "No agent")]);
+    holders.extend(own(agents, "id", "name"));
+
+    [
+        Field::new("agent", "If this agent", Input::Select(changed)),
+        Field::new(
+            "enabled",
+            "were",
+            Input::Select(choices(&[("true", "enabled"), ("false", "disabled")])),
+        ),
+        Field::new("number", "and if this number", Input::Select(moved)),
+        Field::new("holder", "were assigned to", Input::Select(holders))
+            .help("Leave both unchanged to compare with today's settings."),
+    ]
+}
+
+/// The supposed change, as the API takes it.
+fn changes(supposed: &Value) -> Value {
+    let mut changes = json!({});
+    let given = |name: &str| Some(text(supposed, name)).filter(|text| !text.is_empty());
+    if let Some(agent) = given("agent") {
+        let enabled = text(supposed, "enabled") != "false";
+        changes["agents"] = json!([{"id": agent, "enabled": enabled}]);
+    }
+    if let Some(number) = given("number") {
+        let holder = given("holder").filter(|holder| *holder != NO_AGENT);
+        changes["numbers"] = json!([{"phone_number": number, "agent_id": holder}]);
+    }
+    changes
+}
+
+/// Calls that would have gone to another agent, each with both.
+fn moved(visitor: &Visitor, replayed: &Value, agents: &Value) -> Markup {
     let count = |field: &str| replayed[field].as_u64().unwrap_or_default();
+    let columns = ["Call", "From", "To", "Went to", "Would go to"];
+    let rows: Vec<_> = items(replayed)
+        .iter()
+        .map(|call| {
+            let page = visitor.path(&format!("calls/{}", text(call, "call_id")));
+            vec![
+                html! { a.row href=(page) { (time(text(call, "started_at"))) } },
+                html! { (text(call, "from_number")) },
+                html! { (text(call, "to_number")) },
+                outcome(visitor, &call["before"], agents),
+                outcome(visitor, &call["after"], agents),
+            ]
+        })
+        .collect();
 
     html! {
-        @if replayed.is_null() {
-            p.soft { "Routes the recorded calls again, to see what a change of settings has moved." }
-            p { a.button href=(visitor.path("route-test?replay=week#replay")) { "Route them again" } }
-        } @else {
-            p {
-                "Of " (count("calls")) " calls, " strong { (count("elsewhere")) } " would go to another agent."
-                @if count("unrouted") > 0 { " " (count("unrouted")) " had no decision to compare with." }
-            }
-            ul.plain {
-                @for call in items(replayed) {
-                    li {
-                        a href=(visitor.path(&format!("calls/{}", text(call, "call_id")))) { (time(text(call, "started_at"))) }
-                        " " (text(call, "from_number")) " → " (text(call, "to_number"))
-                    }
-                }
-            }
+        p {
+            "Of " (count("calls")) " calls, " strong { (count("elsewhere")) } " would have gone to another agent."
+            @if count("unrouted") > 0 { " " (count("unrouted")) " had no decision to compare with." }
+            @if replayed["complete"] == false { " Only the newest " (count("calls")) " calls were looked at." }
+            @if replayed["all_listed"] == false { " The newest " (rows.len()) " are listed." }
         }
+        @if !rows.is_empty() { (table("Calls that would have gone to another agent", &columns, &rows, "")) }
     }
 }
