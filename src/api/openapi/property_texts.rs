@@ -121,7 +121,6 @@ const WORDS: &[(&str, &str, &str)] = &[
         "5",
     ),
     ("changes", "Hypothetical changes to the directory.", ""),
-    ("contacts", "Number of contacts that the org may have.", ""),
     (
         "chat_context",
         "Text about the contact for the agent.",
