@@ -16,7 +16,6 @@ const RESOURCES: [(&str, &str); 32] = [
     ("operator-console", ""),
     ("console-links", "login_link"),
     ("Calls", "call"),
-    ("bot-token", "bot_token"),
     ("prompts", "prompt"),
     ("logout", "session"),
     ("login-links", "login_link"),
@@ -24,6 +23,7 @@ const RESOURCES: [(&str, &str); 32] = [
     ("members", "member"),
     // A page of the console changes everything else by a request to the API, which writes the entry.
     ("dashboard", ""),
+    ("bot-token", "bot_token"),
     ("agents", "agent"),
     ("outbound-call", "call"),
     ("calls", "call"),
