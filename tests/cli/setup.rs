@@ -305,7 +305,6 @@ fn arguments_are_held_to_the_rules_of_the_api() {
 
     for (arguments, said) in [
         (&["agent", "show", unhyphenated][..], hyphens),
-        (&["trace", "x"], hyphens),
         (
             &[
                 "agent",
