@@ -37,9 +37,7 @@ impl Command {
         }
 
         let session = self.target.open(config, Intent::Reads).await?;
-        let Some(org) = session.operators_org() else {
-            return session.must_be_operators();
-        };
+        let org = session.chosen_org()?;
         let path = format!("/operator/orgs/{org}/login-links");
         let body = json!({"email": self.email, "name": "Operator"});
         let link = session.answer(&Method::POST, &path, Some(&body)).await;

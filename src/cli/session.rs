@@ -191,6 +191,20 @@ impl Session {
         self.org
     }
 
+    /// Returns the org that was chosen, for a request that names one.
+    ///
+    /// # Errors
+    /// None was chosen: requests are sent with an org's key.
+    pub(super) fn chosen_org(&self) -> Result<Uuid, Failure> {
+        match (self.org, &self.transport) {
+            (Some(org), _) => Ok(org),
+            (None, Transport::Url { credential, .. }) => Err(credential.is_no_operator()),
+            (None, Transport::Socket(_) | Transport::InProcess { .. }) => {
+                Err(Failure::Startup("name the org with --org".to_owned()))
+            }
+        }
+    }
+
     /// Returns true if requests concern more than one org: the operator's and a partner's.
     pub(super) fn reaches_all(&self) -> bool {
         !matches!(self.holder(), Some(Holder::Org(_)))

@@ -3,7 +3,7 @@
 //! Facts may come in any grouping, repeatedly, and even after the call was closed as lost: each row is the union of what is known. A call
 //! that starts and ends within one batch is written once. Events are recorded with the rows. `lost` closes calls whose node is gone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use trunkline_model::media::CallMedia;
@@ -354,7 +354,7 @@ const MERGE: &str = concat!(
 /// Writes rows, and returns them as stored. Rows of new calls aren't read back: they are as written.
 fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<CallRow>, Error> {
     let rows: Vec<CallRow> = known.iter().map(MergedFacts::row).collect();
-    let withheld: Vec<Uuid> = rows
+    let withheld: HashSet<Uuid> = rows
         .iter()
         .filter_map(|row| row.caller_withheld.map(|_| row.id))
         .collect();

@@ -129,8 +129,8 @@ fn handoffs_are_listed_by_session() {
 #[test]
 fn the_doctor_finds_a_daemon_with_other_addresses() {
     let daemon = DaemonSetup::new().serve();
-    let elsewhere = ["--set", "http.listen=127.0.0.1:9", "doctor", "--json"];
-    let output = daemon.setup.output(&elsewhere);
+    let closed_port = ["--set", "http.listen=127.0.0.1:9", "doctor", "--json"];
+    let output = daemon.setup.output(&closed_port);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let serves = format!("with SIP at {}", daemon.setup.sip);
     assert!(

@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 use trunkline_model::record::Status;
-use trunkline_store::lost;
 use uuid::Uuid;
 
-use crate::events::{RUN, life, told};
+use crate::events::{RUN, life, lose_call, told};
 use crate::test_db::{self, TestDb, later};
 use trunkline_testkit::event_schema::assert_fits;
 
@@ -33,14 +32,7 @@ async fn an_end_says_how_long_the_call_was(db: &TestDb) {
     test_db::project(&store, RUN, &lost[..3])
         .await
         .expect("projected");
-    let closed = store
-        .write(move |tx| lost::close(tx, RUN.node, RUN.boot + 1, later(9)))
-        .await;
-    assert_eq!(closed.expect("closed"), 1);
-    let ends = store
-        .write(move |tx| lost::record_ends(tx, RUN.node, RUN.boot + 1))
-        .await;
-    assert_eq!(ends.expect("recorded"), 1);
+    lose_call(&store, later(9)).await;
 
     for (org, seconds) in orgs.into_iter().zip([(3, 1), (3, 0), (9, 7)]) {
         let told = told(&store, org).await;

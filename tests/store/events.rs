@@ -93,6 +93,15 @@ pub(crate) async fn told(store: &Store, org: Uuid) -> Vec<(String, Value)> {
     told.collect()
 }
 
+/// Closes the one call of [`RUN`] that is up, as another node does once the run's lease has expired, and records its end.
+pub(crate) async fn lose_call(store: &Store, at: Moment) {
+    let next = RUN.boot + 1;
+    let closed = done(store, move |tx| lost::close(tx, RUN.node, next, at)).await;
+    assert_eq!(closed, 1);
+    let ends = done(store, move |tx| lost::record_ends(tx, RUN.node, next)).await;
+    assert_eq!(ends, 1);
+}
+
 fn kinds(told: &[(String, Value)]) -> Vec<&str> {
     told.iter().map(|(kind, _)| kind.as_str()).collect()
 }

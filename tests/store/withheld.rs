@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trunkline_model::record::{Fact, Status};
 use trunkline_routing::E164;
-use trunkline_store::lost;
 use uuid::Uuid;
 
-use crate::events::{RUN, life, told};
+use crate::events::{RUN, life, lose_call, told};
 use crate::explained::asked;
 use crate::test_db::{self, TestDb, later};
 use trunkline_testkit::event_schema::assert_fits;
@@ -50,14 +49,7 @@ async fn a_caller_who_asked_not_to_be_named_is_in_no_event(db: &TestDb) {
         project(&[fact]).await;
     }
     project(&called(lost, 3, true)[..2]).await;
-    let closed = store
-        .write(move |tx| lost::close(tx, RUN.node, RUN.boot + 1, later(9)))
-        .await;
-    assert_eq!(closed.expect("closed"), 1);
-    let ends = store
-        .write(move |tx| lost::record_ends(tx, RUN.node, RUN.boot + 1))
-        .await;
-    assert_eq!(ends.expect("recorded"), 1);
+    lose_call(&store, later(9)).await;
 
     for (org, count) in orgs.into_iter().zip([4, 4, 3, 4]) {
         let told = told(&store, org).await;
@@ -76,7 +68,7 @@ async fn a_caller_who_asked_not_to_be_named_is_in_no_event(db: &TestDb) {
     }
 }
 
-/// What was sent is sent again octet by octet.
+/// An event of an earlier version is sent again octet by octet.
 async fn an_event_from_before_keeps_its_fields(db: &TestDb) {
     let store = db.open().await;
     let org = Uuid::from_u128(1);

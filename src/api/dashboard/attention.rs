@@ -1,4 +1,4 @@
-//! What in an org's settings keeps calls from arriving now: shown at the top of the overview, each with the page that shows more.
+//! Card of the overview about settings and peers that keep calls from arriving now, each with the page that shows more.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -13,8 +13,7 @@ pub(super) struct Known<'v> {
     pub(super) agents: &'v Value,
     pub(super) numbers: &'v Value,
     pub(super) outbound_trunks: &'v Value,
-    /// Null without one.
-    pub(super) inbound_trunk: &'v Value,
+    pub(super) inbound_trunk: Option<&'v Value>,
     /// Null for people who may not see them.
     pub(super) webhooks: &'v Value,
 }
@@ -39,7 +38,9 @@ fn concerns(known: Known<'_>) -> Vec<Concern> {
         Some(Concern { sentence, at })
     });
 
-    let registrations = known.inbound_trunk["registrations"].as_array();
+    let registrations = known
+        .inbound_trunk
+        .and_then(|trunk| trunk["registrations"].as_array());
     let lost = registrations
         .into_iter()
         .flatten()
@@ -120,7 +121,9 @@ mod tests {
                 {"id": "t", "name": "Carrier", "reachable": false},
                 {"id": "u", "name": "Other", "reachable": null, "registration": {"state": "registered"}},
             ]}),
-            inbound_trunk: &json!({"registrations": [{"source": "192.0.2.7:5060", "reachable": false}]}),
+            inbound_trunk: Some(
+                &json!({"registrations": [{"source": "192.0.2.7:5060", "reachable": false}]}),
+            ),
             webhooks: &json!({"items": [{"id": "w", "url": "https://x", "disabled_reason": null}]}),
         };
         let places: Vec<_> = concerns(known)

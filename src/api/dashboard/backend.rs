@@ -166,12 +166,12 @@ impl Client {
         versioned.send(Method::PATCH, path, Some(body)).await
     }
 
-    /// Returns the API's CSV as a file of this name.
-    pub(super) async fn csv(&self, path: &str, name: &'static str) -> Response {
+    /// Returns the API's CSV, to be kept as a file; `disposition` is its `Content-Disposition`.
+    pub(super) async fn csv(&self, path: &str, disposition: &'static str) -> Response {
         let mut response = self.response(Method::GET, path, "text/csv", None).await;
         if response.status().is_success() {
             let headers = response.headers_mut();
-            headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static(name));
+            headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static(disposition));
         }
         response
     }

@@ -1,6 +1,5 @@
 //! First page of an org: the steps to its first call, ticked off by what really happened, and the newest calls and handoffs.
 
-use axum::http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -21,11 +20,7 @@ pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
         .client
         .get("/handoff-analytics/events?limit=5")
         .await?;
-    let trunk = match visitor.client.get("/phone/sip/inbound-trunk").await {
-        Ok(trunk) => trunk,
-        Err(refused) if refused.status == StatusCode::NOT_FOUND => Value::Null,
-        Err(refused) => return Err(refused.into()),
-    };
+    let trunk = super::trunk::found(&visitor).await?;
     let outbound_trunks = visitor
         .client
         .get("/phone/sip/outbound-trunks?limit=100")
@@ -41,11 +36,11 @@ pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
             agents: &agents,
             numbers: &numbers,
             outbound_trunks: &outbound_trunks,
-            inbound_trunk: &trunk,
+            inbound_trunk: trunk.as_ref(),
             webhooks: &webhooks,
         },
     );
-    let steps = steps(!trunk.is_null(), &agents, &numbers, &newest);
+    let steps = steps(trunk.is_some(), &agents, &numbers, &newest);
     let is_new = steps.iter().any(|step| !step.is_done);
     let content = html! {
         @if let Some(attention) = attention { (attention) }

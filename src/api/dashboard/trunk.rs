@@ -71,7 +71,7 @@ fn shown(visitor: &Visitor, content: &Markup) -> Html {
 }
 
 /// The org's trunk, if it has one.
-async fn found(visitor: &Visitor) -> Result<Option<Value>, ErrorPage> {
+pub(super) async fn found(visitor: &Visitor) -> Result<Option<Value>, ErrorPage> {
     match visitor.client.get(TRUNK).await {
         Ok(trunk) => Ok(Some(trunk)),
         Err(refused) if refused.status == StatusCode::NOT_FOUND => Ok(None),

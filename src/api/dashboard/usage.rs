@@ -32,6 +32,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
         .client
         .get("/phone/sip/outbound-trunks?limit=100")
         .await?;
+    let inbound_trunk = super::trunk::found(&visitor).await?;
 
     let heading = html! {
         div { h1 { "Usage" } p.under { "Calls that began in the last 30 days. A day is one of UTC." } }
@@ -39,7 +40,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
     };
     let name = |item: &Value| match part {
         "agent" => agent_name(&agents, text(item, "agent_id")),
-        "trunk" => trunk_name(&trunks, text(item, "trunk_id")),
+        "trunk" => trunk_name(&trunks, inbound_trunk.as_ref(), text(item, "trunk_id")),
         _ => html! { (text(item, part)) },
     };
     let columns = [title, "Calls", "Answered", "Answered for"];
@@ -108,12 +109,37 @@ fn chart(days: &[Value]) -> Markup {
     bars("Calls by day", &all, [end(days.first()), end(days.last())])
 }
 
-/// Name of an outbound trunk; any other trunk is the inbound one.
-fn trunk_name(trunks: &Value, id: &str) -> Markup {
-    let named = items(trunks).iter().find(|trunk| text(trunk, "id") == id);
+/// Name of a trunk of the org.
+fn trunk_name(outbound: &Value, inbound: Option<&Value>, id: &str) -> Markup {
+    let named = items(outbound).iter().find(|trunk| text(trunk, "id") == id);
     match named {
         Some(trunk) => html! { (text(trunk, "name")) },
         None if id.is_empty() => html! { span.soft { "none" } },
-        None => html! { "Inbound trunk" },
+        None if inbound.is_some_and(|trunk| text(trunk, "id") == id) => html! { "Inbound trunk" },
+        // One that was deleted, or isn't among those that were read.
+        None => html! { span.soft { "another" } },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_trunk_that_is_gone_is_not_taken_for_the_inbound_one() {
+        let outbound = json!({"items": [{"id": "o", "name": "Carrier"}]});
+        let inbound = json!({"id": "i"});
+        for (id, inbound, shown) in [
+            ("o", Some(&inbound), "Carrier"),
+            ("i", Some(&inbound), "Inbound trunk"),
+            ("gone", Some(&inbound), "another"),
+            ("i", None, "another"),
+            ("", Some(&inbound), "none"),
+        ] {
+            let name = trunk_name(&outbound, inbound, id).into_string();
+            assert!(name.contains(shown), "{id}: {name}");
+        }
     }
 }

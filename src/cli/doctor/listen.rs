@@ -23,7 +23,7 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
         match seen {
             Seen::Up => findings.push(answering(listener).await),
             Seen::Down => findings.push(free(listener)),
-            Seen::Elsewhere => {}
+            Seen::OtherAddresses => {}
         }
     }
     findings
@@ -35,7 +35,7 @@ enum Seen {
     Up,
     Down,
     /// One serves the data directory with other addresses.
-    Elsewhere,
+    OtherAddresses,
 }
 
 /// Result of `/readyz`.
@@ -85,7 +85,7 @@ async fn daemon(config: &Config) -> (Finding, Seen) {
             Seen::Down,
         ),
         Ok(Err(_)) => match running_sip(config).await {
-            Some(sip) => (serves_elsewhere(config, &sip), Seen::Elsewhere),
+            Some(sip) => (serves_other_addresses(config, &sip), Seen::OtherAddresses),
             None => nothing(),
         },
         Err(_) => nothing(),
@@ -93,7 +93,7 @@ async fn daemon(config: &Config) -> (Finding, Seen) {
 }
 
 /// Finding for a daemon of this data directory that was started with other addresses.
-fn serves_elsewhere(config: &Config, sip: &str) -> Finding {
+fn serves_other_addresses(config: &Config, sip: &str) -> Finding {
     let address = near(config.http.health_listen.unwrap_or(config.http.listen));
     Finding::warning(
         "daemon",

@@ -337,10 +337,7 @@ impl Resources {
         for name in &operation.path_parameters {
             let place = format!("{{{name}}}");
             if name == "orgId" && given.noun.scope == Scope::Org {
-                match session.operators_org() {
-                    Some(org) => filled.push((place, org.to_string())),
-                    None => session.must_be_operators()?,
-                }
+                filled.push((place, session.chosen_org()?.to_string()));
                 continue;
             }
 

@@ -391,7 +391,7 @@ async fn what_was_handed_over_outlives_a_killed_process_without_a_sync() {
 /// Longest wait of [`Journal::clear`] in tests.
 const AT_MOST: Duration = Duration::from_secs(60);
 
-/// Whoever waits for a database that is away learns so, and may try again.
+/// A wait for a database that is away ends with an error, and may be repeated.
 #[tokio::test]
 async fn clearing_a_journal_ends_with_its_time() {
     let directory = tempfile::tempdir().unwrap();
