@@ -119,6 +119,10 @@ fuzz cases="100000":
     PROPTEST_CASES={{cases}} cargo test --release -p trunkline-sip -p trunkline-routing
     TRUNKLINE_SIM_CALLS={{cases}} cargo test --release -p trunkline-calls --test simulation
 
+# The OpenAPI document against the server with bodies of other seeds than the tests'; one that fails is printed
+differential seeds="20":
+    for _ in $(seq {{seeds}}); do TRUNKLINE_TEST_SEED=$(od -An -N7 -tu8 /dev/urandom | tr -d ' ') cargo test --test api differential || exit 1; done
+
 # The clips of assets/spoken made anew (flite)
 spoken:
     assets/spoken/make

@@ -9,15 +9,14 @@ use trunkline_sip::moment::Moment;
 
 pub(super) use trunkline_store::written;
 
-/// Parses an RFC 3339 time (§5.6): a date, a time and an offset.
+/// Parses an RFC 3339 time (§5.6): a date, a time and an offset. A time before 1970 is clamped.
 pub(crate) fn timestamp(text: &str) -> Option<Moment> {
     const DATE: usize = "2026-01-31".len();
     // The parser takes more than RFC 3339: a blank instead of `T`, no seconds, a zone's name in brackets.
     let has_seconds = text.as_bytes().get(DATE + 6) == Some(&b':');
     let is_strict = text.as_bytes().get(DATE) == Some(&b'T') && has_seconds && !text.contains('[');
     let timestamp: Timestamp = text.parse().ok().filter(|_| is_strict)?;
-    let micros = u64::try_from(timestamp.as_microsecond()).ok()?;
-    Some(Moment::from_micros(micros))
+    Some(clamped(timestamp))
 }
 
 /// Parses the start of a window: a timestamp, or a date, which means its first moment.
@@ -49,9 +48,13 @@ fn read(text: &str, of_day: Time) -> Result<Moment, String> {
     };
 
     timestamp
-        .map(|timestamp| u64::try_from(timestamp.as_microsecond()).unwrap_or(0))
-        .map(Moment::from_micros)
+        .map(clamped)
         .ok_or_else(|| format!("{text:?} is not an ISO 8601 date or time"))
+}
+
+/// Returns the moment of a time; that of one before 1970 is 0.
+fn clamped(timestamp: Timestamp) -> Moment {
+    Moment::from_micros(u64::try_from(timestamp.as_microsecond()).unwrap_or(0))
 }
 
 /// Restores the `+` of an offset that a client forgot to escape, and that arrived as a blank.
@@ -85,7 +88,8 @@ mod tests {
             ("a blank", "2026-01-31 12:00:00Z", None),
             ("no seconds", "2026-01-31T12:00Z", None),
             ("a zone's name", "2026-01-31T12:00:00Z[UTC]", None),
-            ("before 1970", "1969-12-31T23:59:59Z", None),
+            ("before 1970", "1969-12-31T23:59:59Z", Some(0)),
+            ("an early year", "0026-01-31T12:00:00Z", Some(0)),
         ] {
             assert_eq!(timestamp(text), secs.map(Moment::from_secs), "{name}");
         }

@@ -20,7 +20,7 @@ use crate::world::{Occasion, World};
 /// Calls from the first seed on: enough that everything in [`SURE`] happens.
 const CALLS: usize = 5_000;
 /// Calls from the fresh seed of one run.
-const FRESH_CALLS: usize = 10_000;
+const FRESH_CALLS: usize = 3_000;
 /// Seeds that found a fault, and the fault.
 const FOUND: [(u64, &str); 2] = [
     (2, "a flow went on after our BYE, until that was answered"),

@@ -47,8 +47,8 @@ use world::World;
 
 /// Calls from the first seed on: enough that everything in [`SURE`] happens.
 const CALLS: usize = 5_000;
-/// Calls from the fresh seed of one run: a minute's worth. `just fuzz` looks for what one call in a million meets.
-const FRESH_CALLS: usize = 40_000;
+/// Calls from the fresh seed of one run. `just fuzz` looks for what one call in a million meets.
+const FRESH_CALLS: usize = 10_000;
 /// Seeds that found a fault, and the fault. A seed names its run for as long as plans are drawn in the same way: a fault that must never come back is
 /// a case in `cases` as well.
 const FOUND: [(u64, &str); 14] = [

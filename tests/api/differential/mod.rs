@@ -1,7 +1,7 @@
 //! The OpenAPI document and the server judge values alike: the server doesn't answer 400 to what a schema allows, and does to what it forbids. Covers
 //! the bodies of every operation and every parameter of queries.
 //!
-//! Some values are drawn by a seed, which each run prints. `TRUNKLINE_TEST_SEED` sets it.
+//! Some values are drawn by a seed; `TRUNKLINE_TEST_SEED` sets another one, and `just differential` tries many.
 
 mod bodies;
 mod values;
@@ -291,9 +291,12 @@ fn bodies_to_judge(schema: &Value, good: &Value, dice: &mut Dice) -> Vec<Value> 
     all
 }
 
+/// The seed of runs that name none: the same change passes or fails each time.
+const SEED: u64 = 13_305_617_830_509_908_010;
+
 fn seed() -> u64 {
     let given = std::env::var("TRUNKLINE_TEST_SEED").ok();
-    let seed: u64 = given.map_or_else(rand::random, |seed| seed.parse().expect("a number"));
+    let seed: u64 = given.map_or(SEED, |seed| seed.parse().expect("a number"));
     println!("TRUNKLINE_TEST_SEED={seed}");
     // The generator never leaves 0.
     seed.max(1)
