@@ -1,6 +1,7 @@
 //! Leases due deliveries, sends them, and records the outcome.
 //!
-//! Several nodes share one queue; each leases the deliveries that it attempts. Slow receivers use up their own places and those of their org only.
+//! Several nodes share one queue; each leases the deliveries that it attempts. Slow receivers use up their own places and those of their org only:
+//! the fewer places are free, the fewer an org may take. Where none is left, the org with the fewest attempts in progress gets the next one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,6 +29,8 @@ use crate::telemetry::metrics;
 const MAX_ATTEMPTS: usize = 256;
 /// Concurrent attempts for one org.
 const MAX_OF_ORG: usize = 32;
+/// An org may use a place for every four that are free.
+const SHARE_OF_FREE: usize = 4;
 /// Concurrent attempts for one webhook.
 const MAX_OF_WEBHOOK: usize = 8;
 /// Lease of an attempt: longer than an attempt can take.
@@ -192,13 +195,18 @@ impl WebhookSender {
     async fn take(&self) -> Result<Vec<impl Future<Output = ()> + Send + 'static>, Error> {
         let mut tasks = Vec::new();
         let now = self.now();
-        for webhook in self
+        let mut due = self
             .0
             .store
             .read(move |tx| deliveries::due(tx, now))
-            .await?
+            .await?;
         {
-            let room = self.limiter().room(&webhook);
+            let limiter = self.limiter();
+            due.sort_by_key(|webhook| limiter.of_org(webhook.org_id));
+        }
+
+        for webhook in due {
+            let room = self.limiter().room(webhook.org_id, webhook.id);
             if room == 0 {
                 continue;
             }
@@ -223,7 +231,7 @@ impl WebhookSender {
     }
 
     fn enter(&self, webhook: &Webhook) -> AttemptPermit {
-        self.limiter().enter(webhook);
+        self.limiter().enter(webhook.org_id, webhook.id);
         AttemptPermit {
             sender: self.clone(),
             org: webhook.org_id,
@@ -319,19 +327,26 @@ impl Running {
 }
 
 impl AttemptLimiter {
-    fn room(&self, webhook: &Webhook) -> usize {
+    /// Returns how many more attempts the org's webhook may have now.
+    fn room(&self, org: Uuid, webhook: Uuid) -> usize {
         let left = |most: usize, taken: Option<&usize>| {
             most.saturating_sub(taken.copied().unwrap_or_default())
         };
-        left(MAX_ATTEMPTS, Some(&self.all))
-            .min(left(MAX_OF_ORG, self.orgs.get(&webhook.org_id)))
-            .min(left(MAX_OF_WEBHOOK, self.webhooks.get(&webhook.id)))
+        let free = left(MAX_ATTEMPTS, Some(&self.all));
+        let of_org = MAX_OF_ORG.min(free.div_ceil(SHARE_OF_FREE));
+        free.min(left(of_org, self.orgs.get(&org)))
+            .min(left(MAX_OF_WEBHOOK, self.webhooks.get(&webhook)))
     }
 
-    fn enter(&mut self, webhook: &Webhook) {
+    /// Returns the org's attempts in progress.
+    fn of_org(&self, org: Uuid) -> usize {
+        self.orgs.get(&org).copied().unwrap_or_default()
+    }
+
+    fn enter(&mut self, org: Uuid, webhook: Uuid) {
         self.all += 1;
-        *self.orgs.entry(webhook.org_id).or_default() += 1;
-        *self.webhooks.entry(webhook.id).or_default() += 1;
+        *self.orgs.entry(org).or_default() += 1;
+        *self.webhooks.entry(webhook).or_default() += 1;
     }
 
     fn leave(&mut self, org: Uuid, webhook: Uuid) {
@@ -479,5 +494,35 @@ mod tests {
         }
 
         assert_eq!(judge(answer(500), 14, Uuid::nil(), now).0, Outcome::GivenUp);
+    }
+
+    #[test]
+    fn orgs_of_silent_receivers_leave_the_next_place_to_another() {
+        let newcomer = (Uuid::from_u128(999), Uuid::from_u128(9_999));
+        for (orgs, has_places_left) in [(1, true), (8, true), (16, true), (20, false), (250, false)]
+        {
+            let mut limiter = AttemptLimiter::default();
+            // Each org has more webhooks than its share, and nothing that it sends ends.
+            for org in (1..=orgs).map(Uuid::from_u128) {
+                for webhook in 0..6 {
+                    let webhook = Uuid::from_u128(org.as_u128() * 10 + webhook);
+                    for _ in 0..limiter.room(org, webhook) {
+                        limiter.enter(org, webhook);
+                    }
+                }
+            }
+
+            let most = limiter.orgs.values().max();
+            assert!(most <= Some(&MAX_OF_ORG), "{orgs}: {most:?}");
+            let room = limiter.room(newcomer.0, newcomer.1);
+            assert_eq!(room > 0, has_places_left, "{orgs}: {limiter:?}");
+            if !has_places_left {
+                // The first attempt that ends makes room for the newcomer alone, which comes before those with attempts.
+                let org = Uuid::from_u128(1);
+                limiter.leave(org, Uuid::from_u128(10));
+                assert_eq!(limiter.room(org, Uuid::from_u128(10)), 0, "{orgs}");
+                assert!(limiter.room(newcomer.0, newcomer.1) > 0, "{orgs}");
+            }
+        }
     }
 }
