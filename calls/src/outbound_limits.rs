@@ -144,36 +144,13 @@ impl OutboundLimits {
         Ok(())
     }
 
-    /// Counts a call that the deployment begins for an org, separately from the org's own.
-    ///
-    /// # Errors
-    /// It has begun `per_day` of them within a day.
-    pub(crate) fn begin_for(
-        &self,
-        org: Uuid,
-        per_day: u32,
-        now: Moment,
-    ) -> Result<(), OutboundRefusal> {
-        let mut began = self.began();
-        let times = began.entry(apart(org)).or_default();
-        room(times, DAY, per_day, now).map_err(|wait| OutboundRefusal {
-            reason: Reason::OutboundRate,
-            wait_s: Some(wait.as_secs().max(1)),
-        })?;
-        times.push_back(now);
-        while times.len() > per_day as usize {
-            times.pop_front();
-        }
-        Ok(())
-    }
-
     fn began(&self) -> MutexGuard<'_, HashMap<Uuid, VecDeque<Moment>>> {
         // The counts are consistent whenever the lock is free, also after a panic.
         self.began.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Id of a separate count for an org: its bits rotated, so that it is no other org's id.
+/// Id of a separate count for an org: its bits inverted, so that it is no other org's id.
 const fn apart(org: Uuid) -> Uuid {
     Uuid::from_u128(!org.as_u128())
 }
@@ -269,28 +246,5 @@ mod tests {
                 "{prefixes:?}"
             );
         }
-    }
-
-    #[test]
-    fn what_the_deployment_begins_for_an_org_is_counted_apart() {
-        let outbound_limits = outbound_limits(9, 9, &[]);
-        for secs in 0..3 {
-            assert_eq!(
-                outbound_limits.begin_for(ORG, 3, at(secs)),
-                Ok(()),
-                "at {secs} s"
-            );
-        }
-        let denied = outbound_limits
-            .begin_for(ORG, 3, at(3))
-            .map_err(|denied| denied.reason);
-        assert_eq!(denied, Err(Reason::OutboundRate));
-        assert_eq!(
-            outbound_limits.begin_for(TRUNK, 3, at(3)),
-            Ok(()),
-            "another org"
-        );
-        assert_eq!(outbound_limits.begin(ORG, (TRUNK, None), at(3)), Ok(()));
-        assert_eq!(outbound_limits.begin_for(ORG, 3, at(86_400)), Ok(()));
     }
 }

@@ -32,8 +32,6 @@ use super::uas_invite::ContactState;
 /// Verification calls of this node at once, and those for one org: they count apart from other calls.
 pub(super) const AT_ONCE: u32 = 10;
 const OF_ORG: u32 = 2;
-/// Those for one org in a day. The operator pays for them, and a number is soon added.
-const OF_ORG_A_DAY: u32 = 100;
 /// Ringing time.
 const RINGING: Duration = Duration::from_secs(40);
 /// More than twice the time of the code.
@@ -87,9 +85,6 @@ impl Calls {
             | LimitReached::Trunk
             | LimitReached::Agent => Reason::Overload,
         })?;
-        self.core
-            .outbound_limits
-            .begin_for(asked.org, OF_ORG_A_DAY, now)?;
 
         let key = self.reserve();
         let mut cx = Cx {

@@ -41,6 +41,11 @@ pub enum MadeCode {
         /// Time until it may be called again.
         wait: Duration,
     },
+    /// The deployment has made its calls of a day, or the org's partner its half of them.
+    UsedUp {
+        /// Time until one more may be made.
+        wait: Duration,
+    },
 }
 
 /// Result of trying a code.
@@ -57,7 +62,8 @@ pub enum TriedCode {
     None,
 }
 
-/// Stores a code for a number of the org, replacing an earlier one.
+/// Stores a code for a number of the org, replacing an earlier one. `per_day` is the most calls of the deployment in 24 hours. The orgs of one partner
+/// may have half of them, as may an org without a partner: the operator pays for all, and one customer must not use up what others need.
 ///
 /// # Errors
 /// [`Wrong::Absent`](super::Wrong::Absent), [`Conflict::NumberVerifiedElsewhere`].
@@ -66,6 +72,7 @@ pub fn make(
     org: Uuid,
     number_id: Uuid,
     code: &[u8],
+    per_day: u32,
     now: Moment,
 ) -> Result<MadeCode, Error> {
     lock_org(tx, org)?;
@@ -78,9 +85,9 @@ pub fn make(
     }
 
     if tx.is_shared() {
-        // Lock for orgs that request a code for the same number: each locks several of its rows, in an order of its own.
-        let turn = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
-        tx.run(turn, &[&number.number])?;
+        // One at a time: the calls of all orgs are counted, and those to one number are rows that each would lock in an order of its own.
+        let turn = "SELECT pg_advisory_xact_lock(hashtextextended('number_codes', 0))";
+        tx.run(turn, &[])?;
     }
 
     let id = new_id(now);
@@ -88,6 +95,10 @@ pub fn make(
     let mac = mac.finalize().into_bytes().to_vec();
     let day_ago = micros(now).saturating_sub(micros_of(DAY));
     let expires_at = now + LIFE;
+
+    if let Some(wait) = used_up(tx, org, per_day, day_ago)? {
+        return Ok(MadeCode::UsedUp { wait });
+    }
 
     for place in 0..CALLS {
         let sql = "INSERT INTO number_codes (number, place, id, org_id, number_id, code_mac, tries, made_at, expires_at)
@@ -124,10 +135,34 @@ pub fn make(
     let sql = "SELECT MIN(made_at) FROM number_codes WHERE number = $1";
     let (oldest,): (Option<i64>,) = tx.exactly_one(sql, &[&number.number])?;
     tx.mark_internal();
-    let wait = oldest.map_or(0, |oldest| oldest.saturating_sub(day_ago));
-    Ok(MadeCode::TooOften {
-        wait: Duration::from_micros(u64::try_from(wait).unwrap_or(0)),
+    let wait = until_it_leaves(oldest, day_ago);
+    Ok(MadeCode::TooOften { wait })
+}
+
+/// Returns the time until the deployment, and the org's partner, may make one more call; `None` if they may now.
+fn used_up(tx: &mut Tx, org: Uuid, per_day: u32, day_ago: i64) -> Result<Option<Duration>, Error> {
+    let sql = "SELECT COUNT(*), MIN(made_at), COUNT(*) FILTER (WHERE is_theirs), MIN(made_at) FILTER (WHERE is_theirs) FROM (
+                   SELECT made_at, orgs.id = own.id OR (orgs.partner_id IS NOT NULL AND orgs.partner_id = own.partner_id) AS is_theirs
+                   FROM number_codes JOIN orgs ON orgs.id = number_codes.org_id JOIN orgs AS own ON own.id = $1
+                   WHERE made_at > $2
+               ) AS made";
+    let (all, oldest, theirs, oldest_of_theirs): (i64, Option<i64>, i64, Option<i64>) =
+        tx.exactly_one(sql, &[&org, &day_ago])?;
+
+    let half = i64::from(per_day.div_ceil(2));
+    Ok(if all >= i64::from(per_day) {
+        Some(until_it_leaves(oldest, day_ago))
+    } else if theirs >= half {
+        Some(until_it_leaves(oldest_of_theirs, day_ago))
+    } else {
+        None
     })
+}
+
+/// Returns the time until a call made then no longer counts.
+fn until_it_leaves(made_at: Option<i64>, day_ago: i64) -> Duration {
+    let micros = made_at.map_or(0, |made_at| made_at.saturating_sub(day_ago));
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
 /// Withdraws a code whose call was never begun, so that it doesn't count.

@@ -220,7 +220,7 @@ async fn a_code_that_was_spoken_verifies_the_orgs_number() {
 
     let number = id.parse().expect("an id");
     done(&api.store, move |tx, now| {
-        number_codes::make(tx, acme.org, number, b"407190", now)
+        number_codes::make(tx, acme.org, number, b"407190", 200, now)
     })
     .await;
     all_absent(

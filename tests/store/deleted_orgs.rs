@@ -7,13 +7,14 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Conflict, Error, Kind, NewOrg, NewOrgKey, NewPartner, Org, Purge, Store, UsageParts,
-    UsageWindow, Wrong, deleted_orgs, events, numbers, org_keys, orgs, partners, purge, rows_of,
-    usage,
+    Conflict, Error, Kind, NewOrg, NewOrgKey, Org, Purge, Store, UsageParts, UsageWindow, Wrong,
+    deleted_orgs, events, numbers, org_keys, orgs, purge, rows_of, usage,
 };
 use uuid::Uuid;
 
-use crate::test_db::{self, NOW, TestDb, agent, done, found, later, number, org, started};
+use crate::test_db::{
+    self, NOW, TestDb, agent, done, found, later, number, of_partner, org, partner, started,
+};
 
 crate::on_both!(
     a_deleted_org_is_absent_and_comes_back,
@@ -24,24 +25,6 @@ crate::on_both!(
 );
 
 const DAYS: Duration = Duration::from_secs(24 * 3600);
-
-async fn partner(store: &Store) -> Uuid {
-    let new = NewPartner {
-        name: "Reseller".to_owned(),
-        ..NewPartner::default()
-    };
-    done(store, move |tx| partners::create(tx, &new, NOW))
-        .await
-        .id
-}
-
-async fn of_partner(store: &Store, partner: Uuid, external_id: &str) -> Org {
-    let new = NewOrg {
-        external_id: Some(external_id.to_owned()),
-        ..NewOrg::named("Acme")
-    };
-    done(store, move |tx| orgs::create(tx, Some(partner), &new, NOW)).await
-}
 
 fn is_absent<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Wrong(Wrong::Absent(Kind::Org))))

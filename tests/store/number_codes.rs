@@ -9,16 +9,19 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::test_db::{NOW, TestDb, done, found, later, org};
+use crate::test_db::{NOW, TestDb, done, found, later, of_partner, org, partner};
 
 crate::on_both!(
     a_code_verifies_its_number,
     a_code_ends_by_time_by_tries_and_by_another,
     a_number_is_called_three_times_a_day_whoever_asks,
+    a_partner_has_half_of_the_deployments_calls,
     nodes_count_together
 );
 
 const DAY: u64 = 24 * 3600;
+/// Calls of the deployment in a day.
+const PER_DAY: u32 = 200;
 
 async fn number(store: &Store, org: Uuid, number: &str) -> Number {
     let number = E164::parse(number).expect("a number");
@@ -31,7 +34,7 @@ async fn number(store: &Store, org: Uuid, number: &str) -> Number {
 async fn make(store: &Store, number: &Number, code: &str, now: Moment) -> MadeCode {
     let (org, number, code) = (number.org_id, number.id, code.to_owned());
     done(store, move |tx| {
-        number_codes::make(tx, org, number, code.as_bytes(), now)
+        number_codes::make(tx, org, number, code.as_bytes(), PER_DAY, now)
     })
     .await
 }
@@ -76,7 +79,7 @@ async fn a_code_verifies_its_number(db: &TestDb) {
     assert_eq!(again, verified);
 
     let refused = store
-        .write(move |tx| number_codes::make(tx, theirs, other.id, b"123456", later(700)))
+        .write(move |tx| number_codes::make(tx, theirs, other.id, b"123456", PER_DAY, later(700)))
         .await;
     assert!(
         matches!(
@@ -164,6 +167,46 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(db: &TestDb) {
         matches!(made, MadeCode::Code { calls_left: 2, .. }),
         "{made:?}"
     );
+}
+
+async fn a_partner_has_half_of_the_deployments_calls(db: &TestDb) {
+    const CALLS: u32 = 4;
+    let store = db.open().await;
+    let partner = partner(&store).await;
+    let first = of_partner(&store, partner, "first").await.id;
+    let second = of_partner(&store, partner, "second").await.id;
+    let others = [
+        org(&store, "Alone").await.id,
+        org(&store, "Another").await.id,
+    ];
+    let numbers = [
+        number(&store, first, "+442079460001").await,
+        number(&store, second, "+442079460002").await,
+        number(&store, others[0], "+442079460003").await,
+        number(&store, others[1], "+442079460004").await,
+    ];
+
+    let ask = |turn: usize, second: u64| {
+        let (org, number) = (numbers[turn].org_id, numbers[turn].id);
+        done(&store, move |tx| {
+            number_codes::make(tx, org, number, b"123456", CALLS, later(second))
+        })
+    };
+    let day_after = |second: u64| MadeCode::UsedUp {
+        wait: Duration::from_secs(DAY - 10 + second),
+    };
+
+    ask(2, 0).await;
+    for (turn, second) in [(0, 1), (1, 2)] {
+        let made = ask(turn, second).await;
+        assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
+    }
+    assert_eq!(ask(0, 10).await, day_after(1), "the partner's half");
+    let made = ask(3, 10).await;
+    assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
+    assert_eq!(ask(2, 10).await, day_after(0), "all of them");
+    let made = ask(2, DAY).await;
+    assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
 }
 
 async fn nodes_count_together(db: &TestDb) {

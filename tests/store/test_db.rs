@@ -12,7 +12,8 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::{Origin, Project, Retry};
 use trunkline_store::{
-    Agent, Error, NewAgent, NewOrg, OpenFault, Options, Org, Store, Tx, agents, orgs,
+    Agent, Error, NewAgent, NewOrg, NewPartner, OpenFault, Options, Org, Store, Tx, agents, orgs,
+    partners,
 };
 use uuid::Uuid;
 
@@ -163,6 +164,26 @@ pub(crate) fn number(text: &str) -> E164 {
 pub(crate) async fn org(store: &Store, name: &str) -> Org {
     let new = NewOrg::named(name);
     done(store, move |tx| orgs::create(tx, None, &new, NOW)).await
+}
+
+/// Makes a partner.
+pub(crate) async fn partner(store: &Store) -> Uuid {
+    let new = NewPartner {
+        name: "Reseller".to_owned(),
+        ..NewPartner::default()
+    };
+    done(store, move |tx| partners::create(tx, &new, NOW))
+        .await
+        .id
+}
+
+/// Makes an org of the partner with this external id.
+pub(crate) async fn of_partner(store: &Store, partner: Uuid, external_id: &str) -> Org {
+    let new = NewOrg {
+        external_id: Some(external_id.to_owned()),
+        ..NewOrg::named("Acme")
+    };
+    done(store, move |tx| orgs::create(tx, Some(partner), &new, NOW)).await
 }
 
 /// Runs a write transaction that succeeds.

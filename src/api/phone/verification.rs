@@ -74,7 +74,7 @@ pub(super) fn code(mut fields: Fields) -> Result<[u8; 6], ApiError> {
 
 /// `POST /phone/numbers/{number_id}/verify`: 202, and the number is called. 200 for a verified number; 409 if the
 /// operator has no route for such calls, or another org has verified the number; 429 after three calls to the number in
-/// 24 hours.
+/// 24 hours, and once the calls of all orgs, or those of the org's partner, are used up.
 pub(crate) async fn verify(
     State(api): State<Api>,
     caller: Caller,
@@ -99,11 +99,21 @@ pub(crate) async fn verify(
     };
 
     let code = SpokenCode(drawn());
+    let per_day = trunk.calls_per_day;
     let made = api
-        .write(move |tx, now| number_codes::make(tx, caller.org, id, &code.0, now))
+        .write(move |tx, now| number_codes::make(tx, caller.org, id, &code.0, per_day, now))
         .await?;
     let (made, expires_at, calls_left) = match made {
-        MadeCode::TooOften { wait } => return Err(too_often(number.number, wait)),
+        MadeCode::TooOften { wait } => {
+            let cause = format!("{} was called three times within 24 hours", number.number);
+            return Err(too_often(&cause, wait));
+        }
+        MadeCode::UsedUp { wait } => {
+            return Err(too_often(
+                "The verification calls of 24 hours are used up",
+                wait,
+            ));
+        }
         MadeCode::Code {
             id,
             expires_at,
@@ -184,8 +194,8 @@ fn no_route(number: E164) -> ApiError {
     ApiError::Conflict(message).with_code("no_verification_route")
 }
 
-fn too_often(number: E164, wait: Duration) -> ApiError {
-    let message = format!("{number} was called three times within 24 hours: try again later");
+fn too_often(cause: &str, wait: Duration) -> ApiError {
+    let message = format!("{cause}: try again later");
     let wait_s = wait.as_secs().max(1);
     ApiError::AtLimit { message, wait_s }.with_code("verification_calls_used_up")
 }
