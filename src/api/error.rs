@@ -267,6 +267,7 @@ const fn code_of_refused(refused: &Conflict) -> &'static str {
             OrgLimit::Registrations => "too_many_registrations",
             OrgLimit::Webhooks => "too_many_webhooks",
             OrgLimit::Contacts => "too_many_contacts",
+            OrgLimit::Numbers => "too_many_numbers",
             // Counted in memory and answered 429 there, so the store never reports them.
             OrgLimit::Requests | OrgLimit::Streams => "internal_error",
         },

@@ -10,6 +10,8 @@ use uuid::Uuid;
 use super::agents::must_exist;
 use super::column::{from_row, maybe, moment, number, written};
 use super::error::{Conflict, Error, Kind, Wrong};
+use super::org_limit::OrgLimit;
+use super::org_limits::leave_room_for;
 use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
 use super::{Change, EventType, NewEvent, lock_org, new_id};
@@ -51,7 +53,7 @@ const LIST: List = List {
 /// Adds a number, verified or not.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Conflict::NumberExists`], [`Conflict::NumberVerifiedElsewhere`].
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::NumberExists`], [`Conflict::NumberVerifiedElsewhere`], [`Conflict::AtLimit`].
 pub fn create(
     tx: &mut Tx,
     org: Uuid,
@@ -65,6 +67,7 @@ pub fn create(
         return Err(Conflict::NumberExists(number).into());
     }
 
+    leave_room_for(tx, org, OrgLimit::Numbers, now)?;
     let row = tx.one(
         "INSERT INTO numbers (id, org_id, number, verified_at, created_at) VALUES ($1, $2, $3, $4, $5)
          ON CONFLICT DO NOTHING RETURNING *",

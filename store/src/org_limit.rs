@@ -19,6 +19,8 @@ pub enum OrgLimit {
     Webhooks,
     /// Contacts.
     Contacts,
+    /// Numbers.
+    Numbers,
     /// API requests in a minute.
     Requests,
     /// Event streams opened in a minute.
@@ -38,7 +40,7 @@ pub struct DefaultLimits {
 
 impl OrgLimit {
     /// All variants.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::OutboundTrunks,
         Self::Agents,
         Self::Destinations,
@@ -46,6 +48,7 @@ impl OrgLimit {
         Self::Registrations,
         Self::Webhooks,
         Self::Contacts,
+        Self::Numbers,
         Self::Requests,
         Self::Streams,
     ];
@@ -61,6 +64,7 @@ impl OrgLimit {
             Self::ApiKeys => 100,
             Self::Webhooks => 20,
             Self::Contacts => 1_000_000,
+            Self::Numbers => 10_000,
             Self::Registrations => defaults.registrations,
             Self::Requests => defaults.requests_per_minute,
             Self::Streams => defaults.streaming_requests_per_minute,
@@ -77,6 +81,7 @@ impl OrgLimit {
             Self::Registrations => "registrations",
             Self::Webhooks => "webhooks",
             Self::Contacts => "contacts",
+            Self::Numbers => "numbers",
             Self::Requests => "requests_per_minute",
             Self::Streams => "streaming_requests_per_minute",
         }
@@ -91,7 +96,8 @@ impl OrgLimit {
             | Self::ApiKeys
             | Self::Registrations
             | Self::Webhooks
-            | Self::Contacts => 0,
+            | Self::Contacts
+            | Self::Numbers => 0,
             Self::Requests | Self::Streams => 1,
         }
     }
@@ -113,6 +119,8 @@ impl OrgLimit {
             (Self::Webhooks, false) => "webhooks",
             (Self::Contacts, true) => "contact",
             (Self::Contacts, false) => "contacts",
+            (Self::Numbers, true) => "number",
+            (Self::Numbers, false) => "numbers",
             (Self::Requests, true) => "request a minute",
             (Self::Requests, false) => "requests a minute",
             (Self::Streams, true) => "stream a minute",

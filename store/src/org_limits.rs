@@ -46,6 +46,7 @@ const fn counting(limit: OrgLimit) -> Option<&'static str> {
         OrgLimit::Contacts => {
             Some("SELECT COALESCE((SELECT contacts FROM contact_counts WHERE org_id = $1), 0)")
         }
+        OrgLimit::Numbers => Some("SELECT COUNT(*) FROM numbers WHERE org_id = $1"),
         OrgLimit::Requests | OrgLimit::Streams => None,
     }
 }

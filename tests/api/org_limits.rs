@@ -23,7 +23,7 @@ struct Made {
     held: u32,
 }
 
-const MADE: [Made; 6] = [
+const MADE: [Made; 7] = [
     Made {
         limit: OrgLimit::Agents,
         path: "/phone",
@@ -62,6 +62,12 @@ const MADE: [Made; 6] = [
         limit: OrgLimit::Webhooks,
         path: "/webhooks",
         body: |at| json!({"url": format!("https://example.com/{at}")}),
+        held: 0,
+    },
+    Made {
+        limit: OrgLimit::Numbers,
+        path: "/phone/numbers",
+        body: |at| json!({"phone_number": format!("+44207946000{at}")}),
         held: 0,
     },
 ];

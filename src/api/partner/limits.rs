@@ -41,6 +41,8 @@ pub(super) struct OrgLimitsView {
     registrations: LimitView,
     webhooks: LimitView,
     contacts: LimitView,
+    /// Numbers, verified or not.
+    numbers: LimitView,
     requests_per_minute: LimitView,
     /// Event streams opened in a minute.
     streaming_requests_per_minute: LimitView,
@@ -64,6 +66,8 @@ struct GreatestView {
     webhooks: u32,
     /// Contacts.
     contacts: u32,
+    /// Numbers, verified or not.
+    numbers: u32,
     /// Requests of the org's keys together in a minute.
     requests_per_minute: u32,
     /// Event streams opened in a minute.
@@ -109,6 +113,7 @@ pub(super) async fn own(
             registrations: most(OrgLimit::Registrations),
             webhooks: most(OrgLimit::Webhooks),
             contacts: most(OrgLimit::Contacts),
+            numbers: most(OrgLimit::Numbers),
             requests_per_minute: most(OrgLimit::Requests),
             streaming_requests_per_minute: most(OrgLimit::Streams),
         },
@@ -198,6 +203,7 @@ async fn view(
         registrations: one(OrgLimit::Registrations),
         webhooks: one(OrgLimit::Webhooks),
         contacts: one(OrgLimit::Contacts),
+        numbers: one(OrgLimit::Numbers),
         requests_per_minute: one(OrgLimit::Requests),
         streaming_requests_per_minute: one(OrgLimit::Streams),
     }))

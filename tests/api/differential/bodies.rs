@@ -144,6 +144,7 @@ impl Fixtures {
             "updateOrgLimits" => vec![json!({
                 "agents": 5, "api_keys": 5, "destinations": 5, "outbound_trunks": 5, "registrations": 5, "webhooks": 5,
                 "contacts": 5,
+                "numbers": 5,
                 "requests_per_minute": 60, "streaming_requests_per_minute": 60,
             })],
             "createNumber" => vec![json!({"phone_number": "+442071838751"})],

@@ -21,7 +21,7 @@ use values::Dice;
 const DRAWN: usize = 60;
 
 /// Fields where the server refuses more than JSON Schema can say: operation (`*`: any), field, reason.
-const NARROWER: [(&str, &str, &str); 44] = [
+const NARROWER: [(&str, &str, &str); 45] = [
     (
         "addInboundNumber",
         "phone_number_id",
@@ -33,6 +33,11 @@ const NARROWER: [(&str, &str, &str); 44] = [
     (
         "updateOrgLimits",
         "contacts",
+        "what the operator allows the partner to give",
+    ),
+    (
+        "updateOrgLimits",
+        "numbers",
         "what the operator allows the partner to give",
     ),
     (
