@@ -22,7 +22,7 @@ pub enum Fault {
 /// Unreachable target, by the codes of ICMP and of ICMPv6 (RFC 792, RFC 4443 §3.1).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Unreachable {
-    /// Nobody listens at the port.
+    /// No socket is bound to the port.
     Port,
     /// The host is unreachable.
     Host,

@@ -9,7 +9,6 @@ pub mod compared;
 pub mod direction;
 mod route_set;
 pub mod sdp;
-
 pub mod session_timer;
 
 use std::fmt;

@@ -153,8 +153,8 @@ pub fn offer_audio(local: SocketAddr, session_id: u64, version: u64) -> Vec<u8> 
     body
 }
 
-/// The same for a peer that has an SDP of ours in this dialog. Each of its streams keeps its place: "if the previous SDP had N media lines, the
-/// new SDP MUST have at least N media lines" (RFC 3264 §8). All but the audio have port 0.
+/// The same offer to a peer that has an SDP of ours, `before`, in this dialog. Each of its streams keeps its place: "if the previous SDP had N
+/// media lines, the new SDP MUST have at least N media lines" (RFC 3264 §8). All but the audio have port 0.
 pub fn offer_audio_after(
     before: &[u8],
     local: SocketAddr,
@@ -179,9 +179,9 @@ pub fn offer_audio_after(
     body
 }
 
-/// Writes an audio section that offers all that is spoken here. Dynamic numbers of the section `before` keep their meaning: "the mapping from a
-/// particular dynamic payload type number to a particular codec within that media stream MUST NOT change for the duration of a session"
-/// (RFC 3264 §8.3.2).
+/// Writes an audio section that offers both kinds of G.711 and telephone events. Dynamic numbers that the section `before` gives to these keep
+/// their meaning: "the mapping from a particular dynamic payload type number to a particular codec within that media stream MUST NOT change for
+/// the duration of a session" (RFC 3264 §8.3.2).
 fn offered_section(body: &mut Vec<u8>, port: u16, before: Option<&Media<'_>>) {
     let dynamic = before
         .and_then(Media::payload)
@@ -475,7 +475,7 @@ impl<'a> Media<'a> {
         match self.mapped(number) {
             None => fixed,
             Some(Mapped::Audio(codec)) => match number {
-                // A static number that is mapped to another codec is neither.
+                // A static number that is mapped to another codec counts as neither codec.
                 0..=LAST_STATIC => fixed.filter(|payload| payload.codec == codec),
                 _ => Some(AudioPayload { number, codec }),
             },

@@ -23,7 +23,7 @@ use super::{ClientTx, Endpoint, Event, LargeRequest, Owner, Received, Request, T
 /// start line and of Via, and Content-Length.
 const ADDED: usize = 110;
 
-/// Returns the parts by which we recognise our INVITE when it loops back.
+/// Returns the parts by which we recognise our INVITE if it loops back.
 fn loop_key<'a>(request: &Request<'a>, known: &IdentifyingHeaders<'a>) -> LoopKey<'a> {
     LoopKey {
         user: user_of(request.uri),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 /// Most peers that are reported, one entry each for the life of the process.
 const MOST_PEERS: usize = 1_024;
+
 /// The first too large request to a peer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct LargeRequest {

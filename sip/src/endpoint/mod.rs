@@ -342,7 +342,7 @@ impl Endpoint {
         self.shared.outbox.clear();
     }
 
-    /// Frees the buffers that grew under load; for an endpoint with nothing to do.
+    /// Frees the buffers that grew under load. Call it while the endpoint is idle.
     pub fn rest(&mut self) {
         self.shared.outbox.rest();
         self.scratch = Vec::new();

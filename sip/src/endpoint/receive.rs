@@ -1,4 +1,4 @@
-//! Messages received: lexing, and the choice of the side of the endpoint that a message is for (RFC 3261 §18.1.2, §18.2.1).
+//! Messages received: lexes them, and passes each to the client or the server side (RFC 3261 §18.1.2, §18.2.1).
 
 use crate::flow::Flow;
 use crate::moment::Moment;

@@ -93,7 +93,7 @@ pub fn is_token(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().copied().all(is_token_octet)
 }
 
-/// Converts octets to text; invalid UTF-8 becomes U+FFFD. Checks for ASCII first, which nearly all text is.
+/// Converts octets to text; invalid UTF-8 becomes U+FFFD. Valid text is borrowed.
 pub fn lossy(octets: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(octets).map_or_else(|_| String::from_utf8_lossy(octets), Cow::Borrowed)
 }

@@ -43,7 +43,7 @@ pub struct Uri<'a> {
     pub scheme: Scheme,
     /// The user part as sent, escapes and user parameters included; the number of a `tel:` URI. `None` where empty.
     pub user: Option<&'a [u8]>,
-    /// The password, which nobody should send.
+    /// The password. RFC 3261 §19.1.1 recommends against sending one.
     pub password: Option<&'a [u8]>,
     /// The host.
     pub host: Host<'a>,

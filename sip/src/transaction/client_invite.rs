@@ -90,7 +90,7 @@ impl ClientInvite {
         }
     }
 
-    /// Returns the further header lines of the CANCEL that a 2xx has crossed, or has come before.
+    /// Returns the further header lines of the CANCEL that a 2xx has crossed or preceded.
     pub(crate) const fn canceled_with(&self) -> &[u8] {
         match &self.0 {
             State::Accepted { canceled, .. } => canceled,

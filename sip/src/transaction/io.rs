@@ -153,7 +153,7 @@ impl Io<'_> {
         }
     }
 
-    /// Stops both timers: the state has no end of its own.
+    /// Stops both timers. The next state starts those that it needs.
     pub(crate) fn stop(&mut self) {
         self.shared.stop(std::mem::take(self.running));
     }

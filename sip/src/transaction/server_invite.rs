@@ -147,7 +147,7 @@ impl ServerInvite {
         }
     }
 
-    /// Takes the ACK of a 2xx that the user has matched. Returns true if only Timer L is left to the transaction.
+    /// Returns true if a 2xx was sent, so that its ACK leaves only Timer L to the transaction.
     pub(crate) fn acknowledged(&self) -> bool {
         match self.0 {
             State::Accepted { .. } => true,

@@ -201,7 +201,7 @@ pub(crate) struct IdentifyingHeaders<'h> {
 }
 
 impl<'h> IdentifyingHeaders<'h> {
-    /// Stops reading once it has all of them: they are at the beginning.
+    /// Reads the header lines until all three are found; they are among the first.
     pub(crate) fn read(head: &'h [u8]) -> Self {
         let mut known = Self::default();
         let (mut from, mut call_id, mut cseq) = (false, false, false);

@@ -8,7 +8,7 @@ pub enum MessageFault {
     /// No octets but line ends.
     #[error("the message is empty")]
     Empty,
-    /// Over 64 KiB.
+    /// More than 64 KiB.
     #[error("the message is too large")]
     TooLarge,
     /// The header isn't closed by a blank line.
@@ -23,19 +23,19 @@ pub enum MessageFault {
     /// Not SIP/2.0.
     #[error("the SIP version is not 2.0")]
     Version,
-    /// The request line is over 8 KiB.
+    /// A Request-URI of more than 8 KiB.
     #[error("the Request-URI is too long")]
     UriTooLong,
     /// A line without a name or a colon.
     #[error("a header line has no name")]
     HeaderLine,
-    /// Over 200 lines.
+    /// More than 200 header lines.
     #[error("there are too many header lines")]
     TooManyLines,
-    /// Over 8 KiB.
+    /// A header line of more than 8 KiB, folds included.
     #[error("a header line is too long")]
     LineTooLong,
-    /// Over 70.
+    /// More than 70 Vias.
     #[error("there are too many Vias")]
     TooManyVias,
     /// A header that every message must have is missing.
@@ -50,7 +50,7 @@ pub enum MessageFault {
     /// CSeq names another method than the request line.
     #[error("CSeq names another method")]
     CSeqMethod,
-    /// Content-Length is larger than what came.
+    /// Content-Length is larger than the body received.
     #[error("the body is shorter than Content-Length says")]
     BodyShort,
 }

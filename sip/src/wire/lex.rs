@@ -59,7 +59,7 @@ pub fn lex(octets: &[u8], framing: Framing) -> Result<Message<'_>, Malformed<'_>
     lexer.finish(start, framing)
 }
 
-/// RFC 3261 §7.5: empty lines before the start line are ignored.
+/// Skips empty lines before the start line (RFC 3261 §7.5).
 fn without_leading_lines(mut octets: &[u8]) -> &[u8] {
     while let Some(rest) = octets.strip_prefix(b"\r\n") {
         octets = rest;
@@ -93,8 +93,8 @@ impl<'m> Lexer<'m> {
         self.oversize.get_or_insert(fault);
     }
 
-    /// The line that begins here, without its end; moves past it. `None` if it has no end. A line with a lone carriage return or a lone line
-    /// feed is a fault, and still ends at its line feed: the message is refused, so that its further parts hardly matter.
+    /// Takes the line that begins here, and returns its range without the line end; `None` if it has no end. A lone carriage return or line
+    /// feed is a fault. A lone line feed still ends the line, so that the parts of the answer that refuses the message can be read.
     fn line(&mut self) -> Option<(usize, usize)> {
         let start = self.at;
         let mut at = start;
@@ -134,7 +134,7 @@ impl<'m> Lexer<'m> {
         }
     }
 
-    /// RFC 3261 §7.1. A method, and a version after a space, are enough of a request for an answer.
+    /// Reads a request line (RFC 3261 §7.1). A line with a method and two spaces is enough of a request to be refused with an answer.
     fn request_line(&mut self, start: usize, end: usize) -> Result<StartLine, MessageFault> {
         let line = &self.octets[start..end];
         let method = token_length(line);
@@ -159,7 +159,7 @@ impl<'m> Lexer<'m> {
         })
     }
 
-    /// A request of another SIP version is answered with 505; another protocol has no version that we could refuse.
+    /// Checks the version. Another version of SIP is refused with 505, any other text with 400.
     fn version(&mut self, version: &[u8]) {
         if version.eq_ignore_ascii_case(b"SIP/2.0") {
             return;
@@ -174,7 +174,7 @@ impl<'m> Lexer<'m> {
         });
     }
 
-    /// RFC 3261 §7.2: three digits. The reason phrase may hold anything, or be absent with its space.
+    /// Reads a status line (RFC 3261 §7.2). The reason phrase may hold anything. It may be absent, and so may the space before it.
     fn status_line(&mut self, start: usize, end: usize) -> Result<StartLine, MessageFault> {
         let line = &self.octets[start..end];
         let (version, rest) = line.split_at_checked(8).ok_or(MessageFault::StartLine)?;
@@ -217,7 +217,7 @@ impl<'m> Lexer<'m> {
         self.note_oversize(MessageFault::TooManyLines);
     }
 
-    /// RFC 3261 §7.3.1: a name, blanks, a colon, the value between blanks and folds.
+    /// Indexes one header line (RFC 3261 §7.3.1): a name, blanks, a colon, the value between blanks and folds.
     fn header_line(&mut self, start: usize, end: usize) {
         let line = &self.octets[start..end];
         let (raw_name, mut rest) = line.split_at(token_length(line));
@@ -404,7 +404,7 @@ impl<'m> Lexer<'m> {
         (address.uri, tag)
     }
 
-    /// RFC 3261 §20.22: 0 to 255. A request without Max-Forwards comes from an implementation of RFC 2543.
+    /// Checks Max-Forwards: 0 to 255 (RFC 3261 §20.22). It may be absent, since RFC 2543 didn't require it.
     fn check_max_forwards(&mut self) {
         const NAME: HeaderName = HeaderName::MaxForwards;
         let Some(hops) = self.values(NAME).next() else {

@@ -1,8 +1,8 @@
 //! Normal form of a request for `rsip`: full header names, one header per line, one Via per line, no body.
 //!
 //! `rsip` 0.4.0 doesn't know compact forms, refuses folds and blanks before the colon, and loses the second
-//! of two Vias on a line; the normal form has none of these. It holds only the headers that identify the request and those that facts
-//! come from. The other headers are read by their own parsers, and `rsip`'s parser for credentials is quadratic.
+//! of two Vias on a line; the normal form has none of these. It holds only the headers that identify the request and those from which
+//! admission and routing take facts. All others have parsers of their own; `rsip`'s parser for credentials is quadratic.
 
 use std::borrow::Cow;
 

@@ -228,7 +228,8 @@ fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
     }
 }
 
-/// RFC 3261 §18.2.1, RFC 3581 §4: adds `received` if sent-by isn't the source or `rport` was asked for.
+/// Prints the first Via. Adds `received` if sent-by isn't the source or `rport` was asked for, and then the source's port as the value
+/// of `rport` (RFC 3261 §18.2.1, RFC 3581 §4).
 fn top_via(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
     let via = request.top_via();
     unfolded(out, via.head);
