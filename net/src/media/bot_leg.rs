@@ -344,7 +344,7 @@ impl BotLeg {
     pub(super) fn stop(&mut self, scratch: &mut Scratch) {
         if self.is_started() {
             self.wire.stop(&mut scratch.message);
-            // A bot that is gone needs no farewell.
+            // A bot that is gone doesn't need `stop`.
             let _ = self.send(scratch);
         }
         self.close();

@@ -36,8 +36,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// Slots by which a tick may be late without being counted, after a thread was held up for long.
 const MAX_PASSED: u128 = 50;
 
-/// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. That takes four packets of the peer, and what is played
-/// before is heard by nobody.
+/// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. Learning takes four packets of the peer, and audio that
+/// is played earlier is lost.
 const MAX_UNHEARD: u32 = 100;
 
 /// Packets that a peer may send at once, and in a second after those: four streams of 20 ms with keys beside them, and what a network has

@@ -19,7 +19,7 @@ const FRAME: usize = 160;
 const MILLISECOND: usize = 8;
 /// Silence before each digit that is said: 200 ms.
 const PAUSE: usize = 200 * MILLISECOND;
-/// Time for which a clip waits for a peer that hasn't been heard. Audio that is sent before reaches nobody.
+/// Time for which a clip waits for a peer that hasn't been heard. Audio that is played earlier is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest delay of an echo.
 const MAX_DELAY: Duration = Duration::from_secs(2);
@@ -212,7 +212,7 @@ impl Echo {
         let length = self.ring.len();
         for (sample, octet) in (0..).zip(audio) {
             let ahead = first.wrapping_add(sample).wrapping_sub(self.next) as usize;
-            // What should have been played by now is lost.
+            // A sample that was due earlier is dropped.
             if ahead < length {
                 self.ring[(self.place + ahead) % length] = *octet;
             }

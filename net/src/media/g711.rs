@@ -109,7 +109,7 @@ const fn decode_a(a_law: u8) -> i16 {
 
 const fn encode_a(linear: i16) -> u8 {
     let wide = linear as i32;
-    // The ones' complement, as above.
+    // The ones' complement, as in [`encode_mu`].
     let magnitude = if wide < 0 { !wide } else { wide };
 
     let mut segment = 0;

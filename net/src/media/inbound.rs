@@ -1,9 +1,9 @@
 //! The caller's audio on its way to a bot: frames of 20 ms that never pause, one for each slot of 20 ms since the start. Pure.
 //!
-//! Packets are passed on at once and in order. Only a gap in their numbers has those behind it wait, for 40 ms or two packets; what is
-//! still missing then is concealed. A slot for which nothing has come 10 ms after it was due, 30 ms after the packet before, is filled. A
-//! packet that comes after its slot was filled takes the next one: its audio isn't lost, and the stream is ahead of the clock by one slot,
-//! which the next late packet finds as room. It is never ahead by more than [`MAX_AHEAD`], so nothing drifts.
+//! Packets are passed on at once and in order. Only behind a gap in their numbers do packets wait: until two of them wait, at most for 40 ms.
+//! Audio that is still missing then is concealed. A slot for which nothing has come 10 ms after it was due, 30 ms after the packet before,
+//! is filled. A packet that comes after its slot was filled takes the next slot, so its audio isn't lost. The stream is then ahead of the
+//! clock by one slot, which leaves room for the next late packet. It is never ahead by more than [`MAX_AHEAD`], so nothing drifts.
 
 use std::time::Duration;
 

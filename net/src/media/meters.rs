@@ -129,7 +129,7 @@ impl Meters {
     }
 }
 
-/// Returns the histograms of what the peer sent and of what was sent to it.
+/// Returns two histograms: of the stream that the peer sent, and of the stream that was sent to it.
 fn directions(of: impl Fn(&'static str) -> Histogram) -> [Histogram; 2] {
     ["received", "sent"].map(of)
 }

@@ -1,6 +1,6 @@
 //! Media that Trunkline terminates (RFC 3550, RFC 4733): for the built-in echo agent, for spoken codes, and for bots on a WebSocket.
 //!
-//! Owns the RTP sockets, the threads that serve them, and the choice of the address that is heard on each. A thread owns its calls with all
+//! Owns the RTP sockets, the threads that serve them, and the choice of the peer's address on each. A thread owns its calls with all
 //! that belongs to them; commands reach it through a channel. Knows nothing of SIP or SDP: a call is a number, and [`Media::update`] passes
 //! what it negotiated.
 
@@ -137,7 +137,7 @@ impl Media {
     }
 
     /// Attaches a bot to the call `key`: from now on the peer's audio goes to the bot, and the bot's to the peer. A bot that is attached
-    /// already gets its end. The bot is dropped where the call holds no port.
+    /// already gets its end. The bot is dropped if the call holds no port.
     pub fn attach(&self, key: u64, bot: Bot) {
         self.ports.attach(key, bot);
     }

@@ -16,6 +16,6 @@ pub struct NegotiatedMedia {
     pub telephone_event: Option<u8>,
     /// IP addresses from which the peer's packets are expected, on any port. Both may be the same.
     pub sources: [IpAddr; 2],
-    /// Other addresses may be learnt if the expected ones send nothing.
+    /// True if other addresses may be learnt while the expected ones send nothing.
     pub from_any: bool,
 }

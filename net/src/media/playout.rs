@@ -170,7 +170,7 @@ impl Playout {
         };
     }
 
-    /// Sets a mark behind what is queued.
+    /// Sets a mark behind the queued audio.
     pub(super) fn mark(&mut self, name: &str) -> MarkOutcome {
         if self.marks.len() == MAX_MARKS || self.names + name.len() > MAX_NAMES {
             return MarkOutcome::Refused;
@@ -180,7 +180,7 @@ impl Playout {
             position: self.queued(),
             name: name.into(),
         });
-        // It closes what has been played whole. A concealment that has begun fades as it would have.
+        // A mark ends a talk spurt whose audio has all been played. A concealment that has begun still fades.
         let is_under_way = matches!(self.state, State::Playing | State::Dry(_));
         if is_under_way && self.audio.is_empty() {
             self.state = State::Idle;
@@ -188,7 +188,7 @@ impl Playout {
         MarkOutcome::Kept
     }
 
-    /// Discards what is queued; its marks are reached. The last 5 ms fade.
+    /// Discards the queued audio, and reaches its marks. The first 5 ms of it are still played, fading.
     pub(super) fn clear(&mut self, now: Moment) {
         if self.state == State::Playing && !self.audio.is_empty() {
             self.counts.clears += 1;

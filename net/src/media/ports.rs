@@ -348,7 +348,7 @@ impl Ports {
         }
     }
 
-    /// Binds the port of RTCP for an even port of RTP (RFC 3550 §11), unless a call has it: then reports are sent, and none are heard.
+    /// Binds the port of RTCP for an even port of RTP (RFC 3550 §11). `None` if that port is in use: reports are then sent from the RTP port.
     fn bind_rtcp(&self, stock: &mut Stock, rtp: SocketAddr) -> Option<Rtp> {
         let port = rtp.port().is_multiple_of(2).then(|| rtp.port() + 1)?;
         let at = stock.unbound.iter().position(|unbound| *unbound == port)?;

@@ -187,7 +187,7 @@ impl Session {
         is_news
     }
 
-    /// Returns what was negotiated, unless the peer is on hold.
+    /// Returns the negotiated media, unless the peer is on hold.
     pub(super) fn agreed(&self) -> Option<NegotiatedMedia> {
         self.agreed.filter(|agreed| !agreed.is_held())
     }

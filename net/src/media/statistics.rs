@@ -52,7 +52,7 @@ pub struct MediaStatistics {
     pub steps: Vec<MediaStep>,
 }
 
-/// Reception of what was sent, as the peer's last RTCP report has it.
+/// Reception of the sent stream, from the peer's last RTCP report.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct SentStatistics {
     /// Packets that never came.

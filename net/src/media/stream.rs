@@ -50,8 +50,8 @@ impl Stream {
         self.timestamp
     }
 
-    /// Returns the header of an echoed packet. Losses and reordering stay as they are, since the peer's order is kept. Only a new stream of
-    /// the peer is appended to the end of ours, with the marker set.
+    /// Returns the header of an echoed packet. Losses and reordering of the peer's stream show in ours too. A new stream of the peer continues
+    /// at the end of ours, with the marker set.
     pub(super) fn next(&mut self, header: &Header, now: Moment) -> Header {
         let known = self
             .incoming

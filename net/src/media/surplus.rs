@@ -1,5 +1,5 @@
-//! Packets of a peer that nothing was sent back for. An echo sends at most what it received, so that nobody can have it send more to an address
-//! than was sent from there: its reports are paid for with these.
+//! Packets of a peer that the echo hasn't returned. Toward an address the echo never sends more than it received from there, so that a forged
+//! source can't make it amplify traffic. Its RTCP reports are charged to the packets counted here.
 
 /// Packets, and their octets.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -9,7 +9,7 @@ pub(super) struct Surplus {
 }
 
 impl Surplus {
-    /// Adds a packet that nothing is sent back for.
+    /// Adds a packet that isn't returned.
     pub(super) fn add(&mut self, octets: usize) {
         self.packets = self.packets.saturating_add(1);
         let octets = u32::try_from(octets).unwrap_or(u32::MAX);
@@ -21,7 +21,7 @@ impl Surplus {
         self.packets > 0 && u32::try_from(octets).is_ok_and(|octets| octets <= self.octets)
     }
 
-    /// Takes a packet that is sent.
+    /// Charges a report that is sent.
     pub(super) fn take(&mut self, octets: usize) {
         self.packets = self.packets.saturating_sub(1);
         let octets = u32::try_from(octets).unwrap_or(u32::MAX);

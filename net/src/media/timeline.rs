@@ -43,11 +43,11 @@ pub enum MediaStepKind {
     Silent,
     /// The audio before a mark of the bot was played.
     Mark,
-    /// The peer pressed a key. Which one isn't kept: keys may be a card's number.
+    /// The peer pressed a key. The key itself isn't kept, since keys may spell a card's number.
     Key,
     /// The bot's audio ran out inside a talk spurt.
     Underrun,
-    /// Audio of the bot was discarded: as much as may wait was queued.
+    /// Audio of the bot was discarded because its queue was full.
     Discarded,
     /// The bot has gone before the end of its call.
     BotClosed(BotEnd),

@@ -1,4 +1,4 @@
-//! WAV files: read into a clip of 8 kHz, once, and written from one. What the header claims is believed no further than the octets go.
+//! WAV files: read into a clip of 8 kHz, and written from one. A length that exceeds the file is cut to the octets that are there.
 //!
 //! Reads PCM of 8, 16, 24 and 32 bits, floats of 32 bits, A-law and µ-law, with one channel or two, of 8 to 48 kHz.
 
@@ -18,10 +18,10 @@ const TAPS: usize = 16;
 /// Fault of a WAV file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WavError {
-    /// It doesn't begin as one, or ends within a chunk that is needed.
+    /// The file doesn't begin as a WAV file, or lacks the format or the audio.
     #[error("is no WAV file")]
     NotWav,
-    /// The encoding isn't read.
+    /// The encoding isn't supported.
     #[error(
         "has another encoding than PCM of 8, 16, 24 or 32 bits, floats of 32 bits, A-law or µ-law"
     )]
@@ -29,7 +29,7 @@ pub enum WavError {
     /// More channels than two, or none.
     #[error("needs one channel or two")]
     Channels,
-    /// The sample rate isn't read.
+    /// The sample rate isn't supported.
     #[error("needs a sample rate of 8,000 to 48,000 Hz")]
     Rate,
     /// No audio.
@@ -106,7 +106,7 @@ pub fn read(file: &[u8], longest: Duration) -> Result<Clip, WavError> {
     if frames == 0 {
         return Err(WavError::Empty);
     }
-    // Before anything is converted.
+    // Checked before the conversion, so that a long file costs no memory.
     if frames as u128 * 1_000 > longest.as_millis() * u128::from(format.rate) {
         return Err(WavError::TooLong(longest));
     }
@@ -227,8 +227,8 @@ fn read_format(chunk: &[u8]) -> Result<Format, WavError> {
     })
 }
 
-/// Resamples to 8 kHz: each sample is a sum, weighted by a windowed sinc, that lets pass what is below 3.6 kHz. All samples at the same
-/// place between two of the file have the same weights, which are made once: sines of each would take eight times as long.
+/// Resamples to 8 kHz: each sample is a sum weighted by a windowed sinc, a low-pass at 3.6 kHz. Samples at the same phase between two samples
+/// of the file share their weights, which are computed once: computing them for each sample would take eight times as long.
 fn resampled(samples: &[f64], rate: u32) -> Vec<f64> {
     let shared = gcd(rate, RATE);
     let (step, phases) = ((rate / shared) as usize, (RATE / shared) as usize);
@@ -244,7 +244,7 @@ fn resampled(samples: &[f64], rate: u32) -> Vec<f64> {
             .map(|place| weight(place as f64 - reach as f64 - between, cutoff, half))
             .collect();
         for at in (phase..length).step_by(phases) {
-            // The first weight is that of the sample `reach` before; those before the file's first have none.
+            // The first weight is that of the sample `reach` places earlier. Weights of places before the file's first sample are skipped.
             let before = at * step / phases;
             let skipped = reach.saturating_sub(before);
             let first = before.saturating_sub(reach).min(samples.len());
@@ -294,7 +294,7 @@ mod tests {
     fn file(tag: u16, channels: u16, rate: u32, bits: u16, data: &[u8]) -> Vec<u8> {
         let frame = channels * (bits / 8).max(1);
         let mut file = b"RIFF\xff\xff\xff\xffWAVE".to_vec();
-        // A chunk of an odd length that nobody needs.
+        // An unknown chunk of odd length.
         file.extend(b"LIST\x03\0\0\0abc\0");
         file.extend(b"fmt \x10\0\0\0");
         file.extend(tag.to_le_bytes());

@@ -1,8 +1,8 @@
 //! A media thread: owns everything of its calls, and alone touches it. Waits for packets, bots and commands; makes the calls' ticks of 20 ms;
 //! once a second reports silent calls and closes surplus sockets.
 //!
-//! Each call has a socket of its own, so that a batch of datagrams is rarely more than one: recvmmsg and sendmmsg would spare nothing, and
-//! a packet costs one recvfrom and one that says that the socket is empty.
+//! Each call has a socket of its own, so that a batch would rarely hold more than one datagram: recvmmsg and sendmmsg would save nothing. A
+//! packet costs two calls of recvfrom: one that returns it, and one that finds the socket empty.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -35,8 +35,8 @@ use super::wheel::Wheel;
 /// Most packets read from one socket before the other sockets have their turn.
 const TURN: usize = 16;
 
-/// Time for which nothing is read from the sockets of a call that is sent too much: what doesn't fit into their buffers meanwhile costs
-/// nothing here.
+/// Pause in reading a socket whose call receives too many packets. The kernel drops those that don't fit into the socket's buffer meanwhile,
+/// which costs this thread nothing.
 const DEAF: Duration = Duration::from_millis(100);
 
 /// Interval at which a worker looks for silent calls and closes surplus sockets.
@@ -278,7 +278,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         if let Some(bot) = call.take_bot() {
             self.dismiss(*bot, now);
         }
-        // The other end of a browser's audio is the agent, whose own leg counts.
+        // The quality is that of the agent's leg; a browser's own call isn't counted beside it.
         if !call.has_browser() {
             self.meters.call_over(&call.figures());
         }
@@ -366,7 +366,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 Err(_) => continue,
             };
             if !call.session.is_negotiated() {
-                // Media negotiated before the packet was sent apply to it.
+                // The result of a negotiation may still be in the mailbox; it applies to this packet.
                 self.run_commands();
             }
 
@@ -403,7 +403,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 Fate::Passed => self.packets.passed += 1,
                 Fate::Discarded => self.packets.discarded += 1,
             }
-            // An echo has no ticks: what it sends, it sends when something comes.
+            // An echo has no ticks, so its reports are sent when packets come.
             if call.is_echo() {
                 call.report(|to| ports.is_listener(to), now);
             }

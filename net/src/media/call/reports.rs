@@ -47,7 +47,7 @@ impl Call {
         let mut octets = [0; MAX_REPORT];
         let length = self.rtcp.write(&mut octets, &sent, received.as_ref(), now);
         self.surplus.take(length);
-        // The next one says the same.
+        // The next report makes up for a lost one.
         let _ = self.rtcp_socket().send_to(&octets[..length], to);
     }
 
