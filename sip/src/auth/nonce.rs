@@ -173,7 +173,7 @@ impl Nonce {
     }
 }
 
-// Longer than the part of a nonce that its MAC covers, so that no nonce has these octets.
+// The label is longer than the part of a nonce that its MAC covers, so that no nonce carries this MAC.
 fn key_of_decoy(keyed: &Hmac<Sha256>) -> [u8; 32] {
     keyed
         .clone()

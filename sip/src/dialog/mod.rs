@@ -85,7 +85,7 @@ impl Dialog {
         Self::of_answer(request_uri, response, &route_set::reversed(response)?)
     }
 
-    /// The same without a route set, for an answer whose routes can't be read. It serves to hang up at the answer's source.
+    /// [`Dialog::uac`] without a route set, for an answer whose routes can't be read. It serves to send BYE to the answer's source.
     pub fn uac_without_routes(request_uri: &[u8], response: &Message<'_>) -> Option<Self> {
         Self::of_answer(request_uri, response, b"")
     }

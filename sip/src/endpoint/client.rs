@@ -359,7 +359,7 @@ impl Endpoint {
         }
     }
 
-    /// The same, but spares the requests that any connection to the peer may carry.
+    /// Fails the requests sent on this flow alone; spares those that any connection to the peer may carry.
     pub(super) fn fail_clients_on(&mut self, lost: &Flow, fault: &Fault) {
         for handle in self.clients.on_flow(lost) {
             let Some(entry) = self.clients.entry(handle) else {

@@ -179,7 +179,9 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Endpoint {
     minter: Minter,
+    /// Randomness of tokens.
     entropy: Entropy,
+    /// Randomness of decisions, apart from that of tokens ([`Endpoint::chance`]).
     chance: Entropy,
     server: Box<str>,
     sent_by: Vec<String>,

@@ -30,7 +30,7 @@ pub fn is_location(content_type: &[u8]) -> bool {
 
 /// Returns whether a body of this type is an SDP.
 pub fn is_sdp(content_type: &[u8]) -> bool {
-    // Nearly all of them are written this way.
+    // The type of nearly every SDP is written this way.
     if content_type == b"application/sdp" {
         return true;
     }

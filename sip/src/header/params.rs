@@ -25,7 +25,7 @@ impl<'a> Param<'a> {
     }
 }
 
-/// The parameters in order. Blanks around `;` and `=` are skipped, and so are nameless ones.
+/// The parameters in order. Blanks around `;` and `=` are skipped, and so are parameters without a name.
 #[derive(Copy, Clone, Debug)]
 pub struct Params<'a>(&'a [u8]);
 

@@ -232,7 +232,7 @@ impl Scheme {
     }
 
     fn cut(raw: &[u8]) -> Result<(Self, &[u8]), UriFault> {
-        // Nearly all of them begin this way.
+        // Nearly all URIs begin this way.
         if let Some(rest) = raw.strip_prefix(b"sip:") {
             return Ok((Self::Sip, rest));
         }

@@ -6,8 +6,8 @@ use super::uri::{Host, Scheme, Uri, unescape};
 const TELLING: [&str; 5] = ["user", "ttl", "method", "maddr", "transport"];
 
 impl Uri<'_> {
-    /// Returns true if both URIs name the same resource. Order and unknown parameters of one alone don't matter. An explicit default port
-    /// or transport differs from none. URIs of a scheme that isn't read are compared as text.
+    /// Returns true if both URIs name the same resource. The order of parameters doesn't matter, nor do unknown ones that only one URI has.
+    /// An explicit default port or transport differs from none. URIs other than `sip:` and `sips:` are compared as text.
     pub fn is_same(&self, other: &Uri<'_>) -> bool {
         if self.scheme != other.scheme {
             return false;

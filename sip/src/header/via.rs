@@ -134,7 +134,7 @@ impl<'a> Via<'a> {
 }
 
 fn protocol(head: &[u8]) -> Result<(&[u8], &[u8]), NotAVia> {
-    // Nearly all of them begin this way.
+    // Nearly all Vias begin this way.
     let rest = match head.strip_prefix(b"SIP/2.0/") {
         Some(rest) => rest,
         None => behind_version(head)?,

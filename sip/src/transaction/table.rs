@@ -243,7 +243,7 @@ impl<M> Table<M> {
     }
 }
 
-/// The keys are keyed hashes or random already.
+/// Returns the lower half of a key, which is a keyed hash or random already.
 fn hash_of(key: u128) -> u64 {
     key as u64
 }

@@ -11,7 +11,7 @@ pub fn compact(message: &[u8], out: &mut Vec<u8>) {
     write(message, out, says_nothing);
 }
 
-/// The same for an answer to a small request from an unverified source: optional headers are left out.
+/// [`compact`] for an answer to a small request from an unverified source: also leaves out Server, Allow, Accept and Supported.
 pub fn compact_answer(message: &[u8], out: &mut Vec<u8>) {
     const NICETIES: [&[u8]; 4] = [b"Server: ", b"Allow: ", b"Accept: ", b"Supported: "];
     write(message, out, |line| {

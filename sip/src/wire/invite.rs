@@ -37,7 +37,7 @@ pub fn read(message: &Message<'_>) -> Result<Invite, Difference> {
     read_with(message, Uri::parse(message.request_uri()).ok().as_ref())
 }
 
-/// The same with a Request-URI that has already been parsed.
+/// [`read`] with a Request-URI that has already been parsed.
 ///
 /// # Errors
 /// Those of [`read`]; also if there is no readable Request-URI.

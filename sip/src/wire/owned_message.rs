@@ -14,7 +14,7 @@ self_cell::self_cell! {
     impl {Debug}
 }
 
-/// A message together with its octets: it is parsed once, however often it is used.
+/// A message together with its octets, so that it is parsed only once.
 #[derive(Debug)]
 pub struct OwnedMessage(Read);
 
