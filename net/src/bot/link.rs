@@ -137,8 +137,8 @@ impl Link {
         self.flush()
     }
 
-    /// Returns why more waits than may: the bot doesn't read, or has vanished. The kernel breaks a connection only later, after
-    /// [`UNACKNOWLEDGED`].
+    /// Returns the reason why the buffer is full: the bot reads too slowly, or has vanished. The kernel breaks the connection to a vanished peer
+    /// only later, after [`UNACKNOWLEDGED`].
     fn overflow(&self) -> BotEnd {
         match is_unacknowledged(&self.stream) {
             true => BotEnd::Lost,

@@ -254,7 +254,7 @@ impl BotLeg {
         turn
     }
 
-    /// Counts what came in a turn, and the memory that waits for the rest of a message.
+    /// Counts the octets and frames of a turn, and reserves memory for an unfinished message.
     ///
     /// # Errors
     /// The bot sends more than any bot needs, or its account has no memory left.

@@ -86,9 +86,9 @@ pub(super) struct Call {
 /// Outcome for a received packet.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate<'p> {
-    /// It goes back to the peer.
+    /// The packet goes back to the peer, at this address.
     Echoed(SocketAddr, &'p [u8]),
-    /// The bot hears it.
+    /// The bot, the browser or the player gets the packet.
     Passed,
     Discarded,
 }

@@ -104,7 +104,7 @@ enum Playing {
 }
 
 impl Player {
-    /// Takes an order; one that was given before the last is ignored.
+    /// Takes an order. An order with a smaller serial than the last one is ignored.
     pub(super) fn play(&mut self, serial: u32, sound: Sound) {
         if serial < self.serial {
             return;
@@ -175,7 +175,7 @@ struct Echo {
     next: u32,
     place: usize,
     delay: u32,
-    /// Sum that makes the number of a sample of a timestamp of the peer's stream, with the stream's SSRC.
+    /// SSRC of the peer's stream, and the offset from its timestamps to numbers of samples.
     offset: Option<(u32, u32)>,
 }
 

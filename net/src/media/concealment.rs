@@ -1,8 +1,8 @@
 //! Concealment of lost audio: repeats the last pitch cycles and fades them (ITU-T G.711 Appendix I).
 //!
-//! Two things differ from the Appendix. Its output is late by 3.75 ms so that the last quarter of a cycle before the loss can still be
-//! blended; here audio isn't delayed, and the blend is made where a cycle joins the next. And the history is kept in µ-law: a frame that
-//! wasn't lost costs one copy of 160 octets.
+//! Two things differ from the Appendix. It delays its output by 3.75 ms, so that the last quarter of a cycle before the loss can still be
+//! blended; here audio isn't delayed, and the blend is made where a cycle joins the next. The history is kept in µ-law, so that a frame
+//! that wasn't lost costs only one copy of 160 octets.
 
 use super::g711;
 

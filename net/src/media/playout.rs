@@ -116,9 +116,9 @@ pub(super) enum Played {
 /// Result of taking a mark.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum MarkOutcome {
-    /// It will be returned.
+    /// The mark will be returned.
     Kept,
-    /// Too many wait already.
+    /// Too many marks wait already, or their names are too long.
     Refused,
 }
 

@@ -1,4 +1,4 @@
-//! Packets of one stream as they came: how many were expected, how many are lost, and the jitter of their arrival (RFC 3550 §A.1, A.3, A.8).
+//! Reception of the peer's packets: numbers of expected and of lost ones, and the jitter of their arrival (RFC 3550 §A.1, §A.3, §A.8).
 
 use std::time::Duration;
 
