@@ -69,7 +69,7 @@ impl Framer {
             .any(|octet| !matches!(octet, b'\r' | b'\n'))
     }
 
-    /// Octets that wait for the rest of their message.
+    /// Number of octets that wait for the rest of their message.
     pub const fn len(&self) -> usize {
         self.octets.len() - self.used
     }
