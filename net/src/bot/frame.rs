@@ -182,7 +182,7 @@ impl Reader {
         }
     }
 
-    /// Returns the octets of messages that aren't whole.
+    /// Returns the number of octets of messages that aren't whole.
     pub(crate) fn held(&self) -> usize {
         let fragments = match self.fragmented {
             Some(_) => self.fragments.len(),

@@ -89,7 +89,7 @@ impl BrowserLeg {
         &mut self.keys
     }
 
-    /// Returns the frames that came after their slot, or twice.
+    /// Returns the number of packets that came after their audio was concealed, or twice.
     pub(super) const fn late(&self) -> u64 {
         self.inbound.counts().late
     }

@@ -7,7 +7,7 @@ use super::rtp::Header;
 /// Timestamp units per millisecond: PCMU, PCMA and the telephone-events beside them run at 8 kHz (RFC 3551 §6).
 const UNITS_PER_MILLISECOND: u64 = 8;
 
-/// The stream that is sent: the peer's sequence numbers and timestamps, shifted to continue ours.
+/// The stream that is sent: packets of our own, or the peer's with their sequence numbers and timestamps shifted to continue ours.
 #[derive(Debug)]
 pub(super) struct Stream {
     ssrc: u32,
@@ -131,7 +131,7 @@ impl Stream {
     }
 }
 
-/// Returns whether a sequence number is after the last: in the next half of the circle (RFC 3550 §A.1).
+/// Returns whether a sequence number is at most half of the number range after the last (RFC 3550 §A.1).
 const fn is_after(sequence: u16, last: u16) -> bool {
     matches!(sequence.wrapping_sub(last), 1..0x8000)
 }
