@@ -60,7 +60,7 @@ pub type Resolution = Result<Vec<Target>, DnsFault>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AttemptResult {
     Status(u16),
-    /// Nothing more, in time.
+    /// No further answer came in time.
     Silence,
     Broken(Fault),
     Unresolved(DnsFault),
@@ -88,7 +88,7 @@ pub(crate) enum NoAnswer {
 }
 
 impl NoAnswer {
-    /// The status that stands for it (RFC 3261 §8.1.3.1).
+    /// Equivalent status (RFC 3261 §8.1.3.1).
     pub(crate) const fn status(&self) -> u16 {
         match self {
             Self::Silence => 408,
@@ -182,13 +182,14 @@ pub(crate) struct Attempts {
     progress: Progress,
     /// Failure of the last one, until another begins.
     last: Option<AttemptOutcome>,
-    /// One was refused by the rule on addresses; one came to something else.
+    /// The rule on addresses has refused one.
     has_forbidden: bool,
+    /// One has failed in another way.
     has_other: bool,
 }
 
 impl Attempts {
-    /// Those that follow others on their leg, which were at another kind of target and are counted apart.
+    /// Attempts that follow others on their leg, at another kind of target.
     pub(crate) fn following() -> Self {
         Self {
             has_earlier: true,
@@ -196,7 +197,7 @@ impl Attempts {
         }
     }
 
-    /// A target is tried, or its name looked up.
+    /// Begins an attempt: a target is tried, or its name looked up.
     pub(crate) fn begin(&mut self, cx: &mut Cx<'_>) {
         self.pass_on(cx);
         self.is_open = true;
@@ -213,7 +214,7 @@ impl Attempts {
         };
     }
 
-    /// The target has answered the call. Of a call whose first target does nothing is recorded.
+    /// Notes that the target has answered the call. Nothing is recorded of a call that its first target answers.
     pub(crate) fn answered(
         &mut self,
         cx: &mut Cx<'_>,
@@ -240,14 +241,14 @@ impl Attempts {
         self.is_open = false;
     }
 
-    /// Another kind of target follows.
+    /// Reports the last failure as a fail-over: another target follows.
     pub(crate) fn pass_on(&mut self, cx: &mut Cx<'_>) {
         if let Some(cause) = self.last.take() {
             cx.core.effects.push_back(Effect::FailedOver { cause });
         }
     }
 
-    /// The call ends before the target has answered. The first one of its leg that rings has failed in nothing.
+    /// Notes that the call ends before the target has answered. That isn't recorded if the leg's first target rings, since the attempt hasn't failed.
     pub(crate) fn canceled(&mut self, cx: &mut Cx<'_>, owner: AttemptOwner, target: &Target) {
         let is_plain = !self.has_earlier && self.progress == Progress::Ringing;
         if self.is_open && !is_plain {
@@ -272,7 +273,7 @@ impl Attempts {
         let outcome = result.outcome(self.progress);
         match result {
             AttemptResult::NotAllowed(_) => self.has_forbidden = true,
-            // It leads on by itself.
+            // A redirection is no failure: its Contacts are tried next.
             AttemptResult::Status(300..=399) => return self.record(cx, owner, target, result),
             AttemptResult::Status(_)
             | AttemptResult::Silence
@@ -320,7 +321,7 @@ impl Attempts {
             number,
             leg: owner.leg,
             target: target.uri[..end.unwrap_or(0)].into(),
-            // Whoever names a host learns nothing of the addresses that it has in a network of the operator's.
+            // A tenant that names a host must not learn its addresses in a network of the operator's.
             address: way.map(|(_, address)| address).filter(|_| !is_hidden),
             transport: way.map(|(transport, _)| transport.uri_name().into()),
             began_at: self.began,

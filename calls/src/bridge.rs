@@ -118,7 +118,7 @@ impl Bridge {
         self.role(id) == LegRole::Trunk
     }
 
-    /// The part of a leg's peer.
+    /// Role of a leg's peer.
     pub(crate) fn role(&self, id: LegId) -> LegRole {
         self.legs.get(id).map_or(LegRole::Agent, |leg| leg.role)
     }
@@ -128,7 +128,7 @@ impl Bridge {
         self.role(self.agent_id()) == LegRole::Destination
     }
 
-    /// Returns whether another leg has taken the place of this one.
+    /// Returns whether a leg isn't one of the two that are connected: it was replaced, or doesn't replace another yet.
     pub(crate) fn has_left(&self, id: LegId) -> bool {
         let is_another = |(trunk, agent)| id != trunk && id != agent;
         self.legs.pair().is_some_and(is_another)
@@ -181,6 +181,7 @@ impl Bridge {
         self.trunk()?.heard.as_deref()
     }
 
+    /// Stores the caller's SDP as it was agreed on. An equal SDP that the agent has of us is shared.
     pub(crate) fn set_heard(&mut self, sdp: &[u8]) {
         let shared = self.agent().and_then(SipPeer::shared_local_sdp);
         let shared = shared.filter(|shared| ***shared == *sdp).map(Arc::clone);

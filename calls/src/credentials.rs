@@ -129,7 +129,7 @@ impl LegCredentials {
         }
     }
 
-    /// Returns it for the dialog after the peer has answered: its hosts and these addresses get the digest.
+    /// Returns it for the dialog after the peer has answered: these hosts and addresses get the digest.
     pub(crate) fn answered_at(&self, hosts: &[String], addresses: &[IpAddr]) -> Self {
         let scope = match &self.scope {
             CredentialScope::Inbound(source) => CredentialScope::Inbound(*source),

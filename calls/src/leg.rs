@@ -94,9 +94,9 @@ impl ForkDialog {
 pub(crate) struct Abilities {
     pub(crate) update: bool,
     pub(crate) reliable: Reliability,
-    /// It has said what it takes, and REFER isn't among it.
+    /// It has sent Allow, and REFER isn't in it.
     pub(crate) no_refer: bool,
-    /// The kind of phone system that it says it is.
+    /// Kind of phone system, by its User-Agent.
     pub(crate) pbx: Option<Pbx>,
 }
 
@@ -115,11 +115,11 @@ pub(crate) struct SipPeer {
     pub(crate) credentials: Option<Box<LegCredentials>>,
     /// Origin line of the SDP that the peer has of us; `None`: as in the SDP of its dialog.
     pub(crate) origin: Option<Box<OwnOrigin>>,
-    /// The caller's SDP as it was agreed on, for a leg that takes the agent's place.
+    /// The peer's SDP as it was agreed on. The caller's is offered to a leg that takes the agent's place.
     pub(crate) heard: Option<Arc<[u8]>>,
     /// Sources that its requests may come from.
     pub(crate) known_addresses: KnownAddresses,
-    /// It may be called for a transfer, as a PBX may, and the phone in the console's page may not.
+    /// It may be called for a transfer: a PBX may, the phone in the console's page may not.
     pub(crate) takes_calls: bool,
 }
 
@@ -227,7 +227,7 @@ impl SipPeer {
     }
 }
 
-/// Media of our own, and who speaks by them.
+/// Media of our own, and the agent that speaks by them.
 #[derive(Debug, Default)]
 pub(crate) struct LocalMedia {
     /// Our RTP address once the media is open.

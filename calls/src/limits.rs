@@ -16,13 +16,13 @@ use super::org_shares::{OrgShares, ShareUse};
 pub enum LimitReached {
     /// The agent is at `max_concurrent_calls`.
     Agent,
-    /// The trunk is.
+    /// The trunk is at its limit.
     Trunk,
-    /// The org is, or its share of the node is used up.
+    /// The org is at its limit, or its share of the node is used up.
     Org,
-    /// The org is, with outbound calls.
+    /// The org is at its limit of outbound calls.
     Outbound,
-    /// This node is.
+    /// This node is at its limit.
     Node,
 }
 

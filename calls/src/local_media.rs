@@ -83,7 +83,7 @@ impl UnacceptableBody {
 }
 
 impl LocalMedia {
-    /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none. The peer has `before` of us.
+    /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none. `before` is the SDP that the peer has of us.
     fn body(
         &mut self,
         hold: &Hold,
@@ -231,7 +231,7 @@ impl Call {
     }
 
     pub(crate) fn update_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
-        // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; its media are closed by then.
+        // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; our media are closed by then.
         let Some(audio) = audio.filter(|_| self.bridge.status() != CallStatus::Over) else {
             return;
         };

@@ -46,9 +46,9 @@ pub(crate) enum Purpose {
     Join(JoinRound),
     /// Our own re-INVITE, which holds the call or resumes it.
     Hold,
-    /// Our own PRACK or BYE: the answer has no further effect.
+    /// Our own PRACK, BYE or NOTIFY, or an abandoned request: the answer goes to no other leg.
     Own,
-    /// A change that was relayed for a leg that has left since: its response is dropped.
+    /// A change whose requester is gone, or which has lost its purpose: its answer goes to no other leg.
     Stale,
     /// The REFER of a transfer.
     Transfer,

@@ -5,7 +5,7 @@ use trunkline_sip::wire::{HeaderName, Message};
 /// Octets of a User-Agent that are read.
 const LONGEST: usize = 128;
 
-/// A kind of phone system, as its `User-Agent` tells.
+/// A kind of phone system, by its `User-Agent`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Pbx {
     /// Asterisk, and what is built upon it without a name of its own.
@@ -25,7 +25,7 @@ pub enum Pbx {
 }
 
 impl Pbx {
-    /// First words of a `User-Agent` that identify a kind; products built on another one come first.
+    /// Words in a `User-Agent` that identify a kind; products built on another one come before it.
     const WORDS: [(&'static str, Self); 13] = [
         ("fpbx", Self::FreePbx),
         ("freepbx", Self::FreePbx),
@@ -42,7 +42,7 @@ impl Pbx {
         ("digium", Self::Asterisk),
     ];
 
-    /// Which one it is.
+    /// Returns the kind that a `User-Agent` names.
     pub fn of_user_agent(user_agent: &str) -> Option<Self> {
         Self::of_octets(user_agent.as_bytes())
     }
@@ -127,7 +127,7 @@ impl Pbx {
         }
     }
 
-    /// Returns whether its 603 with this Q.850 cause says no more than that its dialplan ended before anybody answered. Asterisk has a status for
+    /// Returns whether its 603 with this Q.850 cause says no more than that its dialplan ended without an answer. Asterisk has a status for
     /// most causes, 403 for a call that was declined, and 603 for the others: 0 where `Dial` ran out of time, 16 after a plain `Hangup()`.
     pub(crate) const fn ends_unanswered_with(self, cause: Option<u8>) -> bool {
         match self {

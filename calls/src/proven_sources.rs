@@ -76,7 +76,7 @@ pub(crate) enum SourceProof {
     Proven,
     /// Its source is being probed; the INVITE is kept.
     Waits,
-    /// Its source didn't answer.
+    /// Its source didn't answer, or the INVITE may not wait for an answer.
     Unproven,
 }
 

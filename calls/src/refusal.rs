@@ -61,7 +61,7 @@ reasons! {
     OrgBusy = 480 Refused "org_busy" "The org is at its limit of concurrent calls, or at its share of this node";
     /// The org is suspended.
     OrgSuspended = 480 Refused "org_suspended" "The org is suspended";
-    /// The call asked for a report on its trunk, which is made.
+    /// The call requested a report on its trunk. The report has been made.
     Examined = 480 Refused "examined" "The report on this trunk is made: GET /phone/sip/inbound-trunk/doctor, or trunkline trunk doctor";
     /// This node is at its limit.
     Overload = 503 Refused "overload" "This node is at its limit of calls";
@@ -167,7 +167,7 @@ impl Reason {
     }
 }
 
-/// Status for a Request-URI that addresses nobody here (RFC 3261 §8.2.2.1).
+/// Status for a Request-URI that can't be read, or whose scheme isn't served here (RFC 3261 §8.2.2.1).
 pub(super) fn uri_refusal(message: &Message<'_>) -> Option<u16> {
     match Uri::parse(message.request_uri()) {
         Ok(uri) => (uri.scheme == Scheme::Other).then_some(416),

@@ -5,7 +5,7 @@
 pub enum LegRole {
     /// The phone system or carrier: the caller, or the callee of an outbound call.
     Trunk,
-    /// The agent: its runtime, or the built-in echo agent.
+    /// The agent: its runtime, a bot, or the built-in agent.
     Agent,
     /// The destination of a transfer, connected with the caller instead of the agent.
     Destination,

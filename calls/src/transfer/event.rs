@@ -111,9 +111,9 @@ pub(crate) enum TransferEvent {
 /// Final answer to a REFER.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ReferAnswer {
-    /// 2xx.
+    /// 2xx; NOTIFYs follow.
     Accepted,
-    /// A challenge; the transfer's digest answers have the answer to it.
+    /// 2xx with `Refer-Sub: false`: no NOTIFY follows (RFC 4488 §4).
     AcceptedSilently,
     /// A challenge, whose answer is among the transfer's digest answers.
     Challenged,
@@ -144,7 +144,7 @@ pub(crate) enum TransferStep<R> {
     Dial(R),
     /// Resumes the caller's call with the agent.
     Resume,
-    /// Leaves open if the PBX has the caller: an agent of our own waits for it for a time.
+    /// Leaves open whether the PBX has the caller: the built-in agent waits for a time.
     Unresolved,
     /// Ends both legs normally.
     Leave(Status, HangupBy),

@@ -53,7 +53,7 @@ pub(crate) struct Plan<R> {
     pub(crate) first: TransferMethod,
     /// The PBX gets REFER if no bridge can begin.
     pub(crate) refers: bool,
-    /// The PBX gets REFER after a bridge that reached nobody.
+    /// The PBX gets REFER after a bridge that failed before anything rang.
     pub(crate) refers_after_bridge: bool,
     /// A bridge follows a failed REFER.
     pub(crate) bridges_after_refer: bool,
