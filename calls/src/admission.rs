@@ -1,5 +1,5 @@
-//! Authentication of a new INVITE: the digest user of an org's trunk, a source address dedicated to an org, or one that a trunk allows for its own
-//! numbers. Any other sender is unauthenticated and gets a stateless 401; nothing is kept.
+//! Authentication of a new INVITE: by the digest user of an org's trunk, by a source address that belongs to one org alone, or by an address on a
+//! trunk's IP allow list, for that trunk's own numbers. Any other sender is unauthenticated and gets a stateless 401; nothing is kept.
 //!
 //! Faults found after authentication are refused statefully and recorded.
 
@@ -41,7 +41,7 @@ pub(crate) struct CallerInvite<'a, 'm> {
     pub(crate) difference: Option<Difference>,
     /// Proof of its sender's identity.
     pub(crate) proof: Proof,
-    /// Pair that the digest verified with. It is good at the INVITE's source.
+    /// Pair that the digest verified with. It answers challenges at the INVITE's source only.
     pub(crate) verified: Option<LegCredentials>,
 }
 
@@ -351,7 +351,7 @@ fn by_source<'a, 'm>(
             let facts = incoming.facts(&config.header_prefix);
             Some(incoming.of(org, facts, Proof::DedicatedAddress, None))
         }
-        // A packet from this node to itself authenticates nobody.
+        // A packet from this node to itself proves no org.
         Source::Allowed(_) if config.addresses.is_own(source) => None,
         Source::Allowed(orgs) => {
             let facts = incoming.facts(&config.header_prefix).ok()?;

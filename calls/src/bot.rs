@@ -76,7 +76,7 @@ impl From<BotFault> for AttemptResult {
 }
 
 impl Calls {
-    /// The answer to [`Effect::DialBot`]; false where the call doesn't want the bot any more.
+    /// Handles the answer to [`Effect::DialBot`]; false if the call doesn't want the bot any more.
     pub fn handle_bot(
         &mut self,
         endpoint: &mut Endpoint,
@@ -91,7 +91,7 @@ impl Calls {
         is_wanted
     }
 
-    /// The bot has closed its WebSocket, or broken the rules of it.
+    /// Handles a bot that has closed its WebSocket, or broken its protocol.
     pub fn handle_bot_closed(
         &mut self,
         endpoint: &mut Endpoint,
@@ -222,7 +222,7 @@ impl Call {
         match stage {
             Some(ChainStage::Bot(url)) => self.open_socket(cx, url),
             Some(ChainStage::Builtin) => self.take_builtin(cx),
-            // The destination of a transfer is being called: no other INVITE of ours is, beside that.
+            // The destination of a transfer is being called, and a call has one INVITE of ours out at a time.
             Some(ChainStage::Sip(_)) if is_transferred => self.agent_hangs_up(cx),
             Some(ChainStage::Sip(runtime)) => {
                 bot.attempts.pass_on(cx);
@@ -327,7 +327,7 @@ impl Call {
         }
     }
 
-    /// True if the bot is wanted.
+    /// Handles the result of dialling a bot; true if the call still wants it.
     fn on_bot_dialled(&mut self, cx: &mut Cx<'_>, dialled: Result<SocketAddr, BotFailure>) -> bool {
         let (owner, status) = (self.bot_attempt_owner(), self.bridge.status());
         let Some(bot) = self.bridge.bot_mut() else {
@@ -407,7 +407,7 @@ impl Call {
         // Before the call is up, a bot that leaves is one that can't be reached.
         let is_up = status != CallStatus::SettingUp;
         let ends = is_up && (bot.chain.on_close() == OnClose::HangUp || !bot.chain.has_bot());
-        // A bot that closes and has none after it hangs up. Any other has failed its call.
+        // A bot that closes, with none after it, has hung up. Any other one has failed its call.
         let reached = bot.reached.take();
         if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
             let came = AttemptResult::Gone(how);
@@ -423,7 +423,7 @@ impl Call {
         self.next_runtime(cx);
     }
 
-    /// The agent has the call ended, by a request beside its WebSocket.
+    /// Handles the agent's request to end the call, made outside its WebSocket.
     pub(crate) fn on_agent_request(&mut self, cx: &mut Cx<'_>) {
         match self.bridge.status() {
             CallStatus::SettingUp => self.refuse(cx, Reason::RuntimeRefused),

@@ -57,7 +57,7 @@ impl Bot {
         }
     }
 
-    /// Keeps what was agreed on with the peer, if it isn't attached yet and is to hear it.
+    /// Keeps the audio agreed on with the peer until a bot is attached; false if it is used at once.
     pub(crate) fn keeps(&mut self, audio: Audio) -> bool {
         let waits = match self.state {
             State::Waiting | State::Dialling(_) => !self.has_spoken,

@@ -18,7 +18,7 @@ use super::ids::{CallKey, CallTimer};
 use super::transfer::{DestinationChoice, TransferRequest};
 
 impl Calls {
-    /// A sound of the built-in agent has ended, or could not be played.
+    /// Handles the end of a sound of the built-in agent, or that it could not be played.
     pub fn handle_played(
         &mut self,
         endpoint: &mut Endpoint,
@@ -31,7 +31,7 @@ impl Calls {
         });
     }
 
-    /// The answer to [`Effect::HandOff`].
+    /// Handles the answer to [`Effect::HandOff`].
     pub fn handle_hand_off(
         &mut self,
         endpoint: &mut Endpoint,
@@ -48,7 +48,7 @@ impl Calls {
 }
 
 impl Call {
-    /// The peer has pressed a key; false where no built-in agent hears it.
+    /// Passes a key of the peer to the built-in agent; false if there is none.
     pub(crate) fn press_builtin(&mut self, cx: &mut Cx<'_>, event: u8) -> bool {
         let is_heard = self.bridge.bot_mut().and_then(Bot::builtin_mut).is_some();
         if let Some(key) = Key::of_event(event) {
@@ -64,7 +64,7 @@ impl Call {
         input: impl FnOnce(&mut Machine, Moment),
     ) {
         if self.bridge.status() == CallStatus::Over {
-            // Our BYE has no answer yet: nobody hears the flow any more.
+            // Our BYE has no answer yet: the peer doesn't hear the flow any more.
             if let Some(bot) = self.bridge.bot_mut() {
                 bot.stop_builtin(cx);
             }
@@ -107,7 +107,7 @@ impl Call {
         }
     }
 
-    /// Begins the transfer that the machine has asked for.
+    /// Begins the transfer that the machine has requested.
     fn hand_off(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>) {
         let wanted = self
             .bridge

@@ -15,7 +15,7 @@ pub(crate) struct ByeContent {
 }
 
 impl ByeContent {
-    /// We end the call ourselves.
+    /// Content of a BYE by which we end the call ourselves.
     pub(crate) fn ours(reason: Reason) -> Self {
         let mut lines = Vec::new();
         reason_line(&mut Head::new(&mut lines), reason);
@@ -25,7 +25,7 @@ impl ByeContent {
         }
     }
 
-    /// The other leg has hung up.
+    /// Content of a BYE that relays the other leg's.
     pub(crate) fn of(bye: &Message<'_>, crossing: Crossing<'_>) -> Self {
         let mut lines = Vec::new();
         crossing.copy(&mut Head::new(&mut lines), bye);

@@ -32,17 +32,17 @@ pub(crate) struct Call {
     pub(crate) agent: Uuid,
     /// Contact of the caller, once looked up.
     pub(crate) contact: Option<Uuid>,
-    /// The caller as others may know of it.
+    /// Caller identity as runtimes and transfer destinations get it.
     pub(crate) identity: CallerIdentity,
     pub(crate) slot: Slot,
-    /// Max-Forwards of whatever INVITE follows from the caller's.
+    /// Max-Forwards of INVITEs of ours that follow from the caller's.
     pub(crate) hops: u8,
     /// CSeq of our INVITE to the runtime.
     pub(crate) runtime_cseq: u32,
     pub(crate) answered: Option<Moment>,
     /// State of a call that we began.
     pub(crate) outbound: Option<Box<Outbound>>,
-    /// Both ends are being given each other's media by us, or have been.
+    /// Exchange of media between both ends by our re-INVITEs (RFC 3725 §4.4), while it runs.
     pub(crate) joining: Joining,
     /// Keys into the tag index, to be freed with the call.
     pub(crate) tags: SmallVec<[u64; 2]>,
@@ -74,7 +74,7 @@ impl Call {
         }
     }
 
-    /// Forgets a leg whose place is taken, once nothing is awaited from it any more.
+    /// Forgets a leg that was replaced, once nothing is awaited from it any more.
     pub(crate) fn forget_left(&mut self, id: LegId) {
         let is_awaited = self.bridge.requests.awaits(id);
         if self.bridge.has_left(id) && !is_awaited && self.joining.arriving() != Some(id) {

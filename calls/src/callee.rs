@@ -81,12 +81,12 @@ pub(crate) struct CalleeText {
 }
 
 impl CalleeText {
-    /// The same with an offer.
+    /// Sets the SDP that is offered.
     pub(crate) fn offering(&mut self, offer: Box<[u8]>) {
         self.offer = offer;
     }
 
-    /// The SDP that it was offered.
+    /// Returns the SDP that was offered.
     pub(crate) fn into_offer(self) -> Box<[u8]> {
         self.offer
     }

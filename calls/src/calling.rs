@@ -96,7 +96,7 @@ pub(super) fn dial_first(
 }
 
 impl Calls {
-    /// Keeps a call that begins with a callee.
+    /// Stores a call that begins with a callee.
     pub(super) fn begin(&mut self, begun: CalleeCall) {
         let CalleeCall { key, placed, .. } = begun;
         let mut legs = Legs::beginning_with(LegPeer::Unknown, LegState::Dialing(begun.dialing));

@@ -164,7 +164,7 @@ impl Crossing<'_> {
     pub(crate) fn body<'m>(self, message: &Message<'m>) -> Cow<'m, [u8]> {
         let whole = message.body();
         let content_type = message.first(HeaderName::ContentType).unwrap_or_default();
-        // Nearly every body is an SDP, which one comparison tells.
+        // Nearly every body is an SDP, which one comparison shows.
         let may_hold_place = !whole.is_empty()
             && !content_type::is_sdp(content_type)
             && (content_type::is_multipart(content_type)

@@ -7,7 +7,7 @@ use trunkline_sip::endpoint::ClientTx;
 pub(crate) struct Delayed {
     pub(crate) client: ClientTx,
     pub(crate) fork: u8,
-    /// Our CSeq on that leg.
+    /// CSeq of our INVITE on that leg.
     pub(crate) cseq: u32,
     /// The offer, to be rejected if no answer comes.
     pub(crate) offer: Box<[u8]>,

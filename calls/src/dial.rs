@@ -61,7 +61,7 @@ impl Dialing {
         Box::new(Self { client, peer })
     }
 
-    /// The same; where the runtime can't be reached, these are tried if a bot is among them. The first dialog with the caller stays the one in which
+    /// Adds the runtimes that are tried if this one can't be reached and a bot is among them. The first dialog with the caller stays the one in which
     /// we answer for a bot.
     pub(crate) fn leading_to(mut self: Box<Self>, chain: Option<RuntimeChain>) -> Box<Self> {
         let Some(chain) = chain else {
@@ -77,7 +77,7 @@ impl Dialing {
         self
     }
 
-    /// The same; a bot was tried before.
+    /// Notes that a bot was tried before.
     pub(crate) fn following(mut self: Box<Self>) -> Box<Self> {
         self.client.follow();
         self

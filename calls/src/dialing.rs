@@ -239,7 +239,7 @@ impl Call {
         }
     }
 
-    /// The resolver has answered.
+    /// Handles the answer of the resolver.
     pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, found: Resolution) {
         self.with_dialing(cx, |client, cx, text| {
             client.handle_resolved(cx, text, found)

@@ -227,7 +227,7 @@ impl Calls {
                     });
                 }
                 None if self.answer_early(endpoint, flow, message, now) => {}
-                // It is retransmitted, and by then the answer that it has overtaken has arrived.
+                // Dropped: when it is retransmitted, the answer that it has overtaken has arrived.
                 None if !flow.transport.is_reliable() && self.is_ahead(message) => {}
                 None => self.core.stateless(endpoint, message, flow, 481, |_| {}),
             };

@@ -110,7 +110,7 @@ pub enum Effect {
         /// Its URL, and the facts of the call that it gets.
         dial: Box<BotDial>,
     },
-    /// Let the peer of the built-in agent hear this; the end of a prompt or of keys is answered by `Calls::handle_played`.
+    /// Play a sound to the peer of the built-in agent; the end of a prompt or of keys is answered by `Calls::handle_played`.
     PlaySound {
         /// The call that it is for.
         call: CallKey,
@@ -247,7 +247,7 @@ pub struct AuthFailure {
     pub part: WrongPart,
     /// Call-ID of the request.
     pub call_id: Box<str>,
-    /// The user part that it asked for; `None` for a registration.
+    /// User part of the Request-URI; `None` for a REGISTER.
     pub dialled: Option<Box<str>>,
 }
 

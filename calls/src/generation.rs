@@ -12,7 +12,7 @@ use super::context::{Cx, node_and_slot_of};
 /// Bits of a session's id that count the loops.
 const GENERATION: usize = 12;
 const GENERATION_SHIFT: u32 = 6;
-/// A call that comes back for this time is refused.
+/// Number of the return at which a call is refused.
 pub(crate) const LAST_GENERATION: u8 = 4;
 
 /// The same id with that generation, below [`LAST_GENERATION`].

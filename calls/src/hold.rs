@@ -1,4 +1,4 @@
-//! Hold and resume by the daemon: a re-INVITE tells each side in turn that the other only sends (RFC 3264 §8.4), and later that it receives again.
+//! Hold and resume by the daemon: a re-INVITE shows each side in turn that the other only sends (RFC 3264 §8.4), and later that it receives again.
 //! The agent's side is first: runtimes refuse more often than PBXs, and then nothing has changed for the caller. The agent's answer is the offer to
 //! the caller, so that a change of media meanwhile isn't lost. If one side refuses, the call stays as it was, and the other side's change is undone.
 //!
@@ -26,7 +26,7 @@ pub enum HoldError {
     /// The call is over, was never here, or is no longer with its agent.
     #[error("the call is not up")]
     NotUp,
-    /// Nobody has answered it yet.
+    /// The call has not been answered yet.
     #[error("the call has not been answered yet")]
     NotAnswered,
     /// Its destination is being changed.
@@ -40,7 +40,7 @@ pub enum HoldError {
     NoMedia,
 }
 
-/// Hold of a call, as the client that asked for a change sees it.
+/// Hold of a call, as the client that requested a change sees it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct HoldStatus {
     /// True if both sides are held.
@@ -92,7 +92,7 @@ struct HoldChange {
     answer: Option<Box<[u8]>>,
 }
 
-/// Hold of a call from outside.
+/// Hold of a call that the API orders.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
     change: Option<Box<HoldChange>>,
@@ -204,7 +204,7 @@ impl Hold {
         (number, HoldProgress::Ask(until))
     }
 
-    /// Sends a side that has accepted an obsolete SDP the other side's current one. The agent's SDP isn't kept, so the agent is asked for it.
+    /// Sends a side that has accepted an obsolete SDP the other side's current one. The agent's SDP isn't kept, so a re-INVITE gets it.
     pub(crate) fn restore(&mut self, role: LegRole, now: Moment) -> HoldProgress {
         let (_, progress) = self.begin(self.is_held(), now);
         if let Some(change) = self.change.as_deref_mut() {

@@ -24,21 +24,21 @@ use super::reply::{PAUSE, Reply};
 use super::role::LegRole;
 use super::{has_sdp, sdp_of};
 
-/// Hold of a call: what the API has asked for, and what the SDP of the trunk's peer says.
+/// Hold of a call: what the API has requested, and what the SDP of the trunk's peer says.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
-    /// Hold that was asked for by the API.
+    /// Hold that the API has requested.
     pub(crate) hold: Hold,
     /// Hold of the call, by us and by its phone system.
     pub(crate) hold_state: HoldState,
-    /// The caller's offer that nobody has answered.
+    /// The caller's offer that has no answer yet.
     proposed: Option<Box<[u8]>>,
     /// Outcome of the last change, until it is reported.
     settled: Option<Box<HoldStatus>>,
 }
 
 impl Holding {
-    /// A message of a peer holds its side of what is agreed on.
+    /// Takes the SDP of the trunk's peer from a message that completes an exchange.
     pub(crate) fn hear(&mut self, bridge: &mut Bridge, id: LegId, message: &Message<'_>) {
         if bridge.is_trunk(id) && has_sdp(message) {
             self.hear_answer(bridge, sdp_of(message.body()));
@@ -50,14 +50,14 @@ impl Holding {
         bridge.set_heard(&self.hold.heard_sdp(sdp));
     }
 
-    /// A peer offers to change what was agreed on, or asks for an offer.
+    /// Notes the offer in a re-INVITE or UPDATE of the trunk's peer; none if it asks for an offer.
     pub(crate) fn note_proposal(&mut self, bridge: &Bridge, id: LegId, message: &Message<'_>) {
         if bridge.is_trunk(id) {
             self.proposed = has_sdp(message).then(|| sdp_of(message.body()).into());
         }
     }
 
-    /// The change that the peer has offered is accepted.
+    /// Takes the noted offer of the trunk's peer, which was accepted.
     pub(crate) fn hear_proposed(&mut self, bridge: &mut Bridge, id: LegId) {
         if bridge.is_trunk(id)
             && let Some(sdp) = self.proposed.take()
@@ -99,6 +99,7 @@ impl Holding {
         }
     }
 
+    /// Begins to hold or to resume. Returns the number of the change.
     pub(crate) fn begin(
         &mut self,
         bridge: &mut Bridge,

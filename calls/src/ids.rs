@@ -40,7 +40,7 @@ pub(crate) struct TagOwner {
 pub(crate) enum CallTimer {
     /// The set-up deadline, then the longest duration.
     Deadline,
-    /// The contact look-up has taken too long.
+    /// The contact lookup has taken too long.
     Contact,
     /// A target is silent while another one waits.
     Attempt,

@@ -30,6 +30,7 @@ use super::{has_sdp, sdp_of};
 
 /// Answers of one call that may wait for their ACK at once.
 const MAX_AWAITED: usize = 8;
+
 impl Call {
     /// Handles a request with the tags of this call. `org` is given if the request may ask for a transfer.
     pub(crate) fn on_request(
@@ -45,7 +46,7 @@ impl Call {
         let is_full = self.bridge.requests.is_full()
             || (method == Method::Invite && self.bridge.awaited().count() >= MAX_AWAITED);
 
-        // BYE is always accepted.
+        // A BYE needs no room: it ends the call.
         if is_full && method != Method::Bye {
             return busy(cx, flow, message);
         }
@@ -65,7 +66,7 @@ impl Call {
             return cx.respond(server, 500, None, |head| head.number("Retry-After", 0), b"");
         }
 
-        // A retransmission may come from any address.
+        // Only a request in order moves the flow: an old one that was captured may be sent again from any address.
         leg.flow = flow;
         self.bridge.legs.hear(id, cx.now);
         if self.bridge.has_left(id) {

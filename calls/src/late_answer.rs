@@ -78,7 +78,7 @@ pub(crate) fn refuse_late_answer(
     });
     dialog.skip(FORGOTTEN);
 
-    // The BYE says why in the CANCEL's stead, which this 2xx has crossed (RFC 3326 §2).
+    // The BYE carries the Reason of the CANCEL that this 2xx has crossed (RFC 3326 §2).
     let lines: Box<[u8]> = match client {
         Some(client) => cx.endpoint.canceled_with(client).into(),
         None => Box::default(),

@@ -36,7 +36,7 @@ pub struct LiveCall {
     pub transfer: Option<Arc<Transfer>>,
     /// True if it is held, by the daemon or by its phone system.
     pub held: bool,
-    /// Hold, with the outcome of the last change that was asked for.
+    /// Hold, with the outcome of the last change that was requested.
     pub hold: HoldStatus,
     /// Its attempts at targets, once one has failed.
     pub attempts: Vec<Attempt>,

@@ -34,7 +34,7 @@ pub(crate) fn origin_line(sdp: &[u8]) -> Option<&[u8]> {
 }
 
 impl Origin {
-    /// After the first offer, whose version was 1.
+    /// Makes the session of our own first offer, whose version was 1.
     pub(crate) fn new(session: u64, ip: IpAddr) -> Self {
         let family = if ip.is_ipv4() { "IP4" } else { "IP6" };
         Self {
@@ -45,7 +45,7 @@ impl Origin {
         }
     }
 
-    /// After a description of another session, whose origin line this is.
+    /// Continues the session of the SDP that has this origin line.
     pub(crate) fn after(line: &[u8]) -> Option<Self> {
         let line = std::str::from_utf8(line.strip_prefix(b"o=")?).ok()?;
         let mut words = line.trim_ascii_end().splitn(4, ' ');
@@ -59,7 +59,7 @@ impl Origin {
         })
     }
 
-    /// Returns an SDP of another session as the next of this one.
+    /// Returns an SDP of another session as the next version of this one.
     pub(crate) fn adopt(&mut self, sdp: &[u8]) -> Vec<u8> {
         let mut hasher = DefaultHasher::new();
         for line in lines(sdp).filter(|line| !line.starts_with(b"o=")) {

@@ -24,7 +24,7 @@ pub struct NewOutboundCall {
     pub number: E164,
     /// Ringing time.
     pub ringing_timeout: Duration,
-    /// No longer than this from the answer on.
+    /// Longest duration, from the answer on.
     pub max_duration: Duration,
     /// The client's own words about the call, as JSON.
     pub metadata: Option<Box<str>>,

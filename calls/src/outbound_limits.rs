@@ -58,7 +58,7 @@ pub struct OutboundLimits {
 }
 
 impl OutboundLimits {
-    /// Nothing was begun yet.
+    /// Makes limits that no call has been counted against.
     pub fn new(bounds: OutboundBounds) -> Arc<Self> {
         Arc::new(Self {
             bounds,

@@ -62,7 +62,7 @@ impl PeerLiveness {
         self.refused = None;
     }
 
-    /// Returns whether nobody has refreshed the session in time.
+    /// Returns whether the session was not refreshed in time.
     pub(crate) fn is_over(&self, now: Moment) -> bool {
         self.session.is_some_and(|session| session.over <= now)
     }

@@ -127,7 +127,7 @@ impl Call {
         cx: &mut Cx<'_>,
         heard: ProvisionalResponse<'_>,
     ) {
-        // The callee of an outbound call has answered: nobody waits for the runtime's provisional responses.
+        // The callee of an outbound call has answered, so the runtime's provisional responses go to no leg.
         let (Some(early), Some(_)) = (heard.early, self.bridge.incoming()) else {
             return;
         };
@@ -285,7 +285,7 @@ impl Call {
                 .incoming()
                 .is_some_and(|incoming| has_sdp(incoming.invite()));
 
-        // A failed attempt needs no PRACK.
+        // No PRACK goes to the runtime of an attempt that has failed.
         let purpose = Purpose::Relay(server);
         let crosses = acknowledged
             .rseq

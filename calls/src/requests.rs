@@ -157,7 +157,7 @@ impl Requests {
     }
 
     /// Stops all crossing: a requester that waits for the other leg gets its answer (RFC 3261 §15.1.2), and a re-INVITE is cancelled. Later answers
-    /// only get their ACKs.
+    /// get no more than their ACKs.
     pub(crate) fn abandon(&mut self, cx: &mut Cx<'_>) {
         for pending in &mut self.pending {
             if pending.purpose != Purpose::Transfer {
@@ -166,7 +166,7 @@ impl Requests {
         }
     }
 
-    /// Ends what is pending with the agent, which leaves. Requests to the caller only go on.
+    /// Ends what is pending with the agent, which leaves. Our own requests to the caller go on.
     pub(crate) fn abandon_agent(&mut self, cx: &mut Cx<'_>, agent: LegId) {
         for pending in &mut self.pending {
             let own = matches!(

@@ -36,7 +36,7 @@ use super::target::{self, Parties, Target};
 /// INVITEs to one target of a runtime.
 const MAX_REQUESTS: u32 = 5;
 
-/// Number of the first dialog with the caller. When we answer ourselves, it is ours.
+/// Number of the first dialog with the caller: the one in which we answer for media of our own.
 pub(crate) const FIRST_FORK: u8 = 0;
 
 /// Call that a runtime is invited to.
@@ -62,7 +62,7 @@ pub(crate) struct RuntimeInvite {
     pub(crate) then: Option<Box<RuntimeChain>>,
 }
 
-/// Makes ready to call a runtime; `None` for an agent whose audio flows by way of us. `namer`: who names its hosts.
+/// Makes ready to call a runtime; `None` for an agent whose audio flows by way of us. `namer`: the party that names its hosts.
 pub(crate) fn invite(
     (runtime, namer): (&Runtime, &Namer),
     config: &Config,
@@ -154,7 +154,7 @@ pub(crate) struct RuntimeCallFacts<'a> {
 
 /// Source of the headers that cross into the INVITE to a runtime.
 pub(crate) enum HeaderSource<'a> {
-    /// The caller's.
+    /// The caller's INVITE.
     Relayed(&'a Message<'a>),
     /// The callee's URI and ours, and the callee's SDP.
     Ours {

@@ -173,7 +173,7 @@ impl ActiveLeg<'_> {
                 if pending.method == Method::Update
                     && let Some(peer) = self.leg.sip_mut()
                 {
-                    // Even if Allow doesn't list UPDATE.
+                    // It takes UPDATE, even if its Allow doesn't list it.
                     peer.abilities.update = true;
                 }
                 self.take_accepted(cx, flow, pending, message);

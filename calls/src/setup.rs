@@ -106,7 +106,7 @@ impl SetupRefusal {
     }
 }
 
-/// Agent of an accepted call, and the permits of the call.
+/// Routing decision and permit of an accepted call, and the dialog of its INVITE.
 struct Chosen {
     decision: Decision,
     permit: Permit,
@@ -126,7 +126,7 @@ struct NewInvite<'a, 'm> {
 }
 
 impl<'a, 'm> NewInvite<'a, 'm> {
-    /// Returns `None` if the INVITE has been answered for lack of room for its transaction.
+    /// Accepts the INVITE in a server transaction. Returns `None` if there was no room for one, and the INVITE was refused.
     fn new(cx: &mut Cx<'_>, key: CallKey, caller: CallerInvite<'a, 'm>) -> Option<Self> {
         let (flow, message) = (caller.flow, caller.message);
         let Ok(server) = cx

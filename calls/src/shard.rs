@@ -38,7 +38,7 @@ pub(crate) struct Slot {
 }
 
 impl Calls {
-    /// No calls yet.
+    /// Makes a shard without calls.
     pub fn new(core: Core) -> Self {
         Self {
             slab: Slab::new(),
@@ -48,7 +48,7 @@ impl Calls {
         }
     }
 
-    /// Live calls.
+    /// Returns the number of live calls.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
@@ -131,6 +131,7 @@ impl Calls {
         }
     }
 
+    /// Returns the key of the next call, which [`Self::insert`] stores.
     pub(crate) fn reserve(&mut self) -> CallKey {
         self.generation = self.generation.wrapping_add(1);
         let index =
@@ -230,7 +231,7 @@ impl Calls {
         }
     }
 
-    /// Keeps a call.
+    /// Stores a call.
     pub(crate) fn insert(&mut self, call: Call) {
         self.slab.insert(Slot {
             generation: call.bridge.key.generation,

@@ -225,7 +225,7 @@ fn trust(
     trust
 }
 
-/// Returns whether the org's trunk allows this source, or the operator has dedicated it to the org.
+/// Returns whether the org's trunk allows this source, or it belongs to the org alone.
 fn is_of_trunk(view: &View, ip: IpAddr, org: Uuid) -> bool {
     match view.by_source(ip) {
         Source::Dedicated(of) => of == org,

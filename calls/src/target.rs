@@ -1,4 +1,4 @@
-//! Target of a runtime: the configured URI with its placeholders filled in, and the addresses that it resolves to.
+//! Targets of our requests: a URI, with a runtime's placeholders filled in, and the addresses that it resolves to.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};

@@ -12,12 +12,12 @@ use uuid::Uuid;
 use super::context::Cx;
 use super::provisional_relay::ProvisionalRelay;
 
-/// The contact look-up.
+/// The contact lookup.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ContactState {
-    /// The result is missing.
+    /// It runs.
     Pending,
-    /// The contact, or that there is none.
+    /// Its result: the contact, or `None`.
     Known(Option<Uuid>),
 }
 

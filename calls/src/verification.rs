@@ -122,7 +122,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Ends the call after the code was spoken, or nobody listened.
+    /// Ends the call once its media has finished with the code.
     pub fn handle_spoken(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
             call.hang_up(cx, Reason::Operator);

@@ -17,7 +17,7 @@ const MOST_KEYS: usize = 32;
 const MOST_TURNS: usize = 200;
 /// Time before a BYE in which the last words get through the peer's jitter buffer.
 const LAST_WORDS: Duration = Duration::from_millis(300);
-/// Time that a caller stays after a transfer whose outcome nobody knows.
+/// Time that a caller stays after a transfer of unknown outcome.
 const UNKNOWN_OUTCOME: Duration = Duration::from_secs(10);
 
 /// Audio that the peer is to hear.
@@ -51,7 +51,7 @@ pub(crate) enum Action {
 pub(crate) enum TransferFailure {
     /// The caller is still here.
     Failed,
-    /// Nobody knows where the caller is.
+    /// The PBX may have moved the caller.
     Unknown,
 }
 
@@ -140,7 +140,7 @@ impl Machine {
         own.into_iter().chain(self.ends_at).min()
     }
 
-    /// The call is up.
+    /// Begins the flow: the call is up.
     pub(crate) fn handle_start(&mut self, now: Moment) {
         if self.state != State::Idle {
             return;
@@ -153,7 +153,7 @@ impl Machine {
         self.go(flow, flow.start.clone(), now);
     }
 
-    /// The peer has pressed a key.
+    /// Handles a key that the peer has pressed.
     pub(crate) fn handle_key(&mut self, key: Key, now: Moment) {
         match self.state {
             State::Idle
@@ -185,7 +185,7 @@ impl Machine {
         }
     }
 
-    /// The sound of this serial has ended, or could not be played.
+    /// Handles the end of the sound with this serial, or that it could not be played.
     pub(crate) fn handle_played(&mut self, serial: u32, now: Moment) {
         if serial != self.serial {
             return;
@@ -208,7 +208,7 @@ impl Machine {
         }
     }
 
-    /// The time of [`Machine::due`] has come.
+    /// Handles the timeout at [`Machine::due`].
     pub(crate) fn handle_timeout(&mut self, now: Moment) {
         if self.due().is_none_or(|due| now < due) {
             return;
@@ -237,7 +237,7 @@ impl Machine {
         }
     }
 
-    /// The caller could not be transferred.
+    /// Handles a transfer that has failed, or whose outcome is unknown.
     pub(crate) fn handle_transfer_failed(&mut self, why: TransferFailure, now: Moment) {
         if self.state != State::Transferring {
             return;
@@ -279,6 +279,7 @@ impl Machine {
                 if self.typed.is_empty() {
                     self.ask(*retries, step, now);
                 } else {
+                    // Enters the menu without its prompt: the digits are there already.
                     self.await_digit(*retries, 0, now);
                     return self.take_typed(step, now);
                 }

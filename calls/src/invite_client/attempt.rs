@@ -74,7 +74,7 @@ impl Attempt {
             && std::mem::replace(&mut self.reconnects, Reconnects::NoMore) == Reconnects::Once
     }
 
-    /// Returns how far our offer is in the early dialog of a peer's request.
+    /// Returns the state of our offer in the early dialog that a peer's request belongs to; `None` if there is no such dialog.
     pub(super) fn early_offer(&self, request: &Message<'_>) -> Option<OurOffer> {
         let is_ours = self.call_id.as_bytes() == request.call_id();
         let tag = request.from_tag().filter(|_| is_ours)?;

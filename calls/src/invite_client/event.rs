@@ -53,7 +53,7 @@ pub(crate) enum OurOffer {
     Answered,
 }
 
-/// Nobody has answered, and nothing more is tried.
+/// End of the INVITE without a 2xx: no further target is tried.
 #[derive(Debug)]
 pub(crate) struct Failed<'m> {
     pub(crate) failure: DialFailure,

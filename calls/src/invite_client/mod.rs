@@ -79,7 +79,7 @@ pub(crate) struct InviteClient {
     redirects: u8,
     /// Early dialogs so far.
     forks: u8,
-    /// It rang somewhere.
+    /// A target has rung.
     rang: bool,
     /// Failure of the last target.
     last: Option<DialFailure>,
@@ -137,7 +137,7 @@ impl InviteClient {
         }
     }
 
-    /// Comes after other targets of its leg.
+    /// Notes that other targets of its leg were tried before.
     pub(crate) fn follow(&mut self) {
         self.attempts = Attempts::following();
     }
@@ -147,12 +147,12 @@ impl InviteClient {
         self.forks = first;
     }
 
-    /// Something else is tried where all targets of the plan fail.
+    /// Notes that something else is tried if all targets fail, so that the last one may not be silent for longer than the others.
     pub(crate) const fn lead_on(&mut self) {
         self.plan.patience = Patience::WithNone;
     }
 
-    /// Another kind of target follows the last target.
+    /// Reports the last failure as a fail-over: another kind of target follows.
     pub(crate) fn pass_on(&mut self, cx: &mut Cx<'_>) {
         self.attempts.pass_on(cx);
     }
@@ -213,7 +213,7 @@ impl InviteClient {
             .is_some_and(|(_, attempt)| attempt.tag.bits() == bits)
     }
 
-    /// Returns how far our offer is in the early dialog of a peer's request; `None` if there is no such dialog.
+    /// Returns the state of our offer in the early dialog that a peer's request belongs to; `None` if there is no such dialog.
     pub(crate) fn early_offer(&self, request: &Message<'_>) -> Option<OurOffer> {
         self.inviting()
             .and_then(|(_, attempt)| attempt.early_offer(request))
@@ -547,7 +547,7 @@ impl InviteClient {
         self.has_more() || self.plan.patience == Patience::WithNone
     }
 
-    /// Nobody was called: no target is left, or none may be contacted.
+    /// Failure without an answer: no target is left, or none may be contacted.
     const fn unreachable(&self) -> DialFailure {
         if self.attempts.are_forbidden() {
             FORBIDDEN

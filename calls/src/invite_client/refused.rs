@@ -102,7 +102,7 @@ impl InviteClient {
         text: &dyn InviteText,
         mut attempt: Box<Attempt>,
     ) -> InviteEvent<'static> {
-        // The target was reached by this transport.
+        // The target was reached by this transport, so no datagram is tried after it.
         self.datagram = UdpFallback::Excluded;
         match cx.flow_to(&attempt.target) {
             Ok(flow) => {

@@ -19,7 +19,7 @@ pub(crate) trait InviteText {
     fn supported(&self) -> &'static [u8];
     /// Writes all further lines, among them those of `said`.
     fn write_rest(&self, head: &mut Head<'_>, said: &ClientParts<'_>);
-    /// The SDP, or what else the body is.
+    /// The body: in most cases an SDP.
     fn body(&self) -> &[u8];
 }
 

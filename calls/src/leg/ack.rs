@@ -98,7 +98,7 @@ impl Leg {
         });
     }
 
-    /// Sends an ACK with all ports 0: it answers an offer that nobody else will answer.
+    /// Rejects the offer of a 2xx that the other leg will not answer: sends an ACK whose answer has all ports 0.
     pub(crate) fn reject_offer(&mut self, cx: &mut Cx<'_>, delayed: &Delayed) {
         let Some(peer) = self.sip() else { return };
         let body = sdp::reject(&delayed.offer, peer.flow.local);

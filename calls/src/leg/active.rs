@@ -27,7 +27,7 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// A peer that has said so with this status, or that is silent.
+    /// Loss of a peer that has answered with this status, or is silent (408).
     pub(crate) const fn of(status: u16) -> Self {
         Self {
             reason: Reason::DialogGone,

@@ -142,7 +142,7 @@ impl Legs {
         self.session(id)?.timer
     }
 
-    /// Notes that something of a leg's peer has come in its dialog.
+    /// Notes a message of a leg's peer in its dialog.
     pub(crate) fn hear(&mut self, id: LegId, now: Moment) {
         if let Some(session) = self.session_mut(id) {
             session.liveness.hear(now);
@@ -156,7 +156,7 @@ impl Legs {
         }
     }
 
-    /// Notes the peer of a leg, from which or to which something has come.
+    /// Sets the peer of a leg, at the first message from it or to it.
     pub(crate) fn meet(&mut self, id: LegId, peer: SipPeer) {
         if let Some(leg) = self.get_mut(id) {
             leg.peer = LegPeer::Sip(peer);
@@ -198,7 +198,7 @@ impl Legs {
         self.legs.retain(|leg| leg.id != id);
     }
 
-    /// The legs forget connections that are gone.
+    /// Removes closed connections from the legs' flows.
     pub(crate) fn leave_connections(&mut self, lost: &HashMap<u32, u32>) {
         for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
             if let Some(proved) = lost.get(&peer.flow.connection) {

@@ -49,7 +49,7 @@ impl<'b> NewRequest<'b> {
 }
 
 impl Leg {
-    /// Sends a request, with these lines of its own. Returns it as it waits for its answer; `None` if there is no such dialog, or no room for its
+    /// Sends a request, with these lines of its own. Returns its entry until the answer comes; `None` if there is no such dialog, or no room for its
     /// transaction.
     #[must_use]
     pub(crate) fn send(

@@ -60,6 +60,7 @@ pub(crate) struct Session {
     begun_by: Option<ServerTx>,
     /// Our 2xx without an ACK. Empty legs keep no allocation.
     awaited: Vec<AwaitedAck>,
+    /// PRACK that was still missing when our 2xx went out.
     pub(crate) late_prack: Option<LatePrack>,
 }
 

@@ -50,7 +50,7 @@ pub struct RegistrationStatus {
 }
 
 impl RegistrationStatus {
-    /// Nothing but a state.
+    /// Status of which only the state is known.
     pub const fn bare(state: State) -> Self {
         Self {
             state,

@@ -1,5 +1,5 @@
 //! Keep-alives of bindings behind NAT: such a PBX gets OPTIONS at intervals. Its answers keep the NAT's mapping, and its silence is noticed (in RFC
-//! 5626 §4.4 the client does this). The caller decides when, and who sends.
+//! 5626 §4.4 the client does this). The caller of this module decides when, and which shard sends.
 
 use std::time::Duration;
 

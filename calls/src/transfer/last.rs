@@ -1,4 +1,4 @@
-//! Last transfer of a call, for the call.
+//! Last transfer of a call, as the call uses it.
 
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;

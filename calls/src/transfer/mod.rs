@@ -50,7 +50,7 @@ pub enum TransferError {
     /// The call is over, or was never here.
     #[error("the call is not up")]
     NotUp,
-    /// Nobody has answered it yet.
+    /// The call has not been answered yet.
     #[error("the call has not been answered yet")]
     NotAnswered,
     /// Another transfer has no outcome yet.

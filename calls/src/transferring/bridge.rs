@@ -144,7 +144,7 @@ impl Call {
         }
     }
 
-    /// Ends what is pending with the agent, as at the end of a call. Requests to the caller only go on.
+    /// Ends what is pending with the agent, as at the end of a call. Our own requests to the caller go on.
     pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
         let agent = self.bridge.agent_id();
         if let Some(bot) = self.bridge.bot_mut() {

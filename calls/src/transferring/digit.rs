@@ -1,5 +1,5 @@
-//! Keys that a caller presses while its media ends here. The built-in agent or a bot hears them. With the echo agent digit N hands the caller to the agent's N-th
-//! destination, 0 to the tenth, so that a transfer can be tried with a phone and nothing else.
+//! Keys that a caller presses while its media ends here. The built-in agent or a bot hears them. With the echo agent digit N hands the caller to the
+//! agent's N-th destination, 0 to the tenth, so that a transfer can be tried with a phone and nothing else.
 
 use trunkline_model::handoff::Report;
 use trunkline_model::view::{OrgView, View};
@@ -16,7 +16,7 @@ use crate::ids::CallKey;
 use crate::transfer::Requester;
 
 impl Calls {
-    /// The caller of the echo agent presses a key among its audio (RFC 4733).
+    /// Handles a key that the caller of the echo agent presses, in its audio (RFC 4733).
     pub fn handle_media_digit(
         &mut self,
         endpoint: &mut Endpoint,
@@ -34,7 +34,7 @@ impl Calls {
 }
 
 impl Call {
-    /// An INFO of a caller whose media ends here, which may be a key.
+    /// Handles an INFO of a caller whose media ends here: it may carry a key.
     pub(crate) fn on_key(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, message: &Message<'_>) {
         let kind = message.first(HeaderName::ContentType).unwrap_or_default();
         let Some(key) = key(kind, message.body()) else {

@@ -120,7 +120,7 @@ impl Call {
         if self.bridge.is_with_destination() {
             return Err(TransferError::NotUp);
         }
-        // After a new leg has replaced one of the two, nobody uses the old one's result of a REFER (RFC 3891 §3).
+        // Once a new leg replaces one of the two, the result of a REFER on the old one has no use (RFC 3891 §3).
         match self.transfer.is_busy() || self.bridge.legs.successor().is_some() {
             true => Err(TransferError::UnderWay),
             false => Ok(()),
@@ -255,7 +255,7 @@ impl Call {
             }
         }
 
-        // Its flow may end the call: the transfer's own steps come first.
+        // The built-in agent's flow may end the call, so the transfer's own steps come first.
         if let Some(why) = untransferred
             && self.bridge.status() == CallStatus::Up
         {
