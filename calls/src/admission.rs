@@ -231,6 +231,7 @@ pub(crate) fn turn_away(
     });
 }
 
+/// Admits a sender whose digest verifies, and challenges any other. The answer must not depend on whether the user name exists (no oracle).
 fn by_digest<'a, 'm>(
     core: &mut Core,
     endpoint: &mut Endpoint,
@@ -337,6 +338,7 @@ pub(super) fn failed(
     }));
 }
 
+/// Admits a sender by its source address: one of an org's own, or one on the IP allow list of a trunk that has the dialled number.
 fn by_source<'a, 'm>(
     view: &View,
     incoming: Incoming<'a, 'm>,

@@ -445,6 +445,7 @@ impl Call {
         if self.transfer.goes_on() {
             return self.agent_hangs_up(cx);
         }
+
         let is_forbidden = self
             .bridge
             .bot()
@@ -453,6 +454,7 @@ impl Call {
             true => Reason::PeerNotAllowed,
             false => Reason::RuntimeUnreachable,
         };
+
         match self.bridge.status() {
             CallStatus::SettingUp => self.refuse(cx, reason),
             CallStatus::Answered | CallStatus::Up => {

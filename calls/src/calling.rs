@@ -238,6 +238,7 @@ impl Call {
         );
     }
 
+    /// Acknowledges the callee's 2xx. An agent with media of ours is connected at once; a runtime over SIP is invited with the callee's SDP.
     pub(super) fn on_callee_answers(
         &mut self,
         cx: &mut Cx<'_>,

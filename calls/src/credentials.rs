@@ -242,6 +242,7 @@ impl LegCredentials {
         is_given.then_some(seen).ok_or(Unanswerable::Refused)
     }
 
+    /// Decides whether a challenge may be answered. Returns what to remember of its realm.
     fn judge(
         &self,
         challenge: &Challenge<'_>,

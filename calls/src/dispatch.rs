@@ -209,6 +209,7 @@ impl Calls {
         });
     }
 
+    /// Routes a request: to its call by the To-tag, or by its method if it has none.
     fn request(
         &mut self,
         endpoint: &mut Endpoint,
@@ -262,6 +263,7 @@ impl Calls {
         }
     }
 
+    /// Admits a new INVITE. It begins a call, or replaces a leg of one (RFC 3891).
     fn invite(
         &mut self,
         endpoint: &mut Endpoint,
@@ -309,6 +311,7 @@ impl Calls {
         self.with(key, endpoint, now, |call, cx| call.begin_runtime(cx));
     }
 
+    /// Passes a response to its call. A 2xx for a call that is gone gets ACK and BYE.
     fn response(
         &mut self,
         endpoint: &mut Endpoint,

@@ -73,6 +73,7 @@ impl Calls {
         true
     }
 
+    /// Finds the early dialog of a request that comes from a known address of the peer.
     fn early_dialog(&self, flow: &Flow, message: &Message<'_>) -> Option<EarlyDialogFacts> {
         let tag = self.core.minter.read_tag(message.to_tag()?)?;
         let found = self.core.tags.get(&tag.bits)?;

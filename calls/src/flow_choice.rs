@@ -68,6 +68,7 @@ pub fn contact_uri(endpoint: &Endpoint, flow: &Flow) -> String {
     }
 }
 
+/// Returns a flow from the listener that suits the peer's address best.
 fn flow_to(
     listeners: &[(Transport, SocketAddr)],
     transport: Transport,

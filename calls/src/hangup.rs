@@ -285,6 +285,7 @@ impl Call {
         }
     }
 
+    /// Ends a call that isn't answered: refuses the caller's INVITE, or ends an outbound call.
     fn end_setup(
         &mut self,
         cx: &mut Cx<'_>,

@@ -293,6 +293,7 @@ impl Health {
         turn
     }
 
+    /// Counts an outcome. Returns the change once enough outcomes in a row contradict the peer's state.
     fn judge(&self, known: &mut PeerHealth, outcome: ProbeOutcome) -> Option<HealthChange> {
         known.has_answered |= outcome == ProbeOutcome::Answered;
         let speaks_for_it = match outcome {

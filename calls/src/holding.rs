@@ -271,6 +271,7 @@ impl Holding {
         self.refused(bridge, cx, HoldRefusal { role, status });
     }
 
+    /// Takes the SDP of an accepted re-INVITE. Returns the agreed audio if the media are our own.
     fn accepted(
         &mut self,
         bridge: &mut Bridge,

@@ -93,6 +93,7 @@ fn host_text(host: &Host<'_>) -> String {
     }
 }
 
+/// SIP traits of the sender: its extensions, codecs, NAT and clock.
 fn traits(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
     let has_allow = message.first(HeaderName::Allow).is_some();
     let allows = |method: &str| has_allow.then(|| message.has_token(HeaderName::Allow, method));
@@ -182,6 +183,7 @@ struct Sdp {
 }
 
 impl Sdp {
+    /// Reads the first audio stream of an offer; `None` if the body isn't SDP alone.
     fn read(body: &[u8]) -> Option<Self> {
         if !body.starts_with(b"v=") {
             return None;

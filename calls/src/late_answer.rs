@@ -93,6 +93,7 @@ pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow, line
         dialog.begin("BYE", RequestOrigin::Ours.hops(), head);
         head.raw(lines);
     };
+
     cx.with_head(bye, |cx, head| {
         let request = Request {
             method: Method::Bye,

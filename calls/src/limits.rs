@@ -157,6 +157,7 @@ impl Limits {
         self.acquire_all(all.id, ShareUse::Leg, claims, now)
     }
 
+    /// Counts a call of the node and of the org's share, and takes all claims, or takes nothing.
     fn acquire_all(
         self: &Arc<Self>,
         org: Uuid,

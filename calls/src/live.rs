@@ -143,6 +143,7 @@ impl LiveCalls {
         fact
     }
 
+    /// Applies a fact to its live call.
     fn follow(&self, fact: &Fact) {
         match fact {
             Fact::Started(started) => {

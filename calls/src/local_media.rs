@@ -230,6 +230,7 @@ impl Call {
         }
     }
 
+    /// Sets address and codec of our media's peer, unless the audio is kept for a bot that isn't attached yet.
     pub(crate) fn update_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
         // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; our media are closed by then.
         let Some(audio) = audio.filter(|_| self.bridge.status() != CallStatus::Over) else {

@@ -146,6 +146,7 @@ impl Call {
         self.relay_provisional(cx, early.fork, early.rseq, heard.message);
     }
 
+    /// Relays a provisional response of the runtime to the caller, in the same fork.
     fn relay_provisional(
         &mut self,
         cx: &mut Cx<'_>,
@@ -310,6 +311,7 @@ impl Call {
         }
     }
 
+    /// Sends the runtime the PRACK for its response with this RSeq. False if there is no such dialog or no room.
     fn send_prack(
         &mut self,
         cx: &mut Cx<'_>,

@@ -96,6 +96,7 @@ impl Calls {
         found.map_err(|reason| reason.status())
     }
 
+    /// Returns the leg with the dialog that Replaces names, or the reason why it can't be replaced now.
     fn leg_replaced(
         &self,
         replaces: &Replaces<'_>,
@@ -113,6 +114,7 @@ impl Calls {
         }
     }
 
+    /// Finds the connected leg with the dialog that Replaces names, in a call of that org and with that role.
     fn leg_named(
         &self,
         replaces: &Replaces<'_>,
@@ -201,6 +203,7 @@ impl Call {
         }
     }
 
+    /// Answers the INVITE of a new leg with media of our own.
     fn local_succeeds(
         &mut self,
         cx: &mut Cx<'_>,
@@ -268,9 +271,11 @@ impl Call {
                 self.holding.hold_state.take_offer(sdp);
             }
         }
+
         self.bridge.legs.stop_timers(cx, replaces);
         self.bridge.requests.abandon_replaced(cx, replaces);
         self.bridge.legs.put_in_place_of(replaces, leg);
+
         match role {
             LegRole::Trunk => self.holding.forget_proposal(),
             // The agent has handed its caller to its peer in another call.

@@ -203,6 +203,7 @@ fn crossing<'c>(call: &RuntimeCallFacts<'_>, config: &'c Config) -> Crossing<'c>
 }
 
 impl RuntimeText<'_> {
+    /// Writes the context headers. The session's token goes only to a runtime that the operator trusts or whose agent asks for it.
     fn write_context(&self, head: &mut Head<'_>, target: &Target) {
         let (call, prefix) = (&self.call, &*self.config.header_prefix);
         let mut line = |name: &str, value: std::fmt::Arguments<'_>| {

@@ -200,6 +200,7 @@ impl ActiveLeg<'_> {
         }
     }
 
+    /// Handles a refused refresh or probe: the other method follows, or the same one later.
     fn refresh_refused(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) -> Option<Lost> {
         let (LegState::Ready(session) | LegState::Leaving(session, _), LegPeer::Sip(peer)) =
             (&mut self.leg.state, &mut self.leg.peer)

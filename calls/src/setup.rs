@@ -220,6 +220,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         }
     }
 
+    /// Records the call as refused, and answers its INVITE.
     fn refuse(self, cx: &mut Cx<'_>, decision: Option<Decision>, reason: Reason) {
         let agent = decision
             .as_ref()
@@ -239,6 +240,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             hangup_by: HangupBy::Platform,
             cause: None,
         })));
+
         cx.endpoint.set_owner(self.server, owner_of(None));
         let tag = cx.core.minter.tag(self.slot, cx.endpoint.entropy());
         let (min_se, retry_after) = (
@@ -246,6 +248,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             u64::from(cx.core.config.retry_after),
         );
         let lacking = lacking_options(self.caller.message).unwrap_or_default();
+
         cx.respond(
             self.server,
             reason.status(),
@@ -263,6 +266,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         );
     }
 
+    /// Facts of the call's start, for its record.
     fn started(
         &self,
         cx: &Cx<'_>,
@@ -323,6 +327,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             })
     }
 
+    /// Records the start of an accepted call and makes its legs. The runtime is invited later, by [`Call::begin_runtime`].
     fn begin(self, cx: &mut Cx<'_>, chosen: Chosen) -> Option<Call> {
         let Chosen {
             decision,

@@ -138,6 +138,7 @@ impl Calls {
         self.handle(endpoint, view, flow, received, now);
     }
 
+    /// Returns whether the answer to a transaction may come by this flow.
     fn expects_from(&mut self, flow: &Flow, tx: ClientTx, owner: Owner, now: Moment) -> bool {
         let call = key_of(owner).and_then(|key| call_at(&mut self.slab, key));
         let Some(call) = call else {

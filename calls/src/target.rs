@@ -229,6 +229,7 @@ impl Parties<'_> {
         value.into()
     }
 
+    /// Fills in the placeholders for a peer's text; `write` writes each value.
     fn replaced(&self, template: &str, write: impl Fn(&str) -> String) -> String {
         let session = self.session.hyphenated().to_string();
         let mut filled = String::with_capacity(template.len() + 64);

@@ -20,6 +20,7 @@ use crate::target::{self, DialTarget, Target};
 const MAX_REDIRECTS: u8 = 3;
 
 impl InviteClient {
+    /// Handles a final refusal: sends the INVITE again with what was missing, tries the next target, or ends.
     pub(super) fn handle_refused<'m>(
         &mut self,
         cx: &mut Cx<'_>,

@@ -314,6 +314,7 @@ impl Bindings {
         }
     }
 
+    /// Removes the bindings of a trunk that `keep` refuses. Returns the loss if none is left and one of them was this node's.
     fn retain(
         &self,
         trunk: Uuid,

@@ -50,6 +50,7 @@ pub(super) enum RegisterFault {
 }
 
 impl RegisterRequest {
+    /// Reads the contacts of a REGISTER. One that expires before `shortest` is a fault, one after `longest` is cut.
     pub(super) fn read(
         message: &Message<'_>,
         shortest: Duration,

@@ -55,6 +55,7 @@ impl<R> Transfer<R> {
         self.record(steps);
     }
 
+    /// Handles the end of the call: settles an open outcome, or holds the end back while a NOTIFY may still bring the outcome.
     pub(super) fn on_call_ended(
         &mut self,
         mut ended: Box<Ended>,

@@ -52,6 +52,7 @@ impl Call {
         }
     }
 
+    /// Gives the built-in agent a key, or hands the caller of the echo agent to the destination that a digit selects.
     fn press(&mut self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) {
         if self.press_builtin(cx, digit) || digit > 9 {
             return;

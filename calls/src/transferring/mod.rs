@@ -208,6 +208,7 @@ impl Call {
         self.take_steps(cx, steps);
     }
 
+    /// Carries out the machine's steps in order.
     fn take_steps(&mut self, cx: &mut Cx<'_>, steps: Steps<Box<DestinationRoute>>) {
         let mut untransferred = None;
         for step in steps {
