@@ -222,7 +222,7 @@ impl Bridge {
         self.requests.abandon_dropped(cx, is_held);
     }
 
-    /// Returns whether the ACK of that CSeq number is to bring an SDP answer.
+    /// Returns whether the ACK with that CSeq number has to bring an SDP answer.
     pub(crate) fn awaits_sdp_of(&self, id: LegId, cseq: u32) -> bool {
         let session = self.legs.session(id);
         let mut awaited = session.into_iter().flat_map(Session::awaited);
@@ -275,7 +275,7 @@ impl Bridge {
         self.send(cx, lost.leg, &bye, |_| {});
     }
 
-    /// Rejects the offers of both legs whose answers are to come in ACKs of the other leg.
+    /// Rejects the offers, on either leg, whose answers would come in an ACK of the other leg.
     pub(crate) fn reject_delayed(&mut self, cx: &mut Cx<'_>) {
         while let Some((id, delayed)) = self.take_delayed() {
             let other = self.other(id);

@@ -1,4 +1,4 @@
-//! The built-in agent of a call: gives the machine that runs its flow what happens in the call, and carries out the actions that it asks for.
+//! The built-in agent of a call: gives the machine that runs its flow the events of the call, and carries out the actions that it requests.
 
 use trunkline_model::builtin::Key;
 use trunkline_model::handoff::Report;
@@ -57,7 +57,7 @@ impl Call {
         is_heard
     }
 
-    /// Gives the machine an input, and carries out what it asks for.
+    /// Gives the machine an input, and carries out the actions that it requests.
     pub(crate) fn run_builtin(
         &mut self,
         cx: &mut Cx<'_>,

@@ -216,7 +216,7 @@ impl Callee {
         })
     }
 
-    /// The same, its places as an org with these peers names them.
+    /// Marks the places that are among the tied peers of an org.
     pub(crate) fn of_org(self, tied: &TiedPeers) -> Self {
         let dial_targets = self.dial_targets.into_iter();
         Self {

@@ -97,7 +97,7 @@ const KNOWN: [u8; HeaderName::ALL.len()] = {
 pub(crate) enum CrossingKind {
     /// The INVITE that starts the call, towards the runtime.
     Invite,
-    /// The same INVITE, towards a transfer destination.
+    /// The caller's INVITE, towards a transfer destination.
     HandedOver,
     /// A request inside the call.
     InDialog,
@@ -317,7 +317,7 @@ pub(crate) enum RuntimeRefusal {
     Same,
     /// The next target is tried; if none is left, the caller gets 480.
     FailOver,
-    /// The same, but if none is left it counts as a failure of the runtime.
+    /// The next target is tried; if none is left, it counts as a failure of the runtime.
     Trouble,
     /// A redirection, followed within the runtime's own hosts.
     Redirect,

@@ -33,7 +33,7 @@ pub(crate) enum RouteKind {
     OtherHost,
     /// The PBX on the caller's side, at its proven address.
     Pbx,
-    /// The same for a reserved peer, which takes calls at the operator's cost: within the org's bounds.
+    /// A PBX that is a reserved peer and takes calls at the operator's cost: within the org's bounds.
     ReservedPeer,
     /// Another call of ours, which is counted already.
     OwnCall,

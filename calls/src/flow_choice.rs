@@ -39,7 +39,7 @@ pub fn flow_to_target(
     if target.transport != Transport::Tls {
         return Ok(flow);
     }
-    // The domain, not the host that SRV names: the certificate has to name the domain that was asked for (RFC 5922 §4).
+    // The domain, not the host that SRV names: the certificate has to name the domain of the URI (RFC 5922 §4).
     let name = target::domain_of(target.uri.as_bytes());
     let connection = name.and_then(|name| names.connection(&name));
     let connection = connection.ok_or(NoFlow::NoListener)?;

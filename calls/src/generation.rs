@@ -15,7 +15,7 @@ const GENERATION_SHIFT: u32 = 6;
 /// Number of the return at which a call is refused.
 pub(crate) const LAST_GENERATION: u8 = 4;
 
-/// The same id with that generation, below [`LAST_GENERATION`].
+/// Returns a session id with that generation, which is below [`LAST_GENERATION`].
 fn in_generation(id: Uuid, generation: u8) -> Uuid {
     let mut octets = id.into_bytes();
     octets[GENERATION] &= (1 << GENERATION_SHIFT) - 1;

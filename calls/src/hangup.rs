@@ -250,7 +250,7 @@ impl Call {
         self.refuse_saying(cx, reason, b"");
     }
 
-    /// The same, with the lines of the last target's refusal.
+    /// Refuses a call that isn't answered, with the lines of the last target's refusal.
     pub(crate) fn refuse_saying(&mut self, cx: &mut Cx<'_>, reason: Reason, said: &[u8]) {
         let end = CallEnd {
             status: reason.unanswered(),

@@ -167,7 +167,7 @@ impl Health {
         }
     }
 
-    /// The same, to be shared.
+    /// Makes an empty table to be shared.
     pub fn shared(down_after: u32, up_after: u32) -> Arc<Self> {
         Arc::new(Self::new(down_after, up_after))
     }
@@ -225,12 +225,12 @@ impl Health {
         known.reduce(|one, two| one || two)
     }
 
-    /// Numbers of peers that answer, that are down, and that nothing is known of.
+    /// Counts the peers that answer, that are down, and of which nothing is known.
     pub fn counts(&self) -> [usize; 3] {
         count(self.peers.iter().map(|known| known.answers()))
     }
 
-    /// The same of the peers that no outbound trunk has: the addresses of runtimes.
+    /// Counts the peers that no outbound trunk has, the addresses of runtimes, by the same states.
     pub fn runtimes(&self) -> [usize; 3] {
         let of_trunks: HashSet<ProbedPeer> = self
             .trunks

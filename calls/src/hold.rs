@@ -116,7 +116,7 @@ pub(crate) enum HoldRequest {
 pub(crate) enum HoldProgress {
     /// A re-INVITE in its turn, up to that moment.
     Ask(Moment),
-    /// The same; the status holds from now on.
+    /// Another re-INVITE in its turn; the change counts as made, with this status.
     Follow(HoldStatus, Moment),
     /// The change has ended.
     Settled(HoldStatus),

@@ -47,7 +47,7 @@ pub(crate) enum JoinPhase {
     Idle,
     /// The two don't have each other's media yet.
     Due,
-    /// The same, and the caller's offer, in its 2xx, waits for the answer in our ACK.
+    /// As [`Self::Due`], and the caller's 2xx with an offer waits for the answer in our ACK.
     Asking,
 }
 
@@ -223,7 +223,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// Takes the caller's offer that was asked for, in a 2xx whose ACK waits.
+    /// Takes the offer that the caller was asked for, from a 2xx whose ACK waits.
     pub(crate) fn offered(&mut self, delayed: D, offer: &[u8], now: Moment) -> JoinProgress<D> {
         match std::mem::replace(&mut self.step, JoinStep::Settled) {
             JoinStep::AskOffer { answer } => {

@@ -65,12 +65,12 @@ impl Joining {
         self.0.as_deref().map(Join::heard)
     }
 
-    /// The agent's side has answered with that SDP, which the caller is to get.
+    /// Begins: the agent's side has answered with that SDP, which the caller gets next.
     pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> JoinProgress<Delayed> {
         self.step(|join| join.begin(sdp, now))
     }
 
-    /// A change of the caller was accepted, which gives both each other's media.
+    /// Handles a change of the caller that was accepted and gives both each other's media.
     pub(crate) fn on_crossed(&mut self) -> JoinProgress<Delayed> {
         self.step(Join::crossed)
     }

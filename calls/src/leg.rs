@@ -124,7 +124,7 @@ pub(crate) struct SipPeer {
 }
 
 impl SipPeer {
-    /// A peer that something has been sent to, or has come from, by this flow.
+    /// A peer at the other end of this flow, at the first message to it or from it.
     pub(crate) fn begun(flow: Flow) -> Self {
         Self {
             flow,
@@ -178,12 +178,12 @@ impl SipPeer {
         dialogs.find(|held| held.fork == fork)?.local_sdp.as_deref()
     }
 
-    /// The same in the dialog of a leg that is up.
+    /// The SDP that the peer has of us, in the dialog of a leg that is up.
     pub(crate) fn first_local_sdp(&self) -> Option<&[u8]> {
         self.dialogs.first()?.local_sdp.as_deref()
     }
 
-    /// The same, to be kept in another place as well.
+    /// That SDP, shared with another place that keeps it.
     pub(crate) fn shared_local_sdp(&self) -> Option<&Arc<[u8]>> {
         self.dialogs.first()?.local_sdp.as_ref()
     }
@@ -363,7 +363,7 @@ impl Leg {
         }
     }
 
-    /// The INVITE that is to put this leg in another's place.
+    /// The INVITE with Replaces, if this leg waits to replace another.
     pub(crate) const fn replacing(&self) -> Option<Replacing> {
         match self.state {
             LegState::Replacing(replacing) => Some(replacing),

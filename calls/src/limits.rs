@@ -102,7 +102,7 @@ impl Limits {
         self.acquire_all(org.id, ShareUse::SetUp, claims, now)
     }
 
-    /// The same for a call that we begin, which counts among its org's outbound calls as well.
+    /// Takes all counts of a call that we begin, or none. It counts among its org's outbound calls as well.
     ///
     /// # Errors
     /// The limit that is reached; then nothing was taken.

@@ -118,7 +118,7 @@ pub(crate) struct WinningAnswer {
 }
 
 impl WinningAnswer {
-    /// The same as a 2xx with that offer, whose ACK waits.
+    /// Returns the 2xx with that offer, whose ACK waits.
     pub(crate) fn delayed(&self, offer: &[u8]) -> Delayed {
         Delayed {
             client: self.client,

@@ -71,7 +71,7 @@ impl Requests {
         self.pending.iter().any(is_it)
     }
 
-    /// The same, or waits for its turn.
+    /// Returns whether a probe of a leg's peer waits for its answer or its turn.
     pub(crate) fn is_refreshing(&self, id: LegId) -> bool {
         self.is_queued(RequestKind::Refresh(id)) || self.refreshes(id)
     }

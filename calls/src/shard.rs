@@ -194,7 +194,7 @@ impl Calls {
 
     fn forget(&mut self, endpoint: &mut Endpoint, key: CallKey) {
         let slot = self.slab.remove(key.index as usize);
-        // Both sides know of the end: missing ACKs won't come any more.
+        // The call is over on both legs, so no further ACK will come: stops the retransmissions of our 2xx.
         for (_, ack) in slot.call.bridge.awaited() {
             endpoint.acknowledged(ack.server);
         }

@@ -20,7 +20,7 @@ const LAST_WORDS: Duration = Duration::from_millis(300);
 /// Time that a caller stays after a transfer of unknown outcome.
 const UNKNOWN_OUTCOME: Duration = Duration::from_secs(10);
 
-/// Audio that the peer is to hear.
+/// Audio for the peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sound {
     /// A prompt, once.
@@ -33,10 +33,10 @@ pub enum Sound {
     Silence,
 }
 
-/// Action that the machine asks for.
+/// Action that the machine requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// Let the peer hear this. The end of a prompt or of keys comes back with the serial.
+    /// Play this to the peer. The end of a prompt or of keys is reported with the serial.
     Play { serial: u32, sound: Sound },
     /// Transfer the caller to the destination of this name, or to the agent's first.
     Transfer(Option<Box<str>>),

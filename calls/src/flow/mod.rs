@@ -16,7 +16,7 @@ pub(crate) use machine::{Action, Machine, TransferFailure};
 pub(crate) struct Builtin {
     pub(super) machine: Machine,
     pub(super) timer: Option<(TimerId, Moment)>,
-    /// Name of the destination to which the caller is to be handed off, until that begins; empty: the agent's first.
+    /// Destination of the hand-off that the flow has requested and that hasn't begun: its name, or `None` for the agent's first.
     pub(super) wanted: Option<Option<Box<str>>>,
 }
 

@@ -83,7 +83,7 @@ pub(crate) enum Patience {
 pub(crate) enum CallIds {
     /// A new one for each target.
     PerTarget,
-    /// The same for all targets.
+    /// One for all targets.
     One(CallId),
 }
 

@@ -35,7 +35,7 @@ impl<'b> Ack<'b> {
         }
     }
 
-    /// The same with an SDP answer.
+    /// Adds an SDP answer.
     pub(crate) const fn answering(self, body: &'b [u8]) -> Self {
         Self {
             lines: b"Content-Type: application/sdp\r\n",

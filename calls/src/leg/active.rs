@@ -16,7 +16,7 @@ use crate::refusal::Reason;
 use crate::reply::{PAUSE, Reply, glare_wait};
 use crate::requests::Requests;
 
-/// The peer of a leg doesn't have the dialog any more.
+/// Loss of a leg: its peer no longer has the dialog.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) struct Lost {
@@ -178,7 +178,7 @@ impl ActiveLeg<'_> {
         }
     }
 
-    /// The same for a request that has no answer.
+    /// Returns the consequence of a request that got no answer, and whether the peer is gone.
     pub(crate) fn reply_of_none(
         &mut self,
         cx: &mut Cx<'_>,

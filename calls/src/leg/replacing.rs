@@ -1,4 +1,4 @@
-//! Legs that are to take another's place (RFC 3891), from their INVITE with Replaces to its final answer.
+//! Legs that replace another (RFC 3891), from their INVITE with Replaces to its final answer.
 
 use trunkline_sip::endpoint::ServerTx;
 
@@ -6,12 +6,12 @@ use super::state::{LegState, Replacing, Session};
 use super::{LegId, Legs};
 
 impl Legs {
-    /// The leg that is to take another's place.
+    /// The leg that waits to replace another.
     pub(crate) fn successor(&self) -> Option<(LegId, Replacing)> {
         self.iter().find_map(|leg| Some((leg.id, leg.replacing()?)))
     }
 
-    /// The same, if this is its INVITE.
+    /// The leg that waits to replace another, if this is its INVITE.
     pub(crate) fn successor_by(&self, server: ServerTx) -> Option<(LegId, Replacing)> {
         let is_meant = |(_, replacing): &(LegId, Replacing)| replacing.server == server;
         self.successor().filter(is_meant)

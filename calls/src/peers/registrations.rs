@@ -154,7 +154,7 @@ impl Registrations {
         }
     }
 
-    /// Returns the numbers of registrations in each state: registering, registered, failed.
+    /// Counts the registrations in each state: registering, registered, failed.
     pub fn counts(&self) -> [(State, usize); 3] {
         [State::Registering, State::Registered, State::Failed].map(|state| {
             let of_state = self.0.iter().filter(|status| status.state == state);

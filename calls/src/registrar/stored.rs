@@ -94,7 +94,7 @@ impl Bindings {
         }
     }
 
-    /// Applies what other nodes have stored since.
+    /// Applies the bindings that other nodes have stored since.
     pub fn follow(
         &self,
         stored: &[StoredBinding],

@@ -91,7 +91,7 @@ impl<R> LastTransfer<R> {
         self.0.as_deref().map(|transfer| &transfer.refer)
     }
 
-    /// Returns the digest answers for a challenge of the PBX, if it is to the current REFER.
+    /// Returns the digest answers for a challenge of the PBX to the current REFER; `None` for any other REFER.
     pub(crate) fn digest_answers_for(&mut self, cseq: u32) -> Option<&mut DigestAnswers> {
         let transfer = self.0.as_deref_mut()?;
         let is_asked = matches!(transfer.state, State::Referring | State::Subscribed);
