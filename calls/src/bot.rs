@@ -222,7 +222,7 @@ impl Call {
         match stage {
             Some(ChainStage::Bot(url)) => self.open_socket(cx, url),
             Some(ChainStage::Builtin) => self.take_builtin(cx),
-            // The destination of a transfer is being called, and a call has one INVITE of ours out at a time.
+            // The destination of a transfer is being called, and a call dials one peer at a time.
             Some(ChainStage::Sip(_)) if is_transferred => self.agent_hangs_up(cx),
             Some(ChainStage::Sip(runtime)) => {
                 bot.attempts.pass_on(cx);
