@@ -14,6 +14,8 @@ const LAST_STATIC: u8 = 34;
 
 /// Payload type of telephone events in offers of ours.
 const TELEPHONE_EVENT: u8 = 101;
+/// Greatest dynamic payload type (RFC 3551 §6).
+const LAST_DYNAMIC: u8 = 127;
 
 /// Direction of a stream from the local side's point of view.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -186,10 +188,11 @@ fn offered_section(body: &mut Vec<u8>, port: u16, before: Option<&Media<'_>>) {
     let dynamic = before
         .and_then(Media::payload)
         .filter(|payload| AudioPayload::of_static(payload.number).is_none());
-    let taken = dynamic.map(|payload| payload.number);
-    let event = before.and_then(Media::telephone_event).unwrap_or({
-        let is_taken = taken == Some(TELEPHONE_EVENT);
-        TELEPHONE_EVENT + u8::from(is_taken)
+    let event = before.and_then(Media::telephone_event).unwrap_or_else(|| {
+        let is_taken =
+            |number: u8| before.is_some_and(|it| it.numbers().any(|known| known == number));
+        let mut free = (TELEPHONE_EVENT..=LAST_DYNAMIC).filter(|number| !is_taken(*number));
+        free.next().unwrap_or(TELEPHONE_EVENT)
     });
 
     print(body, format_args!("m=audio {port} RTP/AVP"));

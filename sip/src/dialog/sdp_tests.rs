@@ -229,6 +229,17 @@ fn dynamic_numbers_keep_their_meaning_in_a_further_offer_of_ours() {
 }
 
 #[test]
+fn events_get_a_number_that_no_other_codec_had() {
+    for (formats, number) in [("0 101", 102), ("0 101 102", 103), ("101", 102)] {
+        let before = format!("{HEAD}m=audio 9 RTP/AVP {formats}\r\na=rtpmap:101 opus/48000/2\r\n");
+        let offer = offer_audio_after(before.as_bytes(), local(), 5, 2);
+        let offer = String::from_utf8(offer).unwrap();
+        let map = format!("a=rtpmap:{number} telephone-event/8000\r\n");
+        assert!(offer.contains(&map), "{formats}: {offer}");
+    }
+}
+
+#[test]
 fn an_offer_without_what_we_speak_is_refused() {
     for (name, offer) in [
         ("G.729 alone", format!("{HEAD}m=audio 5000 RTP/AVP 18\r\n")),

@@ -11,11 +11,18 @@ pub fn compact(message: &[u8], out: &mut Vec<u8>) {
     write(message, out, says_nothing);
 }
 
-/// [`compact`] for an answer to a small request from an unverified source: also leaves out Server, Allow, Accept and Supported.
+/// [`compact`] for an answer to a small request from an unverified source: also leaves out Server, Allow, Accept and Supported,
+/// but not the Allow of a 405 and the Accept of a 415, which must be there (RFC 3261 §21.4.6, §21.4.13).
 pub fn compact_answer(message: &[u8], out: &mut Vec<u8>) {
     const NICETIES: [&[u8]; 4] = [b"Server: ", b"Allow: ", b"Accept: ", b"Supported: "];
+    let needed: Option<&[u8]> = match message.get(b"SIP/2.0 ".len()..).unwrap_or_default() {
+        [b'4', b'0', b'5', ..] => Some(b"Allow: "),
+        [b'4', b'1', b'5', ..] => Some(b"Accept: "),
+        _ => None,
+    };
     write(message, out, |line| {
-        NICETIES.iter().any(|name| line.starts_with(name))
+        let is_needed = needed.is_some_and(|name| line.starts_with(name));
+        !is_needed && NICETIES.iter().any(|name| line.starts_with(name))
     });
 }
 
@@ -107,5 +114,22 @@ mod tests {
         }
         assert_eq!(long.body(), short.body());
         assert_eq!(long.top_via(), short.top_via());
+    }
+
+    #[test]
+    fn a_compact_answer_keeps_what_its_status_requires() {
+        for (status, kept) in [
+            ("405 Method Not Allowed", "Allow:INVITE\r\n"),
+            ("415 Unsupported Media Type", "Accept:application/sdp\r\n"),
+            ("488 Not Acceptable Here", ""),
+        ] {
+            let printed = format!(
+                "SIP/2.0 {status}\r\nServer: S\r\nAllow: INVITE\r\nAccept: application/sdp\r\nSupported: timer\r\n\r\n"
+            );
+            let mut out = Vec::new();
+            compact_answer(printed.as_bytes(), &mut out);
+            let expected = format!("SIP/2.0 {status}\r\n{kept}\r\n");
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        }
     }
 }

@@ -213,14 +213,20 @@ fn to(lines: &mut Head<'_>, request: &Message<'_>, to_tag: Option<&[u8]>) -> usi
 }
 
 fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
-    for (at, line) in request.all(HeaderName::Via).enumerate() {
-        if at > 0 {
+    let mut is_above = true;
+    for line in request.all(HeaderName::Via) {
+        let mut elements = super::message::elements(line);
+        // The top Via is the first element, which the first line may lack: `Via: ,`.
+        if elements.next().is_none() {
+            continue;
+        }
+        if !std::mem::take(&mut is_above) {
             Head::new(out).unfolded("Via", line);
             continue;
         }
         out.extend_from_slice(b"Via: ");
         top_via(out, request, flow);
-        for below in super::message::elements(line).skip(1) {
+        for below in elements {
             out.extend_from_slice(b", ");
             unfolded(out, below);
         }

@@ -40,6 +40,23 @@ fn answer_to(via: &str, peer: &str) -> String {
 }
 
 #[test]
+fn a_first_via_without_an_element_is_left_out() {
+    for first in ["", ",", " , "] {
+        let via = format!("{first}\r\nVia: SIP/2.0/UDP 192.0.2.9;branch=z\r\nVia: SIP/2.0/UDP b");
+        let answer = answer_to(&via, "192.0.2.9:1024");
+        let vias: Vec<&str> = answer
+            .split("\r\n")
+            .filter(|line| line.starts_with("Via"))
+            .collect();
+        assert_eq!(
+            vias,
+            ["Via: SIP/2.0/UDP 192.0.2.9;branch=z", "Via: SIP/2.0/UDP b"],
+            "{first:?}"
+        );
+    }
+}
+
+#[test]
 fn a_response_repeats_what_it_must() {
     let octets = "INVITE sip:b SIP/2.0\r\nv: SIP/2.0/UDP a;branch=z9hG4bK1;rport,\r\n SIP/2.0/UDP b\r\n\
         Record-Route: <sip:p;lr>,\r\n\t<sip:q;lr>\r\nf:\r\n <sip:a>;tag=1\r\nV : SIP/2.0/TCP c\r\nt: <sip:b>\r\n\
