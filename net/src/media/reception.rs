@@ -25,7 +25,7 @@ pub(super) struct Reception {
     received: u64,
     /// Jitter in sixteenths of a timestamp unit.
     jitter: u64,
-    transit: Option<i64>,
+    transit: Option<u32>,
     /// Expected and received at the last report.
     reported: (u64, u64),
 }
@@ -80,9 +80,9 @@ impl Reception {
     fn time(&mut self, timestamp: u32, now: Moment) {
         let arrival = i64::try_from(now.as_micros()).unwrap_or(i64::MAX) / MICROS;
         // Both wrap at 32 bits.
-        let transit = i64::from((arrival as u32).wrapping_sub(timestamp) as i32);
+        let transit = (arrival as u32).wrapping_sub(timestamp);
         if let Some(before) = self.transit.replace(transit) {
-            let difference = (transit - before).unsigned_abs().min(u64::from(u32::MAX));
+            let difference = u64::from((transit.wrapping_sub(before) as i32).unsigned_abs());
             self.jitter = (self.jitter + difference).saturating_sub((self.jitter + 8) >> 4);
         }
     }
@@ -189,6 +189,17 @@ mod tests {
         }
         // 40/16 = 2.5, then 2.5 + (40 - 2.5)/16 = 4.84 units.
         assert_eq!(reception.jitter(), Duration::from_micros(4 * 125));
+    }
+
+    #[test]
+    fn jitter_is_unmoved_where_the_transit_wraps() {
+        let mut reception = Reception::default();
+        let arrival = at(0).as_micros() as u32 / 125;
+        // The transit is the greatest positive number, and one more a packet later.
+        let first = arrival.wrapping_sub(i32::MAX as u32);
+        reception.hear(&header(1, 0, first), true, at(0));
+        reception.hear(&header(1, 1, first.wrapping_sub(1)), true, at(0));
+        assert_eq!(reception.jitter(), Duration::ZERO);
     }
 
     #[test]
