@@ -114,7 +114,9 @@ impl Requests {
         if self.pending.is_empty() {
             self.pending = Vec::new();
         }
-        if pending.method == Method::Invite {
+        let is_invite = |pending: &Pending| pending.method == Method::Invite;
+        // The timer is that of the INVITE sent last, so it runs on for another leg's.
+        if is_invite(&pending) && !self.pending.iter().any(is_invite) {
             cx.cancel_timer(&mut self.exchange);
         }
         Some(pending)

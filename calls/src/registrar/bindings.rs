@@ -230,8 +230,10 @@ impl Bindings {
         }
 
         let what = match newest {
-            Some(binding) if !was_there => Some(BindingChangeKind::Registered(Box::new(binding))),
+            Some(binding) if count == 0 => Some(BindingChangeKind::Registered(Box::new(binding))),
             None if was_there => Some(BindingChangeKind::Lost(BindingLoss::Removed)),
+            // They have expired since the last sweep, which finds them no more.
+            None if count > 0 => Some(BindingChangeKind::Lost(BindingLoss::Expired)),
             Some(_) | None => None,
         };
         Ok(what.map(|what| BindingChange { org, trunk, what }))

@@ -263,7 +263,9 @@ impl Registrar {
             self.config.longest
         };
 
-        let asked = RegisterRequest::read(message, self.config.shortest, longest);
+        // No client could ask for a time that is cut below the shortest.
+        let shortest = self.config.shortest.min(longest);
+        let asked = RegisterRequest::read(message, shortest, longest);
         let outcome = match asked {
             Ok(RegisterRequest::Query) => Ok(None),
             Ok(RegisterRequest::RemoveAll) => self.bindings.remove_all(trunk, &sender),
@@ -278,9 +280,8 @@ impl Registrar {
                 return self.answer(endpoint, message, flow, now, 400, |_| {});
             }
             Err(RegisterFault::TooBrief) => {
-                let shortest = self.config.shortest.as_secs();
                 return self.answer(endpoint, message, flow, now, 423, |head| {
-                    head.number("Min-Expires", shortest);
+                    head.number("Min-Expires", shortest.as_secs());
                 });
             }
         };

@@ -79,6 +79,11 @@ fn flow(transport: Transport, connection: u32, peer: &str) -> Flow {
 
 impl Scene {
     fn new() -> Self {
+        Self::with_shortest(60)
+    }
+
+    /// A registrar that refuses registrations of less than so many seconds.
+    fn with_shortest(seconds: u64) -> Self {
         let minter = Minter::new(Node(0), [7; 16]);
         let login = |user: &str, trunk| {
             let login = Login {
@@ -113,7 +118,7 @@ impl Scene {
                     realm: "us".into(),
                     algorithms: vec![Algorithm::Md5],
                     allow_rfc2069: false,
-                    shortest: Duration::from_secs(60),
+                    shortest: Duration::from_secs(seconds),
                     longest: Duration::from_secs(3600),
                     contacts: 2,
                 }),
@@ -318,6 +323,23 @@ fn a_binding_expires_by_itself() {
 }
 
 #[test]
+fn a_binding_that_expired_before_its_removal_is_reported_as_expired() {
+    let mut scene = Scene::new();
+    scene.register(&Request::new(1, &format!("{HOUR_HERE}Expires: 60\r\n")));
+    assert_eq!(scene.changes().len(), 1);
+    scene.later(60);
+    scene.register(&Request::new(
+        2,
+        &HOUR_HERE.replace("\r\n", ";expires=0\r\n"),
+    ));
+    assert_eq!(
+        scene.changes(),
+        [BindingChangeKind::Lost(BindingLoss::Expired)]
+    );
+    assert!(scene.bindings.sweep(scene.now).is_empty());
+}
+
+#[test]
 fn an_older_request_changes_nothing() {
     let mut scene = Scene::new();
     let two = "Contact: <sip:pbx@192.0.2.9>, <sip:pbx@192.0.2.1:5060;rinstance=f00>;expires=0\r\n";
@@ -437,6 +459,24 @@ fn a_pbx_is_reached_the_way_that_leads_there() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn the_shortest_time_is_no_longer_than_the_longest_over_a_stream() {
+    let mut scene = Scene::with_shortest(900);
+    let by_tcp = Request::new(
+        1,
+        "Contact: <sip:pbx@192.0.2.1:5062;transport=tcp>;expires=3600\r\n",
+    );
+    let by_tcp = by_tcp.from(flow(Transport::Tcp, 9, "192.0.2.1:33000"));
+    let (status, contacts) = scene.register(&by_tcp);
+    assert_eq!(status, 200, "{contacts:?}");
+    assert!(contacts[0].ends_with(";expires=600"), "{contacts:?}");
+    let (status, _) = scene.register(&Request::new(
+        2,
+        &HOUR_HERE.replace("\r\n", ";expires=600\r\n"),
+    ));
+    assert_eq!(status, 423, "by UDP");
 }
 
 #[test]
