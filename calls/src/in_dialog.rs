@@ -337,7 +337,9 @@ impl Call {
         // The transfer repeats its REFER itself, and after the call only the BYE is repeated.
         let asks = self.bridge.status() != CallStatus::Over || pending.method == Method::Bye;
         let is_own = pending.purpose != Purpose::Transfer;
-        if !matches!(message.status(), 401 | 407) || !asks || !is_own {
+        // A cancelled request that was sent again would do what nobody wants any more.
+        let is_wanted = asks && is_own && !pending.is_canceled;
+        if !matches!(message.status(), 401 | 407) || !is_wanted {
             return Some(pending);
         }
 
@@ -435,7 +437,10 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        let status = crossing::in_dialog_refusal(message.status());
+        let status = match message.status() {
+            401 | 407 if pending.is_canceled => 487,
+            status => crossing::in_dialog_refusal(status),
+        };
         let refreshed = pending.method == Method::Update && status < 300;
         let requester = self.bridge.other(pending.leg);
 

@@ -4,6 +4,7 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::{ClientTx, ServerTx};
 use trunkline_sip::wire::Method;
 
+use super::context::Cx;
 use super::digest_answers::RepeatableRequest;
 use super::ids::LegId;
 use super::request_origin::RequestOrigin;
@@ -32,7 +33,17 @@ pub(crate) struct Pending {
     pub(crate) target: Option<Box<[u8]>>,
     /// Lines and body to send it again with credentials, if there are any.
     pub(crate) repeatable: Option<Box<RepeatableRequest>>,
+    /// It was cancelled, so that a challenge ends it.
+    pub(crate) is_canceled: bool,
     pub(crate) purpose: Purpose,
+}
+
+impl Pending {
+    /// Cancels the request, with these lines in the CANCEL.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, lines: &[u8]) {
+        self.is_canceled = true;
+        cx.endpoint.cancel(self.client, lines, cx.now);
+    }
 }
 
 /// Purpose of a pending request.

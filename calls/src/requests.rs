@@ -125,17 +125,18 @@ impl Requests {
     /// Cancels the re-INVITEs that have had no final answer in time.
     pub(crate) fn on_exchange_late(&mut self, cx: &mut Cx<'_>) {
         self.exchange = None;
-        for pending in &self.pending {
+        for pending in &mut self.pending {
             if pending.method == Method::Invite {
-                cx.endpoint.cancel(pending.client, b"", cx.now);
+                pending.cancel(cx, b"");
             }
         }
     }
 
     /// Cancels what that request of a peer was relayed as.
-    pub(crate) fn cancel_relayed(&self, cx: &mut Cx<'_>, server: ServerTx, lines: &[u8]) {
-        if let Some(pending) = self.by_purpose(Purpose::Relay(server)) {
-            cx.endpoint.cancel(pending.client, lines, cx.now);
+    pub(crate) fn cancel_relayed(&mut self, cx: &mut Cx<'_>, server: ServerTx, lines: &[u8]) {
+        let mut pending = self.pending.iter_mut();
+        if let Some(relayed) = pending.find(|it| it.purpose == Purpose::Relay(server)) {
+            relayed.cancel(cx, lines);
         }
     }
 
@@ -153,7 +154,7 @@ impl Requests {
         for pending in &mut self.pending {
             if pending.purpose == Purpose::Join(JoinRound::Join) {
                 pending.purpose = Purpose::Stale;
-                cx.endpoint.cancel(pending.client, b"", cx.now);
+                pending.cancel(cx, b"");
             }
         }
     }
@@ -291,7 +292,7 @@ impl Requests {
 fn leave(cx: &mut Cx<'_>, pending: &mut Pending, left: Purpose) {
     refuse_requester(cx, pending, left);
     if pending.method == Method::Invite {
-        cx.endpoint.cancel(pending.client, b"", cx.now);
+        pending.cancel(cx, b"");
     }
 }
 

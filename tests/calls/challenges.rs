@@ -92,6 +92,38 @@ fn live(daemon: &Daemon) -> String {
 }
 
 #[test]
+fn a_cancelled_request_is_not_sent_again_with_credentials() {
+    let (daemon, agent) = with_runtime();
+    let pair = daemon.credentials();
+    let (pbx, asker) = inbound(&daemon, &agent, &pair, (None, None));
+    let number = asker.ask("INVITE");
+    let invite = pbx.end.request("INVITE");
+    pbx.end.answer(&invite, "100 Trying", "", "");
+    let cancel = asker.dialog.request(&asker.end, (number, "CANCEL"), "", "");
+    asker.end.send(cancel);
+    let cancel = pbx.end.request("CANCEL");
+    pbx.end.answer(&cancel, "200 OK", "", "");
+    // The challenge was on its way when the CANCEL came.
+    refuse(&pbx.end, &invite, HONEST);
+
+    let ended = asker.end.outcome(&format!("{number} INVITE"));
+    assert_eq!(ended.status(), Some(487), "{ended:?}");
+    asker.acknowledge(&ended);
+    // Whatever the daemon sent to the PBX came before the answer to this.
+    let last = pbx.send_by(&pbx.end, "OPTIONS", "", "");
+    let last = format!("{last} OPTIONS");
+    let sent_again = |message: &Message| {
+        message.is_request("INVITE") && message.value("CSeq") != invite.value("CSeq")
+    };
+    let answered = Deadline::after(PATIENCE).poll(|| {
+        let message = pbx.end.soon()?;
+        assert!(!sent_again(&message), "{message:?}");
+        (message.is_final() && message.answers(&last)).then_some(())
+    });
+    assert!(answered.is_some(), "the OPTIONS isn't answered");
+}
+
+#[test]
 fn a_callers_pair_goes_back_to_where_it_was_proven_alone() {
     let (daemon, agent) = with_runtime();
     let reflections = Harvest::fetched(&daemon).reflections();

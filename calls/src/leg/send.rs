@@ -129,6 +129,7 @@ impl Leg {
             renewal: None,
             target: None,
             repeatable,
+            is_canceled: false,
             purpose: new.purpose,
         })
     }

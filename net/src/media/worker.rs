@@ -447,32 +447,27 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             return;
         };
         let key = call.key;
-        let is_deaf = |(_, of, known): &(Moment, _, Token)| (of, known) == (&key, &token);
-        // Packets that were there before are read once more in the same turn.
-        if self.deaf.iter().any(is_deaf) {
-            return;
-        }
         // If that fails, the socket keeps causing events; each costs one packet.
         let _ = self
             .poll
             .registry()
             .deregister(&mut SourceFd(&socket.as_raw_fd()));
-        self.deaf.push_back((now + DEAF, key, token));
+        // It may have been read twice in this turn.
+        let is_deaf = |&(_, of, known): &(Moment, u64, Token)| (of, known) == (key, token);
+        if !self.deaf.iter().any(is_deaf) {
+            self.deaf.push_back((now + DEAF, key, token));
+        }
     }
 
     /// Watches sockets again after their pause. One that has packets causes an event at once.
     fn hear_again(&mut self, now: Moment) {
         while self.deaf.front().is_some_and(|(until, ..)| *until <= now) {
-            let Some((_, key, token)) = self.deaf.pop_front() else {
-                return;
-            };
-            let Some((call, socket)) = self.socket(token) else {
-                continue;
-            };
+            let (_, key, token) = self.deaf.pop_front().expect("it has a first entry");
             // The place may hold another call by now.
-            if call.key != key {
+            let known = self.socket(token).filter(|(call, _)| call.key == key);
+            let Some((_, socket)) = known else {
                 continue;
-            }
+            };
             let watched = self.poll.registry().register(
                 &mut SourceFd(&socket.as_raw_fd()),
                 token,
