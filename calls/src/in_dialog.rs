@@ -337,7 +337,7 @@ impl Call {
         // The transfer repeats its REFER itself, and after the call only the BYE is repeated.
         let asks = self.bridge.status() != CallStatus::Over || pending.method == Method::Bye;
         let is_own = pending.purpose != Purpose::Transfer;
-        // A cancelled request that was sent again would do what nobody wants any more.
+        // The requester has taken a cancelled request back: sent again, it would take effect all the same.
         let is_wanted = asks && is_own && !pending.is_canceled;
         if !matches!(message.status(), 401 | 407) || !is_wanted {
             return Some(pending);
@@ -438,6 +438,7 @@ impl Call {
         message: &Message<'_>,
     ) {
         let status = match message.status() {
+            // The challenge has crossed the CANCEL, and the requester gets what a CANCEL leads to (RFC 3261 §9.2).
             401 | 407 if pending.is_canceled => 487,
             status => crossing::in_dialog_refusal(status),
         };

@@ -29,7 +29,7 @@ use crate::telemetry::metrics;
 const MAX_ATTEMPTS: usize = 256;
 /// Concurrent attempts for one org.
 const MAX_OF_ORG: usize = 32;
-/// An org may use a place for every four that are free.
+/// An org may have one attempt in progress for every four places that are free.
 const SHARE_OF_FREE: usize = 4;
 /// Concurrent attempts for one webhook.
 const MAX_OF_WEBHOOK: usize = 8;

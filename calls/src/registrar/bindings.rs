@@ -195,6 +195,7 @@ impl Bindings {
         });
         let registered = &mut *entry;
         let count = registered.bindings.len();
+        let are_others = registered.of_other_nodes().len() == count;
         let was_there = registered.bindings.iter().any(|held| held.expires_at > now);
         registered.bindings.retain(|held| held.expires_at > now);
 
@@ -232,8 +233,8 @@ impl Bindings {
         let what = match newest {
             Some(binding) if count == 0 => Some(BindingChangeKind::Registered(Box::new(binding))),
             None if was_there => Some(BindingChangeKind::Lost(BindingLoss::Removed)),
-            // They have expired since the last sweep, which finds them no more.
-            None if count > 0 => Some(BindingChangeKind::Lost(BindingLoss::Expired)),
+            // They have expired since the last sweep, which finds them no more. Another node reports its own.
+            None if !are_others => Some(BindingChangeKind::Lost(BindingLoss::Expired)),
             Some(_) | None => None,
         };
         Ok(what.map(|what| BindingChange { org, trunk, what }))

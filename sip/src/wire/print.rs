@@ -213,14 +213,14 @@ fn to(lines: &mut Head<'_>, request: &Message<'_>, to_tag: Option<&[u8]>) -> usi
 }
 
 fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
-    let mut is_above = true;
+    let mut is_top = true;
     for line in request.all(HeaderName::Via) {
         let mut elements = super::message::elements(line);
         // The top Via is the first element, which the first line may lack: `Via: ,`.
         if elements.next().is_none() {
             continue;
         }
-        if !std::mem::take(&mut is_above) {
+        if !std::mem::take(&mut is_top) {
             Head::new(out).unfolded("Via", line);
             continue;
         }
