@@ -101,6 +101,7 @@ impl Account {
     ) {
         let (count, cnonce) = (hex::<8>(u64::from(count)), hex::<16>(cnonce));
         let response = md5_hex(&[&self.ha1, nonce, &count, &cnonce, b"auth", ha2]);
+
         let parts: [&[u8]; 15] = [
             b"Authorization: Digest username=\"",
             &self.user,

@@ -299,10 +299,12 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             };
             tell_each(modes::calls(&setting, load, rounds)?, &tell)
         }
+
         Run::Options {
             concurrency,
             seconds,
         } => tell(modes::options(&setting, concurrency, seconds)?),
+
         Run::Ringing(hold) => tell(modes::hold(
             &setting,
             Phase::Ringing,
@@ -315,10 +317,12 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             hold.calls,
             hold.rate,
         )?),
+
         Run::Overload {
             concurrency,
             seconds,
         } => tell(modes::overload(&setting, concurrency, seconds)?),
+
         Run::Registrations {
             trunks,
             contacts,
@@ -333,6 +337,7 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             };
             tell(modes::registrations(&setting, fleet)?)
         }
+
         Run::Bots {
             calls,
             seconds,
@@ -346,6 +351,7 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             let reports = sizes.map(|talk| modes::bots(&setting, talk));
             tell_each(reports.collect::<Result<_, _>>()?, &tell)
         }
+
         Run::HostileBot {
             calls,
             seconds,
@@ -358,11 +364,13 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
                 junk,
             },
         )?),
+
         Run::Tracing {
             rate,
             seconds,
             turns,
         } => tell(modes::tracing(&setting, rate, seconds, turns)?),
+
         Run::Api {
             orgs,
             contacts,
@@ -379,6 +387,7 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             };
             tell(modes::api(&setting, Scale { rows, seconds })?)
         }
+
         Run::Directory {
             orgs,
             numbers,
@@ -394,6 +403,7 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             let reports = sizes.map(|size| modes::directory(&setting, size));
             tell_each(reports.collect::<Result<_, _>>()?, &tell)
         }
+
         Run::LivePages {
             pages,
             rate,
@@ -408,7 +418,9 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             };
             tell(modes::live_pages(&setting, load)?)
         }
+
         Run::CallList { calls } => tell(modes::call_list(&setting, calls)?),
+
         Run::Loopback {
             rate,
             concurrency,
@@ -419,6 +431,7 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             concurrency,
             seconds,
         )?),
+
         Run::All {
             rate,
             calls,

@@ -57,6 +57,7 @@ impl Pace {
                 }
                 u64::MAX
             }
+
             Self::Probes { concurrency } => {
                 let room = concurrency.saturating_sub(engine.exchange.live());
                 for _ in 0..room.min(BURST as usize) {
@@ -64,6 +65,7 @@ impl Pace {
                 }
                 u64::MAX
             }
+
             Self::Rate {
                 per_second,
                 next,
@@ -78,6 +80,7 @@ impl Pace {
                     *left -= 1;
                     begun += 1;
                 }
+
                 if *left == 0 { u64::MAX } else { *next as u64 }
             }
         }

@@ -59,6 +59,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
             "WITH RECURSIVE numbered(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbered WHERE i + 1 < {count})"
         )
     };
+
     // Rank 0 is the first org.
     let statements = [
         "CREATE TEMP TABLE ranked (rank INTEGER PRIMARY KEY, id BLOB NOT NULL)".to_owned(),
@@ -77,6 +78,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
              FROM numbered JOIN ranked ON ranked.rank = i % ({orgs} + 1)",
             numbered(contacts)
         ),
+
         // Every tenth handoff is the first org's. An org's handoffs are a second apart, the newest a second ago.
         format!(
             "INSERT INTO handoffs (id, org_id, session_id, summary, reasons, sentiment, position, created_at) {}
@@ -91,6 +93,7 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
         "INSERT INTO handoff_reasons (org_id, reason, created_at, handoff_id, position)
          SELECT org_id, 'user_requested_human_assistance', created_at, id, position FROM handoffs"
             .to_owned(),
+
         // These agents only make calls, so that none of them takes calls from the agent that answers.
         format!(
             "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, action_ids, enabled, created_at, updated_at) {}
@@ -98,11 +101,13 @@ async fn filled(file: &Path, rows: Rows) -> sqlx::Result<()> {
              FROM numbered JOIN ranked ON ranked.rank = 0 WHERE {agents} > 0",
             numbered(agents)
         ),
+
         // Each other org has one agent, with the org's own id.
         format!(
             "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, action_ids, enabled, created_at, updated_at)
              SELECT id, id, 'Agent', 'inbound', 'en', 'Hello', 1, '[]', 1, {now}, {now} FROM ranked WHERE rank > 0 AND {numbers} > 0"
         ),
+
         format!(
             "INSERT INTO numbers (id, org_id, number, verified_at, agent_id, created_at) {}
              SELECT randomblob(16), ranked.id, printf('+9%011d', i), {now}, ranked.id, {now}
@@ -139,6 +144,7 @@ async fn called(file: &Path, count: u32) -> sqlx::Result<()> {
         .fetch_one(&mut database)
         .await?
         .try_get("created_at")?;
+
     // One call in ten failed, and one in ten was refused.
     let statement = format!(
         "INSERT INTO calls (id, org_id, node, boot, session_id, agent_id, direction, status, from_number, to_number, from_e164, to_e164,
@@ -154,6 +160,7 @@ async fn called(file: &Path, count: u32) -> sqlx::Result<()> {
              CASE i % 10 WHEN 3 THEN 'runtime_unreachable' WHEN 7 THEN 'no_agent' END, 'caller', 'call-' || i || '@pbx.example.com', 1
          FROM numbered, orgs, agents"
     );
+
     sqlx::query(sqlx::AssertSqlSafe(statement))
         .execute(&mut database)
         .await?;

@@ -302,6 +302,7 @@ impl VoiceLoad {
         if let Some(hostile) = caller.and_then(|caller| self.hostile(caller)) {
             return self.have_bot_flood(place, hostile);
         }
+
         let Some(bot) = self.bots[place].as_mut() else {
             return;
         };
@@ -318,6 +319,7 @@ impl VoiceLoad {
             bot.is_burst_sent = false;
             let each = self.voices.message_ms * 1_000;
             if now >= bot.said + each {
+                // After falling behind by two messages the bot begins a new cadence: a burst of its backlog isn't speech.
                 bot.said = if bot.said + 2 * each < now {
                     now
                 } else {

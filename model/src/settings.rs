@@ -458,6 +458,7 @@ mod tests {
             }
             runtime
         };
+
         let cases = [
             (r#"{"type":"echo"}"#, Runtime::Echo),
             (
@@ -522,10 +523,12 @@ mod tests {
                 },
             ),
         ];
+
         for (json, runtime) in cases {
             assert_eq!(serde_json::from_str::<Runtime>(json).expect(json), runtime);
             assert_eq!(serde_json::to_string(&runtime).expect(json), json);
         }
+
         assert!(
             serde_json::from_str::<Runtime>(r#"{"type":"sip","uri":"sip:a","fallback":[]}"#)
                 .is_err()

@@ -339,6 +339,7 @@ mod tests {
             ("nobody's", "203.0.114.9", Source::Unknown),
             ("nobody's IPv6", "2001:db9::1", Source::Unknown),
         ];
+
         for (name, address, source) in cases {
             assert_eq!(
                 view.by_source(address.parse().expect("an address")),

@@ -287,6 +287,7 @@ impl CallRow {
         let stage = STAGES.iter().position(|(stage, _)| stage.as_str() == kind);
         let [ringing, answered, ended] =
             [1, 2, 3].map(|reached| stage.is_none_or(|stage| stage >= reached));
+
         let privacy = match form {
             Form::First | Form::WithSeconds | Form::WithPeer | Form::WithMedia => None,
             Form::WithPrivacy => Some(Privacy {
@@ -316,6 +317,7 @@ impl CallRow {
             sip_code: self.sip_code.filter(|_| ended),
             reason: self.reason.as_deref().filter(|_| ended),
             hangup_by: self.hangup_by.as_deref().filter(|_| ended),
+
             seconds: match form {
                 Form::First => None,
                 Form::WithSeconds | Form::WithPeer | Form::WithMedia | Form::WithPrivacy => {

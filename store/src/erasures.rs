@@ -229,12 +229,14 @@ pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Era
         tx.mark_internal();
         return with_nodes(tx, before);
     }
+
     contacts::lock(tx, std::iter::once(org))?;
     let sql = "SELECT * FROM contacts WHERE org_id = $1 AND id = $2";
     let row: Option<Contact> = tx.one(sql, &[&org, &contact])?;
     let row = row.ok_or(Wrong::Absent(Kind::Contact))?;
     let number = of_contact::number(tx, org, &row)?;
     let number = number.map(|number| number.to_string());
+
     let up: Option<(i64,)> = tx.one(UP, &[&org, &contact, &number])?;
     if up.is_some() {
         return Err(Conflict::ContactOnCall.into());
@@ -244,6 +246,7 @@ pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Era
     let is_of_org = number.is_none() && given.is_some_and(|given| E164::parse(&given).is_ok());
     let phone = row.phone.as_deref().filter(|_| !is_of_org);
     let subject = Subject::new(phone, row.email.as_deref());
+
     let id = new_id(now);
     let sealed = tx
         .keyring()
@@ -252,6 +255,7 @@ pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Era
         contacts: 1,
         ..Erased::default()
     };
+
     tx.run(
         "INSERT INTO erasures (id, org_id, contact_id, subject, erased, kept, requested_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
         &[
@@ -267,6 +271,7 @@ pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Era
             &now,
         ],
     )?;
+
     contact_counts::delete(tx, org, contact)?;
     tx.changed(Change::Contacts(org), now);
     by_id(tx, org, id)

@@ -77,6 +77,7 @@ pub fn make(
 ) -> Result<MadeCode, Error> {
     lock_org(tx, org)?;
     let number = by_id(tx, org, number_id)?;
+
     let sql =
         "SELECT org_id FROM numbers WHERE number = $1 AND verified_at IS NOT NULL AND org_id <> $2";
     let other_org: Option<(Uuid,)> = tx.one(sql, &[&number.number, &org])?;
@@ -100,6 +101,7 @@ pub fn make(
         return Ok(MadeCode::UsedUp { wait });
     }
 
+    // The places of a number bound the calls to it: each is free again a day after its call.
     for place in 0..CALLS {
         let sql = "INSERT INTO number_codes (number, place, id, org_id, number_id, code_mac, tries, made_at, expires_at)
                    VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8)
@@ -120,6 +122,7 @@ pub fn make(
                 &day_ago,
             ],
         )?;
+
         if taken == 1 {
             let replace = "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND number_id = $2 AND id <> $3";
             tx.run(replace, &[&org, &number_id, &id])?;

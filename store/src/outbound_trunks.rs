@@ -337,6 +337,7 @@ fn insert(tx: &mut Tx, trunk: &OutboundTrunk) -> Result<(), Error> {
         .as_ref()
         .map(|(username, password)| (username.as_str(), password.seal(&keyring, &owner(trunk.id))))
         .unzip();
+
     tx.run(
         "INSERT INTO outbound_trunks (id, org_id, name, host, port, transport, username, password, caller_number,
              to_registered, from_host, p_asserted_identity, register, max_concurrent_calls, calls_per_second,

@@ -280,6 +280,7 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
     ] {
         let cpu = cpu_seconds(daemon.pid())?;
         let mut times = Vec::with_capacity(REQUESTS);
+
         for _ in 0..REQUESTS {
             let began = clock.now();
             let answer = response_of(at, &path, &cookie)?;

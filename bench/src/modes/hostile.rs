@@ -41,6 +41,7 @@ pub fn hostile(setting: &Setting, attack: Attack) -> Result<Report, Fault> {
             rate: attack.junk,
         }),
     };
+
     // An ended call's port stays taken for a moment.
     let room = attack.calls + 200;
     let Stage {
@@ -50,6 +51,7 @@ pub fn hostile(setting: &Setting, attack: Attack) -> Result<Report, Fault> {
         tell,
         ..
     } = &mut Stage::new(setting, room, voices)?;
+
     let phone = dialler(daemon, *media)?;
     set_up(load, phone, attack.calls, tell.clone())?;
     load.run(seconds(setting.warm_up.max(1)))?;
@@ -73,9 +75,11 @@ pub fn hostile(setting: &Setting, attack: Attack) -> Result<Report, Fault> {
             let _ = gone.send(());
         }
     }
+
     let beside = Ticks::read(daemon)?.since(&before);
     let loud = load.heard.clone();
     let up = load.up();
+
     drop(gone);
     while !attacker.is_finished() {
         load.run(20_000)?;
@@ -90,6 +94,7 @@ pub fn hostile(setting: &Setting, attack: Attack) -> Result<Report, Fault> {
         attack.junk, attack.calls, attack.seconds
     ));
     report.count("calls_up", up as u64);
+
     for (late, to_bot, ticks, heard) in [
         (
             "ticks_late_p99_ms_at_most_without",
@@ -110,6 +115,7 @@ pub fn hostile(setting: &Setting, attack: Attack) -> Result<Report, Fault> {
         }
         report.measure(to_bot, heard.to_bot.quantile(0.99) as f64 / 1e3);
     }
+
     report.count("junk_messages", loud.junk);
     report.count("hostile_calls_ended", loud.hostile_ended);
     report.count("other_calls_ended", quiet.ended + loud.ended);

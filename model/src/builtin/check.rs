@@ -91,6 +91,7 @@ fn loop_without_waiting(flow: &Flow) -> Option<Vec<&str>> {
                     }
                 }
             }
+
             let Some((name, nexts)) = path.last_mut() else {
                 break;
             };

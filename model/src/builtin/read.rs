@@ -73,6 +73,8 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
         Some(_) => "",
         None => return None,
     };
+
+    // Each arm reads all its fields before the first `?`, so that one answer names every fault of the step.
     let step = match action {
         "play" => (|| {
             let prompt = fields.prompt("prompt", true);
@@ -84,6 +86,7 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
                 next: next?,
             })
         })(),
+
         "menu" => (|| {
             let prompt = fields.prompt("prompt", false);
             let choices = fields.choices(true);
@@ -100,6 +103,7 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
                 otherwise: otherwise?,
             })
         })(),
+
         "echo" => (|| {
             let delay_ms = fields.number("delay_ms", ECHO_DELAY, half_a_second());
             let choices = fields.choices(false);
@@ -112,6 +116,7 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
                 next: next?,
             })
         })(),
+
         "say_digits" => fields.name("next").map(|next| Step::SayDigits { next }),
         "transfer" => (|| {
             let destination = fields.text("destination", LONGEST_DESTINATION);
@@ -131,6 +136,7 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
             return None;
         }
     };
+
     fields.done();
     step.filter(|_| faults.len() == before)
 }

@@ -129,6 +129,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             source,
         };
         describe();
+
         let lock = lock(directory)?;
         let (left, spooled) = left_behind(directory).map_err(failed)?;
         let number = left.last().map_or(1, |last| last.number + 1);
@@ -143,6 +144,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             current: Current::new(Arc::clone(&tail)),
             _lock: lock,
         });
+
         let queue = Arc::new(Queue::new(settings.queue_facts, settings.queue_octets));
         let (synced_to, synced) = watch::channel(SyncedTo {
             segment: number,
@@ -159,6 +161,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             settings.clone(),
         );
         writer.start().map_err(failed)?;
+
         let projector = Projector::new(
             directory.to_owned(),
             origin,
@@ -168,11 +171,13 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             synced.clone(),
             projected_to,
         );
+
         let appender = Arc::new(Appender {
             queue,
             shared,
             directory: directory.to_owned(),
         });
+
         Ok((
             Self {
                 appender,

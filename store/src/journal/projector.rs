@@ -290,6 +290,7 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
         last: FactPosition(0),
         set_aside: 0,
     };
+
     for piece in Pieces::new(&octets) {
         match piece {
             Piece::Fact { position, json } => {
@@ -303,6 +304,7 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
                     }
                 }
             }
+
             Piece::Damage { octets } => {
                 tracing::error!(
                     octets = octets.len(),
