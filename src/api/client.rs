@@ -143,6 +143,7 @@ mod tests {
             for line in lines {
                 headers.append("x-forwarded-for", HeaderValue::from_static(line));
             }
+
             let peer: IpAddr = peer.parse().unwrap();
             let found = forwarded(peer.to_canonical(), &headers, &trusted);
             assert_eq!(

@@ -61,12 +61,14 @@ pub(super) async fn of(
     let Some(hash) = cookie_value(&parts.headers, name(api)).map(presented) else {
         return Ok(None);
     };
+
     let now = api.now();
     let look_up = async || {
         let found = Box::pin(api.read_inline(move |tx| sessions::by_token(tx, hash, now))).await?;
         let Some(session) = found else {
             return Ok(None);
         };
+
         let limits = api
             .read_inline(move |tx| org_limits::of_org(tx, session.org_id))
             .await?;

@@ -240,6 +240,7 @@ impl From<Conflict> for ApiError {
                 let code = code_of_refused(&refused);
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
             }
+
             Conflict::AboveAllowed { .. } => {
                 let code = code_of_refused(&refused);
                 Self::bad(refused.to_string()).with_code(code)
@@ -366,6 +367,7 @@ impl IntoResponse for ApiError {
 
         let mut response = plain.status().into_response();
         response.extensions_mut().insert(refusal);
+
         match &plain {
             // The first code given stays.
             Self::Coded { .. } => {}
@@ -374,22 +376,26 @@ impl IntoResponse for ApiError {
                 let headers = response.headers_mut();
                 headers.insert(header::WWW_AUTHENTICATE, bearer);
             }
+
             Self::TooMany { wait_s, .. }
             | Self::AtLimit { wait_s, .. }
             | Self::Unavailable { wait_s, .. } => {
                 let headers = response.headers_mut();
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(*wait_s));
             }
+
             Self::TooManyAtOnce(_) => {
                 /// Seconds after which one of the held objects may be free.
                 const RETRY_AFTER_S: u64 = 10;
                 let headers = response.headers_mut();
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
             }
+
             Self::Broke(cause) => {
                 let cause = Cause(chain(&**cause).into());
                 response.extensions_mut().insert(cause);
             }
+
             Self::BadRequest(_)
             | Self::Forbidden(_)
             | Self::NotFound(_)

@@ -22,6 +22,7 @@ pub(super) async fn credentials(api: Api) {
     let follower = api.store().follower();
     let mut signal = api.store().follow_changes().await;
     let (mut seq, mut keys) = (None, SigningKeys::Unread);
+
     loop {
         match seq {
             // Credentials cached before the position in the feed was known may be stale.
@@ -29,6 +30,7 @@ pub(super) async fn credentials(api: Api) {
                 seq = api.read(feed::position).await.ok();
                 api.credentials().forget_all();
             }
+
             Some(at) => {
                 if let Ok(changes) = api.read_inline(move |tx| feed::since(tx, at)).await {
                     if changes.missed {

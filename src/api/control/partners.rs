@@ -143,6 +143,7 @@ pub(super) async fn update(
 ) -> Result<Tagged<PartnerView>, ApiError> {
     let id = partner_in(&api, &named).await?.id;
     let change = changed_partner(body.fields()?)?;
+
     let changed = api.write(move |tx, now| {
         use trunkline_store::partners;
         let now = versions::partner_must_be(tx, id, version.versions(), now)?;

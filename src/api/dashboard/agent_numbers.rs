@@ -25,10 +25,12 @@ pub(super) fn card(visitor: &Visitor, agent: &Value, numbers: &Value) -> Markup 
     let choosable = verified
         .clone()
         .filter(|number| is_free(number) || is_own(number));
+
     let pairs = choosable.map(|number| {
         let id = text(number, "id").to_owned();
         (id, text(number, "phone_number").to_owned())
     });
+
     let own: Vec<&str> = verified
         .clone()
         .filter(is_own)
@@ -37,6 +39,7 @@ pub(super) fn card(visitor: &Visitor, agent: &Value, numbers: &Value) -> Markup 
     let pairs: Vec<_> = pairs.collect();
     let others = verified.count() - pairs.len();
     let is_choice = !pairs.is_empty();
+
     let fields = [Field::new(
         "number",
         "Verified numbers",
@@ -44,6 +47,7 @@ pub(super) fn card(visitor: &Visitor, agent: &Value, numbers: &Value) -> Markup 
     )];
     let shown = json!({"number": own});
     let at = format!("agents/{}/inbound-numbers", text(agent, "id"));
+
     html! {
         form method="post" action=(visitor.path(&at)) {
             (token(visitor))

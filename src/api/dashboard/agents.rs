@@ -123,6 +123,7 @@ fn fields(needs: &[Value]) -> Vec<Field> {
         Field::new("use_org_knowledgebase", "Uses the organization's knowledge base", Input::Check),
         Field::new("handoff_phone_number", "Number for handoffs", Input::Text).help("E.164, such as +442071838750."),
         Field::new("max_concurrent_calls", "Most calls at once", Input::Number).help("Empty: no limit of its own."),
+
         Field::new(
             "runtime.type",
             "Runtime",
@@ -154,9 +155,11 @@ fn tidy(body: &mut Value) {
     if body.get("first_message") == Some(&Value::Null) {
         body["first_message"] = json!("");
     }
+
     let Some(runtime) = body.get_mut("runtime") else {
         return;
     };
+
     match text(runtime, "type") {
         "" => *runtime = Value::Null,
         "echo" => *runtime = json!({"type": "echo"}),
@@ -169,6 +172,7 @@ fn tidy(body: &mut Value) {
                 runtime.retain(|name, _| name != "flow" || has_builtin);
             }
         }
+
         _ => {
             if let Value::Object(runtime) = runtime {
                 // These types have no such field, so a switch that is off must not be sent. One that is on is refused by the API.

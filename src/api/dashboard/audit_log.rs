@@ -59,6 +59,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
         Field::new("start_date", "From", Input::Date),
         Field::new("end_date", "To", Input::Date),
     ];
+
     let shown = Value::Object(
         filters
             .iter()
@@ -72,6 +73,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
         h1 { "Audit log" }
         div.actions { a.button href=(csv) download { "Download CSV" } }
     };
+
     let content = html! {
         form.filters method="get" action=(visitor.path("audit")) role="search" {
             (form_of(&fields, Filled::With(&shown), refused.as_ref()))
@@ -89,6 +91,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
             }
         }
     };
+
     Ok(headed(
         &visitor,
         Section::Audit,

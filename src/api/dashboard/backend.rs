@@ -187,6 +187,7 @@ impl Client {
         let octets = body.map(Value::to_string);
         let mut request = Request::new(octets.map_or_else(Body::empty, Body::from));
         *request.method_mut() = method;
+
         // A path is made of ids and of encoded pairs, so it parses.
         *request.uri_mut() = path.parse().unwrap_or_default();
         *request.headers_mut() = self.headers.clone();
@@ -196,6 +197,7 @@ impl Client {
             let json = HeaderValue::from_static("application/json");
             headers.insert(CONTENT_TYPE, json);
         }
+
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }

@@ -246,6 +246,7 @@ fn record(visitor: &Visitor, call: &Value, explained: &Value, agents: &Value) ->
                 // Shown where the phone system wrote it otherwise.
                 @if let Some(number) = call[number].as_str().filter(|number| *number != text(call, dialled)) { dt { (title) } dd { (number) } }
             }
+
             dt { "Answered for" } dd { (answered(call)) }
             dt { "Rang" } dd { (time_or(call["ringing_at"].as_str(), "never")) }
             dt { "Answered" } dd { (time_or(call["answered_at"].as_str(), "never")) }
@@ -254,10 +255,12 @@ fn record(visitor: &Visitor, call: &Value, explained: &Value, agents: &Value) ->
             @if let Some(code) = call["sip_code"].as_u64() { dt { "SIP status" } dd { (code) } }
             @if let Some(reason) = call["reason"].as_str() { dt { "Reason" } dd { code { (reason) } } }
             @if let Some(cause) = call["q850_cause"].as_u64() { dt { "Q.850 cause" } dd { (cause) } }
+
             @if !log_in.is_null() {
                 dt { "Phone system" }
                 dd { (log_in["user_agent"].as_str().unwrap_or("sends no User-Agent")) ", from " (text(log_in, "source")) " by " (text(log_in, "transport")) }
             }
+
             dt { "Call-ID" } dd { code { (text(call, "caller_call_id")) } }
             @if let Some(id) = call["runtime_call_id"].as_str() { dt { "Runtime's Call-ID" } dd { code { (id) } } }
             dt { "Session" } dd { code { (text(call, "session_id")) } }

@@ -140,6 +140,7 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup 
                 label for="number" { "Number" }
                 input #number type="search" name="number" value=(wanted.value("number")) placeholder="+442071838750";
             }
+
             div.field {
                 label for="status" { "Status" }
                 select #status name="status" {
@@ -158,6 +159,7 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup 
                     }
                 }
             }
+
             div.field {
                 label for="agent_id" { "Agent" }
                 select #agent_id name="agent_id" {
@@ -168,6 +170,7 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup 
                     }
                 }
             }
+
             div.field {
                 label for="start_date" { "From" }
                 input #start_date type="date" name="start_date" value=(wanted.value("start_date"));
@@ -176,6 +179,7 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup 
                 label for="end_date" { "To" }
                 input #end_date type="date" name="end_date" value=(wanted.value("end_date"));
             }
+
             @if !wanted.value("trunk_id").is_empty() {
                 input type="hidden" name="trunk_id" value=(wanted.value("trunk_id"));
             }

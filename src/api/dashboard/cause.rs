@@ -59,6 +59,7 @@ fn fix(visitor: &Visitor, call: &Value, reason: Reason) -> Option<Markup> {
         Reason::TrunkBusy => {
             html! { "Raise the trunk's limit of concurrent calls on " a href=(visitor.path("trunk")) { "Inbound trunk" } "." }
         }
+
         Reason::RuntimeUnreachable
         | Reason::RuntimeRefused
         | Reason::Declined
@@ -66,6 +67,7 @@ fn fix(visitor: &Visitor, call: &Value, reason: Reason) -> Option<Markup> {
         | Reason::PeerNotAllowed => html! {
             "Check the runtime's address and credentials, and add a fallback, on " a href=(agents) { "the agent's page" } "."
         },
+
         Reason::NoWayOut => {
             html! { "Give the agent an outbound trunk on " a href=(agents) { "its page" } "." }
         }
@@ -78,6 +80,7 @@ fn fix(visitor: &Visitor, call: &Value, reason: Reason) -> Option<Markup> {
         Reason::NotRegistered => {
             html! { "Let the phone system register: " a href=(visitor.path("trunk")) { "Inbound trunk" } " has its settings." }
         }
+
         _ => return None,
     })
 }

@@ -39,6 +39,7 @@ pub(super) fn bars(label: &str, bars: &[Bar], [first, last]: [Markup; 2]) -> Mar
                         ("missed", bar.missed, bar.answered),
                         ("refused", bar.refused, bar.answered + bar.missed),
                     ];
+
                     g {
                         title { (bar.title) }
                         rect.hit x=(x) y="0" width=(step) height=(HEIGHT) {}
@@ -50,6 +51,7 @@ pub(super) fn bars(label: &str, bars: &[Bar], [first, last]: [Markup; 2]) -> Mar
                     }
                 }
             }
+
             figcaption {
                 span { (first) }
                 span.legend { span.key.answered { "answered" } span.key.missed { "not answered" } span.key.refused { "refused" } }

@@ -298,6 +298,7 @@ fn input(field: &Field, texts: &[String], faults: &[&str]) -> Markup {
                 }
                 _ => label for=(id) { (field.label) }
             }
+
             @match &field.input {
                 Input::Check | Input::Checks(_) => {}
                 Input::Text => {
@@ -312,12 +313,14 @@ fn input(field: &Field, texts: &[String], faults: &[&str]) -> Markup {
                 Input::Secret => {
                     input id=(id) type="password" name=(field.name) autocomplete="new-password" aria-invalid=[invalid] aria-describedby=[describes.as_deref()];
                 }
+
                 Input::Area => {
                     textarea id=(id) name=(field.name) rows="4" aria-invalid=[invalid] aria-describedby=[describes.as_deref()] { (first) }
                 }
                 Input::Lines => {
                     textarea id=(id) name=(field.name) rows="3" aria-invalid=[invalid] aria-describedby=[describes.as_deref()] { (texts.join("\n")) }
                 }
+
                 Input::Select(choices) => {
                     select id=(id) name=(field.name) aria-invalid=[invalid] aria-describedby=[describes.as_deref()] {
                         @for (value, title) in choices { option value=(value) selected[value == first] { (title) } }
@@ -326,6 +329,7 @@ fn input(field: &Field, texts: &[String], faults: &[&str]) -> Markup {
                     }
                 }
             }
+
             @if describes.is_some() {
                 div.help id={ (id) "-help" } {
                     @for fault in faults { p.fault { (fault) } }

@@ -113,6 +113,7 @@ pub(super) fn headed(
                     (mark())
                     div { strong { "Trunkline" } span.org { (session.org_name) } }
                 }
+
                 input.menu #menu type="checkbox" aria-label="Show the navigation";
                 nav aria-label="Console" {
                     @for (group, entries) in GROUPS {
@@ -126,6 +127,7 @@ pub(super) fn headed(
                     (account(visitor))
                 }
             }
+
             main #content tabindex="-1" {
                 header.head { (heading) }
                 (content)

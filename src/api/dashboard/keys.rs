@@ -108,6 +108,7 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
         )
         .await;
     let keys = visitor.client.get(LIST).await?;
+
     let (status, content) = match made {
         Ok(made) => {
             let shown = html! {
@@ -128,6 +129,7 @@ pub(super) async fn create(form: SubmittedForm) -> Result<Response, ErrorPage> {
             (shown_status(&refused)?, shown)
         }
     };
+
     Ok((status, page(visitor, Section::Keys, "API keys", &content)).into_response())
 }
 

@@ -80,6 +80,7 @@ fn beside(visitor: &Visitor, number: &Value, needs: &[Value]) -> Markup {
     let agents = needs.first().unwrap_or(&none);
     let at = format!("numbers/{}", text(number, "id"));
     let agent = text(number, "agent_id");
+
     let facts = html! {
         dl {
             dt { "State" } dd { (state(number)) }
@@ -91,6 +92,7 @@ fn beside(visitor: &Visitor, number: &Value, needs: &[Value]) -> Markup {
             }
         }
     };
+
     let code = [Field::new("code", "Code", Input::Text).help("Six digits.")];
     let verify = html! {
         p { "We call the number and speak a code. Enter it here to prove that the number is yours." }

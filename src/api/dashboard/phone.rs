@@ -81,20 +81,24 @@ fn handset(visitor: &Visitor, agents: &Value) -> Markup {
                 }
                 div.field { label.check { input type="checkbox" data-part="sample"; "Play a sample instead of my microphone" } }
             }
+
             output data-part="status" { "Ready" }
             div.go {
                 button type="submit" data-part="call" disabled { "Call" }
                 button.danger type="button" data-part="hang-up" hidden { "Hang up" }
             }
+
             fieldset.keypad data-part="keypad" disabled {
                 legend.unseen { "Keypad" }
                 @for key in KEYS { button type="button" data-key=(key) { (key) } }
             }
             p.pressed data-part="pressed" aria-live="polite" {}
+
             dl.levels {
                 dt #spoken { "You" } dd { meter data-part="spoken" aria-labelledby="spoken" min="0" max="0.4" value="0" {} }
                 dt #heard { "Agent" } dd { meter data-part="heard" aria-labelledby="heard" min="0" max="0.4" value="0" {} }
             }
+
             div.notes {
                 p data-part="source" {}
                 p data-part="insecure" hidden {

@@ -69,6 +69,7 @@ mod tests {
         http.trusted_proxies = ["127.0.0.1/32", "10.0.0.1/32"]
             .map(|text| text.parse().unwrap())
             .into();
+
         for (name, peer, headers, permitted) in [
             ("this machine", "127.0.0.1:1", &[][..], true),
             ("this machine, IPv6", "[::1]:1", &[], true),
@@ -128,6 +129,7 @@ mod tests {
             for (header, value) in headers {
                 request = request.header(*header, *value);
             }
+
             let (mut parts, ()) = request.body(()).unwrap().into_parts();
             parts
                 .extensions
@@ -137,6 +139,7 @@ mod tests {
             parts.extensions.insert(Encrypted);
             assert!(is_permitted(&parts, &http), "{name}, over TLS");
         }
+
         http.allow_plain_console = true;
         let (mut parts, ()) = Request::get("/").body(()).unwrap().into_parts();
         parts

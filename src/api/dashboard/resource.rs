@@ -214,6 +214,7 @@ impl Resource {
                     None => Redirect::to(&page).into_response(),
                 })
             }
+
             Err(refused) => {
                 let status = shown_status(&refused)?;
                 let page = self.new_page(
@@ -379,6 +380,7 @@ impl Resource {
             let named = named.map_err(|_| ErrorPage::not_found())?;
             path = path.replace("{named}", &named.to_string());
         }
+
         let body = (action.body)(&form);
         let body = (!body.is_null()).then_some(&body);
         match visitor
@@ -399,6 +401,7 @@ impl Resource {
                     }
                 })
             }
+
             Err(refused) => self.not_done(visitor, &refused),
         }
     }

@@ -81,6 +81,7 @@ pub(super) async fn show(
         Field::new("agent_id", "Value of the agent header", Input::Text)
             .help("Empty: the phone system names no agent."),
     ];
+
     let heading = html! { div { h1 { "Which agent would answer?" } p.under { "Decided by the function that decides live calls. No call is placed." } } };
     let content = html! {
         div.two {
@@ -100,6 +101,7 @@ pub(super) async fn show(
             div { @if !replayed.is_null() { (card("moved", "Last week's calls", &moved(&visitor, &replayed, &agents))) } }
         }
     };
+
     Ok(headed(
         &visitor,
         Section::RouteTest,

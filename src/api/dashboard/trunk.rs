@@ -324,6 +324,7 @@ pub(super) async fn update(
     let visitor = &form.visitor;
     visitor.must_write()?;
     let mut trunk = found(visitor).await?.ok_or_else(ErrorPage::not_found)?;
+
     let version = form.text("version");
     let mut is_current = version == text(&trunk, "updated_at");
     let (mut status, mut refused) = (StatusCode::CONFLICT, None);
@@ -332,6 +333,7 @@ pub(super) async fn update(
         if body.as_object().is_some_and(serde_json::Map::is_empty) {
             return Ok(saved(visitor));
         }
+
         match visitor.client.change(TRUNK, version, &body).await {
             Ok(_) => return Ok(saved(visitor)),
             Err(outdated) if outdated.status == StatusCode::PRECONDITION_FAILED => {

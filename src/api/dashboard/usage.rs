@@ -38,11 +38,13 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
         div { h1 { "Usage" } p.under { "Calls that began in the last 30 days. A day is one of UTC." } }
         div.actions { a.button href=(visitor.path(&format!("usage.csv{asked}"))) download { "Download CSV" } }
     };
+
     let name = |item: &Value| match part {
         "agent" => agent_name(&agents, text(item, "agent_id")),
         "trunk" => trunk_name(&trunks, inbound_trunk.as_ref(), text(item, "trunk_id")),
         _ => html! { (text(item, part)) },
     };
+
     let columns = [title, "Calls", "Answered", "Answered for"];
     let rows: Vec<_> = items(&usage).iter().map(|item| row(item, &name)).collect();
     let content = html! {
@@ -56,6 +58,7 @@ pub(super) async fn show(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
             (table("Usage", &columns, &rows, "There was no call in this time."))
         }
     };
+
     Ok(headed(
         &visitor,
         Section::Usage,

@@ -151,6 +151,7 @@ pub(super) async fn delivery(visitor: Visitor) -> Result<Html, ErrorPage> {
             }
         }
     };
+
     let event = serde_json::to_string_pretty(&delivery["event"]).unwrap_or_default();
     let content = html! {
         (card("log", "Attempts", &html! {
@@ -159,6 +160,7 @@ pub(super) async fn delivery(visitor: Visitor) -> Result<Html, ErrorPage> {
         }))
         (card("event", "Event", &super::document::lines("event-text", &event)))
     };
+
     Ok(headed(
         &visitor,
         Section::Webhooks,

@@ -129,6 +129,7 @@ fn describe_limits(builder: &mut OpenApiBuilder) {
 pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
     const ORGS: &str = "/partner/v1/orgs";
     let of_org = |rest: &str| format!("{ORGS}/{{orgId}}/{rest}");
+
     builder.add(
         "get",
         ORGS,

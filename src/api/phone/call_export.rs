@@ -195,6 +195,7 @@ impl CallView {
 
         let transfer = self.transfer.as_ref();
         let media = self.media.as_ref();
+
         [
             text(Some(self.id)),
             text(Some(self.session_id)),

@@ -299,6 +299,7 @@ mod tests {
                 9,
             ),
         ];
+
         for (name, stored, live, limit, items, follows, total) in cases {
             let paging = paging(CallFilters::default(), None, limit);
             let page = merge(stored, live, &paging);

@@ -21,6 +21,7 @@ impl FieldType for Steps {
             schema["description"] = json!(text);
             schema
         };
+
         let name = json!({"type": "string", "pattern": "^[a-z0-9_-]{1,40}$"});
         let next = says("Name of the step that follows.", &name);
         let otherwise = says(
@@ -32,20 +33,24 @@ impl FieldType for Steps {
                 json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default, "description": text}),
             )
         };
+
         let choices = json!({"type": "object", "propertyNames": {"pattern": r"^([0-9*#]|any)$"}, "additionalProperties": name,
             "description": "Step for each digit (`0` to `9`, `*`, `#`); `any` means all others."});
         let mut chosen = choices.clone();
         chosen["minProperties"] = json!(1);
+
         let prompt = says("Prompt to play.", &prompt_schema());
         let optional_prompt = or_null(prompt.clone());
         let invalid = or_null(says(
             "Prompt after a digit without a step.",
             &prompt_schema(),
         ));
+
         let destination = or_null(
             json!({"type": "string", "minLength": 1, "maxLength": LONGEST_DESTINATION,
             "description": "Name of the destination; without one, the first of the agent."}),
         );
+
         let step = |action: &str, properties: Value, required: &[&str]| {
             let mut properties = properties;
             properties["do"] = json!({"const": action, "description": "What the step does."});
@@ -54,6 +59,7 @@ impl FieldType for Steps {
         };
         let skippable =
             or_null(json!({"type": "boolean", "description": "A digit ends the prompt."}));
+
         let steps = json!({"oneOf": [
             step("play", json!({"prompt": prompt, "skippable": skippable, "next": next}), &["prompt", "next"]),
             step("menu", json!({"prompt": optional_prompt, "choices": chosen, "timeout_s": number("Seconds to wait for a digit.", MENU_SECONDS, 5),
@@ -66,6 +72,7 @@ impl FieldType for Steps {
             step("next_runtime", json!({}), &[]),
             step("hang_up", json!({}), &[]),
         ]});
+
         json!({
             "type": "object",
             "description": "Steps of a built-in agent. Every step that is named exists, every step is reached from `start`, and every loop holds a menu or an echo.",

@@ -389,6 +389,7 @@ const EXPORT: &str = "As `text/csv` and `application/x-ndjson` the answer has ev
 
 fn calls(builder: &mut OpenApiBuilder) {
     let mut of = builder.area("Calls", "calls:read", "calls:write");
+
     of.get(
         "/phone/calls",
         "listCalls",
@@ -442,6 +443,7 @@ fn calls(builder: &mut OpenApiBuilder) {
     of.get("/phone/calls/{call_id}", "showCall", "One call", |op| {
         op.gives::<CallView>(200)
     });
+
     of.get(
         "/phone/calls/{call_id}/trace",
         "showTrace",
@@ -492,6 +494,7 @@ fn calls(builder: &mut OpenApiBuilder) {
                 .gives::<CallView>(202)
         },
     );
+
     for (path, id, title) in [
         (
             "/phone/calls/{call_id}/hold",
@@ -511,6 +514,7 @@ fn calls(builder: &mut OpenApiBuilder) {
                 .gives::<CallView>(202)
         });
     }
+
     of.get(
         "/phone/sessions/{session_id}",
         "showSession",

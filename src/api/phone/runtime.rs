@@ -156,6 +156,7 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
     let not_of_builtin = NOT_OF_BUILTIN.iter().any(|name| fields.has_value(name));
 
     let has_flow = fields.has_value(FLOW);
+
     let (one, others) = match kind {
         Some(Type::WebSocket) => (URL, ANY),
         Some(Type::Sip) => (TEMPLATE, ANY),
@@ -198,6 +199,7 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
         Type::WebSocket if of_sip => {
             "failover_on, headers, session_token, username and password belong to a sip runtime"
         }
+
         Type::Echo => return Some(Runtime::Echo),
         Type::Sip => {
             let fallbacks = fallbacks.unwrap_or_default();
@@ -217,12 +219,14 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
                 flow,
             });
         }
+
         Type::Builtin => {
             return Some(Runtime::Builtin {
                 flow: flow?,
                 fallbacks: fallbacks.unwrap_or_default(),
             });
         }
+
         Type::WebSocket => {
             let fallbacks = fallbacks.unwrap_or_default();
             match_flow(fields, &fallbacks, has_flow);
@@ -238,6 +242,7 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
             });
         }
     };
+
     fields.refuse("type", fault);
     None
 }
@@ -444,6 +449,7 @@ mod tests {
                 json!({"type": "sip"}),
                 "runtime.uri: is required".to_owned(),
             ),
+
             (
                 json!({"type": "echo", "uri": "sip:a"}),
                 "runtime.type: an echo runtime has none of the fields of a SIP runtime or a WebSocket".to_owned(),
@@ -452,6 +458,7 @@ mod tests {
                 json!({"type": "sip", "uri": "sip:a", "wake": "answer"}),
                 "runtime.type: wake, status_callback and status_callback_events belong to a websocket runtime".to_owned(),
             ),
+
             (
                 json!({"type": "sip", "uri": "sip:a", "fallbacks": ["wss://b", "builtin:"]}),
                 "runtime.flow: is required with the entry builtin: in fallbacks".to_owned(),
@@ -460,6 +467,7 @@ mod tests {
                 json!({"type": "sip", "uri": "sip:a", "fallbacks": ["builtin:", "builtin:"], "flow": Flow::demo()}),
                 "runtime.fallbacks: holds builtin: more than once".to_owned(),
             ),
+
             (
                 json!({"type": "builtin", "flow": Flow::demo(), "protocol": "telnyx"}),
                 "runtime.type: a builtin runtime has flow and fallbacks, and no other field".to_owned(),
@@ -468,6 +476,7 @@ mod tests {
                 json!({"type": "websocket", "uri": "wss://a", "session_token": true}),
                 "runtime.type: failover_on, headers, session_token, username and password belong to a sip runtime".to_owned(),
             ),
+
             (
                 json!({"type": "websocket", "uri": "https://a", "fallbacks": ["x"]}),
                 "runtime.uri: \"https://a\" is not a wss: URL of at most 300 characters, in which {agent_id} and {org_id} may be used; \
@@ -478,6 +487,7 @@ mod tests {
                 "runtime.uri: \"sip:a\" is not a wss: URL of at most 300 characters, in which {agent_id} and {org_id} may be used; \
                  runtime.flow: is required; runtime.type: a builtin runtime has flow and fallbacks, and no other field".to_owned(),
             ),
+
             (
                 json!({"type": "echo", "flow": Flow::demo()}),
                 "runtime.type: an echo runtime has no flow".to_owned(),
@@ -495,6 +505,7 @@ mod tests {
                 "/runtime/flow/steps/b/do: is none of play, menu, echo, say_digits, transfer, next_runtime, hang_up; \
                  /runtime/flow/start: \"a\" is no step of this flow".to_owned(),
             ),
+
             (
                 json!({"type": "sip", "uri": "sip:a", "username": "u"}),
                 "runtime.password: is required with username".to_owned(),
@@ -503,6 +514,7 @@ mod tests {
                 json!({"type": "echo", "username": "u", "password": "p"}),
                 "runtime.type: an echo runtime has none of the fields of a SIP runtime or a WebSocket".to_owned(),
             ),
+
             (
                 json!({"type": "sip", "uri": "sip:{call_id}@b", "fallbacks": ["x"], "fallback": 1}),
                 format!(

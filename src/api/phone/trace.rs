@@ -117,6 +117,7 @@ pub(crate) async fn show(
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
     query.finish()?;
+
     let (call, messages, is_complete) = messages_here(&api, call).await?;
     let mut trace = match another(&api, &call, &messages) {
         Some(node) => fetch(&api, &call, node).await?,

@@ -163,6 +163,7 @@ pub(crate) async fn confirm(
     let id = named.id("number_id", Kind::Number)?;
     api.read_inline(move |tx| trunkline_store::numbers::by_id(tx, caller.org, id))
         .await?;
+
     let code = code(body.fields()?)?;
     match api
         .write(move |tx, now| number_codes::try_code(tx, caller.org, id, &code, now))

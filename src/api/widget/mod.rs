@@ -35,6 +35,7 @@ pub(super) fn router() -> Routes {
 
 pub(super) fn openapi(builder: &mut OpenApiBuilder) {
     const TAG: &str = "Widget contacts";
+
     builder.add(
         "post",
         "/widget/authenticate-user",

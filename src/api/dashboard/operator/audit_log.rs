@@ -54,6 +54,7 @@ pub(super) async fn show(
         .client
         .get(&format!("/operator/audit{asked}"))
         .await?;
+
     let (columns, mut rows) = rows(&log);
     let mut columns = columns.to_vec();
     columns.insert(ORG_AT, "Org or partner");
@@ -62,6 +63,7 @@ pub(super) async fn show(
         let link = subject(entry).and_then(|(_, id)| links.get(id)).cloned();
         row.insert(ORG_AT, link.unwrap_or_default());
     }
+
     let next = query(&[("cursor", text(&log, "next"))]);
     let content = html! {
         section.card aria-label="Audit log" {

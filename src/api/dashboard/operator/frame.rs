@@ -46,6 +46,7 @@ pub(super) fn page(
                             li { a href=(visitor.path(at)) aria-current=[(place == section).then_some("page")] { (title) } }
                         }
                     }
+
                     div.account {
                         div.person { strong { "Operator" } span { "user " (visitor.session.uid) " of this machine" } }
                         form method="post" action=(visitor.path("logout")) {
@@ -55,6 +56,7 @@ pub(super) fn page(
                     }
                 }
             }
+
             main #content tabindex="-1" {
                 header.head { (heading) }
                 (content)

@@ -42,6 +42,7 @@ pub(super) fn form(
                     }
                 }
             }
+
             div.go { button type="submit" { "Set the limits" } }
         }
     }

@@ -128,6 +128,7 @@ pub(super) async fn sources(visitor: OperatorVisitor) -> Result<Html, ErrorPage>
         "Organization",
         "Last one",
     ];
+
     let rows: Vec<_> = items(&found)
         .iter()
         .map(|source| {
@@ -141,6 +142,7 @@ pub(super) async fn sources(visitor: OperatorVisitor) -> Result<Html, ErrorPage>
             ]
         })
         .collect();
+
     let content = html! {
         section.card aria-label="Failing sources" {
             (table("Failing sources", &columns, &rows, "No log-in has failed in the last 24 hours."))

@@ -31,6 +31,7 @@ pub(super) async fn list(
         .unwrap_or_default();
     let (limit, from) = (ROWS.to_string(), offset.to_string());
     let asked = query(&[("search", &search), ("limit", &limit), ("offset", &from)]);
+
     let orgs = visitor
         .client
         .get(&format!("/operator/orgs{asked}"))
@@ -38,6 +39,7 @@ pub(super) async fn list(
     let deleted = visitor.client.get("/operator/deleted-orgs").await?;
     let total = orgs["total"].as_u64().unwrap_or_default();
     let next = offset + ROWS;
+
     let content = html! {
         (done(raw.as_deref()))
         section.card aria-label="Organizations" {
@@ -56,6 +58,7 @@ pub(super) async fn list(
         (card("new-org", "New organization", &form(&visitor, "", (&fields::of_org(), Filled::Empty), "Create")))
         @if !items(&deleted).is_empty() { (card("deleted", "Deleted", &restorable(&visitor, &deleted))) }
     };
+
     let heading = heading(
         "Organizations",
         "Every org of this installation, the newest first.",
@@ -134,6 +137,7 @@ pub(super) async fn show(
         .get(&format!("/operator/orgs/{id}/limits"))
         .await?;
     let at = format!("orgs/{id}");
+
     let partner = match org["partner_id"].as_str() {
         Some(partner) => {
             let path = format!("/operator/partners/{partner}");
@@ -143,6 +147,7 @@ pub(super) async fn show(
     };
     let retained = Edited::Retention(id).current(&visitor).await?;
     let edit = |edited, object| edit_form(&visitor, edited, object, (Filled::With(object), None));
+
     let content = html! {
         (done(raw.as_deref()))
         div.edit {
@@ -156,6 +161,7 @@ pub(super) async fn show(
             (card("limits", "Limits", &limits::form(&visitor, &format!("{at}/limits"), &limited, None)))
         }
     };
+
     let name = text(&org, "name");
     let heading = below(&visitor, "", "Organizations", name);
 

@@ -77,6 +77,7 @@ async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPa
     let limited = visitor.client.get(&format!("{path}/limits")).await?;
     let keys = visitor.client.get(&format!("{path}/keys")).await?;
     let at = format!("partners/{id}");
+
     let content = html! {
         (said)
         div.edit {
@@ -100,6 +101,7 @@ async fn shown(visitor: &OperatorVisitor, said: &Markup) -> Result<Html, ErrorPa
             (card("limits", "Limits", &limits::form(visitor, &format!("{at}/limits"), &limited, None)))
         }
     };
+
     let name = text(&partner, "name");
     let heading = below(visitor, "partners", "Partners", name);
 
