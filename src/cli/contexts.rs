@@ -242,6 +242,7 @@ impl Command {
                         "{name:?} can't be the name of a context"
                     )));
                 }
+
                 let url = base_url(&url)?;
                 let key = key.map_or_else(key_of_stdin, Ok)?;
                 let context = Context { url, key };
@@ -249,6 +250,7 @@ impl Command {
                 all.store()?;
                 output.done("The context is saved.");
             }
+
             Self::Use { name, output } => {
                 if name != LOCAL && !all.contexts.contains_key(&name) {
                     return Err(absent(&name));
@@ -257,6 +259,7 @@ impl Command {
                 all.store()?;
                 output.done("Commands go to this installation from now on.");
             }
+
             Self::List { output } => {
                 let rows: Vec<_> = all
                     .contexts
@@ -269,6 +272,7 @@ impl Command {
                     .collect();
                 output.list(&rows);
             }
+
             Self::Delete { name, output } => {
                 all.contexts.remove(&name).ok_or_else(|| absent(&name))?;
                 all.current = all.current.take().filter(|current| *current != name);

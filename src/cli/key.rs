@@ -136,6 +136,7 @@ impl From<SignedKeys> for SignedView {
 impl Command {
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
         let store = startup::open_store(config).await?;
+
         match self {
             Self::RotateSigning { output } => {
                 let rotated = store.rotate_signing_key(now()).await;
@@ -147,6 +148,7 @@ impl Command {
                 });
             }
             Self::ListSigning { output } => output.list(&signers(&store)),
+
             Self::RetireSigning {
                 kid,
                 api_keys,
@@ -154,11 +156,13 @@ impl Command {
                 output,
             } => retire(&store, &kid, (api_keys, yes), output).await?,
             Self::RotateSealing { output } => rotate_sealing(&store, output).await?,
+
             Self::RetireSealing { output } => {
                 let retired = store.retire_sealing_keys(now()).await;
                 retired.map_err(|fault| Failure::Command(fault.to_string()))?;
                 output.done("The old sealing keys are gone.");
             }
+
             Self::RotateMaster {
                 new_key_file,
                 output,

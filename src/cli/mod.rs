@@ -173,6 +173,7 @@ fn whole_command() -> Result<clap::Command, Failure> {
 fn run(cli: Cli, given: audited_command::AuditedCommand) -> Result<(), Failure> {
     let is_local = cli.settings.is_local();
     let config = cli.settings.load()?;
+
     if given.needs_installation() {
         if !is_local {
             contexts::must_be_local(given.noun())?;

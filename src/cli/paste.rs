@@ -60,6 +60,7 @@ impl Program {
 {}",
                 settings(Pbx::Asterisk, trunk)
             ),
+
             Self::Freeswitch => format!(
                 "<!-- FreeSWITCH: call with bridge sofia/gateway/trunkline/{number}. Run against FreeSWITCH 1.11.2 on 2026-11-26. -->
 <!-- Transfers: set the trunk's transfer way to \"auto\" (trunkline trunk update, option transfer-way). FreeSWITCH says 200 before anybody
@@ -67,17 +68,20 @@ answers, and hangs up. -->
 {}",
                 settings(Pbx::FreeSwitch, trunk)
             ),
+
             Self::Freepbx => untested("FreePBX", &settings(Pbx::FreePbx, trunk)),
             Self::ThreeCx => untested("3CX", &settings(Pbx::ThreeCx, trunk)),
             Self::Yeastar => untested("Yeastar", &settings(Pbx::Yeastar, trunk)),
             Self::Grandstream => untested("Grandstream UCM", &settings(Pbx::Grandstream, trunk)),
             Self::Cisco => untested("Cisco CUBE", &settings(Pbx::Cisco, trunk)),
             Self::Kamailio => kamailio(trunk, number),
+
             Self::Baresip => format!(
                 "\
 # baresip: calls the agent; the echo agent sends back what you say. Run against baresip 1.0.0 on 2026-11-26.
 baresip -e '/uanew <sip:{username}@{sip}>;auth_user={username};auth_pass={password};regint=0' -e '/dial sip:{number}@{sip}'"
             ),
+
             Self::Sipp => format!(
                 "\
 # sipp: one call of two seconds. Run against SIPp 3.6.1 on 2026-11-26.
@@ -85,6 +89,7 @@ sipp -sf '{}' -m 1 -s '{number}' -au '{username}' -ap '{password}' -auth_uri '{n
                 scenario(folder)?.display()
             ),
         };
+
         Ok(lines.trim_end().to_owned())
     }
 }

@@ -82,11 +82,13 @@ impl Command {
         let write = |config: &Config| write_peers(config, near.as_deref(), trusts_loopback);
         let config = &config;
         let running = startup::block_on(async { Ok(running_sip(config).await) })?;
+
         if self.no_serve || running.is_some() {
             return startup::block_on(async {
                 let store = startup::open_store(config).await?;
                 let config = &startup::with_kept_realm(config, &store).await?;
                 write(config)?;
+
                 let mut reachable = PublicAddresses::configured(config);
                 if let Some(sip) = running {
                     reachable.sip = vec![sip];
@@ -94,6 +96,7 @@ impl Command {
                 let made = make(config, &store, &reachable, &given).await?;
                 let seq = store.read(events::position).await?;
                 print(config, &made, json)?;
+
                 if !self.no_serve && !json {
                     // The daemon that runs already takes the calls.
                     tokio::select! {

@@ -174,6 +174,7 @@ async fn serve(
     let health = sockets.health.map(tokio::net::TcpListener::from_std);
     let health = health.transpose().map_err(broken)?;
     let health = health.map(|listener| HealthServer::start(api.clone(), listener));
+
     let upkeep = Upkeep {
         handle,
         store: store.clone(),
@@ -183,6 +184,7 @@ async fn serve(
     };
     let upkeep = tokio::spawn(upkeep.run());
     let reloading = tokio::spawn(reload(certificate, security, hangups));
+
     let sending = (&config.webhooks, receivers);
     let sender = WebhookSender::new(store.clone(), sending, recording.run.node, now).start();
     let retention = api::default_retention(&config);
@@ -193,6 +195,7 @@ async fn serve(
         recording.journal.clone(),
         format!("{}-SESSION-ID", config.sip.header_prefix),
     );
+
     let watched = tokio::spawn(supervisor::watch(engine.handle()));
     metrics::ready(true);
     announce(&config, &reachable, &media_addresses);

@@ -52,12 +52,14 @@ impl Limits {
             max_transactions: section
                 .number("max_transactions", 1..=10_000_000)
                 .unwrap_or(500_000),
+
             max_connections: section
                 .number("max_connections", 1..=1_000_000)
                 .unwrap_or(10_000),
             max_connections_per_source: section
                 .number("max_connections_per_source", 1..=1_000_000)
                 .unwrap_or(200),
+
             requests_per_minute: section
                 .number("requests_per_minute", 1..=100_000_000)
                 .unwrap_or(100),
@@ -70,6 +72,7 @@ impl Limits {
             login_links_per_minute: section
                 .number("login_links_per_minute", 1..=1_000_000)
                 .unwrap_or(30),
+
             outbound_calls: section
                 .number("outbound_calls", 0..=1_000_000)
                 .unwrap_or(50),
@@ -79,6 +82,7 @@ impl Limits {
             outbound_calls_per_day: section
                 .number("outbound_calls_per_day", 0..=1_000_000)
                 .unwrap_or(2_000),
+
             drain_timeout: Duration::from_secs(
                 section.number("drain_timeout_s", 0..=86_400).unwrap_or(600),
             ),

@@ -152,10 +152,12 @@ impl Config {
         let mut sections = SECTIONS.map(|name| Section::take(name, &mut root, merged));
         let mut top = Section::top(root, merged);
         top.know(&SECTIONS);
+
         let data_dir = PathBuf::from(
             top.text("data_dir")
                 .unwrap_or_else(|| "trunkline-data".to_owned()),
         );
+
         let [
             database,
             secrets,
@@ -174,6 +176,7 @@ impl Config {
             traces,
             log,
         ] = &mut sections;
+
         let sip = Sip::read(sip);
         let config = Self {
             database: Database::read(database, &data_dir),
@@ -194,6 +197,7 @@ impl Config {
             sip,
             data_dir,
         };
+
         if matches!(config.database.url, DatabaseUrl::Postgres(_))
             && config.secrets.master_key.is_none()
             && secrets.faults.is_empty()

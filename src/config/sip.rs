@@ -115,16 +115,20 @@ impl Sip {
                 octet.is_ascii_alphanumeric() || octet == b'-'
             })
             .unwrap_or("X-PLATFORM".into()),
+
             digest_sha256: section.switch("digest_sha256").unwrap_or(false),
             digest_allow_rfc2069: section.switch("digest_allow_rfc2069").unwrap_or(false),
             nonce_lifetime: seconds(section, "nonce_lifetime_s", 10, 3_600, 30),
+
             health_interval: Some(seconds(section, "health_interval_s", 0, 3_600, 60))
                 .filter(|interval| !interval.is_zero()),
             health_down_after: section.number("health_down_after", 1..=100).unwrap_or(3),
             health_up_after: section.number("health_up_after", 1..=100).unwrap_or(1),
+
             tls_certificate: section.certificate(),
             tls_ca: section.text("tls_ca").map(PathBuf::from),
             tls_client_ca: section.text("tls_client_ca").map(PathBuf::from),
+
             register_expires: seconds(section, "register_expires_s", 60, 86_400, 600),
             register_retry: seconds(section, "register_retry_s", 1, 1_800, 30),
             registration_min: seconds(section, "registration_min_s", 1, 3_600, 30),
@@ -133,9 +137,11 @@ impl Sip {
                 .number("registration_contacts", 1..=100)
                 .unwrap_or(10),
             keep_alive: seconds(section, "keep_alive_s", 1, 600, 25),
+
             shards: section.number("shards", 1..=256).unwrap_or_else(cores),
             node: section.number("node", 0..=255).unwrap_or(0),
             node_lease: Duration::from_secs(section.number("node_lease_s", 5..=300).unwrap_or(30)),
+
             setup_timeout: seconds(section, "setup_timeout_s", 1, 600, 60),
             max_duration: seconds(section, "max_duration_s", 1, 604_800, 14_400),
             session_expires_s: section
@@ -143,6 +149,7 @@ impl Sip {
                 .unwrap_or(1800),
             min_se_s: section.number("min_se_s", 90..=86_400).unwrap_or(90),
             dead_peer: seconds(section, "dead_peer_s", 0, 86_400, 300),
+
             nameservers: section.list("nameservers", nameserver).unwrap_or_default(),
             allow_private_peers: section.list("allow_private_peers", network),
             reserved_peers: section
@@ -157,6 +164,7 @@ impl Sip {
                     &[("enforce", Enforce::Enforce), ("warn", Enforce::Warn)],
                 )
                 .unwrap_or_default(),
+
             t1: millis(section, "t1_ms", 10, 5_000, 500),
             t2: millis(section, "t2_ms", 20, 60_000, 4_000),
             t4: millis(section, "t4_ms", 20, 60_000, 5_000),

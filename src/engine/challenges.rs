@@ -72,6 +72,7 @@ async fn write(store: &Store, challenged: ChallengeReport) -> Result<(), trunkli
         at,
         news,
     } = challenged;
+
     match (news, challenger.trunk) {
         (ChallengeOutcome::Seen(seen), Some(trunk)) => {
             store
@@ -79,6 +80,7 @@ async fn write(store: &Store, challenged: ChallengeReport) -> Result<(), trunkli
                 .await
         }
         (ChallengeOutcome::Seen(_), None) => Ok(()),
+
         (
             ChallengeOutcome::Unanswered {
                 why,
@@ -90,6 +92,7 @@ async fn write(store: &Store, challenged: ChallengeReport) -> Result<(), trunkli
             trunk,
         ) => {
             tracing::info!(org.id = %challenger.org, trunk.id = ?trunk, reason = why.as_str(), status, method, %peer, "a peer's challenge could not be answered");
+
             let text = |sent: Box<str>| sent.replace('\0', "");
             let challenge = UnansweredChallenge {
                 reason: why.as_str().to_owned(),

@@ -155,6 +155,7 @@ async fn follow(store: Store, cache: Weak<Cache>) {
     let follower = store.follower();
     let mut signal = store.follow_changes().await;
     let mut place = None;
+
     loop {
         let Some(cache) = cache.upgrade() else {
             return;
@@ -165,6 +166,7 @@ async fn follow(store: Store, cache: Weak<Cache>) {
                 place = store.read(feed::position).await.ok();
                 cache.forget(|_| true);
             }
+
             Some(at) => {
                 if let Ok(changes) = store.read_inline(move |tx| feed::since(tx, at)).await {
                     if changes.missed {

@@ -163,6 +163,7 @@ impl EffectRunner {
                 }
                 self.facts.push(fact);
             }
+
             Effect::FindContact { call, org, number } => {
                 match self.contacts.remembered(org, number) {
                     Some(contact) => calls.handle_contact(endpoint, call, Some(contact), now),
@@ -170,6 +171,7 @@ impl EffectRunner {
                     None => calls.handle_contact(endpoint, call, None, now),
                 }
             }
+
             Effect::Resolve { call, org, wanted } => {
                 let origin = query_origin(&wanted, org);
                 let (resolver, inbox) = (self.resolver.on_behalf_of(origin), self.inbox.clone());
@@ -178,6 +180,7 @@ impl EffectRunner {
                     inbox.send(Input::Resolved(call, found)).await;
                 });
             }
+
             Effect::Connect {
                 call,
                 target,
@@ -199,7 +202,9 @@ impl EffectRunner {
                     inbox.send(Input::Resolved(call, Ok(targets))).await;
                 });
             }
+
             Effect::StreamSilent { peer } => self.streams.note_silent(peer, now),
+
             Effect::ResolveHop { wanted } => {
                 let resolver = self.resolver.on_behalf_of(QueryOrigin::Messages);
                 let inbox = self.inbox.clone();
@@ -208,6 +213,7 @@ impl EffectRunner {
                     inbox.send(Input::Hop(wanted, targets)).await;
                 });
             }
+
             Effect::OpenMedia {
                 call,
                 listener,
@@ -225,6 +231,7 @@ impl EffectRunner {
                 }
                 calls.handle_media_open(endpoint, call, local, now);
             }
+
             Effect::UpdateMedia { call, media } => {
                 let key = self.media_key(call);
                 // The caller may be a browser, whose port is this node's own.
@@ -239,6 +246,7 @@ impl EffectRunner {
                 };
                 self.media.update(key, agreed, now);
             }
+
             Effect::SpeakCode {
                 call,
                 code: SpokenCode(digits),
@@ -246,6 +254,7 @@ impl EffectRunner {
             } => self
                 .media
                 .speak_code(self.media_key(call), &digits, is_known),
+
             Effect::CloseMedia { call, record } => {
                 let figures = self.media.close(self.media_key(call), now);
                 let media = record
@@ -257,6 +266,7 @@ impl EffectRunner {
                         .push(self.live.note(Fact::Media(Box::new(media))));
                 }
             }
+
             Effect::DialBot { call, dial } => {
                 let (bots, inbox) = (self.bots.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {
@@ -264,6 +274,7 @@ impl EffectRunner {
                     inbox.send(Input::Bot(call, Box::new(dialled))).await;
                 });
             }
+
             Effect::PlaySound {
                 call,
                 org,
@@ -279,11 +290,13 @@ impl EffectRunner {
                 };
                 self.prompts.play(wanted, &self.inbox);
             }
+
             Effect::HandOff { call } => {
                 let inbox = self.inbox.clone();
                 self.runtime
                     .spawn(async move { inbox.send(Input::HandOff(call)).await });
             }
+
             Effect::StartBot { call, answered_at } => {
                 self.media.start(self.media_key(call), answered_at);
             }
@@ -341,6 +354,7 @@ impl EffectRunner {
                     inbox.offer(Input::Gone(peer.transport, peer.address));
                 }
             }
+
             peers::PeersEffect::Resolve {
                 trunk,
                 org,
@@ -353,6 +367,7 @@ impl EffectRunner {
                     inbox.send(Input::Registrar(trunk, targets)).await;
                 });
             }
+
             peers::PeersEffect::Challenged(challenged) => self.challenged(challenged),
             peers::PeersEffect::Changed(change) => {
                 super::peers::note(change, &self.event_sink, now)

@@ -88,11 +88,13 @@ impl Observer {
                 };
                 self.calls.insert(started.call, call);
             }
+
             Fact::Ringing { call, at, .. } => {
                 if let Some(call) = self.calls.get_mut(call) {
                     call.rang(&self.metrics, *at);
                 }
             }
+
             Fact::Answered { call, at, .. } => {
                 if let Some(call) = self.calls.get_mut(call)
                     && call.answered.is_none()
@@ -102,6 +104,7 @@ impl Observer {
                     self.metrics.answered(at.since(call.started.at));
                 }
             }
+
             Fact::Ended(ended) => self.ended(ended),
             Fact::Transfer(transfer) => tracing::debug!(
                 call.id = %transfer.call,

@@ -244,6 +244,7 @@ impl OfflineCore {
                 self.calls
                     .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
             }
+
             // There is no network, so a datagram may have any size.
             Effect::Connect {
                 call,
@@ -255,22 +256,27 @@ impl OfflineCore {
                 self.calls
                     .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
             }
+
             Effect::StreamSilent { .. } => {}
+
             Effect::ResolveHop { wanted } => {
                 let targets = self.found(&wanted);
                 self.calls.handle_hop(&wanted, targets, now);
             }
+
             Effect::FindContact { call, .. } => {
                 // Each caller gets a contact, which is stored nowhere.
                 let contact = Some(Uuid::now_v7());
                 self.calls
                     .handle_contact(&mut self.endpoint, call, contact, now);
             }
+
             Effect::OpenMedia { call, near, .. } => {
                 let local = SocketAddr::new(near, MEDIA_PORT);
                 self.calls
                     .handle_media_open(&mut self.endpoint, call, Some(local), now);
             }
+
             Effect::DialBot { call, .. } => {
                 // There is no network, so every bot is unreachable.
                 let failure = BotFailure {
@@ -280,6 +286,7 @@ impl OfflineCore {
                 self.calls
                     .handle_bot(&mut self.endpoint, call, Err(failure), now);
             }
+
             Effect::Fact(Fact::Ended(ended)) => self.live.forget(ended.call),
             Effect::Fact(_)
             | Effect::UpdateMedia { .. }

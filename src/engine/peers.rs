@@ -328,6 +328,7 @@ async fn assign_registrations(
     let (mut seen, mut announced) = (Weak::<View>::new(), Vec::new());
     let mut of_others = HashSet::new();
     let mut left_out = HashSet::new();
+
     loop {
         turns.tick().await;
         let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
@@ -345,6 +346,7 @@ async fn assign_registrations(
         }
 
         let (wanted, beyond) = wanted(&view, per_org);
+
         // Nothing is registered before the other nodes are known.
         if !wanted.is_empty()
             && let Ok(serving) = store.read(nodes::serving).await

@@ -215,6 +215,7 @@ impl Prompts {
             };
             (prompt, Clip::of_mu_law(audio))
         });
+
         Self {
             media,
             store,
@@ -310,6 +311,7 @@ impl Prompts {
                     }
                 }
             }
+
             Prompt::Text(text) => match self.speech.speak(text).await {
                 Ok(clip) => clip,
                 Err(error) => {

@@ -60,6 +60,7 @@ pub(crate) async fn refused(
                     Some(DialTarget::Unresolved(name)) => resolver.resolve(&name).await,
                     None => Vec::new(),
                 };
+
                 let is_encrypted = !uri.starts_with("ws:");
                 let refused = targets.into_iter().find_map(|target| {
                     let judged = policy.examine_of(target.address, target.named);
@@ -67,6 +68,7 @@ pub(crate) async fn refused(
                         judged.and_then(|()| policy.examine_plain(target.address, is_encrypted));
                     Some((target.address, judged.err()?))
                 });
+
                 refused.map(|(address, refusal)| RefusedPeer {
                     org,
                     whose,

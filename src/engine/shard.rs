@@ -406,10 +406,12 @@ impl Shard {
             Input::Member(invite) => self.handle_member(*invite, now),
             Input::Closing(flow, proved) => self.handle_closing(flow, proved),
             Input::Lost(lost) => self.handle_lost_flow(&lost, now),
+
             Input::Resolved(call, found) => calls.handle_resolved(endpoint, call, found, now),
             Input::Hop(wanted, targets) => calls.handle_hop(&wanted, targets, now),
             Input::Contact(call, contact) => calls.handle_contact(endpoint, call, contact, now),
             Input::MediaSilent(call) => calls.handle_media_silent(endpoint, call, now),
+
             Input::Bot(call, dialled) => {
                 let (bot, dialled) = match *dialled {
                     Ok(DialledBot { bot, address }) => (Some(bot), Ok(address)),
@@ -421,6 +423,7 @@ impl Shard {
                     self.effect_runner.attach_bot(call, bot);
                 }
             }
+
             Input::BotClosed(call, how) => calls.handle_bot_closed(endpoint, call, how, now),
             Input::MediaDigit(call, digit) => {
                 let view = self.directory.load();
@@ -432,6 +435,7 @@ impl Shard {
                 calls.handle_hand_off(endpoint, &view, call, now);
             }
             Input::Spoken(call) => calls.handle_spoken(endpoint, call, now),
+
             Input::Inquire(inquiry) => peers.ask(endpoint, inquiry, now),
             Input::RegisterTrunks(wanted) => peers.register_trunks(endpoint, wanted, now),
             Input::Registrar(trunk, targets) => {
@@ -439,6 +443,7 @@ impl Shard {
             }
             Input::Synced(position) => self.synced(position),
             Input::Gone(transport, address) => calls.suspect(transport, address, now),
+
             Input::Verify { slot, asked, done } => {
                 let view = self.directory.load();
                 answer(done, calls.verify(endpoint, &view, (slot, &asked), now));
@@ -462,6 +467,7 @@ impl Shard {
                 answer(done, was_up);
             }
             Input::Ping(done) => answer(done, ()),
+
             Input::HangUpAll(reason) => calls.hang_up_all(endpoint, reason, now),
             Input::Drain => {
                 calls.drain();

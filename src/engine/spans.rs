@@ -130,6 +130,7 @@ impl Exporter {
                     self.up.insert(call, up);
                 }
             }
+
             Fact::Ringing { at, .. } => self.note(call, "ringing".to_owned(), at),
             Fact::Answered { at, .. } => {
                 self.note(call, "answered".to_owned(), at);
@@ -137,6 +138,7 @@ impl Exporter {
                     up.answered.get_or_insert(at);
                 }
             }
+
             Fact::Transfer(transfer) => {
                 let name = format!("transfer {}", transfer.state.as_str());
                 let latest = transfer
@@ -149,6 +151,7 @@ impl Exporter {
                 let name = format!("attempt {}", attempt.outcome.as_str());
                 self.note(call, name, attempt.ended_at);
             }
+
             Fact::Ended(ended) => {
                 if let Some(up) = self.up.remove(&call) {
                     if self.owed.len() >= MAX_OWED {

@@ -161,6 +161,8 @@ fn effect_runner(
         event_sink: EventSink::start(deps.store.clone(), runtime),
         runtime: runtime.clone(),
         media_addresses: Arc::clone(&deps.media_addresses),
+
+        // `share` makes the queues anew for each shard, and copies the rest.
         facts: Vec::new(),
         promised: Vec::new(),
         unsynced: Unsynced::default(),

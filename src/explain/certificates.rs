@@ -141,6 +141,7 @@ mod tests {
     fn days_and_names_are_told() {
         let file = pem();
         let day = |days: u64| Moment::from_secs(1_893_456_000 - days * 86_400); // before 2030-01-01
+
         for (case, host, now, level, text) in [
             (
                 "good",
@@ -178,6 +179,7 @@ mod tests {
             assert_eq!(found.level, level, "{case}: {found}");
             assert!(found.text.contains(text), "{case}: {found}");
         }
+
         let nowhere = examine(
             "sip.tls_certificate",
             Path::new("/nowhere.pem"),

@@ -403,6 +403,7 @@ mod tests {
                 &["clock"],
             ),
         ];
+
         for (name, fault, expected) in faults {
             assert_eq!(problems(&asked(fault), None), expected, "{name}");
         }

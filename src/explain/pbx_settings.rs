@@ -24,6 +24,7 @@ pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
     match pbx {
         Pbx::Asterisk => asterisk(trunk),
         Pbx::FreeSwitch => freeswitch(trunk),
+
         Pbx::FreePbx => form(
             trunk,
             "Connectivity > Trunks > Add SIP (chan_pjsip) Trunk",
@@ -37,6 +38,7 @@ pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
                 ("Qualify Frequency", "60"),
             ],
         ),
+
         Pbx::ThreeCx => form(
             trunk,
             "SIP Trunks > Add SIP Trunk > Generic",
@@ -47,6 +49,7 @@ pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
                 ("Codec priority", "G.711 U-law, G.711 A-law"),
             ],
         ),
+
         Pbx::Yeastar => form(
             trunk,
             "Extension and Trunk > Trunk > Add",
@@ -58,6 +61,7 @@ pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
                 ("Session Timers", "Accept"),
             ],
         ),
+
         Pbx::Grandstream => form(
             trunk,
             "Extension/Trunk > VoIP Trunks > Create New SIP Trunk",
@@ -68,6 +72,7 @@ pub fn settings(pbx: Pbx, trunk: Trunk<'_>) -> String {
                 ("Enable Session Timer", "on"),
             ],
         ),
+
         Pbx::Cisco => cisco(trunk),
     }
 }

@@ -283,6 +283,7 @@ mod tests {
             assert_eq!(ids.len(), view.elsewhere as usize);
             ids
         };
+
         let germany = TrunkChange {
             default_country: Some(Country::parse("DE").ok()),
             numbers: None,
@@ -292,6 +293,7 @@ mod tests {
             agent,
             deleted: false,
         };
+
         for (name, change, expected) in [
             ("nothing", Change::default(), &[] as &[u128]),
             (

@@ -25,6 +25,7 @@ fn command(near: &NearMiss, org: &str) -> Option<String> {
         NearMiss::Unassigned { number } => Some(format!(
             "trunkline number assign {number} --org {org} --agent ID"
         )),
+
         NearMiss::Agent { id, state, .. } => match state {
             AgentState::Disabled => {
                 Some(format!("trunkline agent update {id} --org {org} --enabled"))
@@ -34,6 +35,7 @@ fn command(near: &NearMiss, org: &str) -> Option<String> {
             )),
             AgentState::NotInbound | AgentState::Available => None,
         },
+
         NearMiss::AgentId { .. } | NearMiss::AgentName { .. } => {
             Some(format!("trunkline agent list --org {org}"))
         }

@@ -31,6 +31,7 @@ pub fn rendered() -> String {
         "User and system CPU time spent",
         stat.as_ref().map(|stat| stat.cpu),
     );
+
     add(
         "process_resident_memory_bytes",
         "gauge",
@@ -43,12 +44,14 @@ pub fn rendered() -> String {
         "Virtual memory size",
         memory("VmSize:"),
     );
+
     add(
         "process_threads",
         "gauge",
         "Number of threads",
         value_of(&status, "Threads:"),
     );
+
     add(
         "process_open_fds",
         "gauge",
@@ -61,6 +64,7 @@ pub fn rendered() -> String {
         "Maximum number of open file descriptors",
         most_descriptors(),
     );
+
     add(
         "process_start_time_seconds",
         "gauge",

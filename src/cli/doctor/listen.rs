@@ -53,10 +53,12 @@ async fn daemon(config: &Config) -> (Finding, Seen) {
         readiness(address).await.map(Some)
     })
     .await;
+
     let nothing = || {
         let text = format!("Nothing answers at {address} (http.listen).");
         (Finding::error(CHECK, text, START), Seen::Down)
     };
+
     match asked {
         Ok(Ok(None)) => (
             Finding::ok(CHECK, format!("The daemon listens on https at {address}.")),
@@ -76,6 +78,7 @@ async fn daemon(config: &Config) -> (Finding, Seen) {
             ),
             Seen::Up,
         ),
+
         Ok(Ok(Some(_))) => (
             Finding::error(
                 CHECK,
@@ -84,6 +87,7 @@ async fn daemon(config: &Config) -> (Finding, Seen) {
             ),
             Seen::Down,
         ),
+
         Ok(Err(_)) => match running_sip(config).await {
             Some(sip) => (serves_other_addresses(config, &sip), Seen::OtherAddresses),
             None => nothing(),

@@ -196,6 +196,7 @@ impl Runtime {
         if has_builtin && runtime["flow"].is_null() {
             runtime["flow"] = json!(Flow::demo());
         }
+
         for (name, values) in [
             ("fallbacks", &self.fallback),
             ("failover_on", &self.failover_on),
@@ -204,6 +205,7 @@ impl Runtime {
                 runtime[name] = json!(values);
             }
         }
+
         match (&self.runtime_username, &self.runtime_password_file) {
             (None, _) => {}
             (Some(name), None) if name == "none" => runtime["username"] = Value::Null,
@@ -218,6 +220,7 @@ impl Runtime {
                 ));
             }
         }
+
         let is_given = runtime.as_object().is_none_or(|parts| !parts.is_empty());
         Ok(is_given.then_some(runtime))
     }

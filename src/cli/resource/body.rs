@@ -33,6 +33,7 @@ pub(super) fn read(
     if operation.body.is_none() {
         return Ok(None);
     }
+
     let mut body = Map::new();
     for property in taken(verb, operation) {
         let name = property.name.as_str();
@@ -41,6 +42,7 @@ pub(super) fn read(
             .ok()
             .flatten();
         let values: Vec<&String> = values.map(Iterator::collect).unwrap_or_default();
+
         if let Some(first) = values.first() {
             let value = match property.kind {
                 Kind::Texts(_) => json!(values),

@@ -81,12 +81,14 @@ async fn follow_all(
                 }
             }
             News::Open { is_resumed: true } => {}
+
             News::Event(event) => {
                 let changed = table.take_event(&event).and_then(|id| table.one(id));
                 if let Some(line) = changed {
                     printed.show(line, filter, || is_json.then(|| object_of(&event)));
                 }
             }
+
             News::Lost { fault, pause } => {
                 let seconds = pause.as_secs();
                 eprintln!("trunkline: {fault}: trying again in {seconds} s");

@@ -137,6 +137,7 @@ impl ScreenLoop {
                     }
                     Some(_) => has_changed = true,
                 },
+
                 news = feed.next() => {
                     self.take(news)?;
                     has_changed = true;
@@ -147,6 +148,7 @@ impl ScreenLoop {
                     }
                     has_changed = true;
                 }
+
                 _ = self.refresh.tick() => {
                     if let Some(call) = self.state.live_call().filter(|_| self.session.operators_org().is_some()) {
                         self.load(call);
@@ -194,10 +196,12 @@ impl ScreenLoop {
                     });
                 }
             }
+
             News::Event(event) => {
                 let action = self.state.handle_event(&event);
                 self.act(action);
             }
+
             News::Lost { fault, pause } => {
                 let seconds = pause.as_secs();
                 self.state.connection = Connection::Lost(format!("{fault}: again in {seconds} s"));

@@ -331,6 +331,7 @@ fn message(open: &OpenCall, scrolled: usize, frame: &mut Frame<'_>, area: Rect) 
         let style = Style::new().fg(Color::Yellow);
         Line::styled(format!("* {text}"), style)
     };
+
     let mut lines = Vec::new();
     match item {
         Item::Decision { text, .. } => lines.push(decision(text)),
@@ -347,6 +348,7 @@ fn message(open: &OpenCall, scrolled: usize, frame: &mut Frame<'_>, area: Rect) 
                 Style::new().add_modifier(Modifier::BOLD),
             ));
             lines.extend(message_lines(message));
+
             let later = open.items.iter().skip(open.selected + 1);
             let following = later.map_while(|item| match item {
                 Item::Decision { text, .. } => Some(decision(text)),

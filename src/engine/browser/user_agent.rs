@@ -248,6 +248,7 @@ impl UserAgent {
             Method::Options | Method::Info | Method::Cancel => {
                 output.messages.push(self.respond(message, 200, b""));
             }
+            // One user agent has one call.
             Method::Invite => output.messages.push(self.respond(message, 486, b"")),
             Method::Update
             | Method::Prack
