@@ -227,7 +227,7 @@ impl Runtime {
         uri.into_iter().chain(fallbacks.iter().map(|uri| &**uri))
     }
 
-    /// Returns the URL to which the progress of calls is posted, and the stages that are.
+    /// Returns the URL to which the progress of calls is posted, and the stages that are posted: the end alone if none is set.
     pub fn status_callback(&self) -> Option<(&str, &[CallProgress])> {
         match self {
             Self::WebSocket {

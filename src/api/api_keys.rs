@@ -106,7 +106,7 @@ impl From<OrgKey> for KeyView {
     }
 }
 
-/// Accepted scopes, as words of the request.
+/// Words of the request for the scopes, which are their own names.
 const WORDS: [(&str, &str); SCOPES.len()] = {
     let mut words = [("", ""); SCOPES.len()];
     let mut at = 0;

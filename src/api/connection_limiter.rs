@@ -81,7 +81,7 @@ pub(super) struct RequestInProgress(Arc<Signs>);
 pub(super) struct Proof(Arc<Signs>);
 
 impl Proof {
-    /// Records it for the connection that the request came on.
+    /// Records for the request's connection that the request was authenticated.
     pub(super) fn note(parts: &Parts) {
         // Requests that tests make without a connection have no limiter.
         if let Some(Self(signs)) = parts.extensions.get() {
@@ -199,8 +199,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Evicts a connection of the lowest rank: of the source with the most connections, the oldest. So a client that
-    /// fills all places mostly evicts itself.
+    /// Evicts one of the connections that `among` admits: of those of the lowest rank, the oldest of the source with the
+    /// most connections. So a client that fills all places mostly evicts itself. Returns false if there is none.
     fn give_way(&mut self, among: impl Fn(&HeldConnection) -> bool) -> bool {
         let candidates = self
             .held
@@ -217,6 +217,7 @@ impl ConnectionTable {
         true
     }
 
+    /// Evicts the reserve's oldest connection without a request in progress. Returns false if there is none.
     fn give_way_in_reserve(&mut self) -> bool {
         let idle = |entry: &HeldConnection| entry.signs.under_way.load(Ordering::Relaxed) == 0;
         let reserve = self

@@ -18,9 +18,9 @@ use uuid::Uuid;
 
 use super::error::ApiError;
 
-/// Time that a look-up is used without another.
+/// Age up to which a cached look-up is used without asking the database.
 const CACHED_FOR: Duration = Duration::from_secs(60);
-/// Time that it is kept beyond that, for when the database is away.
+/// Time that a look-up is kept beyond that age, for use while the database is away.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3_600);
 
 /// SHA-256 of a credential as the client sent it.
@@ -45,7 +45,7 @@ pub(super) struct KnownOrg {
     pub(super) suspended: bool,
     /// Requests per minute for all keys of the org together.
     pub(super) requests_per_minute: u32,
-    /// Streams per minute that they may open.
+    /// Streams per minute that all keys of the org may open together.
     pub(super) streams_per_minute: u32,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct DashboardSession {
     pub(super) hash: TokenHash,
     /// Requests per minute for all keys and sessions of the org together.
     pub(super) requests_per_minute: u32,
-    /// Streams per minute that they may open.
+    /// Streams per minute that all keys and sessions of the org may open together.
     pub(super) streams_per_minute: u32,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct KnownPartner {
 #[derive(Debug)]
 pub(super) struct CredentialCache<K> {
     known: DashMap<Presented, (Arc<K>, Moment)>,
-    /// Counts invalidations, for look-ups that run meanwhile.
+    /// Number of invalidations: a look-up during which one came isn't cached.
     forgotten: AtomicU64,
 }
 
@@ -141,7 +141,8 @@ impl<K> CredentialCache<K> {
         let forgotten = self.forgotten.load(Ordering::SeqCst);
         let found = match look_up().await {
             Ok(found) => found,
-            // While the database is away nobody can revoke anything, so a known credential stays valid.
+            // While the database is away nobody can revoke anything, so a known credential stays valid. A node that alone has lost the
+            // database learns of a revocation once it reaches it again.
             Err(error @ ApiError::Unavailable { .. }) => {
                 return self.known_before(&presented).map(Some).ok_or(error);
             }

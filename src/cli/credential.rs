@@ -1,4 +1,4 @@
-//! Key that requests are sent with, instead of the operator's rights: where it came from, whose it is, and its org.
+//! API key that requests are sent with, in place of the operator's rights: its origin, its holder, and its org.
 
 use std::fmt;
 
@@ -37,14 +37,14 @@ pub(super) enum Origin {
     Variable,
     /// `--key`.
     Option,
-    /// `--url` or `TRUNKLINE_URL`, beside a key.
+    /// Beside an address, in `--url` or `TRUNKLINE_URL`.
     Url,
     /// A context of this name.
     Context(String),
 }
 
 impl Origin {
-    /// Origin of a key that was given beside an address, or alone.
+    /// Returns the origin of a key that no context holds; `has_url` says that an address was given with it.
     pub(super) fn of(key: &str, has_url: bool) -> Self {
         match has_url {
             true => Self::Url,
@@ -95,7 +95,7 @@ impl Credential {
         })
     }
 
-    /// Makes the refusal of a command that no key may run.
+    /// Makes the refusal of a command for which the holder of this key has no right.
     pub(super) fn is_no_operator(&self) -> Failure {
         Failure::Startup(format!(
             "only the operator, or a partner with its key (tlp_…), can do this; {}",

@@ -242,7 +242,7 @@ async fn retire(
     Ok(())
 }
 
-/// A new sealing key must be able to unseal on every node before it seals anywhere.
+/// Rotates the sealing key in steps with pauses between them: every node must be able to unseal with the new key before one seals with it.
 async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
     /// Time for daemons to follow. Usually they take a second; a busy one may take longer.
     const FOLLOW_TIME: Duration = Duration::from_secs(3);

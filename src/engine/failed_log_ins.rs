@@ -21,16 +21,17 @@ use crate::directory::Directory;
 
 /// Failed log-ins waiting to be stored; further ones are dropped.
 const QUEUE: usize = 1_024;
-/// Time during which a source that calls the same number again without credentials isn't stored again.
+/// Time after which a source that calls the same number again without credentials is stored again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// Sources stored for one number within that time; the next constant bounds those of all numbers.
+/// Most sources stored for one number within [`REPEAT_INTERVAL`].
 const MAX_SOURCES: usize = 4;
+/// Most pairs of source and number stored within it, over all numbers.
 const MAX_REMEMBERED: usize = 256;
 
 /// Failed log-ins with unknown user names waiting to be logged.
 const UNKNOWN_QUEUE: usize = 256;
-/// Limit on log lines of failed log-ins per second, and as many again for unknown user names. An attacker who guesses passwords can't exceed it; the
-/// org still gets its records.
+/// Most log lines a second for failed log-ins of orgs, and as many again for unknown user names, so that an attacker who guesses passwords can't flood
+/// the log. It doesn't bound the failures that are stored for the org.
 const LOGGED_A_SECOND: usize = 10;
 /// Limit on log lines per second and source address, so that a fast guesser leaves room for other sources. Two lines are enough for a filter
 /// that bans addresses, such as fail2ban.

@@ -134,7 +134,7 @@ fn without_query(url: &str) -> Box<str> {
     url.split_once('?').map_or(url, |(url, _)| url).into()
 }
 
-/// Logs each configured peer that the policy refuses, or would refuse.
+/// Logs the configured peers that the policy refuses, or would refuse if it did more than warn: [`MAX_LOGGED`] of them by name.
 pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<AddressPolicy>) {
     let rows = match store.read(|tx| trunkline_store::rows_of(tx, None)).await {
         Ok(rows) => rows,

@@ -8,7 +8,7 @@ use trunkline_sip::moment::Moment;
 
 use super::Traces;
 
-/// Time within which a leg that replaces another is up.
+/// Longest time from the INVITE of a leg that replaces another to our BYE to the other: the search goes back so far.
 const SET_UP_TIME: Duration = Duration::from_secs(120);
 
 /// Leg that replaced another.
@@ -23,8 +23,8 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// Finds the leg that replaced this one (RFC 3891), if we sent it a BYE while the call continued. `leg` are the messages of its dialog. Reads
-    /// files.
+    /// Finds the leg that replaced this one (RFC 3891), if we sent it a BYE while the call continued. `leg` holds the messages of the
+    /// replaced leg's dialog, each with true if we sent it. Reads files.
     pub fn find(
         traces: &Traces,
         leg: &[(bool, Captured)],
@@ -42,7 +42,7 @@ impl Successor {
         let (replaced, ours) = (message.first("Call-ID")?, message.tag("From")?);
         let from = left - SET_UP_TIME;
 
-        // A challenged INVITE appears twice. Both have our tag in Replaces, which nobody else knows.
+        // A challenged INVITE appears twice; the later one began the leg. Both name our tag in Replaces, which only parties to the call know.
         let begun = traces.begun(ours.as_bytes(), from, left);
         let mut received = begun.into_iter().filter(|(is_sent, _)| !is_sent);
         received.find_map(|(_, call_id)| {

@@ -1,8 +1,8 @@
 //! Author of the changes that a request or a command makes, as a task-local scope. The transaction that commits the change reads it and
 //! writes the entry of the audit log.
 //!
-//! A request or a command opens a scope, and names its actor once the credential is known. The first transaction that commits a change
-//! within the scope takes the entry; internal bookkeeping is committed without one.
+//! A request or a command opens a scope, and names its actor once the credential is known. Each transaction that commits a change within the
+//! scope writes an entry; internal bookkeeping is committed without one.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

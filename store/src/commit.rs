@@ -56,7 +56,8 @@ fn record_events(tx: &mut Tx, recorded: &[NewEvent]) -> Result<(), Error> {
     events::announce(tx)
 }
 
-/// Writes the audit entry of the change, if the scope has an actor. The row of the log's numbers is locked after everything else.
+/// Writes the audit entry of the change, if the scope has an actor. It comes last, because all writers wait for the row that numbers entries, which
+/// stays locked until the commit.
 fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
     let Some(known) = acting::take() else {
         return Ok(());

@@ -13,7 +13,7 @@ use super::error::Error;
 use super::tx::Tx;
 use super::{EventType, NewEvent, Page, Position, lock_org, new_id};
 
-/// Octets of texts after which a page of a list takes no further item. A reader who takes its answers slowly holds no more than this and an item.
+/// Octets of texts after which a page ends: an answer that a slow reader hasn't taken yet holds at most this and one item.
 const PAGE_OCTETS: usize = 1 << 20;
 
 /// A handoff.
@@ -72,7 +72,7 @@ pub struct NewHandoff {
 /// Filter for handoffs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct HandoffFilter {
-    /// Handoffs with this reason, among others.
+    /// Only handoffs with this reason; they may have further ones.
     pub reason: Option<Reason>,
     /// At this time or later.
     pub from: Moment,
@@ -163,7 +163,7 @@ impl Handoff {
 /// Identity of the handoff of a call.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct OfCall {
-    /// Id of the handoff: it is recorded once.
+    /// Id of the handoff, the same whenever its fact is projected again, so that it is recorded once.
     pub(super) id: Uuid,
     pub(super) call: Uuid,
 }
@@ -176,7 +176,7 @@ pub(super) fn record_once(
     new: NewHandoff,
     at: Moment,
 ) -> Result<Option<NewEvent>, Error> {
-    // Positions are assigned one after the other.
+    // The lock also serialises positions, which `append` derives from the newest row.
     if let Err(Error::Wrong(_)) = lock_org(tx, org) {
         return Ok(None);
     }
@@ -291,7 +291,8 @@ fn items(
     }
 }
 
-/// Returns the number within the window: the difference of two positions. The oldest remaining one needn't be the org's first.
+/// Returns the number within the window: the difference of two positions. Retention deletes the oldest rows, so the lowest position left may be
+/// above 1.
 fn count(tx: &mut Tx, org: Uuid, filter: HandoffFilter) -> Result<i64, Error> {
     let (before, end) = (micros(filter.from) - 1, micros(filter.to));
     let (count,): (i64,) = match filter.reason {

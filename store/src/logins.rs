@@ -60,7 +60,7 @@ pub struct LoginLink {
     pub token_hash: [u8; 32],
     /// Expiry, used or not.
     pub expires_at: Moment,
-    /// A page with a button comes before the log-in.
+    /// True if the link shows a page whose button logs the person in; false if opening it does.
     pub confirm: bool,
 }
 

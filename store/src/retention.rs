@@ -74,7 +74,8 @@ impl Retained {
         }
     }
 
-    /// Statement that finds orgs with data of this kind older than `$2`, or than their own days before `$1`.
+    /// Statement that finds the orgs with data of this kind past its retention at the time `$1`, each with the time before which data goes. `$2` is the
+    /// operator's number of days, for orgs without their own.
     pub(super) const fn over(self) -> &'static str {
         match self {
             Self::Calls => {

@@ -180,8 +180,8 @@ impl Store {
     }
 
     /// Runs a transaction on a writing thread and commits it, with its changes (`Tx::changed`) and events (`Tx::record`). Returns once they
-    /// are in force in this process. A transaction that fails or panics is rolled back; where [effects](Effects) are held, so is everything
-    /// that they hold.
+    /// are in force in this process. A transaction that fails or panics is rolled back. Under [`Effects::hold`] it stays open for the
+    /// answer, and a failure rolls back all that is held.
     ///
     /// # Errors
     /// Those of `work`; [`Broke`] if the database is away or busy.

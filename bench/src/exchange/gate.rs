@@ -14,7 +14,9 @@ const REALM: &[u8] = b"trunkline-bench";
 #[derive(Debug)]
 pub struct Gate {
     ha1: [u8; 32],
+    /// Number of the newest nonce.
     issued: u32,
+    /// Number of the nonce used last, and its highest count.
     last: (u32, u32),
 }
 
@@ -40,7 +42,7 @@ impl Gate {
         true
     }
 
-    /// The nonce's number and count, if the response is right for them.
+    /// Returns the number of the nonce and the nonce count (`nc`), if the nonce is ours and the response is right.
     fn check(&self, authorization: &[u8]) -> Option<(u32, u32)> {
         let list = authorization.strip_prefix(b"Digest ")?;
         let value = |wanted: &[u8]| {

@@ -104,7 +104,7 @@ pub fn directory(setting: &Setting, size: Size) -> Result<Report, Fault> {
     Ok(report)
 }
 
-/// CPU seconds of the daemon per request, and the duration of each in microseconds.
+/// Returns the daemon's CPU seconds per request, and the duration of each request in microseconds.
 fn timed(
     daemon: &Daemon,
     count: u32,

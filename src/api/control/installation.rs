@@ -20,8 +20,9 @@ use crate::engine::skew::Off;
 use crate::explain::certificates;
 use crate::explain::finding::Finding;
 
-/// Time that failed log-ins are counted over, and the sources that are listed.
+/// Time over which failed log-ins are counted.
 const SOURCES_WINDOW: Duration = Duration::from_secs(24 * 3600);
+/// Most sources that are listed.
 const MOST_SOURCES: u32 = 100;
 
 /// A node, as the database knows it.
@@ -57,7 +58,7 @@ impl From<NodeStatus> for NodeView {
     }
 }
 
-/// `GET /operator/nodes`: by their numbers.
+/// `GET /operator/nodes`: all nodes, ordered by number.
 pub(super) async fn nodes(
     State(api): State<Api>,
     _: Operator,

@@ -15,7 +15,7 @@ use super::resource::{refusal, shown_status};
 use super::visitor::{SubmittedForm, Visitor};
 use crate::api::id_of;
 
-/// Boxes of the verified numbers that are the agent's or no agent's, and of the others the number.
+/// Card with a checkbox for each verified number that is assigned to this agent or to none. Those of other agents are only counted.
 pub(super) fn card(visitor: &Visitor, agent: &Value, numbers: &Value) -> Markup {
     let verified = items(numbers)
         .iter()

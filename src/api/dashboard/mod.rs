@@ -65,7 +65,7 @@ use webhooks::WEBHOOKS;
 
 pub(super) use backend::Backend;
 
-/// Kinds of objects whose pages are made alike.
+/// Kinds of objects whose list, form and page [`resource`] makes.
 static RESOURCES: [Resource; 5] = [AGENTS, NUMBERS, OUTBOUND_TRUNKS, DESTINATIONS, WEBHOOKS];
 
 pub(super) fn router() -> Routes {
@@ -169,7 +169,7 @@ const GUARDS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (policy::PERMISSIONS, policy::NO_DEVICES),
-    // Without it, browsers send forms without `Origin`.
+    // Under `no-referrer` browsers send forms with the `Origin` `null`.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
 ];
@@ -178,7 +178,7 @@ async fn guarded(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let backend = parts.extensions.get::<Backend>();
     let is_permitted = backend.is_none_or(|backend| is_permitted(&parts, &backend.http));
-    // The page that refuses looks like the others.
+    // Assets are served even so: the page that refuses needs its style sheet.
     if !is_permitted && !parts.uri.path().starts_with("/dashboard/assets/") {
         return guard(plain_http::refused().into_response());
     }

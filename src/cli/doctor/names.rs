@@ -76,7 +76,7 @@ fn dialled(deployment: &Deployment<'_>, host: &str) -> Option<Finding> {
     compared(&advertised, &hosts)
 }
 
-/// Finding about dialled hosts that aren't advertised; the last of `advertised` is the host for all peers.
+/// Finding about dialled hosts that aren't advertised; the last of `advertised` is the host in the settings of every trunk.
 fn compared(advertised: &[String], hosts: &[&str]) -> Option<Finding> {
     const CHECK: &str = "dialled_host";
 

@@ -113,7 +113,7 @@ impl Resources {
         if danger(verb, operation) != Danger::None {
             command = command.arg(arguments::yes());
         }
-        // Last, for a derived group of options brings its own doc comment as the command's.
+        // Last, because a derived group of options sets its own doc comment as the command's description.
         let command = Output::augment_args(Target::augment_args(command))
             .about(match verb.about {
                 "" => operation.summary.clone(),
@@ -126,15 +126,15 @@ impl Resources {
         }
     }
 
-    /// Returns the pages of the list that the operation reads; `None` if it reads none in pages.
+    /// Returns the paging of the list that the operation reads; `None` if it reads no list, or one that comes whole.
     fn paging(&self, operation: &Operation) -> Option<names::Paging> {
         let is_read = operation.method == Method::GET;
         let paging = self.0.paging(&operation.path).filter(|_| is_read)?;
         (paging != names::Paging::Whole).then_some(paging)
     }
 
-    /// Returns the list of what a parameter names; `None` if the API has none, or the parameter is no id. The path may hold
-    /// parameters.
+    /// Returns the list in which the object of an id parameter is found; `None` if the API has no such list, or the
+    /// parameter is no id. The list's path may itself hold parameters.
     fn list(&self, verb: &Verb, operation: &Operation, parameter: &str) -> Option<List> {
         if !parameter.ends_with("_id") && !parameter.ends_with("Id") {
             return None;
@@ -300,7 +300,8 @@ impl Resources {
         Ok(filters)
     }
 
-    /// Turns a name into an id, where the property is the id of something that the API lists.
+    /// Returns the id of the object that `value` names, if the property is the id of an object that the API lists. Any
+    /// other value is returned unchanged.
     async fn named(
         &self,
         session: &Session,

@@ -9,9 +9,9 @@ pub(super) use super::named::{list_of, noun_of};
 #[derive(Debug)]
 pub(super) struct Noun {
     pub(super) name: &'static str,
-    /// Noun that it is written behind, as in `partner key`.
+    /// Noun that precedes it, as in `partner key`.
     pub(super) parent: Option<&'static str>,
-    /// Sentence for a noun that has no other commands.
+    /// Help text, for a noun without commands of its own.
     pub(super) about: &'static str,
     pub(super) scope: Scope,
     /// Items that a list prints by default.
@@ -24,11 +24,11 @@ pub(super) struct Noun {
 pub(super) enum Scope {
     /// An org, which an option names.
     Org,
-    /// The operator: an org among them is an argument.
+    /// The operator: the org that a verb works on is an argument.
     Installation,
 }
 
-/// Question before a verb does its work.
+/// Confirmation that a verb asks for before it runs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Danger {
     None,
@@ -42,7 +42,7 @@ pub(super) enum Danger {
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Verb {
     pub(super) name: &'static str,
-    /// Sentence for people; empty for the operation's.
+    /// Help text; if empty, the operation's summary.
     pub(super) about: &'static str,
     /// Other names.
     pub(super) aliases: &'static [&'static str],
@@ -68,7 +68,7 @@ pub(super) struct Verb {
     pub(super) danger: Danger,
     /// True if it may create the first object of an installation.
     pub(super) begins: bool,
-    /// Message for people, if the answer only reports success.
+    /// Message printed if the answer only reports success.
     pub(super) says: &'static str,
     pub(super) example: &'static str,
 }
@@ -173,7 +173,7 @@ impl Verb {
     }
 }
 
-/// Usual noun.
+/// Defaults of a noun.
 const NOUN: Noun = Noun {
     name: "",
     parent: None,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::call::CallLine;
 
-/// Shortest part of an id that names it.
+/// Fewest characters, at the beginning or the end of an id, by which a filter finds it.
 const MIN_PART: usize = 4;
 
 /// Field that a condition is about.

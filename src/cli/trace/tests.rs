@@ -144,7 +144,7 @@ fn an_open_call_follows_its_events_and_its_session() {
     press(&mut state, &[KeyCode::End]);
     assert_eq!(state.live_call(), Some(id(3)));
 
-    // Its own event has more read, another call's doesn't.
+    // An event of the open call has its trace read again; another call's doesn't.
     let over = json!({"status": "transferred", "ended_at": "2026-11-26T10:00:09Z"});
     assert_eq!(
         state.handle_event(&event("call.ringing", 4, json!({"status": "ringing"}))),

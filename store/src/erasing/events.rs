@@ -65,6 +65,7 @@ impl Searched for HandoffRow {
             .call_id
             .is_some_and(|call| search.calls.contains(&call))
             || search.has_session(&self.session_id);
+        // Without words, the handoff of a call is erased already and must not be counted again.
         let has_words = !self.summary.is_empty() || self.explanation.is_some();
         is_of_contact
             || is_of_call && has_words
@@ -82,6 +83,7 @@ impl Searched for HandoffRow {
         for row in found {
             let is_named = search.erasure.subject.mentioned_in(&row.session_id);
             let session = if is_named { ANONYMOUS } else { &row.session_id };
+            // No other handoff of the org has the same time.
             tx.run(
                 "UPDATE handoffs SET summary = '', explanation = NULL, contact_id = NULL, session_id = $3
                  WHERE org_id = $1 AND created_at = $2",
@@ -133,7 +135,8 @@ impl Searched for EventRow {
 }
 
 impl Search {
-    /// Returns the body of an event without the contact; `None` if the event doesn't mention it.
+    /// Returns the body of an event without the contact; `None` if neither the body nor the event's `contact_id` names it. The body stays as
+    /// it is if only the column does.
     fn event_without(&self, row: &EventRow) -> Option<String> {
         let is_contacts = row.contact_id == Some(self.erasure.contact_id);
         match self.without(&row.body) {
@@ -155,7 +158,8 @@ impl Search {
         changed.then(|| value.to_string())
     }
 
-    /// Clears the free texts of a call that was found, and removes the contact's id.
+    /// Clears the free texts of an object that is the contact's or one of its calls', and removes the contact's id. Returns true if anything
+    /// changed.
     fn clear_texts(&self, about: &mut Value) -> bool {
         let id = |name: &str| Uuid::try_parse(about.get(name)?.as_str()?).ok();
         let is_contacts = id("contact_id") == Some(self.erasure.contact_id);

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Settings {
     /// Facts that may wait to be written.
     pub queue_facts: usize,
-    /// Octets that their lines may take.
+    /// Octets that the lines of these facts may take.
     pub queue_octets: usize,
     /// Time for which facts are gathered before they are written and synced together.
     pub gather: Duration,
@@ -19,7 +19,7 @@ pub struct Settings {
     pub disk_retry: Duration,
     /// Time for which synced facts are gathered before they are projected, so that a short call costs one row.
     pub window: Duration,
-    /// Time that the projector waits after a failure: the first time, and at most.
+    /// Shortest and longest time that the projector waits after a failure.
     pub project_retry: (Duration, Duration),
     /// Called on the writer's thread once no fact has come for a while.
     pub on_idle: fn(),
