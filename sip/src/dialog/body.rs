@@ -21,38 +21,38 @@ pub fn sdp_of(body: &[u8]) -> &[u8] {
     if body.starts_with(b"v=") {
         return body;
     }
-    let mut lines = lines(body);
-    let Some(delimiter) = lines.find(|line| line.trimmed.starts_with(b"--")) else {
-        return body;
-    };
-
-    let mut part = Part::Headers { is_sdp: false };
-    let mut start = None;
-    for line in lines {
-        if line.trimmed.starts_with(delimiter.trimmed) {
-            if let Some(start) = start {
-                return without_blank_end(&body[start..line.start]);
-            }
-            part = Part::Headers { is_sdp: false };
-            continue;
-        }
-        part = match part {
-            Part::Headers { is_sdp: true } if line.trimmed.is_empty() => {
-                start = Some(line.end);
-                Part::Content
-            }
-            Part::Headers { is_sdp: false } if line.trimmed.is_empty() => Part::Content,
-            Part::Headers { is_sdp } => Part::Headers {
-                is_sdp: is_sdp || names_sdp(line.trimmed),
-            },
-            Part::Content => Part::Content,
-        };
+    let is_delimiter = |line: &Line<'_>| line.trimmed.starts_with(b"--");
+    match lines(body).find(is_delimiter) {
+        Some(first) => sdp_part(body, first.trimmed, DEEPEST).unwrap_or_default(),
+        None => body,
     }
-    // The last delimiter is missing.
-    start.map_or(b"", |start| without_blank_end(&body[start..]))
 }
 
-/// Depth of nested parts that are inspected. Deeper parts are removed as if they were a location.
+fn sdp_part<'b>(body: &'b [u8], delimiter: &[u8], depth: u8) -> Option<&'b [u8]> {
+    let depth = depth.checked_sub(1)?;
+    let mut open = None;
+    for line in delimiters(body, delimiter).chain([Line::end_of(body)]) {
+        let part = open.map(|start| &body[start..line.start]);
+        open = (line.trimmed == delimiter).then_some(line.end);
+        let Some(part) = part else { continue };
+
+        let (content_type, content) = head_of(part);
+        let content = &part[content..];
+        if content_type::is_sdp(&content_type) {
+            return Some(without_blank_end(content));
+        }
+        if content_type::is_multipart(&content_type)
+            && let Some(inner) = self::delimiter(&content_type, content)
+            && let Some(sdp) = sdp_part(content, &inner, depth)
+        {
+            return Some(sdp);
+        }
+    }
+
+    None
+}
+
+/// Depth of nested parts that are inspected. Of deeper parts none counts as an SDP, and all are removed as if they were a location.
 const DEEPEST: u8 = 4;
 
 /// Returns a body of this type without the location of its sender: empty if all of it is a location, else all other parts.
@@ -74,14 +74,10 @@ fn without_places<'b>(content_type: &[u8], body: &'b [u8], depth: u8) -> Cow<'b,
         return Cow::Borrowed(body);
     };
 
-    let starts = lines(body).filter(|line| {
-        let behind = line.trimmed.strip_prefix(&*delimiter);
-        behind.is_some_and(|behind| matches!(behind, b"" | b"--"))
-    });
     let mut kept: Vec<Cow<'_, [u8]>> = Vec::new();
     let (mut has_part, mut is_whole, mut at) = (false, true, 0);
     let mut open = None;
-    for line in starts.chain([Line::end_of(body)]) {
+    for line in delimiters(body, &delimiter).chain([Line::end_of(body)]) {
         let piece = &body[at..line.start];
         // The text before the first delimiter and after the last one belongs to no part.
         let part = match open {
@@ -114,12 +110,27 @@ fn delimiter<'b>(content_type: &'b [u8], body: &'b [u8]) -> Option<Cow<'b, [u8]>
 
 /// A part, whose delimiter ends at `header`, without the location of its sender; `None` if nothing is left of it.
 fn without_place(part: &[u8], header: usize, depth: u8) -> Option<Cow<'_, [u8]>> {
+    let (content_type, content) = head_of(&part[header..]);
+    let content = header + content;
+    let whole = &part[content..];
+    let left = without_places(&content_type, whole, depth);
+    if left.len() == whole.len() {
+        Some(Cow::Borrowed(part))
+    } else if left.is_empty() {
+        None
+    } else {
+        Some([&part[..content], &*left].concat().into())
+    }
+}
+
+/// Returns the type of a part, and the position of its content behind the header.
+fn head_of(part: &[u8]) -> (Vec<u8>, usize) {
     let mut content_type: Vec<u8> = Vec::new();
     let mut is_type = false;
     let mut content = part.len();
-    for line in lines(&part[header..]) {
+    for line in lines(part) {
         if line.trimmed.is_empty() {
-            content = header + line.end;
+            content = line.end;
             break;
         }
         // A line that begins with a blank continues the one before.
@@ -134,20 +145,7 @@ fn without_place(part: &[u8], header: usize, depth: u8) -> Option<Cow<'_, [u8]>>
         }
     }
 
-    let whole = &part[content..];
-    let left = without_places(content_type.trim_ascii(), whole, depth);
-    if left.len() == whole.len() {
-        Some(Cow::Borrowed(part))
-    } else if left.is_empty() {
-        None
-    } else {
-        Some([&part[..content], &*left].concat().into())
-    }
-}
-
-enum Part {
-    Headers { is_sdp: bool },
-    Content,
+    (content_type.trim_ascii().to_vec(), content)
 }
 
 struct Line<'b> {
@@ -180,9 +178,12 @@ fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
         })
 }
 
-/// Returns whether a header line of a part says that the part is an SDP.
-fn names_sdp(line: &[u8]) -> bool {
-    value_of_type(line).is_some_and(content_type::is_sdp)
+/// The lines that begin a part, and the one behind the last part.
+fn delimiters<'b>(body: &'b [u8], delimiter: &[u8]) -> impl Iterator<Item = Line<'b>> {
+    lines(body).filter(move |line| {
+        let behind = line.trimmed.strip_prefix(delimiter);
+        behind.is_some_and(|behind| matches!(behind, b"" | b"--"))
+    })
 }
 
 /// The value of a header line of a part that says its type.
@@ -314,6 +315,26 @@ mod tests {
                 SDP,
             ),
             ("none of them", format!("{PLACE}--b--\r\n"), ""),
+            (
+                "a folded type",
+                format!("--b\r\nContent-Type:\r\n application/sdp\r\n\r\n{SDP}--b--"),
+                SDP,
+            ),
+            (
+                "behind a part with a longer boundary",
+                format!(
+                    "--b\r\nContent-Type: multipart/alternative; boundary=b2\r\n\r\n--b2\r\n\r\nx\r\n--b2--\r\n{part}--b--"
+                ),
+                SDP,
+            ),
+            (
+                "within a part",
+                format!(
+                    "--b\r\nContent-Type: multipart/alternative; boundary=b2\r\n\r\n--b2\r\nContent-Type: application/sdp\r\n\r\n{SDP}--b2--\r\n--b--"
+                ),
+                SDP,
+            ),
+            ("behind the last part", format!("{PLACE}--b--\r\n{SDP}"), ""),
             (
                 "a part without headers",
                 format!("--b\r\n\r\n{SDP}--b--"),

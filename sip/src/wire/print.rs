@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::message::unfold;
 use super::{HeaderName, Message};
 use crate::flow::Flow;
+use crate::header::name_addr::NameAddr;
 use crate::header::text;
 
 /// Writes header lines into a buffer.
@@ -203,13 +204,40 @@ fn to(lines: &mut Head<'_>, request: &Message<'_>, to_tag: Option<&[u8]>) -> usi
         return lines.out.len();
     }
     lines.name("To");
-    unfolded(lines.out, request.to());
+    let chosen = to_tag.filter(|_| request.to_tag().is_none());
+    match chosen.and_then(|_| empty_tag(request.to())) {
+        Some(address) => without_tag(lines.out, request.to(), &address),
+        None => unfolded(lines.out, request.to()),
+    }
     let end = lines.out.len();
-    if let Some(chosen) = to_tag.filter(|_| request.to_tag().is_none()) {
+    if let Some(chosen) = chosen {
         tag(lines.out, chosen);
     }
     lines.out.extend_from_slice(b"\r\n");
     end
+}
+
+/// Returns the address if it has a tag without a value, in whose place ours goes.
+fn empty_tag(to: &[u8]) -> Option<NameAddr<'_>> {
+    // Nearly every To ends with its URI.
+    if to.ends_with(b">") {
+        return None;
+    }
+    let address = NameAddr::parse(to).ok()?;
+    address.param("tag").is_some().then_some(address)
+}
+
+fn without_tag(out: &mut Vec<u8>, to: &[u8], address: &NameAddr<'_>) {
+    let to = text::trim(to);
+    unfolded(out, &to[..to.len() - address.params.len()]);
+    for param in address.params().filter(|param| !param.is("tag")) {
+        out.push(b';');
+        unfolded(out, param.name);
+        if let Some(value) = param.value {
+            out.push(b'=');
+            unfolded(out, value);
+        }
+    }
 }
 
 fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {

@@ -128,6 +128,12 @@ fn a_tag_is_added_where_there_is_none() {
         ("<sip:b>", "To: <sip:b>;tag=ours\r\n"),
         ("sip:b;x=y", "To: sip:b;x=y;tag=ours\r\n"),
         ("<sip:b;tag=no>", "To: <sip:b;tag=no>;tag=ours\r\n"),
+        ("<sip:b>;tag=", "To: <sip:b>;tag=ours\r\n"),
+        ("<sip:b>;Tag", "To: <sip:b>;tag=ours\r\n"),
+        (
+            "sip:b ; tag=;x=\"y;z\" ;w",
+            "To: sip:b ;x=\"y;z\";w;tag=ours\r\n",
+        ),
         ("<sip:b>;TAG=theirs", "To: <sip:b>;TAG=theirs\r\n"),
     ] {
         let head = HEAD.replace("<sip:b@b.example>", to);
