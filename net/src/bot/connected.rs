@@ -38,6 +38,9 @@ impl fmt::Debug for Bot {
     }
 }
 
+/// Status of the Close frame at the end of a call (RFC 6455 §7.4.1).
+pub(crate) const NORMAL_CLOSURE: u16 = 1_000;
+
 /// Reason why an attached bot has gone.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BotEnd {
@@ -59,6 +62,16 @@ impl BotEnd {
             Self::Protocol => "protocol",
             Self::TooSlow => "too_slow",
             Self::Lost => "lost",
+        }
+    }
+
+    /// Returns the status of the Close frame that the bot gets (RFC 6455 §7.4.1).
+    pub(crate) const fn close_status(self) -> u16 {
+        match self {
+            Self::Closed | Self::Lost => NORMAL_CLOSURE,
+            Self::Protocol => 1_002,
+            // Of the registered ones, "violates its policy" comes closest.
+            Self::TooSlow => 1_008,
         }
     }
 }

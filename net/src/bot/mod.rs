@@ -12,6 +12,7 @@ mod request;
 pub(crate) mod wire;
 
 pub use connect::connect;
+pub(crate) use connected::NORMAL_CLOSURE;
 pub use connected::{Bot, BotEnd};
 pub use request::{BotError, BotProtocol, BotRequest, BotStart};
 

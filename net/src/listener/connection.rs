@@ -89,7 +89,7 @@ fn fault_of(error: &io::Error) -> Fault {
         io::ErrorKind::HostUnreachable => Fault::Unreachable(Unreachable::Host),
         io::ErrorKind::NetworkUnreachable => Fault::Unreachable(Unreachable::Network),
         io::ErrorKind::PermissionDenied => Fault::Unreachable(Unreachable::Prohibited),
-        io::ErrorKind::TimedOut => Fault::NotOpened,
+        // Among them ETIMEDOUT: the peer has acknowledged no octet for long.
         _ => Fault::Closed,
     }
 }

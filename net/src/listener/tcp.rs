@@ -295,7 +295,12 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             socket.bind(SocketAddr::new(source, 0))?;
         }
         let connecting = timeout(self.connections.settings().connect, socket.connect(peer));
-        let stream = connecting.await.map_err(|_| Ended::NotOpened)??;
+        let connected = connecting.await.map_err(|_| Ended::NotOpened)?;
+        let stream = connected.map_err(|error| match error.kind() {
+            // The system's own limit came first.
+            io::ErrorKind::TimedOut => Ended::NotOpened,
+            _ => Ended::Io(error),
+        })?;
         let local = stream.local_addr()?;
         Ok((stream, local))
     }

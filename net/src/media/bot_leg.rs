@@ -13,7 +13,7 @@ use crate::bot::frame::{BotFrame, MAX_CONTROL, Opcode, Reader};
 use crate::bot::link::{Link, LinkProgress};
 use crate::bot::message::{self, BotMessage};
 use crate::bot::wire::{FRAME, Wire};
-use crate::bot::{Bot, BotEnd};
+use crate::bot::{Bot, BotEnd, NORMAL_CLOSURE};
 
 use super::allowance::{Allowance, Taken};
 use super::audio_budget::AudioShare;
@@ -45,9 +45,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
-
-/// Close frame with status 1000 (RFC 6455 §7.4.1).
-const NORMAL: [u8; 2] = 1_000_u16.to_be_bytes();
 
 /// Buffers that a thread lends to one bot at a time.
 #[derive(Debug, Default)]
@@ -347,14 +344,14 @@ impl BotLeg {
             // A bot that is gone doesn't need `stop`.
             let _ = self.send(scratch);
         }
-        self.close();
+        self.close(NORMAL_CLOSURE);
     }
 
-    /// Closes the WebSocket.
-    pub(super) fn close(&mut self) {
+    /// Closes the WebSocket with this status.
+    pub(super) fn close(&mut self, status: u16) {
         let mask = mask(&mut self.entropy);
         // The connection ends in any case.
-        let _ = self.link.send(Opcode::Close, &NORMAL, mask);
+        let _ = self.link.send(Opcode::Close, &status.to_be_bytes(), mask);
         self.link.finish();
     }
 

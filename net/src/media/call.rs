@@ -482,7 +482,7 @@ impl Call {
         let mut bot = self.bot.take()?;
         self.note(&bot, now);
         self.shared.note(MediaStepKind::BotClosed(end), now);
-        bot.close();
+        bot.close(end.close_status());
         Some((bot, end))
     }
 

@@ -26,7 +26,9 @@ pub(super) struct Reception {
     /// Jitter in sixteenths of a timestamp unit.
     jitter: u64,
     transit: Option<u32>,
-    /// Expected and received at the last report.
+    /// Packets received of streams that have ended.
+    past_received: u64,
+    /// Expected and received of this stream at the last report.
     reported: (u64, u64),
 }
 
@@ -60,9 +62,10 @@ impl Reception {
             }
             Some(_) | None => true,
         };
-        self.received += 1;
         if is_new {
             self.expected += self.stream.as_ref().map_or(0, Stream::expected);
+            self.past_received = self.received;
+            self.reported = (0, 0);
             self.transit = None;
             self.stream = Some(Stream {
                 ssrc: header.ssrc,
@@ -71,6 +74,7 @@ impl Reception {
                 restart: None,
             });
         }
+        self.received += 1;
 
         if is_timed {
             self.time(header.timestamp, now);
@@ -97,10 +101,10 @@ impl Reception {
         self.expected().saturating_sub(self.received)
     }
 
-    /// Returns the reception since the last report; `None` before anything was received.
+    /// Returns the reception of the current stream, and its losses since the last report; `None` before anything was received.
     pub(super) fn report(&mut self) -> Option<ReceptionReport> {
         let stream = self.stream?;
-        let now = (self.expected(), self.received);
+        let now = (stream.expected(), self.received - self.past_received);
         let expected = now.0.saturating_sub(self.reported.0);
         let lost = expected.saturating_sub(now.1 - self.reported.1);
         self.reported = now;
@@ -109,7 +113,7 @@ impl Reception {
         Some(ReceptionReport {
             ssrc: stream.ssrc,
             share_lost: share as u8,
-            lost: u32::try_from(self.lost()).unwrap_or(u32::MAX),
+            lost: u32::try_from(now.0.saturating_sub(now.1)).unwrap_or(u32::MAX),
             highest: stream.highest as u32,
             jitter: (self.jitter >> 4) as u32,
         })
@@ -224,5 +228,23 @@ mod tests {
             ..report
         };
         assert_eq!(reception.report(), Some(after));
+    }
+
+    /// A block of a report is about one source (RFC 3550 §6.4.1).
+    #[test]
+    fn a_report_is_about_the_current_stream() {
+        let mut reception = Reception::default();
+        for (ssrc, sequence) in [(9, 1), (9, 5), (3, 70), (3, 72)] {
+            reception.hear(&header(ssrc, sequence, 0), false, at(0));
+        }
+        let report = ReceptionReport {
+            ssrc: 3,
+            share_lost: 85,
+            lost: 1,
+            highest: 72,
+            jitter: 0,
+        };
+        assert_eq!(reception.report(), Some(report), "one of three");
+        assert_eq!(reception.lost(), 4, "of both");
     }
 }

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-/// Interval of reports (RFC 3550 §6.2).
-pub(super) const INTERVAL: Duration = Duration::from_secs(5);
+/// Least interval of reports (RFC 3550 §6.2), before it is varied.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// e - 3/2, by which a varied interval is divided (RFC 3550 §6.3.1).
+const COMPENSATION: f64 = std::f64::consts::E - 1.5;
 
 /// Octets of our longest packet: a sender report with one block, and the name of the source.
 pub(super) const MAX_REPORT: usize = 28 + BLOCK + 20;
@@ -45,8 +48,10 @@ pub(super) struct ReceptionReport {
 /// RTCP of one call.
 #[derive(Debug, Default)]
 pub(super) struct Rtcp {
-    /// Time of the last report, or of the first packet.
-    reported_at: Option<Moment>,
+    /// Time of the next report.
+    due_at: Option<Moment>,
+    /// Reports scheduled so far.
+    scheduled: u32,
     /// Middle 32 bits of the NTP time in the peer's last sender report, and the report's time of arrival.
     heard: Option<(u32, Moment)>,
     round_trip: Option<Duration>,
@@ -60,10 +65,21 @@ pub(super) fn is_rtcp(octets: &[u8]) -> bool {
 }
 
 impl Rtcp {
-    /// Returns true when a report is due: [`INTERVAL`] after the last one, or after the first call of this.
-    pub(super) fn is_due(&mut self, now: Moment) -> bool {
-        let since = *self.reported_at.get_or_insert(now);
-        now.since(since) >= INTERVAL
+    /// Returns true when a report is due: an interval after the last one, or half of one after the first call of this (RFC 3550 §6.2). `ours` is the
+    /// SSRC of our stream.
+    pub(super) fn is_due(&mut self, ours: u32, now: Moment) -> bool {
+        match self.due_at {
+            Some(at) => at <= now,
+            None => {
+                self.schedule(INTERVAL / 2, ours, now);
+                false
+            }
+        }
+    }
+
+    fn schedule(&mut self, interval: Duration, ours: u32, now: Moment) {
+        self.due_at = Some(now + varied(interval, ours, self.scheduled));
+        self.scheduled = self.scheduled.wrapping_add(1);
     }
 
     /// Returns the round trip by the peer's last report.
@@ -87,7 +103,7 @@ impl Rtcp {
         received: Option<&ReceptionReport>,
         now: Moment,
     ) -> usize {
-        self.reported_at = Some(now);
+        self.schedule(INTERVAL, sent.ssrc, now);
         let mut packet = Packet {
             octets: to,
             length: 0,
@@ -192,6 +208,15 @@ impl Rtcp {
             self.round_trip = round_trip(trip).or(self.round_trip);
         }
     }
+}
+
+/// Returns half to one and a half times the interval, so that the ends of many calls don't report at once (RFC 3550 §6.3.1). The SSRC is random,
+/// and multiples of the golden ratio spread the reports of one call evenly.
+fn varied(interval: Duration, ssrc: u32, number: u32) -> Duration {
+    const GOLDEN: u32 = 0x9e37_79b9;
+    let drawn = ssrc.wrapping_add(number.wrapping_mul(GOLDEN));
+    let factor = 0.5 + f64::from(drawn) / f64::from(u32::MAX);
+    interval.mul_f64(factor / COMPENSATION)
 }
 
 /// Returns the packets lost out of a block's second word: 24 bits with a sign, negative where packets came twice (RFC 3550 §6.4.1).
@@ -367,17 +392,30 @@ mod tests {
         assert_eq!(rtcp.round_trip(), None);
     }
 
+    /// The bounds of §6.3.1: half and one and a half of five seconds, divided by e - 3/2; half of that for the first report.
     #[test]
-    fn a_report_is_due_every_five_seconds() {
+    fn intervals_of_reports_vary_as_the_rfc_says() {
         let mut rtcp = Rtcp::default();
-        let mut due = Vec::new();
-        for time in (0..16_000).step_by(20) {
-            if rtcp.is_due(at(time)) {
+        let mut intervals = Vec::new();
+        let mut last = 0;
+        for time in (0..4_000_000).step_by(20) {
+            if rtcp.is_due(SENT.ssrc, at(time)) {
                 written(&mut rtcp, &SENT, None, at(time));
-                due.push(time);
+                intervals.push(time - last);
+                last = time;
             }
         }
-        assert_eq!(due, [5_000, 10_000, 15_000]);
+
+        assert!((1_020..=3_100).contains(&intervals[0]), "{}", intervals[0]);
+        let rest = &intervals[1..];
+        assert!(
+            rest.iter()
+                .all(|interval| (2_040..=6_180).contains(interval))
+        );
+        let mean = rest.iter().sum::<u64>() / rest.len() as u64;
+        assert!((4_000..4_250).contains(&mean), "{mean} ms on average");
+        let (least, most) = (rest.iter().min().unwrap(), rest.iter().max().unwrap());
+        assert!(*least < 2_200 && *most > 6_000, "{least} to {most} ms");
     }
 
     #[test]

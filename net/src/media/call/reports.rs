@@ -29,13 +29,13 @@ impl Call {
         is_listener: impl Fn(SocketAddr) -> bool,
         now: Moment,
     ) {
-        if !self.rtcp.is_due(now) {
+        let (ssrc, timestamp) = self.session.stream();
+        if !self.rtcp.is_due(ssrc, now) {
             return;
         }
         let Some(to) = self.reported_to(MAX_REPORT, is_listener) else {
             return;
         };
-        let (ssrc, timestamp) = self.session.stream();
         let sent = Sent {
             ssrc,
             timestamp,

@@ -454,6 +454,25 @@ fn the_end_of_a_bot_is_reported_with_its_cause() {
     }
 }
 
+/// Its Close frame has the status of RFC 6455 §7.4.1.
+#[test]
+fn a_bot_that_breaks_the_protocol_gets_that_status() {
+    let mut call = converse(38, AudioPayload::PCMU, b"");
+    call.media.start(5, now());
+    call.server.event("start");
+    call.server
+        .stream
+        .write_all(&[0x81, 0x80, 0, 0, 0, 0])
+        .unwrap();
+    let close = loop {
+        match call.server.next() {
+            (0x88, payload) => break payload,
+            _ => continue,
+        }
+    };
+    assert_eq!(close, 1_002_u16.to_be_bytes());
+}
+
 #[test]
 fn a_hold_is_remembered_while_the_call_that_needed_it_goes_on() {
     let mut call = converse(37, AudioPayload::PCMU, b"");
