@@ -373,6 +373,11 @@ impl Bridge {
         first.unwrap_or_else(|| self.exchange(joining)).refusal(id)
     }
 
+    /// Returns whether an UPDATE of that side has no final response yet.
+    pub(crate) fn is_update_open(&self, id: LegId, fork: u8) -> bool {
+        self.requests.relays_update(self.other(id), fork)
+    }
+
     /// Returns the side whose offer, the call's first in that fork, is unanswered.
     fn first_offerer(&self, fork: u8) -> Option<LegId> {
         match self.incoming() {

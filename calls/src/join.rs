@@ -59,6 +59,8 @@ pub(crate) struct Join<D> {
     step: JoinStep<D>,
     /// The destination that replaces the agent once the caller has its media.
     arriving: Option<LegId>,
+    /// Both had each other's media before, and keep them if the caller refuses.
+    was_joined: bool,
     /// Deadline of the next re-INVITE.
     until: Moment,
 }
@@ -101,7 +103,24 @@ impl<D> Join<D> {
             heard,
             step: JoinStep::Waiting,
             arriving: None,
+            was_joined: false,
             until: Moment::from_secs(0),
+        }
+    }
+
+    /// The agent's side has moved its media, and has the caller's.
+    pub(crate) fn moved(heard: Box<[u8]>) -> Self {
+        Self {
+            was_joined: true,
+            ..Self::with(heard)
+        }
+    }
+
+    /// The caller has moved its media; `local_sdp` is the agent's SDP as the caller has it.
+    pub(crate) fn caller_moved(heard: Box<[u8]>, local_sdp: Box<[u8]>) -> Self {
+        Self {
+            step: JoinStep::Join(local_sdp),
+            ..Self::moved(heard)
         }
     }
 
@@ -274,6 +293,7 @@ impl<D> Join<D> {
                     destination,
                     status,
                 },
+                None if self.was_joined => JoinProgress::Settled,
                 None => JoinProgress::Refused(reason),
             },
             JoinStep::Follow { .. } | JoinStep::AskOffer { .. } => JoinProgress::Settled,
@@ -334,6 +354,7 @@ mod tests {
             heard: CALLER.into(),
             step,
             arriving: (state == "arriving").then_some(LegId::SECOND),
+            was_joined: false,
             until: NOW,
         }
     }
@@ -518,6 +539,22 @@ mod tests {
                 assert_eq!(name_of(&join), after, "{state}: {event}");
             }
         }
+    }
+
+    #[test]
+    fn ends_that_were_joined_before_keep_their_media_where_one_refuses() {
+        let mut agent_moved = Join::<u8>::moved(CALLER.into());
+        assert_eq!(said(&agent_moved.begin(OTHER, NOW)), "asks");
+        assert_eq!(agent_moved.due(), Some((JoinRound::Join, OTHER)));
+        let refused = agent_moved.refused(JoinRound::Join, WHY);
+        assert_eq!(refused, JoinProgress::Settled);
+
+        let mut caller_moved = Join::<u8>::caller_moved(CALLER.into(), AGENT.into());
+        let moved = caller_moved.accepted(JoinRound::Join, Some(OTHER), NOW);
+        assert_eq!(said(&moved), "joined, asks");
+        assert_eq!(caller_moved.due(), Some((JoinRound::Follow, OTHER)));
+        let refused = caller_moved.refused(JoinRound::Follow, WHY);
+        assert_eq!(refused, JoinProgress::Settled);
     }
 
     #[test]

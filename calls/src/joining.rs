@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use trunkline_sip::dialog::compared::is_same_audio_target;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -63,6 +64,36 @@ impl Joining {
     /// The caller's SDP as the agent's side knows it.
     pub(crate) fn heard(&self) -> Option<&[u8]> {
         self.0.as_deref().map(Join::heard)
+    }
+
+    /// Handles the answer to a refresh of one end by re-INVITE: media that it moves with it are offered to the other end (RFC 3264 §8).
+    pub(crate) fn on_refreshed(
+        &mut self,
+        bridge: &Bridge,
+        id: LegId,
+        sdp: Option<&[u8]>,
+        now: Moment,
+    ) -> JoinProgress<Delayed> {
+        let is_idle = self.0.is_none() && bridge.status() == CallStatus::Up && !bridge.is_local();
+        let known = |id| bridge.legs.sip(id)?.first_local_sdp();
+        let (Some(theirs), Some(ours), Some(sdp)) = (known(bridge.other(id)), known(id), sdp)
+        else {
+            return JoinProgress::Nothing;
+        };
+        if !is_idle || is_same_audio_target(theirs, sdp) {
+            return JoinProgress::Nothing;
+        }
+
+        match bridge.is_trunk(id) {
+            true => {
+                self.wait_with(Join::caller_moved(theirs.into(), ours.into()));
+                self.step(|join| join.accepted(JoinRound::Join, Some(sdp), now))
+            }
+            false => {
+                self.wait_with(Join::moved(ours.into()));
+                self.begin(sdp, now)
+            }
+        }
     }
 
     /// Begins: the agent's side has answered with that SDP, which the caller gets next.

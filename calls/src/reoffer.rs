@@ -64,6 +64,10 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
+        if self.bridge.is_update_open(id, fork) {
+            // RFC 3311 §5.2: 500 until the one before it in this dialog has its final response.
+            return refuse_for_now(cx, server, 500);
+        }
         let offers = has_sdp(message);
         if offers && !self.may_offer(cx, id, fork, server) {
             return;

@@ -60,6 +60,17 @@ impl Requests {
         self.by_purpose(purpose).is_some()
     }
 
+    /// Returns whether an UPDATE of a peer, relayed to that leg and fork, waits for its answer.
+    pub(crate) fn relays_update(&self, to: LegId, fork: u8) -> bool {
+        let is_it = |pending: &Pending| {
+            let is_relayed = matches!(pending.purpose, Purpose::Relay(_));
+            is_relayed
+                && pending.method == Method::Update
+                && (pending.leg, pending.fork) == (to, fork)
+        };
+        self.pending.iter().any(is_it)
+    }
+
     fn by_purpose(&self, purpose: Purpose) -> Option<&Pending> {
         let mut pending = self.pending.iter();
         pending.find(|pending| pending.purpose == purpose)

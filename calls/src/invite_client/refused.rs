@@ -84,12 +84,16 @@ impl InviteClient {
                 .answer(cx, digest_answers, message, &challenged, at)
     }
 
-    /// Adopts the peer's Min-SE, once.
+    /// Adopts a longer Min-SE: each proxy on the path may ask for more than the one before it (RFC 4028 §7.3).
     fn takes_interval(&mut self, attempt: &mut Attempt, message: &Message<'_>) -> bool {
-        let wanted = message.number(HeaderName::MinSe);
-        let (Some(min_se), None) = (wanted, self.min_se) else {
+        let Some(min_se) = message.number(HeaderName::MinSe) else {
             return false;
         };
+        let is_longer = self.min_se.is_none_or(|known| min_se > known);
+        if !is_longer || attempt.requests >= self.plan.max_requests {
+            return false;
+        }
+
         self.min_se = Some(min_se);
         // The nonce has been used: a new challenge follows.
         attempt.digest_answers = DigestAnswers::default();

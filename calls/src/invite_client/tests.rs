@@ -292,6 +292,17 @@ fn answer_of(event: &str) -> Option<String> {
     })
 }
 
+/// Flow that answers come by.
+fn flow() -> Flow {
+    Flow {
+        transport: Transport::Udp,
+        listener: 0,
+        connection: 0,
+        local: address(OWN),
+        peer: address("192.0.2.1:5060"),
+    }
+}
+
 /// Lets an event happen; what it led to, and the state after it.
 fn happen(state: &str, has_more: bool, event: &str) -> String {
     let (mut world, mut client) = at(state, has_more);
@@ -311,15 +322,8 @@ fn happen(state: &str, has_more: bool, event: &str) -> String {
         }
         "ringing time" => InviteEvent::Failed(client.give_up(cx)),
         _ => {
-            let flow = Flow {
-                transport: Transport::Udp,
-                listener: 0,
-                connection: 0,
-                local: address(OWN),
-                peer: address("192.0.2.1:5060"),
-            };
             let answer = answer.as_ref().expect("an answer");
-            client.handle_response(cx, text, flow, answer)
+            client.handle_response(cx, text, flow(), answer)
         }
     }));
 
@@ -358,6 +362,24 @@ fn the_invite_that_is_out_answers_each_event() {
     for (event, last, more) in OF_INVITE {
         assert_eq!(happen("inviting", false, event), last, "{event}, the last");
         assert_eq!(happen("inviting", true, event), more, "{event}");
+    }
+}
+
+/// Each proxy on the path may want a longer session than the one before it (RFC 4028 §7.3).
+#[test]
+fn each_422_with_a_longer_interval_is_followed() {
+    let (mut world, mut client) = at("inviting", false);
+    for (min_se, expected) in [(1_800, "waits"), (3_600, "waits"), (3_600, "failed 422")] {
+        let octets = answer(
+            "422",
+            "sip:them@192.0.2.1",
+            &format!("Min-SE: {min_se}\r\n"),
+        );
+        let message = lex(octets.as_bytes(), Framing::Datagram).expect("an answer");
+        let event = world.act(&mut client, |client, cx, text| {
+            client.handle_response(cx, text, flow(), &message)
+        });
+        assert_eq!(said(&event), expected, "{min_se}");
     }
 }
 

@@ -470,7 +470,7 @@ impl Binding {
         !self.is_behind_nat && self.contact_address().is_some()
     }
 
-    fn contact_address(&self) -> Option<SocketAddr> {
+    pub(super) fn contact_address(&self) -> Option<SocketAddr> {
         contact_address(&self.contact, self.flow.transport, self.flow.peer)
     }
 

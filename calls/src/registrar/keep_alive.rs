@@ -81,11 +81,17 @@ impl Bindings {
 
     /// Notes that an INVITE on this flow had no answer at all.
     pub fn note_unanswered(&self, flow: &Flow) {
-        self.each(|_, binding| binding.liveness.is_unreachable |= binding.flow == *flow);
+        self.each(|_, binding| binding.liveness.is_unreachable |= binding.is_called_by(flow));
     }
 }
 
 impl Binding {
+    /// Returns whether requests to it take this flow: to the source of its REGISTER, or to its Contact.
+    fn is_called_by(&self, flow: &Flow) -> bool {
+        let at = |peer| Flow { peer, ..self.flow } == *flow;
+        at(self.flow.peer) || self.contact_address().is_some_and(at)
+    }
+
     /// Returns whether this node has to keep it alive: not on a connection or without NAT, and not for another node's PBX.
     fn needs_keeping(&self) -> bool {
         let is_ours = self.flow_owner == FlowOwner::ThisProcess;

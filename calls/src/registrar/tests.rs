@@ -611,6 +611,17 @@ fn a_binding_behind_nat_is_asked_and_its_silence_is_seen() {
     scene.register(&Request { cseq: 2, ..behind });
     assert!(!is_unreachable(&scene), "it has sent something");
 
+    // A phone without NAT that registers from another port than the one it listens on is called at its Contact.
+    let apart = Request::new(1, "Contact: <sip:pbx@203.0.113.5:5062>;expires=3600\r\n")
+        .from(udp("203.0.113.5:40000"));
+    let mut scene = Scene::new();
+    scene.register(&apart);
+    let contact = udp("203.0.113.5:5062");
+    scene.bindings.note_unanswered(&udp("203.0.113.5:5064"));
+    assert!(!is_unreachable(&scene), "another phone at that address");
+    scene.bindings.note_unanswered(&contact);
+    assert!(is_unreachable(&scene), "its Contact was silent");
+
     // Without NAT, no keep-alives are needed.
     let mut direct = Scene::new();
     direct.register(&Request::new(

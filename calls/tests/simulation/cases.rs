@@ -462,6 +462,48 @@ fn changes() -> Vec<Case> {
             sends: &[(RUNTIME, "INVITE", 4), (RUNTIME, "UPDATE", 0)],
         },
         Case {
+            name: "media that the runtime moves with its answer to a refresh are offered to the caller",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.talk.acts = vec![(seconds(200), Act::HangUp)];
+                attempts[0].agrees_to_timer = true;
+                attempts[0].talk.timers = true;
+                attempts[0].talk.updates = false;
+                attempts[0].talk.moves = true;
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[(RUNTIME, "INVITE", 4), (CALLER, "INVITE", 3)],
+        },
+        Case {
+            name: "media that the caller moves with its answer to a probe are offered to the runtime",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.talk.acts = vec![(seconds(400), Act::HangUp)];
+                caller.talk.updates = false;
+                caller.talk.moves = true;
+                attempts[0].talk.updates = true;
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[(CALLER, "INVITE", 1), (RUNTIME, "INVITE", 2)],
+        },
+        Case {
+            name: "a caller that refuses the runtime's moved media keeps its call",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                caller.talk.acts = vec![(seconds(100), Act::HangUp)];
+                caller.talk.reaction = Reaction::Refuse(488);
+                attempts[0].agrees_to_timer = true;
+                attempts[0].talk.timers = true;
+                attempts[0].talk.updates = false;
+                attempts[0].talk.moves = true;
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[(RUNTIME, "INVITE", 2), (CALLER, "INVITE", 1)],
+        },
+        Case {
             name: "a refresh that the runtime refuses by re-INVITE is taken by UPDATE, which goes on",
             agent: Agent::One,
             differs: |caller, attempts| {

@@ -95,7 +95,13 @@ impl Party {
     /// Our answer to an offer.
     pub(crate) fn answer_to(&mut self, offer: &[u8]) -> Vec<u8> {
         let label = self.label();
-        sdp(&label, "sendrecv", Some(&label_of(offer)))
+        let answer = sdp(&label, "sendrecv", Some(&label_of(offer)));
+        match self.talk.moves {
+            true => text(&answer)
+                .replace("audio 4000", &format!("audio {}", 4_000 + 2 * self.labels))
+                .into_bytes(),
+            false => answer,
+        }
     }
 
     /// The answer to our offer, if one is out, must be that one's.

@@ -214,6 +214,8 @@ pub(crate) struct Talk {
     pub(crate) updates: bool,
     /// The answer to each UPDATE, where it isn't taken.
     pub(crate) refuses_updates: Option<u16>,
+    /// Each answer of its has another port than the last.
+    pub(crate) moves: bool,
     /// It knows session timers.
     pub(crate) timers: bool,
     /// As the refresher it does refresh.
@@ -312,6 +314,7 @@ impl CallPlan {
             timers: false,
             keeps_promises: true,
             refuses_updates: None,
+            moves: false,
             refers: ReferPlan::plain(),
         };
 
@@ -508,6 +511,7 @@ impl Talk {
             timers: dice.percent(50),
             keeps_promises: dice.percent(85),
             refuses_updates: None,
+            moves: false,
             refers: ReferPlan::draw(dice),
         }
     }
