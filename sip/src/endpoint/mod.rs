@@ -218,6 +218,7 @@ impl Endpoint {
 
         let times = Times { t1, t2, t4 };
         let max_tombstones = max_transactions.saturating_mul(TOMBSTONES_PER_TRANSACTION);
+
         Self {
             budget: Budget::new(&mut entropy),
             chance: entropy.split(),
