@@ -156,6 +156,7 @@ mod tests {
             ),
             ("neither is there", None, None, "", None),
         ];
+
         for (name, request, to, raw, e164) in cases {
             let facts = Facts {
                 request_user: request.map(str::to_owned),
@@ -220,6 +221,7 @@ mod tests {
             ("an extension", &[], Some("201"), false, "201", None),
             ("nobody", &[], None, false, "", None),
         ];
+
         for (name, asserted, from, anonymous, raw, e164) in cases {
             let facts = Facts {
                 asserted: asserted.iter().map(|user| user.to_string()).collect(),
