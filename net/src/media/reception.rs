@@ -53,6 +53,7 @@ impl Reception {
                     stream.restart = Some(header.sequence.wrapping_add(1));
                     return;
                 }
+
                 if ahead < MAX_DROPOUT {
                     stream.highest += u64::from(ahead);
                 }
@@ -60,6 +61,7 @@ impl Reception {
             }
             Some(_) | None => true,
         };
+
         self.received += 1;
         if is_new {
             self.expected += self.stream.as_ref().map_or(0, Stream::expected);
