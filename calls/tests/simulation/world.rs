@@ -285,6 +285,7 @@ impl World {
                     self.schedule(TICK, Occasion::Lost(peer, Some(number)));
                 }
             }
+
             Occasion::Caller(at, alarm) => {
                 self.wake(
                     at,
@@ -299,6 +300,7 @@ impl World {
                     false,
                 );
             }
+
             Occasion::Bot(boot, step) if boot == self.boot => self.bot_acts(step),
             Occasion::Flow(boot, step) if boot == self.boot => self.flow_goes_on(step),
             Occasion::Resolved(boot, key, wanted) if boot == self.boot => {
@@ -312,6 +314,7 @@ impl World {
             | Occasion::Flow(..)
             | Occasion::Resolved(..)
             | Occasion::ContactFound(..) => {}
+
             Occasion::Restart => self.restart(),
             Occasion::NewOutboundCall(call) => {
                 let plan = &self.plan.calls[call];
@@ -319,6 +322,7 @@ impl World {
                     self.node.place(&order.order(call, plan.agent), self.now);
                 }
             }
+
             Occasion::HandOver(call, destination) => {
                 if let Some(id) = self.ids.get(&call) {
                     self.node.hand_over(*id, destination, self.now);
