@@ -16,7 +16,7 @@ use crate::{Country, E164};
 pub struct Facts {
     /// Value of the header that selects an agent.
     pub agent_header: Option<String>,
-    /// Second, different value of that header: neither counts then.
+    /// Second, different value of that header. If there is one, neither value selects an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_agent_header: Option<Box<str>>,
     /// User part of the Request-URI.
