@@ -231,7 +231,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// Somebody orders a call.
+    /// Places a call, as the API does.
     pub(crate) fn place(&mut self, order: &NewOutboundCall, now: Moment) {
         let view = Arc::clone(&self.kept.view);
         let slot = Slot::new(5).expect("a slot");
@@ -242,7 +242,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// Somebody asks for a caller to be handed over, which may not be possible.
+    /// Requests a transfer of the caller, as the API does. The node may refuse it.
     pub(crate) fn hand_over(&mut self, call: Uuid, destination: usize, now: Moment) {
         let view = Arc::clone(&self.kept.view);
         let ask = TransferRequest {
@@ -255,14 +255,14 @@ impl Node {
         self.settle(now);
     }
 
-    /// Somebody ends a call.
+    /// Ends a call, as the API does.
     pub(crate) fn hang_up(&mut self, call: Uuid, now: Moment) {
         self.calls
             .hang_up_by_id(&mut self.endpoint, call, HangUpRequester::Operator, now);
         self.settle(now);
     }
 
-    /// Somebody holds a call or resumes it: the number of that change, if it begins.
+    /// Holds or resumes a call, as the API does. Returns the number of that change, if it begins.
     pub(crate) fn hold(&mut self, call: Uuid, held: bool, now: Moment) -> Option<u32> {
         let begun = self.calls.hold(&mut self.endpoint, call, held, now);
         self.settle(now);

@@ -128,7 +128,7 @@ fn record(all: &[&Fact]) -> Option<&'static str> {
         Fact::Ended(_) => 5,
     };
 
-    // A transfer is told of at each of its states, a hold whenever it begins or ends.
+    // There is a fact for each state of a transfer, and for each beginning and end of a hold.
     let once: Vec<_> = facts.iter().filter(|fact| rank(fact) != 4).collect();
     let kinds: HashSet<_> = once
         .iter()
@@ -230,8 +230,8 @@ fn goes_back(last: &Transfer, next: &Transfer) -> bool {
     last.handed_over || (last.state > next.state && !takes_the_other_way)
 }
 
-/// Every session of a peer that is still there has ended, and not because the peer lost its patience; unless it was told, and
-/// the network lost every word.
+/// Checks that every session of a peer that is still there has ended, and not because the peer lost its patience. Excepts peers to which
+/// the node sent a BYE that the network lost each time.
 fn unended(world: &World, party: &Party) -> Vec<String> {
     let mut faults = Vec::new();
     if party.gone {

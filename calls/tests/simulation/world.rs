@@ -48,7 +48,7 @@ pub(crate) enum Occasion {
     Bot(u32, BotStep),
     Flow(u32, FlowStep),
     Restart,
-    /// A call is ordered, handed over to that destination, or ended by somebody.
+    /// A request of the API for a call: to begin it, to hand it over to that destination, or to end it.
     NewOutboundCall(usize),
     HandOver(usize, usize),
     HangUp(usize),
