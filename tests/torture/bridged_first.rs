@@ -245,8 +245,8 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
     }
 }
 
-/// A carrier that trusts this node by its address can't be used to evade the bounds, even if the call came from there: its lines are the operator's.
-/// An allowed number is called there, and counts.
+/// A carrier that trusts this node's address bills the operator, so the bounds hold for it even if the call came from the carrier. An allowed
+/// number is called there, and counts.
 #[test]
 fn a_leg_back_to_a_reserved_peer_is_bounded() {
     let setup = one_shard(DaemonSetup::new())
