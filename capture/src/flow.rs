@@ -33,7 +33,7 @@ pub const MAGIC: &str = "trunkline-flow ";
 const VERSION: &str = "1";
 /// Longest line of a flow in octets.
 const MAX_LINE: u64 = 1 << 20;
-/// Most messages of a call, and most calls of a flow.
+/// Most messages of a call.
 const MAX_ENTRIES: usize = 100_000;
 
 /// Role of a sender or receiver.
@@ -255,8 +255,9 @@ pub struct Calls<R> {
     /// Head of the next call.
     title: Option<String>,
     has_begun: bool,
-    /// Empty lines at the end of the message so far, and whether the line before them has no end on the wire.
+    /// Empty lines at the end of the message so far.
     empty: usize,
+    /// True if the line before them ends in `\`, so that no line end follows it on the wire.
     is_unended: bool,
 }
 
@@ -349,7 +350,7 @@ impl<R: BufRead> Calls<R> {
         call.map(|call| self.checked(call)).transpose()
     }
 
-    /// Drops the one empty line behind a message that an editor has left.
+    /// Drops the empty line that separates a message from the next one, unless an editor has removed it.
     fn end_message(&mut self, call: Option<&mut Call>) {
         let (empty, is_unended) = (self.empty, self.is_unended);
         (self.empty, self.is_unended) = (0, false);

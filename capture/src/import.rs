@@ -222,6 +222,7 @@ impl Sieve {
                     self.collector.push(inner);
                 }
             }
+
             Carried::Tcp {
                 source,
                 target,
@@ -239,6 +240,7 @@ impl Sieve {
                     self.stream_message(at, direction, octets);
                 }
             }
+
             Carried::Fragment(_) | Carried::Other => self.other += 1,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! `read` reads file formats, `decode` the headers below SIP, `reassemble` fragments and streams; `message` parses SIP as tolerantly as
 //! captures need, `calls` groups messages into calls, `flow` is the text format. Knows nothing of the daemon's own types. Everything is
-//! bounded: a capture of any size is read with the memory of its calls in progress.
+//! bounded: a capture of any size is read in the memory that its calls in progress need.
 
 pub mod anonymise;
 pub mod calls;

@@ -109,7 +109,7 @@ struct Stream {
     /// Sequence number of the next octet.
     next: u32,
     held: Vec<u8>,
-    /// Segments out of order, by their distance from the first missing octet.
+    /// Segments out of order, by their sequence number.
     early: BTreeMap<u32, Vec<u8>>,
     early_octets: usize,
     /// Octets since the last message that belong to none.

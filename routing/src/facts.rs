@@ -16,7 +16,7 @@ use crate::{Country, E164};
 pub struct Facts {
     /// Value of the header that selects an agent.
     pub agent_header: Option<String>,
-    /// Second, different value of that header: neither counts then.
+    /// Second, different value of that header. If there is one, neither value selects an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_agent_header: Option<Box<str>>,
     /// User part of the Request-URI.
@@ -156,6 +156,7 @@ mod tests {
             ),
             ("neither is there", None, None, "", None),
         ];
+
         for (name, request, to, raw, e164) in cases {
             let facts = Facts {
                 request_user: request.map(str::to_owned),
@@ -220,6 +221,7 @@ mod tests {
             ("an extension", &[], Some("201"), false, "201", None),
             ("nobody", &[], None, false, "", None),
         ];
+
         for (name, asserted, from, anonymous, raw, e164) in cases {
             let facts = Facts {
                 asserted: asserted.iter().map(|user| user.to_string()).collect(),

@@ -209,6 +209,7 @@ mod tests {
                 "DE",
                 Some("+493012345678"),
             ),
+            // International prefixes, by country.
             (
                 "00 without a country",
                 "00493012345678",
@@ -251,6 +252,7 @@ mod tests {
                 "RU",
                 Some("+442079460018"),
             ),
+            // National forms: with a trunk prefix, or without one.
             (
                 "national, Germany",
                 "030 12345678",
@@ -312,6 +314,7 @@ mod tests {
                 "AR",
                 Some("+5491123456789"),
             ),
+            // Countries where a carrier's code may precede the number: 00 is read as the plus there all the same.
             (
                 "00 for the plus, Brazil",
                 "0055 11 2345 6789",
@@ -427,6 +430,7 @@ mod tests {
                 "",
                 None,
             ),
+            // No number at all, or none that E.164 allows.
             ("an extension", "201", "DE", None),
             ("emergency", "112", "DE", None),
             ("a feature code", "*21#", "DE", None),
@@ -445,6 +449,7 @@ mod tests {
             ),
             ("arabic digits", "+٤٩٣٠١٢٣٤٥٦٧٨", "", None),
         ];
+
         for (name, raw, country, expected) in cases {
             assert_eq!(
                 read(raw, country, &[]).as_deref(),
@@ -507,6 +512,7 @@ mod tests {
                 Some("+41446681800"),
             ),
         ];
+
         for (name, raw, country, held, expected) in cases {
             assert_eq!(
                 read(raw, country, &[held]).as_deref(),

@@ -145,6 +145,7 @@ impl Display for NearMiss {
                     None => write!(out, ", which is assigned to no agent: {differs}"),
                 }
             }
+
             Self::Unassigned { number } => write!(
                 out,
                 "Near miss: {number} is a number of this org that is assigned to no agent; assign it to the one that should answer."
@@ -158,6 +159,7 @@ impl Display for NearMiss {
                     ", but the number in the Request-URI is what counts; have the PBX put the dialled number there.",
                 )
             }
+
             Self::AgentName { header, id } => write!(
                 out,
                 "Near miss: the agent header gives the name {header:?}; send the agent's id, {id}."
@@ -166,6 +168,7 @@ impl Display for NearMiss {
                 out,
                 "Near miss: the agent header gives the id {header:?}, which isn't one of this org's agents; send the id of one that is."
             ),
+
             Self::Agent { id, name, state } => {
                 write!(out, "Near miss: agent {name:?} ({id}) {state}; ")?;
                 out.write_str(match state {
@@ -188,6 +191,7 @@ impl Display for NumberDifference {
                 out,
                 "that is its national form in {country}; set the trunk's default_country to {country}."
             ),
+
             Self::Before { dialled, number } => match (dialled.as_str(), number.as_str()) {
                 ("", number) => write!(
                     out,
@@ -202,6 +206,7 @@ impl Display for NumberDifference {
                     "it begins with {dialled:?} where the number begins with {number:?}; have the PBX send the number as it is."
                 ),
             },
+
             Self::Behind { dialled } => write!(
                 out,
                 "{dialled:?} follows it; have the PBX leave that out, or add the longer number to the org."

@@ -311,6 +311,7 @@ fn converse(
 ) -> io::Result<()> {
     let (mut octets, mut part) = (Vec::new(), [0; 16_384]);
     let mut is_stalled = false;
+
     loop {
         loop {
             match orders.try_recv() {
@@ -344,6 +345,7 @@ fn converse(
             }
             Err(error) => return Err(error),
         }
+
         while let Some(event) = take(&mut octets) {
             let is_last = event["event"] == "close";
             // The receiver may be gone if the test has heard enough.

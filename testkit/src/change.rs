@@ -22,6 +22,7 @@ fn significant() -> impl Strategy<Value = Vec<u8>> {
         b"\0",
         b"\r\n ",
         b"\r\n\r\n",
+        // Delimiters, plain and escaped.
         b"\"",
         b"\\",
         b"<",
@@ -38,6 +39,7 @@ fn significant() -> impl Strategy<Value = Vec<u8>> {
         b"/",
         b" ",
         b"\t",
+        // Words that parsers look for, and numbers past their range.
         b"SIP/2.0",
         b"tag=",
         b";branch=",
@@ -45,6 +47,7 @@ fn significant() -> impl Strategy<Value = Vec<u8>> {
         b"99999999999",
         b"-1",
     ];
+
     prop_oneof![
         prop::sample::select(words).prop_map(<[u8]>::to_vec),
         vec(any::<u8>(), 1..4),
@@ -65,6 +68,7 @@ pub fn change() -> impl Strategy<Value = Change> {
 pub fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for change in changes {
         let size = octets.len() + 1;
+
         match change {
             Change::Put(at, put) => {
                 let at = at.index(size);

@@ -48,7 +48,7 @@ pub enum StreamState {
 /// The sets of the RFCs, each with the set of our messages for its cases.
 pub const RFC_SETS: [(&str, &str); 2] = [("rfc4475", "built4475"), ("rfc5118", "built5118")];
 
-/// Every message that is present, in the order of the tables. Ours for the cases of the RFCs always are.
+/// Returns the messages of all sets, in the order of the tables. Only the RFCs' own messages may be missing.
 pub fn cases() -> Vec<Case> {
     let tables = fs::read_to_string(own().join("README.md")).expect("the tables are readable");
     let mut found = from_folder("own", &own(), &rows(&tables, "own"));
@@ -62,7 +62,7 @@ pub fn cases() -> Vec<Case> {
     found
 }
 
-/// Our messages for a set's cases, each judged by the row of the RFC's message unless the table `built` has another.
+/// Returns our messages for a set's cases. The table `built` has rows for some of them; the row of the RFC's message applies to the others.
 fn built_for(set: &str, built: &'static str, rows: &[Vec<&str>], tables: &str) -> Vec<Case> {
     let others = self::rows(tables, "built");
     let messages = rfc_messages::messages(set).into_iter();
@@ -98,7 +98,7 @@ fn own() -> PathBuf {
     workspace().join("fixtures/messages")
 }
 
-/// The RFCs' messages may not be shipped: they are in `TRUNKLINE_TORTURE`, or else beside the workspace, or missing.
+/// Returns the folder of an RFC's messages, which may not be shipped: in `TRUNKLINE_TORTURE`, else beside the workspace, else missing.
 fn folder(set: &str) -> Option<PathBuf> {
     let beside = std::env::var_os("TRUNKLINE_TORTURE")
         .map_or_else(|| workspace().join("../shared/torture"), PathBuf::from);

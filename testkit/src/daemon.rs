@@ -208,7 +208,7 @@ impl DaemonSetup {
         ]);
     }
 
-    /// Gives the daemon time to follow a change made by another process: two seconds, and then until it routes by the change.
+    /// Waits until the daemon follows a change made by another process: two seconds, and then until it routes by the change.
     pub fn settle(&self) {
         const CATCHES_UP: Duration = Duration::from_secs(1);
         std::thread::sleep(2 * CATCHES_UP);
@@ -421,7 +421,7 @@ impl Daemon {
         self.destination_via("pbx", name, kind, value)
     }
 
-    /// The same, with the trunk over which it is called.
+    /// The same. `via` names the way on which the destination is called: `pbx` or `trunk`.
     pub fn destination_via(&self, via: &str, name: &str, kind: &str, value: &str) -> String {
         let path = format!(
             "/phone/sip/agents/{}/transfer-destinations",

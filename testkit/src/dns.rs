@@ -181,6 +181,7 @@ fn data(record: &Record, kind: u16) -> Option<Vec<u8>> {
         Record::Weighted(priority, weight, port, target) if kind == SRV => {
             Some(service([*priority, *weight, *port], target))
         }
+
         Record::Pointer(order, service, target) if kind == NAPTR => {
             let mut data = Vec::new();
             for number in [*order, 0] {
@@ -193,6 +194,7 @@ fn data(record: &Record, kind: u16) -> Option<Vec<u8>> {
             data.extend(name(target));
             Some(data)
         }
+
         Record::Address(_)
         | Record::SixthVersion(_)
         | Record::Service(..)

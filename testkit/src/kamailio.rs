@@ -163,6 +163,7 @@ fn configuration(own: SocketAddr, daemon: SocketAddr, phone: SocketAddr, flags: 
     let modules = modules
         .map(|name| format!("loadmodule \"{name}.so\"\n"))
         .concat();
+
     let (port, beginning) = (daemon.port(), beginning(own));
     format!(
         r#"{beginning}{modules}

@@ -185,6 +185,7 @@ pub fn inbound_by(
     let (contact, route) = (contact.unwrap_or(end.own), recorded(route));
     let mut dialog = Dialog::calling(&uri, "+441632960001", "pbx", &end);
     dialog.lines = format!("Contact: <sip:pbx@{contact}>\r\n{route}{ALLOW}");
+
     let proof = pair.map(|pair| {
         end.send(dialog.request(&end, (1, "INVITE"), "", SDP));
         let refused = end.response(401);
@@ -198,6 +199,7 @@ pub fn inbound_by(
         format!("{proof}\r\n")
     });
     let proof = proof.unwrap_or_default();
+
     end.send(dialog.request(&end, (2, "INVITE"), &proof, SDP));
 
     let called = Deadline::after(PATIENCE).poll(|| {
@@ -211,6 +213,7 @@ pub fn inbound_by(
     assert_eq!(accepted.status(), Some(200), "{accepted:?}");
     dialog.accepted(&accepted);
     dialog.lines.clear();
+
     let pbx = Leg::new(&end, dialog, 2);
     pbx.acknowledge(&accepted);
     // The answer to this OPTIONS shows that the ACK has arrived before it.

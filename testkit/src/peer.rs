@@ -1,4 +1,5 @@
-//! A raw peer on a socket: it sends given octets, right or wrong, and returns each message received. It does nothing by itself.
+//! A raw peer on a socket: it sends given octets, right or wrong, and returns each message received. It sends nothing by itself, except the
+//! answers to OPTIONS if it is [`Peer::attentive`].
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -147,7 +148,7 @@ impl Peer {
         self
     }
 
-    /// Sends to this node from now on, and listens to no other.
+    /// Sends to this node from now on. Over UDP, datagrams of other sources are no longer received.
     pub fn turn_to(&self, node: SocketAddr) {
         *self.far() = Some(node);
         if let PeerSocket::Datagrams(socket) = &*self.way {

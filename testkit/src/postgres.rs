@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-/// Its URL, with a database; `None` if it isn't named, which fails under CI.
+/// Returns the server's URL, with a database. Without one it returns `None`, or panics under CI.
 pub fn server() -> Option<String> {
     let server = std::env::var("TRUNKLINE_TEST_POSTGRES").ok();
     if server.is_none() {

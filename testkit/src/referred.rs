@@ -75,12 +75,14 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
     for step in steps {
         match step {
             Step::Refer => xml.push_str(REFER),
+            // An answer repeats the dialog's lines from the variables that sipp keeps of the REFER.
             Step::Answer(status, header) => xml.push_str(&send(
                 "",
                 &format!("SIP/2.0 {status}\nVia:[$via]\nFrom:[$from]\nTo:[$to]\nCall-ID: [call_id]\nCSeq:[$cseq]"),
                 header,
                 "",
             )),
+
             Step::Notify(fragment, state) => {
                 cseq += 1;
                 let lines = format!(
@@ -95,6 +97,7 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
                 xml.push_str(&send(" retrans=\"500\"", &inside("BYE", cseq), "", ""));
                 xml.push_str("<recv response=\"200\"/>\n");
             }
+
             Step::Key(key) => {
                 cseq += 1;
                 let kind = "Content-Type: application/dtmf-relay";
@@ -103,10 +106,12 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
                 xml.push_str(&send(" retrans=\"500\"", &info, kind, &body));
                 xml.push_str("<recv response=\"200\"/>\n");
             }
+
             Step::ByeComes => {
                 xml.push_str("<recv request=\"BYE\"/>\n");
                 xml.push_str(&send("", &format!("SIP/2.0 200 OK\n{LAST}"), "", ""));
             }
+
             Step::Rejoined => {
                 xml.push_str("<recv request=\"INVITE\"/>\n");
                 let lines = "Contact: <sip:[caller]@[local_ip]:[local_port];transport=[transport]>\nContent-Type: application/sdp";
@@ -122,6 +127,7 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
                 xml.push_str(&send(" retrans=\"500\"", &format!("SIP/2.0 200 OK\n{LAST}"), lines, &answer));
                 xml.push_str("<recv request=\"ACK\"/>\n");
             }
+
             Step::Offers(direction) => {
                 (cseq, version) = (cseq + 1, version + 1);
                 offer(xml, cseq, &turned(&media, direction, version));
@@ -131,6 +137,7 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
                 media = media.replace("m=audio 41000", &format!("m=audio {port}"));
                 offer(xml, cseq, &turned(&media, "sendrecv", version));
             }
+
             Step::Rings(_) => {}
             Step::Unjoined(status) => {
                 xml.push_str("<recv request=\"INVITE\"/>\n");
@@ -142,6 +149,7 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
             }
         }
     }
+
     if steps.iter().any(|step| matches!(step, Step::Refer)) {
         xml.push_str("<Reference variables=\"via,from,to,cseq\"/>\n");
     }

@@ -39,8 +39,10 @@ impl Responder {
             .set_read_timeout(Some(POLL_INTERVAL))
             .expect("a limit above zero");
         let address = socket.local_addr().expect("an address");
+
         let (heard, is_over) = (Arc::<Mutex<Vec<_>>>::default(), Arc::default());
         let (hears, over) = (Arc::clone(&heard), Arc::<AtomicBool>::clone(&is_over));
+
         let thread = std::thread::spawn(move || {
             let mut octets = [0; 65_536];
             while !over.load(Ordering::Relaxed) {
@@ -48,11 +50,13 @@ impl Responder {
                     continue;
                 };
                 let message = Message::of(&octets[..count]);
+
                 let said = match message.is_request("ACK") {
                     true => None,
                     false => Some(says(&message)),
                 };
                 hears.lock().expect("nobody panics with it").push(message);
+
                 for octets in said.into_iter().flatten() {
                     // The daemon may have ended.
                     let _ = socket.send_to(octets.as_bytes(), from);

@@ -315,6 +315,7 @@ async fn a_wrong_query_is_400_with_every_fault() {
             })
             .collect();
         assert_eq!(listed.join("; "), message, "{query}");
+
         let refusal = json!({
             "statusCode": 400, "message": message, "error": "Bad Request", "code": "bad_request", "errors": body["errors"],
         });

@@ -29,15 +29,19 @@ async fn without_a_good_key_it_is_401() {
     let tenant = api.tenant("Acme").await;
     let foreign = other.tenant("Elsewhere").await;
     let kid = api.store.keyring().signing_key().id().to_owned();
+
     let claims = format!(
         r#"{{"sub":"{}","org":"{}","scopes":["calls:read"],"iat":1}}"#,
         tenant.key.id, tenant.org
     );
+
     let mut forged = tenant.token.clone();
     forged.truncate(forged.len() - 4);
     forged.push_str("AAAA");
+
     let none = signed_by_nobody(&format!(r#"{{"alg":"none","kid":"{kid}"}}"#), &claims);
     let hmac = signed_by_nobody(&format!(r#"{{"alg":"HS256","kid":"{kid}"}}"#), &claims);
+
     for (name, header) in [
         ("absent", None),
         ("another scheme", Some("Basic eDp5".to_owned())),
@@ -56,6 +60,7 @@ async fn without_a_good_key_it_is_401() {
         if let Some(header) = header {
             request = request.header("Authorization", header);
         }
+
         let answer = api.send(request.body(Body::empty())).await;
         let body = answer.with(401);
         assert_eq!(

@@ -194,6 +194,7 @@ async fn what_is_to_be_assigned_is_named_in_one_way() {
     let agent = api.agent(acme.org, "Anna").await;
     let foreign = make(&api, &other, sales()).await;
     let nobody = Uuid::nil();
+
     for (body, message) in [
         (
             json!({}),

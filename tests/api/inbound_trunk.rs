@@ -205,8 +205,10 @@ async fn a_trunk_needs_verified_numbers_of_its_org() {
         assert_eq!(refused["message"], message);
         all_absent(&[api.get(TRUNK, token).await], "inbound trunk");
     }
+
     api.post(TRUNK, &acme.token, json!({})).await.with(201);
     let raw = json!({"phone_numbers": ["+442071838753"]});
+
     for refused in [
         api.post(NUMBERS, &acme.token, raw.clone()).await,
         api.patch(TRUNK, &acme.token, raw.clone()).await,

@@ -212,6 +212,7 @@ async fn a_code_that_was_spoken_verifies_the_orgs_number() {
         )
         .await
         .with(201);
+
     let id = id_of(&made);
     let confirm = format!("/phone/numbers/{id}/verify/confirm");
     let code = json!({"code": "407190"});
@@ -223,10 +224,12 @@ async fn a_code_that_was_spoken_verifies_the_orgs_number() {
         number_codes::make(tx, acme.org, number, b"407190", 200, now)
     })
     .await;
+
     all_absent(
         &[api.post(&confirm, &other.token, code.clone()).await],
         "phone number",
     );
+
     let (_, reads) = api.key(acme.org, &["phone:read"]).await;
     let verify = format!("/phone/numbers/{id}/verify");
     all_lack(
@@ -236,6 +239,7 @@ async fn a_code_that_was_spoken_verifies_the_orgs_number() {
         ],
         "phone:write",
     );
+
     for wrong in [
         "40719",
         "4071900",
@@ -250,10 +254,12 @@ async fn a_code_that_was_spoken_verifies_the_orgs_number() {
         let message = refused.with(400)["message"].clone();
         assert_eq!(message, "code: expected six digits", "{wrong}");
     }
+
     let refused = api
         .post(&confirm, &acme.token, json!({"code": "000000"}))
         .await;
     insta::assert_json_snapshot!("a_wrong_code", refused.with(400));
+
     let verified = api
         .post(&confirm, &acme.token, code.clone())
         .await

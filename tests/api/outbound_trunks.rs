@@ -146,6 +146,7 @@ async fn every_fault_is_named() {
         let refused = api.post(TRUNKS, &tenant.token, body).await.with(400);
         assert_eq!(refused["message"], message, "{name}");
     }
+
     let listed = api.get(TRUNKS, &tenant.token).await.with(200);
     assert_eq!(listed, json!({"items": [], "next": null, "total": 0}));
 }

@@ -122,6 +122,7 @@ async fn an_allow_list_is_held_against_the_clients_address() {
         .partner(allowed(&["192.0.2.0/24", "2001:db8::/32"]))
         .await;
     let closed = api.partner(allowed(&[])).await;
+
     for (name, key, peer, forwarded, status) in [
         ("no list", &open.key, "203.0.113.1", None, 200),
         ("an empty list", &closed.key, "192.0.2.1", None, 403),
@@ -129,6 +130,7 @@ async fn an_allow_list_is_held_against_the_clients_address() {
         ("not on it", &listed.key, "203.0.113.1", None, 403),
         ("IPv6", &listed.key, "[2001:db8::7]", None, 200),
         ("mapped", &listed.key, "[::ffff:192.0.2.1]", None, 200),
+        // X-Forwarded-For counts from a trusted proxy alone, and is read backwards to the first address that isn't one.
         (
             "behind a proxy",
             &listed.key,

@@ -241,6 +241,7 @@ async fn a_platform_that_can_not_be_asked_is_502() {
             json!({"tours": {"app_key": "app", "user_key": "user"}}),
         )
         .await;
+
         let message = format!(
             "The booking platform could not be asked about the connection \"Default\": {cause}. No org was made; try again later"
         );

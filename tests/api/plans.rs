@@ -161,6 +161,7 @@ async fn whole(beside: &mut Beside, statement: &str) -> Vec<String> {
         Beside::Postgres(connection) => {
             let values = (1..100).take_while(|n| statement.contains(&format!("${n}")));
             let mut kinds = vec!["unknown"; values.count()];
+
             // PostgreSQL can't infer the type of every parameter: the loop tries types until the statement is accepted.
             let (mut last, mut tried) = (0, 0);
             while let Err(fault) = prepare(connection, &kinds, statement).await {
@@ -172,11 +173,13 @@ async fn whole(beside: &mut Beside, statement: &str) -> Vec<String> {
                 let kind = ["text", "uuid", "boolean", "bigint"].get(tried);
                 kinds[last] = kind.unwrap_or_else(|| panic!("{fault}: {statement}"));
             }
+
             let values = vec!["NULL"; kinds.len()].join(", ");
             let values = match kinds.len() {
                 0 => values,
                 _ => format!("({values})"),
             };
+
             let sql = AssertSqlSafe(format!("EXPLAIN EXECUTE asked{values}"));
             let rows: Vec<(String,)> = sqlx::query_as(sql)
                 .persistent(false)

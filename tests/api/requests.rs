@@ -146,6 +146,7 @@ async fn a_body_is_json_of_at_most_a_mebibyte() {
         if let Some(content_type) = content_type {
             request = request.header("Content-Type", content_type);
         }
+
         let answer = api.send(request.body(Body::from(body.to_owned()))).await;
         assert_eq!(answer.with(status)["message"], message, "{name}");
     }

@@ -118,6 +118,7 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
     call(&api, &acme, 1, "+493012345678").await;
     call(&api, &acme, 2, "030 12345678").await;
     call(&api, &other, 3, "030 12345678").await;
+
     let replay = async |body: Value| api.post(PATH, &acme.token, body).await.with(200);
     let today = replay(json!({})).await;
     assert_eq!(
@@ -255,6 +256,7 @@ async fn what_can_not_be_replayed_is_refused() {
     api.post("/phone/sip/route-test", &acme.token, json!({"to": "1"}))
         .await
         .with(200);
+
     for (body, message) in [
         (
             json!({"start_date": "x", "limit": 0, "changes": {"agents": [{"enabled": 1}], "x": 1}, "y": 2}),
@@ -286,6 +288,7 @@ async fn what_can_not_be_replayed_is_refused() {
         expected.sort_unstable();
         assert_eq!(said, expected);
     }
+
     let (_, phones) = api.key(acme.org, &["phone:read"]).await;
     all_lack(&[api.post(PATH, &phones, json!([])).await], "calls:read");
     let (_, calls) = api.key(acme.org, &["calls:read"]).await;

@@ -14,7 +14,7 @@ use crate::test_api::{NOW, Tenant, TestApi, all_absent, all_lack, arc, done, id_
 const CALL: Uuid = Uuid::from_u128(0xca11);
 const SESSION: Uuid = Uuid::from_u128(0x5e55);
 
-/// Makes a call of the agent that is up, with a contact.
+/// Projects a call of the agent that hasn't ended, and the call's contact if there is one.
 async fn up(api: &TestApi, tenant: &Tenant, agent: Uuid, contact: Option<Uuid>) {
     let started = Fact::Started(arc(Started {
         call: CALL,

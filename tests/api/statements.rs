@@ -1,8 +1,8 @@
-//! `statements.md` names for each statement about the API the tests that hold it: they exist.
+//! Checks that the tests named in `statements.md` exist. Its table has each statement about the API with the tests that hold it.
 
 use std::path::Path;
 
-/// Returns whether the source has a test of this name: marked as one, or among the stories that run on both databases.
+/// Returns whether the source has a test of this name: a function marked as a test, or one that `on_both!` runs on both databases.
 fn has_test(source: &str, name: &str) -> bool {
     let at = source.find(&format!("fn {name}("));
     let before = at.map_or("", |at| source[..at].trim_end());

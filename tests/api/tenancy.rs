@@ -141,6 +141,7 @@ async fn nobody_reaches_what_is_anothers() {
             "get" => None,
             _ => Some(TestOrg::new(&api, turn).await),
         };
+
         let test_org = new.as_ref().unwrap_or(&read);
         let operator = operators_session(&api).await;
         for who in ALL {
@@ -155,6 +156,7 @@ async fn nobody_reaches_what_is_anothers() {
                 Who::Operator => &operator,
                 Who::Nobody => &Asker::default(),
             };
+
             let Some(expected) = expected(row.of, who) else {
                 continue;
             };
@@ -162,6 +164,7 @@ async fn nobody_reaches_what_is_anothers() {
             if expected == Expected::ItsOwn && row.of == Of::Visit {
                 continue;
             }
+
             let answer = row.ask(&api, test_org, asker).await;
             judge(row, &format!("{who:?}"), &answer, expected);
             if row.path.contains('{')
@@ -171,6 +174,7 @@ async fn nobody_reaches_what_is_anothers() {
                 is_told_alike(&api, row, test_org, asker, &answer).await;
             }
         }
+
         if row.of != Of::Anyone {
             for nonsense in [
                 Asker::bearer("x"),
@@ -184,10 +188,12 @@ async fn nobody_reaches_what_is_anothers() {
                 judge(row, "no credential of ours", &answer, Expected::Status(401));
             }
         }
+
         // The requests of others have left the object unchanged.
         let owner = test_org.owner(&api, row.of).await;
         let answer = row.ask(&api, test_org, &owner).await;
         judge(row, "its owner", &answer, Expected::Status(row.status));
+
         if [Of::Org, Of::Own].contains(&row.of) {
             let new = match row.method {
                 "get" => None,

@@ -152,7 +152,7 @@ impl TestApi {
         Tenant { org, key, token }
     }
 
-    /// `RateLimit-Policy` on this database: where nodes may share the database, each node counts for itself.
+    /// Returns the expected `RateLimit-Policy`. On PostgreSQL, which nodes may share, it has `scope=node`: each node counts for itself.
     pub(crate) fn policy(&self, fields: &str) -> String {
         match self.db.is_postgres() {
             true => fields.replace(";w=60", ";w=60;scope=node"),
@@ -289,7 +289,7 @@ impl TestApi {
         self.json("PATCH", path, token, body).await
     }
 
-    /// Does the same thing many times concurrently and returns the results.
+    /// Runs `act` so many times concurrently, with the number of each run, and returns the results.
     pub(crate) async fn at_once<T, F: Future<Output = T>>(
         &self,
         times: usize,

@@ -189,21 +189,26 @@ impl TestOrg {
         let org = json!({"name": "Acme", "external_id": external});
         let org = id_of(&made(api, "/partner/v1/orgs", &partner.key, org).await);
         let org_id: Uuid = org.parse().expect("an id");
+
         let (_, token) = api.key(org_id, &trunkline::api::SCOPES).await;
         let (spare, _) = api.key(org_id, &["phone:read"]).await;
         let agent = api.agent(org_id, "Agent").await;
         let number = format!("+4420718{turn:05}");
         let verified = api.number(org_id, &number).await;
+
         made(api, "/phone/sip/inbound-trunk", &token, json!({})).await;
         let trunk = json!({"name": "Carrier", "host": "192.0.2.1", "username": "acme", "password": "s3cret-enough",
             "caller_number": "+442071838750"});
         let trunk = made(api, "/phone/sip/outbound-trunks", &token, trunk).await;
+
         let destination =
             json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838751"}});
         let path = format!("/phone/sip/agents/{agent}/transfer-destinations");
         let destination = made(api, &path, &token, destination).await;
+
         let prompt = json!({"name": "Welcome", "audio": crate::prompts::WAV});
         let prompt = made(api, "/phone/prompts", &token, prompt).await;
+
         let hook = json!({"url": "https://hooks.example.com/x"});
         let hook = id_of(&made(api, "/webhooks", &token, hook).await);
 
@@ -214,12 +219,14 @@ impl TestOrg {
             .get(&format!("/webhooks/{hook}/deliveries"), &token)
             .await;
         let delivery = id_of(&deliveries.with(200)["items"][0]);
+
         let visitor = json!({"email": "visitor@example.com"});
         let visitor = made(api, "/widget/authenticate-user", &token, visitor).await;
         let erased = json!({"email": "erased@example.com"});
         let erased = made(api, "/widget/authenticate-user", &token, erased).await;
         let path = format!("/widget/contacts/{}", id_of(&erased["contact"]));
         let erasure = id_of(&api.delete(&path, &token).await.with(200));
+
         let (call, session) = (Uuid::new_v4(), Uuid::new_v4());
         api.project(&[started(org_id, agent, call, session)]).await;
         let session_of_page = session_in(api, &partner, org_id).await;
@@ -228,11 +235,13 @@ impl TestOrg {
             .get(&format!("/partner/v1/orgs/{org}/sessions"), &partner.key)
             .await;
         let dashboard_session = id_of(&listed.with(200)["items"][0]);
+
         let of = partner.id;
         let keys = found(&api.store, move |tx| partners::keys(tx, of)).await;
         let partner_key = keys.first().expect("the partner's key");
         let roles = format!("/partner/v1/orgs/{org}/roles?name=member");
         let roles = api.get(&roles, &partner.key).await.with(200);
+
         let ids = BTreeMap::from([
             ("role_id", id_of(&roles["items"][0])),
             ("sessionId", dashboard_session),

@@ -544,7 +544,7 @@ async fn private_addresses_are_refused_when_they_are_used() {
     assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
     let token = &office.tenant.token;
 
-    // The operator's rule when it was set allowed a text that a resolver takes for an address.
+    // The URL was accepted because this API allows private addresses. The strict sender must see that a resolver reads `127.1` as 127.0.0.1.
     let by_name = json!({"url": format!("https://127.1:{}/", receiver.address.port())});
     office.api.patch(&webhook, token, by_name).await.with(200);
     pass(3600);

@@ -160,9 +160,11 @@ async fn one_that_does_not_is_sent_nothing_and_tried_again() {
         let receiver = Receiver::secure(acceptor).await;
         let office = Office::new(trusted, &receiver.url_of("localhost")).await;
         let delivery = office.attempted().await;
+
         assert_eq!(delivery["state"], "pending", "{name}: {delivery}");
         assert_eq!(delivery["log"][0]["fault"], "tls", "{name}: {delivery}");
         assert_eq!(receiver.take(), [], "{name}");
+
         if trusted.is_none() {
             continue;
         }

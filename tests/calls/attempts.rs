@@ -120,9 +120,11 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
             "the name has no address",
         ),
     ];
+
     for (case, first, outcome, code, said) in cases {
         let runtime = json!({"type": "sip", "uri": first, "fallbacks": [at(fallback.address)]});
         let before = fallback.taken();
+
         let (status, routing) = call(&daemon, &probe, &runtime);
         assert_eq!(status, Some(486), "{case}: {routing}");
         assert_eq!(fallback.taken() - before, 1, "{case}");
@@ -131,11 +133,13 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
             [(outcome, code), ("sip_status", Some(486))],
             "{case}: {routing}"
         );
+
         let attempt = &routing["attempts"][0];
         assert_eq!(attempt["target"], *first, "{case}");
         assert_eq!(attempt["leg"], "runtime", "{case}");
         let explanation = routing["explanation"].to_string();
         assert!(explanation.contains(said), "{case}: {explanation}");
+
         // The trace shows the attempt at its place.
         let call = daemon.calls()[0]["id"].as_str().expect("an id").to_owned();
         let trace = daemon.shown(&format!("/phone/calls/{call}/trace"));
@@ -147,11 +151,13 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
                 .is_some_and(|text| text.contains(said))
         };
         assert!(decisions.any(is_said), "{case}: {trace}");
+
         let counted = metric(&daemon, outcome);
         assert!(
             counted.is_some_and(|count| count >= 1.0),
             "{case}: {counted:?}"
         );
+
         // The log names the target under the call's id, for the operator.
         if code.is_none() && !matches!(outcome, "timeout" | "only_trying") {
             let log = daemon.log();
@@ -164,6 +170,7 @@ fn each_way_that_a_target_fails_leads_to_the_fallback_and_is_on_record() {
             );
         }
     }
+
     let log = daemon.log();
     assert_eq!(
         log.matches("the peer was not verified").count(),

@@ -134,7 +134,7 @@ fn a_half_open_connection_is_noticed_and_the_next_bot_takes_over() {
     });
     assert!(taken.is_some(), "the first bot is given up");
     second.accepted().event("start");
-    // The queue is full before the ten seconds end after which the kernel gives up a silent peer.
+    // The queue fills before the kernel gives up the peer after ten seconds; since nothing was acknowledged, the cause is still `lost`.
     assert!(ended(&daemon, "lost"));
 }
 

@@ -80,7 +80,7 @@ fn the_runtime_gets_context_sdp_and_the_callers_own_headers() {
     );
     assert_eq!(invite.body(), sent(&caller, "INVITE").body());
 
-    // Keys that are pressed pass between the peers with the audio (RFC 4733), as both negotiate.
+    // Pressed keys travel with the audio as telephone events (RFC 4733), which the two peers negotiate between them.
     assert!(invite.body().contains("telephone-event/8000"), "{agent}");
 
     let answer = caller.response(200, "INVITE");

@@ -31,6 +31,7 @@ pub(crate) fn challenged(
     let number = asker.ask(method);
     let mut pending = challenges.iter();
     let (mut proofs, mut is_first, mut options) = (Vec::new(), true, None);
+
     let settled = Deadline::after(PATIENCE).poll(|| {
         if let Some(message) = at.soon() {
             if message.is_request(method) && peer.is_new(&message) {
@@ -44,11 +45,13 @@ pub(crate) fn challenged(
                     }
                     None => at.answer(&message, "200 OK", "", ""),
                 }
+
                 // A BYE is answered to its sender before it is relayed: the peer that answers this has seen the 401 before.
                 if method == "BYE" {
                     options = Some(peer.send_by(at, "OPTIONS", "", ""));
                 }
             }
+
             let expected = options.map(|number| format!("{number} OPTIONS"));
             if message.is_final()
                 && message.header("CSeq") == expected.as_deref()
@@ -57,6 +60,7 @@ pub(crate) fn challenged(
                 return Some(());
             }
         }
+
         let message = asker.end.soon()?;
         let is_meant = message.header("CSeq") == Some(&*format!("{number} {method}"));
         let settles = is_meant && message.is_final() && method != "BYE";
@@ -202,12 +206,14 @@ fn a_bridged_invite_takes_the_callers_pair_to_its_pbx_alone() {
     let reflections = Harvest::fetched(&daemon).reflections();
     let pair = daemon.credentials();
     let attacker = Peer::on(ATTACKER, daemon.sip());
+
     // The agent has a trunk, whose pair isn't for the destination either.
     trunk(&daemon, Peer::new(daemon.sip()).own);
     let bridge = json!({"transfer_way": "bridge", "bridge_when_refer_fails": false});
     let (status, changed) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &bridge);
     assert_eq!(status, 200, "{changed}");
     in_force(&daemon);
+
     daemon.destination("desk", "sip", &format!("sip:desk@{}", attacker.own));
     daemon.destination("sales", "phone", "+442071838751");
 
@@ -218,12 +224,14 @@ fn a_bridged_invite_takes_the_callers_pair_to_its_pbx_alone() {
         let (status, begun) = daemon.change("POST", &path, &json!({"destination": destination}));
         assert_eq!(status, 202, "{begun}");
     };
+
     for asked in reflections.iter().map(String::as_str).chain([HONEST]) {
         transfer("desk");
         let invite = attacker.request("INVITE");
         assert_eq!(invite.header("Authorization"), None);
         refuse(&attacker, &invite, asked);
         failed_transfer(&daemon, &call);
+
         while let Some(message) = attacker.soon() {
             assert_eq!(
                 message.header("Authorization"),
@@ -232,6 +240,7 @@ fn a_bridged_invite_takes_the_callers_pair_to_its_pbx_alone() {
             );
         }
     }
+
     for (asked, is_answered) in [
         (&*reflections[0], false),
         (&*reflections[1], false),
@@ -242,6 +251,7 @@ fn a_bridged_invite_takes_the_callers_pair_to_its_pbx_alone() {
         let is_bridge = |message: &Message| message.is_request("INVITE");
         let bridge = pbx.end.next("the bridge", is_bridge);
         refuse(&pbx.end, &bridge, asked);
+
         if is_answered {
             let proven = pbx.end.next("its proof", |message| {
                 is_bridge(message) && message.header("Authorization").is_some()
@@ -252,12 +262,14 @@ fn a_bridged_invite_takes_the_callers_pair_to_its_pbx_alone() {
             );
             pbx.end.reply(&proven, "486 Busy Here", "");
         }
+
         failed_transfer(&daemon, &call);
         while let Some(message) = pbx.end.soon() {
             let proof = message.header("Authorization");
             assert_eq!(proof, None, "{asked}: {message:?}");
         }
     }
+
     let proofs = challenged(&asker, &pbx, &pbx.end, "BYE", &[]);
     assert!(proofs.is_empty(), "{proofs:?}");
 }

@@ -372,6 +372,7 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
              CSeq:1 {method}\r\n{lines}\r\n"
         )
     };
+
     let mut cases: Vec<(String, String)> = Vec::new();
     for method in [
         "INVITE",
@@ -394,6 +395,7 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
         );
         cases.push((format!("a usual {method}"), usual));
     }
+
     for (case, lines) in [
         ("an extension", "Require:x\r\n"),
         ("a body that is short", "l:99\r\n"),
@@ -409,9 +411,11 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
             cases.push((format!("{method} with {case}"), smallest(method, lines)));
         }
     }
+
     let version = smallest("OPTIONS", "").replacen("SIP/2.0", "SIP/9.0", 1);
     cases.push(("another version".to_owned(), version));
     cases.push(("no SIP".to_owned(), "hello\r\n\r\n".to_owned()));
+
     for pad in [0, 60, 110, 200, 400] {
         let to = format!("INVITE sip:{number}@{sip}");
         let invite = request(
@@ -434,6 +438,7 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
             true => allowed,
             false => Ipv4Addr::LOCALHOST,
         };
+
         let peer = Peer::on(from, sip);
         peer.send(datagram);
         // Calls that wait for the probe are challenged after a second.

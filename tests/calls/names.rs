@@ -100,16 +100,19 @@ fn names_of_one_org_take_nothing_from_the_others() {
             }
         }
     }
+
     let names = Faulty::serve(table, Fault::DropsUnder(".silent"));
     let nameservers = names.address.to_string();
     let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &nameservers);
     setup.dedicate(&CALLER.to_string());
+
     let greedy = setup.run(&["org", "create", "--name", "Greedy", "--json"]);
     let greedy = greedy["id"].as_str().expect("an id").to_owned();
     let source = GREEDY.to_string();
     setup.run(&["trunk", "dedicate", &source, "--org", &greedy, "--json"]);
     let key = setup.run(&["key", "create", "--org", &greedy, "--json"]);
     let key = key["api_key"].as_str().expect("a key").to_owned();
+
     let runtime = Responder::busy();
     let daemon = setup.serve();
     let agents: Vec<String> = (0..HOSTS)
@@ -135,6 +138,7 @@ fn names_of_one_org_take_nothing_from_the_others() {
         let is_asked = || (names.asked() > 400).then_some(());
         let asked = Deadline::after(Duration::from_secs(30)).poll(is_asked);
         assert!(asked.is_some(), "{} questions", names.asked());
+
         for victim in 0..4 {
             let agent = &daemon.setup.first_agent;
             let uri = format!("sip:x@v{victim}.test:{}", runtime.address.port());

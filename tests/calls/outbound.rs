@@ -519,16 +519,19 @@ fn each_cap_refuses_the_next_call() {
         let setup = limit
             .into_iter()
             .fold(DaemonSetup::new(), |setup, limit| setup.set(limit, "1"));
+
         let daemon = setup.serve();
         give_trunk(&daemon, carrier, &trunk);
         let callee = carrier.play("carrier_answers");
         let both = json!({"phone_agent_id": daemon.setup.first_agent, "phone_number": NUMBER});
         let place = || daemon.change("POST", "/phone/outbound-call", &both);
+
         let (first, second) = (place(), place());
         assert_eq!(first.0, 201, "{cap}: {first:?}");
         assert_eq!(second.0, 429, "{cap}: {second:?}");
         let message = second.1["message"].as_str().unwrap_or_default();
         assert!(!message.is_empty(), "{cap}");
+
         daemon.wait_for_status(&first.1["call_id"], "in_progress");
         hang_up(&daemon, &first.1);
         callee.finish();

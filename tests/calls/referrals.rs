@@ -170,11 +170,13 @@ fn a_runtime_joins_two_of_its_calls() {
     setup.runtime(&setup.first_agent, &asked.uri());
     let second = setup.agent("Second", asking);
     let daemon = setup.serve();
+
     let expert = asked.takes(&[ByeComes]);
     let callee = daemon.caller().takes(&[Rejoined, ByeComes]);
     let other = daemon.answered_call();
     expert.wait_for("ACK");
     let so_far = expert.so_far();
+
     let invite = so_far.request("INVITE");
     let of = |name: &str| invite.header(name).expect("it is there").to_owned();
     let answer = so_far.sent().find(|message| message.status() == Some(200));
@@ -182,6 +184,7 @@ fn a_runtime_joins_two_of_its_calls() {
         .and_then(|answer| answer.header("To"))
         .expect("a To")
         .to_owned();
+
     let tag = |value: &str| {
         let (_, tag) = value.split_once(";tag=").expect("a tag");
         tag.to_owned()
@@ -192,11 +195,13 @@ fn a_runtime_joins_two_of_its_calls() {
         tag(&of("From")),
         tag(&to)
     );
+
     let joins = asking.refers_with("trunkline", &replaces, "runtime_joins");
     let caller = daemon.caller().names_agent(&second);
     let pbx = caller.takes(&[Rejoined, Pause(500), Bye]);
     let (pbx, callee) = (pbx.finish(), callee.finish());
     let (joins, expert) = (joins.finish(), expert.finish());
+
     let told: Vec<_> = joins
         .requests("NOTIFY")
         .into_iter()

@@ -122,6 +122,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
         Option<u16>,
         usize,
     );
+
     let cases: [Case; 15] = [
         (
             "200 before anybody can have answered, then BYE",
@@ -273,6 +274,7 @@ fn every_way_of_a_pbx_has_its_outcome() {
             0,
         ),
     ];
+
     let daemon = daemon();
     no_bridge(&daemon);
     let mut handoffs = 0;
@@ -323,6 +325,7 @@ fn a_challenge_is_answered_with_the_trunks_own_pair() {
         ("401 Unauthorized", "WWW-", QOP, Some(true)),
         ("401 Unauthorized", "WWW-", OLD, None),
     ];
+
     let daemon = daemon();
     no_bridge(&daemon);
 
@@ -340,17 +343,20 @@ fn a_challenge_is_answered_with_the_trunks_own_pair() {
             Some(false) => steps.extend([Refer, Answer(status, challenge), Pause(100), Bye]),
             None => steps.extend([Pause(100), Bye]),
         }
+
         let pbx = daemon.caller().takes(&steps);
         let call = daemon.answered_call();
         let (answer, begun) = transfer(&daemon, &call, &json!({"destination": "sales"}));
         assert_eq!(answer, 202, "{begun}");
         let trace = pbx.finish();
         let record = daemon.records(place + 1).remove(0);
+
         let header = if kind == "WWW-" {
             "Authorization"
         } else {
             "Proxy-Authorization"
         };
+
         let refers = trace.requests("REFER");
         assert_eq!(refers[0].header(header), None, "{trace}");
         let proof = refers
@@ -359,6 +365,7 @@ fn a_challenge_is_answered_with_the_trunks_own_pair() {
         assert_eq!(proof, Some(answer_is_taken.is_some()), "{status}: {trace}");
         let password = &daemon.credentials().password;
         assert!(!trace.to_string().contains(password), "{trace}");
+
         let (state, code) = match answer_is_taken {
             Some(true) => ("completed", json!(null)),
             Some(false) => ("failed", json!(407)),
@@ -450,6 +457,7 @@ fn refer_to_is_written_as_the_trunk_says() {
         let (status, body) = daemon.change("PATCH", "/phone/sip/inbound-trunk", &fields);
         assert_eq!(status, 200, "{body}");
     };
+
     let cases = [
         (
             json!({"refer_to_format": "tel"}),
@@ -472,11 +480,13 @@ fn refer_to_is_written_as_the_trunk_says() {
             format!("<sip:{NUMBER}@pbx.example>"),
         ),
     ];
+
     for (place, (fields, destination, expected)) in cases.into_iter().enumerate() {
         set(fields);
         let pbx = daemon
             .caller()
             .takes(&[Refer, Answer("403 Forbidden", ""), Pause(100), Bye]);
+
         let call = daemon.answered_call();
         transfer(&daemon, &call, &json!({"destination": destination}));
         let trace = pbx.finish();
@@ -529,11 +539,13 @@ fn a_key_among_the_audio_does_the_same() {
     let pbx = daemon
         .caller()
         .takes(&[Refer, Answer("403 Forbidden", ""), Pause(300), Bye]);
+
     let answered = || {
         let so_far = pbx.so_far();
         let is_answered = so_far.statuses("INVITE").contains(&200);
         is_answered.then_some(so_far)
     };
+
     daemon.answered_call();
     let so_far = Deadline::after(Duration::from_secs(30)).poll(answered);
     let so_far = so_far.expect("the caller has its answer");
@@ -542,12 +554,14 @@ fn a_key_among_the_audio_does_the_same() {
     let port = value("m=audio ").and_then(|rest| rest.split(' ').next());
     let address = value("c=IN IP4 ");
     let ours = format!("{}:{}", address.expect("c="), port.expect("m="));
+
     let phone = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     for sequence in 0..6_u8 {
         let (marker, end) = (
             0x80 * u8::from(sequence == 0),
             0x80 * u8::from(sequence > 2),
         );
+
         let packet = [
             0x80,
             marker | 101,

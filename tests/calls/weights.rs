@@ -30,6 +30,7 @@ fn calls_are_shared_by_weight_within_the_first_priority() {
         ("_sip._udp.rest.test", service(20, 0, later.address.port())),
         ("_sip._udp.rest.test", service(10, 100, NOBODY)),
     ]);
+
     let setup = DaemonSetup::new().set("TRUNKLINE__SIP__NAMESERVERS", &names.to_string());
     setup.dedicate("127.0.0.2");
     let of = |name: &str, uri: &str| {
@@ -46,6 +47,7 @@ fn calls_are_shared_by_weight_within_the_first_priority() {
         ]);
         made["id"].as_str().expect("an id").to_owned()
     };
+
     let (pool, rest) = (
         of("Pool", "sip:agent@pool.test"),
         of("Rest", "sip:agent@rest.test"),
@@ -53,11 +55,13 @@ fn calls_are_shared_by_weight_within_the_first_priority() {
     let daemon = setup.serve();
     let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     let call = |agent: &str| probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
+
     let taken = || heavy.taken() + light.taken() + later.taken();
     // Calls that the daemon refused for lack of time went to no host.
     while taken() < CALLS {
         call(&pool);
     }
+
     let share = heavy.taken();
     assert!(
         (LEAST..=MOST).contains(&share),

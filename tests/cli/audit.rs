@@ -17,6 +17,7 @@ fn a_command_that_changes_something_leaves_an_entry() {
     shell.json(&new);
     let number = ["+442071838750", "--org", "Acme"];
     let verified = "/operator/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify";
+
     let changes: [(&[&str], String, &str, &[&str]); 16] = [
         (
             &["number", "add", number[0], "--org", "Acme"],
@@ -119,11 +120,13 @@ fn a_command_that_changes_something_leaves_an_entry() {
             &[],
         ),
     ];
+
     for (arguments, action, resource, fields) in changes {
         let before = entries(&shell).len();
         let made = shell.json(arguments);
         let entries = entries(&shell);
         assert_eq!(entries.len(), before + 1, "{arguments:?}: {:?}", entries[0]);
+
         let entry = &entries[0];
         assert_eq!(entry["actor"], "command", "{entry}");
         let actor = text(&entry["actor_name"]);
@@ -135,12 +138,14 @@ fn a_command_that_changes_something_leaves_an_entry() {
         assert_eq!(entry["action"], action, "{entry}");
         assert_eq!(entry["resource"], resource, "{entry}");
         assert_eq!(entry["fields"], json!(fields), "{entry}");
+
         if arguments.contains(&"Acme") {
             assert_eq!(entry["org_id"], org, "{entry}");
         }
         if arguments[0] == "partner" {
             assert_eq!(entry["partner_id"], partner, "{entry}");
         }
+
         for secret in ["api_key", "auth_password"] {
             if let Some(secret) = made[secret].as_str() {
                 assert!(!entry.to_string().contains(secret), "{entry}");

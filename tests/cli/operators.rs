@@ -12,6 +12,7 @@ fn life_of_the_operators(setup: &DaemonSetup) {
     let org = run(&["org", "create", "--name", "Acme"]);
     let (code, said) = refused(setup, &[], &["org", "create", "--name", "Acme"]);
     assert!(code == Some(1) && said.contains("exists already"), "{said}");
+
     let renamed = run(&["org", "update", "Acme", "--name", "Acme Ltd"]);
     assert_eq!(
         (&renamed["id"], &renamed["name"]),
@@ -22,12 +23,14 @@ fn life_of_the_operators(setup: &DaemonSetup) {
         code == Some(2) && said.contains("nothing to change"),
         "{said}"
     );
+
     let end = &text(&org["id"])[24..];
     assert_eq!(run(&["org", "limit", end, "7"])["max_concurrent_calls"], 7);
     assert_eq!(
         run(&["org", "limit", end])["max_concurrent_calls"],
         Value::Null
     );
+
     assert_eq!(run(&["org", "list"]).as_array().map(Vec::len), Some(2));
 
     // With two orgs, a command must name one, by its name or a part of its id.
@@ -39,12 +42,14 @@ fn life_of_the_operators(setup: &DaemonSetup) {
     let suspended = run(&["org", "suspend", end, "--yes"]);
     assert_eq!(suspended["suspended_by"], json!(["operator"]));
     assert_eq!(run(&["org", "resume", end])["suspended_by"], json!([]));
+
     let tied = run(&["org", "tie", end, "10.20.0.0/16"]);
     assert_eq!(tied[0]["peer"], "10.20.0.0/16", "{tied}");
     assert_eq!(
         run(&["org", "untie", end, "10.20.0.0/16", "--yes"]),
         json!([])
     );
+
     run(&["trunk", "dedicate", "198.51.100.0/24", "--org", end]);
     run(&[
         "trunk",
@@ -55,10 +60,12 @@ fn life_of_the_operators(setup: &DaemonSetup) {
         "--yes",
     ]);
     assert_eq!(run(&["trunk", "dedicated", "--org", end]), json!([]));
+
     let kept = run(&["org", "retention", end, "--calls-days", "90"]);
     assert_eq!(kept[0]["days"], 90, "{kept}");
     let kept = run(&["org", "retention", end, "--calls-days", "default"]);
     assert_eq!(kept[0]["days"], Value::Null, "{kept}");
+
     assert_eq!(run(&["org", "delete", end, "--yes"])["restorable"], true);
     let deleted = run(&["org", "deleted"]);
     assert_eq!(deleted[0]["name"], "Acme Ltd", "{deleted}");
@@ -72,6 +79,7 @@ fn life_of_the_operators(setup: &DaemonSetup) {
         run(&["partner", "show", &text(&partner["id"])[24..]]),
         partner
     );
+
     let allowed = run(&[
         "partner",
         "allow",
@@ -84,13 +92,16 @@ fn life_of_the_operators(setup: &DaemonSetup) {
     let (code, said) = refused(setup, &[], &["partner", "allow", "Reseller"]);
     assert!(code == Some(2) && said.contains("--anywhere"), "{said}");
     assert_eq!(run(&["partner", "show", "Reseller"]), allowed);
+
     let anywhere = run(&["partner", "allow", "Reseller", "--anywhere"]);
     assert_eq!(anywhere["allowed_networks"], Value::Null);
     let trusted = run(&["partner", "let-verify", "Reseller"]);
     assert_eq!(trusted["verifies_numbers"], true);
+
     let off = run(&["partner", "deactivate", "Reseller", "--yes"]);
     assert_eq!(off["active"], false);
     assert_eq!(run(&["partner", "activate", "Reseller"])["active"], true);
+
     run(&["partner", "create", "--name", "Other"]);
     let (code, said) = refused(
         setup,
@@ -103,6 +114,7 @@ fn life_of_the_operators(setup: &DaemonSetup) {
         (&renamed["id"], &renamed["name"]),
         (&partner["id"], &json!("Reseller Ltd"))
     );
+
     let of = ["--partner", "Reseller Ltd"];
     let key = run(&[&["partner", "key", "create"], &of[..]].concat());
     assert!(text(&key["partner_key"]).starts_with("tlp_"), "{key}");

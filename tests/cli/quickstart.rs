@@ -30,6 +30,7 @@ fn again_it_shows_the_same_org_trunk_and_keys() {
             "sip.public_host=sip.example.com",
         ])
     });
+
     for same in [
         "org_id",
         "partner_id",
@@ -43,6 +44,7 @@ fn again_it_shows_the_same_org_trunk_and_keys() {
     ] {
         assert_eq!(first[same], second[same], "{same}");
     }
+
     let keys = || shell.json(&["key", "list", "--org", "Quickstart"]);
     let [only] = keys()
         .as_array()
@@ -50,6 +52,7 @@ fn again_it_shows_the_same_org_trunk_and_keys() {
         .expect("keys")
         .try_into()
         .expect("one key");
+
     let kept = shell.path("trunkline-data/quickstart-keys");
     let sealed = std::fs::read(kept).expect("the keys are kept");
     let token = text(&first["api_key"]).as_bytes();
@@ -66,6 +69,7 @@ fn again_it_shows_the_same_org_trunk_and_keys() {
         "--org",
         "Quickstart",
     ]);
+
     let third = shell.json(&[
         "quickstart",
         "--no-serve",
@@ -75,11 +79,13 @@ fn again_it_shows_the_same_org_trunk_and_keys() {
     assert_ne!(third["api_key"], first["api_key"]);
     assert_eq!(third["partner_key"], first["partner_key"]);
     assert_eq!(keys().as_array().map(Vec::len), Some(1));
+
     assert_eq!(
         (text(&first["trunk"]["sip_endpoint"]), text(&first["sip"])),
         ("sip.example.com", "sip.example.com:5060")
     );
     assert_eq!(first["http"], "http://127.0.0.1:8080");
+
     let keys: Vec<_> = first
         .as_object()
         .expect("an object")
@@ -158,6 +164,7 @@ fn it_goes_on_serving_and_its_key_works() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the binary runs");
+
     let mut line = String::new();
     BufReader::new(daemon.stdout.take().expect("a pipe"))
         .read_line(&mut line)
@@ -169,23 +176,27 @@ fn it_goes_on_serving_and_its_key_works() {
         .to_owned();
     let key = format!("Authorization: Bearer {}\r\n", text(&made["api_key"]));
     let answer = get(&address, "/phone/calls", &key);
+
     // Its login link works once.
     let (_, link) = text(&made["login_link"])
         .split_once("/partner-login")
         .expect("a link");
     let visit = || get(&address, &format!("/partner-login{link}"), "");
     let visits = [visit(), visit()];
+
     let signalled = std::process::Command::new("kill")
         .args(["-TERM", &daemon.id().to_string()])
         .status()
         .expect("kill runs");
     let ended = daemon.wait().expect("the daemon ends");
+
     assert!(
         answer.starts_with("HTTP/1.1 200 OK")
             && answer.ends_with(r#"{"items":[],"next":null,"total":0}"#),
         "{answer}"
     );
     assert!(signalled.success() && ended.success(), "{ended}");
+
     let [first, second] = &visits;
     assert!(
         first.starts_with("HTTP/1.1 303 ") && first.contains("set-cookie: "),

@@ -215,6 +215,7 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
 
     let before = count("agent");
     let runtime = "sip:{agent_id}@192.0.2.7";
+
     let agent = run(&[
         "agent",
         "create",
@@ -232,6 +233,7 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
     );
     assert_eq!(run(&["agent", "show", "Sales"]), agent);
     assert_eq!(run(&["agent", "show", "--last"]), agent);
+
     let secret = setup.folder.path().join("runtime.secret");
     std::fs::write(&secret, "a password\n").expect("the folder can be written");
     let secret = secret.display().to_string();
@@ -251,6 +253,7 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
         (&json!(false), &json!("bot"), &json!(["sip:192.0.2.8"])),
         "{changed}"
     );
+
     let mixed = [
         "--runtime",
         runtime,
@@ -266,6 +269,7 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
         "{changed}"
     );
     assert!(changed["runtime"]["flow"]["start"].is_string(), "{changed}");
+
     let changed = run(&[
         "agent",
         "update",
@@ -279,6 +283,7 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
         (&json!(true), &Value::Null),
         "{changed}"
     );
+
     let (code, said) = refused(setup, way, &["agent", "update", "Sales"]);
     assert!(
         code == Some(2) && said.contains("nothing to change"),
@@ -296,17 +301,21 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
         assert!(code == Some(2) && said.contains("operator"), "{said}");
         json_of(setup, &[], &["number", "verify", number]);
     }
+
     let assigned = run(&["number", "assign", number, "--agent", "Sales"]);
     assert_eq!(assigned["agent_id"], agent["id"], "{assigned}");
+
     let trunk = run(&["trunk", "add-number", number]);
     let listed = trunk["phone_numbers"].as_array().map(Vec::len);
     assert_eq!(listed, Some(2), "{trunk}");
     let trunk = run(&["trunk", "remove-number", number, "--yes"]);
     assert_eq!(trunk["phone_numbers"], json!([setup.first_number]));
+
     let freed = run(&["number", "unassign", number]);
     assert_eq!(freed["agent_id"], Value::Null, "{freed}");
     run(&["number", "delete", number, "--yes"]);
     assert_eq!(count("number"), Some(1));
+
     run(&["agent", "delete", "Sales", "--yes"]);
     assert_eq!(count("agent"), before);
 
@@ -331,8 +340,10 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
         (&json!(["203.0.113.9/32"]), &json!("GB")),
         "{changed}"
     );
+
     let rotated = run(&["trunk", "rotate"]);
     assert_ne!(rotated["auth_password"], shown["auth_password"]);
+
     run(&["trunk", "delete", "--yes"]);
     let (code, said) = refused(setup, way, &["trunk", "show"]);
     assert!(code == Some(1) && said.contains("no such"), "{said}");

@@ -1,4 +1,4 @@
-//! Two daemons on one PostgreSQL, and a call that is up on one of them: the other one executes and shows everything as if the call were its own.
+//! Two daemons on one PostgreSQL, and a call that is up on one of them: the other daemon carries out commands for it, and shows it as its own.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use trunkline_testkit::{Deadline, Runtime, tools};
 /// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Waits until a node shows the org's only call like this; returns it.
+/// Waits until a node shows the org's only call in a state that `is_so` accepts; returns the call.
 fn call_that(node: &Node, key: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let mut shown = String::new();
     let found = Deadline::after(LIMIT).poll(|| {
@@ -35,7 +35,7 @@ fn one(node: &Node, key: &str, call: &str) -> Value {
     serde_json::from_str(&shown).expect("JSON")
 }
 
-/// Sends the command to the other node, however long the peers take to agree.
+/// Sends `hold` or `resume` to the node that doesn't have the call, and waits until both nodes show the result.
 fn turn(pair: &Pair, call: &str, what: &str) {
     let held = what == "hold";
     let path = format!("/phone/calls/{call}/{what}");
@@ -108,7 +108,7 @@ fn a_call_on_one_is_transferred_at_the_other() {
     let (status, changed) = pair.first.change("PATCH", path, &pair.key, &no_bridge);
     assert_eq!(status, 200, "{changed}");
 
-    // A call keeps the settings from its beginning, so this request waits until the node has the change.
+    // A call keeps the settings that it began with. The answer to a route test waits until the second node has the change.
     let question = json!({"to": "1"});
     let path = "/phone/sip/route-test";
     pair.second.made("POST", path, &pair.key, &question);
@@ -130,7 +130,7 @@ fn a_call_on_one_is_transferred_at_the_other() {
     let message = refused["message"].as_str().unwrap_or_default();
     assert!(message.starts_with("destination: "), "{refused}");
 
-    // The call's node may learn of the destination a little later than the node that made it.
+    // The call's node may read the new destination a little later than the node that created it.
     let begun = Deadline::after(LIMIT).poll(|| {
         let (status, begun) = ask(json!({"destination": "sales", "summary": "Wants a price"}));
         (status != 400).then_some((status, begun))

@@ -95,6 +95,7 @@ fn certificates_are_told_before_they_end() {
             .set("TRUNKLINE__SIP__NAMESERVERS", &names)
             .set("TRUNKLINE__SIP__TLS_CERTIFICATE", &chain)
             .set("TRUNKLINE__SIP__TLS_KEY", &key);
+
         let (_, report) = setup.doctor();
         let (found, text, fix) = one(&report, "certificate");
         assert_eq!(found, level, "{days} days: {text}");
@@ -102,6 +103,7 @@ fn certificates_are_told_before_they_end() {
             text.starts_with(&format!("{chain} (sip.tls_certificate)")) && text.contains(said),
             "{days} days: {text}"
         );
+
         // One day of tolerance: midnight may pass meanwhile.
         if nearly > 0 {
             let told = number_before(&text, if days < 0 { "days" } else { "days." });

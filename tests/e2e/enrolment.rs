@@ -111,6 +111,7 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
         &scene.pair.second
     };
     assert!(scene.is_called_at(holder), "{:?}", scene.contacts());
+
     let asked = scene.carrier.ways().registered.len();
     std::thread::sleep(STILL);
     assert_eq!(
@@ -154,6 +155,7 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
         scene.states(),
         scene.contacts()
     );
+
     let (left, came) = {
         let nodes = &scene.pair;
         let (holder, heir) = if is_first {
@@ -163,6 +165,7 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
         };
         (heir.setup.sip.to_string(), holder.setup.sip.to_string())
     };
+
     let ways = scene.carrier.ways();
     let since: Vec<&(u32, String)> = ways.registered[before..].iter().collect();
     let contact = |register: &str, of: &str| {
@@ -171,6 +174,7 @@ fn one_of_two_registers_and_the_other_takes_over_when_it_dies() {
             .filter(|line| line.starts_with("Contact: "));
         lines.any(|line| line.contains(of))
     };
+
     let taken_back = since
         .iter()
         .position(|(asked, register)| *asked == 0 && contact(register, &left));

@@ -151,12 +151,15 @@ pub(crate) fn of_the_api_alone<'s>(scene: &'s Scene<'_>) -> Vec<Kind<'s>> {
     let agent = echo(scene);
     let call = answered(scene, &agent);
     let destinations = format!("/phone/sip/agents/{agent}/transfer-destinations");
+
     let destination =
         json!({"create": {"name": "Sales", "type": "phone", "value": "+442071838751"}});
     let destination = text(&scene.made("POST", &destinations, &destination)["id"]);
+
     let carrier = Responder::busy();
     let way_out = json!({"name": "Carrier", "host": "127.0.0.1", "port": carrier.address.port(), "caller_number": "+442071838750"});
     let way_out = text(&scene.made("POST", "/phone/sip/outbound-trunks", &way_out)["id"]);
+
     let caller = scene.second_agent.clone();
     let dials = json!({"phone_agent_id": caller, "phone_number": "+442071838752"});
     let limits = format!("/partner/v1/orgs/{}/limits", scene.org);

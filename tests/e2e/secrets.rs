@@ -103,6 +103,7 @@ impl Scene {
         let (receiver, received) = server("");
         let (hep, copied) = collector();
         let (otlp, traced) = server("{}");
+
         let more = [
             ("INTEGRATIONS__BOOKING__KEY", "tours".to_owned()),
             (
@@ -115,12 +116,15 @@ impl Scene {
             ("LOG__LEVEL", "debug".to_owned()),
             ("LOG__FORMAT", "json".to_owned()),
         ];
+
         let more = more.map(|(name, value)| (format!("TRUNKLINE__{name}"), value));
         let of_database = database.iter().flat_map(Database::environment);
         let environment: Vec<_> = more.into_iter().chain(of_database).collect();
+
         let setup = NodeSetup::new(&environment);
         let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
         let node = setup.serve();
+
         let mut secrets = Secrets::default();
         let key = secrets.add("the first key", &outset["api_key"]);
         let partner = secrets.add("the partner's key", &outset["partner_key"]);
@@ -135,6 +139,7 @@ impl Scene {
             }
             secrets.add("an own key", &keys["mac"]);
         }
+
         let mut scene = Self {
             node,
             secrets,
@@ -149,6 +154,7 @@ impl Scene {
             faults: Vec::new(),
             key,
         };
+
         scene.ids.insert("agent_id", text(&outset["agent_id"]));
         let number = text(&outset["phone_number"]);
         scene.ids.insert("phone_number", number);
@@ -284,6 +290,7 @@ impl Scene {
         let long = format!("carrier-password-0815{}", "x".repeat(2_000));
         let integration = |user: Value| json!({"name": "B", "integrations": {"tours": {"app_key": "application-key-0815", "user_key": user, "colour": 1}}});
         let mut answers = Vec::new();
+
         for (path, key, body) in [
             (
                 "/phone/sip/outbound-trunks",

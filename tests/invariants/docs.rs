@@ -1,5 +1,5 @@
-//! Documents and sources agree: every key of the configuration is documented and every documented key
-//! is read; every metric is documented and every documented one exists.
+//! Documents and sources agree: keys of the configuration and metrics are documented, and those documented exist. Documents use the
+//! field's words, and name tests that exist.
 
 use std::collections::BTreeSet;
 

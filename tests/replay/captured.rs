@@ -75,15 +75,18 @@ fn a_capture_of_calls_is_imported_and_played() {
     // It answers until it is stopped, so that the port is free for the replay.
     let agent = Responder::accepting(Ipv4Addr::LOCALHOST, None, ANSWER.to_owned());
     let at = agent.address;
+
     let setup = DaemonSetup::new()
         .set("TRUNKLINE__SIP__HEALTH_INTERVAL_S", "1")
         .set("TRUNKLINE__SIP__HEALTH_DOWN_AFTER", "2");
     setup.runtime(&setup.first_agent, &format!("sip:{{agent_id}}@{at}"));
+
     let made = setup.run(&[
         "agent", "create", "--org", &setup.org, "--name", "Echo", "--json",
     ]);
     let echo = made["id"].as_str().expect("an id").to_owned();
     setup.assign(ECHOING, &echo);
+
     let daemon = setup.serve();
     let (status, body) = daemon.change(
         "POST",
@@ -104,6 +107,7 @@ fn a_capture_of_calls_is_imported_and_played() {
     has_next(&capturing, &qualifying);
     daemon.caller().play("caller_hangs_up").finish();
     daemon.record();
+
     // The API asks for a transfer.
     let caller = Caller {
         dials: ECHOING.to_owned(),
@@ -114,11 +118,13 @@ fn a_capture_of_calls_is_imported_and_played() {
     let path = format!("/phone/calls/{call}/transfer");
     let (status, begun) = daemon.change("POST", &path, &json!({"destination": "Sales"}));
     assert_eq!(status, 202, "{begun}");
+
     let over = format!("/phone/calls/{call}");
     daemon.wait_for_status(&json!(call), "in_progress");
     let accepted = Deadline::after(LIMIT)
         .poll(|| (daemon.shown(&over)["transfer"]["state"] == "accepted").then_some(()));
     assert!(accepted.is_some(), "{}", daemon.shown(&over));
+
     let (status, ended) = daemon.change("POST", &format!("{over}/hangup"), &json!({}));
     assert!(status < 300, "{ended}");
     pbx.finish();
@@ -134,6 +140,7 @@ fn a_capture_of_calls_is_imported_and_played() {
         said.contains("OPTIONS outside calls were left out"),
         "{said}"
     );
+
     let flow = std::fs::read_to_string(shell.path("calls.flow")).expect("it is written");
     assert_eq!(flow.matches("\n=== call ").count(), 2, "{flow}");
     assert!(!flow.contains("\nOPTIONS "), "{flow}");
@@ -151,6 +158,7 @@ fn a_capture_of_calls_is_imported_and_played() {
         Deadline::after(LIMIT).poll(is_down).is_some(),
         "the runtime is never missed"
     );
+
     let credentials = daemon.credentials();
     let (to, at) = (daemon.sip().to_string(), at.to_string());
     let played = shell.run(&[
@@ -168,6 +176,7 @@ fn a_capture_of_calls_is_imported_and_played() {
         &credentials.password,
     ]);
     assert_eq!(played.code, Some(0), "{}\n{}", played.stdout, played.stderr);
+
     for part in [
         "ok   INVITE sip:",
         "captured",

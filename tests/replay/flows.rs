@@ -406,6 +406,7 @@ fn what_was_changed_is_named() {
         answered[start..at].to_owned()
     };
     let ringing_later = timed("runtime > us", "SIP/2.0 200 OK");
+
     for (name, text, words) in [
         (
             "another answer",
@@ -450,11 +451,13 @@ fn what_was_changed_is_named() {
         for word in words {
             assert!(ran.stdout.contains(word), "{name}: no {word:?} in\n{}", ran.stdout);
         }
+
         // It was moved to 2.6 s; a busy machine adds to that.
         let late = ran.stdout.split_once("found after ").and_then(|(_, rest)| rest.split_once(" s"));
         let late = late.map(|(seconds, _)| seconds.parse::<f64>().expect("seconds"));
         assert_eq!(late.is_some(), name == "a later answer", "{}", ran.stdout);
         assert!(late.is_none_or(|late| (2.5..10.0).contains(&late)), "{}", ran.stdout);
+
         assert_eq!(ran.stdout.matches(">>>").count(), 1, "{name}: {}", ran.stdout);
         let junit = std::fs::read_to_string(stage.shell.path("report.xml")).expect("the report");
         assert!(junit.contains("failures=\"1\"") && junit.contains(words[0].split(',').next().unwrap_or_default()), "{junit}");

@@ -200,6 +200,7 @@ fn every_framing_gives_the_same_messages() {
                 "{name}:\n{flow}"
             );
         }
+
         assert_eq!(flow.matches("\n=== call ").count(), 1, "{name}");
         assert!(
             flow.contains(" caller > us udp\nINVITE")

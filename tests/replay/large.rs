@@ -247,21 +247,25 @@ fn a_crowd_is_anonymised_and_nobody_becomes_somebody_else() {
         traffic.millis += 1;
         traffic.udp([[first, high, middle, low], [192, 0, 2, 1]], &invite);
     }
+
     let shell = Shell::new();
     shell.write("crowd.pcap", &traffic.file);
     let arguments = ["capture", "import", "crowd.pcap", "-o", "-", "--anonymise"];
     let ran = shell.run(&arguments);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+
     let all = |start: &str| {
         let lines = ran.stdout.lines();
         let found: Vec<&str> = lines.filter_map(|line| line.strip_prefix(start)).collect();
         assert_eq!(found.len(), CALLERS as usize, "{start}");
         found
     };
+
     for start in ["= caller ", "Call-ID: ", "From: "] {
         let distinct: HashSet<&str> = all(start).into_iter().collect();
         assert_eq!(distinct.len(), CALLERS as usize, "{start}");
     }
+
     let users: HashSet<&str> = all("From: ")
         .into_iter()
         .filter_map(|from| from.split('@').next())
@@ -272,6 +276,7 @@ fn a_crowd_is_anonymised_and_nobody_becomes_somebody_else() {
         .filter_map(|from| from.split('@').nth(1))
         .collect();
     assert_eq!(places.len(), CALLERS as usize, "hosts");
+
     let is_private = |caller: &&str| {
         let (address, _) = caller.split_once(':').expect("an address and a port");
         let address: std::net::Ipv4Addr = address.parse().expect("an address");

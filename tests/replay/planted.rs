@@ -72,6 +72,7 @@ fn a_planted_change_is_named_by_message_and_header() {
     let first = agent_of(&answered).expect("an agent");
     let cut = || Cut::new(&answered);
     let (to_caller, to_runtime) = ("us > caller", "us > runtime");
+
     let cases = [
         (
             "another routing step",
@@ -167,6 +168,7 @@ fn a_planted_change_is_named_by_message_and_header() {
                 _ => stage.replay("planted.flow", &flags),
             }
         };
+
         let ran = play(&answered);
         assert_eq!(ran.code, Some(0), "{mode}: {}{}", ran.stdout, ran.stderr);
         for (name, text, words) in &cases {

@@ -39,6 +39,7 @@ async fn details_are_kept_as_given(db: &TestDb) {
         http_action_overrides: Some(Some(map(r#"{"headers":{"X":"1"}}"#))),
         ..reached(Some("Ann@Example.com"), Some("+44 20 7183 8750"))
     };
+
     let made = store
         .contacts()
         .identify_by_external_id(org, "x", &details, NOW)
@@ -50,6 +51,7 @@ async fn details_are_kept_as_given(db: &TestDb) {
         .await
         .expect("a contact");
     assert_eq!(read, made);
+
     let expected = Contact {
         id: made.id,
         org_id: org,
@@ -67,6 +69,7 @@ async fn details_are_kept_as_given(db: &TestDb) {
         updated_at: NOW,
     };
     assert_eq!(read, expected);
+
     let again = store
         .contacts()
         .identify_by_external_id(org, "x", &details, later(5))

@@ -43,10 +43,12 @@ async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {
     )
     .await
     .expect("a key");
+
     let held = done(&store, move |tx| {
         numbers::create(tx, id, number("+442071838750"), true, NOW)
     })
     .await;
+
     let answers = agent(&store, id, "Agent").await;
     let numbers = [held.id];
     done(&store, move |tx| {
@@ -66,6 +68,7 @@ async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {
         ),
         "twice"
     );
+
     assert!(is_absent(
         &store.read_inline(move |tx| orgs::by_id(tx, id)).await
     ));
@@ -80,6 +83,7 @@ async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {
             .await
     ));
     assert_eq!(found(&store, orgs::list).await, []);
+
     let [narrow, other] = [None, None];
     let listed = store
         .read_inline(move |tx| orgs::of_partner(tx, partner, &[narrow, other], 10, 0))
@@ -87,16 +91,19 @@ async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {
     assert_eq!(listed.expect("orgs"), (Vec::new(), 0));
     assert_eq!(found(&store, move |tx| rows_of(tx, None)).await, []);
     assert_eq!(found(&store, move |tx| rows_of(tx, Some(id))).await, []);
+
     let keys = store
         .read_inline(move |tx| org_keys::by_id(tx, id, key.id))
         .await;
     assert_eq!(keys.expect("a look"), None);
     let issued = token::issue(&store, id, NewOrgKey::lasting("Another", &[]), NOW).await;
     assert!(is_absent(&issued.map(drop)));
+
     let verified = store
         .read_inline(move |tx| numbers::verified_in(tx, &held.number))
         .await;
     assert_eq!(verified.expect("a look"), None);
+
     let deleted = found(&store, move |tx| deleted_orgs::deleted(tx, NOW)).await;
     assert_eq!(deleted[0].deleted_external_id.as_deref(), Some("a"));
     assert_eq!(deleted[0].purge_at, Some(NOW + 30 * DAYS));
@@ -105,10 +112,12 @@ async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {
         .await
         .expect("restored");
     assert_eq!(restored, before);
+
     let again = deleted_orgs::restore(&store, id, later(61))
         .await
         .expect("restored already");
     assert_eq!(again, before);
+
     let back = found(&store, move |tx| numbers::by_id(tx, id, held.id)).await;
     assert_eq!(
         (back.verified_at, back.agent_id),

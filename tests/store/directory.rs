@@ -125,11 +125,13 @@ async fn every_edit_is_followed(db: &TestDb) {
     let directory = directory(&ours).await;
     let org = org(&elsewhere, "Org").await.id;
     until(&directory, "an org", |view| view.org(org).is_some()).await;
+
     let agent = agent(&ours, org, "Anna").await.id;
     until(&directory, "an agent", |view| {
         view.orgs[&org].routing.agent(agent).is_some()
     })
     .await;
+
     let disabled = AgentChange {
         enabled: Some(false),
         ..AgentChange::default()
@@ -146,10 +148,12 @@ async fn every_edit_is_followed(db: &TestDb) {
             .all(|agent| !agent.enabled)
     })
     .await;
+
     elsewhere
         .write(move |tx| numbers::create(tx, org, number("+4930000001"), true, NOW))
         .await
         .expect("a number");
+
     let new = InboundTrunkChange::default();
     let before = elsewhere
         .write(move |tx| inbound_trunks::create(tx, org, &new, NOW))
@@ -160,6 +164,7 @@ async fn every_edit_is_followed(db: &TestDb) {
         view.login(before.as_bytes()).is_some()
     })
     .await;
+
     let after = ours
         .write(move |tx| inbound_trunks::rotate_credentials(tx, org, NOW))
         .await
@@ -185,6 +190,7 @@ async fn every_edit_is_followed(db: &TestDb) {
         .await
         .expect("a deletion");
     until(&directory, "no login", |view| view.by_username.is_empty()).await;
+
     elsewhere
         .write(move |tx| agents::delete(tx, org, agent, NOW))
         .await

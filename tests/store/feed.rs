@@ -152,6 +152,7 @@ async fn waited_for(db: &TestDb) {
     let url = db.options.url.as_deref().expect("PostgreSQL has a URL");
     let first = org(&store, "First").await.id;
     let start = found(&store, feed::position).await;
+
     let mut slow = PgConnection::connect(url)
         .await
         .expect("the database answers");
@@ -162,15 +163,18 @@ async fn waited_for(db: &TestDb) {
     ] {
         sqlx::raw_sql(sql).execute(&mut *slow).await.expect(sql);
     }
+
     let fast = tokio::spawn({
         let store = store.clone();
         async move { org(&store, "Second").await.id }
     });
+
     let mut watch = PgConnection::connect(url)
         .await
         .expect("the database answers");
     let waiting = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
     loop {
         let (waiting,): (i64,) = sqlx::query_as(waiting)
             .fetch_one(&mut watch)
@@ -182,12 +186,14 @@ async fn waited_for(db: &TestDb) {
         }
         tokio::task::yield_now().await;
     }
+
     assert_eq!(
         found(&store, move |tx| feed::since(tx, start))
             .await
             .changes,
         []
     );
+
     slow.commit().await.expect("a commit");
     let second = fast.await.expect("an org");
     let changes = found(&store, move |tx| feed::since(tx, start))

@@ -159,6 +159,7 @@ async fn writers_at_once_stay_in_order(db: &TestDb) {
 async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
     use Reason::{InsufficientTools, ProhibitedTopic};
     let store = db.open().await;
+
     let orgs = [org(&store, "One").await.id, org(&store, "Other").await.id];
     for at in 0..10 {
         let reasons = [ProhibitedTopic, InsufficientTools];
@@ -172,8 +173,10 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
         })
         .await;
     }
+
     let before = listed(&store, orgs).await;
     store.close().await;
+
     db.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
          DROP TABLE contact_counts;
@@ -252,10 +255,12 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
          DROP TABLE prompts",
     )
     .await;
+
     let store = db.open().await;
     assert_eq!(listed(&store, orgs).await, before);
     let totals: Vec<_> = before.iter().map(|page| page.total).collect();
     assert_eq!(totals, [5, 5, 5, 5, 5, 0]);
+
     let recorded = store
         .write(move |tx| handoffs::record(tx, orgs[0], handoff("s", &[]), NOW))
         .await;

@@ -82,20 +82,24 @@ async fn a_signing_key_is_rotated(db: &TestDb) {
     let old = token::mint(store.keyring(), key, org, &[], NOW);
     let sealed = store.keyring().seal(b"whose", b"secret");
     let first = store.keyring().signing_key().id().to_owned();
+
     let start = found(&store, feed::position).await;
     let (one, other) = (db.open().await, db.open().await);
     let (made, too) = tokio::join!(one.rotate_signing_key(NOW), other.rotate_signing_key(NOW));
     made.and(too).expect("keys");
+
     // An open store keeps its keys until it follows the feed.
     let ids = |store: &Store| -> Vec<String> {
         let keys = store.keyring().signing_keys();
         keys.iter().map(|pair| pair.id().to_owned()).collect()
     };
     assert_eq!(ids(&store), [&*first]);
+
     let told = found(&store, move |tx| feed::since(tx, start))
         .await
         .changes;
     assert_eq!(told, [Change::SigningKeys; 2]);
+
     assert!(store.follow_signing_keys().await.expect("keys"));
     assert!(!store.follow_signing_keys().await.expect("keys"));
     let known = ids(&store);
@@ -104,6 +108,7 @@ async fn a_signing_key_is_rotated(db: &TestDb) {
     let made = [&one, &other].map(|store| ids(store)[0].clone());
     assert!(made.contains(&known[0]), "{made:?} {known:?}");
     assert_eq!(ids(&db.open().await), known);
+
     let keyring = store.keyring();
     let new = token::mint(keyring, key, org, &[], NOW);
     assert_ne!(new.split('.').next(), old.split('.').next());

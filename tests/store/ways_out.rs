@@ -279,6 +279,7 @@ async fn an_agent_has_what_is_assigned(db: &TestDb) {
     let store = db.open().await;
     let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
     let anna = agent(&store, ours, "Anna").await.id;
+
     let first = done(&store, move |tx| {
         destinations::create(tx, ours, &desk("First"), NOW)
     })
@@ -287,12 +288,14 @@ async fn an_agent_has_what_is_assigned(db: &TestDb) {
         destinations::create(tx, theirs, &desk("Foreign"), NOW)
     })
     .await;
+
     for _ in 0..2 {
         let assigned = store
             .write(move |tx| destinations::assign(tx, ours, anna, first.id, NOW))
             .await;
         assert_eq!(assigned.expect("assigned"), first);
     }
+
     let unknown = store
         .write(move |tx| destinations::assign(tx, ours, anna, foreign.id, NOW))
         .await;
@@ -309,10 +312,12 @@ async fn an_agent_has_what_is_assigned(db: &TestDb) {
             .await,
         Kind::Agent
     ));
+
     let second = done(&store, move |tx| {
         destinations::create_for(tx, ours, anna, &desk("Second"), later(1))
     })
     .await;
+
     let taken = store
         .write(move |tx| destinations::create_for(tx, ours, anna, &desk("FIRST"), NOW))
         .await;
@@ -330,6 +335,7 @@ async fn an_agent_has_what_is_assigned(db: &TestDb) {
             .await,
         Kind::Agent
     ));
+
     let [all, both]: [[_; 2]; 2] = Default::default();
     let page = found(&store, move |tx| {
         destinations::page_of_agent(tx, ours, anna, &all, None, 1)
@@ -345,6 +351,7 @@ async fn an_agent_has_what_is_assigned(db: &TestDb) {
         destinations::unassign(tx, ours, anna, first.id, NOW)
     })
     .await;
+
     let is = store
         .read_inline(move |tx| destinations::is_assigned(tx, ours, anna, first.id))
         .await;
@@ -355,6 +362,7 @@ async fn an_agent_has_what_is_assigned(db: &TestDb) {
             .await,
         Kind::Destination
     ));
+
     done(&store, move |tx| {
         destinations::delete(tx, ours, second.id, NOW)
     })

@@ -21,6 +21,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
         let shown = daemon.shown("/phone/sip/inbound-trunk");
         assert_eq!(shown["transfer_way_in_force"]["way"], "bridge", "{shown}");
         assert_eq!(shown["transfer_way_in_force"]["reason"], reason, "{shown}");
+
         let pbx = Pbx::calls(&daemon, way, ASTERISK);
         for status in [
             "401 Unauthorized",
@@ -34,12 +35,14 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
             pbx.answers(&invite, status);
             let refer = pbx.request("REFER");
             pbx.answers(&refer, "405 Method Not Allowed");
+
             // The destination's result is the outcome; a refused REFER doesn't change it.
             let shown = pbx.transferred(&daemon, "failed");
             let code: u16 = status[..3].parse().expect("a status");
             assert_eq!(shown["transfer"]["way"], "bridge", "{status}: {shown}");
             assert_eq!(shown["transfer"]["sip_code"], code, "{status}: {shown}");
         }
+
         // A 486, a 404 after ringing and the 503 of a failed dialplan are answers: no REFER follows.
         for (rings, status) in [
             (false, "486 Busy Here"),
@@ -55,6 +58,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
             let shown = pbx.transferred(&daemon, "failed");
             assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
         }
+
         // Asterisk would look for this user in its own dialplan, so the destination's host is called.
         pbx.transfers(&daemon, "Desk");
         let invite = desk.receive();
@@ -63,6 +67,7 @@ fn a_bridge_calls_the_pbx_first_and_then_refers() {
         assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
         desk.receive();
         assert_eq!(pbx.so_far(), [] as [&str; 0]);
+
         // The trace keeps each of the destinations.
         let trace = daemon.shown(&format!("/phone/calls/{}/trace", pbx.call));
         let items = trace["items"].as_array().expect("items").iter();
@@ -240,8 +245,8 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
     }
 }
 
-/// A carrier that trusts this node by its address can't be used to evade the bounds, even if the call came from there: its lines are the operator's.
-/// An allowed number is called there, and counts.
+/// A carrier that trusts this node's address bills the operator, so the bounds hold for it even if the call came from the carrier. An allowed
+/// number is called there, and counts.
 #[test]
 fn a_leg_back_to_a_reserved_peer_is_bounded() {
     let setup = one_shard(DaemonSetup::new())

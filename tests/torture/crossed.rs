@@ -188,6 +188,7 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
         let desk = Peer::listening(transport).attentive();
         legs.daemon.destination("Desk", "sip", &desk.uri("desk"));
         legs.daemon.setup.settle();
+
         for (case, from, privacy, is_withheld) in [
             ("no wish", NAMED, "", false),
             ("a wish for nothing", NAMED, "none", false),
@@ -203,6 +204,7 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
             };
             let lines = format!("{}{wish}Session-ID: {SESSION}\r\n", lines_of(&NAMES_CALLER));
             let mut call = legs.invite(from, &lines);
+
             let invite = legs.runtime.request("INVITE");
             let named = |came: &Message, to_destination: bool| {
                 for (name, value, crosses) in NAMES_CALLER {
@@ -219,6 +221,7 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
                 let leaks = shows.iter().any(|shown| came.text().contains(shown));
                 assert_eq!(leaks, !is_withheld, "{case}: {}", came.text());
             };
+
             named(&invite, false);
             let shown = match is_withheld {
                 true => "anonymous",
@@ -231,6 +234,7 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
             assert_eq!(record["from_number"], "+441632960001", "{case}: {record}");
             assert_eq!(record["caller_withheld"], is_withheld, "{case}: {record}");
             assert_eq!(record["from_e164"].is_null(), is_withheld, "{record}");
+
             let session = record["session_id"].as_str().expect("text");
             let path = format!("/phone/sessions/{session}");
             let token = invite.value("X-PLATFORM-SESSION-TOKEN");
@@ -261,9 +265,11 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
             legs.runtime.answer(&message, "200 OK", lines, "");
             let asserted = message.headers("P-Asserted-Identity");
             assert_eq!(asserted.is_empty(), is_withheld, "{case}");
+
             // Towards the caller it crosses unchanged.
             let answer = legs.caller.outcome("MESSAGE");
             assert_eq!(answer.headers("P-Asserted-Identity").len(), 1, "{case}");
+
             legs.hang_up(&call, "");
             withheld.push((record["id"].clone(), is_withheld, shown));
         }
@@ -279,6 +285,7 @@ fn what_names_a_caller_crosses_unless_the_caller_wants_privacy() {
                 kind.is_some_and(|kind| kind.starts_with("call."))
             });
             assert_eq!((calls.len(), others.is_empty()), (3, false), "{events:?}");
+
             for event in calls {
                 let data = &event["data"];
                 assert_eq!(data["from_number"], shown, "{event}");
@@ -458,6 +465,7 @@ fn allow_lists_what_is_served() {
             .map(|method| method.trim().to_owned())
             .collect()
     };
+
     let outside = |method: &str, cseq: u32| {
         let call = Dialog {
             id: format!("outside-{method}@pbx.invalid"),
@@ -469,11 +477,13 @@ fn allow_lists_what_is_served() {
         legs.say(&call, method, cseq, "Event: refer\r\n", "");
         legs.caller.outcome(method)
     };
+
     let methods = listed(&outside("OPTIONS", 1));
     // Every call here shows the methods that begin or end with an INVITE.
     for method in ["INVITE", "ACK", "CANCEL"] {
         assert!(methods.contains(&method.to_owned()), "{methods:?}");
     }
+
     for method in [
         "OPTIONS",
         "REGISTER",
@@ -500,6 +510,7 @@ fn allow_lists_what_is_served() {
     let methods = listed(&answer);
     legs.say(&call, "OPTIONS", 2, "", "");
     assert_eq!(listed(&legs.caller.outcome("OPTIONS")), methods);
+
     let rest = [
         "UPDATE",
         "INFO",
@@ -511,6 +522,7 @@ fn allow_lists_what_is_served() {
         "PUBLISH",
         "FOO",
     ];
+
     for (cseq, method) in (3..).zip(rest) {
         let lines = "Event: refer\r\nRefer-To: <sip:a@b.invalid>\r\nRAck: 1 1 INVITE\r\n";
         legs.say(&call, method, cseq, lines, "");
@@ -518,6 +530,7 @@ fn allow_lists_what_is_served() {
             let asked = legs.runtime.request(method);
             legs.runtime.answer(&asked, "200 OK", "", "");
         }
+
         let outcome = legs.caller.outcome(method);
         let status = status_of(&outcome);
         let is_served = !matches!(status, 403 | 405 | 501);

@@ -176,6 +176,7 @@ fn whoever_has_the_tags_of_a_proven_leg_needs_its_password() {
             "{method}"
         );
     }
+
     // A wrong password, and a correct one of another user.
     let credentials = up.daemon.credentials();
     for (cseq, wrong) in [
@@ -202,6 +203,7 @@ fn whoever_has_the_tags_of_a_proven_leg_needs_its_password() {
             .status(&intruder, (cseq + 1, "BYE"), "");
         assert_eq!(refused, 401);
     }
+
     up.counts(20.0);
     until(|| {
         let failures = up.daemon.shown("/phone/sip/inbound-trunk/auth-failures");

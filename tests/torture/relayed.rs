@@ -75,29 +75,34 @@ fn no_header_is_smuggled_to_the_runtime() {
         ),
         ("a tag in the URI", "<sip:1@pbx.invalid;tag=evil?X-Evil=1>"),
     ];
+
     for (at, (case, from)) in froms.iter().enumerate() {
         let dialling = hostile(&format!("hostile-{at}"), from, &daemon.setup);
         caller.dial(&dialling);
         let octets = runtime.request("INVITE");
         let invite = octets.wire();
+
         let count = |name: &str| {
             invite
                 .headers()
                 .filter(|header| header.raw_name.eq_ignore_ascii_case(name.as_bytes()))
                 .count()
         };
+
         for name in ONCE {
             assert_eq!(count(name), 1, "{case}: {name} in {octets:?}");
         }
         for name in NEVER {
             assert_eq!(count(name), 0, "{case}: {name} in {octets:?}");
         }
+
         assert_ne!(
             invite.other("X-PLATFORM-SESSION-ID"),
             Some(&b"mine"[..]),
             "{case}"
         );
         assert_eq!(invite.body(), OFFER.as_bytes(), "{case}");
+
         runtime.answer(&octets, "486 Busy", "", "");
         runtime.request("ACK");
         let refusal = caller.peer.outcome("INVITE");

@@ -30,6 +30,7 @@ fn every_page_is_sound_in_every_size_and_colour() {
         assert_eq!(status, 201, "{path}: {made}");
         made["id"].as_str().unwrap_or_default().to_owned()
     };
+
     daemon.destination("Sales", "phone", "+442071838751");
     let webhook = made(
         "/webhooks",
@@ -38,6 +39,7 @@ fn every_page_is_sound_in_every_size_and_colour() {
     let trunk = json!({"name": "Carrier", "host": "192.0.2.1", "username": "acme", "password": "s3cret-enough",
         "caller_number": daemon.setup.first_number});
     let trunk = made("/phone/sip/outbound-trunks", trunk);
+
     daemon.caller().play("caller_hangs_up").finish();
     let answered = daemon.record()["id"].as_str().expect("an id").to_owned();
     daemon.setup.disable(&daemon.setup.first_agent);
@@ -78,11 +80,13 @@ fn every_page_is_sound_in_every_size_and_colour() {
         ("audit", "/audit".to_owned()),
         ("absent", "/absent/page".to_owned()),
     ];
+
     let operator = daemon.setup.run(&["console", "--operator", "--json"]);
     browser.open(operator["url"].as_str().expect("a link"));
     browser.click("main form button");
     browser.shows("h1", "Organizations");
     let installation = format!("http://{}/operator-console", daemon.setup.http);
+
     let partner = daemon.setup.run(&["partner", "list", "--json"]);
     let partner = partner[0]["id"].as_str().expect("an id");
     let operators = [

@@ -89,8 +89,10 @@ impl Party {
                 let after = self.dice.millis(0, 600);
                 hands.step(after, Step::CancelReinvite(client));
             }
+
             Act::UpdateOffer => self.offer_by_update(hands, main),
             Act::UpdateBare => self.update(hands, main, b""),
+
             Act::Info => {
                 let body = format!("Signal=5\r\nFrom={}\r\n", self.label());
                 let lines = "Content-Type: application/dtmf-relay\r\n";
@@ -100,15 +102,18 @@ impl Party {
             Act::Options => {
                 self.request(hands, main, (Method::Options, Purpose::Probe(200)), "", b"");
             }
+
             Act::Extension => {
                 let lines = "Require: x-unheard-of\r\n";
                 self.request(hands, main, (Method::Info, Purpose::Probe(420)), lines, b"");
             }
+
             Act::OldCSeq => {
                 let now = std::mem::take(&mut self.sessions[main].local_seq);
                 self.request(hands, main, (Method::Info, Purpose::Probe(500)), "", b"");
                 self.sessions[main].local_seq = now;
             }
+
             Act::ForeignTag => {
                 let remote = self.sessions[main].remote.clone();
                 self.sessions[main].remote = format!("{remote}0");

@@ -50,7 +50,7 @@ pub(crate) struct Caller {
     replaces: Option<String>,
 }
 
-/// Whom a caller calls, and from where.
+/// Agent that a caller calls, and the place that the caller calls from.
 pub(crate) struct Line<'a> {
     pub(crate) call: usize,
     pub(crate) place: Place,

@@ -172,21 +172,25 @@ fn the_owner_of_the_call_id_waits_longer() {
             Owner::Node,
         ),
     ];
+
     for (case, differs, peer, method, owner) in rows {
         let mut plan = Plan::plain(Agent::One);
         let call = &mut plan.calls[0];
         call.caller.talk.acts = vec![(seconds(60), Act::HangUp)];
         differs(call);
+
         let mut world = World::new(plan, false).recorded();
         world.run();
         assert_eq!(verdict::faults(&world), Vec::<String>::new(), "{case}");
         let sent = world.sent.as_deref().expect("it is recorded");
+
         let waits = waits(sent, peer, method);
         // On the wire an answer takes 10 ms, and timers fire by tens.
         let (least, most) = match owner {
             Owner::Node => (Duration::from_millis(2_100), Duration::from_millis(4_040)),
             Owner::Peer => (Duration::ZERO, Duration::from_millis(2_040)),
         };
+
         assert!(waits.len() >= 3, "{case}: {waits:?}");
         // However often it comes: nobody is hung up on for it.
         let record = record(&world);

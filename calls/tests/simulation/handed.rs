@@ -673,7 +673,7 @@ fn nothing_is_recorded_after_the_end() {
     assert_eq!(record(&world), "failed 480 runtime_unreachable platform");
 }
 
-/// A refresh repeats what the runtime was told last, however early that was.
+/// A refresh repeats the last description that the runtime got, however early that was.
 #[test]
 fn a_refresh_repeats_what_an_early_dialog_has_agreed_on() {
     for (case, offers_late, update_early, told) in [

@@ -1,5 +1,5 @@
-//! Handing a caller over: what is asked of the node, what the PBX makes of the REFER, and how it tells what became of it; and
-//! the runtime that refers and is told (RFC 3515).
+//! Handing a caller over: the request to the node, the answers of the PBX to the REFER, and its NOTIFYs; and the runtime that refers and
+//! gets NOTIFYs (RFC 3515).
 
 use std::time::Duration;
 

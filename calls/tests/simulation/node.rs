@@ -231,7 +231,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// Somebody orders a call.
+    /// Places a call, as the API does.
     pub(crate) fn place(&mut self, order: &NewOutboundCall, now: Moment) {
         let view = Arc::clone(&self.kept.view);
         let slot = Slot::new(5).expect("a slot");
@@ -242,7 +242,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// Somebody asks for a caller to be handed over, which may not be possible.
+    /// Requests a transfer of the caller, as the API does. The node may refuse it.
     pub(crate) fn hand_over(&mut self, call: Uuid, destination: usize, now: Moment) {
         let view = Arc::clone(&self.kept.view);
         let ask = TransferRequest {
@@ -255,14 +255,14 @@ impl Node {
         self.settle(now);
     }
 
-    /// Somebody ends a call.
+    /// Ends a call, as the API does.
     pub(crate) fn hang_up(&mut self, call: Uuid, now: Moment) {
         self.calls
             .hang_up_by_id(&mut self.endpoint, call, HangUpRequester::Operator, now);
         self.settle(now);
     }
 
-    /// Somebody holds a call or resumes it: the number of that change, if it begins.
+    /// Holds or resumes a call, as the API does. Returns the number of that change, if it begins.
     pub(crate) fn hold(&mut self, call: Uuid, held: bool, now: Moment) -> Option<u32> {
         let begun = self.calls.hold(&mut self.endpoint, call, held, now);
         self.settle(now);
@@ -326,6 +326,7 @@ impl Node {
     fn carry_out(&mut self, effect: Effect, now: Moment) {
         match effect {
             Effect::Resolve { call, wanted, .. } => self.wishes.push(Wish::Resolve(call, wanted)),
+
             Effect::Connect {
                 call,
                 target,
@@ -336,6 +337,7 @@ impl Node {
                 self.calls
                     .handle_resolved(&mut self.endpoint, call, Ok(targets), now);
             }
+
             Effect::FindContact { call, .. } => self.wishes.push(Wish::FindContact(call)),
             Effect::OpenMedia { call, .. } => {
                 let local = (!self.kept.no_media).then(|| address("203.0.113.5:20000"));
@@ -350,6 +352,7 @@ impl Node {
                     self.faults.push("media changed where none is open".into());
                 }
             }
+
             Effect::DialBot { call, dial } => self.dial_bot(call, dial.session),
             Effect::StartBot { call, answered_at } => self.start_bot(call, answered_at, now),
             Effect::PressKey { call, .. } => self.press_key(call),
@@ -359,6 +362,7 @@ impl Node {
                 sound,
                 ..
             } => self.play_sound(call, serial, &sound),
+
             Effect::HandOff { call } => self.wishes.push(Wish::HandOff(call)),
             Effect::SpeakCode { .. } => self.faults.push("nobody verifies a number here".into()),
             Effect::CloseMedia { call, .. } => {
@@ -368,6 +372,7 @@ impl Node {
                     self.faults.push("media closed where none is open".into());
                 }
             }
+
             Effect::Fact(fact) => {
                 // A call is shown until its end is a row, which here it is at once.
                 if let Fact::Ended(ended) = &fact {
@@ -375,6 +380,7 @@ impl Node {
                 }
                 self.facts.push(fact);
             }
+
             Effect::AuthFailure(_)
             | Effect::UnknownUser(_)
             | Effect::UnansweredChallenge(_)
@@ -506,6 +512,7 @@ fn view(agent_limit: Option<u32>) -> View {
             created,
         }
     });
+
     let routing = routing::Org {
         id: org,
         agents: agents.collect(),
@@ -519,6 +526,7 @@ fn view(agent_limit: Option<u32>) -> View {
         }),
         max_concurrent_calls: None,
     };
+
     let runtimes = Agent::ALL
         .iter()
         .map(|agent| (agent_id(*agent), Arc::new(runtime_of(*agent))));
@@ -529,6 +537,7 @@ fn view(agent_limit: Option<u32>) -> View {
         pair: peer_login(),
         expires_at: None,
     };
+
     let trusted = "198.51.101.0/24".parse().expect("a network");
     View {
         orgs: PersistentMap::from([(

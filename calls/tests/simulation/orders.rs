@@ -11,14 +11,14 @@ use crate::dice::Dice;
 use crate::node;
 use crate::plan::{Agent, AttemptPlan};
 
-/// An order, and what those who are called make of it.
+/// An order of an outbound call, and the behaviour of those who are called.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderPlan {
     pub(crate) ringing_timeout: Duration,
     pub(crate) max_duration: Duration,
     /// Behaviour of each place that is tried; the last one's again for all further ones.
     pub(crate) callees: Vec<AttemptPlan>,
-    /// Somebody ends it from outside, this long after it was ordered.
+    /// Time after the order at which the API ends the call.
     pub(crate) hung_up: Option<Duration>,
 }
 

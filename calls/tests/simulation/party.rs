@@ -1,5 +1,5 @@
 //! A peer inside a call, caller or runtime: it answers what comes, does what its plan says, keeps or breaks the promises of
-//! its session timer, and notes what it was wrongly told (RFC 3261 §12 to §15, RFC 3311, RFC 4028).
+//! its session timer, and records faults in what it receives (RFC 3261 §12 to §15, RFC 3311, RFC 4028).
 
 use std::time::Duration;
 

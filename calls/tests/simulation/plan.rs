@@ -46,9 +46,9 @@ pub(crate) enum Agent {
     DeadFirst,
     /// Nobody is at any address.
     AllDead,
-    /// A name that stands for two addresses.
+    /// A name with two addresses.
     Named,
-    /// A name that stands for nothing.
+    /// A name without an address.
     Nowhere,
     /// A runtime over TCP.
     Stream,

@@ -20,7 +20,7 @@ pub(crate) struct Runtime {
     server: usize,
     /// Sessions by fork.
     forks: Vec<(usize, usize)>,
-    /// The offer in the INVITE has its answer, or ours in a provisional answer has.
+    /// Progress of the first offer and answer in reliable provisional responses.
     agreed: Agreed,
     /// The runtime's answer to the offer, once made: the same in every provisional and final answer.
     answer: Option<Vec<u8>>,
@@ -30,25 +30,25 @@ pub(crate) struct Runtime {
     before: u32,
 }
 
-/// For whom an INVITE of the node is.
+/// Recipient of an INVITE that the node sends.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Role {
     /// The runtime of an agent.
     Agent,
-    /// Whom an outbound call is for.
+    /// The callee of an outbound call.
     Callee,
-    /// Whoever a caller is handed to.
+    /// The destination of a transfer.
     Destination,
 }
 
-/// State of the first exchange.
+/// Progress of the first offer and answer (RFC 3262 §5).
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Agreed {
-    /// The INVITE's offer waits, or there was none.
+    /// Our offer or answer is still to be sent.
     Open,
-    /// Our answer, or our offer with that label, is in a reliable provisional answer.
+    /// The reliable provisional response with this RSeq carries our offer or answer.
     Sent(u32),
-    /// And that one was acknowledged.
+    /// That response has its PRACK.
     Done,
 }
 
@@ -156,8 +156,8 @@ impl Runtime {
         first.is_some_and(|server| server.status >= 200)
     }
 
-    /// The node asks again at the same place, with credentials, for a longer session or by another connection: it gets another answer then,
-    /// under another tag (RFC 3261 §8.2.6.2).
+    /// Takes a further INVITE of the node: with credentials, for a longer session or by another connection. Its answer has another tag
+    /// (RFC 3261 §8.2.6.2).
     fn begin_again(&mut self, invite: &Message<'_>) {
         self.before += 1;
         let refused = matches!(
@@ -213,7 +213,7 @@ impl Runtime {
         }
     }
 
-    /// RFC 3261 §13.3.1.4: who has no ACK hangs up.
+    /// Hangs up each session that has no ACK (RFC 3261 §13.3.1.4).
     fn on_no_ack(&mut self, hands: &mut Hands<'_>) {
         self.party.seen.push("no ACK");
         for session in 0..self.party.sessions.len() {
@@ -270,7 +270,7 @@ impl Runtime {
         (!invite.body().is_empty()).then(|| label_of(invite.body()))
     }
 
-    /// Our answer to the INVITE's offer, or an offer of ours if it has none.
+    /// Returns our answer to the INVITE's offer, or an offer of ours if the INVITE has none.
     fn description(&mut self) -> Vec<u8> {
         if self.answer.is_none() {
             let label = self.party.label();
@@ -374,7 +374,7 @@ impl Runtime {
         self.party.wire.answer(hands, at, 200, ("", "", b""));
     }
 
-    /// 200, once every reliable answer with a description is acknowledged (RFC 3262 §5).
+    /// Sends the 200 once every reliable provisional response has its PRACK (RFC 3262 §5).
     fn finish(&mut self, hands: &mut Hands<'_>, fork: usize) {
         if !self.is_open() {
             return;

@@ -163,7 +163,7 @@ pub(crate) fn text(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).into_owned()
 }
 
-/// A description that can be told from every other, and that says which offer it answers.
+/// Builds a description that differs from every other and names the offer that it answers.
 pub(crate) fn sdp(label: &str, direction: &str, answers: Option<&str>) -> Vec<u8> {
     // In the session's name, since it says nothing of the media.
     let answers = answers.map_or(String::new(), |of| format!(" to {of}"));

@@ -104,18 +104,21 @@ fn record(all: &[&Fact]) -> Option<&'static str> {
         };
         Some(attempt.number)
     });
+
     if !numbers.eq(1..=u8::try_from(all.iter().filter(is_attempt).count()).unwrap_or(0)) {
         return Some("attempts aren't counted in their order");
     }
     if matches!(all.last(), Some(Fact::Attempt(_))) {
         return Some("an attempt after the end");
     }
+
     let facts: Vec<&Fact> = all
         .iter()
         .filter(|fact| !is_attempt(fact))
         .copied()
         .collect();
     let facts = &facts[..];
+
     let rank = |fact: &Fact| match fact {
         Fact::Started(_) => 0,
         Fact::Contact { .. } | Fact::Ringing { .. } => 1,
@@ -124,18 +127,21 @@ fn record(all: &[&Fact]) -> Option<&'static str> {
         Fact::Transfer(_) | Fact::Held { .. } | Fact::Attempt(_) | Fact::Media(_) => 4,
         Fact::Ended(_) => 5,
     };
-    // A transfer is told of at each of its states, a hold whenever it begins or ends.
+
+    // There is a fact for each state of a transfer, and for each beginning and end of a hold.
     let once: Vec<_> = facts.iter().filter(|fact| rank(fact) != 4).collect();
     let kinds: HashSet<_> = once
         .iter()
         .map(|fact| std::mem::discriminant::<Fact>(fact))
         .collect();
+
     if rank(facts[0]) != 0 {
         return Some("doesn't start");
     }
     if facts.last().map(|fact| rank(fact)) != Some(5) {
         return Some("doesn't end");
     }
+
     // The contact may be found late.
     let in_order = facts
         .iter()
@@ -146,6 +152,7 @@ fn record(all: &[&Fact]) -> Option<&'static str> {
     if kinds.len() < once.len() {
         return Some("a fact twice");
     }
+
     let mut was_held = false;
     for fact in facts {
         if let Fact::Held { held, .. } = fact {
@@ -155,13 +162,16 @@ fn record(all: &[&Fact]) -> Option<&'static str> {
             was_held = *held;
         }
     }
+
     let answered = facts.iter().any(|fact| rank(fact) == 2);
     let Some(Fact::Ended(ended)) = facts.last() else {
         return Some("doesn't end");
     };
+
     if let Some(wrong) = handed_over(facts, ended) {
         return Some(wrong);
     }
+
     // An agent that fails a callee who has answered leaves its own code.
     let outbound =
         matches!(facts[0], Fact::Started(started) if started.direction == Direction::Outbound);
@@ -220,8 +230,8 @@ fn goes_back(last: &Transfer, next: &Transfer) -> bool {
     last.handed_over || (last.state > next.state && !takes_the_other_way)
 }
 
-/// Every session of a peer that is still there has ended, and not because the peer lost its patience; unless it was told, and
-/// the network lost every word.
+/// Checks that every session of a peer that is still there has ended, and not because the peer lost its patience. Excepts peers to which
+/// the node sent a BYE that the network lost each time.
 fn unended(world: &World, party: &Party) -> Vec<String> {
     let mut faults = Vec::new();
     if party.gone {
@@ -266,6 +276,7 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
     if world.restarted.is_some() || caller.party.gone {
         return None;
     }
+
     let name = &caller.party.name;
     let facts: Vec<&Fact> = world
         .node
@@ -275,6 +286,7 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
             matches!(fact, Fact::Started(started) if *started.caller_call_id == *caller.call_id())
         })
         .collect();
+
     let strange = matches!(
         caller.plan.identity,
         Identity::Stranger | Identity::Unknown | Identity::WrongPassword
@@ -282,19 +294,23 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
     if strange && !facts.is_empty() {
         return Some(format!("{name}: a stranger's call was recorded"));
     }
+
     if facts.len() > 1 {
         return Some(format!("{name}: {} calls of one INVITE", facts.len()));
     }
+
     let heard = world.plan.weather.is_clear() && world.plan.cut.is_none();
     if caller.outcome == Outcome::Silence && heard {
         return Some(format!("{name}: no final answer in clear weather"));
     }
+
     let ordinary = !caller.is_successor();
     let due = ordinary.then(|| expected(world, caller)).flatten();
     if let Some(expected) = due.filter(|expected| *expected != caller.outcome) {
         let outcome = caller.outcome;
         return Some(format!("{name}: {outcome:?} where {expected:?} is due"));
     }
+
     let call = facts.first()?.call();
     let code = world.node.facts.iter().find_map(|fact| match fact {
         Fact::Ended(ended) if ended.call == call => Some(ended.sip_code),
@@ -309,6 +325,7 @@ fn outcome(world: &World, caller: &Caller) -> Option<String> {
         | Fact::Media(_)
         | Fact::Ended(_) => None,
     })?;
+
     let agrees = match caller.outcome {
         Outcome::Up => code == 200,
         Outcome::Refused(status) => code == status,

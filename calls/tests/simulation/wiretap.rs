@@ -37,9 +37,9 @@ pub(crate) struct Wiretap {
     legs: BTreeMap<Octets, Leg>,
     /// Bodies by call and by whether the caller sent them.
     bodies: BTreeMap<(usize, bool), BTreeSet<Octets>>,
-    /// Calls that somebody has held: what crosses then, and what was said before, has another direction.
+    /// Calls that were held: a description, new or repeated, may cross with another direction.
     pub(crate) held: BTreeSet<usize>,
-    /// Calls whose caller is handed over by the node: whoever is called hears of no hold.
+    /// Calls whose caller is handed over by the node: the destination gets no hold.
     handed: BTreeSet<usize>,
     /// The number of the call that each session is.
     pub(crate) sessions: BTreeMap<String, usize>,
@@ -252,7 +252,7 @@ impl Wiretap {
         }
     }
 
-    /// The call that an INVITE of the node belongs to, and for whom it is.
+    /// Returns the call that an INVITE of the node belongs to, and the role of its recipient.
     pub(crate) fn meant(&self, message: &Message<'_>) -> Option<(usize, Role)> {
         let session = message.other("X-PLATFORM-SESSION-ID");
         let session = session.and_then(|session| std::str::from_utf8(session).ok());

@@ -48,7 +48,7 @@ pub(crate) enum Occasion {
     Bot(u32, BotStep),
     Flow(u32, FlowStep),
     Restart,
-    /// A call is ordered, handed over to that destination, or ended by somebody.
+    /// A request of the API for a call: to begin it, to hand it over to that destination, or to end it.
     NewOutboundCall(usize),
     HandOver(usize, usize),
     HangUp(usize),
@@ -285,6 +285,7 @@ impl World {
                     self.schedule(TICK, Occasion::Lost(peer, Some(number)));
                 }
             }
+
             Occasion::Caller(at, alarm) => {
                 self.wake(
                     at,
@@ -299,6 +300,7 @@ impl World {
                     false,
                 );
             }
+
             Occasion::Bot(boot, step) if boot == self.boot => self.bot_acts(step),
             Occasion::Flow(boot, step) if boot == self.boot => self.flow_goes_on(step),
             Occasion::Resolved(boot, key, wanted) if boot == self.boot => {
@@ -312,6 +314,7 @@ impl World {
             | Occasion::Flow(..)
             | Occasion::Resolved(..)
             | Occasion::ContactFound(..) => {}
+
             Occasion::Restart => self.restart(),
             Occasion::NewOutboundCall(call) => {
                 let plan = &self.plan.calls[call];
@@ -319,6 +322,7 @@ impl World {
                     self.node.place(&order.order(call, plan.agent), self.now);
                 }
             }
+
             Occasion::HandOver(call, destination) => {
                 if let Some(id) = self.ids.get(&call) {
                     self.node.hand_over(*id, destination, self.now);

@@ -95,7 +95,7 @@ impl Anonymiser {
         }
     }
 
-    /// Rewrites numbers, and the address behind `IN IP4`, which may have a TTL.
+    /// Replaces the address behind `IP4` or `IP6`, which may have a TTL; keeps numbers, and blanks other words.
     fn connection(&mut self, value: &str) -> String {
         let mut is_address = false;
         let words = value.split(' ').map(|word| match word {

@@ -1,4 +1,4 @@
-//! Whoever and whatever place is named in a message is gone from it, whatever header names it.
+//! Names of persons and places are removed from a message, whatever header holds them.
 
 use super::super::flow::{Entry, Role};
 use super::*;
@@ -88,7 +88,7 @@ fn an_address_is_found_among_other_digits() {
     assert_eq!(shown("1.2.3"), "1.2.3");
 }
 
-/// Whatever is written where, by whoever is careless or hostile.
+/// Secrets at odd places of a message, written by careless or hostile senders.
 #[test]
 fn nothing_slips_through() {
     for line in [

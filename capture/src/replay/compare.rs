@@ -445,6 +445,8 @@ pub(super) fn stated(
             let found = live.method();
             (found != *method).then(|| ("start line".to_owned(), (*method).to_owned(), found))
         }
+
+        // Whether a header is there: the guarded arm finds a difference, the bare one agrees.
         ["header", name] if values(name).is_empty() => {
             differs(name, "one".to_owned(), "none".to_owned())
         }
@@ -453,6 +455,7 @@ pub(super) fn stated(
             differs(name, "none".to_owned(), shown(name))
         }
         ["no", "header", _] => None,
+
         ["header", name, "is", text] => match values(name).iter().any(|value| value == text) {
             true => None,
             false => differs(name, format!("`{text}`"), shown(name)),
@@ -463,6 +466,7 @@ pub(super) fn stated(
                 false => differs(name, format!("something with `{text}`"), shown(name)),
             }
         }
+
         ["within", seconds] => match seconds.parse::<f64>() {
             Ok(limit) if after_s <= limit => None,
             Ok(limit) => differs(
@@ -472,6 +476,7 @@ pub(super) fn stated(
             ),
             Err(_) => not_understood(statement),
         },
+
         ["body", "contains", ..] => {
             let text = statement.strip_prefix("body contains ").unwrap_or_default();
             let body = String::from_utf8_lossy(&live.body);

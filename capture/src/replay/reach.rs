@@ -56,7 +56,7 @@ struct CallSoFar {
     asked: u32,
     /// A REFER was sent; a bridge may follow.
     has_referred: bool,
-    /// Unanswered changes of a session, by side and CSeq.
+    /// Re-INVITEs and UPDATEs without a final response, by sender and CSeq.
     changes: Vec<(Role, Option<(u32, String)>)>,
 }
 
@@ -113,7 +113,7 @@ impl CallSoFar {
     }
 }
 
-/// Returns whether an offer puts the other side on hold.
+/// Returns whether an offer puts the media on hold in at least one direction.
 fn is_held(message: &Message) -> bool {
     let body = String::from_utf8_lossy(&message.body);
     let mut lines = body.lines();

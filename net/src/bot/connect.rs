@@ -365,6 +365,7 @@ mod tests {
                 Ok(()),
             ),
         ];
+
         for (name, answer, asked, expected) in cases {
             assert_eq!(examine(answer.as_bytes(), KEY, asked), expected, "{name}");
         }

@@ -327,6 +327,7 @@ mod tests {
                 join(&[frame(0x8a, b""), frame(0x88, b"\x03\xe8")]),
                 &["pong", "close"],
             ),
+            // Frames that RFC 6455 §5 forbids, and a bound of ours.
             ("a continuation of nothing", frame(0x80, b"a"), &["fault"]),
             (
                 "text inside of text",
@@ -344,6 +345,7 @@ mod tests {
                 &["fault"],
             ),
         ];
+
         for (name, octets, expected) in cases {
             assert_eq!(all(octets), expected, "{name}");
         }

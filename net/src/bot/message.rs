@@ -101,6 +101,7 @@ mod tests {
                 r#"{"event":"dtmf","dtmf":{"digits":"5#"}}"#,
                 Some(BotMessage::Dtmf("5#".into())),
             ),
+            // What isn't understood is counted as junk by the leg.
             (r#"{"event":"coffee"}"#, Some(BotMessage::Unknown)),
             (r#"{"event":7}"#, None),
             ("[]", None),

@@ -62,6 +62,7 @@ impl Wire {
                 members(to, parameters);
                 put(to, b"}}");
             }
+
             BotProtocol::Telnyx => {
                 put(to, br#","start":{"user_id":"#);
                 string(to, &self.account_sid);
@@ -76,6 +77,7 @@ impl Wire {
                         string(to, value);
                     }
                 }
+
                 put(to, br#","media_format":{"encoding":"PCMU","sample_rate":8000,"channels":1},"custom_parameters":{"#);
                 members(to, parameters);
                 put(to, b"}}");

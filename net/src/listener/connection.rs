@@ -182,6 +182,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                     return Err(Ended::Framing(fault));
                 }
             };
+
             match frame {
                 Frame::Message(octets) => {
                     got = Progress::Message;
@@ -194,6 +195,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                         })
                         .await;
                 }
+
                 // RFC 5626 §4.4.1.
                 Frame::Ping => {
                     got = got.max(Progress::KeepAlive);

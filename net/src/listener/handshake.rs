@@ -53,6 +53,7 @@ fn certificate(fault: &CertificateError, name: &str) -> String {
             let names = names.join(", ");
             format!("its certificate doesn't prove {name}: it is for {names}")
         }
+
         CertificateError::UnknownIssuer => {
             "its certificate comes from an authority that isn't trusted here".to_owned()
         }

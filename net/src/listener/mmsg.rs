@@ -352,6 +352,7 @@ unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
                 let info: libc::in6_pktinfo = ptr::read_unaligned(data.cast());
                 ControlMessage::Destination(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)))
             }
+
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                 let stamp: libc::timespec = ptr::read_unaligned(data.cast());
                 let seconds = u64::try_from(stamp.tv_sec).unwrap_or(0);
@@ -363,6 +364,7 @@ unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
                 ControlMessage::Overflow(ptr::read_unaligned(data.cast()))
             }
+
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                 ControlMessage::Unreachable(unreachable(&ptr::read_unaligned(data.cast())))
             }

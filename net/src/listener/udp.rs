@@ -129,7 +129,7 @@ impl UdpSocket {
         }
     }
 
-    /// Receives datagrams. Reports `WouldBlock` after a partial batch, since the socket is then empty: saves the system call that would say so.
+    /// Receives datagrams. A partial batch has emptied the socket, so it is reported as `WouldBlock`: that saves the system call that would say so.
     fn receive_some(
         &self,
         incoming: &mut Incoming,

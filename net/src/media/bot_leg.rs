@@ -277,6 +277,7 @@ impl BotLeg {
                 Err(_) => return Err(BotEnd::Protocol),
             };
             let mut is_audio = false;
+
             let is_understood = match received {
                 BotFrame::Text(text) => match message::read(text) {
                     Some(BotMessage::Media(payload)) => {
@@ -296,6 +297,7 @@ impl BotLeg {
                     Some(BotMessage::Dtmf(keys)) => self.keys.press(keys.as_bytes()),
                     Some(BotMessage::Unknown) | None => false,
                 },
+
                 BotFrame::Binary => false,
                 BotFrame::Pong => true,
                 BotFrame::Ping(data) => {
@@ -310,6 +312,7 @@ impl BotLeg {
                 }
                 BotFrame::Close => return Err(BotEnd::Closed),
             };
+
             if !is_understood {
                 self.junk.take(now, Counted::Yes)?;
             } else if !is_audio {

@@ -139,6 +139,7 @@ impl Call {
             },
             now,
         );
+
         for sequence in 0..4 {
             let mut octets = [
                 0x80,
@@ -362,6 +363,7 @@ impl Call {
         if !self.is_started {
             return None;
         }
+
         self.let_pass(now);
         if self.browser.is_some() {
             return self.tick_browser(octets, now);
@@ -382,6 +384,7 @@ impl Call {
                     return self.send_key(octets, key);
                 }
             }
+
             let ticked = bot.tick(scratch, now).and_then(|()| match key {
                 Some(_) => Ok(Played::Filled),
                 None if waits => Ok(Played::Filled),
@@ -406,9 +409,11 @@ impl Call {
             self.session.pass();
             return None;
         };
+
         self.is_quiet = played == Played::Filled;
         self.figures.packets_sent += 1;
         self.figures.octets_sent += FRAME as u64;
+
         if played == Played::Audio && self.figures.first_word.is_none() {
             let after = now.since(self.answered_at.unwrap_or(now));
             self.figures.first_word = Some(after);

@@ -149,6 +149,7 @@ impl Inbound {
                 let missing = frames(header.timestamp.wrapping_sub(expected.timestamp));
                 let is_filled = usize::try_from(self.filled)
                     .is_ok_and(|filled| filled >= missing.min(usize::from(ahead)));
+
                 // It queues behind a waiting packet, so that the two stay in order.
                 let must_wait =
                     (!is_filled || self.waiting_since.is_some()) && audio.len() <= MAX_PACKET;
@@ -166,6 +167,7 @@ impl Inbound {
                     self.accept(numbers, audio, now, &mut pass);
                 }
             }
+
             behind if behind >= NEAR.wrapping_neg() => self.counts.late += 1,
             // The sender has restarted.
             _ => {
@@ -390,6 +392,7 @@ mod tests {
             let mut pass = |frame: &[u8; FRAME]| {
                 let last = frame[FRAME - 1];
                 let is_whole = frame[FRAME / 2..].iter().all(|octet| *octet == last);
+
                 frames.push((
                     time,
                     match last {
@@ -406,6 +409,7 @@ mod tests {
                     },
                 ));
             };
+
             for (_, sequence) in packets.iter().filter(|(came, _)| *came == time) {
                 inbound.hear(&header(*sequence), &audio(*sequence), at(time), &mut pass);
             }
@@ -504,12 +508,14 @@ mod tests {
                 seed ^= seed << 17;
                 seed % below
             };
+
             let mut inbound = Inbound::default();
             inbound.start(at(0));
             let mut arrivals: Vec<(u64, u16, u32)> = Vec::new();
             let mut sent = 0_u32;
             let (mut frames, mut kept) = (0_u64, 0_u64);
             let mut last = None;
+
             const HOUR: u64 = 3_600_000;
             for time in 0..HOUR {
                 let due =
@@ -520,6 +526,7 @@ mod tests {
                     }
                     sent += 1;
                 }
+
                 let mut pass = |frame: &[u8; FRAME]| {
                     frames += 1;
                     let id = u32::from_be_bytes([frame[80], frame[81], frame[82], frame[83]]);
@@ -529,6 +536,7 @@ mod tests {
                         kept += 1;
                     }
                 };
+
                 arrivals.retain(|(due, sequence, id)| {
                     if *due > time {
                         return true;
@@ -542,6 +550,7 @@ mod tests {
                     inbound.hear(&header, &audio, at(time), &mut pass);
                     false
                 });
+
                 if time % 20 == 10 {
                     inbound.tick(at(time), &mut pass);
                 }
@@ -551,6 +560,7 @@ mod tests {
                     "{ahead} frames ahead at {time} ms"
                 );
             }
+
             let share = kept as f64 / f64::from(sent);
             assert!(
                 share > 0.90,

@@ -310,6 +310,7 @@ mod tests {
                 })
                 .collect()
         };
+
         let mut seed = 1_u32;
         let noise: Vec<u8> = (0..8_000)
             .map(|_| {
@@ -317,6 +318,7 @@ mod tests {
                 g711::mu_law((seed >> 16) as i16 / 4)
             })
             .collect();
+
         let cases = [
             ("silence", vec![g711::SILENCE; 8_000]),
             ("one tone", wave(&[(770.0, 8_000.0)])),
@@ -338,6 +340,7 @@ mod tests {
             ),
             ("noise", noise),
         ];
+
         for (name, audio) in cases {
             assert_eq!(heard(&audio), b"", "{name}");
         }

@@ -261,6 +261,7 @@ mod tests {
         type Packets = &'static [(&'static str, u16, u64)];
         let public = [SIGNALLED, SIGNALLED];
         let natted = [SIGNALLING, SIGNALLING];
+
         let cases: [(&str, NegotiatedMedia, Packets, &str); 9] = [
             (
                 "over the wrap",
@@ -286,6 +287,7 @@ mod tests {
                 ],
                 "-----+",
             ),
+            // Addresses and ports that the SDP didn't name.
             (
                 "another address never",
                 agreed(public, false),
@@ -394,6 +396,7 @@ mod tests {
                 "---+---+-",
             ),
         ];
+
         for (name, agreed, packets, expected) in cases {
             assert_eq!(heard(&agreed, packets), expected, "{name}");
         }

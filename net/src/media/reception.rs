@@ -55,6 +55,7 @@ impl Reception {
                     stream.restart = Some(header.sequence.wrapping_add(1));
                     return;
                 }
+
                 if ahead < MAX_DROPOUT {
                     stream.highest += u64::from(ahead);
                 }
@@ -62,6 +63,7 @@ impl Reception {
             }
             Some(_) | None => true,
         };
+
         if is_new {
             self.expected += self.stream.as_ref().map_or(0, Stream::expected);
             self.past_received = self.received;

@@ -104,11 +104,13 @@ impl Rtcp {
         now: Moment,
     ) -> usize {
         self.schedule(INTERVAL, sent.ssrc, now);
+
         let mut packet = Packet {
             octets: to,
             length: 0,
         };
         let blocks = u8::from(received.is_some());
+
         if sent.packets > 0 {
             packet.begin(blocks, SENDER_REPORT, 6 + u16::from(blocks) * 6);
             packet.word(sent.ssrc);

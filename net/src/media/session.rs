@@ -593,6 +593,7 @@ mod tests {
             ),
             ("its next", 120, (501, 90_160, 8), (6, 960, false)),
         ];
+
         for (name, time, (sequence, timestamp, ssrc), expected) in cases {
             let mut octets = rtp(8, sequence, timestamp, ssrc);
             let (_, echo) = receive(&mut session, &mut octets, SIGNALLED, at(time)).expect(name);

@@ -164,6 +164,7 @@ impl Shared {
             .figures
             .each_ref()
             .map(|figure| figure.load(Ordering::Relaxed));
+
         let optional = |micros: u64| (micros != NONE).then(|| Duration::from_micros(micros));
         let round_trip = optional(round_trip).filter(|_| packets_received > 0);
         let jitter = Duration::from_micros(jitter);
@@ -188,6 +189,7 @@ impl Shared {
                     mos: quality::mos(quality::delay(round_trip, jitter), lost, Concealed::Yes),
                 }
             });
+
         let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
 
         MediaStatistics {

@@ -142,6 +142,7 @@ pub fn write(samples: &[u8]) -> Vec<u8> {
     file.extend((50_u32.saturating_add(length)).to_le_bytes());
     file.extend(b"WAVEfmt ");
     file.extend(18_u32.to_le_bytes());
+
     for (value, octets) in [
         (7_u32, 2),
         (1, 2),
@@ -153,6 +154,7 @@ pub fn write(samples: &[u8]) -> Vec<u8> {
     ] {
         file.extend(&value.to_le_bytes()[..octets]);
     }
+
     file.extend(b"fact");
     file.extend(4_u32.to_le_bytes());
     file.extend(length.to_le_bytes());
@@ -160,6 +162,7 @@ pub fn write(samples: &[u8]) -> Vec<u8> {
     file.extend(length.to_le_bytes());
     file.extend(samples);
     file.resize(file.len() + padding, 0);
+
     file
 }
 
@@ -192,6 +195,7 @@ fn read_format(chunk: &[u8]) -> Result<Format, WavError> {
         let octets = chunk.get(at..at + 2)?;
         Some(u16::from_le_bytes([octets[0], octets[1]]))
     };
+
     let (Some(tag), Some(channels), Some(bits)) = (short(0), short(2), short(14)) else {
         return Err(WavError::NotWav);
     };
@@ -204,6 +208,7 @@ fn read_format(chunk: &[u8]) -> Result<Format, WavError> {
         EXTENSIBLE => short(24).ok_or(WavError::NotWav)?,
         tag => tag,
     };
+
     let encoding = match (tag, bits) {
         (1, 8) => Encoding::Unsigned8,
         (1, 16) => Encoding::Signed16,
@@ -214,12 +219,14 @@ fn read_format(chunk: &[u8]) -> Result<Format, WavError> {
         (7, 8) => Encoding::MuLaw,
         (_, _) => return Err(WavError::Encoding),
     };
+
     if !(1..=2).contains(&channels) {
         return Err(WavError::Channels);
     }
     if !RATES.contains(&rate) {
         return Err(WavError::Rate);
     }
+
     Ok(Format {
         encoding,
         channels: usize::from(channels),
@@ -327,6 +334,7 @@ mod tests {
     fn every_encoding_is_read() {
         let sine = sine(440.0, 8_000, 1.0);
         let pcm16 = |sample: &f64| (sample * 32_767.0) as i16;
+
         let whole = power(
             &read(
                 &file(
@@ -344,6 +352,7 @@ mod tests {
             (whole / (16_384.0_f64.powi(2) / 2.0) - 1.0).abs() < 0.05,
             "{whole}"
         );
+
         let cases: [(&str, u16, u16, Vec<u8>); 6] = [
             (
                 "8 bits",
@@ -383,6 +392,7 @@ mod tests {
                 }),
             ),
         ];
+
         for (name, tag, bits, data) in cases {
             let clip = read(&file(tag, 1, 8_000, bits, &data), LONGEST).expect(name);
             assert_eq!(clip.len(), 8_000, "{name}");
@@ -433,6 +443,7 @@ mod tests {
         let mut claims = file(1, 1, 8_000, 16, &second);
         let at = claims.len() - second.len() - 4;
         claims[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+
         for (name, file, expected) in [
             ("nothing", Vec::new(), WavError::NotWav),
             (
@@ -473,6 +484,7 @@ mod tests {
         ] {
             assert_eq!(read(&file, LONGEST), Err(expected), "{name}");
         }
+
         let clip = read(&claims, LONGEST).expect("the octets that are there");
         assert_eq!(clip.len(), 8_000);
     }

@@ -1,5 +1,4 @@
-//! A media thread: owns everything of its calls, and alone touches it. Waits for packets, bots and commands; makes the calls' ticks of 20 ms;
-//! once a second reports silent calls and closes surplus sockets.
+//! A media thread, which alone touches its calls: waits for packets, bots and commands, ticks every 20 ms, reports silent calls each second.
 //!
 //! Each call has a socket of its own, so that a batch would rarely hold more than one datagram: recvmmsg and sendmmsg would save nothing. A
 //! packet costs two calls of recvfrom: one that returns it, and one that finds the socket empty.
@@ -35,8 +34,7 @@ use super::wheel::Wheel;
 /// Most packets read from one socket before the other sockets have their turn.
 const TURN: usize = 16;
 
-/// Pause in reading a socket whose call receives too many packets. The kernel drops those that don't fit into the socket's buffer meanwhile,
-/// which costs this thread nothing.
+/// Pause in reading a socket whose call receives too many packets. The kernel drops what overflows its buffer, which costs us nothing.
 const DEAF: Duration = Duration::from_millis(100);
 
 /// Interval at which a worker looks for silent calls and closes surplus sockets.
@@ -48,7 +46,6 @@ const LONGEST: usize = 2_048;
 /// Phase of a call's tick in its slot of 20 ms: the time after which a slot is filled.
 const PHASE: Duration = super::inbound::PATIENCE;
 
-/// One worker.
 pub(super) struct Worker<C, E> {
     index: usize,
     poll: Poll,
@@ -103,7 +100,6 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         }
     }
 
-    /// Starts the thread.
     pub(super) fn start(self) -> io::Result<()> {
         let name = format!("media-{}", self.index);
         std::thread::Builder::new()
@@ -193,6 +189,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     tracing::warn!(%error, "an RTP socket cannot be watched");
                 }
             }
+
             Command::Update {
                 key,
                 agreed,
@@ -220,6 +217,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     self.wheel.add(call, now + PHASE);
                 }
             }
+
             Command::Attach {
                 key,
                 bot,
@@ -238,6 +236,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     }
                 }
             }
+
             Command::AttachBrowser { key, browser } => {
                 if let Some(call) = self.call(key) {
                     self.calls[call].attach_browser(*browser);
@@ -248,6 +247,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     self.calls[call].press(&keys);
                 }
             }
+
             Command::Start { key, answered_at } => {
                 if let Some(call) = self.call(key) {
                     self.calls[call].start(answered_at, &mut self.scratch, now);
@@ -329,7 +329,6 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         if let Some(before) = self.calls[call].attach(bot, &mut self.scratch, now) {
             self.dismiss(*before, now);
         }
-
         self.meters.bot_attached();
         self.remove_ended(call, now);
     }
@@ -383,6 +382,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 self.packets.discarded += 1;
                 continue;
             }
+
             let octets = &mut self.buffer[..length];
             if rtcp::is_rtcp(octets) {
                 call.receive_rtcp(octets, source, now);
@@ -510,7 +510,6 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             LinkProgress::MoreToRead => self.unread.push(Socket::Bot(place).token()),
             LinkProgress::Ended(end) => call.check(Err(end)),
         }
-
         self.settle(place, now);
     }
 
@@ -553,6 +552,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     // A packet that can't be sent is lost, as RTP is.
                     let _ = call.socket.send_to(packet, to);
                 }
+
                 call.report(|to| self.ports.is_listener(to), due.at);
                 if let Some(after) = call.take_cleared(due.at) {
                     self.meters.cleared(after);

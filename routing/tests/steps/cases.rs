@@ -85,6 +85,7 @@ fn each_step_chooses_when_those_before_it_find_nobody() {
             (SALES, Step::FirstAvailable),
         ),
     ];
+
     for (name, world, (id, step)) in cases {
         assert_eq!(chosen(&world), Outcome::Agent { id, step }, "{name}");
     }
@@ -99,6 +100,7 @@ fn a_defect_is_noted_and_the_next_step_tried() {
         id: SALES,
         step: Step::AssignedNumber,
     };
+
     let cases = [
         (
             "no id",
@@ -136,6 +138,7 @@ fn a_defect_is_noted_and_the_next_step_tried() {
             agent("agent 1", AgentState::Disabled),
         ),
     ];
+
     for (name, world, found) in cases {
         let decision = world.decide();
         assert_eq!(decision.outcome, next, "{name}");
@@ -237,6 +240,7 @@ fn what_a_call_came_close_to_is_said() {
     free.org
         .numbers
         .insert("+4930555555".parse().expect("a number"));
+
     let cases: [(&str, World, &[&str]); 16] = [
         ("a hit", world.clone().dialled("+493012345678"), &[]),
         ("nothing alike", world.clone().dialled("+442071838750"), &[]),
@@ -312,6 +316,7 @@ fn what_a_call_came_close_to_is_said() {
             ],
         ),
     ];
+
     for (name, world, expected) in cases {
         let decision = world.decide();
         let said: Vec<String> = decision

@@ -169,6 +169,7 @@ mod tests {
                     }
                 },
             };
+
             let (user, realm, password) = case.login;
             let response = answer.response(&Ha1::new(case.algorithm, user, realm, password));
             assert_eq!(

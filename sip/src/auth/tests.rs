@@ -156,6 +156,7 @@ fn each_part_that_is_wrong_is_named() {
     let challenges = server.challenges(false);
     let right = answered(&challenges, "s3cret", 1);
     let port_changed = right.replacen(":5060;transport=udp", "", 1);
+
     for (name, request, verdict) in [
         (
             "wrong password",
@@ -226,6 +227,7 @@ fn each_part_that_is_wrong_is_named() {
             "{name}"
         );
     }
+
     assert_eq!(
         server.window.len(),
         1,

@@ -116,6 +116,7 @@ fn directions_are_mirrored() {
             String::from_utf8(answer.body).unwrap().ends_with(&line),
             "{name}"
         );
+
         assert_eq!(
             direction.sends(),
             matches!(direction, Direction::SendRecv | Direction::SendOnly)
@@ -157,6 +158,7 @@ fn a_number_is_g711_by_its_map_or_by_rfc_3551() {
             &["96 PCMA/8000", "96 PCMU/8000"],
             Some((96, Pcma)),
         ),
+        // Numbers that are no G.711 of 8 kHz and one channel.
         ("unmapped", "96", &[], None),
         ("not in the line", "18", &["96 PCMU/8000"], None),
         ("stereo", "96", &["96 PCMU/8000/2"], None),

@@ -232,6 +232,7 @@ mod tests {
                 "Supported: timer\r\nSession-Expires: 600;refresher=uas\r\n",
                 timer(600, true),
             ),
+            // A proxy's request: the peer itself knows no timers.
             ("a proxy asks", "Session-Expires: 600\r\n", timer(600, true)),
             (
                 "a proxy can't name the peer",
@@ -253,6 +254,7 @@ mod tests {
                 "Supported: timer\r\nMin-SE: 3600\r\n",
                 timer(3600, true),
             ),
+            // Below our 120 s a peer gets 422; one that knows no timers couldn't read it, so a proxy may go down to the RFC's 90 s.
             (
                 "just enough",
                 "Supported: timer\r\nSession-Expires: 120\r\n",
@@ -273,6 +275,7 @@ mod tests {
                 "Session-Expires: 5\r\n",
                 timer(90, true),
             ),
+            // What can't be read.
             (
                 "unreadable",
                 "Supported: timer\r\nSession-Expires: soon\r\n",

@@ -180,9 +180,11 @@ fn routes_are_loose_or_strict() {
             ..INVITE
         })
         .unwrap();
+
         let uri = uri.split_once("?x").map_or(uri, |(before, _)| before);
         assert_eq!(text(dialog.request_uri()), uri, "{name}");
         assert_eq!(text(dialog.next_hop()), hop, "{name}");
+
         let begun = begun(&mut dialog, "BYE");
         let route = begun
             .strip_prefix("Max-Forwards: 70\r\n")

@@ -1,7 +1,7 @@
 //! Bound on the answers to an unverified source: a datagram's source may be forged, and then the answer hits a victim.
 //!
 //! One datagram brings at most twice its size. A source that floods gets less than it sends. A source that has taken part in one of
-//! our transactions can't be forged, and has a larger budget before that limit applies.
+//! our transactions is a peer of ours, and has a larger budget before that limit applies.
 
 use std::hash::Hasher;
 use std::net::IpAddr;

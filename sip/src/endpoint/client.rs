@@ -300,6 +300,7 @@ impl Endpoint {
             }
             (Client::Invite(_) | Client::Other(_), _) => return self.drop_message(),
         };
+
         match heard {
             ResponseEffect::New => Received::Response { tx, owner, message },
             ResponseEffect::Last => {

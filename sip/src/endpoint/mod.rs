@@ -218,6 +218,7 @@ impl Endpoint {
 
         let times = Times { t1, t2, t4 };
         let max_tombstones = max_transactions.saturating_mul(TOMBSTONES_PER_TRANSACTION);
+
         Self {
             budget: Budget::new(&mut entropy),
             chance: entropy.split(),
@@ -323,7 +324,8 @@ impl Endpoint {
         self.fail_clients(closing, &Fault::Closed);
     }
 
-    /// Handles the close of a closing connection. Requests that any connection to its peer may carry have used another one since.
+    /// Handles the end of a connection that was closing. Requests that name this connection fail. Those that any connection to the peer may
+    /// carry go on: they have used another one since [`Endpoint::handle_flow_closing`].
     pub fn handle_flow_closed(&mut self, closed: &Flow, now: Moment) {
         self.fail_clients_on(closed, &Fault::Closed);
         self.move_servers(closed, now);

@@ -102,6 +102,7 @@ mod tests {
                 local: SocketAddr::from(([198, 51, 100, 1], 5060)),
                 peer: source,
             };
+
             let expected = SocketAddr::new(source.ip(), port);
             assert_eq!(reply_flow(&request, flow).peer, expected, "{case}");
 

@@ -97,6 +97,7 @@ mod tests {
                 "sip:alice@AtLanTa.CoM;Transport=UDP",
                 false,
             ),
+            // A default that is written differs from one that isn't.
             (
                 "a default port",
                 "sip:bob@biloxi.com",

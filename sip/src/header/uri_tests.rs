@@ -15,6 +15,7 @@ fn text(octets: Option<&[u8]>) -> Option<&str> {
 #[test]
 fn users_and_hosts_are_told_apart() {
     for (uri, user, password, host, port) in [
+        // RFC 3261 §19.1.3
         (
             "sip:alice@atlanta.com",
             Some("alice"),
@@ -71,6 +72,7 @@ fn users_and_hosts_are_told_apart() {
             "atlanta.com",
             None,
         ),
+        // An empty user, a feature code, a host with an underscore
         ("sip:@pbx.example.com", None, None, "pbx.example.com", None),
         (
             "SIPS:*67#@pbx_1.example.com.",

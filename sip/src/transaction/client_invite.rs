@@ -114,6 +114,7 @@ impl ClientInvite {
                 self.proceed(sketch, wanted, io)
             }
             (State::Proceeding { .. }, ..200) => ResponseEffect::New,
+
             // A CANCEL that waits for a 1xx is dropped: only a BYE can end a call that was accepted (RFC 3261 §9.1).
             (
                 State::Calling {
@@ -134,6 +135,7 @@ impl ClientInvite {
                 let (offered, canceled) = (sketch.offers(), std::mem::take(canceled));
                 self.accept(offered, canceled, io)
             }
+
             (State::Calling { request, .. }, _) => {
                 let sketch = InviteSketch::of(request);
                 self.complete(&sketch, response, io)
@@ -142,6 +144,7 @@ impl ClientInvite {
                 let sketch = std::mem::take(sketch);
                 self.complete(&sketch, response, io)
             }
+
             (State::Accepted { acks, .. }, 200..300) => acknowledge_again(acks, response, io),
             (State::Completed { .. }, 200..300) => ResponseEffect::Stray,
             (State::Completed { ack }, 300..) => {
@@ -274,6 +277,7 @@ impl ClientInvite {
                 io.resend(request);
                 io.retransmit_later(Timer::A, *sent);
             }
+
             State::Proceeding {
                 cancel: Cancel::Sent { request, sent },
                 ..
@@ -289,6 +293,7 @@ impl ClientInvite {
                 io.resend(request);
                 io.retransmit_later(Timer::E, u8::MAX);
             }
+
             State::Proceeding {
                 cancel: Cancel::NotAsked | Cancel::Answered,
                 ..

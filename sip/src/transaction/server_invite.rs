@@ -108,10 +108,12 @@ impl ServerInvite {
 
         let reliable = io.is_reliable();
         let printed = io.send(|out| sketch.print(out, response, tag, server));
+
         match response.status {
             ..=100 => {}
             101..200 if reliable => {}
             101..200 => *last = printed.into(),
+
             200..300 => {
                 self.0 = State::Accepted {
                     answer: printed.into(),
@@ -120,6 +122,7 @@ impl ServerInvite {
                 io.limit(Timer::L);
                 io.retransmit_later(Timer::Answer, 1);
             }
+
             300.. => {
                 let answer = if reliable {
                     Box::default()

@@ -350,6 +350,7 @@ mod tests {
                 },
             ),
         ];
+
         for (routes, to) in [
             ("", "<sip:c@d>"),
             (route, "<sip:c@d>"),
@@ -358,6 +359,7 @@ mod tests {
             let octets = invite(routes, to);
             let request = lex(&octets, Framing::Datagram).expect("the request is in order");
             let sketch = RequestSketch::of(&request, &FLOW, &mut Vec::new());
+
             for (name, answer) in &answers {
                 let tag = (answer.status > 100).then_some(&b"ours"[..]);
                 let (mut made, mut expected) = (Vec::new(), Vec::new());
@@ -369,6 +371,7 @@ mod tests {
                     body,
                     ..
                 } = *answer;
+
                 print::response(
                     &mut expected,
                     &request,

@@ -415,6 +415,7 @@ mod tests {
             ),
             ("nor is another transport", udp(1), tcp(0, 1), false),
         ];
+
         for (name, one, other, together) in cases {
             let mut table = table(8);
             let handle = insert(&mut table, 1, one);

@@ -267,6 +267,7 @@ impl<'m> Lexer<'m> {
             StartLine::Response { status: 200.., .. } if is_cut => self.fault,
             StartLine::Request { .. } | StartLine::Response { .. } => self.oversize.or(self.fault),
         };
+
         let message = Message {
             octets: &self.octets[..body.end()],
             start,
@@ -286,6 +287,7 @@ impl<'m> Lexer<'m> {
             is_cut,
             keys: None,
         };
+
         match fault {
             None => Ok(message),
             Some(fault) => Err(Malformed::refused(fault, message)),

@@ -253,6 +253,7 @@ fn what_is_broken_is_refused_with_a_reason() {
             Duplicate(ContentLength),
         ),
         ("a body cut short", "h: 4", "h: 5", MessageFault::BodyShort),
+        // Headers that may come once, and those with a form of their own.
         ("two From", TICKET, "f: <sip:x@y>", Duplicate(From)),
         ("two To", TICKET, "t: <sip:x@y>", Duplicate(To)),
         ("two Call-ID", TICKET, "i: x@y", Duplicate(CallId)),
@@ -278,6 +279,7 @@ fn what_is_broken_is_refused_with_a_reason() {
             "INVITE",
             Unreadable(CSeq),
         ),
+        // Call-ID, addresses and Via.
         ("a blank in Call-ID", "x@y", "x y", Unreadable(CallId)),
         ("an empty Call-ID", ": x@y", ":", Unreadable(CallId)),
         ("an open quote", "no\" <", "no <", Unreadable(From)),
@@ -294,10 +296,12 @@ fn what_is_broken_is_refused_with_a_reason() {
             ";;,;,,",
             Unreadable(Via),
         ),
+        // Control characters.
         ("a lone line feed", "4711\r\n", "4711\n", Control),
         ("a lone carriage return", "4711", "47\r11", Control),
         ("one in the request line", "bob@b", "b\rb@b", Control),
         ("a NUL", "4711", "47\u{0}11", Control),
+        // Header lines without a form.
         (
             "a line without a colon",
             TICKET,
@@ -313,6 +317,7 @@ fn what_is_broken_is_refused_with_a_reason() {
             HeaderLine,
         ),
         ("a fold of nothing", "Via", " Via: x\r\nVia", HeaderLine),
+        // The start line.
         (
             "two blanks before the URI",
             "INVITE sip",

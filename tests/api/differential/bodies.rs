@@ -133,12 +133,14 @@ impl Fixtures {
             "createOrgKey" => vec![
                 json!({"name": "A", "scopes": ["calls:read"], "expires_at": "2036-01-31T12:00:00Z"}),
             ],
+
             "createLoginLink" => {
                 vec![json!({"email": "ann@example.com", "name": "Ann", "role_ids": []})]
             }
             "createKey" => vec![
                 json!({"name": "A", "scopes": ["phone:read", "calls:read"], "expires_at": "2036-01-31T12:00:00Z"}),
             ],
+
             "createAgent" | "updateAgent" => agents(),
             "confirmNumber" => vec![json!({"code": "123456"})],
             "updateOrgLimits" => vec![json!({
@@ -147,6 +149,7 @@ impl Fixtures {
                 "numbers": 5,
                 "requests_per_minute": 60, "streaming_requests_per_minute": 60,
             })],
+
             "createNumber" => vec![json!({"phone_number": "+442071838751"})],
             "placeCall" => vec![json!({
                 "phone_agent_id": self.agent, "phone_number": "+442071838750", "metadata": {"a": 1},
@@ -155,12 +158,14 @@ impl Fixtures {
             "addInboundNumber" => vec![json!({"phone_number_id": self.number})],
             "setInboundNumbers" => vec![json!({"phone_number_ids": [self.number]})],
             "setOutboundTrunk" => vec![json!({"trunk_id": self.trunk}), json!({"trunk_id": null})],
+
             "assignDestination" => vec![
                 json!({"destination_id": self.destination}),
                 json!({"create": destination()}),
             ],
             "createInboundTrunk" | "updateInboundTrunk" => vec![inbound_trunk()],
             "addTrunkNumbers" => vec![json!({"phone_numbers": ["+442071838750"]})],
+
             "createOutboundTrunk" => vec![
                 outbound_trunk(),
                 json!({"name": "P", "to_registered": true, "caller_number": "+442071838750"}),
@@ -172,6 +177,7 @@ impl Fixtures {
             "renameOutboundTrunk" => vec![
                 json!({"name": "C", "transfer_way": "auto", "digest_require_qop": false, "auth_realms": []}),
             ],
+
             "explainInvite" => vec![json!({
                 "invite": INVITE, "response": "SIP/2.0 480 Temporarily Unavailable\r\nVia: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK1\r\n\
                     From: <sip:a@192.0.2.1>;tag=1\r\nTo: <sip:b@192.0.2.10>;tag=2\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n",
@@ -185,18 +191,22 @@ impl Fixtures {
                     "trunk": {"default_country": "GB", "phone_numbers": ["+442071838750"]},
                 },
             })],
+
             "testRoute" => vec![
                 json!({"to": "+442071838750", "from": "+442071838751", "agent_id": "x", "busy": [self.agent]}),
             ],
+
             "createPrompt" => vec![prompt()],
             "createDestination" => vec![
                 destination(),
                 json!({"name": "Line", "type": "phone", "value": "+442071838750", "via": "trunk"}),
             ],
             "updateDestination" => vec![json!({"name": "Desk", "via": "pbx"})],
+
             "reportHandoff" => vec![json!({
                 "session_id": "s", "summary": "a\nb", "explanation": "b", "reasons": ["prohibited_topic"], "sentiment": "angry",
             })],
+
             "createWebhook" | "updateWebhook" => vec![webhook()],
             "authenticateUser" => vec![contact(), json!({"phone": "+442071838750"})],
             "authenticateUserByExternalId" => {
@@ -205,6 +215,7 @@ impl Fixtures {
                 vec![identified]
             }
             "updateContact" => vec![contact()],
+
             "transferCall" => {
                 let report = json!({"summary": "a\nb", "explanation": "b", "reasons": ["prohibited_topic"], "sentiment": "angry"});
                 let with = |name: &str, value: &str| {
@@ -217,6 +228,7 @@ impl Fixtures {
                     with("destination_id", &self.destination),
                 ]
             }
+
             "hangUpCall"
             | "holdCall"
             | "resumeCall"

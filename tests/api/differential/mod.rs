@@ -406,15 +406,18 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
     let document = api.get("/openapi.json", "").await.with(200);
     let db = Fixtures::create(&api).await;
     let mut tally = Tally::default();
+
     for operation in operations(&document) {
         let parameters = operation.described["parameters"].as_array();
         let queries = parameters
             .into_iter()
             .flatten()
             .filter(|one| one["in"] == "query");
+
         if operation.id == STREAM {
             continue;
         }
+
         let path = db.filled(operation.path, operation.id);
         for parameter in queries {
             let name = parameter["name"].as_str().expect("a name");
@@ -426,11 +429,13 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
                 schema = document.pointer(to).expect("a schema");
             }
             let validator = validator(&document, schema);
+
             for text in texts_to_judge(schema, &mut dice) {
                 let path = match operation.id {
                     "deleteOrg" => db.org_to_delete(&api).await,
                     _ => path.clone(),
                 };
+
                 let query = format!("{path}?{name}={}", escaped(&text));
                 let token = db.credential(operation.is_partners);
                 let request = Request::builder()
@@ -438,6 +443,7 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
                     .uri(&query)
                     .header("Authorization", format!("Bearer {token}"));
                 let answer = api.send(request.body(Body::empty())).await;
+
                 let fits = validator.is_valid(&typed(schema, &text));
                 let what = format!("{} {name}={text:?}", operation.id);
                 let names = [name.to_owned()];
@@ -449,6 +455,7 @@ async fn the_document_and_the_server_judge_the_same_queries_alike() {
                     (answer.status, &answer.text),
                 );
             }
+
             for wrong in [format!("{name}=1&{name}=1"), "colour=red".to_owned()] {
                 let token = db.credential(operation.is_partners);
                 let answer = api.get(&format!("{path}?{wrong}"), token).await;

@@ -33,6 +33,7 @@ impl Session<'_> {
                 && status.is_some()
                 && same_transaction(&item.message, message)
         });
+
         match instead {
             Some(at) if status.is_some_and(|status| status >= 200) => {
                 self.finish(at, Outcome::Differs, Some(label(message)));

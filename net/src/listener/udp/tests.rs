@@ -156,6 +156,7 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
         if loopback.starts_with('[') && !has_ipv6() {
             continue;
         }
+
         let server = UdpSocket::bind(address(loopback), 3, false).unwrap();
         let gone = client(loopback).local_addr().unwrap();
         let alive = client(loopback);
@@ -163,8 +164,10 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
             peer,
             ..server.lost(peer, Unreachable::Port).flow
         };
+
         let mut lost = Vec::new();
         server.send_batch([(to(gone), b"to nobody".as_slice())], &mut lost);
+
         // The pending error of the first datagram is reported when the second is sent, which must leave all the same.
         let sent = server.send_batch(
             [(to(alive.local_addr().unwrap()), b"to a server".as_slice())],
@@ -178,6 +181,7 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
             },
             "{name}"
         );
+
         let mut octets = [0; 100];
         assert_eq!(
             alive.recv(&mut octets).unwrap(),
@@ -187,6 +191,7 @@ async fn an_icmp_message_names_the_peer_and_harms_no_other() {
         if lost.is_empty() {
             lost = receive(&server, 1).await.1;
         }
+
         assert_eq!(
             lost,
             [Lost {
@@ -260,6 +265,7 @@ async fn what_cannot_be_sent_is_dropped_alone() {
             }],
         ),
     ];
+
     for (name, to, octets, expected) in cases {
         let mut lost = Vec::new();
         let messages = [(flow, b"one".as_slice()), (to, octets), (flow, b"two")];

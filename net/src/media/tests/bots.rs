@@ -444,6 +444,7 @@ fn the_end_of_a_bot_is_reported_with_its_cause() {
             BotEnd::TooSlow,
         ),
     ];
+
     for (at, (name, deed, expected)) in (30..).zip(cases) {
         let mut call = converse(at, AudioPayload::PCMU, b"");
         call.media.start(5, now());

@@ -12,7 +12,7 @@ use crate::bot::wire::FRAME;
 
 const HOUR: u64 = 3_600_000_000;
 const SLOT: u64 = 20_000;
-/// One way's delay without jitter, and the jitter: up to so much more or less, evenly spread. Packets 20 ms apart overtake each other.
+/// Delay of one way in microseconds, and the most that jitter adds or takes, evenly spread. Packets 20 ms apart overtake each other.
 const DELAY: u64 = 60_000;
 const JITTER: u64 = 30_000;
 const CALLER: &str = "192.0.2.1:4000";
@@ -33,7 +33,7 @@ impl Dice {
     }
 }
 
-/// The caller's voice, and some more of it: noise whose loudness changes as syllables do, so that no stretch resembles another.
+/// Returns the caller's voice for an hour and a little more: noise whose loudness changes as syllables do, so that no stretch resembles another.
 fn voice() -> &'static [u8] {
     static VOICE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     VOICE.get_or_init(|| voiced((HOUR / SLOT + 100) as usize * FRAME))
@@ -51,7 +51,7 @@ fn voiced(samples: usize) -> Vec<u8> {
     voice.collect()
 }
 
-/// A packet on its way: time of arrival in microseconds, and its number.
+/// Returns the packets that arrive, each with its time of arrival in microseconds and its number, and the number of packets lost.
 fn network(packets: u64, slot: u64) -> (Vec<(u64, u64)>, u64) {
     let mut dice = Dice(0x0bad_cafe_dead_beef);
     let (mut on_their_way, mut lost) = (Vec::new(), 0);
@@ -79,11 +79,11 @@ struct Heard {
     ahead: (i64, i64),
     figures: Figures,
     lost: u64,
-    /// Jitter as RFC 3550 §A.8 writes it, computed apart.
+    /// Jitter by the formula of RFC 3550 §A.8, computed by the test.
     jitter: f64,
 }
 
-/// Sends the voice for an hour, in packets that follow each other after `slot` microseconds by our clock.
+/// Receives the voice for an hour, in packets that follow each other after `slot` microseconds by our clock.
 fn hear(voice: &[u8], slot: u64) -> Heard {
     let mut session = Session::new(7);
     let start = Moment::from_secs(1_000);
@@ -165,7 +165,7 @@ const FURTHEST: usize = 2_400;
 /// One sample in so many is compared.
 const STRIDE: usize = 5;
 
-/// Finds a stretch of what was heard in the voice. Returns the delay in samples, and how alike the two are: 1 is the same.
+/// Finds a stretch of what was heard in the voice. Returns the delay in samples, and the similarity: 1 if both are the same.
 fn found(voice: &[u8], heard: &[u8]) -> (usize, f32) {
     let linear = |octets: &[u8]| -> Vec<f32> {
         octets
@@ -207,8 +207,8 @@ fn an_hour_of_losses_and_jitter_is_heard_without_a_drift() {
             heard.ahead
         );
 
-        // Ten minutes apart. The caller's clock moves its voice by what it is fast or slow: by a frame in 200 s, and where the frame slips, a
-        // stretch of the voice is cut. Hence the hundred seconds.
+        // Five places, ten minutes apart. A clock that is fast or slow gains or loses a frame every 200 s, and that cuts a stretch of the voice: each
+        // place is 100 s away from such a slip.
         let delays: Vec<(i64, f32)> = (1..6)
             .map(|place| {
                 let at = (place * 600 + 100) * 8_000;
@@ -236,7 +236,7 @@ fn an_hour_of_losses_and_jitter_is_heard_without_a_drift() {
     }
 }
 
-/// The score by the formulas of G.107, with their constants written out: what a reader can follow by hand.
+/// Computes the score by the formulas of G.107, with their constants written out so that a reader can follow it by hand.
 fn score(delay_ms: f64, percent_lost: f64) -> f64 {
     let id = 0.024 * delay_ms
         + if delay_ms > 177.3 {
@@ -302,7 +302,7 @@ fn the_score_of_the_hour_is_the_one_computed_by_hand() {
     );
 }
 
-/// A pipeline of 24 kHz sends 1,100 octets every 137.5 ms. What the caller gets is one stream without a seam.
+/// A pipeline of 24 kHz sends 1,100 octets every 137.5 ms. The caller gets one stream without a seam.
 #[test]
 fn an_hour_of_a_bot_reaches_the_caller_whole() {
     const MESSAGE: usize = 1_100;

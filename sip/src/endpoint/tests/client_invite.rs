@@ -144,6 +144,7 @@ fn cancel() {
                 "0 > INVITE, 500 > INVITE, 1500 > INVITE, 3500 > INVITE, 7500 > INVITE, 15500 > INVITE,
                 31500 > INVITE, 32000 ! timeout",
             ),
+
             (
                 "answered, but the INVITE is not: 64*T1 from the CANCEL",
                 &[
@@ -175,6 +176,7 @@ fn cancel() {
                 "0 > INVITE, 100 < 180 INVITE, 1000 > CANCEL, 1500 > CANCEL, 5500 > CANCEL,
                 7000 < 487 INVITE, 7000 > ACK",
             ),
+
             (
                 "a 200 crosses it",
                 &[

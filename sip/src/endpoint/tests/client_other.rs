@@ -172,6 +172,7 @@ fn an_answer_comes_from_where_the_request_went() {
         transport,
         ..flow
     };
+
     for (name, asked_by, peer, transport, log) in [
         (
             "the same",
@@ -234,10 +235,12 @@ fn an_answer_comes_from_where_the_request_went() {
         bench.flow.peer = "192.0.2.1:5060".parse().unwrap();
         bench.perform(BYE);
         bench.note_output();
+
         let (flow, before) = (bench.flow, bench.log.len());
         let octets = bench.answer_text(200, "a", Method::Bye);
         bench.arrive_by(from(flow, peer, transport), octets.as_bytes());
         let heard: Vec<&str> = bench.log[before..].iter().map(|line| &line[2..3]).collect();
+
         assert_eq!(heard.concat(), log, "{name}: {asked_by}, {transport}");
         assert_eq!(
             bench.endpoint.stats().less_secure,

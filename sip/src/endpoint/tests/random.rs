@@ -91,6 +91,7 @@ impl Users {
                 };
                 self.receive(&arrival.print());
             }
+
             Step::Respond {
                 which,
                 status,
@@ -105,12 +106,14 @@ impl Users {
                     self.endpoint.respond(*tx, &response, now);
                 }
             }
+
             Step::Acknowledged { which } => {
                 if let Some(tx) = self.servers.get(which) {
                     self.endpoint.acknowledged(*tx);
                 }
             }
             Step::Send { method } => self.send(SENT[method]),
+
             Step::Answer {
                 which,
                 status,
@@ -123,6 +126,7 @@ impl Users {
                     self.receive(&octets);
                 }
             }
+
             Step::Cancel { which } => {
                 if let Some((tx, ..)) = self.clients.get(which) {
                     self.endpoint.cancel(*tx, b"", now);
@@ -136,6 +140,7 @@ impl Users {
                         .ack(*tx, TAGS[tag].as_bytes(), flow, &ack, now);
                 }
             }
+
             Step::Lose => self.endpoint.handle_flow_lost(&flow, &Fault::Closed, now),
             Step::Wait { millis } => self.wait(Duration::from_millis(millis)),
         }

@@ -34,6 +34,7 @@ fn over_udp() {
                 "0 < INVITE, 0 > 100 INVITE, 500 > 100 INVITE, 900 > 180 INVITE, 1500 > 180 INVITE,
                 1600 > 183 INVITE, 3500 > 183 INVITE, 4000 > 486 INVITE",
             ),
+
             (
                 "a refusal without ACK: G up to T2, until H",
                 &[(0, INVITE), (0, Respond(486))],
@@ -58,6 +59,7 @@ fn over_udp() {
                 "0 < INVITE, 0 > 100 INVITE, 0 > 503 INVITE, 400 > 503 INVITE, 500 > 503 INVITE, 5610 < INVITE,
                 5610 > 100 INVITE, 5620 > 503 INVITE",
             ),
+
             (
                 "an ACK before any answer is nobody's",
                 &[(0, INVITE), (10, ACK), (20, Respond(404)), (30, ACK)],

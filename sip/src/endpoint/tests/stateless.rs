@@ -115,9 +115,11 @@ fn what_is_not_ours_is_dropped() {
         )
     };
     let mut bench = Bench::new(Transport::Udp);
+
     let (minter, slot) = (bench.endpoint.minter().clone(), crate::slot::Slot::new(5));
     let ours = minter.branch_of(slot.expect("below COUNT"), 4711);
     let elsewhere = Minter::new(Node(2), [9; 16]).branch_of(slot.expect("below COUNT"), 4711);
+
     let via = |branch: &str| format!("Via: SIP/2.0/UDP us;branch={branch}\r\n");
     let two = via(ours.as_str()) + "Via: SIP/2.0/UDP them;branch=z9hG4bKx\r\n";
     let cases = [
@@ -143,6 +145,7 @@ fn what_is_not_ours_is_dropped() {
             "0 ? 200 INVITE",
         ),
     ];
+
     for (name, octets, expected) in cases {
         bench.log.clear();
         let before = bench.endpoint.stats().dropped;
