@@ -10,7 +10,7 @@ use trunkline_model::settings::BotProtocol;
 use trunkline_model::view::OutboundRoute;
 use trunkline_routing::E164;
 use trunkline_sip::auth::{WrongPart, client};
-use trunkline_sip::dialog::sdp::AudioPayload;
+use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text::unescape_pairs;
 use trunkline_sip::moment::Moment;
@@ -224,6 +224,8 @@ pub struct AgreedMedia {
     pub payload: AudioPayload,
     /// Payload type of telephone-event, where agreed.
     pub telephone_event: Option<u8>,
+    /// Our direction.
+    pub direction: Direction,
     /// IPs that the caller's packets are expected from. Both may be the same.
     pub sources: [IpAddr; 2],
     /// True if another source may be learned while those are silent.

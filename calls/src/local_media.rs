@@ -265,6 +265,7 @@ impl Call {
             remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
+            direction: audio.direction,
             sources,
             from_any,
         };

@@ -134,6 +134,7 @@ impl Call {
                 remote: peer,
                 payload: AudioPayload::PCMA,
                 telephone_event: None,
+                direction: trunkline_sip::dialog::sdp::Direction::SendRecv,
                 sources: [peer.ip(); 2],
                 from_any: false,
             },
@@ -279,7 +280,7 @@ impl Call {
             return Fate::Discarded;
         };
 
-        let agreed = self.session.agreed().map(|agreed| agreed.payload);
+        let agreed = self.session.payload();
         let audio = agreed.filter(|payload| payload.number == packet.header.payload_type);
         self.reception.hear(&packet.header, audio.is_some(), now);
         self.figures.packets_received += 1;
@@ -424,9 +425,9 @@ impl Call {
         Some((to, packet))
     }
 
-    /// Returns whether the bot's audio waits until the peer is heard. A peer on hold isn't waited for.
+    /// Returns whether the bot's audio waits until the peer is heard. A peer that needn't send isn't waited for.
     fn waits_for_peer(&mut self) -> bool {
-        let is_awaited = self.session.agreed().is_some() && self.session.peer().is_none();
+        let is_awaited = self.session.is_missed() && self.session.peer().is_none();
         if is_awaited && self.unheard < MAX_UNHEARD {
             self.unheard += 1;
             return true;
@@ -440,7 +441,7 @@ impl Call {
         key: KeyFrame,
     ) -> Option<(SocketAddr, &'p [u8])> {
         // The octets are borrowed for as long as the packet lives, so an unsendable key is detected first.
-        if self.session.peer().is_none() {
+        if self.session.peer().is_none() || self.session.agreed().is_none() {
             self.session.pass();
             return None;
         }

@@ -159,16 +159,6 @@ impl Learning {
 }
 
 impl NegotiatedMedia {
-    /// Returns whether the peer is on hold.
-    pub(super) fn is_held(&self) -> bool {
-        self.remote.port() == 0 || self.remote.ip().is_unspecified()
-    }
-
-    /// Returns whether this payload type was negotiated.
-    pub(super) fn accepts(&self, payload_type: u8) -> bool {
-        payload_type == self.payload.number || Some(payload_type) == self.telephone_event
-    }
-
     /// Returns the source's rank; `None` if it can't be the peer.
     fn rank(&self, source: SocketAddr) -> Option<SourceRank> {
         let ip = source.ip().to_canonical();
@@ -207,7 +197,7 @@ fn same(one: SocketAddr, other: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_sip::dialog::sdp::AudioPayload;
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
 
     use super::*;
 
@@ -225,6 +215,7 @@ mod tests {
             remote: address(SIGNALLED),
             payload: AudioPayload::PCMA,
             telephone_event: None,
+            direction: Direction::SendRecv,
             sources: sources.map(|source| address(source).ip()),
             from_any,
         }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use trunkline_sip::dialog::sdp::AudioPayload;
+use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
 
 /// Result of an offer and its answer, for one call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -14,8 +14,37 @@ pub struct NegotiatedMedia {
     pub payload: AudioPayload,
     /// Payload type of telephone-events (RFC 4733), if negotiated.
     pub telephone_event: Option<u8>,
+    /// Our direction. A peer that must not send isn't missed.
+    pub direction: Direction,
     /// IP addresses from which the peer's packets are expected, on any port. Both may be the same.
     pub sources: [IpAddr; 2],
     /// True if other addresses may be learnt while the expected ones send nothing.
     pub from_any: bool,
+}
+
+impl NegotiatedMedia {
+    /// Returns whether the peer is on hold.
+    pub(super) fn is_held(&self) -> bool {
+        self.remote.port() == 0 || self.remote.ip().is_unspecified()
+    }
+
+    /// Returns whether packets may be sent to the peer.
+    pub(super) fn takes(&self) -> bool {
+        self.direction.sends() && !self.is_held()
+    }
+
+    /// Returns whether the peer may send packets.
+    pub(super) fn may_send(&self) -> bool {
+        self.direction.receives() && !self.is_held()
+    }
+
+    /// Returns whether audio flows both ways.
+    pub(super) fn talks(&self) -> bool {
+        self.takes() && self.may_send()
+    }
+
+    /// Returns whether this payload type was negotiated.
+    pub(super) fn accepts(&self, payload_type: u8) -> bool {
+        payload_type == self.payload.number || Some(payload_type) == self.telephone_event
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use trunkline_sip::dialog::sdp::Codec;
+use trunkline_sip::dialog::sdp::{AudioPayload, Codec};
 use trunkline_sip::moment::Moment;
 
 use super::g711;
@@ -77,13 +77,13 @@ impl Session {
         self.speech = Some(speech);
     }
 
-    /// Writes the next packet of speech to `octets`, if it is due, and returns its destination. Sends nothing to a peer on hold.
+    /// Writes the next packet of speech to `octets`, if it is due, and returns its destination. Sends nothing to a peer that holds.
     pub(super) fn speak<'p>(
         &mut self,
         octets: &'p mut [u8],
         now: Moment,
     ) -> Option<(SocketAddr, &'p [u8])> {
-        let agreed = self.agreed.filter(|agreed| !agreed.is_held())?;
+        let agreed = self.agreed.filter(NegotiatedMedia::takes)?;
         let heard = self.learning.source();
         let said = self.speech.as_mut()?.next(&agreed, heard, now)?;
         let SpeechPacket { to, payload, .. } = &said;
@@ -112,7 +112,7 @@ impl Session {
         let moves = self
             .agreed
             .is_none_or(|before| before.remote != agreed.remote);
-        if moves {
+        if moves || !self.is_missed() {
             self.heard_at = now;
             self.is_silence_reported = false;
         }
@@ -128,7 +128,7 @@ impl Session {
         is_ours: impl Fn(SocketAddr) -> bool,
         now: Moment,
     ) -> Option<Packet> {
-        let agreed = self.agreed.filter(|agreed| !agreed.is_held())?;
+        let agreed = self.agreed.filter(NegotiatedMedia::may_send)?;
         let packet =
             Packet::read(octets).filter(|packet| agreed.accepts(packet.header.payload_type))?;
         if self.first == FirstPacket::Awaited {
@@ -170,7 +170,7 @@ impl Session {
         octets: &'p mut [u8],
         now: Moment,
     ) -> Option<&'p [u8]> {
-        if self.speech.is_some() || !self.pace.admits(now) {
+        if self.speech.is_some() || self.agreed().is_none() || !self.pace.admits(now) {
             return None;
         }
 
@@ -187,9 +187,19 @@ impl Session {
         is_news
     }
 
-    /// Returns the negotiated media, unless the peer is on hold.
+    /// Returns the negotiated media, unless the peer takes no packets.
     pub(super) fn agreed(&self) -> Option<NegotiatedMedia> {
-        self.agreed.filter(|agreed| !agreed.is_held())
+        self.agreed.filter(NegotiatedMedia::takes)
+    }
+
+    /// Returns the payload of the audio.
+    pub(super) fn payload(&self) -> Option<AudioPayload> {
+        self.agreed.map(|agreed| agreed.payload)
+    }
+
+    /// Returns whether the peer should be heard: one that is on hold, or puts us on hold, needn't send.
+    pub(super) fn is_missed(&self) -> bool {
+        self.agreed.as_ref().is_some_and(NegotiatedMedia::talks)
     }
 
     /// Writes a frame of µ-law audio for the peer, and returns its destination: the learnt address, or, for a few packets of silence, the
@@ -258,9 +268,8 @@ impl Session {
 
     /// Returns whether the peer should be heard and has been silent for `patience`; true once until it is heard again.
     pub(super) fn report_silence(&mut self, patience: Duration, now: Moment) -> bool {
-        let is_expected = self.agreed.is_some_and(|agreed| !agreed.is_held());
         let is_news =
-            is_expected && !self.is_silence_reported && now.since(self.heard_at) >= patience;
+            self.is_missed() && !self.is_silence_reported && now.since(self.heard_at) >= patience;
         self.is_silence_reported |= is_news;
         is_news
     }
@@ -301,7 +310,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_sip::dialog::sdp::AudioPayload;
+    use trunkline_sip::dialog::sdp::Direction;
 
     use super::super::keys::SentKeys;
     use super::*;
@@ -333,6 +342,7 @@ mod tests {
             remote,
             payload: AudioPayload::PCMA,
             telephone_event: Some(101),
+            direction: Direction::SendRecv,
             sources: [remote.ip(); 2],
             from_any: false,
         }
@@ -637,5 +647,55 @@ mod tests {
             !session.report_silence(PATIENCE, at(999_000)),
             "a peer on hold is not missed"
         );
+    }
+
+    #[test]
+    fn a_direction_says_who_sends_and_who_is_missed() {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        for (direction, hears, sends) in [
+            (Direction::SendRecv, true, true),
+            (Direction::SendOnly, false, true),
+            (Direction::RecvOnly, true, false),
+            (Direction::Inactive, false, false),
+        ] {
+            let mut session = Session::new(0);
+            session.negotiate(agreed(SIGNALLED), at(0));
+            learn(&mut session, SIGNALLED, at(0));
+            let agreed = NegotiatedMedia {
+                direction,
+                ..agreed(SIGNALLED)
+            };
+            session.negotiate(agreed, at(20));
+
+            let mut octets = rtp(8, 90, 0, 1);
+            let source = address(SIGNALLED);
+            let packet = session.accept(&mut octets, source, |_| false, at(40));
+            assert_eq!(packet.is_some(), hears, "{direction:?}");
+            let echo = packet.and_then(|packet| {
+                let echo = session.echo(&packet, &mut octets, at(40));
+                echo.map(|_| ())
+            });
+            assert_eq!(echo.is_some(), hears && sends, "{direction:?}");
+
+            let mut octets = [0; 200];
+            let frame = session.frame(&mut octets, &[0; 160], false, at(60));
+            assert_eq!(frame.is_some(), sends, "{direction:?}");
+            let is_missed = session.report_silence(PATIENCE, at(90_000));
+            assert_eq!(is_missed, hears && sends, "{direction:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_takes_us_off_hold_has_time_to_speak() {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let mut session = Session::new(0);
+        let on_hold = NegotiatedMedia {
+            direction: Direction::Inactive,
+            ..agreed(SIGNALLED)
+        };
+        session.negotiate(on_hold, at(0));
+        session.negotiate(agreed(SIGNALLED), at(60_000));
+        assert!(!session.report_silence(PATIENCE, at(89_999)));
+        assert!(session.report_silence(PATIENCE, at(90_000)));
     }
 }

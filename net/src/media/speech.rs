@@ -147,7 +147,7 @@ fn said(
 
 #[cfg(test)]
 mod tests {
-    use trunkline_sip::dialog::sdp::AudioPayload;
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
 
     use super::*;
 
@@ -163,6 +163,7 @@ mod tests {
             remote,
             payload,
             telephone_event: None,
+            direction: Direction::SendRecv,
             sources: [remote.ip(); 2],
             from_any: false,
         }

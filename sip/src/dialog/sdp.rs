@@ -298,6 +298,14 @@ impl Direction {
         }
     }
 
+    /// Returns true if the peer may send.
+    pub const fn receives(self) -> bool {
+        match self {
+            Self::SendRecv | Self::RecvOnly => true,
+            Self::SendOnly | Self::Inactive => false,
+        }
+    }
+
     pub(super) fn read(attribute: &[u8]) -> Option<Self> {
         [
             Self::SendRecv,

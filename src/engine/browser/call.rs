@@ -13,7 +13,7 @@ use trunkline_sip::wire::frame::{Frame, Framer};
 use uuid::Uuid;
 
 use super::order::{BrowserCommand, BrowserEvent};
-use super::user_agent::{End, Event, Output, UserAgent, sends};
+use super::user_agent::{End, Event, Output, UserAgent};
 use crate::engine::clock;
 use crate::engine::inbox::{ForwardedMessage, Input, ShardRouter};
 use crate::engine::media_addresses::MediaAddresses;
@@ -135,7 +135,7 @@ impl RunningCall {
             remote.set_port(0);
         }
 
-        if !sends(&audio) && !receives(&audio) {
+        if !audio.direction.sends() && !audio.direction.receives() {
             remote.set_port(0);
         }
 
@@ -143,6 +143,7 @@ impl RunningCall {
             remote,
             payload: audio.payload,
             telephone_event: audio.telephone_event,
+            direction: audio.direction,
             sources: [remote.ip(); 2],
             from_any: false,
         };
@@ -167,12 +168,6 @@ impl Drop for RunningCall {
 /// Returns the sentence for media whose address is refused.
 fn unheard(ip: IpAddr, refusal: Refusal) -> Box<str> {
     format!("No audio passes: the runtime's media address {ip} {refusal}.").into()
-}
-
-fn receives(audio: &Audio) -> bool {
-    use trunkline_sip::dialog::sdp::Direction;
-
-    matches!(audio.direction, Direction::SendRecv | Direction::RecvOnly)
 }
 
 fn ended(end: End) -> BrowserEvent {

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use trunkline_sip::dialog::body::{has_sdp, sdp_of};
-use trunkline_sip::dialog::sdp::{self, Audio, Direction};
+use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::wire::print::{self, Head};
@@ -452,11 +452,6 @@ impl Own {
             Self::Bye => "BYE",
         }
     }
-}
-
-/// Returns true if the browser's audio is to be sent.
-pub(super) fn sends(audio: &Audio) -> bool {
-    matches!(audio.direction, Direction::SendRecv | Direction::SendOnly)
 }
 
 /// A display name (RFC 3261 §25.1), with the blank behind it.
