@@ -444,6 +444,8 @@ impl Shard {
             Input::Synced(position) => self.synced(position),
             Input::Gone(transport, address) => calls.suspect(transport, address, now),
 
+            // The API has answered that no call was made.
+            Input::Verify { done, .. } if done.is_closed() => {}
             Input::Verify { slot, asked, done } => {
                 let view = self.directory.load();
                 answer(done, calls.verify(endpoint, &view, (slot, &asked), now));

@@ -55,7 +55,8 @@ const ENDED: [&str; 6] = [
     "DELETE FROM org_keys WHERE org_id = $1",
     "DELETE FROM dashboard_sessions WHERE org_id = $1",
     "DELETE FROM login_links WHERE org_id = $1",
-    "DELETE FROM number_codes WHERE org_id = $1",
+    // The rows stay for their day, since they count calls that the operator has paid for.
+    "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1",
     "DELETE FROM dedications WHERE org_id = $1",
 ];
 

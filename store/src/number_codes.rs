@@ -103,10 +103,10 @@ pub fn make(
 
     // The places of a number bound the calls to it: each is free again a day after its call.
     for place in 0..CALLS {
-        let sql = "INSERT INTO number_codes (number, place, id, org_id, number_id, code_mac, tries, made_at, expires_at)
-                   VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8)
-                   ON CONFLICT (number, place) DO UPDATE SET id = excluded.id, org_id = excluded.org_id, number_id = excluded.number_id,
-                     code_mac = excluded.code_mac, tries = 0, made_at = excluded.made_at, expires_at = excluded.expires_at
+        let sql = "INSERT INTO number_codes (number, place, id, org_id, partner_id, number_id, code_mac, tries, made_at, expires_at)
+                   VALUES ($1, $2, $3, $4, (SELECT partner_id FROM orgs WHERE id = $4), $5, $6, 0, $7, $8)
+                   ON CONFLICT (number, place) DO UPDATE SET id = excluded.id, org_id = excluded.org_id,
+                     partner_id = excluded.partner_id, number_id = excluded.number_id, code_mac = excluded.code_mac, tries = 0, made_at = excluded.made_at, expires_at = excluded.expires_at
                    WHERE number_codes.made_at <= $9";
         let taken = tx.run(
             sql,
@@ -145,8 +145,8 @@ pub fn make(
 /// Returns the time until the deployment, and the org's partner, may make one more call; `None` if they may now.
 fn used_up(tx: &mut Tx, org: Uuid, per_day: u32, day_ago: i64) -> Result<Option<Duration>, Error> {
     let sql = "SELECT COUNT(*), MIN(made_at), COUNT(*) FILTER (WHERE is_theirs), MIN(made_at) FILTER (WHERE is_theirs) FROM (
-                   SELECT made_at, orgs.id = own.id OR (orgs.partner_id IS NOT NULL AND orgs.partner_id = own.partner_id) AS is_theirs
-                   FROM number_codes JOIN orgs ON orgs.id = number_codes.org_id JOIN orgs AS own ON own.id = $1
+                   SELECT made_at, org_id = own.id OR (number_codes.partner_id IS NOT NULL AND number_codes.partner_id = own.partner_id) AS is_theirs
+                   FROM number_codes JOIN orgs AS own ON own.id = $1
                    WHERE made_at > $2
                ) AS made";
     let (all, oldest, theirs, oldest_of_theirs): (i64, Option<i64>, i64, Option<i64>) =

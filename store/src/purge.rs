@@ -228,14 +228,13 @@ const CALL_ENDS: &str = "DELETE FROM call_ends WHERE org_id = $1 AND seq IN (
     SELECT seq FROM call_ends WHERE org_id = $1 ORDER BY seq LIMIT $2)";
 
 /// Tables with many rows, or that no foreign key deletes with the org.
-const PURGED: [(&str, &str); 9] = [
+const PURGED: [(&str, &str); 8] = [
     some_rows!("webhook_deliveries"),
     some_rows!("events"),
     (HANDOFFS, HANDOFFS),
     some_rows!("contacts"),
     some_rows!("auth_failures"),
     some_rows!("transfers"),
-    some_rows!("number_codes"),
     some_rows!("asks"),
     (CALL_ENDS, CALL_ENDS),
 ];

@@ -5,7 +5,8 @@ use std::time::Duration;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Conflict, Error, MadeCode, Number, Store, TriedCode, events, number_codes, numbers,
+    Conflict, Error, MadeCode, Number, Purge, Store, TriedCode, deleted_orgs, events, number_codes,
+    numbers, purge,
 };
 use uuid::Uuid;
 
@@ -16,6 +17,7 @@ crate::on_both!(
     a_code_ends_by_time_by_tries_and_by_another,
     a_number_is_called_three_times_a_day_whoever_asks,
     a_partner_has_half_of_the_deployments_calls,
+    calls_of_a_deleted_org_count,
     nodes_count_together
 );
 
@@ -207,6 +209,48 @@ async fn a_partner_has_half_of_the_deployments_calls(db: &TestDb) {
     assert_eq!(ask(2, 10).await, day_after(0), "all of them");
     let made = ask(2, DAY).await;
     assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
+}
+
+/// Deleting and purging an org frees neither its numbers' calls nor its partner's.
+async fn calls_of_a_deleted_org_count(db: &TestDb) {
+    const CALLS: u32 = 4;
+    let store = db.open().await;
+    let partner = partner(&store).await;
+    let first = of_partner(&store, partner, "first").await.id;
+    let called = number(&store, first, "+442079460001").await;
+    let ask = |number: &Number, second: u64| {
+        let (org, number) = (number.org_id, number.id);
+        done(&store, move |tx| {
+            number_codes::make(tx, org, number, b"123456", CALLS, later(second))
+        })
+    };
+    for second in [0, 1] {
+        let made = ask(&called, second).await;
+        assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
+    }
+
+    done(&store, move |tx| {
+        deleted_orgs::delete(tx, first, Purge::Now, later(2))
+    })
+    .await;
+    let tried = store
+        .write(move |tx| number_codes::try_code(tx, first, called.id, b"123456", later(3)))
+        .await;
+    assert!(tried.is_err(), "the org is absent: {tried:?}");
+    while done(&store, move |tx| purge::delete_some(tx, first)).await > 0 {}
+
+    let second = of_partner(&store, partner, "second").await.id;
+    let same = number(&store, second, "+442079460001").await;
+    let made = ask(&same, 10).await;
+    let wait = Duration::from_secs(DAY - 10);
+    assert_eq!(made, MadeCode::UsedUp { wait }, "the partner's half");
+
+    let other = org(&store, "Other").await.id;
+    let same = number(&store, other, "+442079460001").await;
+    let made = ask(&same, 11).await;
+    let MadeCode::Code { calls_left: 0, .. } = made else {
+        panic!("the third call to the number: {made:?}");
+    };
 }
 
 async fn nodes_count_together(db: &TestDb) {

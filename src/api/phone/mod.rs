@@ -109,7 +109,7 @@ pub(super) fn router() -> Routes {
         )
         .route(
             "/numbers/{number_id}/verify",
-            post(once(verification::verify)),
+            post(call_once(verification::verify)),
         )
         .route(
             "/numbers/{number_id}/verify/confirm",

@@ -128,16 +128,13 @@ pub(crate) async fn verify(
         way: Arc::new(way(trunk)),
     };
 
+    // Without an answer the call may have been made all the same, and then it counts.
     let begun = engine.verify(asked).await;
-    let begun = match begun {
-        Ok(begun) => begun.map_err(refused),
-        Err(fault) => Err(ApiError::Broke(Box::new(fault))),
-    };
-
-    if let Err(error) = begun {
+    let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+    if let Err(why) = begun {
         api.write(move |tx, _| number_codes::take_back(tx, caller.org, made))
             .await?;
-        return Err(error);
+        return Err(refused(why));
     }
 
     let view = VerificationView {
