@@ -1,7 +1,7 @@
 //! Exports calls as OpenTelemetry traces, by OTLP over HTTP with JSON. The trace id is the session's id; set-up and
 //! talk are child spans of the call's.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,14 +49,20 @@ impl Spans {
             .enable_http1()
             .build();
 
+        // Two tasks, so that facts are read while the collector is silent: a call whose end is lost would stay in `up`.
+        let (owe, owed) = mpsc::channel(MAX_OWED);
         let exporter = Exporter {
             address: format!("{collector}/v1/traces"),
             client: Client::builder(TokioExecutor::new()).build(connector),
-            up: HashMap::new(),
-            owed: VecDeque::new(),
-            lost: 0,
+            owed,
+            batch: Vec::new(),
         };
-        runtime.spawn(exporter.run(facts));
+        runtime.spawn(exporter.run());
+        let tracker = Tracker {
+            up: HashMap::new(),
+            owe,
+        };
+        runtime.spawn(tracker.run(facts));
 
         Self(sender)
     }
@@ -86,34 +92,17 @@ struct TracedCall {
     events: Vec<(String, Moment)>,
 }
 
-struct Exporter {
-    address: String,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+/// Makes spans of the facts of calls.
+struct Tracker {
     up: HashMap<Uuid, TracedCall>,
-    /// Spans of ended calls, not sent yet.
-    owed: VecDeque<Vec<Value>>,
-    lost: u64,
+    owe: mpsc::Sender<Vec<Value>>,
 }
 
-impl Exporter {
+impl Tracker {
     async fn run(mut self, mut facts: mpsc::Receiver<Fact>) {
-        let mut ticks = tokio::time::interval(INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                fact = facts.recv() => match fact {
-                    Some(fact) => self.take_down(fact),
-                    None => break,
-                },
-                _ = ticks.tick() => {
-                    if !self.send().await {
-                        ticks.reset_after(RETRY_PAUSE);
-                    }
-                }
-            }
+        while let Some(fact) = facts.recv().await {
+            self.take_down(fact);
         }
-
-        self.send().await;
     }
 
     fn take_down(&mut self, fact: Fact) {
@@ -154,11 +143,9 @@ impl Exporter {
 
             Fact::Ended(ended) => {
                 if let Some(up) = self.up.remove(&call) {
-                    if self.owed.len() >= MAX_OWED {
-                        self.owed.pop_front();
-                        self.lost += 1;
+                    if self.owe.try_send(spans(&up, &ended)).is_err() {
+                        metrics::counter!("trunkline_spans_lost_total").increment(1);
                     }
-                    self.owed.push_back(spans(&up, &ended));
                 }
             }
             Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } | Fact::Media(_) => {}
@@ -173,20 +160,51 @@ impl Exporter {
             up.events.push((name, at));
         }
     }
+}
 
-    /// Sends all waiting spans, a bounded number per request. Returns false if the collector refuses one.
-    async fn send(&mut self) -> bool {
-        while !self.owed.is_empty() {
-            let count = self.owed.len().min(MAX_PER_REQUEST);
-            let spans: Vec<&Value> = self.owed.iter().take(count).flatten().collect();
-            if let Err(fault) = self.post(&envelope(&spans)).await {
-                tracing::warn!(%fault, calls = self.owed.len(), lost = self.lost, "sending spans to the OTLP collector failed; retrying");
-                metrics::counter!("trunkline_spans_lost_total")
-                    .increment(std::mem::take(&mut self.lost));
-                return false;
+/// Sends spans to the collector.
+struct Exporter {
+    address: String,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Spans of ended calls.
+    owed: mpsc::Receiver<Vec<Value>>,
+    /// Those of the next request, kept until the collector has taken them.
+    batch: Vec<Vec<Value>>,
+}
+
+impl Exporter {
+    /// Sends until the tracker has ended and all is sent, or until the collector fails after that.
+    async fn run(mut self) {
+        loop {
+            let batch = &mut self.batch;
+            if batch.is_empty() && self.owed.recv_many(batch, MAX_PER_REQUEST).await == 0 {
+                return;
             }
-            self.owed.drain(..count);
+
+            let is_sent = self.send().await;
+            if self.owed.is_closed() {
+                if is_sent {
+                    continue;
+                }
+                return;
+            }
+            match is_sent {
+                true if self.owed.is_empty() => tokio::time::sleep(INTERVAL).await,
+                true => {}
+                false => tokio::time::sleep(RETRY_PAUSE).await,
+            }
         }
+    }
+
+    /// Sends the batch. Returns false if the collector refuses it.
+    async fn send(&mut self) -> bool {
+        let spans: Vec<&Value> = self.batch.iter().flatten().collect();
+        if let Err(fault) = self.post(&envelope(&spans)).await {
+            let calls = self.batch.len() + self.owed.len();
+            tracing::warn!(%fault, calls, "sending spans to the OTLP collector failed; retrying");
+            return false;
+        }
+        self.batch.clear();
         true
     }
 
