@@ -388,6 +388,29 @@ fn the_captured_pace_is_kept() {
     );
 }
 
+/// The BYE has a number above those of all requests of the caller, and follows a re-INVITE without an answer as well.
+#[test]
+fn a_capture_that_ends_inside_a_call_leaves_none_open() {
+    let stage = Stage::new();
+    for (name, way, last) in [
+        ("key-pressed", " us > caller ", "\nCSeq: 3 INFO"),
+        ("held", " us > runtime ", "\nINVITE "),
+    ] {
+        let text = flow(name);
+        let messages: Vec<&str> = text.split("\n--- ").collect();
+        let is_last = |message: &&str| message.contains(way) && message.contains(last);
+        let end = messages.iter().rposition(is_last).expect("that message");
+        let cut = messages[..=end].join("\n--- ");
+
+        let ran = stage.replay_text(&cut, &["--json"]);
+        assert_eq!(ran.code, Some(0), "{name}: {ran:?}");
+        let call = &stage.daemon.calls()[0];
+        stage.daemon.wait_for_status(&call["id"], "completed");
+        let call = &stage.daemon.calls()[0];
+        assert_eq!(call["hangup_by"], "caller", "{name}: {call}");
+    }
+}
+
 #[test]
 fn what_was_changed_is_named() {
     let stage = Stage::new();

@@ -192,7 +192,7 @@ impl Anonymiser {
         }
     }
 
-    /// Anonymises the parameters behind a semicolon. Values of unknown ones are blanked.
+    /// Anonymises the parameters behind a semicolon. Values of unknown ones are blanked, and the names of those without a value.
     fn parameters(&mut self, parameters: &str) -> String {
         let mut shown = Vec::new();
         let mut rest = Some(parameters);
@@ -201,7 +201,8 @@ impl Anonymiser {
             rest = behind;
             let parameter = parameter.trim();
             shown.push(match parameter.split_once('=') {
-                None => parameter.to_owned(),
+                None if is_impersonal(parameter) => parameter.to_owned(),
+                None => blank(parameter),
                 Some((name, value)) => format!("{name}={}", self.parameter(name, value)),
             });
         }

@@ -95,6 +95,7 @@ fn nothing_slips_through() {
         "Contact: \"Alice <x\" <sip:1@h>, \"Secret, Bob\" <sip:secret@h>;+sip.instance=\"<urn:uuid:secret>\"",
         "From: Secret Bob <sip:1@h>;tag=1;epid=00secret",
         "From: <sip:secret@h",
+        "From: <sip:1;Secret_Bob@h;secret>;tag=1;secret",
         "From: sip:secret@h;tag=1",
         "From: secret",
         "Diversion: <mailto:secret@h>;reason=busy",

@@ -1,5 +1,7 @@
 //! Messages outside the capture that a replay needs: responses to unexpected requests, and the end of a call that took another course.
 
+use trunkline_sip::header::text::elements;
+
 use super::rewrite::fresh;
 use crate::message::{Message, parameter};
 
@@ -37,32 +39,34 @@ fn bare(invite: &Message, method: &str, uri: &str, number: u32) -> Message {
             .as_bytes(),
     );
     message.replace_all("CSeq", &[format!("{number} {method}")]);
-    for name in ["Call-ID", "To", "From", "Via"] {
+    for name in ["Call-ID", "To", "From"] {
         message.replace_all(name, &invite.all(name));
     }
+    // The top Via alone: those below it are of hops before the sender (RFC 3261 §9.1, §17.1.1.3).
+    let vias = invite.first("Via").unwrap_or_default();
+    let top = elements(vias.as_bytes()).next().unwrap_or_default();
+    message.replace_all("Via", &[String::from_utf8_lossy(top).into_owned()]);
     message
 }
 
 /// Builds the ACK of a response, with the branch of the INVITE and the To of the response (RFC 3261 §17.1.1.3).
 pub(super) fn acknowledging(invite: &Message, answer: &Message) -> Message {
     let number = invite.cseq().map_or(1, |(number, _)| number);
-    let method = if invite.method() == "INVITE" {
-        "ACK"
-    } else {
-        "OPTIONS"
-    };
-    let mut message = bare(invite, method, &invite.request_uri(), number);
+    let mut message = bare(invite, "ACK", &invite.request_uri(), number);
+    message.replace_all("Route", &invite.all("Route"));
     message.set("To", &answer.first("To").unwrap_or_default());
     message
 }
 
 pub(super) fn cancelling(invite: &Message) -> Message {
     let number = invite.cseq().map_or(1, |(number, _)| number);
-    bare(invite, "CANCEL", &invite.request_uri(), number)
+    let mut message = bare(invite, "CANCEL", &invite.request_uri(), number);
+    message.replace_all("Route", &invite.all("Route"));
+    message
 }
 
-pub(super) fn in_dialog(invite: &Message, answer: &Message, method: &str, further: u32) -> Message {
-    let number = invite.cseq().map_or(1, |(number, _)| number) + further;
+/// Builds a request with this CSeq in the dialog that the answer has begun or renewed.
+pub(super) fn in_dialog(invite: &Message, answer: &Message, method: &str, number: u32) -> Message {
     let contact = answer.first("Contact").unwrap_or_default();
     let uri = contact
         .split_once('<')

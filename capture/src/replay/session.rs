@@ -148,6 +148,10 @@ struct Session<'a> {
     invite: Option<Message>,
     /// The last final response to that INVITE.
     answer: Option<Message>,
+    /// The last 2xx to an INVITE of the caller's, while the dialog lasts.
+    dialog: Option<Message>,
+    /// Highest CSeq of the caller's requests.
+    cseq: u32,
     acknowledgement: Option<Vec<u8>>,
     is_over: bool,
     /// The item from which nothing can be played, and the reason.
@@ -200,6 +204,8 @@ impl<'a> Session<'a> {
             request: None,
             invite: None,
             answer: None,
+            dialog: None,
+            cseq: 0,
             acknowledgement: None,
             is_over: false,
             beyond,
@@ -380,6 +386,8 @@ impl<'a> Session<'a> {
 
         if party == Role::Caller && message.method() != "ACK" {
             self.request = Some(message.clone());
+            let number = message.cseq().map_or(0, |(number, _)| number);
+            self.cseq = self.cseq.max(number);
         }
 
         match message.method().as_str() {
@@ -391,7 +399,10 @@ impl<'a> Session<'a> {
                 self.invite = Some(message.clone());
                 self.answer = None;
             }
-            "BYE" if party == Role::Caller => self.invite = None,
+            "BYE" if party == Role::Caller => {
+                self.invite = None;
+                self.dialog = None;
+            }
             _ => {}
         }
 
@@ -450,11 +461,15 @@ impl<'a> Session<'a> {
 
             if message.method() == "BYE" {
                 self.invite = None;
+                self.dialog = None;
             }
 
-            if message.method() == "INVITE" && message.status().is_some_and(|status| status >= 200)
-            {
+            let status = message.status().filter(|_| message.method() == "INVITE");
+            if status.is_some_and(|status| status >= 200) {
                 self.answer = Some(message.clone());
+            }
+            if status.is_some_and(|status| matches!(status, 200..=299)) {
+                self.dialog = Some(message.clone());
             }
         }
 

@@ -14,7 +14,8 @@ impl Session<'_> {
             .as_ref()
             .is_some_and(|answer| answer.status().is_some_and(|status| status >= 300));
         self.waiting = None;
-        let has_call = self.invite.is_some() && (self.is_over || self.is_beyond || !is_refused);
+        let is_open = self.is_over || self.is_beyond || !is_refused || self.dialog.is_some();
+        let has_call = self.invite.is_some() && is_open;
         if has_call {
             self.hang_up();
         }
@@ -30,11 +31,16 @@ impl Session<'_> {
         let mut closing = Vec::new();
         match &self.answer {
             Some(answer) if answer.status().is_some_and(|status| status < 300) => {
-                closing.push(in_dialog(&invite, answer, "ACK", 0));
-                closing.push(in_dialog(&invite, answer, "BYE", 1));
+                let number = invite.cseq().map_or(1, |(number, _)| number);
+                closing.push(in_dialog(&invite, answer, "ACK", number));
             }
             Some(answer) => closing.push(acknowledging(&invite, answer)),
             None => closing.push(cancelling(&invite)),
+        }
+        // A re-INVITE that was refused, or that nobody has answered, ends no dialog.
+        if let Some(accepted) = &self.dialog {
+            self.cseq += 1;
+            closing.push(in_dialog(&invite, accepted, "BYE", self.cseq));
         }
         for message in closing {
             self.send_extra(Role::Caller, &message.to_octets());
@@ -63,6 +69,7 @@ impl Session<'_> {
                 }
                 Some(status) if status >= 200 && message.method() == "INVITE" => {
                     // The answer crossed the CANCEL.
+                    self.dialog = Some(message.clone());
                     self.answer = Some(message);
                     self.hang_up();
                 }
