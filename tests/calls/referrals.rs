@@ -59,8 +59,8 @@ fn a_runtime_refers_its_caller_and_is_told_the_truth() {
     assert_eq!(
         told,
         [
-            ("SIP/2.0 100 Trying", Some("active;expires=180")),
-            ("SIP/2.0 183 Session Progress", Some("active;expires=180")),
+            ("SIP/2.0 100 Trying", Some("active;expires=600")),
+            ("SIP/2.0 183 Session Progress", Some("active;expires=600")),
             ("SIP/2.0 200 OK", Some("terminated;reason=noresource")),
         ],
         "{agent}"
@@ -210,7 +210,7 @@ fn a_runtime_joins_two_of_its_calls() {
     assert_eq!(
         told,
         [
-            ("SIP/2.0 100 Trying", Some("active;expires=180")),
+            ("SIP/2.0 100 Trying", Some("active;expires=600")),
             ("SIP/2.0 200 OK", Some("terminated;reason=noresource")),
         ],
         "{joins}"
