@@ -199,7 +199,7 @@ impl Display for NumberDifference {
                 ),
                 (dialled, "") => write!(
                     out,
-                    "{dialled:?} stands before it; have the PBX leave that out."
+                    "{dialled:?} comes before it; have the PBX leave that out."
                 ),
                 (dialled, number) => write!(
                     out,

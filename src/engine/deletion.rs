@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use tokio::time::{Interval, MissedTickBehavior};
 use trunkline_calls::HangUpRequester;
 use trunkline_calls::live::LiveCalls;
 use trunkline_store::{Retained, RetentionDays, Store, aged, deleted_orgs, nodes, purge};
+use uuid::Uuid;
 
 use super::{Handle, clock};
 
@@ -45,7 +47,6 @@ impl Deletion {
             store,
             live,
             engine,
-            fails: false,
         };
         Self(tokio::spawn(worker.run()))
     }
@@ -62,33 +63,72 @@ struct DeletionWorker {
     live: Arc<LiveCalls>,
     engine: Handle,
     retention: RetentionDays,
+}
+
+/// Checks of a task, and whether the last one failed.
+struct Checks {
+    ticks: Interval,
     fails: bool,
 }
 
-impl DeletionWorker {
-    async fn run(mut self) {
-        let mut turns = tokio::time::interval(CHECK_INTERVAL);
-        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        for turn in 0_u32.. {
-            turns.tick().await;
-            match self.turn(turn).await {
-                Ok(()) => self.fails = false,
-                Err(error) if !self.fails => {
-                    self.fails = true;
-                    tracing::warn!(%error, "nothing is deleted until the database is back");
-                }
-                Err(_) => {}
-            }
+impl Checks {
+    fn new() -> Self {
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            ticks,
+            fails: false,
         }
     }
 
-    async fn turn(&self, turn: u32) -> Result<(), trunkline_store::Error> {
-        let to_purge = self
-            .store
+    /// Waits for the next check, and logs the first failure in a row.
+    async fn next(&mut self, last: Result<(), trunkline_store::Error>) {
+        match last {
+            Ok(()) => self.fails = false,
+            Err(error) if !self.fails => {
+                self.fails = true;
+                tracing::warn!(%error, "nothing is deleted until the database is back");
+            }
+            Err(_) => {}
+        }
+        self.ticks.tick().await;
+    }
+}
+
+impl DeletionWorker {
+    /// Ends calls and deletes rows beside each other, since a large deletion takes hours.
+    async fn run(self) {
+        tokio::join!(self.end_calls(), self.delete());
+    }
+
+    async fn end_calls(&self) {
+        let mut checks = Checks::new();
+        let mut last = Ok(());
+        loop {
+            checks.next(last).await;
+            last = self.end_calls_of_deleted().await;
+        }
+    }
+
+    async fn delete(&self) {
+        let mut checks = Checks::new();
+        let mut last = Ok(());
+        for turn in 0_u32.. {
+            checks.next(last).await;
+            last = self.delete_due(turn).await;
+        }
+    }
+
+    async fn to_purge(&self) -> Result<Vec<Uuid>, trunkline_store::Error> {
+        self.store
             .read(move |tx| deleted_orgs::to_purge(tx, clock::wall_time()))
-            .await?;
-        for org in &to_purge {
-            for call in self.live.of_org(*org) {
+            .await
+    }
+
+    /// Ends this node's calls of orgs that are to be purged.
+    async fn end_calls_of_deleted(&self) -> Result<(), trunkline_store::Error> {
+        for org in self.to_purge().await? {
+            for call in self.live.of_org(org) {
                 if !call.is_over() {
                     // If the shard doesn't answer, the next check asks again.
                     let _ = self
@@ -98,7 +138,11 @@ impl DeletionWorker {
                 }
             }
         }
+        Ok(())
+    }
 
+    async fn delete_due(&self, turn: u32) -> Result<(), trunkline_store::Error> {
+        let to_purge = self.to_purge().await?;
         let is_due = turn.is_multiple_of(MINUTE);
         if (to_purge.is_empty() && !is_due) || !self.is_first().await? {
             return Ok(());
@@ -166,7 +210,7 @@ impl DeletionWorker {
         Ok(first.is_none_or(|first| first == self.engine.node()))
     }
 
-    async fn purge(&self, org: uuid::Uuid) -> Result<(), trunkline_store::Error> {
+    async fn purge(&self, org: Uuid) -> Result<(), trunkline_store::Error> {
         loop {
             let rows = self
                 .store

@@ -25,6 +25,8 @@ const QUEUE: usize = 1_024;
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Most sources stored for one number within [`REPEAT_INTERVAL`].
 const MAX_SOURCES: usize = 4;
+/// Most numbers stored for one source within it, so that one that tries numbers of no org leaves room for others.
+const MAX_NUMBERS: usize = 32;
 /// Most pairs of source and number stored within it, over all numbers.
 const MAX_REMEMBERED: usize = 256;
 
@@ -188,7 +190,9 @@ impl RecentAuthFailures {
         }
 
         let mut of_number = self.0.iter().filter(|(_, other, _)| other == number);
+        let of_source = self.0.iter().filter(|(other, ..)| *other == source);
         if self.0.len() >= MAX_REMEMBERED
+            || of_source.count() >= MAX_NUMBERS
             || of_number.clone().count() >= MAX_SOURCES
             || of_number.any(|(other, ..)| *other == source)
         {
@@ -439,11 +443,18 @@ mod tests {
             assert_eq!(recent.should_store(&failed), is_news, "{failed:?}");
         }
 
-        for place in 0..2 * MAX_REMEMBERED {
-            recent.should_store(&unproven(9, &format!("+4420718{place:05}"), 161));
-        }
+        let mut fill = |hosts: u8| {
+            let before = recent.0.len();
+            for place in 0..2 * MAX_REMEMBERED {
+                let host = 9 + place as u8 % hosts;
+                recent.should_store(&unproven(host, &format!("+4420718{place:05}"), 161));
+            }
+            (before, recent.0.len())
+        };
 
-        assert_eq!(recent.0.len(), MAX_REMEMBERED);
+        let (before, after) = fill(1);
+        assert_eq!(after, before + MAX_NUMBERS, "one source");
+        assert_eq!(fill(100).1, MAX_REMEMBERED, "all sources");
         assert!(
             recent.should_store(&unproven(1, ONE, 300)),
             "the old is forgotten"

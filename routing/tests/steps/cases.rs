@@ -263,7 +263,7 @@ fn what_a_call_came_close_to_is_said() {
         (
             "an outside line before it",
             world.clone().dialled("9493012345678"),
-            &["\"9\" stands before it"],
+            &["\"9\" comes before it"],
         ),
         (
             "another country code",
