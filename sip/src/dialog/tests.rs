@@ -387,3 +387,69 @@ fn a_dialog_is_written_down_and_read_again() {
     };
     assert!(Dialog::try_from(torn).is_err());
 }
+
+#[test]
+fn a_target_moves_once_the_request_that_named_it_is_accepted() {
+    let mut dialog = uas(&Sent {
+        routes: "Record-Route: <sip:p;lr>\r\n",
+        ..INVITE
+    })
+    .unwrap();
+    let before = text(dialog.remote_target()).to_owned();
+    let moves_to = |dialog: &Dialog, contact| {
+        let octets = octets(&Sent { contact, ..INVITE });
+        let request = lex(&octets, Framing::Datagram).unwrap();
+        dialog.moves_to(&request).map(<[u8]>::to_vec)
+    };
+
+    assert_eq!(moves_to(&dialog, INVITE.contact), None, "the same target");
+    assert_eq!(moves_to(&dialog, ""), None, "no Contact");
+    let moved = moves_to(&dialog, "Contact: <sip:alice@192.0.2.9>\r\n").unwrap();
+    assert_eq!(text(&moved), "sip:alice@192.0.2.9");
+    assert_eq!(text(dialog.remote_target()), before, "not accepted yet");
+
+    dialog.move_to(&moved);
+    assert_eq!(text(dialog.remote_target()), "sip:alice@192.0.2.9");
+    let routes: Vec<&str> = dialog.routes().map(text).collect();
+    assert_eq!(routes, ["sip:p;lr"]);
+    assert_eq!(
+        (text(dialog.local_tag()), text(dialog.remote_tag())),
+        ("ours", "a1")
+    );
+}
+
+#[test]
+fn who_began_a_dialog_owns_its_call_id() {
+    assert!(!uas(&INVITE).unwrap().owns_call_id());
+    assert!(uac(&ANSWER).unwrap().owns_call_id());
+}
+
+#[test]
+fn the_peers_address_has_no_tag() {
+    let dialog = uac(&ANSWER).unwrap();
+    assert_eq!(text(dialog.remote_address()), "<sip:bob@trunk.example>");
+    assert_eq!(text(dialog.local_address()), "<sip:alice@atlanta.example>");
+}
+
+#[test]
+fn numbers_may_be_skipped() {
+    let mut dialog = uas(&INVITE).unwrap();
+    begun(&mut dialog, "INFO");
+    dialog.skip(100);
+    assert!(begun(&mut dialog, "BYE").ends_with("CSeq: 102 BYE\r\n"));
+}
+
+/// A BYE can be sent to the source of an answer whose routes can't be read.
+#[test]
+fn an_answer_with_unreadable_routes_makes_a_dialog_without_them() {
+    let broken = octets(&Sent {
+        routes: "Record-Route: <\r\n",
+        ..ANSWER
+    });
+    let answer = lex(&broken, Framing::Datagram).unwrap();
+    assert!(Dialog::uac(b"sip:bob@trunk.example", &answer).is_none());
+    let mut dialog = Dialog::uac_without_routes(b"sip:bob@trunk.example", &answer).unwrap();
+    assert!(!dialog.has_route());
+    assert_eq!(text(dialog.request_uri()), "sip:bob@198.51.100.7");
+    assert!(begun(&mut dialog, "BYE").contains("Call-ID: a84b4c76e66710\r\nCSeq: 314160 BYE\r\n"));
+}
