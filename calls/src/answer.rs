@@ -227,8 +227,8 @@ impl Call {
         self.bridge.legs.connect(id, agent);
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
-            call: self.id,
-            org: self.org,
+            call: self.ids.call,
+            org: self.ids.org,
             at: cx.now,
             runtime_call_id,
         });

@@ -2,9 +2,7 @@
 //!
 //! Plain values only: no instant of a clock, no handle, no channel.
 
-use smallvec::SmallVec;
 use trunkline_sip::moment::Moment;
-use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
 use uuid::Uuid;
 
@@ -13,7 +11,7 @@ use super::call_status::CallStatus;
 use super::crossing::{Crossing, CrossingKind, Identity};
 use super::destination_route::DestinationRoute;
 use super::holding::Holding;
-use super::ids::LegId;
+use super::ids::{CallRef, LegId};
 use super::joining::Joining;
 use super::leg::Leg;
 use super::limits::Permit;
@@ -26,26 +24,20 @@ use super::transfer::LastTransfer;
 pub(crate) struct Call {
     /// Its legs, and what is in flight on them.
     pub(crate) bridge: Bridge,
-    pub(crate) id: Uuid,
-    pub(crate) session: Uuid,
-    pub(crate) org: Uuid,
-    pub(crate) agent: Uuid,
+    pub(crate) ids: CallRef,
     /// Contact of the caller, once looked up.
     pub(crate) contact: Option<Uuid>,
     /// Caller identity as runtimes and transfer destinations get it.
     pub(crate) identity: CallerIdentity,
-    pub(crate) slot: Slot,
+    pub(crate) answered: Option<Moment>,
     /// Max-Forwards of INVITEs of ours that follow from the caller's.
     pub(crate) hops: u8,
     /// CSeq of our INVITE to the runtime.
     pub(crate) runtime_cseq: u32,
-    pub(crate) answered: Option<Moment>,
     /// State of a call that we began.
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Exchange of media between both ends by our re-INVITEs (RFC 3725 §4.4), while it runs.
     pub(crate) joining: Joining,
-    /// Keys into the tag index, to be freed with the call.
-    pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) permit: Option<Permit>,
     /// The set-up deadline, then the longest duration.
     pub(crate) deadline: Option<TimerId>,

@@ -8,7 +8,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::record::{Fact, HangupBy, Status};
 use trunkline_model::settings::Runtime;
@@ -19,6 +18,7 @@ use uuid::Uuid;
 
 use super::Calls;
 use super::attempts::AttemptOwner;
+use super::bot_state::Bot;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
@@ -29,9 +29,7 @@ use super::dial_failure::DialFailure;
 use super::effect::Effect;
 use super::hangup::CallEnd;
 use super::holding::Holding;
-use super::ids::CallKey;
-use super::ids::CallTimer;
-use super::ids::LegId;
+use super::ids::{CallKey, CallRef, CallTimer, LegId};
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
 use super::joining::Joining;
@@ -110,17 +108,18 @@ impl Calls {
 
         let call = Call {
             bridge: Bridge::new(key, legs),
-            id: placed.call,
-            session: placed.session,
-            org: begun.org,
-            agent: begun.agent,
-            slot: begun.slot,
+            ids: CallRef {
+                call: placed.call,
+                session: placed.session,
+                org: begun.org,
+                agent: begun.agent,
+                slot: begun.slot,
+            },
             hops: RequestOrigin::Ours.hops(),
             runtime_cseq: 1,
             answered: None,
             outbound: Some(Box::new(begun.outbound)),
             joining: Joining::default(),
-            tags: SmallVec::new(),
             permit: Some(begun.permit),
             deadline: None,
             contact: None,
@@ -192,7 +191,7 @@ impl Call {
             return self.refuse(cx, Reason::NoMediaPort);
         };
 
-        let session = sdp_session(self.id);
+        let session = sdp_session(self.ids.call);
         let agent = self.bridge.agent_id();
         let Some(outbound) = self.outbound.as_deref_mut() else {
             return;
@@ -213,11 +212,11 @@ impl Call {
 
     pub(super) fn on_callee_rings(&mut self, cx: &mut Cx<'_>) {
         cx.core.fact(Fact::Ringing {
-            call: self.id,
-            org: self.org,
+            call: self.ids.call,
+            org: self.ids.org,
             at: cx.now,
         });
-        self.wake_bot(cx);
+        self.with_bot(cx, Bot::wake);
     }
 
     pub(super) fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: DialFailure) {
@@ -251,7 +250,7 @@ impl Call {
         let mut peer = accepted.into_peer(offer);
         peer.heard = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
-            let sdp_session = sdp_session(self.id);
+            let sdp_session = sdp_session(self.ids.call);
             let origin = OwnOrigin::Own(Origin::new(sdp_session, local.ip()));
             peer.origin = Some(Box::new(origin));
         }
@@ -261,8 +260,8 @@ impl Call {
         self.bridge.legs.set_state(trunk, LegState::Ready(session));
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
-            call: self.id,
-            org: self.org,
+            call: self.ids.call,
+            org: self.ids.org,
             at: cx.now,
             runtime_call_id: Box::default(),
         });
@@ -280,10 +279,11 @@ impl Call {
                     return self.hang_up(cx, Reason::NoCommonMedia);
                 };
                 let remote = audio.remote.ip();
-                self.update_media(cx, Some(audio));
+                let hold = &self.holding.hold;
+                self.bridge.update_media(cx, &self.ids, hold, Some(audio));
                 self.speak_code(cx, remote);
-                self.start_bot(cx);
-                self.dial_bot(cx);
+                self.with_bot(cx, Bot::start);
+                self.with_bot(cx, Bot::dial);
             }
             false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
             false => self.invite_runtime(cx, sdp),
@@ -352,7 +352,7 @@ impl Call {
         (chain, runtime): (RuntimeChain, Runtime),
         local: Option<SocketAddr>,
     ) {
-        let sdp_session = sdp_session(self.id);
+        let sdp_session = sdp_session(self.ids.call);
         let Some(outbound) = self.outbound.as_deref_mut() else {
             return;
         };
@@ -380,17 +380,15 @@ impl Call {
         let local = self.outbound.as_deref_mut().and_then(|it| it.media.take());
         media.local = local;
         media.version = 1;
-        let (trunk, agent) = (self.bridge.trunk_id(), LegId::SECOND);
-        if let Some(leg) = self.bridge.legs.get_mut(agent) {
-            leg.peer = LegPeer::Media(media);
-            leg.state = LegState::Ready(Session::default());
-        }
+        self.bridge.set_local(media);
         self.joining.end();
+        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
         self.bridge.legs.connect(trunk, agent);
         self.limit_duration(cx);
         let audio = self.bridge.heard().and_then(sdp::read_answer);
-        self.update_media(cx, audio);
-        self.dial_bot(cx);
+        let hold = &self.holding.hold;
+        self.bridge.update_media(cx, &self.ids, hold, audio);
+        self.with_bot(cx, Bot::dial);
     }
 
     /// Notes the contact of an outbound call; true if the call is one.

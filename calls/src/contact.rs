@@ -3,6 +3,7 @@
 use trunkline_model::record::Fact;
 use uuid::Uuid;
 
+use super::bot_state::Bot;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
@@ -13,7 +14,7 @@ impl Call {
         let incoming = self.bridge.incoming();
         if incoming.is_some_and(|incoming| !incoming.is_looking_up()) {
             self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-            self.dial_bot(cx);
+            self.with_bot(cx, Bot::dial);
         }
     }
 
@@ -41,8 +42,8 @@ impl Call {
         }
         self.contact = Some(contact);
         cx.core.fact(Fact::Contact {
-            call: self.id,
-            org: self.org,
+            call: self.ids.call,
+            org: self.ids.org,
             contact,
         });
     }

@@ -38,12 +38,12 @@ impl Call {
     ) -> InvitedCall<'a> {
         InvitedCall {
             key: self.bridge.key,
-            slot: self.slot,
-            call: self.id,
+            slot: self.ids.slot,
+            call: self.ids.call,
             parties: Parties {
-                agent: self.agent,
-                org: self.org,
-                session: self.session,
+                agent: self.ids.agent,
+                org: self.ids.org,
+                session: self.ids.session,
                 called,
                 caller,
             },
@@ -60,11 +60,11 @@ impl Call {
             .add(role, leg::LegPeer::Unknown, LegState::Gone);
         let leg = DialledLeg {
             key: self.bridge.key,
-            slot: self.slot,
+            slot: self.ids.slot,
             id,
             owner: AttemptOwner {
-                call: self.id,
-                org: self.org,
+                call: self.ids.call,
+                org: self.ids.org,
                 leg: AttemptLeg::Destination,
             },
         };
@@ -72,7 +72,7 @@ impl Call {
         let callee_leg = CalleeLeg {
             role,
             hops: self.hops,
-            call_id: cx.core.minter.call_id(self.slot, cx.endpoint.entropy()),
+            call_id: cx.core.minter.call_id(self.ids.slot, cx.endpoint.entropy()),
         };
 
         let (plan, text) = callee.split(callee_leg, patience);
@@ -115,7 +115,7 @@ impl Call {
                 }
             }
         };
-        self.tags.extend(client.take_tags());
+        self.bridge.tags.extend(client.take_tags());
         if dialing.is_runtime() && dialing.client.transaction() != before {
             self.on_runtime_invited(cx, &dialing.client);
         }
@@ -172,9 +172,9 @@ impl Call {
         };
 
         let facts = RuntimeCallFacts {
-            org: self.org,
-            session: self.session,
-            agent: self.agent,
+            org: self.ids.org,
+            session: self.ids.session,
+            agent: self.ids.agent,
             contact: self.contact,
             identity: &self.identity,
             reliable: self.bridge.trunk().map(|trunk| trunk.abilities.reliable),

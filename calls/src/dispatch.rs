@@ -14,7 +14,6 @@ use super::attempt_counter::AttemptCounter;
 use super::bot_state::Bot;
 use super::context::Cx;
 use super::effect::Effect;
-use super::flow::Machine;
 use super::ids::{CallKey, CallTimer, key_of};
 use super::late_answer::refuse_late_answer;
 use super::refusal::{Reason, uri_refusal};
@@ -134,18 +133,13 @@ impl Calls {
                     call.end_if_lost(cx, id, lost);
                 }
                 CallTimer::KeepAlive(id) => {
-                    let slot = call.slot;
+                    let slot = call.ids.slot;
                     if let Some(mut leg) = call.bridge.at(id) {
                         leg.on_keep_alive(cx, slot);
                     }
                 }
                 CallTimer::Transfer => call.on_transfer(cx, transfer::TransferEvent::TimedOut),
-                CallTimer::Builtin => {
-                    if let Some(builtin) = call.bridge.bot_mut().and_then(Bot::builtin_mut) {
-                        builtin.timer = None;
-                    }
-                    call.run_builtin(cx, Machine::handle_timeout);
-                }
+                CallTimer::Builtin => call.with_bot(cx, Bot::on_builtin_timer),
             });
         }
     }

@@ -50,14 +50,18 @@ impl Calls {
         by: HangUpRequester,
         now: Moment,
     ) -> bool {
-        let is_up = |call: &&Call| call.id == id && call.bridge.status() != CallStatus::Over;
+        let is_up = |call: &&Call| call.ids.call == id && call.bridge.status() != CallStatus::Over;
         let Some(key) = self.iter().find(is_up).map(|call| call.bridge.key) else {
             return false;
         };
         match by {
             HangUpRequester::Operator => self.hang_up(endpoint, key, Reason::Operator, now),
             HangUpRequester::Agent => {
-                self.with(key, endpoint, now, |call, cx| call.on_agent_request(cx));
+                self.with(key, endpoint, now, |call, cx| match call.bridge.status() {
+                    CallStatus::SettingUp => call.refuse(cx, Reason::RuntimeRefused),
+                    CallStatus::Answered | CallStatus::Up => call.agent_hangs_up(cx),
+                    CallStatus::Over => {}
+                });
             }
         }
         true
@@ -320,9 +324,9 @@ impl Call {
             cx.release_incoming(&incoming);
         }
 
-        self.close_media(cx);
+        self.bridge.close_media(cx, &self.ids);
         self.holding.hold_state.end();
-        self.holding.report(cx.core, self.id, self.org);
+        self.holding.report(cx.core, self.ids.call, self.ids.org);
         if let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }
@@ -344,8 +348,8 @@ impl Call {
             false => end.status,
         };
         let ended = Ended {
-            call: self.id,
-            org: self.org,
+            call: self.ids.call,
+            org: self.ids.org,
             at: cx.now,
             status,
             sip_code: end.sip_code,

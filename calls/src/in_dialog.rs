@@ -305,7 +305,10 @@ impl Call {
             (Purpose::Hold, _) => {
                 let bridge = &mut self.bridge;
                 match self.holding.on_answer(bridge, cx, flow, &pending, message) {
-                    Ok(audio) => self.update_media(cx, audio),
+                    Ok(audio) => {
+                        let hold = &self.holding.hold;
+                        self.bridge.update_media(cx, &self.ids, hold, audio);
+                    }
                     Err(lost) => self.lose_leg(cx, pending.leg, lost),
                 }
             }
@@ -410,7 +413,7 @@ impl Call {
         message: &Message<'_>,
     ) {
         let is_inbound = self.outbound.is_none();
-        let org = self.org;
+        let org = self.ids.org;
         let credentials = self
             .bridge
             .legs

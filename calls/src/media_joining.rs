@@ -116,8 +116,8 @@ impl Call {
             leg.start_session(cx);
         }
         cx.core.fact(Fact::Joined {
-            call: self.id,
-            org: self.org,
+            call: self.ids.call,
+            org: self.ids.org,
             runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
         });
 
@@ -192,7 +192,8 @@ impl Call {
             .and_then(|outbound| outbound.media.take())
             .is_some()
         {
-            cx.core.effects.push_back(self.closed_media());
+            let closed = self.bridge.closed_media(&self.ids);
+            cx.core.effects.push_back(closed);
         }
     }
 }

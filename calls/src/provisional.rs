@@ -18,7 +18,7 @@ use super::call::Call;
 use super::context::Cx;
 use super::crossing::CrossingKind;
 use super::ids::CallKey;
-use super::ids::{CallTimer, TagOwner};
+use super::ids::CallTimer;
 use super::invite_client::ProvisionalResponse;
 use super::leg::{ActiveLeg, ForkDialog, LegPeer, LegState, SipPeer};
 use super::own_request::Purpose;
@@ -165,8 +165,8 @@ impl Call {
         };
         if relay.is_silent() {
             cx.core.fact(Fact::Ringing {
-                call: self.id,
-                org: self.org,
+                call: self.ids.call,
+                org: self.ids.org,
                 at: cx.now,
             });
         }
@@ -224,14 +224,7 @@ impl Call {
         peer.dialogs.push(ForkDialog::new(fork, dialog, sent));
         peer.with_origin(offer.as_deref().unwrap_or_default());
 
-        let tag = cx.mint_tag(
-            self.slot,
-            TagOwner {
-                key: self.bridge.key,
-                leg: trunk,
-            },
-        );
-        self.tags.push(tag.bits());
+        let tag = self.bridge.mint_tag(cx, self.ids.slot, trunk);
 
         let incoming = self.bridge.incoming();
         let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));

@@ -1,12 +1,14 @@
 //! Re-INVITE and UPDATE: one offer/answer exchange at a time crosses the bridge (RFC 3261 §14, RFC 3311). Also the ACK of every 2xx, with the SDP
 //! answer of a delayed offer.
 
+use trunkline_sip::dialog::sdp;
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
+use super::bot_state::Bot;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
@@ -49,7 +51,7 @@ impl Call {
 
         self.holding.note_proposal(&self.bridge, id, message);
         if self.bridge.is_local() {
-            return self.local_reinvite(cx, renewal, server, message);
+            return self.answer_change(cx, renewal, server, message);
         }
 
         self.relay_change(cx, id, fork, server, message, renewal);
@@ -93,7 +95,7 @@ impl Call {
 
         self.holding.note_proposal(&self.bridge, id, message);
         if self.bridge.is_local() {
-            return self.local_update(cx, renewal, server, message);
+            return self.answer_change(cx, renewal, server, message);
         }
 
         self.relay_change(cx, id, fork, server, message, renewal);
@@ -265,7 +267,15 @@ impl Call {
                 self.confirmed(cx, id, ack.server);
                 return self.hang_up(cx, Reason::NoCommonMedia);
             }
-            None => self.local_acknowledged(cx, message),
+            // The ACK may bring the answer to an offer of our own media.
+            None => {
+                let media = self.bridge.local_mut();
+                if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
+                    let audio = sdp::read_answer(message.body());
+                    let hold = &self.holding.hold;
+                    self.bridge.update_media(cx, &self.ids, hold, audio);
+                }
+            }
         }
 
         self.confirmed(cx, id, ack.server);
@@ -284,7 +294,7 @@ impl Call {
             return self.bridge.send_bye(cx, id, content);
         }
         if self.bridge.is_trunk(id) {
-            self.start_bot(cx);
+            self.with_bot(cx, Bot::start);
             self.on_transfer(cx, TransferEvent::Acknowledged);
         }
     }

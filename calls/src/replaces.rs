@@ -21,7 +21,7 @@ use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::credentials::LegCredentials;
-use super::ids::{CallKey, LegId, TagOwner, owner_of};
+use super::ids::{CallKey, LegId, owner_of};
 use super::join::JoinPhase;
 use super::keep_alive;
 use super::leg::{ForkDialog, LegPeer, LegState, Replacing, SipPeer};
@@ -126,7 +126,7 @@ impl Calls {
         let slot = self.slab.get(found.key.index as usize)?;
         let call = &*slot.call;
         let is_meant = slot.generation == found.key.generation
-            && call.org == org
+            && call.ids.org == org
             && call.bridge.role(found.leg) == role
             && !call.bridge.has_left(found.leg);
         let peer = call.bridge.legs.sip(found.leg).filter(|_| is_meant)?;
@@ -174,10 +174,7 @@ impl Call {
             .bridge
             .legs
             .add(self.bridge.role(replaces), LegPeer::Unknown, state);
-        let key = self.bridge.key;
-        let tag = cx.mint_tag(self.slot, TagOwner { key, leg });
-
-        self.tags.push(tag.bits());
+        let tag = self.bridge.mint_tag(cx, self.ids.slot, leg);
         cx.endpoint.set_tag(server, tag.as_bytes());
         let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
             self.bridge.legs.remove(leg);
@@ -215,7 +212,8 @@ impl Call {
             Ok((body, audio)) => {
                 self.succeed(cx, server);
                 let id = self.bridge.trunk_id();
-                self.update_media(cx, audio);
+                let hold = &self.holding.hold;
+                self.bridge.update_media(cx, &self.ids, hold, audio);
                 if let Some(mut leg) = self.bridge.at(id) {
                     leg.take_renewal(cx, renewal);
                 }
@@ -283,7 +281,7 @@ impl Call {
                 self.bridge.legs.set_role(leg, LegRole::Destination);
                 self.holding.give_up(&mut self.bridge);
                 if let Some(permit) = &mut self.permit {
-                    permit.release(self.agent);
+                    permit.release(self.ids.agent);
                 }
             }
         }

@@ -28,10 +28,7 @@ use super::dial_failure::refusal_lines;
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::holding::Holding;
-use super::ids::CallKey;
-use super::ids::CallTimer;
-use super::ids::LegId;
-use super::ids::owner_of;
+use super::ids::{CallKey, CallRef, CallTimer, LegId, owner_of};
 use super::joining::Joining;
 use super::keep_alive;
 use super::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
@@ -444,17 +441,18 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         legs.add(LegRole::Agent, agent_peer, state);
         Some(Call {
             bridge: Bridge::new(self.key, legs),
-            id: self.call,
-            session: self.session,
-            org: org.routing.id,
-            agent,
-            slot: self.slot,
+            ids: CallRef {
+                call: self.call,
+                session: self.session,
+                org: org.routing.id,
+                agent,
+                slot: self.slot,
+            },
             hops: RequestOrigin::of(message).hops(),
             runtime_cseq: 1,
             answered: None,
             outbound: None,
             joining: Joining::default(),
-            tags: SmallVec::new(),
             permit: Some(permit),
             deadline: Some(deadline),
             contact: None,

@@ -49,7 +49,7 @@ impl Call {
             health,
             ..
         } = &*cx.core;
-        let permit = match route.permit(self.org, outbound_limits, limits, health, cx.now) {
+        let permit = match route.permit(self.ids.org, outbound_limits, limits, health, cx.now) {
             Ok(permit) => permit,
             Err(Reason::TrunkUnreachable) => {
                 return self.on_transfer(cx, TransferEvent::DestinationLost(UNREACHABLE));
@@ -134,13 +134,14 @@ impl Call {
         match is_local {
             true => {
                 self.bridge.legs.remove(agent);
-                cx.core.effects.push_back(self.closed_media());
+                let closed = self.bridge.closed_media(&self.ids);
+                cx.core.effects.push_back(closed);
             }
             false => self.bridge.send_bye(cx, agent, ByeContent::default()),
         }
         self.forget_left(agent);
         if let Some(permit) = &mut self.permit {
-            permit.release(self.agent);
+            permit.release(self.ids.agent);
         }
     }
 

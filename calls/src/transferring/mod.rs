@@ -75,14 +75,15 @@ impl Calls {
             return None;
         }
         let slot = self.slab.get(key.index as usize)?;
-        view.org(slot.call.org).map(|org| &**org)
+        view.org(slot.call.ids.org).map(|org| &**org)
     }
 
     /// Searches all calls, which is fine for a rare request.
     pub(crate) fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
         let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let call = calls.find(|call| call.id == id && call.bridge.status() != CallStatus::Over)?;
-        Some((call.bridge.key, call.org))
+        let call =
+            calls.find(|call| call.ids.call == id && call.bridge.status() != CallStatus::Over)?;
+        Some((call.bridge.key, call.ids.org))
     }
 }
 
@@ -95,7 +96,7 @@ impl Call {
         ask: TransferRequest,
     ) -> Result<record::Transfer, TransferError> {
         self.may_transfer()?;
-        let own = org.destinations.get(&self.agent);
+        let own = org.destinations.get(&self.ids.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
         let destination = match &ask.chosen {
             DestinationChoice::Name(name) => Destination::named(own, name),
@@ -132,9 +133,9 @@ impl Call {
             trunk: self.bridge.trunk(),
             identity: &self.identity,
             is_outbound: self.outbound.is_some(),
-            org: self.org,
-            agent: self.agent,
-            session: self.session,
+            org: self.ids.org,
+            agent: self.ids.agent,
+            session: self.ids.session,
             contact: self.contact,
         }
     }
@@ -159,10 +160,10 @@ impl Call {
         let trunk = transferee.trunk_asked(org);
 
         let record = record::Transfer {
-            id: cx.mint_id(self.slot),
-            call: self.id,
-            org: self.org,
-            session: self.session,
+            id: cx.mint_id(self.ids.slot),
+            call: self.ids.call,
+            org: self.ids.org,
+            session: self.ids.session,
             destination: destination.id,
             name: destination.name,
             target: destination.target,
@@ -260,7 +261,7 @@ impl Call {
         if let Some(why) = untransferred
             && self.bridge.status() == CallStatus::Up
         {
-            self.run_builtin(cx, |machine, now| machine.handle_transfer_failed(why, now));
+            self.with_bot(cx, |bot, cx, of| bot.on_untransferred(cx, of, why));
         }
     }
 

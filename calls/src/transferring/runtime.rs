@@ -138,7 +138,7 @@ impl Call {
             return Ok(meant);
         }
 
-        let own = org.destinations.get(&self.agent);
+        let own = org.destinations.get(&self.ids.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
         let country = org
             .routing
@@ -183,7 +183,7 @@ impl Call {
         };
 
         let is_here = place.node == minter.node() && !is_from_ours && !replaces.early_only;
-        let own = route_to_own(cx, self.org, &replaces).filter(|_| is_here);
+        let own = route_to_own(cx, self.ids.org, &replaces).filter(|_| is_here);
         let own = own.ok_or(ReferRefusal::Ours)?;
         let uri = String::from_utf8_lossy(refer_to.name_addr.uri);
         let (uri, _) = uri.split_once('?').unwrap_or((&*uri, ""));
