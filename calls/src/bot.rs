@@ -6,14 +6,17 @@ use std::net::SocketAddr;
 
 use trunkline_model::address::Refusal;
 use trunkline_model::attempt::AttemptLeg;
-use trunkline_model::record::{Direction, Fact, HangupBy, Status};
+use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_model::settings::{OnClose, Runtime, Wake};
 use trunkline_model::ws_url::WsUrl;
+use trunkline_sip::dialog::sdp;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
+use super::Calls;
 pub use super::attempts::BotGone;
 use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use super::bot_state::{Bot, State};
@@ -31,7 +34,7 @@ use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
 use super::runtime_chain::{ChainStage, RuntimeChain};
-use super::{Calls, runtime_invite};
+use super::runtime_invite::{self, InvitedCall};
 
 /// Octets of all parameters of a call, names and values: what platforms let a stream carry.
 const PARAMETERS: usize = 500;
@@ -316,12 +319,7 @@ impl Bridge {
             return false;
         }
 
-        cx.core.fact(Fact::Ringing {
-            call: ids.call,
-            org: ids.org,
-            at: cx.now,
-        });
-
+        cx.note_ringing(ids);
         let ringing = Provisional {
             status: 180,
             has_sdp: false,
@@ -332,6 +330,43 @@ impl Bridge {
             leg.tell_caller(cx, runtime_invite::FIRST_FORK, delivery, ringing);
         }
         true
+    }
+
+    /// Facts of the call as its bot gets them. The caller's own headers come last, as far as there is room.
+    fn parameters(
+        &self,
+        ids: &CallRef,
+        contact: Option<Uuid>,
+        direction: Direction,
+        prefix: &str,
+    ) -> Vec<(Box<str>, Box<str>)> {
+        let mut parameters: Vec<(Box<str>, Box<str>)> = Vec::new();
+        let Some(bot) = self.bot() else {
+            return parameters;
+        };
+        let (caller, called) = bot.chain.parties();
+        let mut room = PARAMETERS;
+        let mut add = |name: &str, value: &str| {
+            if let Some(left) = room.checked_sub(name.len() + value.len()) {
+                room = left;
+                parameters.push((name.into(), value.into()));
+            }
+        };
+
+        add("direction", direction.as_str());
+        add("session_id", &ids.session.to_string());
+        add("agent_id", &ids.agent.to_string());
+        if let Some(contact) = contact {
+            add("contact_id", &contact.to_string());
+        }
+        add("from_number", caller);
+        add("to_number", called);
+        if let Some(incoming) = self.incoming() {
+            for (name, value) in own_headers(incoming.invite(), prefix) {
+                add(&name, &value);
+            }
+        }
+        parameters
     }
 
     /// Takes the bot from the agent's leg, which a runtime over SIP gets, with the address of our media.
@@ -348,6 +383,18 @@ impl Bridge {
             }
             LegPeer::Unknown | LegPeer::Sip(_) | LegPeer::Media(_) => None,
         }
+    }
+
+    /// Opens media of our own for the caller.
+    fn open_media(&self, cx: &mut Cx<'_>) {
+        let Some(flow) = self.trunk().map(|trunk| trunk.flow) else {
+            return;
+        };
+        cx.core.effects.push_back(Effect::OpenMedia {
+            call: self.key,
+            listener: Some(flow.listener),
+            near: flow.local.ip(),
+        });
     }
 
     /// Gives the agent's leg media of our own.
@@ -382,7 +429,13 @@ impl Call {
         match act(bot, cx, &of) {
             BotProgress::Nothing => {}
             BotProgress::Dial(mut dial) => {
-                dial.parameters = self.parameters(&cx.core.config.header_prefix);
+                let direction = match self.outbound.is_some() {
+                    true => Direction::Outbound,
+                    false => Direction::Inbound,
+                };
+                let (ids, prefix) = (&self.ids, &cx.core.config.header_prefix);
+                let parameters = self.bridge.parameters(ids, self.contact, direction, prefix);
+                dial.parameters = parameters;
                 let call = self.bridge.key;
                 cx.core.effects.push_back(Effect::DialBot { call, dial });
             }
@@ -421,41 +474,6 @@ impl Call {
             return self.refuse(cx, Reason::BadRequest);
         }
         self.begin_runtime(cx);
-    }
-
-    /// Facts of the call as its bot gets them. The caller's own headers come last, as far as there is room.
-    fn parameters(&self, prefix: &str) -> Vec<(Box<str>, Box<str>)> {
-        let mut parameters: Vec<(Box<str>, Box<str>)> = Vec::new();
-        let Some(bot) = self.bridge.bot() else {
-            return parameters;
-        };
-        let (caller, called) = bot.chain.parties();
-        let direction = match self.outbound.is_some() {
-            true => Direction::Outbound,
-            false => Direction::Inbound,
-        };
-        let mut room = PARAMETERS;
-        let mut add = |name: &str, value: &str| {
-            if let Some(left) = room.checked_sub(name.len() + value.len()) {
-                room = left;
-                parameters.push((name.into(), value.into()));
-            }
-        };
-
-        add("direction", direction.as_str());
-        add("session_id", &self.ids.session.to_string());
-        add("agent_id", &self.ids.agent.to_string());
-        if let Some(contact) = self.contact {
-            add("contact_id", &contact.to_string());
-        }
-        add("from_number", caller);
-        add("to_number", called);
-        if let Some(incoming) = self.bridge.incoming() {
-            for (name, value) in own_headers(incoming.invite(), prefix) {
-                add(&name, &value);
-            }
-        }
-        parameters
     }
 
     /// The agent has hung up. A transfer of its caller goes on without it.
@@ -509,7 +527,8 @@ impl Call {
             .push_back(self.bridge.closed_media(&self.ids));
 
         let (caller, called) = bot.chain.parties();
-        let to = self.invited_call([called, caller], bot.chain.wants_krisp());
+        let (key, krisp) = (self.bridge.key, bot.chain.wants_krisp());
+        let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
         let runtime = (&runtime, bot.chain.namer());
         let invite = runtime_invite::invite(runtime, &cx.core.config, &to);
         let Some(dialing) = invite.map(Dialing::runtime) else {
@@ -527,22 +546,25 @@ impl Call {
     /// A bot follows runtimes over SIP that can't be reached.
     pub(crate) fn return_to_bot(&mut self, cx: &mut Cx<'_>, chain: RuntimeChain) {
         let from_any = chain.takes_rtp_from_any();
-        let bot = Bot::new(chain);
-        let media = LocalMedia::of(self.ids.call, LocalAgent::Bot(Box::new(bot)), from_any);
-        if self.outbound.is_some() {
-            return self.return_callee_to_bot(cx, media);
-        }
-
-        self.bridge.set_local(media);
-        let Some(flow) = self.bridge.trunk().map(|trunk| trunk.flow) else {
-            return;
+        let agent = LocalAgent::Bot(Box::new(Bot::new(chain)));
+        let mut media = LocalMedia::of(self.ids.call, agent, from_any);
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            self.bridge.set_local(media);
+            return self.bridge.open_media(cx);
         };
 
-        cx.core.effects.push_back(Effect::OpenMedia {
-            call: self.bridge.key,
-            listener: Some(flow.listener),
-            near: flow.local.ip(),
-        });
+        // The callee has answered, and has the SDP of our media.
+        media.local = outbound.media.take();
+        media.version = 1;
+        self.bridge.set_local(media);
+        self.joining.end();
+        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        self.bridge.legs.connect(trunk, agent);
+        self.limit_duration(cx);
+        let audio = self.bridge.heard().and_then(sdp::read_answer);
+        let hold = &self.holding.hold;
+        self.bridge.update_media(cx, &self.ids, hold, audio);
+        self.with_bot(cx, Bot::dial);
     }
 }
 

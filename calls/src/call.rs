@@ -32,8 +32,6 @@ pub(crate) struct Call {
     pub(crate) answered: Option<Moment>,
     /// Max-Forwards of INVITEs of ours that follow from the caller's.
     pub(crate) hops: u8,
-    /// CSeq of our INVITE to the runtime.
-    pub(crate) runtime_cseq: u32,
     /// State of a call that we began.
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Exchange of media between both ends by our re-INVITEs (RFC 3725 §4.4), while it runs.

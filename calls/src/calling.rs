@@ -33,7 +33,7 @@ use super::ids::{CallKey, CallRef, CallTimer, LegId};
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
 use super::joining::Joining;
-use super::leg::{LegPeer, LegState, Legs, LocalMedia, Session, sdp_session};
+use super::leg::{LegPeer, LegState, Legs, Session, sdp_session};
 use super::limits::Permit;
 use super::origin::{Origin, OwnOrigin};
 use super::outbound::{Outbound, PlacedCall};
@@ -42,9 +42,8 @@ use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
 use super::runtime_chain::RuntimeChain;
-use super::runtime_invite::{self};
+use super::runtime_invite::{self, InvitedCall};
 use super::transfer::LastTransfer;
-use super::uas_invite::ContactState;
 
 impl PlacedCall {
     /// The ids of a call in `slot`.
@@ -116,7 +115,6 @@ impl Calls {
                 slot: begun.slot,
             },
             hops: RequestOrigin::Ours.hops(),
-            runtime_cseq: 1,
             answered: None,
             outbound: Some(Box::new(begun.outbound)),
             joining: Joining::default(),
@@ -176,15 +174,34 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
     });
 }
 
-impl Call {
+impl Bridge {
     /// Opens our RTP address if the callee's host was looked up for the offer.
     pub(super) fn on_callee_found(&self, cx: &mut Cx<'_>) {
-        let dialing = self.bridge.dialing();
+        let dialing = self.dialing();
         if let Some(dialing) = dialing.filter(|dialing| dialing.wants_offer()) {
-            open_media(cx, self.bridge.key, dialing);
+            open_media(cx, self.key, dialing);
         }
     }
+}
 
+impl CallEnd {
+    /// End of a call whose callee doesn't answer.
+    pub(super) fn of_callee(failure: DialFailure) -> Self {
+        let by = match failure.reason == Reason::RingingTimeout {
+            true => HangupBy::Platform,
+            false => HangupBy::Callee,
+        };
+        Self {
+            status: failure.status,
+            sip_code: failure.sip_code,
+            reason: Some(failure.reason),
+            by,
+            cause: failure.cause,
+        }
+    }
+}
+
+impl Call {
     /// Calls the callee: our RTP address is open, or no port was free.
     pub(crate) fn on_outbound_media(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
         let Some(local) = local else {
@@ -207,34 +224,8 @@ impl Call {
 
         let patience = outbound.ringing_timeout;
         let offer = sdp::offer_audio(local, session, 1);
-        self.dial(cx, offer, patience);
-    }
-
-    pub(super) fn on_callee_rings(&mut self, cx: &mut Cx<'_>) {
-        cx.core.fact(Fact::Ringing {
-            call: self.ids.call,
-            org: self.ids.org,
-            at: cx.now,
-        });
-        self.with_bot(cx, Bot::wake);
-    }
-
-    pub(super) fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: DialFailure) {
-        let by = if failure.reason == Reason::RingingTimeout {
-            HangupBy::Platform
-        } else {
-            HangupBy::Callee
-        };
-        self.end(
-            cx,
-            CallEnd {
-                status: failure.status,
-                sip_code: failure.sip_code,
-                reason: Some(failure.reason),
-                by,
-                cause: failure.cause,
-            },
-        );
+        self.bridge.set_offer(cx, offer, patience);
+        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 
     /// Acknowledges the callee's 2xx. An agent with media of ours is connected at once; a runtime over SIP is invited with the callee's SDP.
@@ -281,7 +272,7 @@ impl Call {
                 let remote = audio.remote.ip();
                 let hold = &self.holding.hold;
                 self.bridge.update_media(cx, &self.ids, hold, Some(audio));
-                self.speak_code(cx, remote);
+                self.bridge.speak_code(cx, remote);
                 self.with_bot(cx, Bot::start);
                 self.with_bot(cx, Bot::dial);
             }
@@ -297,8 +288,7 @@ impl Call {
         };
         let spent = self.answered.map_or(Duration::ZERO, |at| cx.now.since(at));
         let left = outbound.max_duration.saturating_sub(spent);
-        let mut old = self.deadline.take();
-        cx.cancel_timer(&mut old);
+        cx.cancel_timer(&mut self.deadline);
         self.deadline = Some(cx.schedule(self.bridge.key, left, CallTimer::Deadline));
     }
 
@@ -309,7 +299,8 @@ impl Call {
         };
 
         let [called, caller] = outbound.users();
-        let to = self.invited_call([called, caller], outbound.krisp);
+        let (key, krisp) = (self.bridge.key, outbound.krisp);
+        let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
 
         let invite = outbound.runtime.as_deref().and_then(|runtime| {
             let runtime = (runtime, &outbound.namer);
@@ -364,8 +355,7 @@ impl Call {
             return;
         }
 
-        let mut longest = self.deadline.take();
-        cx.cancel_timer(&mut longest);
+        cx.cancel_timer(&mut self.deadline);
         let Some(trunk) = self.bridge.trunk_mut() else {
             return;
         };
@@ -373,34 +363,6 @@ impl Call {
         trunk.origin = origin.map(Box::new);
         let heard = trunk.heard.as_deref().unwrap_or_default().into();
         self.invite_runtime(cx, heard);
-    }
-
-    /// Lets a bot replace a runtime over SIP that can't be reached; the callee has answered.
-    pub(super) fn return_callee_to_bot(&mut self, cx: &mut Cx<'_>, mut media: LocalMedia) {
-        let local = self.outbound.as_deref_mut().and_then(|it| it.media.take());
-        media.local = local;
-        media.version = 1;
-        self.bridge.set_local(media);
-        self.joining.end();
-        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
-        self.bridge.legs.connect(trunk, agent);
-        self.limit_duration(cx);
-        let audio = self.bridge.heard().and_then(sdp::read_answer);
-        let hold = &self.holding.hold;
-        self.bridge.update_media(cx, &self.ids, hold, audio);
-        self.with_bot(cx, Bot::dial);
-    }
-
-    /// Notes the contact of an outbound call; true if the call is one.
-    pub(crate) fn note_callee(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) -> bool {
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            return false;
-        };
-        if outbound.contact == ContactState::Pending {
-            outbound.contact = ContactState::Known(contact);
-            self.note_contact(cx, contact);
-        }
-        true
     }
 
     /// Ends an outbound call before both are joined.

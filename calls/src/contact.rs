@@ -20,7 +20,10 @@ impl Call {
 
     /// Handles the result of the contact lookup, or its timeout.
     pub(crate) fn on_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
-        if self.note_callee(cx, contact) {
+        if let Some(outbound) = self.outbound.as_deref_mut() {
+            if outbound.end_look_up(contact) {
+                self.note_contact(cx, contact);
+            }
             return;
         }
         let incoming = self.bridge.incoming_mut();
@@ -33,7 +36,7 @@ impl Call {
     }
 
     /// Records the contact, unless the call is over: no fact may follow its end.
-    pub(crate) fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
+    fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
         let (Some(contact), None) = (contact, self.contact) else {
             return;
         };

@@ -15,6 +15,7 @@ use super::bot_state::Bot;
 use super::context::Cx;
 use super::effect::Effect;
 use super::ids::{CallKey, CallTimer, key_of};
+use super::invite_client::InviteEvent;
 use super::late_answer::refuse_late_answer;
 use super::refusal::{Reason, uri_refusal};
 use super::shard::Calls;
@@ -120,7 +121,9 @@ impl Calls {
                 CallTimer::Attempt => {
                     call.with_dialing(cx, |client, cx, text| client.handle_silence(cx, text))
                 }
-                CallTimer::Ringing => call.on_ringing_timeout(cx),
+                CallTimer::Ringing => {
+                    call.with_dialing(cx, |client, cx, _| InviteEvent::Failed(client.give_up(cx)));
+                }
                 CallTimer::Turn => call.bridge.requests.on_turn(),
                 CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
                 CallTimer::Exchange => {
@@ -152,7 +155,12 @@ impl Calls {
         found: attempts::Resolution,
         now: Moment,
     ) {
-        self.with(key, endpoint, now, |call, cx| call.on_resolved(cx, found));
+        self.with(key, endpoint, now, |call, cx| {
+            call.with_dialing(cx, |client, cx, text| {
+                client.handle_resolved(cx, text, found)
+            });
+            call.bridge.on_callee_found(cx);
+        });
     }
 
     /// Handles the result of [`Effect::ResolveHop`].

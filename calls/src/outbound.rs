@@ -75,6 +75,15 @@ impl Outbound {
         users(&self.parties)
     }
 
+    /// Takes the result of the contact lookup; false if it isn't awaited.
+    pub(crate) fn end_look_up(&mut self, contact: Option<Uuid>) -> bool {
+        let is_awaited = self.contact == ContactState::Pending;
+        if is_awaited {
+            self.contact = ContactState::Known(contact);
+        }
+        is_awaited
+    }
+
     /// Returns whether we have open media that nothing else closes.
     pub(crate) const fn has_media(&self) -> bool {
         self.media.is_some()

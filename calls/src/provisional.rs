@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_model::record::Fact;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::moment::Moment;
@@ -164,11 +163,7 @@ impl Call {
             return;
         };
         if relay.is_silent() {
-            cx.core.fact(Fact::Ringing {
-                call: self.ids.call,
-                org: self.ids.org,
-                at: cx.now,
-            });
+            cx.note_ringing(&self.ids);
         }
         let delivery = relay.delivery(rseq);
         let body = match relay.is_bare(delivery) && has_sdp(message) {
@@ -313,7 +308,9 @@ impl Call {
         purpose: Purpose,
         content: Option<&Message<'_>>,
     ) -> bool {
-        let cseq = self.runtime_cseq;
+        let Some(cseq) = self.bridge.incoming().map(|incoming| incoming.runtime_cseq) else {
+            return false;
+        };
         let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} {cseq} INVITE"));
         self.send_in_dialog(
             cx,

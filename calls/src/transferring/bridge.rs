@@ -76,9 +76,11 @@ impl Call {
             true => Patience::WithNone,
             false => Patience::WithLast,
         };
-        self.dial_destination(cx, callee, patience);
+        self.bridge
+            .add_destination(cx, &self.ids, self.hops, callee, patience);
         self.transfer.count(permit, counted_at);
-        self.dial(cx, offer, RINGING);
+        self.bridge.set_offer(cx, offer, RINGING);
+        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 
     /// Offers the caller the media of the destination, which has answered.
