@@ -429,11 +429,8 @@ impl Call {
         match act(bot, cx, &of) {
             BotProgress::Nothing => {}
             BotProgress::Dial(mut dial) => {
-                let direction = match self.outbound.is_some() {
-                    true => Direction::Outbound,
-                    false => Direction::Inbound,
-                };
-                let (ids, prefix) = (&self.ids, &cx.core.config.header_prefix);
+                let (ids, direction) = (&self.ids, self.direction());
+                let prefix = &cx.core.config.header_prefix;
                 let parameters = self.bridge.parameters(ids, self.contact, direction, prefix);
                 dial.parameters = parameters;
                 let call = self.bridge.key;

@@ -147,6 +147,13 @@ impl Bridge {
         self.legs.pair().is_some_and(is_another)
     }
 
+    /// Forgets a leg that was replaced, once nothing is awaited from it any more. `arriving`: the leg that is to replace the agent's.
+    pub(crate) fn forget_left(&mut self, id: LegId, arriving: Option<LegId>) {
+        if self.has_left(id) && !self.requests.awaits(id) && arriving != Some(id) {
+            self.legs.remove(id);
+        }
+    }
+
     pub(crate) fn trunk(&self) -> Option<&SipPeer> {
         self.legs.sip(self.trunk_id())
     }

@@ -2,21 +2,22 @@
 //!
 //! Plain values only: no instant of a clock, no handle, no channel.
 
+use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wheel::TimerId;
 use uuid::Uuid;
 
 use super::bridge::Bridge;
 use super::call_status::CallStatus;
-use super::crossing::{Crossing, CrossingKind, Identity};
 use super::destination_route::DestinationRoute;
 use super::holding::Holding;
-use super::ids::{CallRef, LegId};
+use super::ids::CallRef;
 use super::joining::Joining;
 use super::leg::Leg;
 use super::limits::Permit;
 use super::outbound::Outbound;
-use super::privacy::{CallerIdentity, withheld_if};
+use super::privacy::CallerIdentity;
+use super::relay::Relay;
 use super::transfer::LastTransfer;
 
 /// One call.
@@ -46,29 +47,20 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Crossing of a message that came on this leg.
-    pub(crate) fn crossing<'p>(
-        &self,
-        sender: LegId,
-        kind: CrossingKind,
-        prefix: &'p str,
-    ) -> Crossing<'p> {
-        let identity = match self.bridge.is_trunk(sender) {
-            true => withheld_if(self.identity.is_withheld()),
-            false => Identity::Crosses,
-        };
-        Crossing {
-            kind,
-            identity,
-            prefix,
+    /// The legs of the call, to relay between the two that are connected.
+    pub(crate) const fn relaying(&mut self) -> Relay<'_> {
+        Relay {
+            ids: &self.ids,
+            bridge: &mut self.bridge,
+            holding: &mut self.holding,
+            identity: &self.identity,
         }
     }
 
-    /// Forgets a leg that was replaced, once nothing is awaited from it any more.
-    pub(crate) fn forget_left(&mut self, id: LegId) {
-        let is_awaited = self.bridge.requests.awaits(id);
-        if self.bridge.has_left(id) && !is_awaited && self.joining.arriving() != Some(id) {
-            self.bridge.legs.remove(id);
+    pub(crate) const fn direction(&self) -> Direction {
+        match self.outbound.is_some() {
+            true => Direction::Outbound,
+            false => Direction::Inbound,
         }
     }
 

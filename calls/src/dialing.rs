@@ -165,7 +165,7 @@ impl Call {
                         self.on_transfer(cx, transfer::TransferEvent::DestinationRings)
                     }
                     LegRole::Trunk | LegRole::Destination => {}
-                    LegRole::Agent => self.on_runtime_provisional(cx, heard),
+                    LegRole::Agent => self.relaying().provisional(cx, heard),
                 }
             }
             InviteEvent::Accepted(accepted) => self.on_accepted(cx, dialing, *accepted),
@@ -188,7 +188,12 @@ impl Call {
                 match self.bridge.why_unusable(heard, &accepted) {
                     Some(reason) => self.turn_down(cx, dialing, &accepted, reason),
                     None if self.outbound.is_some() => self.on_runtime_joins(cx, accepted),
-                    None => self.on_runtime_accepted(cx, accepted),
+                    None => {
+                        let (slot, message) = (self.ids.slot, accepted.message);
+                        if let Some(won) = self.bridge.accept_runtime(cx, slot, accepted) {
+                            self.take_answer(cx, won, message);
+                        }
+                    }
                 }
             }
         }

@@ -125,10 +125,14 @@ impl Calls {
                     call.with_dialing(cx, |client, cx, _| InviteEvent::Failed(client.give_up(cx)));
                 }
                 CallTimer::Turn => call.bridge.requests.on_turn(),
-                CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
+                CallTimer::Reliable(fork) => {
+                    if call.bridge.on_reliable_timer(cx, fork) {
+                        call.refuse(cx, Reason::NoAck);
+                    }
+                }
                 CallTimer::Exchange => {
                     call.bridge.requests.on_exchange_late(cx);
-                    call.give_up_successor(cx, 408);
+                    call.bridge.give_up_successor(cx, 408);
                 }
                 CallTimer::Session(id) => {
                     let leg = call.bridge.at(id);

@@ -71,7 +71,7 @@ impl Calls {
 impl Call {
     /// Handles CANCEL of an INVITE of this call; the endpoint has answered it.
     pub(crate) fn on_cancel(&mut self, cx: &mut Cx<'_>, invite: ServerTx, message: &Message<'_>) {
-        if self.cancel_successor(cx, invite) {
+        if self.bridge.cancel_successor(cx, invite) {
             return;
         }
         let begins = |incoming: &UasInvite| incoming.server() == invite;
@@ -130,8 +130,10 @@ impl Call {
                     false => HangupBy::Agent,
                 };
                 let prefix = &cx.core.config.header_prefix;
-                let content =
-                    ByeContent::of(message, self.crossing(id, CrossingKind::InDialog, prefix));
+                let content = ByeContent::of(
+                    message,
+                    self.relaying().crossing(id, CrossingKind::InDialog, prefix),
+                );
                 self.bridge.send_bye(cx, self.bridge.other(id), content);
                 self.end(cx, completed(by));
             }
@@ -311,7 +313,7 @@ impl Call {
     /// Stops all crossing, and rejects an open offer.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
         self.holding.give_up(&mut self.bridge);
-        self.abandon_joining(cx);
+        self.joining.abandon(&mut self.bridge, cx);
         self.bridge.requests.abandon(cx);
 
         self.bridge.reject_delayed(cx);

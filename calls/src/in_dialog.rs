@@ -1,35 +1,41 @@
 //! Requests inside a call: each is checked against its dialog, answered here or relayed to the other leg
 //! (RFC 3261 §12.2).
 
-use std::borrow::Cow;
-use std::net::IpAddr;
-
 use trunkline_model::view::OrgView;
-use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::endpoint::{Response, ServerTx};
 use trunkline_sip::flow::Flow;
-use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use super::allow::{capabilities, own_lines};
+use super::allow::capabilities;
+use super::bridge::Bridge;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
-use super::credentials::{ChallengedRequest, Unanswerable};
-use super::crossing::{self, CrossingKind, lacking_options};
-use super::effect::{ChallengeOutcome, Challenger};
+use super::crossing::lacking_options;
 use super::ids::LegId;
 use super::ids::owner_of;
-use super::leg::{Lost, NewRequest};
+use super::leg::Lost;
 use super::own_request::{Pending, Purpose};
 use super::pbx::Pbx;
-
-use super::request_origin::RequestOrigin;
+use super::provisional_relay::HeldAnswer;
 use super::transfer::TransferEvent;
 use super::{has_sdp, sdp_of};
 
 /// Answers of one call that may wait for their ACK at once.
 const MAX_AWAITED: usize = 8;
+
+impl Bridge {
+    /// Returns whether a request of the PBX with this method shows that it still has the caller.
+    fn shows_caller(&self, method: Method) -> bool {
+        let pbx = self.trunk().and_then(|trunk| trunk.abilities.pbx);
+        let offers_anyway = pbx.is_some_and(Pbx::offers_without_caller);
+        let may_be_offer = matches!(method, Method::Invite | Method::Update);
+
+        // BYE and NOTIFY are also accepted without a caller.
+        let is_accepted_anyway = matches!(method, Method::Bye | Method::Notify);
+        !(is_accepted_anyway || may_be_offer && offers_anyway)
+    }
+}
 
 impl Call {
     /// Handles a request with the tags of this call. `org` is given if the request may ask for a transfer.
@@ -90,7 +96,7 @@ impl Call {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
 
-        if self.bridge.is_trunk(id) && self.shows_caller(method) {
+        if self.bridge.is_trunk(id) && self.bridge.shows_caller(method) {
             self.on_transfer(cx, TransferEvent::CallerHeard);
         }
 
@@ -99,7 +105,12 @@ impl Call {
             Method::Bye => self.on_bye(cx, id, fork, server, message),
             Method::Invite => self.on_reinvite(cx, id, fork, server, message),
             Method::Update => self.on_update(cx, id, fork, server, message),
-            Method::Prack if self.bridge.is_trunk(id) => self.on_prack(cx, fork, server, message),
+            Method::Prack if self.bridge.is_trunk(id) => {
+                let held = self.relaying().on_prack(cx, fork, server, message);
+                if let Some(HeldAnswer { won, answer }) = held {
+                    self.take_answer(cx, won, answer.message());
+                }
+            }
             Method::Info | Method::Message => {
                 self.relay(cx, id, fork, server, message);
                 self.on_key(cx, org, message);
@@ -119,17 +130,6 @@ impl Call {
                 cx.respond(server, 501, None, |head| head.line("Allow", methods), b"");
             }
         }
-    }
-
-    /// Returns whether a request of the PBX with this method shows that it still has the caller.
-    fn shows_caller(&self, method: Method) -> bool {
-        let pbx = self.bridge.trunk().and_then(|trunk| trunk.abilities.pbx);
-        let offers_anyway = pbx.is_some_and(Pbx::offers_without_caller);
-        let may_be_offer = matches!(method, Method::Invite | Method::Update);
-
-        // BYE and NOTIFY are also accepted without a caller.
-        let is_accepted_anyway = matches!(method, Method::Bye | Method::Notify);
-        !(is_accepted_anyway || may_be_offer && offers_anyway)
     }
 
     /// Answers a request of a leg that isn't connected with another: it was replaced, or doesn't replace one yet.
@@ -199,55 +199,11 @@ impl Call {
 
         let (method, purpose) = (message.method(), Purpose::Relay(server));
         let other = self.bridge.other(id);
-        let sent = self.send_in_dialog(cx, other, fork, method, purpose, Some(message), |_| {});
+        let mut relay = self.relaying();
+        let sent = relay.send(cx, other, fork, method, purpose, Some(message), |_| {});
         if sent.is_none() {
             cx.respond(server, 481, None, |_| {}, b"");
         }
-    }
-
-    /// Sends a request on one leg, with what crosses of `content`. `None` if there is no such dialog or no room.
-    #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
-    pub(crate) fn send_in_dialog(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        method: Method,
-        purpose: Purpose,
-        content: Option<&Message<'_>>,
-        extra: impl FnOnce(&mut Head<'_>),
-    ) -> Option<&mut Pending> {
-        let offers = content.is_some_and(has_sdp);
-        let config = std::sync::Arc::clone(&cx.core.config);
-        let crossing = self.crossing(
-            self.bridge.other(id),
-            CrossingKind::InDialog,
-            &config.header_prefix,
-        );
-        let body = content.map_or(Cow::Borrowed(&b""[..]), |content| crossing.body(content));
-        let body = &*match offers {
-            true => self.holding.hold.crossing_sdp(&body),
-            false => Cow::Borrowed(&*body),
-        };
-        let lines = |head: &mut Head<'_>| {
-            extra(head);
-            if let Some(content) = content {
-                crossing.copy(head, content);
-            }
-        };
-
-        // A PRACK refers to our own response, so it is no relayed request.
-        let relayed = content.filter(|_| method != Method::Prack);
-        let origin = relayed.map_or(RequestOrigin::Ours, RequestOrigin::of);
-        let request = NewRequest {
-            fork,
-            method,
-            purpose,
-            offers,
-            origin,
-            body,
-        };
-        self.bridge.send(cx, id, &request, lines)
     }
 
     /// Handles the final answer to a request of ours inside the call.
@@ -265,7 +221,9 @@ impl Call {
             self.bridge.legs.hear(pending.leg, cx.now);
         }
 
-        let Some(pending) = self.prove(cx, pending, message) else {
+        let (org, direction) = (self.ids.org, self.direction());
+        let unproven = self.bridge.prove(cx, org, direction, pending, message);
+        let Some(pending) = unproven else {
             return;
         };
 
@@ -324,196 +282,10 @@ impl Call {
                 self.on_reinvite_answer(cx, flow, &pending, server, message)
             }
             (Purpose::Relay(server), _) => {
-                self.relay_answer(cx, &pending, server, message);
+                self.relaying().answer(cx, &pending, server, message);
                 self.end_if_gone(cx, &pending, message.status());
             }
         }
-    }
-
-    /// Sends a request again with credentials for its challenge; else returns it.
-    fn prove(
-        &mut self,
-        cx: &mut Cx<'_>,
-        mut pending: Pending,
-        message: &Message<'_>,
-    ) -> Option<Pending> {
-        // The transfer repeats its REFER itself, and after the call only the BYE is repeated.
-        let asks = self.bridge.status() != CallStatus::Over || pending.method == Method::Bye;
-        let is_own = pending.purpose != Purpose::Transfer;
-        // The requester has taken a cancelled request back: sent again, it would take effect all the same.
-        let is_wanted = asks && is_own && !pending.is_canceled;
-        if !matches!(message.status(), 401 | 407) || !is_wanted {
-            return Some(pending);
-        }
-
-        let method = pending.method;
-        let leg = self.bridge.legs.get(pending.leg);
-        let Some(destination) = leg.and_then(|leg| leg.next_hop(cx, pending.fork)) else {
-            return Some(pending);
-        };
-        let Some(mut repeatable) = pending.repeatable.take() else {
-            self.unanswered(
-                cx,
-                pending.leg,
-                (Unanswerable::NoPair, destination),
-                message,
-            );
-            return Some(pending);
-        };
-
-        let answered =
-            self.bridge
-                .legs
-                .sip_mut(pending.leg)
-                .map_or(Err(Unanswerable::NoPair), |leg| {
-                    let dialog = leg.dialog_ref(pending.fork);
-                    let known = leg.credentials.as_ref().zip(dialog);
-                    let (credentials, dialog) = known.ok_or(Unanswerable::NoPair)?;
-                    let challenged = ChallengedMessage {
-                        method: method.as_str(),
-                        uri: dialog.request_uri(),
-                        body: &repeatable.body,
-                    };
-                    let at = (ChallengedRequest::InDialog(dialog), destination);
-                    credentials.answer(cx, &mut repeatable.digest_answers, message, &challenged, at)
-                });
-        if let Err(why) = answered {
-            self.unanswered(cx, pending.leg, (why, destination), message);
-            return Some(pending);
-        }
-
-        let request = NewRequest {
-            fork: pending.fork,
-            method,
-            purpose: pending.purpose,
-            offers: pending.offers,
-            origin: pending.origin,
-            body: &repeatable.body,
-        };
-        let lines = |head: &mut Head<'_>| {
-            head.raw(&repeatable.lines);
-            repeatable.digest_answers.lines(head);
-        };
-        let Some(sent) = self.bridge.send(cx, pending.leg, &request, lines) else {
-            return Some(pending);
-        };
-        (sent.renewal, sent.target) = (pending.renewal, pending.target);
-        sent.repeatable = Some(repeatable);
-
-        None
-    }
-
-    /// Reports a request to `destination` whose challenge isn't answered. The peer may be a PBX or a trunk's host; challenges of runtimes and
-    /// destinations aren't reported.
-    pub(crate) fn unanswered(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        (why, destination): (Unanswerable, IpAddr),
-        message: &Message<'_>,
-    ) {
-        let is_inbound = self.outbound.is_none();
-        let org = self.ids.org;
-        let credentials = self
-            .bridge
-            .legs
-            .sip_mut(id)
-            .and_then(|leg| leg.credentials.as_deref());
-        let challenger = match credentials {
-            Some(held) if held.is_runtimes() => None,
-            Some(held) => Some(Challenger {
-                org,
-                trunk: held.trunk(),
-            }),
-            None => (is_inbound && self.bridge.is_trunk(id)).then_some(Challenger::pbx(org)),
-        };
-        cx.report(challenger, || {
-            ChallengeOutcome::unanswered(why, message, destination)
-        });
-    }
-
-    /// Relays the answer of one leg to the other.
-    pub(crate) fn relay_answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        pending: &Pending,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        let status = match message.status() {
-            // The challenge has crossed the CANCEL, and the requester gets what a CANCEL leads to (RFC 3261 §9.2).
-            401 | 407 if pending.is_canceled => 487,
-            status => crossing::in_dialog_refusal(status),
-        };
-        let refreshed = pending.method == Method::Update && status < 300;
-        let requester = self.bridge.other(pending.leg);
-
-        // The answer to an offer in a reliable 18x, or the next offer (RFC 3262 §5).
-        if pending.method == Method::Prack
-            && status < 300
-            && let Some(sdp) = &pending.sdp
-        {
-            self.bridge
-                .legs
-                .remember_sdp(pending.leg, pending.fork, sdp);
-        }
-
-        if refreshed {
-            if let Some(mut leg) = self.bridge.at(pending.leg) {
-                leg.note_refresh(cx, pending, message);
-            }
-            if let Some(mut leg) = self.bridge.at(requester) {
-                leg.take_renewal(cx, pending.renewal);
-            }
-            if let Some(peer) = self.bridge.legs.sip_mut(requester) {
-                peer.move_target(pending);
-            }
-            let body = self.holding.hold.crossing_sdp(message.body());
-            self.bridge
-                .legs
-                .remember_sdp(requester, pending.fork, &body);
-            self.holding.hear_proposed(&mut self.bridge, requester);
-            self.holding.hear(&mut self.bridge, pending.leg, message);
-        }
-
-        let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
-        let crosses = crossing.body(message);
-        let body = match message.status() {
-            200..=299 => self.holding.hold.crossing_sdp(&crosses),
-            _ => Cow::Borrowed(&*crosses),
-        };
-        let body = self.bridge.legs.with_origin(requester, &body);
-        let methods = self.bridge.methods(requester);
-        let timer = self
-            .bridge
-            .legs
-            .session_timer(requester)
-            .filter(|_| refreshed);
-        let Some(leg) = self.bridge.legs.sip_mut(requester) else {
-            return;
-        };
-
-        let contact = cx.contact(&leg.flow, leg.is_sips);
-        let write = |head: &mut Head<'_>| {
-            if refreshed {
-                own_lines(head, &contact, methods);
-            }
-            if let Some(timer) = &timer {
-                timer.response_lines(head);
-            }
-            if status == 405 {
-                message
-                    .headers()
-                    .filter(|header| header.name == HeaderName::Allow)
-                    .for_each(|allow| head.line("Allow", &allow.unfolded()));
-            }
-            crossing.copy(head, message);
-        };
-
-        let phrase = String::from_utf8_lossy(message.reason());
-        let phrase = (status == message.status() && !phrase.is_empty()).then_some(&*phrase);
-        cx.respond_as(server, (status, phrase), None, write, &body);
     }
 
     /// Ends a leg whose peer has lost the dialog of a request, as 481, 408 and silence say (RFC 3261 §12.2.1.2). Only the dialog that the call goes

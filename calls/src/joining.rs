@@ -10,6 +10,7 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use super::bridge::Bridge;
+use super::bye::ByeContent;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::delayed_ack::Delayed;
@@ -39,9 +40,36 @@ impl Joining {
         self.0 = None;
     }
 
-    /// Takes the caller's open offer at the end of the call, to reject it.
-    pub(crate) fn abandon(&mut self) -> Option<Delayed> {
-        self.0.take()?.abandon()
+    /// Ends with the call: BYE to a destination that isn't connected, and an answer with port 0 to an open offer of the caller.
+    pub(crate) fn abandon(&mut self, bridge: &mut Bridge, cx: &mut Cx<'_>) {
+        if self.reject(bridge, cx) {
+            return;
+        }
+        let delayed = self.0.take().and_then(|join| join.abandon());
+        let trunk = bridge.trunk_id();
+        if let (Some(delayed), Some(leg)) = (delayed, bridge.legs.get_mut(trunk)) {
+            leg.reject_offer(cx, &delayed);
+        }
+    }
+
+    /// Hangs up on a destination that won't replace the agent, and abandons the caller's re-INVITE for it. False if there is none.
+    pub(crate) fn reject(&mut self, bridge: &mut Bridge, cx: &mut Cx<'_>) -> bool {
+        let Some(destination) = self.arriving() else {
+            return false;
+        };
+        self.leave(bridge, cx, destination);
+        true
+    }
+
+    /// Hangs up on that destination.
+    pub(crate) fn leave(&mut self, bridge: &mut Bridge, cx: &mut Cx<'_>, destination: LegId) {
+        self.end();
+        bridge.requests.withdraw(RequestKind::Join);
+        bridge.requests.withdraw(RequestKind::Refresh(destination));
+        bridge.requests.cancel_join(cx);
+        bridge.legs.stop_timers(cx, destination);
+        bridge.send_bye(cx, destination, ByeContent::default());
+        bridge.forget_left(destination, None);
     }
 
     /// Its progress, as other requests see it.

@@ -23,6 +23,7 @@ use super::hold::Hold;
 use super::ids::CallRef;
 use super::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
 use super::refusal::Reason;
+use super::relay::Relay;
 use super::runtime_invite::FIRST_FORK;
 
 mod media_peer;
@@ -279,6 +280,38 @@ impl Bridge {
     }
 }
 
+impl Relay<'_> {
+    /// Answers a re-INVITE or UPDATE of the caller here.
+    pub(crate) fn answer_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        renewal: Option<SessionTimer>,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        let hold = &self.holding.hold;
+        let changed = self
+            .bridge
+            .take_change(cx, self.ids, hold, renewal, message);
+        let body = match changed {
+            Ok(body) => body,
+            Err(no) => return no.reject(cx, server),
+        };
+
+        let trunk = self.bridge.trunk_id();
+        self.holding.hear_proposed(self.bridge, trunk);
+        let Some(leg) = self.bridge.legs.get_mut(trunk) else {
+            return;
+        };
+        let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+        let cseq = message.cseq().number;
+        match message.method() == Method::Update {
+            true => leg.accept_change(cx, server, &body, content),
+            false => leg.accept_reinvite(cx, (server, cseq), &body, None, content),
+        }
+    }
+}
+
 impl Call {
     /// Answers the call, or refuses it if no port was free.
     pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
@@ -333,15 +366,10 @@ impl Call {
         cx.release_incoming(&incoming);
 
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-        self.answer_caller(
-            cx,
-            FIRST_FORK,
-            &incoming,
-            &body,
-            None,
-            Box::default(),
-            content,
-        );
+        let mut relay = self.relaying();
+        if relay.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
+            self.on_answered(cx, Box::default());
+        }
     }
 
     /// Returns our SDP for the caller's INVITE; `None` if its offer can't be met and was refused.
@@ -362,36 +390,6 @@ impl Call {
                 self.refuse_with(cx, no.end(), None, lines, b"");
                 None
             }
-        }
-    }
-
-    /// Answers a re-INVITE or UPDATE of the caller here.
-    pub(crate) fn answer_change(
-        &mut self,
-        cx: &mut Cx<'_>,
-        renewal: Option<SessionTimer>,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        let hold = &self.holding.hold;
-        let changed = self
-            .bridge
-            .take_change(cx, &self.ids, hold, renewal, message);
-        let body = match changed {
-            Ok(body) => body,
-            Err(no) => return no.reject(cx, server),
-        };
-
-        let trunk = self.bridge.trunk_id();
-        self.holding.hear_proposed(&mut self.bridge, trunk);
-        let Some(leg) = self.bridge.legs.get_mut(trunk) else {
-            return;
-        };
-        let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-        let cseq = message.cseq().number;
-        match message.method() == Method::Update {
-            true => leg.accept_change(cx, server, &body, content),
-            false => leg.accept_reinvite(cx, (server, cseq), &body, None, content),
         }
     }
 }

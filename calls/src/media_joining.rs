@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use trunkline_model::record::Fact;
 
-use super::bye::ByeContent;
 use super::call::Call;
 use super::context::Cx;
 use super::delayed_ack::Delayed;
@@ -17,27 +16,6 @@ use super::refusal::Reason;
 use super::transfer::TransferEvent;
 
 impl Call {
-    /// Hangs up on a destination that won't replace the agent, and abandons the caller's re-INVITE for it.
-    pub(crate) fn reject_destination(&mut self, cx: &mut Cx<'_>) -> bool {
-        let Some(destination) = self.joining.arriving() else {
-            return false;
-        };
-        self.leave_destination(cx, destination);
-        true
-    }
-
-    fn leave_destination(&mut self, cx: &mut Cx<'_>, destination: LegId) {
-        self.joining.end();
-        self.bridge.requests.withdraw(RequestKind::Join);
-        self.bridge
-            .requests
-            .withdraw(RequestKind::Refresh(destination));
-        self.bridge.requests.cancel_join(cx);
-        self.bridge.legs.stop_timers(cx, destination);
-        self.bridge.send_bye(cx, destination, ByeContent::default());
-        self.forget_left(destination);
-    }
-
     /// Handles BYE from a leg that isn't connected with another.
     pub(crate) fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
         self.bridge.legs.stop_timers(cx, id);
@@ -45,7 +23,7 @@ impl Call {
         if let Some(peer) = self.bridge.legs.sip_mut(id) {
             peer.dialogs.clear();
         }
-        if self.joining.arriving() == Some(id) && self.reject_destination(cx) {
+        if self.joining.arriving() == Some(id) && self.joining.reject(&mut self.bridge, cx) {
             self.on_transfer(cx, TransferEvent::DestinationRefused(487));
         }
     }
@@ -55,7 +33,7 @@ impl Call {
         if !self.bridge.has_left(id) {
             return self.hang_up(cx, lost.reason);
         }
-        if self.joining.arriving() == Some(id) && self.reject_destination(cx) {
+        if self.joining.arriving() == Some(id) && self.joining.reject(&mut self.bridge, cx) {
             self.on_transfer(cx, TransferEvent::DestinationRefused(lost.status));
         }
     }
@@ -64,19 +42,6 @@ impl Call {
     pub(crate) fn end_if_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
         if let Some(lost) = lost {
             self.lose_leg(cx, id, lost);
-        }
-    }
-
-    /// Ends pending joins with the call: BYE to a destination that isn't connected, and an answer with port 0 to an open offer.
-    pub(crate) fn abandon_joining(&mut self, cx: &mut Cx<'_>) {
-        if self.reject_destination(cx) {
-            return;
-        }
-        if let Some(delayed) = self.joining.abandon() {
-            let other = self.bridge.trunk_id();
-            if let Some(leg) = self.bridge.legs.get_mut(other) {
-                leg.reject_offer(cx, &delayed);
-            }
         }
     }
 
@@ -142,7 +107,16 @@ impl Call {
             JoinProgress::Nothing => {}
             JoinProgress::Ask(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
             JoinProgress::Joined { arrived, asks } => {
-                self.connect_media(cx, arrived);
+                self.bridge.requests.withdraw(RequestKind::Join);
+                if let Some(destination) = arrived {
+                    self.hand_over(cx, destination);
+                }
+                // Both ends have each other's media.
+                let outbound = self.outbound.as_deref_mut();
+                if outbound.is_some_and(|outbound| outbound.media.take().is_some()) {
+                    let closed = self.bridge.closed_media(&self.ids);
+                    cx.core.effects.push_back(closed);
+                }
                 if let Some(answer) = answer {
                     self.holding.hold_state.take_answer(answer);
                     self.bridge.set_heard(answer);
@@ -172,28 +146,11 @@ impl Call {
                 destination,
                 status,
             } => {
-                self.leave_destination(cx, destination);
+                self.joining.leave(&mut self.bridge, cx, destination);
                 self.on_transfer(cx, TransferEvent::DestinationRefused(status));
             }
             JoinProgress::Refused(reason) => self.hang_up(cx, reason),
             JoinProgress::Settled => self.joining.end(),
-        }
-    }
-
-    /// Closes our own media: both ends have each other's.
-    fn connect_media(&mut self, cx: &mut Cx<'_>, arrived: Option<LegId>) {
-        self.bridge.requests.withdraw(RequestKind::Join);
-        if let Some(destination) = arrived {
-            self.hand_over(cx, destination);
-        }
-
-        let outbound = self.outbound.as_deref_mut();
-        if outbound
-            .and_then(|outbound| outbound.media.take())
-            .is_some()
-        {
-            let closed = self.bridge.closed_media(&self.ids);
-            cx.core.effects.push_back(closed);
         }
     }
 }

@@ -9,18 +9,86 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
 use super::bot_state::Bot;
+use super::bridge::Bridge;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::CrossingKind;
 use super::dial_failure::refusal_lines;
 use super::ids::LegId;
+use super::join::JoinPhase;
 use super::leg::Ack;
 use super::own_request::{Pending, Purpose};
 use super::refusal::Reason;
+use super::relay::Relay;
 use super::request_origin::RequestOrigin;
 use super::transfer::TransferEvent;
 use super::{has_sdp, ip_family, sdp_of};
+
+impl Bridge {
+    /// Returns whether an offer of a leg's peer may begin now; otherwise refuses it. `joining` may keep the caller's offer open.
+    fn may_offer(
+        &self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        fork: u8,
+        server: ServerTx,
+        joining: JoinPhase,
+    ) -> bool {
+        let Some(status) = self.refusal_of_offer(id, fork, joining) else {
+            return true;
+        };
+        refuse_for_now(cx, server, status);
+        false
+    }
+}
+
+impl Relay<'_> {
+    /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2).
+    pub(crate) fn change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        fork: u8,
+        server: ServerTx,
+        message: &Message<'_>,
+        renewal: Option<SessionTimer>,
+    ) {
+        // The peer moves its media to an IP family that the other side lacks, by the last SDP that this peer got. A side with both families shows
+        // that in its SDP (RFC 6157 §4).
+        let theirs = self
+            .bridge
+            .legs
+            .sip(id)
+            .and_then(|peer| peer.local_sdp(fork));
+        let moves_apart = |theirs: &[u8]| ip_family::differ(sdp_of(message.body()), theirs);
+        if has_sdp(message) && theirs.is_some_and(moves_apart) {
+            self.bridge.legs.fail_successor(server);
+            let why = Reason::MediaFamilies;
+            let lines = |head: &mut Head<'_>| refusal_lines(head, why);
+            return cx.respond(server, why.status(), None, lines, b"");
+        }
+        self.holding.hold.disturb();
+
+        let (method, purpose) = (message.method(), Purpose::Relay(server));
+        let dialog = self
+            .bridge
+            .legs
+            .sip_mut(id)
+            .and_then(|leg| leg.dialog_ref(fork));
+        let target = dialog.and_then(|dialog| dialog.moves_to(message));
+        let target = target.map(Box::from);
+        let (other, content) = (self.bridge.other(id), Some(message));
+        let sent = self.send(cx, other, fork, method, purpose, content, |_| {});
+        match sent {
+            Some(pending) => (pending.renewal, pending.target) = (renewal, target),
+            None => {
+                self.bridge.legs.fail_successor(server);
+                cx.respond(server, 503, None, |_| {}, b"");
+            }
+        }
+    }
+}
 
 impl Call {
     /// Handles a re-INVITE.
@@ -41,7 +109,8 @@ impl Call {
             };
             return refuse_for_now(cx, server, status);
         }
-        if !self.may_offer(cx, id, fork, server) {
+        let joining = self.joining.phase();
+        if !self.bridge.may_offer(cx, id, fork, server, joining) {
             return;
         }
 
@@ -49,12 +118,7 @@ impl Call {
             return;
         };
 
-        self.holding.note_proposal(&self.bridge, id, message);
-        if self.bridge.is_local() {
-            return self.answer_change(cx, renewal, server, message);
-        }
-
-        self.relay_change(cx, id, fork, server, message, renewal);
+        self.take_change(cx, id, fork, server, message, renewal);
     }
 
     /// Handles an UPDATE. Without a body it only refreshes this leg's session and target.
@@ -67,7 +131,8 @@ impl Call {
         message: &Message<'_>,
     ) {
         let offers = has_sdp(message);
-        if offers && !self.may_offer(cx, id, fork, server) {
+        let joining = self.joining.phase();
+        if offers && !self.bridge.may_offer(cx, id, fork, server, joining) {
             return;
         }
 
@@ -93,16 +158,11 @@ impl Call {
             return;
         }
 
-        self.holding.note_proposal(&self.bridge, id, message);
-        if self.bridge.is_local() {
-            return self.answer_change(cx, renewal, server, message);
-        }
-
-        self.relay_change(cx, id, fork, server, message, renewal);
+        self.take_change(cx, id, fork, server, message, renewal);
     }
 
-    /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2).
-    pub(crate) fn relay_change(
+    /// Takes an offer that may begin: it is answered here, or relayed.
+    fn take_change(
         &mut self,
         cx: &mut Cx<'_>,
         id: LegId,
@@ -111,61 +171,17 @@ impl Call {
         message: &Message<'_>,
         renewal: Option<SessionTimer>,
     ) {
-        if self.bridge.is_trunk(id) && self.has_agent_left() {
+        self.holding.note_proposal(&self.bridge, id, message);
+        let has_agent_left = self.has_agent_left();
+        let mut relay = self.relaying();
+        if relay.bridge.is_local() {
+            return relay.answer_change(cx, renewal, server, message);
+        }
+        if relay.bridge.is_trunk(id) && has_agent_left {
             // The destination's own exchange comes first; the caller may retry after it.
             return refuse_for_now(cx, server, 491);
         }
-
-        // The peer moves its media to an IP family that the other side lacks, by the last SDP that this peer got. A side with both families shows
-        // that in its SDP (RFC 6157 §4).
-        let theirs = self
-            .bridge
-            .legs
-            .sip(id)
-            .and_then(|peer| peer.local_sdp(fork));
-        let moves_apart = |theirs: &[u8]| ip_family::differ(sdp_of(message.body()), theirs);
-        if has_sdp(message) && theirs.is_some_and(moves_apart) {
-            self.bridge.legs.fail_successor(server);
-            let why = Reason::MediaFamilies;
-            let lines = |head: &mut Head<'_>| refusal_lines(head, why);
-            return cx.respond(server, why.status(), None, lines, b"");
-        }
-        self.holding.hold.disturb();
-
-        let (method, purpose) = (message.method(), Purpose::Relay(server));
-        let dialog = self
-            .bridge
-            .legs
-            .sip_mut(id)
-            .and_then(|leg| leg.dialog_ref(fork));
-        let target = dialog.and_then(|dialog| dialog.moves_to(message));
-        let target = target.map(Box::from);
-        let sent = self.send_in_dialog(
-            cx,
-            self.bridge.other(id),
-            fork,
-            method,
-            purpose,
-            Some(message),
-            |_| {},
-        );
-        match sent {
-            Some(pending) => (pending.renewal, pending.target) = (renewal, target),
-            None => {
-                self.bridge.legs.fail_successor(server);
-                cx.respond(server, 503, None, |_| {}, b"");
-            }
-        }
-    }
-
-    /// Returns whether an offer from `side` may begin now; otherwise refuses it.
-    fn may_offer(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8, server: ServerTx) -> bool {
-        let refusal = self.bridge.refusal_of_offer(id, fork, self.joining.phase());
-        let Some(status) = refusal else {
-            return true;
-        };
-        refuse_for_now(cx, server, status);
-        false
+        relay.change(cx, id, fork, server, message, renewal);
     }
 
     /// Handles the final answer to a relayed re-INVITE.
@@ -183,7 +199,7 @@ impl Call {
 
         if message.status() >= 300 {
             self.bridge.legs.fail_successor(server);
-            self.relay_answer(cx, pending, server, message);
+            self.relaying().answer(cx, pending, server, message);
             return self.end_if_gone(cx, pending, message.status());
         }
         if let Some(leg) = self.bridge.legs.sip_mut(pending.leg) {
@@ -216,7 +232,9 @@ impl Call {
         }
 
         let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
+        let crossing = self
+            .relaying()
+            .crossing(pending.leg, CrossingKind::Response, &prefix);
         let crosses = crossing.body(message);
         let body = &*self.holding.hold.crossing_sdp(&crosses);
         self.bridge.legs.remember_sdp(requester, pending.fork, body);
@@ -243,7 +261,9 @@ impl Call {
             Some(delayed) if has_sdp(message) => {
                 let mut lines = Vec::new();
                 let prefix = cx.core.config.header_prefix.clone();
-                let crossing = self.crossing(id, CrossingKind::InDialog, &prefix);
+                let crossing = self
+                    .relaying()
+                    .crossing(id, CrossingKind::InDialog, &prefix);
                 crossing.copy(&mut Head::new(&mut lines), message);
                 let crosses = crossing.body(message);
                 let body = &*self.holding.hold.crossing_sdp(&crosses);

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
 use super::attempt_counter::AttemptCounter;
+use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
 use super::call_status::CallStatus;
@@ -141,6 +142,29 @@ impl Calls {
     }
 }
 
+impl Bridge {
+    /// Answers the cancelled INVITE of a new leg at once (RFC 3261 §9.2). False if it was another INVITE.
+    pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
+        let is_meant = self.legs.successor_by(server).is_some();
+        if is_meant {
+            self.requests.cancel_relayed(cx, server, b"");
+            self.give_up_successor(cx, 487);
+        }
+        is_meant
+    }
+
+    /// Refuses the new leg: it is cancelled, or the agent doesn't answer the offer in time. If the agent accepts later, it gets the caller's media
+    /// back.
+    pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
+        let Some((leg, Replacing { server, .. })) = self.legs.successor() else {
+            return;
+        };
+        self.legs.remove(leg);
+        self.requests.forget_relayed(server);
+        cx.respond(server, status, None, |_| {}, b"");
+    }
+}
+
 impl Call {
     /// Returns whether a negotiation or a dialled leg is pending that a new leg would disturb.
     fn is_changing(&self) -> bool {
@@ -195,7 +219,8 @@ impl Call {
             true => self.local_succeeds(cx, renewal, server, message),
             false => {
                 self.bridge.legs.keep_origin(self.bridge.other(replaces));
-                self.relay_change(cx, replaces, fork, server, message, renewal);
+                self.relaying()
+                    .change(cx, replaces, fork, server, message, renewal);
             }
         }
     }
@@ -232,27 +257,6 @@ impl Call {
                 no.reject(cx, server);
             }
         }
-    }
-
-    /// Answers the cancelled INVITE of a new leg at once (RFC 3261 §9.2). False if it was another INVITE.
-    pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
-        let is_meant = self.bridge.legs.successor_by(server).is_some();
-        if is_meant {
-            self.bridge.requests.cancel_relayed(cx, server, b"");
-            self.give_up_successor(cx, 487);
-        }
-        is_meant
-    }
-
-    /// Refuses the new leg: it is cancelled, or the agent doesn't answer the offer in time. If the agent accepts later, it gets the caller's media
-    /// back.
-    pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
-        let Some((leg, Replacing { server, .. })) = self.bridge.legs.successor() else {
-            return;
-        };
-        self.bridge.legs.remove(leg);
-        self.bridge.requests.forget_relayed(server);
-        cx.respond(server, status, None, |_| {}, b"");
     }
 
     /// Puts the new leg in place and ends the old one, if this answers the new leg's INVITE.

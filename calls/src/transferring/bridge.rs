@@ -6,6 +6,7 @@ use std::time::Duration;
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
 
+use crate::bridge::Bridge;
 use crate::bye::ByeContent;
 use crate::call::Call;
 use crate::call_status::CallStatus;
@@ -25,13 +26,15 @@ use crate::transfer::TransferEvent;
 /// Longest ringing time of a destination.
 const RINGING: Duration = Duration::from_secs(45);
 
-impl Call {
+impl Bridge {
     /// Returns whether a destination can be called now.
     pub(super) fn can_dial(&self) -> bool {
-        let is_heard = self.bridge.heard().is_some();
-        is_heard && self.bridge.status() == CallStatus::Up && self.bridge.dialing().is_none()
+        let is_heard = self.heard().is_some();
+        is_heard && self.status() == CallStatus::Up && self.dialing().is_none()
     }
+}
 
+impl Call {
     /// Calls the destination.
     pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>, route: DestinationRoute) {
         let heard = self.bridge.heard().unwrap_or_default();
@@ -141,7 +144,7 @@ impl Call {
             }
             false => self.bridge.send_bye(cx, agent, ByeContent::default()),
         }
-        self.forget_left(agent);
+        self.bridge.forget_left(agent, self.joining.arriving());
         if let Some(permit) = &mut self.permit {
             permit.release(self.ids.agent);
         }

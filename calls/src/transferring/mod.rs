@@ -10,6 +10,8 @@ mod route;
 mod runtime;
 mod transferee;
 
+use std::time::Duration;
+
 use trunkline_model::destinations::Destination;
 use trunkline_model::handoff::Report;
 use trunkline_model::record::Fact;
@@ -17,6 +19,7 @@ use trunkline_model::transfer::{self as record, State};
 use trunkline_model::view::{OrgView, View};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
+use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
@@ -202,7 +205,7 @@ impl Call {
         let facts = CallFacts {
             now: cx.now,
             is_up: self.bridge.status() == CallStatus::Up,
-            can_dial: self.can_dial(),
+            can_dial: self.bridge.can_dial(),
             pbx: self.bridge.trunk().and_then(|trunk| trunk.abilities.pbx),
         };
         let steps = self.transfer.handle(event, facts);
@@ -211,6 +214,7 @@ impl Call {
 
     /// Carries out the machine's steps in order.
     fn take_steps(&mut self, cx: &mut Cx<'_>, steps: Steps<Box<DestinationRoute>>) {
+        let key = self.bridge.key;
         let mut untransferred = None;
         for step in steps {
             match step {
@@ -219,15 +223,14 @@ impl Call {
                     subscription,
                     status,
                     is_last,
-                } => self.notify_runtime(cx, subscription, status, is_last),
-                TransferStep::Wait(time) => {
-                    if let Some(timer) = self.transfer.timer_mut() {
-                        cx.cancel_timer(timer);
-                        *timer = time
-                            .map(|time| cx.schedule(self.bridge.key, time, CallTimer::Transfer));
-                    }
+                } => self
+                    .bridge
+                    .notify_runtime(cx, subscription, status, is_last),
+                TransferStep::Wait(time) => wait(cx, key, self.transfer.timer_mut(), time),
+                TransferStep::WaitOutGlare => {
+                    let time = Some(self.bridge.refer_wait(cx));
+                    wait(cx, key, self.transfer.timer_mut(), time);
                 }
-                TransferStep::WaitOutGlare => self.wait_out_glare(cx),
                 TransferStep::Refer => {
                     let leg = self.bridge.trunk_id();
                     let event = match self.send_refer(cx) {
@@ -237,7 +240,7 @@ impl Call {
                     self.on_transfer(cx, event);
                 }
                 TransferStep::Probe => {
-                    if !self.probe(cx) {
+                    if !self.bridge.probe(cx) {
                         self.on_transfer(cx, TransferEvent::ProbeUnsent);
                     }
                 }
@@ -272,5 +275,18 @@ impl Call {
             .agent()
             .is_some_and(|agent| agent.dialogs.is_empty());
         is_gone && self.bridge.status() == CallStatus::Up && self.transfer.is_under_way()
+    }
+}
+
+/// Restarts the timer of a transfer, or stops it.
+fn wait(
+    cx: &mut Cx<'_>,
+    call: CallKey,
+    timer: Option<&mut Option<TimerId>>,
+    time: Option<Duration>,
+) {
+    if let Some(timer) = timer {
+        cx.cancel_timer(timer);
+        *timer = time.map(|time| cx.schedule(call, time, CallTimer::Transfer));
     }
 }

@@ -5,12 +5,32 @@ use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::header::{params, text};
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
+use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::context::Cx;
 use crate::ids::LegId;
 use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
 use crate::transfer::{TransferEvent, status_of};
+
+impl Bridge {
+    /// Probes the PBX for the call, once.
+    pub(super) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
+        if self.requests.is_out(Purpose::Probe) {
+            return true;
+        }
+        let (Some(fork), Some(trunk)) = (self.fork(), self.trunk()) else {
+            return false;
+        };
+        let method = match trunk.abilities.update {
+            true => Method::Update,
+            false => Method::Options,
+        };
+        let request = NewRequest::bare(fork, method, Purpose::Probe);
+        let id = self.trunk_id();
+        self.send(cx, id, &request, |_| {}).is_some()
+    }
+}
 
 impl Call {
     /// Handles a NOTIFY inside the call.
@@ -58,23 +78,6 @@ impl Call {
                 subscription,
             },
         );
-    }
-
-    /// Probes the PBX for the call, once.
-    pub(super) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
-        if self.bridge.requests.is_out(Purpose::Probe) {
-            return true;
-        }
-        let (Some(fork), Some(trunk)) = (self.bridge.fork(), self.bridge.trunk()) else {
-            return false;
-        };
-        let method = match trunk.abilities.update {
-            true => Method::Update,
-            false => Method::Options,
-        };
-        let request = NewRequest::bare(fork, method, Purpose::Probe);
-        let id = self.bridge.trunk_id();
-        self.bridge.send(cx, id, &request, |_| {}).is_some()
     }
 
     /// Handles the PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.

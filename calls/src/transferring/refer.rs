@@ -1,14 +1,16 @@
 //! The REFER to the PBX, and its answer (RFC 3515 §2.4, RFC 3892, RFC 4488).
 
+use std::time::Duration;
+
 use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
+use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::context::Cx;
 use crate::credentials::ChallengedRequest;
-use crate::effect::Unanswerable;
-use crate::ids::CallTimer;
+use crate::effect::{ChallengeOutcome, Unanswerable};
 use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
 use crate::reply::PAUSE;
@@ -63,18 +65,6 @@ impl Call {
         self.on_transfer(cx, TransferEvent::ReferAnswered { cseq, answer });
     }
 
-    /// Handles a REFER without an answer, or whose flow broke.
-    pub(crate) fn on_refer_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
-        self.on_transfer(
-            cx,
-            TransferEvent::ReferUnanswered {
-                cseq: pending.cseq,
-                status,
-                was_connected: pending.connected,
-            },
-        );
-    }
-
     /// Returns whether a challenge is answered, by the credentials of the leg.
     fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
         let id = self.bridge.trunk_id();
@@ -99,20 +89,21 @@ impl Call {
             None => Err(Unanswerable::NoPair),
         };
         if let Err(why) = answered {
-            self.unanswered(cx, id, (why, destination), message);
+            let challenger = self.bridge.challenger(id, self.ids.org, self.direction());
+            cx.report(challenger, || {
+                ChallengeOutcome::unanswered(why, message, destination)
+            });
         }
         answered.is_ok()
     }
+}
 
-    /// Sends the REFER again after the glare wait.
-    pub(super) fn wait_out_glare(&mut self, cx: &mut Cx<'_>) {
-        let fork = self.bridge.fork().unwrap_or_default();
-        let trunk = self.bridge.legs.get(self.bridge.trunk_id());
-        let wait = trunk.map_or(PAUSE, |trunk| trunk.glare_wait(cx, fork));
-        if let Some(timer) = self.transfer.timer_mut() {
-            cx.cancel_timer(timer);
-            *timer = Some(cx.schedule(self.bridge.key, wait, CallTimer::Transfer));
-        }
+impl Bridge {
+    /// Returns the wait before a REFER that has met the PBX's own request is sent again.
+    pub(super) fn refer_wait(&self, cx: &mut Cx<'_>) -> Duration {
+        let fork = self.fork().unwrap_or_default();
+        let trunk = self.legs.get(self.trunk_id());
+        trunk.map_or(PAUSE, |trunk| trunk.glare_wait(cx, fork))
     }
 }
 
