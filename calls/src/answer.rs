@@ -316,7 +316,8 @@ impl Call {
             Purpose::Relay(server) => {
                 self.bridge.legs.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
-                self.end_if_gone(cx, &pending, status);
+                let lost = self.bridge.lost_by(&pending, status);
+                self.lose(cx, pending.leg, lost);
             }
             Purpose::Transfer => {
                 let event = TransferEvent::ReferUnanswered {
@@ -331,21 +332,24 @@ impl Call {
             Purpose::Refresh => {
                 let leg = self.bridge.at(pending.leg);
                 let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
-                self.end_if_lost(cx, pending.leg, lost);
+                self.lose(cx, pending.leg, lost);
             }
             Purpose::Join(_) => {
                 let bridge = &mut self.bridge;
                 match self.joining.on_unanswered(bridge, cx, &pending, status) {
                     Ok(progress) => self.apply_join_progress(cx, progress, None),
-                    Err(lost) => self.lose_leg(cx, pending.leg, lost),
+                    Err(lost) => self.lose(cx, pending.leg, Some(lost)),
                 }
             }
             Purpose::Hold => {
                 let bridge = &mut self.bridge;
                 let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
-                self.end_if_lost(cx, pending.leg, lost);
+                self.lose(cx, pending.leg, lost);
             }
-            Purpose::Stale => self.end_if_gone(cx, &pending, status),
+            Purpose::Stale => {
+                let lost = self.bridge.lost_by(&pending, status);
+                self.lose(cx, pending.leg, lost);
+            }
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.bridge.send_bye_again(cx, &pending);
             }

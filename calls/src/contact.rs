@@ -20,34 +20,30 @@ impl Call {
 
     /// Handles the result of the contact lookup, or its timeout.
     pub(crate) fn on_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
-        if let Some(outbound) = self.outbound.as_deref_mut() {
-            if outbound.end_look_up(contact) {
-                self.note_contact(cx, contact);
+        let (counts, begins) = match self.outbound.as_deref_mut() {
+            Some(outbound) => (outbound.end_look_up(contact), false),
+            None => {
+                let incoming = self.bridge.incoming_mut();
+                // False if the call was answered first.
+                (
+                    true,
+                    incoming.is_some_and(|incoming| incoming.end_look_up(cx, contact)),
+                )
             }
-            return;
+        };
+
+        // No fact may follow the end of the call.
+        let is_over = self.bridge.status() == CallStatus::Over;
+        if let (Some(contact), None) = (contact.filter(|_| counts && !is_over), self.contact) {
+            self.contact = Some(contact);
+            cx.core.fact(Fact::Contact {
+                call: self.ids.call,
+                org: self.ids.org,
+                contact,
+            });
         }
-        let incoming = self.bridge.incoming_mut();
-        // False if the call was answered first.
-        let is_awaited = incoming.is_some_and(|incoming| incoming.end_look_up(cx, contact));
-        self.note_contact(cx, contact);
-        if is_awaited {
+        if begins {
             self.begin_runtime(cx);
         }
-    }
-
-    /// Records the contact, unless the call is over: no fact may follow its end.
-    fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
-        let (Some(contact), None) = (contact, self.contact) else {
-            return;
-        };
-        if self.bridge.status() == CallStatus::Over {
-            return;
-        }
-        self.contact = Some(contact);
-        cx.core.fact(Fact::Contact {
-            call: self.ids.call,
-            org: self.ids.org,
-            contact,
-        });
     }
 }

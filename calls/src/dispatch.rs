@@ -105,7 +105,11 @@ impl Calls {
                 });
             }
             Event::NoAck { tx, owner } => {
-                self.with_owner(owner, endpoint, now, |call, cx| call.on_no_ack(cx, tx));
+                self.with_owner(owner, endpoint, now, |call, cx| {
+                    if call.bridge.on_no_ack(cx, tx) {
+                        call.hang_up(cx, Reason::NoAck);
+                    }
+                });
             }
         }
     }
@@ -137,7 +141,7 @@ impl Calls {
                 CallTimer::Session(id) => {
                     let leg = call.bridge.at(id);
                     let lost = leg.and_then(|mut leg| leg.on_session_timer(cx));
-                    call.end_if_lost(cx, id, lost);
+                    call.lose(cx, id, lost);
                 }
                 CallTimer::KeepAlive(id) => {
                     let slot = call.ids.slot;

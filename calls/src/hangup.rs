@@ -7,6 +7,7 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
+use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
 use super::call_status::CallStatus;
@@ -65,6 +66,30 @@ impl Calls {
             }
         }
         true
+    }
+}
+
+impl Bridge {
+    /// Handles a 2xx of ours without an ACK; true if the call ends with it.
+    pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
+        let overdue = self.legs.iter_mut().find_map(|leg| {
+            let ack = leg.session_mut()?.take_overdue(server)?;
+            Some((leg.id, ack, leg.take_owed_bye()))
+        });
+        let Some((id, ack, owed)) = overdue else {
+            return false;
+        };
+        if let Some(delayed) = &ack.delayed {
+            let other = self.other(id);
+            if let Some(leg) = self.legs.get_mut(other) {
+                leg.reject_offer(cx, delayed);
+            }
+        }
+        let ends = owed.is_none();
+        if let Some(content) = owed {
+            self.send_bye(cx, id, content);
+        }
+        ends
     }
 }
 
@@ -145,7 +170,7 @@ impl Call {
         self.bridge.drop_awaited_acks(cx, id);
         match self.joining.arriving() {
             // The caller doesn't have the destination's media yet.
-            Some(_) => self.agent_goes(cx),
+            Some(_) => self.relaying().agent_goes(cx),
             None => self.abandon(cx),
         }
         if let Some(leg) = self.bridge.agent_mut() {
@@ -172,27 +197,6 @@ impl Call {
             CallStatus::Answered | CallStatus::Up => self.hang_up(cx, Reason::MaxDuration),
             CallStatus::Over => {}
         }
-    }
-
-    /// Handles a 2xx of ours without an ACK.
-    pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let overdue = self.bridge.legs.iter_mut().find_map(|leg| {
-            let ack = leg.session_mut()?.take_overdue(server)?;
-            Some((leg.id, ack, leg.take_owed_bye()))
-        });
-        let Some((id, ack, owed)) = overdue else {
-            return;
-        };
-        if let Some(delayed) = &ack.delayed {
-            let other = self.bridge.other(id);
-            if let Some(leg) = self.bridge.legs.get_mut(other) {
-                leg.reject_offer(cx, delayed);
-            }
-        }
-        if let Some(content) = owed {
-            return self.bridge.send_bye(cx, id, content);
-        }
-        self.hang_up(cx, Reason::NoAck);
     }
 
     /// Ends the call, in any state.

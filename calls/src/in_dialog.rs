@@ -14,10 +14,11 @@ use super::context::Cx;
 use super::crossing::lacking_options;
 use super::ids::LegId;
 use super::ids::owner_of;
-use super::leg::Lost;
+use super::leg::{LegState, Lost};
 use super::own_request::{Pending, Purpose};
 use super::pbx::Pbx;
 use super::provisional_relay::HeldAnswer;
+use super::relay::Relay;
 use super::transfer::TransferEvent;
 use super::{has_sdp, sdp_of};
 
@@ -34,6 +35,94 @@ impl Bridge {
         // BYE and NOTIFY are also accepted without a caller.
         let is_accepted_anyway = matches!(method, Method::Bye | Method::Notify);
         !(is_accepted_anyway || may_be_offer && offers_anyway)
+    }
+
+    /// Answers a request other than BYE of a leg that isn't connected with another: it was replaced, or doesn't replace one yet. `arriving`: the leg
+    /// of a destination that does so later.
+    fn answer_apart(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        server: ServerTx,
+        message: &Message<'_>,
+        arriving: Option<LegId>,
+    ) {
+        let method = message.method();
+        if arriving != Some(id) {
+            return cx.respond(server, 481, None, |_| {}, b"");
+        }
+
+        // A destination whose media the caller doesn't have yet: its dialog exists, and a 481 would end it.
+        if let Some(lacking) = lacking_options(message) {
+            return refuse_options(cx, server, &lacking);
+        }
+        let methods = self.methods(id);
+        match method {
+            Method::Options => {
+                cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
+            }
+            Method::Info => cx.respond(server, 200, None, |_| {}, b""),
+            Method::Message => cx.respond(server, 480, None, |_| {}, b""),
+            Method::Invite
+            | Method::Ack
+            | Method::Bye
+            | Method::Cancel
+            | Method::Register
+            | Method::Prack
+            | Method::Update
+            | Method::Refer
+            | Method::Notify
+            | Method::Subscribe
+            | Method::Publish
+            | Method::Other => cx.respond(server, 491, None, |_| {}, b""),
+        }
+    }
+
+    /// Handles BYE from a leg that isn't connected with another.
+    fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
+        self.legs.stop_timers(cx, id);
+        self.legs.set_state(id, LegState::Gone);
+        if let Some(peer) = self.legs.sip_mut(id) {
+            peer.dialogs.clear();
+        }
+    }
+
+    /// Returns the loss of a leg whose peer has lost the dialog of a request, as 481, 408 and silence say (RFC 3261 §12.2.1.2). Only the dialog that
+    /// the call goes by counts: an early one, or that of a fork that has lost, may be gone while its INVITE goes on (§13.2.2.4).
+    pub(crate) fn lost_by(&self, pending: &Pending, status: u16) -> Option<Lost> {
+        let is_gone = matches!(status, 408 | 481) && pending.method != Method::Prack;
+        let is_up = self.status() != CallStatus::SettingUp;
+        let is_lost = is_gone && is_up && self.has_fork(pending.leg, pending.fork);
+        is_lost.then(|| Lost::of(status))
+    }
+}
+
+impl Relay<'_> {
+    /// Relays a request to the other leg; an agent with media of ours accepts every request.
+    fn request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        fork: u8,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        if self.bridge.is_local() {
+            return cx.respond(server, 200, None, |_| {}, b"");
+        }
+        // The trunk's leg has answered or been answered, and its agent is still being called.
+        let is_early =
+            self.bridge.status() == CallStatus::SettingUp && self.bridge.legs.session(id).is_some();
+        if self.bridge.is_trunk(id) && is_early {
+            return answer_alone(cx, server, message);
+        }
+
+        let (method, purpose) = (message.method(), Purpose::Relay(server));
+        let other = self.bridge.other(id);
+        let sent = self.send(cx, other, fork, method, purpose, Some(message), |_| {});
+        if sent.is_none() {
+            cx.respond(server, 481, None, |_| {}, b"");
+        }
     }
 }
 
@@ -76,7 +165,13 @@ impl Call {
         leg.flow = flow;
         self.bridge.legs.hear(id, cx.now);
         if self.bridge.has_left(id) {
-            return self.answer_apart(cx, id, server, message);
+            if method != Method::Bye {
+                let arriving = self.joining.arriving();
+                return self.bridge.answer_apart(cx, id, server, message, arriving);
+            }
+            cx.respond(server, 200, None, |_| {}, b"");
+            self.bridge.on_apart_bye(cx, id);
+            return self.lose(cx, id, Some(Lost::of(487)));
         }
 
         // RFC 3261 §16.3: Max-Forwards isn't checked for requests that end here.
@@ -112,7 +207,10 @@ impl Call {
                 }
             }
             Method::Info | Method::Message => {
-                self.relay(cx, id, fork, server, message);
+                match self.bridge.is_trunk(id) && self.has_agent_left() {
+                    true => answer_alone(cx, server, message),
+                    false => self.relaying().request(cx, id, fork, server, message),
+                }
                 self.on_key(cx, org, message);
             }
             Method::Options => {
@@ -129,80 +227,6 @@ impl Call {
             Method::Other => {
                 cx.respond(server, 501, None, |head| head.line("Allow", methods), b"");
             }
-        }
-    }
-
-    /// Answers a request of a leg that isn't connected with another: it was replaced, or doesn't replace one yet.
-    fn answer_apart(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        let method = message.method();
-        if method == Method::Bye {
-            cx.respond(server, 200, None, |_| {}, b"");
-            return self.on_apart_bye(cx, id);
-        }
-        if self.joining.arriving() != Some(id) {
-            return cx.respond(server, 481, None, |_| {}, b"");
-        }
-
-        // A destination whose media the caller doesn't have yet: its dialog exists, and a 481 would end it.
-        if let Some(lacking) = lacking_options(message) {
-            return refuse_options(cx, server, &lacking);
-        }
-        let methods = self.bridge.methods(id);
-        match method {
-            Method::Options => {
-                cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
-            }
-            Method::Info => cx.respond(server, 200, None, |_| {}, b""),
-            Method::Message => cx.respond(server, 480, None, |_| {}, b""),
-            Method::Invite
-            | Method::Ack
-            | Method::Bye
-            | Method::Cancel
-            | Method::Register
-            | Method::Prack
-            | Method::Update
-            | Method::Refer
-            | Method::Notify
-            | Method::Subscribe
-            | Method::Publish
-            | Method::Other => cx.respond(server, 491, None, |_| {}, b""),
-        }
-    }
-
-    /// Relays a request to the other leg; the built-in agent accepts every request.
-    fn relay(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        if self.bridge.is_local() {
-            return cx.respond(server, 200, None, |_| {}, b"");
-        }
-        // The trunk's leg has answered or been answered, and its agent is still being called.
-        let is_early =
-            self.bridge.status() == CallStatus::SettingUp && self.bridge.legs.session(id).is_some();
-        if self.bridge.is_trunk(id) && (is_early || self.has_agent_left()) {
-            // A 481 would end the peer's dialog (RFC 3261 §12.2.1.2) before its agent or its transfer is through.
-            let is_taken = message.method() == Method::Info;
-            let status = if is_taken { 200 } else { 480 };
-            return cx.respond(server, status, None, |_| {}, b"");
-        }
-
-        let (method, purpose) = (message.method(), Purpose::Relay(server));
-        let other = self.bridge.other(id);
-        let mut relay = self.relaying();
-        let sent = relay.send(cx, other, fork, method, purpose, Some(message), |_| {});
-        if sent.is_none() {
-            cx.respond(server, 481, None, |_| {}, b"");
         }
     }
 
@@ -250,14 +274,15 @@ impl Call {
                 if message.status() < 300 {
                     self.holding.restore(&mut self.bridge, cx, pending.leg);
                 }
-                self.end_if_gone(cx, &pending, message.status());
+                let lost = self.bridge.lost_by(&pending, message.status());
+                self.lose(cx, pending.leg, lost);
             }
             (Purpose::Join(_), _) => {
                 let sdp = has_sdp(message).then(|| sdp_of(message.body()));
                 let bridge = &mut self.bridge;
                 match self.joining.on_answer(bridge, cx, flow, &pending, message) {
                     Ok(progress) => self.apply_join_progress(cx, progress, sdp),
-                    Err(lost) => self.lose_leg(cx, pending.leg, lost),
+                    Err(lost) => self.lose(cx, pending.leg, Some(lost)),
                 }
             }
             (Purpose::Hold, _) => {
@@ -267,36 +292,46 @@ impl Call {
                         let hold = &self.holding.hold;
                         self.bridge.update_media(cx, &self.ids, hold, audio);
                     }
-                    Err(lost) => self.lose_leg(cx, pending.leg, lost),
+                    Err(lost) => self.lose(cx, pending.leg, Some(lost)),
                 }
             }
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
-            (Purpose::Probe, _) => self.on_probe_answer(cx, &pending, message),
+            (Purpose::Probe, _) => {
+                if let Some(mut leg) = self
+                    .bridge
+                    .at(pending.leg)
+                    .filter(|_| message.status() < 300)
+                {
+                    leg.note_refresh(cx, &pending, message);
+                }
+                self.on_transfer(cx, TransferEvent::of_probe(message.status()));
+            }
             (Purpose::Refresh, _) => {
                 let leg = self.bridge.at(pending.leg);
                 let lost =
                     leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
-                self.end_if_lost(cx, pending.leg, lost);
+                self.lose(cx, pending.leg, lost);
             }
             (Purpose::Relay(server), Method::Invite) => {
                 self.on_reinvite_answer(cx, flow, &pending, server, message)
             }
             (Purpose::Relay(server), _) => {
                 self.relaying().answer(cx, &pending, server, message);
-                self.end_if_gone(cx, &pending, message.status());
+                let lost = self.bridge.lost_by(&pending, message.status());
+                self.lose(cx, pending.leg, lost);
             }
         }
     }
+}
 
-    /// Ends a leg whose peer has lost the dialog of a request, as 481, 408 and silence say (RFC 3261 §12.2.1.2). Only the dialog that the call goes
-    /// by ends it: an early one, or that of a fork that has lost, may be gone while its INVITE goes on (§13.2.2.4).
-    pub(crate) fn end_if_gone(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
-        let is_gone = matches!(status, 408 | 481) && pending.method != Method::Prack;
-        let is_up = self.bridge.status() != CallStatus::SettingUp;
-        if is_gone && is_up && self.bridge.has_fork(pending.leg, pending.fork) {
-            self.lose_leg(cx, pending.leg, Lost::of(status));
-        }
-    }
+/// Answers INFO or MESSAGE of a peer whose agent hasn't answered yet or has left: a 481 would end its dialog (RFC 3261 §12.2.1.2) before its agent or
+/// its transfer is through.
+fn answer_alone(cx: &mut Cx<'_>, server: ServerTx, message: &Message<'_>) {
+    let status = match message.method() == Method::Info {
+        true => 200,
+        false => 480,
+    };
+    cx.respond(server, status, None, |_| {}, b"");
 }
 
 /// Refuses a request whose `Require` names options that aren't known here (RFC 3261 §8.2.2.3).

@@ -16,32 +16,16 @@ use super::refusal::Reason;
 use super::transfer::TransferEvent;
 
 impl Call {
-    /// Handles BYE from a leg that isn't connected with another.
-    pub(crate) fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        self.bridge.legs.stop_timers(cx, id);
-        self.bridge.legs.set_state(id, LegState::Gone);
-        if let Some(peer) = self.bridge.legs.sip_mut(id) {
-            peer.dialogs.clear();
-        }
-        if self.joining.arriving() == Some(id) && self.joining.reject(&mut self.bridge, cx) {
-            self.on_transfer(cx, TransferEvent::DestinationRefused(487));
-        }
-    }
-
-    /// Ends a leg whose peer is gone, and the call with it if the leg is one of the two connected ones.
-    pub(crate) fn lose_leg(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Lost) {
+    /// Ends a leg whose peer is lost, and the call with it if the leg is one of the two connected ones.
+    pub(crate) fn lose(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
+        let Some(lost) = lost else {
+            return;
+        };
         if !self.bridge.has_left(id) {
             return self.hang_up(cx, lost.reason);
         }
         if self.joining.arriving() == Some(id) && self.joining.reject(&mut self.bridge, cx) {
             self.on_transfer(cx, TransferEvent::DestinationRefused(lost.status));
-        }
-    }
-
-    /// Ends a leg as [`Self::lose_leg`] does, if it is lost.
-    pub(crate) fn end_if_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
-        if let Some(lost) = lost {
-            self.lose_leg(cx, id, lost);
         }
     }
 

@@ -22,6 +22,7 @@ use super::own_request::{Pending, Purpose};
 use super::refusal::Reason;
 use super::relay::Relay;
 use super::request_origin::RequestOrigin;
+use super::role::LegRole;
 use super::transfer::TransferEvent;
 use super::{has_sdp, ip_family, sdp_of};
 
@@ -200,7 +201,8 @@ impl Call {
         if message.status() >= 300 {
             self.bridge.legs.fail_successor(server);
             self.relaying().answer(cx, pending, server, message);
-            return self.end_if_gone(cx, pending, message.status());
+            let lost = self.bridge.lost_by(pending, message.status());
+            return self.lose(cx, pending.leg, lost);
         }
         if let Some(leg) = self.bridge.legs.sip_mut(pending.leg) {
             leg.flow = flow;
@@ -216,7 +218,12 @@ impl Call {
         if let (None, Some(leg)) = (&delayed, self.bridge.legs.get_mut(pending.leg)) {
             leg.send_ack(cx, &pending.ack());
         }
-        self.succeed(cx, server);
+        let replaced = self.relaying().succeed(cx, server);
+        if matches!(replaced, Some(LegRole::Agent | LegRole::Destination))
+            && let Some(permit) = &mut self.permit
+        {
+            permit.release(self.ids.agent);
+        }
 
         let requester = self.bridge.other(pending.leg);
         if let Some(peer) = self.bridge.legs.sip_mut(requester) {

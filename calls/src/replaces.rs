@@ -27,6 +27,7 @@ use super::join::JoinPhase;
 use super::keep_alive;
 use super::leg::{ForkDialog, LegPeer, LegState, Replacing, SipPeer};
 use super::refusal::Reason;
+use super::relay::Relay;
 use super::role::LegRole;
 use super::{Calls, has_sdp, sdp_of, setup, sips};
 
@@ -60,7 +61,8 @@ impl Calls {
         };
 
         self.with(key, endpoint, now, |call, cx| {
-            call.on_successor(cx, (replaced, admitted.verified), server, flow, message);
+            call.relaying()
+                .on_successor(cx, (replaced, admitted.verified), server, flow, message);
         });
     }
 
@@ -165,19 +167,7 @@ impl Bridge {
     }
 }
 
-impl Call {
-    /// Returns whether a negotiation or a dialled leg is pending that a new leg would disturb.
-    fn is_changing(&self) -> bool {
-        self.transfer.is_under_way()
-            || self.bridge.dialing().is_some()
-            || self.bridge.legs.successor().is_some()
-            || self.bridge.legs.is_full()
-            || self.bridge.awaited().next().is_some()
-            || self.joining.phase() != JoinPhase::Idle
-            || self.holding.hold.is_turning()
-            || self.bridge.requests.offering().is_some()
-    }
-
+impl Relay<'_> {
     /// Offers the other side the media of the new leg.
     pub(super) fn on_successor(
         &mut self,
@@ -219,8 +209,7 @@ impl Call {
             true => self.local_succeeds(cx, renewal, server, message),
             false => {
                 self.bridge.legs.keep_origin(self.bridge.other(replaces));
-                self.relaying()
-                    .change(cx, replaces, fork, server, message, renewal);
+                self.change(cx, replaces, fork, server, message, renewal);
             }
         }
     }
@@ -238,7 +227,7 @@ impl Call {
                 self.succeed(cx, server);
                 let id = self.bridge.trunk_id();
                 let hold = &self.holding.hold;
-                self.bridge.update_media(cx, &self.ids, hold, audio);
+                self.bridge.update_media(cx, self.ids, hold, audio);
                 if let Some(mut leg) = self.bridge.at(id) {
                     leg.take_renewal(cx, renewal);
                 }
@@ -247,7 +236,7 @@ impl Call {
                 let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
                 let cseq = message.cseq().number;
                 let trunk = self.bridge.trunk_id();
-                self.holding.hear_proposed(&mut self.bridge, trunk);
+                self.holding.hear_proposed(self.bridge, trunk);
                 if let Some(leg) = self.bridge.legs.get_mut(trunk) {
                     leg.accept_reinvite(cx, (server, cseq), &body, None, content);
                 }
@@ -259,11 +248,9 @@ impl Call {
         }
     }
 
-    /// Puts the new leg in place and ends the old one, if this answers the new leg's INVITE.
-    pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let Some((leg, successor)) = self.bridge.legs.accept_successor(server) else {
-            return;
-        };
+    /// Puts the new leg in place and ends the old one, if this answers the new leg's INVITE. Returns the role of the old one.
+    pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> Option<LegRole> {
+        let (leg, successor) = self.bridge.legs.accept_successor(server)?;
         let replaces = successor.replaces;
         let (key, role) = (self.bridge.key, self.bridge.role(replaces));
         if let Some(peer) = self.bridge.legs.sip_mut(leg) {
@@ -283,13 +270,25 @@ impl Call {
             // The agent has handed its caller to its peer in another call.
             LegRole::Agent | LegRole::Destination => {
                 self.bridge.legs.set_role(leg, LegRole::Destination);
-                self.holding.give_up(&mut self.bridge);
-                if let Some(permit) = &mut self.permit {
-                    permit.release(self.ids.agent);
-                }
+                self.holding.give_up(self.bridge);
             }
         }
         self.bridge.send_bye(cx, replaces, ByeContent::default());
+        Some(role)
+    }
+}
+
+impl Call {
+    /// Returns whether a negotiation or a dialled leg is pending that a new leg would disturb.
+    fn is_changing(&self) -> bool {
+        self.transfer.is_under_way()
+            || self.bridge.dialing().is_some()
+            || self.bridge.legs.successor().is_some()
+            || self.bridge.legs.is_full()
+            || self.bridge.awaited().next().is_some()
+            || self.joining.phase() != JoinPhase::Idle
+            || self.holding.hold.is_turning()
+            || self.bridge.requests.offering().is_some()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::join::Join;
 use crate::late_answer::bye_alone;
 use crate::leg::LegState;
 use crate::refusal::Reason;
+use crate::relay::Relay;
 use crate::target::DialTarget;
 use crate::transfer::TransferEvent;
 
@@ -31,6 +32,21 @@ impl Bridge {
     pub(super) fn can_dial(&self) -> bool {
         let is_heard = self.heard().is_some();
         is_heard && self.status() == CallStatus::Up && self.dialing().is_none()
+    }
+}
+
+impl Relay<'_> {
+    /// Ends what is pending with the agent, as at the end of a call. Our own requests to the caller go on.
+    pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
+        let agent = self.bridge.agent_id();
+        if let Some(bot) = self.bridge.bot_mut() {
+            bot.stop_builtin(cx);
+        }
+        self.bridge.drop_awaited_acks(cx, agent);
+        self.bridge.reject_delayed(cx);
+        self.bridge.requests.abandon_agent(cx, agent);
+        self.holding.give_up(self.bridge);
+        self.bridge.legs.stop_timers(cx, agent);
     }
 }
 
@@ -133,7 +149,7 @@ impl Call {
     /// Ends the agent's leg: the caller has the destination's media (RFC 3725 §4.4).
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
         self.on_transfer(cx, TransferEvent::DestinationConnected);
-        self.agent_goes(cx);
+        self.relaying().agent_goes(cx);
         let (agent, is_local) = (self.bridge.agent_id(), self.bridge.is_local());
         self.bridge.legs.put_in_place_of(agent, destination);
         match is_local {
@@ -148,18 +164,5 @@ impl Call {
         if let Some(permit) = &mut self.permit {
             permit.release(self.ids.agent);
         }
-    }
-
-    /// Ends what is pending with the agent, as at the end of a call. Our own requests to the caller go on.
-    pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
-        let agent = self.bridge.agent_id();
-        if let Some(bot) = self.bridge.bot_mut() {
-            bot.stop_builtin(cx);
-        }
-        self.bridge.drop_awaited_acks(cx, agent);
-        self.bridge.reject_delayed(cx);
-        self.bridge.requests.abandon_agent(cx, agent);
-        self.holding.give_up(&mut self.bridge);
-        self.bridge.legs.stop_timers(cx, agent);
     }
 }

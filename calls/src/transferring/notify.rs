@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::context::Cx;
 use crate::ids::LegId;
 use crate::leg::NewRequest;
-use crate::own_request::{Pending, Purpose};
+use crate::own_request::Purpose;
 use crate::transfer::{TransferEvent, status_of};
 
 impl Bridge {
@@ -78,25 +78,5 @@ impl Call {
                 subscription,
             },
         );
-    }
-
-    /// Handles the PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.
-    pub(crate) fn on_probe_answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        pending: &Pending,
-        message: &Message<'_>,
-    ) {
-        let is_gone = matches!(message.status(), 408 | 481);
-        if message.status() < 300
-            && let Some(mut leg) = self.bridge.at(pending.leg)
-        {
-            leg.note_refresh(cx, pending, message);
-        }
-        let event = match is_gone {
-            true => TransferEvent::DialogGone,
-            false => TransferEvent::ProbeAnswered,
-        };
-        self.on_transfer(cx, event);
     }
 }

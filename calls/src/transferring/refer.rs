@@ -10,7 +10,8 @@ use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::context::Cx;
 use crate::credentials::ChallengedRequest;
-use crate::effect::{ChallengeOutcome, Unanswerable};
+use crate::digest_answers::DigestAnswers;
+use crate::effect::{ChallengeOutcome, Challenger, Unanswerable};
 use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
 use crate::reply::PAUSE;
@@ -58,20 +59,39 @@ impl Call {
         let answer = match message.status() {
             200..=299 if is_without_news(message) => ReferAnswer::AcceptedSilently,
             200..=299 => ReferAnswer::Accepted,
-            401 | 407 if self.answers(cx, pending, message) => ReferAnswer::Challenged,
+            401 | 407 => {
+                let (org, direction) = (self.ids.org, self.direction());
+                let digest_answers = self.transfer.digest_answers_for(pending.cseq);
+                let is_answered = digest_answers.is_some_and(|answers| {
+                    let challenger = self
+                        .bridge
+                        .challenger(self.bridge.trunk_id(), org, direction);
+                    self.bridge
+                        .answers_refer(cx, challenger, answers, pending, message)
+                });
+                match is_answered {
+                    true => ReferAnswer::Challenged,
+                    false => ReferAnswer::Refused(message.status()),
+                }
+            }
             status => ReferAnswer::Refused(status),
         };
         let cseq = pending.cseq;
         self.on_transfer(cx, TransferEvent::ReferAnswered { cseq, answer });
     }
+}
 
+impl Bridge {
     /// Returns whether a challenge is answered, by the credentials of the leg.
-    fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
-        let id = self.bridge.trunk_id();
-        let Some(digest_answers) = self.transfer.digest_answers_for(pending.cseq) else {
-            return false;
-        };
-        let trunk = self.bridge.legs.sip(id);
+    fn answers_refer(
+        &self,
+        cx: &mut Cx<'_>,
+        challenger: Option<Challenger>,
+        digest_answers: &mut DigestAnswers,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) -> bool {
+        let trunk = self.trunk();
         let dialog = trunk.and_then(|trunk| trunk.dialog_ref(pending.fork));
         let (Some(trunk), Some(dialog)) = (trunk, dialog) else {
             return false;
@@ -89,16 +109,12 @@ impl Call {
             None => Err(Unanswerable::NoPair),
         };
         if let Err(why) = answered {
-            let challenger = self.bridge.challenger(id, self.ids.org, self.direction());
             cx.report(challenger, || {
                 ChallengeOutcome::unanswered(why, message, destination)
             });
         }
         answered.is_ok()
     }
-}
-
-impl Bridge {
     /// Returns the wait before a REFER that has met the PBX's own request is sent again.
     pub(super) fn refer_wait(&self, cx: &mut Cx<'_>) -> Duration {
         let fork = self.fork().unwrap_or_default();
