@@ -21,7 +21,6 @@ use super::crossing::{self, Crossing, CrossingKind, RuntimeRefusal};
 use super::delayed_ack::Delayed;
 use super::dial_failure::refusal_lines;
 use super::hangup::CallEnd;
-use super::ids::CallTimer;
 use super::invite_client::{Accepted, Failed};
 use super::late_answer::refuse_late_answer;
 use super::leg::{Ack, AwaitedAck, LegState, Session};
@@ -250,9 +249,7 @@ impl Call {
             runtime_call_id,
         });
 
-        let longest = cx.core.config.max_duration;
-        cx.cancel_timer(&mut self.deadline);
-        self.deadline = Some(cx.schedule(self.bridge.key, longest, CallTimer::Deadline));
+        self.limit_duration(cx);
         for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
             if let Some(mut leg) = self.bridge.at(id) {
                 leg.start_session(cx);
@@ -317,7 +314,7 @@ impl Call {
                 self.bridge.legs.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
                 let lost = self.bridge.lost_by(&pending, status);
-                self.lose(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
             Purpose::Transfer => {
                 let event = TransferEvent::ReferUnanswered {
@@ -332,23 +329,23 @@ impl Call {
             Purpose::Refresh => {
                 let leg = self.bridge.at(pending.leg);
                 let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
-                self.lose(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
             Purpose::Join(_) => {
                 let bridge = &mut self.bridge;
                 match self.joining.on_unanswered(bridge, cx, &pending, status) {
                     Ok(progress) => self.apply_join_progress(cx, progress, None),
-                    Err(lost) => self.lose(cx, pending.leg, Some(lost)),
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
             Purpose::Hold => {
                 let bridge = &mut self.bridge;
                 let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
-                self.lose(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
             Purpose::Stale => {
                 let lost = self.bridge.lost_by(&pending, status);
-                self.lose(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.bridge.send_bye_again(cx, &pending);

@@ -30,7 +30,8 @@ pub use super::effect::BotDial;
 use super::effect::Effect;
 use super::flow::{Builtin, Machine};
 use super::ids::{CallKey, CallRef};
-use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
+use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session, sdp_session};
+use super::origin::{Origin, OwnOrigin};
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
 use super::runtime_chain::{ChainStage, RuntimeChain};
@@ -397,6 +398,17 @@ impl Bridge {
         });
     }
 
+    /// Keeps the origin of our SDP for the peer on the trunk, whose next SDP is a runtime's. Returns the peer's own.
+    fn leave_media(&mut self, ids: &CallRef, local: Option<SocketAddr>) -> Box<[u8]> {
+        let Some(trunk) = self.trunk_mut() else {
+            return Box::default();
+        };
+        let session = sdp_session(ids.call);
+        let origin = local.map(|local| OwnOrigin::Own(Origin::new(session, local.ip())));
+        trunk.origin = origin.map(Box::new);
+        trunk.heard.as_deref().unwrap_or_default().into()
+    }
+
     /// Gives the agent's leg media of our own.
     pub(crate) fn set_local(&mut self, media: LocalMedia) {
         if let Some(leg) = self.legs.get_mut(self.agent_id()) {
@@ -515,8 +527,15 @@ impl Call {
             return;
         };
         bot.attempts.pass_on(cx);
-        if self.outbound.is_some() {
-            return self.invite_callee_runtime(cx, (bot.chain, runtime), local);
+        if let Some(outbound) = self.outbound.as_deref_mut() {
+            outbound.follow(bot.chain, runtime, local);
+            // A callee that hasn't answered yet is connected with the runtime once it does.
+            if self.bridge.legs.disconnect() {
+                cx.cancel_timer(&mut self.deadline);
+                let heard = self.bridge.leave_media(&self.ids, local);
+                self.invite_runtime(cx, heard);
+            }
+            return;
         }
 
         cx.core

@@ -64,12 +64,6 @@ impl Call {
         }
     }
 
-    /// Returns whether audio flows by way of us.
-    pub(crate) fn has_own_media(&self) -> bool {
-        let outbound = self.outbound.as_deref();
-        self.bridge.is_local() || outbound.is_some_and(Outbound::has_media)
-    }
-
     /// Returns whether nothing is awaited any more and the call may be forgotten.
     pub(crate) fn is_done(&self) -> bool {
         self.bridge.status() == CallStatus::Over

@@ -5,12 +5,10 @@
 //! The callee's leg has the caller's place, so a joined call is like any other.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::record::{Fact, HangupBy, Status};
-use trunkline_model::settings::Runtime;
 use trunkline_model::view::OutboundRoute;
 use trunkline_sip::dialog::sdp;
 use trunkline_sip::slot::{CallId, Slot};
@@ -33,7 +31,7 @@ use super::ids::{CallKey, CallRef, CallTimer, LegId};
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
 use super::joining::Joining;
-use super::leg::{LegPeer, LegState, Legs, Session, sdp_session};
+use super::leg::{LegPeer, LegState, Legs, LocalMedia, Session, sdp_session};
 use super::limits::Permit;
 use super::origin::{Origin, OwnOrigin};
 use super::outbound::{Outbound, PlacedCall};
@@ -41,7 +39,6 @@ use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
-use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{self, InvitedCall};
 use super::transfer::LastTransfer;
 
@@ -184,6 +181,25 @@ impl Bridge {
     }
 }
 
+impl Outbound {
+    /// Takes our RTP address, which `media` has if the agent speaks by it. Returns the offer for the callee.
+    pub(super) fn offer(
+        &mut self,
+        call: Uuid,
+        media: Option<&mut LocalMedia>,
+        local: SocketAddr,
+    ) -> Vec<u8> {
+        match media {
+            Some(media) => {
+                media.local = Some(local);
+                media.version = 1;
+            }
+            None => self.media = Some(local),
+        }
+        sdp::offer_audio(local, sdp_session(call), 1)
+    }
+}
+
 impl CallEnd {
     /// End of a call whose callee doesn't answer.
     pub(super) fn of_callee(failure: DialFailure) -> Self {
@@ -202,32 +218,6 @@ impl CallEnd {
 }
 
 impl Call {
-    /// Calls the callee: our RTP address is open, or no port was free.
-    pub(crate) fn on_outbound_media(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
-        let Some(local) = local else {
-            return self.refuse(cx, Reason::NoMediaPort);
-        };
-
-        let session = sdp_session(self.ids.call);
-        let agent = self.bridge.agent_id();
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            return;
-        };
-
-        match self.bridge.legs.local_mut(agent) {
-            Some(media) => {
-                media.local = Some(local);
-                media.version = 1;
-            }
-            None => outbound.media = Some(local),
-        }
-
-        let patience = outbound.ringing_timeout;
-        let offer = sdp::offer_audio(local, session, 1);
-        self.bridge.set_offer(cx, offer, patience);
-        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-    }
-
     /// Acknowledges the callee's 2xx. An agent with media of ours is connected at once; a runtime over SIP is invited with the callee's SDP.
     pub(super) fn on_callee_answers(
         &mut self,
@@ -281,19 +271,20 @@ impl Call {
         }
     }
 
-    /// Starts the timer of the longest duration, when the callee answers.
+    /// Starts the timer of the longest duration, from the answer on.
     pub(super) fn limit_duration(&mut self, cx: &mut Cx<'_>) {
-        let Some(outbound) = self.outbound.as_deref() else {
-            return;
+        let longest = match self.outbound.as_deref() {
+            Some(outbound) => outbound.max_duration,
+            None => cx.core.config.max_duration,
         };
         let spent = self.answered.map_or(Duration::ZERO, |at| cx.now.since(at));
-        let left = outbound.max_duration.saturating_sub(spent);
+        let left = longest.saturating_sub(spent);
         cx.cancel_timer(&mut self.deadline);
         self.deadline = Some(cx.schedule(self.bridge.key, left, CallTimer::Deadline));
     }
 
     /// Invites the runtime with the callee's SDP.
-    fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
+    pub(super) fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
         let Some(outbound) = self.outbound.as_deref() else {
             return;
         };
@@ -334,35 +325,6 @@ impl Call {
         );
         self.deadline = Some(deadline);
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-    }
-
-    /// Lets a runtime over SIP replace a bot: at once if the callee has answered, else once it does.
-    pub(super) fn invite_callee_runtime(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (chain, runtime): (RuntimeChain, Runtime),
-        local: Option<SocketAddr>,
-    ) {
-        let sdp_session = sdp_session(self.ids.call);
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            return;
-        };
-        outbound.media = local;
-        outbound.runtime = Some(Arc::new(runtime));
-        outbound.namer = chain.namer().clone();
-        outbound.chain = Some(Box::new(chain));
-        if !self.bridge.legs.disconnect() {
-            return;
-        }
-
-        cx.cancel_timer(&mut self.deadline);
-        let Some(trunk) = self.bridge.trunk_mut() else {
-            return;
-        };
-        let origin = local.map(|local| OwnOrigin::Own(Origin::new(sdp_session, local.ip())));
-        trunk.origin = origin.map(Box::new);
-        let heard = trunk.heard.as_deref().unwrap_or_default().into();
-        self.invite_runtime(cx, heard);
     }
 
     /// Ends an outbound call before both are joined.

@@ -17,6 +17,7 @@ use super::effect::Effect;
 use super::ids::{CallKey, CallTimer, key_of};
 use super::invite_client::InviteEvent;
 use super::late_answer::refuse_late_answer;
+use super::outbound::Outbound;
 use super::refusal::{Reason, uri_refusal};
 use super::shard::Calls;
 use super::{admission, attempts, setup, target, transfer};
@@ -141,7 +142,7 @@ impl Calls {
                 CallTimer::Session(id) => {
                     let leg = call.bridge.at(id);
                     let lost = leg.and_then(|mut leg| leg.on_session_timer(cx));
-                    call.lose(cx, id, lost);
+                    call.end_if_lost(cx, id, lost);
                 }
                 CallTimer::KeepAlive(id) => {
                     let slot = call.ids.slot;
@@ -213,7 +214,8 @@ impl Calls {
     /// Handles media of the caller that has been silent for too long.
     pub fn handle_media_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
-            if call.has_own_media() {
+            let outbound = call.outbound.as_deref();
+            if call.bridge.is_local() || outbound.is_some_and(Outbound::has_media) {
                 call.hang_up(cx, Reason::MediaSilent);
             }
         });

@@ -171,7 +171,7 @@ impl Call {
             }
             cx.respond(server, 200, None, |_| {}, b"");
             self.bridge.on_apart_bye(cx, id);
-            return self.lose(cx, id, Some(Lost::of(487)));
+            return self.end_if_lost(cx, id, Some(Lost::of(487)));
         }
 
         // RFC 3261 §16.3: Max-Forwards isn't checked for requests that end here.
@@ -275,14 +275,14 @@ impl Call {
                     self.holding.restore(&mut self.bridge, cx, pending.leg);
                 }
                 let lost = self.bridge.lost_by(&pending, message.status());
-                self.lose(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
             (Purpose::Join(_), _) => {
                 let sdp = has_sdp(message).then(|| sdp_of(message.body()));
                 let bridge = &mut self.bridge;
                 match self.joining.on_answer(bridge, cx, flow, &pending, message) {
                     Ok(progress) => self.apply_join_progress(cx, progress, sdp),
-                    Err(lost) => self.lose(cx, pending.leg, Some(lost)),
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
             (Purpose::Hold, _) => {
@@ -292,7 +292,7 @@ impl Call {
                         let hold = &self.holding.hold;
                         self.bridge.update_media(cx, &self.ids, hold, audio);
                     }
-                    Err(lost) => self.lose(cx, pending.leg, Some(lost)),
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
             (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
@@ -310,7 +310,7 @@ impl Call {
                 let leg = self.bridge.at(pending.leg);
                 let lost =
                     leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
-                self.lose(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
             (Purpose::Relay(server), Method::Invite) => {
                 self.on_reinvite_answer(cx, flow, &pending, server, message)
@@ -318,7 +318,7 @@ impl Call {
             (Purpose::Relay(server), _) => {
                 self.relaying().answer(cx, &pending, server, message);
                 let lost = self.bridge.lost_by(&pending, message.status());
-                self.lose(cx, pending.leg, lost);
+                self.end_if_lost(cx, pending.leg, lost);
             }
         }
     }

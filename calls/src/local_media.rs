@@ -313,31 +313,33 @@ impl Relay<'_> {
 }
 
 impl Call {
-    /// Answers the call, or refuses it if no port was free.
+    /// Handles our RTP address: the callee is called, or the caller answered; refuses the call if no port was free.
     pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
-        if self.bridge.status() == CallStatus::Over {
-            if local.is_some() {
+        match self.bridge.status() {
+            CallStatus::Over if local.is_some() => {
                 let closed = self.bridge.closed_media(&self.ids);
-                cx.core.effects.push_back(closed);
+                return cx.core.effects.push_back(closed);
             }
-            return;
-        }
-
-        if self.outbound.is_some() && self.bridge.status() == CallStatus::SettingUp {
-            return self.on_outbound_media(cx, local);
-        }
-
-        if self.bridge.status() != CallStatus::SettingUp {
-            return;
+            CallStatus::Over | CallStatus::Answered | CallStatus::Up => return,
+            CallStatus::SettingUp => {}
         }
 
         let Some(local) = local else {
             return self.refuse(cx, Reason::NoMediaPort);
         };
-        let Some(media) = self.bridge.local_mut() else {
+        let media = self.bridge.local_mut();
+        if let Some(outbound) = self.outbound.as_deref_mut() {
+            let (offer, patience) = (
+                outbound.offer(self.ids.call, media, local),
+                outbound.ringing_timeout,
+            );
+            self.bridge.set_offer(cx, offer, patience);
+            return self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+        }
+
+        let Some(media) = media else {
             return;
         };
-
         media.local = Some(local);
         match self.bridge.bot().is_some() {
             true => self.ring_for_bot(cx),

@@ -17,7 +17,7 @@ use super::transfer::TransferEvent;
 
 impl Call {
     /// Ends a leg whose peer is lost, and the call with it if the leg is one of the two connected ones.
-    pub(crate) fn lose(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
+    pub(crate) fn end_if_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
         let Some(lost) = lost else {
             return;
         };

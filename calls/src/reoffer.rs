@@ -14,6 +14,7 @@ use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::CrossingKind;
+use super::delayed_ack::Delayed;
 use super::dial_failure::refusal_lines;
 use super::ids::LegId;
 use super::join::JoinPhase;
@@ -41,6 +42,24 @@ impl Bridge {
         };
         refuse_for_now(cx, server, status);
         false
+    }
+
+    /// Continues what has waited for the ACK of a leg's first INVITE. True if this was that ACK, and the call is up.
+    fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) -> bool {
+        let Some(leg) = self.legs.get_mut(id) else {
+            return false;
+        };
+        let session = leg.session_mut();
+        if !session.is_some_and(|session| session.confirm(server)) {
+            return false;
+        }
+        match leg.take_owed_bye() {
+            Some(content) => {
+                self.send_bye(cx, id, content);
+                false
+            }
+            None => self.is_trunk(id),
+        }
     }
 }
 
@@ -87,6 +106,62 @@ impl Relay<'_> {
                 self.bridge.legs.fail_successor(server);
                 cx.respond(server, 503, None, |_| {}, b"");
             }
+        }
+    }
+
+    /// Passes the 2xx to a relayed re-INVITE on to its requester. `delayed`: that 2xx, if its offer waits for the requester's ACK.
+    fn accept_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        invite: (ServerTx, u32),
+        pending: &Pending,
+        delayed: Option<Delayed>,
+        message: &Message<'_>,
+    ) {
+        let requester = self.bridge.other(pending.leg);
+        let prefix = cx.core.config.header_prefix.clone();
+        let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
+        let crosses = crossing.body(message);
+        let body = &*self.holding.hold.crossing_sdp(&crosses);
+        self.bridge.legs.remember_sdp(requester, pending.fork, body);
+
+        let more = |head: &mut Head<'_>| crossing.copy(head, message);
+        self.holding.hear_proposed(self.bridge, requester);
+        if let Some(leg) = self.bridge.legs.get_mut(requester) {
+            leg.accept_reinvite(cx, invite, body, delayed, more);
+        }
+    }
+
+    /// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer its offer is rejected.
+    fn acknowledge(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        delayed: &Delayed,
+        message: &Message<'_>,
+    ) {
+        let other = self.bridge.other(id);
+        if !has_sdp(message) {
+            if let Some(leg) = self.bridge.legs.get_mut(other) {
+                leg.reject_offer(cx, delayed);
+            }
+            return;
+        }
+
+        let mut lines = Vec::new();
+        let prefix = cx.core.config.header_prefix.clone();
+        let crossing = self.crossing(id, CrossingKind::InDialog, &prefix);
+        crossing.copy(&mut Head::new(&mut lines), message);
+        let crosses = crossing.body(message);
+        let body = &*self.holding.hold.crossing_sdp(&crosses);
+        self.bridge.legs.remember_sdp(other, delayed.fork, body);
+        let ack = Ack {
+            lines: &lines,
+            body,
+            ..delayed.ack()
+        };
+        if let Some(leg) = self.bridge.legs.get_mut(other) {
+            leg.send_ack(cx, &ack);
         }
     }
 }
@@ -202,7 +277,7 @@ impl Call {
             self.bridge.legs.fail_successor(server);
             self.relaying().answer(cx, pending, server, message);
             let lost = self.bridge.lost_by(pending, message.status());
-            return self.lose(cx, pending.leg, lost);
+            return self.end_if_lost(cx, pending.leg, lost);
         }
         if let Some(leg) = self.bridge.legs.sip_mut(pending.leg) {
             leg.flow = flow;
@@ -238,19 +313,8 @@ impl Call {
             leg.take_renewal(cx, pending.renewal);
         }
 
-        let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self
-            .relaying()
-            .crossing(pending.leg, CrossingKind::Response, &prefix);
-        let crosses = crossing.body(message);
-        let body = &*self.holding.hold.crossing_sdp(&crosses);
-        self.bridge.legs.remember_sdp(requester, pending.fork, body);
-
-        let more = |head: &mut Head<'_>| crossing.copy(head, message);
-        self.holding.hear_proposed(&mut self.bridge, requester);
-        if let Some(leg) = self.bridge.legs.get_mut(requester) {
-            leg.accept_reinvite(cx, (server, asked), body, delayed, more);
-        }
+        self.relaying()
+            .accept_change(cx, (server, asked), pending, delayed, message);
     }
 
     /// Handles the ACK to a 2xx of ours.
@@ -264,36 +328,10 @@ impl Call {
         cx.endpoint.acknowledged(ack.server);
         self.bridge.legs.hear(id, cx.now);
         self.holding.hear(&mut self.bridge, id, message);
+        // Without an answer to a delayed offer the call has no media (RFC 3261 §13.2.2.4).
+        let lacks_answer = ack.delayed.is_some() && !has_sdp(message);
         match ack.delayed {
-            Some(delayed) if has_sdp(message) => {
-                let mut lines = Vec::new();
-                let prefix = cx.core.config.header_prefix.clone();
-                let crossing = self
-                    .relaying()
-                    .crossing(id, CrossingKind::InDialog, &prefix);
-                crossing.copy(&mut Head::new(&mut lines), message);
-                let crosses = crossing.body(message);
-                let body = &*self.holding.hold.crossing_sdp(&crosses);
-                let other = self.bridge.other(id);
-                self.bridge.legs.remember_sdp(other, delayed.fork, body);
-                let ack = Ack {
-                    lines: &lines,
-                    body,
-                    ..delayed.ack()
-                };
-                if let Some(leg) = self.bridge.legs.get_mut(other) {
-                    leg.send_ack(cx, &ack);
-                }
-            }
-            // Without an answer the call has no media (RFC 3261 §13.2.2.4).
-            Some(delayed) => {
-                let other = self.bridge.other(id);
-                if let Some(leg) = self.bridge.legs.get_mut(other) {
-                    leg.reject_offer(cx, &delayed);
-                }
-                self.confirmed(cx, id, ack.server);
-                return self.hang_up(cx, Reason::NoCommonMedia);
-            }
+            Some(delayed) => self.relaying().acknowledge(cx, id, &delayed, message),
             // The ACK may bring the answer to an offer of our own media.
             None => {
                 let media = self.bridge.local_mut();
@@ -305,24 +343,12 @@ impl Call {
             }
         }
 
-        self.confirmed(cx, id, ack.server);
-    }
-
-    /// Continues what has waited for the ACK of the leg's first INVITE, if this was that ACK.
-    fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) {
-        let Some(leg) = self.bridge.legs.get_mut(id) else {
-            return;
-        };
-        let session = leg.session_mut();
-        if !session.is_some_and(|session| session.confirm(server)) {
-            return;
-        }
-        if let Some(content) = leg.take_owed_bye() {
-            return self.bridge.send_bye(cx, id, content);
-        }
-        if self.bridge.is_trunk(id) {
+        if self.bridge.confirmed(cx, id, ack.server) {
             self.with_bot(cx, Bot::start);
             self.on_transfer(cx, TransferEvent::Acknowledged);
+        }
+        if lacks_answer {
+            self.hang_up(cx, Reason::NoCommonMedia);
         }
     }
 }
