@@ -92,6 +92,23 @@ impl Bridge {
         lacks_sdp.then_some(Reason::NoCommonMedia)
     }
 
+    /// Hangs up on a 2xx of the runtime. True if its INVITE has another target.
+    fn turn_down(
+        &mut self,
+        cx: &mut Cx<'_>,
+        dialing: Box<Dialing>,
+        accepted: &Accepted<'_>,
+    ) -> bool {
+        let (flow, client) = (accepted.flow, Some(accepted.client));
+        refuse_late_answer(cx, flow, client, accepted.message);
+        let has_another = dialing.client.has_another();
+        if has_another {
+            let id = dialing.client.leg();
+            self.legs.set_state(id, LegState::Dialing(dialing));
+        }
+        has_another
+    }
+
     /// Handles a change of the runtime's INVITE: early dialogs end with their transaction (RFC 3261 §12.3). Those towards the caller stay until the
     /// call is answered.
     fn on_runtime_invited(&mut self, cx: &mut Cx<'_>, client: &InviteClient) {
@@ -186,8 +203,18 @@ impl Call {
             dial::DialedPeer::Runtime(_) => {
                 let heard = self.joining.heard();
                 match self.bridge.why_unusable(heard, &accepted) {
-                    Some(reason) => self.turn_down(cx, dialing, &accepted, reason),
-                    None if self.outbound.is_some() => self.on_runtime_joins(cx, accepted),
+                    Some(reason) => match self.bridge.turn_down(cx, dialing, &accepted) {
+                        true => {
+                            self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text))
+                        }
+                        false => self.refuse(cx, reason),
+                    },
+                    None if self.outbound.is_some() => {
+                        let (ids, bridge) = (&self.ids, &mut self.bridge);
+                        let progress = self.joining.on_runtime(bridge, cx, ids, accepted);
+                        self.limit_duration(cx);
+                        self.apply_join_progress(cx, progress, None);
+                    }
                     None => {
                         let (slot, message) = (self.ids.slot, accepted.message);
                         if let Some(won) = self.bridge.accept_runtime(cx, slot, accepted) {
@@ -223,24 +250,6 @@ impl Call {
             reliable: self.bridge.trunk().map(|trunk| trunk.abilities.reliable),
         };
         Some(RuntimeText::new(facts, words, says, config))
-    }
-
-    /// Hangs up on a 2xx of the runtime; the next place is tried, if there is one.
-    fn turn_down(
-        &mut self,
-        cx: &mut Cx<'_>,
-        dialing: Box<Dialing>,
-        accepted: &Accepted<'_>,
-        reason: Reason,
-    ) {
-        let (flow, client) = (accepted.flow, Some(accepted.client));
-        refuse_late_answer(cx, flow, client, accepted.message);
-        if !dialing.client.has_another() {
-            return self.refuse(cx, reason);
-        }
-        let id = dialing.client.leg();
-        self.bridge.legs.set_state(id, LegState::Dialing(dialing));
-        self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text));
     }
 
     fn on_failed(&mut self, cx: &mut Cx<'_>, mut dialing: Dialing, failed: Failed<'_>) {

@@ -207,7 +207,7 @@ impl Call {
                 }
             }
             Method::Info | Method::Message => {
-                match self.bridge.is_trunk(id) && self.has_agent_left() {
+                match self.bridge.is_trunk(id) && self.transfer.has_agent_left(&self.bridge) {
                     true => answer_alone(cx, server, message),
                     false => self.relaying().request(cx, id, fork, server, message),
                 }
@@ -219,7 +219,14 @@ impl Call {
             Method::Prack | Method::Cancel | Method::Ack => {
                 cx.respond(server, 481, None, |_| {}, b"")
             }
-            Method::Notify => self.on_notify(cx, id, server, message),
+            Method::Notify => {
+                let news = self
+                    .transfer
+                    .on_notify(&self.bridge, cx, id, server, message);
+                if let Some(event) = news {
+                    self.on_transfer(cx, event);
+                }
+            }
             Method::Refer => self.on_refer(cx, (id, fork), server, org, message),
             Method::Subscribe | Method::Publish | Method::Register => {
                 cx.respond(server, 405, None, |head| head.line("Allow", methods), b"");
@@ -295,7 +302,15 @@ impl Call {
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
-            (Purpose::Transfer, _) => self.on_refer_answer(cx, &pending, message),
+            (Purpose::Transfer, _) => {
+                let (org, direction) = (self.ids.org, self.direction());
+                let challenger = self.bridge.challenger(pending.leg, org, direction);
+                let bridge = &self.bridge;
+                let event = self
+                    .transfer
+                    .on_refer_answer(bridge, cx, challenger, &pending, message);
+                self.on_transfer(cx, event);
+            }
             (Purpose::Probe, _) => {
                 if let Some(mut leg) = self
                     .bridge

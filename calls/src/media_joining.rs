@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use trunkline_model::record::Fact;
-
 use super::call::Call;
 use super::context::Cx;
 use super::delayed_ack::Delayed;
 use super::ids::LegId;
-use super::invite_client::Accepted;
 use super::join::JoinProgress;
-use super::leg::{Ack, ForkDialog, LegState, Lost, Session};
+use super::leg::Lost;
 use super::own_request::RequestKind;
-use super::refusal::Reason;
 use super::transfer::TransferEvent;
 
 impl Call {
@@ -26,57 +22,6 @@ impl Call {
         }
         if self.joining.arriving() == Some(id) && self.joining.reject(&mut self.bridge, cx) {
             self.on_transfer(cx, TransferEvent::DestinationRefused(lost.status));
-        }
-    }
-
-    /// Offers the callee the SDP of the runtime's answer.
-    pub(crate) fn on_runtime_joins(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
-        let message = accepted.message;
-        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
-        let heard: Box<[u8]> = self.joining.heard().unwrap_or_default().into();
-        if let Some(leg) = self.bridge.agent_mut() {
-            leg.dialogs
-                .push(ForkDialog::new(0, accepted.dialog, Some((&*heard).into())));
-            leg.credentials = accepted.credentials;
-        }
-
-        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
-        self.bridge
-            .legs
-            .set_state(agent, LegState::Ready(Session::default()));
-        let agent = self.bridge.agent_id();
-        if let Some(mut leg) = self.bridge.at(agent) {
-            leg.open(cx, accepted.flow, message);
-        }
-
-        let ack = Ack {
-            client: accepted.client,
-            fork: 0,
-            cseq: accepted.cseq,
-            lines: &accepted.ack_lines,
-            body: b"",
-        };
-        if let Some(leg) = self.bridge.legs.get_mut(agent) {
-            leg.send_ack(cx, &ack);
-        }
-        self.bridge.legs.connect(trunk, agent);
-        self.limit_duration(cx);
-        if let Some(mut leg) = self.bridge.at(self.bridge.agent_id()) {
-            leg.start_session(cx);
-        }
-        cx.core.fact(Fact::Joined {
-            call: self.ids.call,
-            org: self.ids.org,
-            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
-        });
-
-        self.bridge.legs.with_origin(self.bridge.agent_id(), &heard);
-        match sdp {
-            Some(sdp) => {
-                let progress = self.joining.begin(&sdp, cx.now);
-                self.apply_join_progress(cx, progress, None);
-            }
-            None => self.hang_up(cx, Reason::NoCommonMedia),
         }
     }
 

@@ -248,7 +248,7 @@ impl Call {
         renewal: Option<SessionTimer>,
     ) {
         self.holding.note_proposal(&self.bridge, id, message);
-        let has_agent_left = self.has_agent_left();
+        let has_agent_left = self.transfer.has_agent_left(&self.bridge);
         let mut relay = self.relaying();
         if relay.bridge.is_local() {
             return relay.answer_change(cx, renewal, server, message);

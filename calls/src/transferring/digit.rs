@@ -56,7 +56,7 @@ impl Call {
         let Some(org) = org.filter(|_| self.bridge.is_echo() && digit <= 9) else {
             return;
         };
-        if self.may_transfer().is_err() {
+        if self.transfer.may_begin(&self.bridge).is_err() {
             return;
         }
         let own = org.destinations.get(&self.ids.agent);

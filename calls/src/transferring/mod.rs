@@ -24,6 +24,7 @@ use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use crate::Calls;
+use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
@@ -31,8 +32,8 @@ use crate::destination_route::DestinationRoute;
 use crate::flow::TransferFailure;
 use crate::ids::{CallKey, CallTimer};
 use crate::transfer::{
-    CallFacts, DestinationChoice, NewTransfer, Requester, Steps, TransferError, TransferEvent,
-    TransferRequest, TransferStep,
+    CallFacts, DestinationChoice, LastTransfer, NewTransfer, Requester, Steps, TransferError,
+    TransferEvent, TransferRequest, TransferStep,
 };
 use plan::TransferPlan;
 use transferee::Transferee;
@@ -90,6 +91,31 @@ impl Calls {
     }
 }
 
+impl<R> LastTransfer<R> {
+    /// Returns why no transfer of the call can begin now, if none can.
+    fn may_begin(&self, bridge: &Bridge) -> Result<(), TransferError> {
+        match bridge.status() {
+            CallStatus::SettingUp => return Err(TransferError::NotAnswered),
+            CallStatus::Over => return Err(TransferError::NotUp),
+            CallStatus::Answered | CallStatus::Up => {}
+        }
+        if bridge.is_with_destination() {
+            return Err(TransferError::NotUp);
+        }
+        // Once a new leg replaces one of the two, the result of a REFER on the old one has no use (RFC 3891 §3).
+        match self.is_busy() || bridge.legs.successor().is_some() {
+            true => Err(TransferError::UnderWay),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether the caller is alone: its agent has hung up, and the outcome of its transfer is open.
+    pub(crate) fn has_agent_left(&self, bridge: &Bridge) -> bool {
+        let is_gone = bridge.agent().is_some_and(|agent| agent.dialogs.is_empty());
+        is_gone && bridge.status() == CallStatus::Up && self.is_under_way()
+    }
+}
+
 impl Call {
     /// Begins a transfer.
     pub(crate) fn transfer(
@@ -98,7 +124,7 @@ impl Call {
         org: &OrgView,
         ask: TransferRequest,
     ) -> Result<record::Transfer, TransferError> {
-        self.may_transfer()?;
+        self.transfer.may_begin(&self.bridge)?;
         let own = org.destinations.get(&self.ids.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
         let destination = match &ask.chosen {
@@ -113,22 +139,6 @@ impl Call {
             plan,
         };
         Ok(self.begin_transfer(cx, org, meant, ask.report, Requester::Api))
-    }
-
-    fn may_transfer(&self) -> Result<(), TransferError> {
-        match self.bridge.status() {
-            CallStatus::SettingUp => return Err(TransferError::NotAnswered),
-            CallStatus::Over => return Err(TransferError::NotUp),
-            CallStatus::Answered | CallStatus::Up => {}
-        }
-        if self.bridge.is_with_destination() {
-            return Err(TransferError::NotUp);
-        }
-        // Once a new leg replaces one of the two, the result of a REFER on the old one has no use (RFC 3891 §3).
-        match self.transfer.is_busy() || self.bridge.legs.successor().is_some() {
-            true => Err(TransferError::UnderWay),
-            false => Ok(()),
-        }
     }
 
     fn transferee(&self) -> Transferee<'_> {
@@ -266,15 +276,6 @@ impl Call {
         {
             self.with_bot(cx, |bot, cx, of| bot.on_untransferred(cx, of, why));
         }
-    }
-
-    /// Returns whether the caller is alone: its agent has hung up, and the outcome of its transfer is open.
-    pub(crate) fn has_agent_left(&self) -> bool {
-        let is_gone = self
-            .bridge
-            .agent()
-            .is_some_and(|agent| agent.dialogs.is_empty());
-        is_gone && self.bridge.status() == CallStatus::Up && self.transfer.is_under_way()
     }
 }
 

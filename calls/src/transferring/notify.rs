@@ -3,15 +3,15 @@
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::header::{params, text};
+use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use crate::bridge::Bridge;
-use crate::call::Call;
 use crate::context::Cx;
 use crate::ids::LegId;
 use crate::leg::NewRequest;
 use crate::own_request::Purpose;
-use crate::transfer::{TransferEvent, status_of};
+use crate::transfer::{LastTransfer, TransferEvent, status_of};
 
 impl Bridge {
     /// Probes the PBX for the call, once.
@@ -32,51 +32,44 @@ impl Bridge {
     }
 }
 
-impl Call {
-    /// Handles a NOTIFY inside the call.
+impl<R> LastTransfer<R> {
+    /// Answers a NOTIFY of a leg's peer. Returns its news, if it belongs to our REFER.
     pub(crate) fn on_notify(
-        &mut self,
+        &self,
+        bridge: &Bridge,
         cx: &mut Cx<'_>,
         leg: LegId,
         server: ServerTx,
         message: &Message<'_>,
-    ) {
+    ) -> Option<TransferEvent> {
         let event = message.first(HeaderName::Event).unwrap_or_default();
         let end = memchr::memchr(b';', event).unwrap_or(event.len());
         let (package, params) = event.split_at(end);
         let package = package.trim_ascii();
         if !package.eq_ignore_ascii_case(b"refer") && !package.is_empty() {
-            let allowed = b"refer";
-            return cx.respond(
-                server,
-                489,
-                None,
-                |head| head.line("Allow-Events", allowed),
-                b"",
-            );
+            let allowed = |head: &mut Head<'_>| head.line("Allow-Events", b"refer");
+            cx.respond(server, 489, None, allowed, b"");
+            return None;
         }
+
         // RFC 6665 §4.1.3: a NOTIFY without a subscription is 481.
         let cseq = match params::find(params, "id") {
             Some(id) => id
                 .and_then(text::number)
-                .and_then(|id| self.transfer.refer_of_notify(leg, Some(id))),
-            None => self.transfer.refer_of_notify(leg, None),
+                .and_then(|id| self.refer_of_notify(leg, Some(id))),
+            None => self.refer_of_notify(leg, None),
         };
-        let Some(cseq) = cseq.filter(|_| self.bridge.is_trunk(leg)) else {
-            return cx.respond(server, 481, None, |_| {}, b"");
+        let Some(cseq) = cseq.filter(|_| bridge.is_trunk(leg)) else {
+            cx.respond(server, 481, None, |_| {}, b"");
+            return None;
         };
         cx.respond(server, 200, None, |_| {}, b"");
 
         let state = message.first(HeaderName::SubscriptionState);
-        let subscription = SubscriptionState::parse(state.unwrap_or_default());
-        let status = status_of(message.body());
-        self.on_transfer(
-            cx,
-            TransferEvent::Notified {
-                cseq,
-                status,
-                subscription,
-            },
-        );
+        Some(TransferEvent::Notified {
+            cseq,
+            status: status_of(message.body()),
+            subscription: SubscriptionState::parse(state.unwrap_or_default()),
+        })
     }
 }

@@ -10,12 +10,11 @@ use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::context::Cx;
 use crate::credentials::ChallengedRequest;
-use crate::digest_answers::DigestAnswers;
 use crate::effect::{ChallengeOutcome, Challenger, Unanswerable};
 use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
 use crate::reply::PAUSE;
-use crate::transfer::{ReferAnswer, TransferEvent};
+use crate::transfer::{LastTransfer, ReferAnswer, TransferEvent};
 
 impl Call {
     /// Sends the REFER, with answers to the PBX's challenges if there are any. Returns its CSeq.
@@ -48,50 +47,43 @@ impl Call {
             .send(cx, id, &request, |head| head.raw(&lines))?;
         Some(sent.cseq)
     }
+}
 
-    /// Handles the PBX's final answer to the REFER.
+impl<R> LastTransfer<R> {
+    /// Handles the PBX's final answer to the REFER. `challenger`: the PBX, if its unanswered challenges are reported.
     pub(crate) fn on_refer_answer(
         &mut self,
+        bridge: &Bridge,
         cx: &mut Cx<'_>,
+        challenger: Option<Challenger>,
         pending: &Pending,
         message: &Message<'_>,
-    ) {
+    ) -> TransferEvent {
+        let cseq = pending.cseq;
         let answer = match message.status() {
             200..=299 if is_without_news(message) => ReferAnswer::AcceptedSilently,
             200..=299 => ReferAnswer::Accepted,
-            401 | 407 => {
-                let (org, direction) = (self.ids.org, self.direction());
-                let digest_answers = self.transfer.digest_answers_for(pending.cseq);
-                let is_answered = digest_answers.is_some_and(|answers| {
-                    let challenger = self
-                        .bridge
-                        .challenger(self.bridge.trunk_id(), org, direction);
-                    self.bridge
-                        .answers_refer(cx, challenger, answers, pending, message)
-                });
-                match is_answered {
-                    true => ReferAnswer::Challenged,
-                    false => ReferAnswer::Refused(message.status()),
-                }
+            401 | 407 if self.answers(bridge, cx, challenger, pending, message) => {
+                ReferAnswer::Challenged
             }
             status => ReferAnswer::Refused(status),
         };
-        let cseq = pending.cseq;
-        self.on_transfer(cx, TransferEvent::ReferAnswered { cseq, answer });
+        TransferEvent::ReferAnswered { cseq, answer }
     }
-}
 
-impl Bridge {
     /// Returns whether a challenge is answered, by the credentials of the leg.
-    fn answers_refer(
-        &self,
+    fn answers(
+        &mut self,
+        bridge: &Bridge,
         cx: &mut Cx<'_>,
         challenger: Option<Challenger>,
-        digest_answers: &mut DigestAnswers,
         pending: &Pending,
         message: &Message<'_>,
     ) -> bool {
-        let trunk = self.trunk();
+        let Some(digest_answers) = self.digest_answers_for(pending.cseq) else {
+            return false;
+        };
+        let trunk = bridge.trunk();
         let dialog = trunk.and_then(|trunk| trunk.dialog_ref(pending.fork));
         let (Some(trunk), Some(dialog)) = (trunk, dialog) else {
             return false;
@@ -115,6 +107,9 @@ impl Bridge {
         }
         answered.is_ok()
     }
+}
+
+impl Bridge {
     /// Returns the wait before a REFER that has met the PBX's own request is sent again.
     pub(super) fn refer_wait(&self, cx: &mut Cx<'_>) -> Duration {
         let fork = self.fork().unwrap_or_default();

@@ -76,7 +76,10 @@ impl Call {
         let meant = match org {
             // A peer that has replaced the agent is no runtime.
             Some(org) if self.bridge.role(id) == LegRole::Agent => {
-                let may = self.may_transfer().map_err(ReferRefusal::TransferError);
+                let may = self
+                    .transfer
+                    .may_begin(&self.bridge)
+                    .map_err(ReferRefusal::TransferError);
                 may.and_then(|()| self.transferee().meant_by(cx, org, message))
             }
             Some(_) | None => Err(ReferRefusal::TransferError(TransferError::NotAssigned)),
