@@ -1,15 +1,19 @@
 //! The runtime's final answer to the INVITE: the call is up, the next target is tried, or the caller is
 //! refused (RFC 3261 §13.2.2, §13.3.1).
 
+use std::sync::Arc;
+
 use trunkline_model::record::{Fact, HangupBy, Status};
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
+use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
 use super::attempts::NoAnswer;
+use super::bridge::Bridge;
 use super::call::Call;
 use super::context::Cx;
 use super::crossing::Identity;
@@ -17,50 +21,25 @@ use super::crossing::{self, Crossing, CrossingKind, RuntimeRefusal};
 use super::delayed_ack::Delayed;
 use super::dial_failure::refusal_lines;
 use super::hangup::CallEnd;
-use super::ids::CallTimer;
 use super::invite_client::{Accepted, Failed};
 use super::late_answer::refuse_late_answer;
 use super::leg::{Ack, AwaitedAck, LegState, Session};
 use super::own_request::Purpose;
 use super::provisional_relay::{HeldAnswer, WinningAnswer};
 use super::refusal::Reason;
+use super::relay::Relay;
+use super::transfer::TransferEvent;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
-impl Call {
-    /// Handles an answer to a request of ours.
-    pub(crate) fn on_response(
+impl Bridge {
+    /// Handles a 2xx of the runtime: the first one wins. Returns it, unless it waits for the caller's PRACK.
+    pub(crate) fn accept_runtime(
         &mut self,
         cx: &mut Cx<'_>,
-        flow: Flow,
-        client: ClientTx,
-        message: &Message<'_>,
-    ) {
-        if self.bridge.dials_by(client) {
-            return self.with_dialing(cx, |client, cx, text| {
-                client.handle_response(cx, text, flow, message)
-            });
-        }
-
-        if message.status() < 200 {
-            return;
-        }
-
-        if let Some(pending) = self.bridge.requests.take(cx, client) {
-            let leg = pending.leg;
-            self.on_in_dialog_answer(cx, flow, pending, message);
-            return self.forget_left(leg);
-        }
-
-        let accepted = message.method() == Method::Invite && message.status() < 300;
-        let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
-        if accepted && !is_awaited && !self.bridge.is_winner(message) {
-            refuse_late_answer(cx, flow, Some(client), message);
-        }
-    }
-
-    /// Handles a 2xx of the runtime: the first one wins.
-    pub(crate) fn on_runtime_accepted(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
+        slot: Slot,
+        accepted: Accepted<'_>,
+    ) -> Option<WinningAnswer> {
         let Accepted {
             client,
             fork,
@@ -73,20 +52,16 @@ impl Call {
             ..
         } = accepted;
 
-        self.begin_fork(cx, fork, dialog, message);
-        if let Some(leg) = self.bridge.agent_mut() {
+        self.begin_fork(cx, slot, fork, dialog, message);
+        if let Some(leg) = self.agent_mut() {
             leg.flow = flow;
             leg.credentials = credentials;
         }
 
-        let agent = self.bridge.agent_id();
-        self.bridge
-            .legs
+        let agent = self.agent_id();
+        self.legs
             .set_state(agent, LegState::Ready(Session::default()));
-        let Some(incoming) = self.bridge.incoming() else {
-            return;
-        };
-
+        let incoming = self.incoming()?;
         let agreed = has_sdp(incoming.invite()) || incoming.relay.is_agreed(fork);
         let waits = incoming.relay.owes_answer(fork);
         let acknowledged = agreed || !has_sdp(message);
@@ -98,7 +73,7 @@ impl Call {
                 lines: &ack_lines,
                 body: b"",
             };
-            if let Some(leg) = self.bridge.legs.get_mut(agent) {
+            if let Some(leg) = self.legs.get_mut(agent) {
                 leg.send_ack(cx, &ack);
             }
         }
@@ -110,76 +85,32 @@ impl Call {
             cseq,
             acknowledged,
         };
-        match self.bridge.incoming_mut().filter(|_| waits) {
+        match self.incoming_mut().filter(|_| waits) {
             Some(incoming) => {
                 let answer = message.into();
                 incoming.relay.hold_back(HeldAnswer { won, answer });
+                None
             }
-            None => self.take_answer(cx, won, message),
+            None => Some(won),
         }
     }
+}
 
-    /// Passes the runtime's 2xx on to the caller.
-    pub(crate) fn take_answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        won: WinningAnswer,
-        message: &Message<'_>,
-    ) {
-        let trunk = self.bridge.trunk_id();
-        let Some(incoming) = self.bridge.legs.take_incoming(trunk) else {
-            return;
-        };
-        cx.release_incoming(&incoming);
-        self.bridge.keep_only(cx, won.fork);
-        let agent = self.bridge.agent_id();
-        if let Some(mut leg) = self.bridge.at(agent) {
-            leg.open(cx, won.flow, message);
-        }
-        let delayed = (!won.acknowledged).then(|| won.delayed(sdp_of(message.body())));
-        self.accept_caller(cx, won.fork, &incoming, message, delayed);
-    }
-
-    /// Sends 200 to the caller; the call is up.
-    fn accept_caller(
-        &mut self,
-        cx: &mut Cx<'_>,
-        fork: u8,
-        incoming: &UasInvite,
-        answer: &Message<'_>,
-        delayed: Option<Delayed>,
-    ) {
-        let write_crossing = |head: &mut Head<'_>, prefix: &str| {
-            crossing_of_answer(prefix).copy(head, answer);
-        };
-        let runtime_call_id = text::lossy(answer.call_id()).into();
-        self.answer_caller(
-            cx,
-            fork,
-            incoming,
-            answer.body(),
-            delayed,
-            runtime_call_id,
-            write_crossing,
-        );
-    }
-
-    /// Sends 200 to the caller's INVITE, for a runtime or for media of our own.
-    #[expect(clippy::too_many_arguments, reason = "what a 200 is made of")]
-    pub(crate) fn answer_caller(
+impl Relay<'_> {
+    /// Sends 200 to the caller's INVITE, for a runtime or for media of our own; false if there is no such dialog.
+    pub(crate) fn accept_caller(
         &mut self,
         cx: &mut Cx<'_>,
         fork: u8,
         incoming: &UasInvite,
         body: &[u8],
         delayed: Option<Delayed>,
-        runtime_call_id: Box<str>,
         more: impl FnOnce(&mut Head<'_>, &str),
-    ) {
-        let (config, invite) = (std::sync::Arc::clone(&cx.core.config), incoming.invite());
+    ) -> bool {
+        let (config, invite) = (Arc::clone(&cx.core.config), incoming.invite());
         let (id, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
         let Some(trunk) = self.bridge.legs.sip_mut(id) else {
-            return;
+            return false;
         };
 
         let contact = cx.contact(&trunk.flow, trunk.is_sips);
@@ -189,18 +120,18 @@ impl Call {
         trunk.remember_sdp(fork, body);
         if self.bridge.heard().is_none() {
             self.holding.hold_state.take_offer(sdp_of(invite.body()));
-            self.holding.hear(&mut self.bridge, id, invite);
+            self.holding.hear(self.bridge, id, invite);
         }
 
         let body = &*self.bridge.legs.with_origin(id, body);
         let methods = self.bridge.methods(id);
         let Some(trunk) = self.bridge.legs.sip_mut(id) else {
-            return;
+            return false;
         };
 
         let flow = trunk.flow;
         let Some(dialog) = trunk.dialog(fork) else {
-            return;
+            return false;
         };
         dialog.confirm();
 
@@ -225,23 +156,104 @@ impl Call {
 
         self.bridge.legs.set_state(id, LegState::Ready(session));
         self.bridge.legs.connect(id, agent);
+        true
+    }
+}
+
+impl CallEnd {
+    /// End of a call that its runtime refuses.
+    const fn of_runtime(sip_code: u16) -> Self {
+        let (reason, status) = match sip_code {
+            486 | 600 => (Reason::Declined, Status::Busy),
+            480 => (Reason::Declined, Status::NoAnswer),
+            415 | 488 | 606 => (Reason::NoCommonMedia, Status::Failed),
+            _ => (Reason::Declined, Status::Failed),
+        };
+        Self {
+            status,
+            sip_code,
+            reason: Some(reason),
+            by: HangupBy::Agent,
+            cause: None,
+        }
+    }
+}
+
+impl Call {
+    /// Handles an answer to a request of ours.
+    pub(crate) fn on_response(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        client: ClientTx,
+        message: &Message<'_>,
+    ) {
+        if self.bridge.dials_by(client) {
+            return self.with_dialing(cx, |client, cx, text| {
+                client.handle_response(cx, text, flow, message)
+            });
+        }
+
+        if message.status() < 200 {
+            return;
+        }
+
+        if let Some(pending) = self.bridge.requests.take(cx, client) {
+            let leg = pending.leg;
+            self.on_in_dialog_answer(cx, flow, pending, message);
+            return self.bridge.forget_left(leg, self.joining.arriving());
+        }
+
+        let accepted = message.method() == Method::Invite && message.status() < 300;
+        let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
+        if accepted && !is_awaited && !self.bridge.is_winner(message) {
+            refuse_late_answer(cx, flow, Some(client), message);
+        }
+    }
+
+    /// Passes the runtime's 2xx on to the caller.
+    pub(crate) fn take_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        won: WinningAnswer,
+        message: &Message<'_>,
+    ) {
+        let trunk = self.bridge.trunk_id();
+        let Some(incoming) = self.bridge.legs.take_incoming(trunk) else {
+            return;
+        };
+        cx.release_incoming(&incoming);
+        self.bridge.keep_only(cx, won.fork);
+        let agent = self.bridge.agent_id();
+        if let Some(mut leg) = self.bridge.at(agent) {
+            leg.open(cx, won.flow, message);
+        }
+        let delayed = (!won.acknowledged).then(|| won.delayed(sdp_of(message.body())));
+        let crossing = |head: &mut Head<'_>, prefix: &str| {
+            crossing_of_answer(prefix).copy(head, message);
+        };
+        let (fork, body) = (won.fork, message.body());
+        let mut relay = self.relaying();
+        if relay.accept_caller(cx, fork, &incoming, body, delayed, crossing) {
+            self.on_answered(cx, text::lossy(message.call_id()).into());
+        }
+    }
+
+    /// The caller has its 200.
+    pub(crate) fn on_answered(&mut self, cx: &mut Cx<'_>, runtime_call_id: Box<str>) {
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
-            call: self.id,
-            org: self.org,
+            call: self.ids.call,
+            org: self.ids.org,
             at: cx.now,
             runtime_call_id,
         });
 
-        let mut deadline = self.deadline.take();
-        cx.cancel_timer(&mut deadline);
-        self.deadline =
-            Some(cx.schedule(self.bridge.key, config.max_duration, CallTimer::Deadline));
-        if let Some(mut leg) = self.bridge.at(id) {
-            leg.start_session(cx);
-        }
-        if let Some(mut leg) = self.bridge.at(agent) {
-            leg.start_session(cx);
+        self.limit_duration(cx);
+        for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
+            if let Some(mut leg) = self.bridge.at(id) {
+                leg.start_session(cx);
+            }
         }
     }
 
@@ -262,38 +274,24 @@ impl Call {
         };
 
         match crossing::refusal(message.status()) {
-            RuntimeRefusal::Same => self.pass_refusal(cx, message.status(), message),
+            RuntimeRefusal::Same => {
+                let prefix = cx.core.config.header_prefix.clone();
+                let phrase = String::from_utf8_lossy(message.reason()).into_owned();
+                let end = CallEnd::of_runtime(message.status());
+                let more = |head: &mut Head<'_>| {
+                    if let Some(reason) = end.reason {
+                        refusal_lines(head, reason);
+                    }
+                    crossing_of_answer(&prefix).copy(head, message);
+                };
+                self.refuse_with(cx, end, Some(&phrase), more, message.body());
+            }
             RuntimeRefusal::FailOver
             | RuntimeRefusal::Trouble
             | RuntimeRefusal::Redirect
             | RuntimeRefusal::Brief
             | RuntimeRefusal::Unavailable => self.refuse_saying(cx, Reason::RuntimeRefused, &said),
         }
-    }
-
-    /// Passes the runtime's own refusal on to the caller, unchanged.
-    fn pass_refusal(&mut self, cx: &mut Cx<'_>, status: u16, message: &Message<'_>) {
-        let (reason, record) = match status {
-            486 | 600 => (Reason::Declined, Status::Busy),
-            480 => (Reason::Declined, Status::NoAnswer),
-            415 | 488 | 606 => (Reason::NoCommonMedia, Status::Failed),
-            _ => (Reason::Declined, Status::Failed),
-        };
-
-        let prefix = cx.core.config.header_prefix.clone();
-        let phrase = String::from_utf8_lossy(message.reason()).into_owned();
-        let more = |head: &mut Head<'_>| {
-            refusal_lines(head, reason);
-            crossing_of_answer(&prefix).copy(head, message);
-        };
-        let end = CallEnd {
-            status: record,
-            sip_code: status,
-            reason: Some(reason),
-            by: HangupBy::Agent,
-            cause: None,
-        };
-        self.refuse_with(cx, end, Some(&phrase), more, message.body());
     }
 
     /// Handles a transaction of ours that timed out, or whose flow broke.
@@ -315,9 +313,17 @@ impl Call {
             Purpose::Relay(server) => {
                 self.bridge.legs.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
-                self.end_if_gone(cx, &pending, status);
+                let lost = self.bridge.lost_by(&pending, status);
+                self.end_if_lost(cx, pending.leg, lost);
             }
-            Purpose::Transfer => self.on_refer_unanswered(cx, &pending, status),
+            Purpose::Transfer => {
+                let event = TransferEvent::ReferUnanswered {
+                    cseq: pending.cseq,
+                    status,
+                    was_connected: pending.connected,
+                };
+                self.on_transfer(cx, event);
+            }
             // The transfer's own timer covers this.
             Purpose::Probe => {}
             Purpose::Refresh => {
@@ -329,7 +335,7 @@ impl Call {
                 let bridge = &mut self.bridge;
                 match self.joining.on_unanswered(bridge, cx, &pending, status) {
                     Ok(progress) => self.apply_join_progress(cx, progress, None),
-                    Err(lost) => self.lose_leg(cx, pending.leg, lost),
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
             Purpose::Hold => {
@@ -337,14 +343,18 @@ impl Call {
                 let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
-            Purpose::Stale => self.end_if_gone(cx, &pending, status),
+            Purpose::Stale => {
+                let lost = self.bridge.lost_by(&pending, status);
+                self.end_if_lost(cx, pending.leg, lost);
+            }
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.bridge.send_bye_again(cx, &pending);
             }
             Purpose::Own | Purpose::SecondBye => {}
         }
 
-        self.forget_left(pending.leg);
+        let arriving = self.joining.arriving();
+        self.bridge.forget_left(pending.leg, arriving);
     }
 }
 

@@ -6,17 +6,21 @@ use std::net::SocketAddr;
 
 use trunkline_model::address::Refusal;
 use trunkline_model::attempt::AttemptLeg;
-use trunkline_model::record::{Direction, Fact, HangupBy, Status};
+use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_model::settings::{OnClose, Runtime, Wake};
 use trunkline_model::ws_url::WsUrl;
+use trunkline_sip::dialog::sdp;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
+use super::Calls;
 pub use super::attempts::BotGone;
 use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use super::bot_state::{Bot, State};
+use super::bridge::Bridge;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
@@ -25,13 +29,13 @@ use super::dial::Dialing;
 pub use super::effect::BotDial;
 use super::effect::Effect;
 use super::flow::{Builtin, Machine};
-use super::ids::CallKey;
-use super::ids::TagOwner;
-use super::leg::{ForkDialog, LegPeer, LegState, LocalAgent, LocalMedia, Session};
+use super::ids::{CallKey, CallRef};
+use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session, sdp_session};
+use super::origin::{Origin, OwnOrigin};
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
 use super::runtime_chain::{ChainStage, RuntimeChain};
-use super::{Calls, runtime_invite};
+use super::runtime_invite::{self, InvitedCall};
 
 /// Octets of all parameters of a call, names and values: what platforms let a stream carry.
 const PARAMETERS: usize = 500;
@@ -86,7 +90,11 @@ impl Calls {
     ) -> bool {
         let mut is_wanted = false;
         self.with(key, endpoint, now, |call, cx| {
-            is_wanted = call.on_bot_dialled(cx, dialled);
+            call.with_bot(cx, |bot, cx, of| {
+                let progress = bot.on_dialled(cx, of, dialled);
+                is_wanted = progress.is_some();
+                progress.unwrap_or(BotProgress::Nothing)
+            });
         });
         is_wanted
     }
@@ -99,202 +107,245 @@ impl Calls {
         how: BotGone,
         now: Moment,
     ) {
-        self.with(key, endpoint, now, |call, cx| call.on_bot_closed(cx, how));
+        self.with(key, endpoint, now, |call, cx| {
+            call.with_bot(cx, |bot, cx, of| bot.on_closed(cx, of, how));
+        });
     }
 }
 
-impl Call {
-    /// Our media are open: the caller hears that it rings, and the bot is dialled.
-    pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) {
-        // An offer that can't be met is refused before a bot is dialled for it.
-        if self.agree_on_media(cx).is_none() {
-            return;
+/// The call of a bot, as the bot needs it.
+pub(crate) struct BotCall<'c> {
+    pub(crate) key: CallKey,
+    pub(crate) ids: &'c CallRef,
+    pub(crate) status: CallStatus,
+    /// We have called the peer.
+    is_outbound: bool,
+    /// Our media are open.
+    is_open: bool,
+    answered: Option<Moment>,
+}
+
+impl BotCall<'_> {
+    const fn attempt_owner(&self) -> AttemptOwner {
+        AttemptOwner {
+            call: self.ids.call,
+            org: self.ids.org,
+            leg: AttemptLeg::Runtime,
         }
-        let is_dialled = self
-            .bridge
-            .bot()
-            .is_some_and(|bot| !bot.chain.is_builtin_next());
-        if is_dialled
-            && self
-                .bridge
-                .trunk()
-                .is_some_and(|trunk| trunk.dialogs.is_empty())
-        {
-            self.send_ringing(cx);
+    }
+}
+
+/// Consequence of a bot's input for its call.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum BotProgress {
+    /// None.
+    Nothing,
+    /// A WebSocket is to be opened, with the call's parameters.
+    Dial(Box<BotDial>),
+    /// The bot is there: it gets the call once the call is up.
+    Attached,
+    /// A runtime over SIP is next.
+    Sip(Runtime),
+    /// No runtime is left to try.
+    NoneLeft,
+    /// The agent has hung up.
+    HungUp,
+}
+
+impl Bot {
+    /// Dials the bot, once our media are open.
+    pub(crate) fn dial(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        match self.state {
+            State::Waiting if of.is_open => self.next(cx, of),
+            State::Waiting
+            | State::Dialling(_)
+            | State::Attached
+            | State::Started
+            | State::Builtin(_)
+            | State::Over => BotProgress::Nothing,
         }
-        self.begin_runtime(cx);
     }
 
-    fn send_ringing(&mut self, cx: &mut Cx<'_>) {
-        let Some(incoming) = self.bridge.incoming() else {
-            return;
+    /// The callee of an outbound call rings.
+    pub(crate) fn wake(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        match self.chain.wake() {
+            Wake::Ringing => self.dial(cx, of),
+            Wake::Answer => BotProgress::Nothing,
+        }
+    }
+
+    /// Goes to the next of the agent's runtimes.
+    pub(crate) fn next(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        let (org, agent) = (of.ids.org, of.ids.agent);
+        // The caller has our answer: a runtime over SIP would have to be given its media first.
+        let bots_alone = !of.is_outbound && of.status != CallStatus::SettingUp;
+        let stage = match bots_alone {
+            true => self.chain.next_bot(agent, org),
+            false => self.chain.next(agent, org),
+        };
+        match stage {
+            Some(ChainStage::Bot(url)) => self.open_socket(cx, of, url),
+            Some(ChainStage::Builtin) => self.take_builtin(cx, of),
+            Some(ChainStage::Sip(runtime)) => BotProgress::Sip(runtime),
+            None => BotProgress::NoneLeft,
+        }
+    }
+
+    fn open_socket(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>, url: Box<str>) -> BotProgress {
+        let dial = BotDial {
+            org: of.ids.org,
+            session: of.ids.session,
+            protocol: self.chain.protocol(),
+            named: self.chain.named_by(&url),
+            url: url.clone(),
+            parameters: Vec::new(),
+        };
+        self.attempts.begin(cx);
+        self.state = State::Dialling(url);
+        BotProgress::Dial(Box::new(dial))
+    }
+
+    /// The built-in agent is next: nothing has to be dialled for it.
+    fn take_builtin(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        self.attempts.pass_on(cx);
+        match Builtin::of(self.chain.runtime()) {
+            Some(builtin) => {
+                self.state = State::Builtin(Box::new(builtin));
+                BotProgress::Attached
+            }
+            None => self.next(cx, of),
+        }
+    }
+
+    /// The built-in agent makes room for the next runtime.
+    pub(crate) fn leave_builtin(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        self.stop_builtin(cx);
+        if !self.chain.has_bot() {
+            return BotProgress::HungUp;
+        }
+        self.state = State::Waiting;
+        self.next(cx, of)
+    }
+
+    /// Handles the result of dialling a bot; `None` if the call doesn't want it any more.
+    fn on_dialled(
+        &mut self,
+        cx: &mut Cx<'_>,
+        of: &BotCall<'_>,
+        dialled: Result<SocketAddr, BotFailure>,
+    ) -> Option<BotProgress> {
+        let State::Dialling(url) = &self.state else {
+            return None;
+        };
+        if of.status == CallStatus::Over {
+            return None;
+        }
+
+        let url = url.clone();
+        let owner = of.attempt_owner();
+        Some(match dialled {
+            Ok(address) => {
+                let tried = tried(&url, Some(address));
+                self.attempts.attached(cx, owner, tried);
+                self.state = State::Attached;
+                self.reached = Some((url, address));
+                BotProgress::Attached
+            }
+            Err(BotFailure { address, fault }) => {
+                let came = fault.into();
+                let tried = tried(&url, address);
+                self.attempts.failed(cx, owner, tried, &came);
+                self.next(cx, of)
+            }
+        })
+    }
+
+    /// Gives the bot the call, which is up.
+    pub(crate) fn start(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        match self.state {
+            State::Attached => {
+                self.state = State::Started;
+                self.has_spoken = true;
+                cx.core.effects.push_back(Effect::StartBot {
+                    call: of.key,
+                    answered_at: of.answered.unwrap_or(cx.now),
+                });
+                BotProgress::Nothing
+            }
+            State::Builtin(_) => {
+                self.has_spoken = true;
+                self.run_builtin(cx, of, Machine::handle_start)
+            }
+            State::Waiting | State::Dialling(_) | State::Started | State::Over => {
+                BotProgress::Nothing
+            }
+        }
+    }
+
+    fn on_closed(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>, how: BotGone) -> BotProgress {
+        let was_open = matches!(self.state, State::Attached | State::Started);
+        if !was_open || of.status == CallStatus::Over {
+            return BotProgress::Nothing;
+        }
+        // Before the call is up, a bot that leaves is one that can't be reached.
+        let is_up = of.status != CallStatus::SettingUp;
+        let ends = is_up && (self.chain.on_close() == OnClose::HangUp || !self.chain.has_bot());
+        // A bot that closes, with none after it, has hung up. Any other one has failed its call.
+        let reached = self.reached.take();
+        if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
+            let (owner, tried) = (of.attempt_owner(), tried(&url, Some(address)));
+            let came = AttemptResult::Gone(how);
+            self.attempts.failed(cx, owner, tried, &came);
+        }
+
+        if ends {
+            self.state = State::Over;
+            return BotProgress::HungUp;
+        }
+        self.state = State::Waiting;
+        self.next(cx, of)
+    }
+}
+
+impl Bridge {
+    /// Sends the caller 180; false if its INVITE can't begin a dialog.
+    fn ring(&mut self, cx: &mut Cx<'_>, ids: &CallRef) -> bool {
+        let Some(incoming) = self.incoming() else {
+            return true;
         };
 
         let delivery = incoming.relay.delivery(None);
-        if !self.begin_local_dialog(cx) {
-            return self.refuse(cx, Reason::BadRequest);
+        if !self.begin_local_dialog(cx, ids.slot) {
+            return false;
         }
 
-        cx.core.fact(Fact::Ringing {
-            call: self.id,
-            org: self.org,
-            at: cx.now,
-        });
-
+        cx.note_ringing(ids);
         let ringing = Provisional {
             status: 180,
             has_sdp: false,
             head: Box::default(),
             body: Box::default(),
         };
-        let trunk = self.bridge.trunk_id();
-        if let Some(mut leg) = self.bridge.at(trunk) {
+        if let Some(mut leg) = self.at(self.trunk_id()) {
             leg.tell_caller(cx, runtime_invite::FIRST_FORK, delivery, ringing);
         }
-    }
-
-    /// Begins the dialog with the caller in which we answer ourselves; true if it exists.
-    pub(crate) fn begin_local_dialog(&mut self, cx: &mut Cx<'_>) -> bool {
-        let (id, fork) = (self.bridge.trunk_id(), runtime_invite::FIRST_FORK);
-        if self
-            .bridge
-            .trunk()
-            .is_some_and(|trunk| trunk.dialog_ref(fork).is_some())
-        {
-            return true;
-        }
-
-        let owner = TagOwner {
-            key: self.bridge.key,
-            leg: id,
-        };
-        let tag = cx.mint_tag(self.slot, owner);
-        self.tags.push(tag.bits());
-
-        let dialog = self
-            .bridge
-            .incoming()
-            .and_then(|incoming| incoming.dialog(&tag));
-        let (Some(dialog), Some(trunk)) = (dialog, self.bridge.legs.sip_mut(id)) else {
-            return false;
-        };
-
-        trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
         true
     }
 
-    /// Dials the bot, once our media are open.
-    pub(crate) fn dial_bot(&mut self, cx: &mut Cx<'_>) {
-        let is_open = self
-            .bridge
-            .local()
-            .is_some_and(|media| media.local.is_some());
-        let waits = |bot: &Bot| matches!(bot.state, State::Waiting);
-        if is_open && self.bridge.bot().is_some_and(waits) {
-            self.next_runtime(cx);
-        }
-    }
-
-    /// The callee of an outbound call rings.
-    pub(crate) fn wake_bot(&mut self, cx: &mut Cx<'_>) {
-        if self
-            .bridge
-            .bot()
-            .is_some_and(|bot| bot.chain.wake() == Wake::Ringing)
-        {
-            self.dial_bot(cx);
-        }
-    }
-
-    /// Dials the next of the agent's runtimes, or gives the call up.
-    fn next_runtime(&mut self, cx: &mut Cx<'_>) {
-        let (org, agent) = (self.org, self.agent);
-        // The caller has our answer: a runtime over SIP would have to be given its media first.
-        let bots_alone = self.outbound.is_none() && self.bridge.status() != CallStatus::SettingUp;
-        let is_transferred = self.transfer.goes_on();
-        let Some(bot) = self.bridge.bot_mut() else {
-            return;
-        };
-        let stage = match bots_alone {
-            true => bot.chain.next_bot(agent, org),
-            false => bot.chain.next(agent, org),
-        };
-        match stage {
-            Some(ChainStage::Bot(url)) => self.open_socket(cx, url),
-            Some(ChainStage::Builtin) => self.take_builtin(cx),
-            // The destination of a transfer is being called, and a call dials one peer at a time.
-            Some(ChainStage::Sip(_)) if is_transferred => self.agent_hangs_up(cx),
-            Some(ChainStage::Sip(runtime)) => {
-                bot.attempts.pass_on(cx);
-                self.invite_in_place_of_bot(cx, runtime);
-            }
-            None => self.on_no_runtime_left(cx),
-        }
-    }
-
-    /// The built-in agent is next: nothing has to be dialled for it.
-    fn take_builtin(&mut self, cx: &mut Cx<'_>) {
-        let Some(bot) = self.bridge.bot_mut() else {
-            return;
-        };
-        bot.attempts.pass_on(cx);
-        match Builtin::of(bot.chain.runtime()) {
-            Some(builtin) => {
-                bot.state = State::Builtin(Box::new(builtin));
-                self.on_bot_attached(cx);
-            }
-            None => self.next_runtime(cx),
-        }
-    }
-
-    /// The built-in agent makes room for the next runtime.
-    pub(crate) fn leave_builtin(&mut self, cx: &mut Cx<'_>) {
-        let Some(bot) = self.bridge.bot_mut() else {
-            return;
-        };
-        bot.stop_builtin(cx);
-        if !bot.chain.has_bot() {
-            return self.agent_hangs_up(cx);
-        }
-        bot.state = State::Waiting;
-        self.next_runtime(cx);
-    }
-
-    fn open_socket(&mut self, cx: &mut Cx<'_>, url: Box<str>) {
-        let parameters = self.parameters(&cx.core.config.header_prefix);
-        let (org, session) = (self.org, self.session);
-        let Some(bot) = self.bridge.bot_mut() else {
-            return;
-        };
-
-        let dial = BotDial {
-            org,
-            session,
-            protocol: bot.chain.protocol(),
-            named: bot.chain.named_by(&url),
-            url: url.clone(),
-            parameters,
-        };
-
-        bot.attempts.begin(cx);
-        bot.state = State::Dialling(url);
-        cx.core.effects.push_back(Effect::DialBot {
-            call: self.bridge.key,
-            dial: Box::new(dial),
-        });
-    }
-
     /// Facts of the call as its bot gets them. The caller's own headers come last, as far as there is room.
-    fn parameters(&self, prefix: &str) -> Vec<(Box<str>, Box<str>)> {
+    fn parameters(
+        &self,
+        ids: &CallRef,
+        contact: Option<Uuid>,
+        direction: Direction,
+        prefix: &str,
+    ) -> Vec<(Box<str>, Box<str>)> {
         let mut parameters: Vec<(Box<str>, Box<str>)> = Vec::new();
-        let Some(bot) = self.bridge.bot() else {
+        let Some(bot) = self.bot() else {
             return parameters;
         };
         let (caller, called) = bot.chain.parties();
-        let direction = match self.outbound.is_some() {
-            true => Direction::Outbound,
-            false => Direction::Inbound,
-        };
         let mut room = PARAMETERS;
         let mut add = |name: &str, value: &str| {
             if let Some(left) = room.checked_sub(name.len() + value.len()) {
@@ -304,14 +355,14 @@ impl Call {
         };
 
         add("direction", direction.as_str());
-        add("session_id", &self.session.to_string());
-        add("agent_id", &self.agent.to_string());
-        if let Some(contact) = self.contact {
+        add("session_id", &ids.session.to_string());
+        add("agent_id", &ids.agent.to_string());
+        if let Some(contact) = contact {
             add("contact_id", &contact.to_string());
         }
         add("from_number", caller);
         add("to_number", called);
-        if let Some(incoming) = self.bridge.incoming() {
+        if let Some(incoming) = self.incoming() {
             for (name, value) in own_headers(incoming.invite(), prefix) {
                 add(&name, &value);
             }
@@ -319,117 +370,119 @@ impl Call {
         parameters
     }
 
-    fn bot_attempt_owner(&self) -> AttemptOwner {
-        AttemptOwner {
-            call: self.id,
-            org: self.org,
-            leg: AttemptLeg::Runtime,
+    /// Takes the bot from the agent's leg, which a runtime over SIP gets, with the address of our media.
+    fn take_bot(&mut self) -> Option<(Box<Bot>, Option<SocketAddr>)> {
+        let leg = self.legs.get_mut(self.agent_id())?;
+        match std::mem::replace(&mut leg.peer, LegPeer::Unknown) {
+            LegPeer::Media(LocalMedia {
+                agent: LocalAgent::Bot(bot),
+                local,
+                ..
+            }) => {
+                leg.state = LegState::Gone;
+                Some((bot, local))
+            }
+            LegPeer::Unknown | LegPeer::Sip(_) | LegPeer::Media(_) => None,
         }
     }
 
-    /// Handles the result of dialling a bot; true if the call still wants it.
-    fn on_bot_dialled(&mut self, cx: &mut Cx<'_>, dialled: Result<SocketAddr, BotFailure>) -> bool {
-        let (owner, status) = (self.bot_attempt_owner(), self.bridge.status());
-        let Some(bot) = self.bridge.bot_mut() else {
-            return false;
-        };
-        let State::Dialling(url) = &bot.state else {
-            return false;
-        };
-
-        let url = url.clone();
-        if status == CallStatus::Over {
-            return false;
-        }
-
-        match dialled {
-            Ok(address) => {
-                bot.attempts.attached(cx, owner, tried(&url, Some(address)));
-                bot.state = State::Attached;
-                bot.reached = Some((url, address));
-                self.on_bot_attached(cx);
-            }
-            Err(BotFailure { address, fault }) => {
-                let came = fault.into();
-                bot.attempts.failed(cx, owner, tried(&url, address), &came);
-                self.next_runtime(cx);
-            }
-        }
-
-        true
-    }
-
-    fn on_bot_attached(&mut self, cx: &mut Cx<'_>) {
-        match self.bridge.status() {
-            CallStatus::SettingUp if self.bridge.incoming().is_some() => self.answer_with_media(cx),
-            CallStatus::Up => {
-                let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
-                self.update_media(cx, kept);
-                self.start_bot(cx);
-            }
-            // The callee still rings, or the caller's ACK is to come.
-            CallStatus::SettingUp | CallStatus::Answered | CallStatus::Over => {}
-        }
-    }
-
-    /// Gives the bot the call, which is up.
-    pub(crate) fn start_bot(&mut self, cx: &mut Cx<'_>) {
-        let (key, answered_at) = (self.bridge.key, self.answered.unwrap_or(cx.now));
-        let Some(bot) = self.bridge.bot_mut() else {
+    /// Opens media of our own for the caller.
+    fn open_media(&self, cx: &mut Cx<'_>) {
+        let Some(flow) = self.trunk().map(|trunk| trunk.flow) else {
             return;
         };
-        match bot.state {
-            State::Attached => {
-                bot.state = State::Started;
-                bot.has_spoken = true;
-                cx.core.effects.push_back(Effect::StartBot {
-                    call: key,
-                    answered_at,
-                });
-            }
-            State::Builtin(_) => {
-                bot.has_spoken = true;
-                self.run_builtin(cx, Machine::handle_start);
-            }
-            State::Waiting | State::Dialling(_) | State::Started | State::Over => {}
-        }
+        cx.core.effects.push_back(Effect::OpenMedia {
+            call: self.key,
+            listener: Some(flow.listener),
+            near: flow.local.ip(),
+        });
     }
 
-    fn on_bot_closed(&mut self, cx: &mut Cx<'_>, how: BotGone) {
-        let (owner, status) = (self.bot_attempt_owner(), self.bridge.status());
+    /// Keeps the origin of our SDP for the peer on the trunk, whose next SDP is a runtime's. Returns the peer's own.
+    fn leave_media(&mut self, ids: &CallRef, local: Option<SocketAddr>) -> Box<[u8]> {
+        let Some(trunk) = self.trunk_mut() else {
+            return Box::default();
+        };
+        let session = sdp_session(ids.call);
+        let origin = local.map(|local| OwnOrigin::Own(Origin::new(session, local.ip())));
+        trunk.origin = origin.map(Box::new);
+        trunk.heard.as_deref().unwrap_or_default().into()
+    }
+
+    /// Gives the agent's leg media of our own.
+    pub(crate) fn set_local(&mut self, media: LocalMedia) {
+        if let Some(leg) = self.legs.get_mut(self.agent_id()) {
+            leg.peer = LegPeer::Media(media);
+            leg.state = LegState::Ready(Session::default());
+        }
+    }
+}
+
+impl Call {
+    /// Gives the bot an input, and carries out the consequence for the call.
+    pub(crate) fn with_bot(
+        &mut self,
+        cx: &mut Cx<'_>,
+        act: impl FnOnce(&mut Bot, &mut Cx<'_>, &BotCall<'_>) -> BotProgress,
+    ) {
+        let local = self.bridge.local();
+        let of = BotCall {
+            key: self.bridge.key,
+            ids: &self.ids,
+            status: self.bridge.status(),
+            is_outbound: self.outbound.is_some(),
+            is_open: local.is_some_and(|media| media.local.is_some()),
+            answered: self.answered,
+        };
         let Some(bot) = self.bridge.bot_mut() else {
             return;
         };
-        let was_open = matches!(bot.state, State::Attached | State::Started);
-        if !was_open || status == CallStatus::Over {
-            return;
-        }
-        // Before the call is up, a bot that leaves is one that can't be reached.
-        let is_up = status != CallStatus::SettingUp;
-        let ends = is_up && (bot.chain.on_close() == OnClose::HangUp || !bot.chain.has_bot());
-        // A bot that closes, with none after it, has hung up. Any other one has failed its call.
-        let reached = bot.reached.take();
-        if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
-            let came = AttemptResult::Gone(how);
-            bot.attempts
-                .failed(cx, owner, tried(&url, Some(address)), &came);
-        }
 
-        if ends {
-            bot.state = State::Over;
-            return self.agent_hangs_up(cx);
+        match act(bot, cx, &of) {
+            BotProgress::Nothing => {}
+            BotProgress::Dial(mut dial) => {
+                let (ids, direction) = (&self.ids, self.direction());
+                let prefix = &cx.core.config.header_prefix;
+                let parameters = self.bridge.parameters(ids, self.contact, direction, prefix);
+                dial.parameters = parameters;
+                let call = self.bridge.key;
+                cx.core.effects.push_back(Effect::DialBot { call, dial });
+            }
+            BotProgress::Attached => match self.bridge.status() {
+                CallStatus::SettingUp if self.bridge.incoming().is_some() => {
+                    self.answer_with_media(cx);
+                }
+                CallStatus::Up => {
+                    let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
+                    let hold = &self.holding.hold;
+                    self.bridge.update_media(cx, &self.ids, hold, kept);
+                    self.with_bot(cx, Bot::start);
+                }
+                // The callee still rings, or the caller's ACK is to come.
+                CallStatus::SettingUp | CallStatus::Answered | CallStatus::Over => {}
+            },
+            // The destination of a transfer is being called, and a call dials one peer at a time.
+            BotProgress::Sip(_) if self.transfer.goes_on() => self.agent_hangs_up(cx),
+            BotProgress::Sip(runtime) => self.invite_in_place_of_bot(cx, runtime),
+            BotProgress::NoneLeft => self.on_no_runtime_left(cx),
+            BotProgress::HungUp => self.agent_hangs_up(cx),
         }
-        bot.state = State::Waiting;
-        self.next_runtime(cx);
     }
 
-    /// Handles the agent's request to end the call, made outside its WebSocket.
-    pub(crate) fn on_agent_request(&mut self, cx: &mut Cx<'_>) {
-        match self.bridge.status() {
-            CallStatus::SettingUp => self.refuse(cx, Reason::RuntimeRefused),
-            CallStatus::Answered | CallStatus::Up => self.agent_hangs_up(cx),
-            CallStatus::Over => {}
+    /// Our media are open: the caller hears that it rings, and the bot is dialled.
+    pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) {
+        // An offer that can't be met is refused before a bot is dialled for it.
+        if self.agree_on_media(cx).is_none() {
+            return;
         }
+
+        let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
+        let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
+        let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
+        if is_dialled && is_first && !self.bridge.ring(cx, &self.ids) {
+            return self.refuse(cx, Reason::BadRequest);
+        }
+        self.begin_runtime(cx);
     }
 
     /// The agent has hung up. A transfer of its caller goes on without it.
@@ -446,63 +499,52 @@ impl Call {
             return self.agent_hangs_up(cx);
         }
 
-        let is_forbidden = self
-            .bridge
-            .bot()
-            .is_some_and(|bot| bot.attempts.are_forbidden());
+        let bot = self.bridge.bot();
+        let is_forbidden = bot.is_some_and(|bot| bot.attempts.are_forbidden());
+        let has_spoken = bot.is_none_or(|bot| bot.has_spoken);
         let reason = match is_forbidden {
             true => Reason::PeerNotAllowed,
             false => Reason::RuntimeUnreachable,
         };
 
+        // A callee that no agent has spoken with was never joined: its call has failed.
+        let is_up = matches!(self.bridge.status(), CallStatus::Answered | CallStatus::Up);
+        if is_up && self.outbound.is_some() && !has_spoken {
+            self.bridge.legs.disconnect();
+            cx.cancel_timer(&mut self.deadline);
+        }
+
         match self.bridge.status() {
             CallStatus::SettingUp => self.refuse(cx, reason),
-            CallStatus::Answered | CallStatus::Up => {
-                self.fail_outbound(cx);
-                match self.bridge.status() {
-                    CallStatus::SettingUp => self.refuse(cx, reason),
-                    CallStatus::Answered | CallStatus::Up | CallStatus::Over => {
-                        self.hang_up(cx, reason);
-                    }
-                }
-            }
+            CallStatus::Answered | CallStatus::Up => self.hang_up(cx, reason),
             CallStatus::Over => {}
-        }
-    }
-
-    /// A callee that no agent has spoken with was never joined: its call has failed.
-    fn fail_outbound(&mut self, cx: &mut Cx<'_>) {
-        let has_spoken = self.bridge.bot().is_none_or(|bot| bot.has_spoken);
-        if self.outbound.is_some() && !has_spoken {
-            self.bridge.legs.disconnect();
-            let mut deadline = self.deadline.take();
-            cx.cancel_timer(&mut deadline);
         }
     }
 
     /// A runtime over SIP follows a bot that can't be reached: the caller's media go to it directly.
     fn invite_in_place_of_bot(&mut self, cx: &mut Cx<'_>, runtime: Runtime) {
-        let agent = self.bridge.agent_id();
-        let Some(leg) = self.bridge.legs.get_mut(agent) else {
+        let Some((mut bot, local)) = self.bridge.take_bot() else {
             return;
         };
-        let LegPeer::Media(media) = std::mem::replace(&mut leg.peer, LegPeer::Unknown) else {
+        bot.attempts.pass_on(cx);
+        if let Some(outbound) = self.outbound.as_deref_mut() {
+            outbound.follow(bot.chain, runtime, local);
+            // A callee that hasn't answered yet is connected with the runtime once it does.
+            if self.bridge.legs.disconnect() {
+                cx.cancel_timer(&mut self.deadline);
+                let heard = self.bridge.leave_media(&self.ids, local);
+                self.invite_runtime(cx, heard);
+            }
             return;
-        };
-
-        leg.state = LegState::Gone;
-        let LocalAgent::Bot(bot) = media.agent else {
-            return;
-        };
-
-        if self.outbound.is_some() {
-            return self.invite_callee_runtime(cx, (bot.chain, runtime), media.local);
         }
 
-        cx.core.effects.push_back(self.closed_media());
+        cx.core
+            .effects
+            .push_back(self.bridge.closed_media(&self.ids));
 
         let (caller, called) = bot.chain.parties();
-        let to = self.invited_call([called, caller], bot.chain.wants_krisp());
+        let (key, krisp) = (self.bridge.key, bot.chain.wants_krisp());
+        let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
         let runtime = (&runtime, bot.chain.namer());
         let invite = runtime_invite::invite(runtime, &cx.core.config, &to);
         let Some(dialing) = invite.map(Dialing::runtime) else {
@@ -510,6 +552,7 @@ impl Call {
         };
 
         let dialing = dialing.following().leading_to(Some(bot.chain));
+        let agent = self.bridge.agent_id();
         self.bridge
             .legs
             .set_state(agent, LegState::Dialing(dialing));
@@ -519,27 +562,25 @@ impl Call {
     /// A bot follows runtimes over SIP that can't be reached.
     pub(crate) fn return_to_bot(&mut self, cx: &mut Cx<'_>, chain: RuntimeChain) {
         let from_any = chain.takes_rtp_from_any();
-        let bot = Bot::new(chain);
-        let media = LocalMedia::of(self.id, LocalAgent::Bot(Box::new(bot)), from_any);
-        if self.outbound.is_some() {
-            return self.return_callee_to_bot(cx, media);
-        }
-
-        let agent = self.bridge.agent_id();
-        if let Some(leg) = self.bridge.legs.get_mut(agent) {
-            leg.peer = LegPeer::Media(media);
-            leg.state = LegState::Ready(Session::default());
-        }
-
-        let Some(flow) = self.bridge.trunk().map(|trunk| trunk.flow) else {
-            return;
+        let agent = LocalAgent::Bot(Box::new(Bot::new(chain)));
+        let mut media = LocalMedia::of(self.ids.call, agent, from_any);
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            self.bridge.set_local(media);
+            return self.bridge.open_media(cx);
         };
 
-        cx.core.effects.push_back(Effect::OpenMedia {
-            call: self.bridge.key,
-            listener: Some(flow.listener),
-            near: flow.local.ip(),
-        });
+        // The callee has answered, and has the SDP of our media.
+        media.local = outbound.media.take();
+        media.version = 1;
+        self.bridge.set_local(media);
+        self.joining.end();
+        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        self.bridge.legs.connect(trunk, agent);
+        self.limit_duration(cx);
+        let audio = self.bridge.heard().and_then(sdp::read_answer);
+        let hold = &self.holding.hold;
+        self.bridge.update_media(cx, &self.ids, hold, audio);
+        self.with_bot(cx, Bot::dial);
     }
 }
 

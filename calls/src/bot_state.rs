@@ -69,6 +69,10 @@ impl Bot {
         waits
     }
 
+    pub(crate) const fn is_builtin(&self) -> bool {
+        matches!(self.state, State::Builtin(_))
+    }
+
     pub(crate) fn builtin_mut(&mut self) -> Option<&mut Builtin> {
         match &mut self.state {
             State::Builtin(builtin) => Some(builtin),

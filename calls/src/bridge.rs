@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ClientTx;
+use trunkline_sip::slot::{Slot, Tag};
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
@@ -17,7 +19,7 @@ use super::context::Cx;
 use super::delayed_ack::Delayed;
 use super::dial::Dialing;
 use super::exchange::{Exchange, OwnRequest};
-use super::ids::{CallKey, LegId};
+use super::ids::{CallKey, LegId, TagOwner};
 use super::join::JoinPhase;
 use super::leg::{
     ActiveLeg, AwaitedAck, Bye, Leg, LegState, Legs, LocalAgent, LocalMedia, NewRequest, Session,
@@ -36,6 +38,8 @@ use super::{has_sdp, sdp_of};
 pub(crate) struct Bridge {
     /// The call, as timers and transactions name it.
     pub(crate) key: CallKey,
+    /// Keys into the tag index, to be freed with the call.
+    pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) legs: Legs,
     pub(crate) requests: Requests,
 }
@@ -45,6 +49,7 @@ impl Bridge {
     pub(crate) fn new(key: CallKey, legs: Legs) -> Self {
         Self {
             key,
+            tags: SmallVec::new(),
             legs,
             requests: Requests::default(),
         }
@@ -62,6 +67,14 @@ impl Bridge {
             Some(LegState::Ready(session)) if session.is_acknowledged() => CallStatus::Up,
             Some(LegState::Ready(_)) => CallStatus::Answered,
         }
+    }
+
+    /// Makes a local tag for a dialog of a leg.
+    pub(crate) fn mint_tag(&mut self, cx: &mut Cx<'_>, slot: Slot, leg: LegId) -> Tag {
+        let owner = TagOwner { key: self.key, leg };
+        let tag = cx.mint_tag(slot, owner);
+        self.tags.push(tag.bits());
+        tag
     }
 
     /// The caller's INVITE until it has its final answer.
@@ -132,6 +145,13 @@ impl Bridge {
     pub(crate) fn has_left(&self, id: LegId) -> bool {
         let is_another = |(trunk, agent)| id != trunk && id != agent;
         self.legs.pair().is_some_and(is_another)
+    }
+
+    /// Forgets a leg that was replaced, once nothing is awaited from it any more. `arriving`: the leg that is to replace the agent's.
+    pub(crate) fn forget_left(&mut self, id: LegId, arriving: Option<LegId>) {
+        if self.has_left(id) && !self.requests.awaits(id) && arriving != Some(id) {
+            self.legs.remove(id);
+        }
     }
 
     pub(crate) fn trunk(&self) -> Option<&SipPeer> {

@@ -8,6 +8,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::Calls;
+use super::bot::{BotCall, BotProgress};
 use super::bot_state::Bot;
 use super::call::Call;
 use super::call_status::CallStatus;
@@ -27,7 +28,9 @@ impl Calls {
         now: Moment,
     ) {
         self.with(key, endpoint, now, |call, cx| {
-            call.run_builtin(cx, |machine, now| machine.handle_played(serial, now));
+            call.with_bot(cx, |bot, cx, of| {
+                bot.run_builtin(cx, of, |machine, now| machine.handle_played(serial, now))
+            });
         });
     }
 
@@ -40,7 +43,7 @@ impl Calls {
         now: Moment,
     ) {
         let slot = self.slab.get(key.index as usize);
-        let org = slot.and_then(|slot| view.org(slot.call.org));
+        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
         self.with(key, endpoint, now, |call, cx| {
             call.hand_off(cx, org.map(|org| &**org));
         });
@@ -48,78 +51,17 @@ impl Calls {
 }
 
 impl Call {
-    /// Passes a key of the peer to the built-in agent; false if there is none.
-    pub(crate) fn press_builtin(&mut self, cx: &mut Cx<'_>, event: u8) -> bool {
-        let is_heard = self.bridge.bot_mut().and_then(Bot::builtin_mut).is_some();
-        if let Some(key) = Key::of_event(event) {
-            self.run_builtin(cx, |machine, now| machine.handle_key(key, now));
-        }
-        is_heard
-    }
-
-    /// Gives the machine an input, and carries out the actions that it requests.
-    pub(crate) fn run_builtin(
-        &mut self,
-        cx: &mut Cx<'_>,
-        input: impl FnOnce(&mut Machine, Moment),
-    ) {
-        if self.bridge.status() == CallStatus::Over {
-            // Our BYE has no answer yet: the peer doesn't hear the flow any more.
-            if let Some(bot) = self.bridge.bot_mut() {
-                bot.stop_builtin(cx);
-            }
-            return;
-        }
-        let Some(builtin) = self.bridge.bot_mut().and_then(Bot::builtin_mut) else {
-            return;
-        };
-        input(&mut builtin.machine, cx.now);
-
-        // An action may end the agent's part in the call.
-        while let Some(builtin) = self.bridge.bot_mut().and_then(Bot::builtin_mut)
-            && let Some(action) = builtin.machine.poll_action()
-        {
-            self.act(cx, action);
-        }
-        let key = self.bridge.key;
-        if let Some(builtin) = self.bridge.bot_mut().and_then(Bot::builtin_mut) {
-            builtin.set_timer(cx, key);
-        }
-    }
-
-    fn act(&mut self, cx: &mut Cx<'_>, action: Action) {
-        let (call, org) = (self.bridge.key, self.org);
-        match action {
-            Action::Play { serial, sound } => cx.core.effects.push_back(Effect::PlaySound {
-                call,
-                org,
-                serial,
-                sound,
-            }),
-            Action::Transfer(destination) => {
-                if let Some(builtin) = self.bridge.bot_mut().and_then(Bot::builtin_mut) {
-                    builtin.wanted = Some(destination);
-                    cx.core.effects.push_back(Effect::HandOff { call });
-                }
-            }
-            Action::NextRuntime => self.leave_builtin(cx),
-            Action::HangUp => self.agent_hangs_up(cx),
-        }
-    }
-
     /// Begins the transfer that the machine has requested.
     fn hand_off(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>) {
-        let wanted = self
-            .bridge
-            .bot_mut()
-            .and_then(Bot::builtin_mut)
-            .and_then(|builtin| builtin.wanted.take());
-        let Some(wanted) = wanted else { return };
+        let builtin = self.bridge.bot_mut().and_then(Bot::builtin_mut);
+        let Some(wanted) = builtin.and_then(|builtin| builtin.wanted.take()) else {
+            return;
+        };
 
         let begun = org.and_then(|org| {
             let chosen = match wanted {
                 Some(name) => DestinationChoice::Name(name),
-                None => DestinationChoice::Name(first(org, self.agent)?),
+                None => DestinationChoice::Name(first(org, self.ids.agent)?),
             };
             let ask = TransferRequest {
                 chosen,
@@ -128,14 +70,84 @@ impl Call {
             self.transfer(cx, org, ask).ok()
         });
         if begun.is_none() {
-            self.run_builtin(cx, |machine, now| {
-                machine.handle_transfer_failed(TransferFailure::Failed, now);
+            self.with_bot(cx, |bot, cx, of| {
+                bot.on_untransferred(cx, of, TransferFailure::Failed)
             });
         }
     }
 }
 
 impl Bot {
+    /// Passes a key of the peer to the built-in agent.
+    pub(crate) fn on_key(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>, event: u8) -> BotProgress {
+        match Key::of_event(event) {
+            Some(key) => self.run_builtin(cx, of, |machine, now| machine.handle_key(key, now)),
+            None => BotProgress::Nothing,
+        }
+    }
+
+    /// Handles the timer of the built-in agent.
+    pub(crate) fn on_builtin_timer(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
+        if let Some(builtin) = self.builtin_mut() {
+            builtin.timer = None;
+        }
+        self.run_builtin(cx, of, Machine::handle_timeout)
+    }
+
+    /// Handles a transfer that the flow has requested and that has failed, or whose outcome is unknown.
+    pub(crate) fn on_untransferred(
+        &mut self,
+        cx: &mut Cx<'_>,
+        of: &BotCall<'_>,
+        why: TransferFailure,
+    ) -> BotProgress {
+        self.run_builtin(cx, of, |machine, now| {
+            machine.handle_transfer_failed(why, now)
+        })
+    }
+
+    /// Gives the machine an input, and carries out the actions that it requests.
+    pub(crate) fn run_builtin(
+        &mut self,
+        cx: &mut Cx<'_>,
+        of: &BotCall<'_>,
+        input: impl FnOnce(&mut Machine, Moment),
+    ) -> BotProgress {
+        if of.status == CallStatus::Over {
+            // Our BYE has no answer yet: the peer doesn't hear the flow any more.
+            self.stop_builtin(cx);
+            return BotProgress::Nothing;
+        }
+        let Some(builtin) = self.builtin_mut() else {
+            return BotProgress::Nothing;
+        };
+        input(&mut builtin.machine, cx.now);
+
+        let (call, org) = (of.key, of.ids.org);
+        while let Some(action) = builtin.machine.poll_action() {
+            match action {
+                Action::Play { serial, sound } => cx.core.effects.push_back(Effect::PlaySound {
+                    call,
+                    org,
+                    serial,
+                    sound,
+                }),
+                Action::Transfer(destination) => {
+                    builtin.wanted = Some(destination);
+                    cx.core.effects.push_back(Effect::HandOff { call });
+                }
+                // Either one is the machine's last action.
+                Action::NextRuntime => return self.leave_builtin(cx, of),
+                Action::HangUp => {
+                    builtin.stop_timer(cx);
+                    return BotProgress::HungUp;
+                }
+            }
+        }
+        builtin.set_timer(cx, call);
+        BotProgress::Nothing
+    }
+
     /// Stops the built-in agent: another runtime follows, or none.
     pub(crate) fn stop_builtin(&mut self, cx: &mut Cx<'_>) {
         if let Some(builtin) = self.builtin_mut() {

@@ -2,23 +2,22 @@
 //!
 //! Plain values only: no instant of a clock, no handle, no channel.
 
-use smallvec::SmallVec;
+use trunkline_model::record::Direction;
 use trunkline_sip::moment::Moment;
-use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
 use uuid::Uuid;
 
 use super::bridge::Bridge;
 use super::call_status::CallStatus;
-use super::crossing::{Crossing, CrossingKind, Identity};
 use super::destination_route::DestinationRoute;
 use super::holding::Holding;
-use super::ids::LegId;
+use super::ids::CallRef;
 use super::joining::Joining;
 use super::leg::Leg;
 use super::limits::Permit;
 use super::outbound::Outbound;
-use super::privacy::{CallerIdentity, withheld_if};
+use super::privacy::CallerIdentity;
+use super::relay::Relay;
 use super::transfer::LastTransfer;
 
 /// One call.
@@ -26,26 +25,18 @@ use super::transfer::LastTransfer;
 pub(crate) struct Call {
     /// Its legs, and what is in flight on them.
     pub(crate) bridge: Bridge,
-    pub(crate) id: Uuid,
-    pub(crate) session: Uuid,
-    pub(crate) org: Uuid,
-    pub(crate) agent: Uuid,
+    pub(crate) ids: CallRef,
     /// Contact of the caller, once looked up.
     pub(crate) contact: Option<Uuid>,
     /// Caller identity as runtimes and transfer destinations get it.
     pub(crate) identity: CallerIdentity,
-    pub(crate) slot: Slot,
+    pub(crate) answered: Option<Moment>,
     /// Max-Forwards of INVITEs of ours that follow from the caller's.
     pub(crate) hops: u8,
-    /// CSeq of our INVITE to the runtime.
-    pub(crate) runtime_cseq: u32,
-    pub(crate) answered: Option<Moment>,
     /// State of a call that we began.
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Exchange of media between both ends by our re-INVITEs (RFC 3725 §4.4), while it runs.
     pub(crate) joining: Joining,
-    /// Keys into the tag index, to be freed with the call.
-    pub(crate) tags: SmallVec<[u64; 2]>,
     pub(crate) permit: Option<Permit>,
     /// The set-up deadline, then the longest duration.
     pub(crate) deadline: Option<TimerId>,
@@ -56,36 +47,21 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Crossing of a message that came on this leg.
-    pub(crate) fn crossing<'p>(
-        &self,
-        sender: LegId,
-        kind: CrossingKind,
-        prefix: &'p str,
-    ) -> Crossing<'p> {
-        let identity = match self.bridge.is_trunk(sender) {
-            true => withheld_if(self.identity.is_withheld()),
-            false => Identity::Crosses,
-        };
-        Crossing {
-            kind,
-            identity,
-            prefix,
+    /// The legs of the call, to relay between the two that are connected.
+    pub(crate) const fn relaying(&mut self) -> Relay<'_> {
+        Relay {
+            ids: &self.ids,
+            bridge: &mut self.bridge,
+            holding: &mut self.holding,
+            identity: &self.identity,
         }
     }
 
-    /// Forgets a leg that was replaced, once nothing is awaited from it any more.
-    pub(crate) fn forget_left(&mut self, id: LegId) {
-        let is_awaited = self.bridge.requests.awaits(id);
-        if self.bridge.has_left(id) && !is_awaited && self.joining.arriving() != Some(id) {
-            self.bridge.legs.remove(id);
+    pub(crate) const fn direction(&self) -> Direction {
+        match self.outbound.is_some() {
+            true => Direction::Outbound,
+            false => Direction::Inbound,
         }
-    }
-
-    /// Returns whether audio flows by way of us.
-    pub(crate) fn has_own_media(&self) -> bool {
-        let outbound = self.outbound.as_deref();
-        self.bridge.is_local() || outbound.is_some_and(Outbound::has_media)
     }
 
     /// Returns whether nothing is awaited any more and the call may be forgotten.

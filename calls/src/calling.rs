@@ -5,13 +5,10 @@
 //! The callee's leg has the caller's place, so a joined call is like any other.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::record::{Fact, HangupBy, Status};
-use trunkline_model::settings::Runtime;
 use trunkline_model::view::OutboundRoute;
 use trunkline_sip::dialog::sdp;
 use trunkline_sip::slot::{CallId, Slot};
@@ -19,6 +16,7 @@ use uuid::Uuid;
 
 use super::Calls;
 use super::attempts::AttemptOwner;
+use super::bot_state::Bot;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
@@ -29,9 +27,7 @@ use super::dial_failure::DialFailure;
 use super::effect::Effect;
 use super::hangup::CallEnd;
 use super::holding::Holding;
-use super::ids::CallKey;
-use super::ids::CallTimer;
-use super::ids::LegId;
+use super::ids::{CallKey, CallRef, CallTimer, LegId};
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
 use super::joining::Joining;
@@ -43,10 +39,8 @@ use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
-use super::runtime_chain::RuntimeChain;
-use super::runtime_invite::{self};
+use super::runtime_invite::{self, InvitedCall};
 use super::transfer::LastTransfer;
-use super::uas_invite::ContactState;
 
 impl PlacedCall {
     /// The ids of a call in `slot`.
@@ -110,17 +104,17 @@ impl Calls {
 
         let call = Call {
             bridge: Bridge::new(key, legs),
-            id: placed.call,
-            session: placed.session,
-            org: begun.org,
-            agent: begun.agent,
-            slot: begun.slot,
+            ids: CallRef {
+                call: placed.call,
+                session: placed.session,
+                org: begun.org,
+                agent: begun.agent,
+                slot: begun.slot,
+            },
             hops: RequestOrigin::Ours.hops(),
-            runtime_cseq: 1,
             answered: None,
             outbound: Some(Box::new(begun.outbound)),
             joining: Joining::default(),
-            tags: SmallVec::new(),
             permit: Some(begun.permit),
             deadline: None,
             contact: None,
@@ -177,67 +171,53 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
     });
 }
 
-impl Call {
+impl Bridge {
     /// Opens our RTP address if the callee's host was looked up for the offer.
     pub(super) fn on_callee_found(&self, cx: &mut Cx<'_>) {
-        let dialing = self.bridge.dialing();
+        let dialing = self.dialing();
         if let Some(dialing) = dialing.filter(|dialing| dialing.wants_offer()) {
-            open_media(cx, self.bridge.key, dialing);
+            open_media(cx, self.key, dialing);
         }
     }
+}
 
-    /// Calls the callee: our RTP address is open, or no port was free.
-    pub(crate) fn on_outbound_media(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
-        let Some(local) = local else {
-            return self.refuse(cx, Reason::NoMediaPort);
-        };
-
-        let session = sdp_session(self.id);
-        let agent = self.bridge.agent_id();
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            return;
-        };
-
-        match self.bridge.legs.local_mut(agent) {
+impl Outbound {
+    /// Takes our RTP address, which `media` has if the agent speaks by it. Returns the offer for the callee.
+    pub(super) fn offer(
+        &mut self,
+        call: Uuid,
+        media: Option<&mut LocalMedia>,
+        local: SocketAddr,
+    ) -> Vec<u8> {
+        match media {
             Some(media) => {
                 media.local = Some(local);
                 media.version = 1;
             }
-            None => outbound.media = Some(local),
+            None => self.media = Some(local),
         }
-
-        let patience = outbound.ringing_timeout;
-        let offer = sdp::offer_audio(local, session, 1);
-        self.dial(cx, offer, patience);
+        sdp::offer_audio(local, sdp_session(call), 1)
     }
+}
 
-    pub(super) fn on_callee_rings(&mut self, cx: &mut Cx<'_>) {
-        cx.core.fact(Fact::Ringing {
-            call: self.id,
-            org: self.org,
-            at: cx.now,
-        });
-        self.wake_bot(cx);
-    }
-
-    pub(super) fn on_callee_lost(&mut self, cx: &mut Cx<'_>, failure: DialFailure) {
-        let by = if failure.reason == Reason::RingingTimeout {
-            HangupBy::Platform
-        } else {
-            HangupBy::Callee
+impl CallEnd {
+    /// End of a call whose callee doesn't answer.
+    pub(super) fn of_callee(failure: DialFailure) -> Self {
+        let by = match failure.reason == Reason::RingingTimeout {
+            true => HangupBy::Platform,
+            false => HangupBy::Callee,
         };
-        self.end(
-            cx,
-            CallEnd {
-                status: failure.status,
-                sip_code: failure.sip_code,
-                reason: Some(failure.reason),
-                by,
-                cause: failure.cause,
-            },
-        );
+        Self {
+            status: failure.status,
+            sip_code: failure.sip_code,
+            reason: Some(failure.reason),
+            by,
+            cause: failure.cause,
+        }
     }
+}
 
+impl Call {
     /// Acknowledges the callee's 2xx. An agent with media of ours is connected at once; a runtime over SIP is invited with the callee's SDP.
     pub(super) fn on_callee_answers(
         &mut self,
@@ -251,7 +231,7 @@ impl Call {
         let mut peer = accepted.into_peer(offer);
         peer.heard = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
         if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
-            let sdp_session = sdp_session(self.id);
+            let sdp_session = sdp_session(self.ids.call);
             let origin = OwnOrigin::Own(Origin::new(sdp_session, local.ip()));
             peer.origin = Some(Box::new(origin));
         }
@@ -261,8 +241,8 @@ impl Call {
         self.bridge.legs.set_state(trunk, LegState::Ready(session));
         self.answered = Some(cx.now);
         cx.core.fact(Fact::Answered {
-            call: self.id,
-            org: self.org,
+            call: self.ids.call,
+            org: self.ids.org,
             at: cx.now,
             runtime_call_id: Box::default(),
         });
@@ -280,36 +260,38 @@ impl Call {
                     return self.hang_up(cx, Reason::NoCommonMedia);
                 };
                 let remote = audio.remote.ip();
-                self.update_media(cx, Some(audio));
-                self.speak_code(cx, remote);
-                self.start_bot(cx);
-                self.dial_bot(cx);
+                let hold = &self.holding.hold;
+                self.bridge.update_media(cx, &self.ids, hold, Some(audio));
+                self.bridge.speak_code(cx, remote);
+                self.with_bot(cx, Bot::start);
+                self.with_bot(cx, Bot::dial);
             }
             false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
             false => self.invite_runtime(cx, sdp),
         }
     }
 
-    /// Starts the timer of the longest duration, when the callee answers.
+    /// Starts the timer of the longest duration, from the answer on.
     pub(super) fn limit_duration(&mut self, cx: &mut Cx<'_>) {
-        let Some(outbound) = self.outbound.as_deref() else {
-            return;
+        let longest = match self.outbound.as_deref() {
+            Some(outbound) => outbound.max_duration,
+            None => cx.core.config.max_duration,
         };
         let spent = self.answered.map_or(Duration::ZERO, |at| cx.now.since(at));
-        let left = outbound.max_duration.saturating_sub(spent);
-        let mut old = self.deadline.take();
-        cx.cancel_timer(&mut old);
+        let left = longest.saturating_sub(spent);
+        cx.cancel_timer(&mut self.deadline);
         self.deadline = Some(cx.schedule(self.bridge.key, left, CallTimer::Deadline));
     }
 
     /// Invites the runtime with the callee's SDP.
-    fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
+    pub(super) fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
         let Some(outbound) = self.outbound.as_deref() else {
             return;
         };
 
         let [called, caller] = outbound.users();
-        let to = self.invited_call([called, caller], outbound.krisp);
+        let (key, krisp) = (self.bridge.key, outbound.krisp);
+        let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
 
         let invite = outbound.runtime.as_deref().and_then(|runtime| {
             let runtime = (runtime, &outbound.namer);
@@ -343,66 +325,6 @@ impl Call {
         );
         self.deadline = Some(deadline);
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-    }
-
-    /// Lets a runtime over SIP replace a bot: at once if the callee has answered, else once it does.
-    pub(super) fn invite_callee_runtime(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (chain, runtime): (RuntimeChain, Runtime),
-        local: Option<SocketAddr>,
-    ) {
-        let sdp_session = sdp_session(self.id);
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            return;
-        };
-        outbound.media = local;
-        outbound.runtime = Some(Arc::new(runtime));
-        outbound.namer = chain.namer().clone();
-        outbound.chain = Some(Box::new(chain));
-        if !self.bridge.legs.disconnect() {
-            return;
-        }
-
-        let mut longest = self.deadline.take();
-        cx.cancel_timer(&mut longest);
-        let Some(trunk) = self.bridge.trunk_mut() else {
-            return;
-        };
-        let origin = local.map(|local| OwnOrigin::Own(Origin::new(sdp_session, local.ip())));
-        trunk.origin = origin.map(Box::new);
-        let heard = trunk.heard.as_deref().unwrap_or_default().into();
-        self.invite_runtime(cx, heard);
-    }
-
-    /// Lets a bot replace a runtime over SIP that can't be reached; the callee has answered.
-    pub(super) fn return_callee_to_bot(&mut self, cx: &mut Cx<'_>, mut media: LocalMedia) {
-        let local = self.outbound.as_deref_mut().and_then(|it| it.media.take());
-        media.local = local;
-        media.version = 1;
-        let (trunk, agent) = (self.bridge.trunk_id(), LegId::SECOND);
-        if let Some(leg) = self.bridge.legs.get_mut(agent) {
-            leg.peer = LegPeer::Media(media);
-            leg.state = LegState::Ready(Session::default());
-        }
-        self.joining.end();
-        self.bridge.legs.connect(trunk, agent);
-        self.limit_duration(cx);
-        let audio = self.bridge.heard().and_then(sdp::read_answer);
-        self.update_media(cx, audio);
-        self.dial_bot(cx);
-    }
-
-    /// Notes the contact of an outbound call; true if the call is one.
-    pub(crate) fn note_callee(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) -> bool {
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            return false;
-        };
-        if outbound.contact == ContactState::Pending {
-            outbound.contact = ContactState::Known(contact);
-            self.note_contact(cx, contact);
-        }
-        true
     }
 
     /// Ends an outbound call before both are joined.

@@ -1,14 +1,23 @@
-//! Challenges to the requests of a call, answered with the credentials of the leg (RFC 3261 §22).
+//! Challenges to the requests of a call, answered with the credentials of the leg (RFC 3261 §22), or reported.
 
 use std::net::IpAddr;
 
 use trunkline_model::auth_realms::KnownRealm;
+use trunkline_model::record::Direction;
 use trunkline_sip::auth::client::ChallengedMessage;
-use trunkline_sip::wire::Message;
+use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
+use uuid::Uuid;
 
+use super::bridge::Bridge;
+use super::call_status::CallStatus;
 use super::context::Cx;
 use super::credentials::{ChallengedRequest, LegCredentials, OwnChallenges, Unanswerable};
 use super::digest_answers::DigestAnswers;
+use super::effect::{ChallengeOutcome, Challenger};
+use super::ids::LegId;
+use super::leg::NewRequest;
+use super::own_request::{Pending, Purpose};
 
 impl LegCredentials {
     /// Answers the challenge in a 401 or 407 to the request `challenged`, which is sent again to `destination` with [`DigestAnswers::lines`]. Returns what to
@@ -41,5 +50,102 @@ impl LegCredentials {
             own,
             random,
         )
+    }
+}
+
+impl Bridge {
+    /// Sends a request again with credentials for its challenge; else returns it.
+    pub(crate) fn prove(
+        &mut self,
+        cx: &mut Cx<'_>,
+        org: Uuid,
+        direction: Direction,
+        mut pending: Pending,
+        message: &Message<'_>,
+    ) -> Option<Pending> {
+        // The transfer repeats its REFER itself, and after the call only the BYE is repeated.
+        let asks = self.status() != CallStatus::Over || pending.method == Method::Bye;
+        let is_own = pending.purpose != Purpose::Transfer;
+        // The requester has taken a cancelled request back: sent again, it would take effect all the same.
+        let is_wanted = asks && is_own && !pending.is_canceled;
+        if !matches!(message.status(), 401 | 407) || !is_wanted {
+            return Some(pending);
+        }
+
+        let method = pending.method;
+        let leg = self.legs.get(pending.leg);
+        let Some(destination) = leg.and_then(|leg| leg.next_hop(cx, pending.fork)) else {
+            return Some(pending);
+        };
+        let Some(mut repeatable) = pending.repeatable.take() else {
+            let why = Unanswerable::NoPair;
+            cx.report(self.challenger(pending.leg, org, direction), || {
+                ChallengeOutcome::unanswered(why, message, destination)
+            });
+            return Some(pending);
+        };
+
+        let answered = self
+            .legs
+            .sip_mut(pending.leg)
+            .map_or(Err(Unanswerable::NoPair), |leg| {
+                let dialog = leg.dialog_ref(pending.fork);
+                let known = leg.credentials.as_ref().zip(dialog);
+                let (credentials, dialog) = known.ok_or(Unanswerable::NoPair)?;
+                let challenged = ChallengedMessage {
+                    method: method.as_str(),
+                    uri: dialog.request_uri(),
+                    body: &repeatable.body,
+                };
+                let at = (ChallengedRequest::InDialog(dialog), destination);
+                credentials.answer(cx, &mut repeatable.digest_answers, message, &challenged, at)
+            });
+        if let Err(why) = answered {
+            cx.report(self.challenger(pending.leg, org, direction), || {
+                ChallengeOutcome::unanswered(why, message, destination)
+            });
+            return Some(pending);
+        }
+
+        let request = NewRequest {
+            fork: pending.fork,
+            method,
+            purpose: pending.purpose,
+            offers: pending.offers,
+            origin: pending.origin,
+            body: &repeatable.body,
+        };
+        let lines = |head: &mut Head<'_>| {
+            head.raw(&repeatable.lines);
+            repeatable.digest_answers.lines(head);
+        };
+        let Some(sent) = self.send(cx, pending.leg, &request, lines) else {
+            return Some(pending);
+        };
+        (sent.renewal, sent.target) = (pending.renewal, pending.target);
+        sent.repeatable = Some(repeatable);
+
+        None
+    }
+
+    /// The challenger whose unanswered challenges are reported: a PBX or a trunk's host. Those of runtimes and destinations aren't.
+    pub(crate) fn challenger(
+        &self,
+        id: LegId,
+        org: Uuid,
+        direction: Direction,
+    ) -> Option<Challenger> {
+        let peer = self.legs.sip(id);
+        match peer.and_then(|peer| peer.credentials.as_deref()) {
+            Some(held) if held.is_runtimes() => None,
+            Some(held) => Some(Challenger {
+                org,
+                trunk: held.trunk(),
+            }),
+            None => {
+                let is_pbx = direction == Direction::Inbound && self.is_trunk(id);
+                is_pbx.then_some(Challenger::pbx(org))
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use trunkline_model::record::Fact;
 use uuid::Uuid;
 
+use super::bot_state::Bot;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
@@ -13,37 +14,36 @@ impl Call {
         let incoming = self.bridge.incoming();
         if incoming.is_some_and(|incoming| !incoming.is_looking_up()) {
             self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-            self.dial_bot(cx);
+            self.with_bot(cx, Bot::dial);
         }
     }
 
     /// Handles the result of the contact lookup, or its timeout.
     pub(crate) fn on_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
-        if self.note_callee(cx, contact) {
-            return;
+        let (counts, begins) = match self.outbound.as_deref_mut() {
+            Some(outbound) => (outbound.end_look_up(contact), false),
+            None => {
+                let incoming = self.bridge.incoming_mut();
+                // False if the call was answered first.
+                (
+                    true,
+                    incoming.is_some_and(|incoming| incoming.end_look_up(cx, contact)),
+                )
+            }
+        };
+
+        // No fact may follow the end of the call.
+        let is_over = self.bridge.status() == CallStatus::Over;
+        if let (Some(contact), None) = (contact.filter(|_| counts && !is_over), self.contact) {
+            self.contact = Some(contact);
+            cx.core.fact(Fact::Contact {
+                call: self.ids.call,
+                org: self.ids.org,
+                contact,
+            });
         }
-        let incoming = self.bridge.incoming_mut();
-        // False if the call was answered first.
-        let is_awaited = incoming.is_some_and(|incoming| incoming.end_look_up(cx, contact));
-        self.note_contact(cx, contact);
-        if is_awaited {
+        if begins {
             self.begin_runtime(cx);
         }
-    }
-
-    /// Records the contact, unless the call is over: no fact may follow its end.
-    pub(crate) fn note_contact(&mut self, cx: &mut Cx<'_>, contact: Option<Uuid>) {
-        let (Some(contact), None) = (contact, self.contact) else {
-            return;
-        };
-        if self.bridge.status() == CallStatus::Over {
-            return;
-        }
-        self.contact = Some(contact);
-        cx.core.fact(Fact::Contact {
-            call: self.id,
-            org: self.org,
-            contact,
-        });
     }
 }

@@ -28,7 +28,7 @@ use super::crossing::lacking_options;
 use super::effect::{ChallengeOutcome, ChallengeReport, Challenger, Effect};
 use super::flow_choice::{self, NoFlow};
 use super::health::Health;
-use super::ids::{CallKey, CallTimer, DEPLOYMENT, TagOwner};
+use super::ids::{CallKey, CallRef, CallTimer, DEPLOYMENT, TagOwner};
 use super::limits::Limits;
 use super::live::LiveCalls;
 use super::outbound_limits::OutboundLimits;
@@ -410,6 +410,15 @@ impl Cx<'_> {
         });
         let effects = challenged.map(|challenged| Effect::Challenged(Box::new(challenged)));
         self.core.effects.extend(effects);
+    }
+
+    /// Records that the callee's or the runtime's phone rings.
+    pub(crate) fn note_ringing(&mut self, ids: &CallRef) {
+        self.core.fact(Fact::Ringing {
+            call: ids.call,
+            org: ids.org,
+            at: self.now,
+        });
     }
 
     pub(crate) fn schedule(&mut self, key: CallKey, after: Duration, timer: CallTimer) -> TimerId {

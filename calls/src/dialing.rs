@@ -7,90 +7,139 @@ use std::time::Duration;
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 
-use super::attempts::{AttemptOwner, Resolution};
+use super::attempts::AttemptOwner;
+use super::bot_state::Bot;
+use super::bridge::Bridge;
 use super::call::Call;
 use super::callee::{Callee, CalleeLeg};
 use super::context::{Config, Cx, allows, lacks_refer};
 use super::dial::{self, Dialing};
+use super::hangup::CallEnd;
+use super::ids::CallRef;
 use super::invite_client::{
     Accepted, DialledLeg, Failed, InviteClient, InviteEvent, InviteText, Patience,
 };
 use super::late_answer::refuse_late_answer;
-use super::leg::{self, ForkDialog, LegState, Session, SipPeer};
+use super::leg::{ForkDialog, LegPeer, LegState, Session, SipPeer};
 use super::pbx::Pbx;
 use super::refusal::Reason;
 use super::role::LegRole;
-use super::runtime_invite::{
-    HeaderSource, InvitedCall, RuntimeCallFacts, RuntimeInvite, RuntimeText,
-};
+use super::runtime_invite::{HeaderSource, RuntimeCallFacts, RuntimeInvite, RuntimeText};
 use super::sips::is_sips;
-use super::target::Parties;
 use super::transfer;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, ip_family, sdp_of};
 
-impl Call {
-    /// Returns the call that a runtime is invited to, with these user parts for both ends.
-    pub(crate) fn invited_call<'a>(
-        &self,
-        [called, caller]: [&'a str; 2],
-        krisp: bool,
-    ) -> InvitedCall<'a> {
-        InvitedCall {
-            key: self.bridge.key,
-            slot: self.slot,
-            call: self.id,
-            parties: Parties {
-                agent: self.agent,
-                org: self.org,
-                session: self.session,
-                called,
-                caller,
-            },
-            krisp,
-        }
-    }
-
-    /// Makes ready to dial a destination.
-    pub(crate) fn dial_destination(&mut self, cx: &mut Cx<'_>, callee: Callee, patience: Patience) {
+impl Bridge {
+    /// Adds the leg of a destination, and makes ready to dial it.
+    pub(crate) fn add_destination(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        hops: u8,
+        callee: Callee,
+        patience: Patience,
+    ) {
         let role = LegRole::Destination;
-        let id = self
-            .bridge
-            .legs
-            .add(role, leg::LegPeer::Unknown, LegState::Gone);
+        let id = self.legs.add(role, LegPeer::Unknown, LegState::Gone);
         let leg = DialledLeg {
-            key: self.bridge.key,
-            slot: self.slot,
+            key: self.key,
+            slot: ids.slot,
             id,
             owner: AttemptOwner {
-                call: self.id,
-                org: self.org,
+                call: ids.call,
+                org: ids.org,
                 leg: AttemptLeg::Destination,
             },
         };
 
         let callee_leg = CalleeLeg {
             role,
-            hops: self.hops,
-            call_id: cx.core.minter.call_id(self.slot, cx.endpoint.entropy()),
+            hops,
+            call_id: cx.core.minter.call_id(ids.slot, cx.endpoint.entropy()),
         };
 
         let (plan, text) = callee.split(callee_leg, patience);
         let client = InviteClient::new(leg, plan);
-        self.bridge
-            .legs
+        self.legs
             .set_state(id, LegState::Dialing(Dialing::destination(client, text)));
     }
 
-    /// Sends `offer` to the dialled peer, which may ring for as long as `patience` says.
-    pub(crate) fn dial(&mut self, cx: &mut Cx<'_>, offer: Vec<u8>, patience: Duration) {
-        let key = self.bridge.key;
-        if let Some(dialing) = self.bridge.dialing_mut() {
+    /// Sets the offer of the callee or destination, which may ring for as long as `patience` says.
+    pub(crate) fn set_offer(&mut self, cx: &mut Cx<'_>, offer: Vec<u8>, patience: Duration) {
+        let key = self.key;
+        if let Some(dialing) = self.dialing_mut() {
             dialing.offer(cx, key, offer, patience);
         }
-        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 
+    /// Returns the reason why the caller can't use the runtime's 2xx, if there is one. `heard`: the callee's SDP, in an outbound call.
+    fn why_unusable(&self, heard: Option<&[u8]>, accepted: &Accepted<'_>) -> Option<Reason> {
+        let incoming = self.incoming();
+        let invite = incoming.map(UasInvite::invite);
+        let offer = match invite.filter(|invite| has_sdp(invite)) {
+            Some(invite) => Some(invite.body()),
+            None => heard,
+        };
+        if let (Some(trunk), Some(answer)) = (self.trunk(), accepted.sdp())
+            && ip_family::is_out_of_reach(answer, offer.map(sdp_of), trunk.flow.peer.ip())
+        {
+            return Some(Reason::MediaFamilies);
+        }
+        let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
+        let lacks_sdp =
+            accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));
+        lacks_sdp.then_some(Reason::NoCommonMedia)
+    }
+
+    /// Hangs up on a 2xx of the runtime. True if its INVITE has another target.
+    fn turn_down(
+        &mut self,
+        cx: &mut Cx<'_>,
+        dialing: Box<Dialing>,
+        accepted: &Accepted<'_>,
+    ) -> bool {
+        let (flow, client) = (accepted.flow, Some(accepted.client));
+        refuse_late_answer(cx, flow, client, accepted.message);
+        let has_another = dialing.client.has_another();
+        if has_another {
+            let id = dialing.client.leg();
+            self.legs.set_state(id, LegState::Dialing(dialing));
+        }
+        has_another
+    }
+
+    /// Handles a change of the runtime's INVITE: early dialogs end with their transaction (RFC 3261 §12.3). Those towards the caller stay until the
+    /// call is answered.
+    fn on_runtime_invited(&mut self, cx: &mut Cx<'_>, client: &InviteClient) {
+        if let Some(incoming) = self.incoming_mut() {
+            incoming.relay.drop_queued();
+            if let Some(sent) = client.sent() {
+                incoming.runtime_cseq = sent.cseq;
+            }
+        }
+
+        let agent = self.agent_id();
+        if let Some(peer) = self.legs.sip_mut(agent) {
+            peer.dialogs.clear();
+        }
+        self.abandon_dropped(cx);
+
+        let leg = self.legs.get_mut(agent);
+        let (Some(leg), Some(sent)) = (leg, client.sent()) else {
+            return;
+        };
+        let Some(peer) = leg.reached_by(sent.flow) else {
+            return;
+        };
+        peer.is_sips = is_sips(sent.uri.as_bytes());
+        client
+            .addresses()
+            .for_each(|ip| peer.known_addresses.learn(ip));
+    }
+}
+
+impl Call {
     /// Runs the client and handles its event.
     pub(crate) fn with_dialing<'m>(
         &mut self,
@@ -115,9 +164,9 @@ impl Call {
                 }
             }
         };
-        self.tags.extend(client.take_tags());
+        self.bridge.tags.extend(client.take_tags());
         if dialing.is_runtime() && dialing.client.transaction() != before {
-            self.on_runtime_invited(cx, &dialing.client);
+            self.bridge.on_runtime_invited(cx, &dialing.client);
         }
 
         match event {
@@ -125,12 +174,15 @@ impl Call {
             InviteEvent::Provisional(heard) => {
                 self.bridge.legs.set_state(id, LegState::Dialing(dialing));
                 match self.bridge.role(id) {
-                    LegRole::Trunk if heard.is_first => self.on_callee_rings(cx),
+                    LegRole::Trunk if heard.is_first => {
+                        cx.note_ringing(&self.ids);
+                        self.with_bot(cx, Bot::wake);
+                    }
                     LegRole::Destination if heard.is_first => {
                         self.on_transfer(cx, transfer::TransferEvent::DestinationRings)
                     }
                     LegRole::Trunk | LegRole::Destination => {}
-                    LegRole::Agent => self.on_runtime_provisional(cx, heard),
+                    LegRole::Agent => self.relaying().provisional(cx, heard),
                 }
             }
             InviteEvent::Accepted(accepted) => self.on_accepted(cx, dialing, *accepted),
@@ -148,11 +200,29 @@ impl Call {
                 let leg = dialing.client.leg();
                 self.on_destination_answers(cx, leg, accepted, called.text.into_offer());
             }
-            dial::DialedPeer::Runtime(_) => match self.why_unusable(&accepted) {
-                Some(reason) => self.turn_down(cx, dialing, &accepted, reason),
-                None if self.outbound.is_some() => self.on_runtime_joins(cx, accepted),
-                None => self.on_runtime_accepted(cx, accepted),
-            },
+            dial::DialedPeer::Runtime(_) => {
+                let heard = self.joining.heard();
+                match self.bridge.why_unusable(heard, &accepted) {
+                    Some(reason) => match self.bridge.turn_down(cx, dialing, &accepted) {
+                        true => {
+                            self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text))
+                        }
+                        false => self.refuse(cx, reason),
+                    },
+                    None if self.outbound.is_some() => {
+                        let (ids, bridge) = (&self.ids, &mut self.bridge);
+                        let progress = self.joining.on_runtime(bridge, cx, ids, accepted);
+                        self.limit_duration(cx);
+                        self.apply_join_progress(cx, progress, None);
+                    }
+                    None => {
+                        let (slot, message) = (self.ids.slot, accepted.message);
+                        if let Some(won) = self.bridge.accept_runtime(cx, slot, accepted) {
+                            self.take_answer(cx, won, message);
+                        }
+                    }
+                }
+            }
         }
     }
 
@@ -172,9 +242,9 @@ impl Call {
         };
 
         let facts = RuntimeCallFacts {
-            org: self.org,
-            session: self.session,
-            agent: self.agent,
+            org: self.ids.org,
+            session: self.ids.session,
+            agent: self.ids.agent,
             contact: self.contact,
             identity: &self.identity,
             reliable: self.bridge.trunk().map(|trunk| trunk.abilities.reliable),
@@ -182,47 +252,10 @@ impl Call {
         Some(RuntimeText::new(facts, words, says, config))
     }
 
-    /// Returns the reason why the caller can't use the runtime's 2xx, if there is one.
-    fn why_unusable(&self, accepted: &Accepted<'_>) -> Option<Reason> {
-        let incoming = self.bridge.incoming();
-        let invite = incoming.map(UasInvite::invite);
-        let offer = match invite.filter(|invite| has_sdp(invite)) {
-            Some(invite) => Some(invite.body()),
-            None => self.joining.heard(),
-        };
-        if let (Some(trunk), Some(answer)) = (self.bridge.trunk(), accepted.sdp())
-            && ip_family::is_out_of_reach(answer, offer.map(sdp_of), trunk.flow.peer.ip())
-        {
-            return Some(Reason::MediaFamilies);
-        }
-        let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
-        let lacks_sdp =
-            accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));
-        lacks_sdp.then_some(Reason::NoCommonMedia)
-    }
-
-    /// Hangs up on a 2xx of the runtime; the next place is tried, if there is one.
-    fn turn_down(
-        &mut self,
-        cx: &mut Cx<'_>,
-        dialing: Box<Dialing>,
-        accepted: &Accepted<'_>,
-        reason: Reason,
-    ) {
-        let (flow, client) = (accepted.flow, Some(accepted.client));
-        refuse_late_answer(cx, flow, client, accepted.message);
-        if !dialing.client.has_another() {
-            return self.refuse(cx, reason);
-        }
-        let id = dialing.client.leg();
-        self.bridge.legs.set_state(id, LegState::Dialing(dialing));
-        self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text));
-    }
-
     fn on_failed(&mut self, cx: &mut Cx<'_>, mut dialing: Dialing, failed: Failed<'_>) {
         dialing.stop_ringing(cx);
         match dialing.peer {
-            dial::DialedPeer::Callee(_) => self.on_callee_lost(cx, failed.failure),
+            dial::DialedPeer::Callee(_) => self.end(cx, CallEnd::of_callee(failed.failure)),
             dial::DialedPeer::Destination(_) => {
                 self.bridge.legs.remove(dialing.client.leg());
                 self.on_transfer(cx, transfer::TransferEvent::DestinationLost(failed.failure));
@@ -236,52 +269,6 @@ impl Call {
                 }
                 None => self.on_runtime_lost(cx, failed),
             },
-        }
-    }
-
-    /// Handles the answer of the resolver.
-    pub(crate) fn on_resolved(&mut self, cx: &mut Cx<'_>, found: Resolution) {
-        self.with_dialing(cx, |client, cx, text| {
-            client.handle_resolved(cx, text, found)
-        });
-        self.on_callee_found(cx);
-    }
-
-    /// Handles a change of the runtime's INVITE: early dialogs end with their transaction (RFC 3261 §12.3). Those towards the caller stay until the
-    /// call is answered.
-    fn on_runtime_invited(&mut self, cx: &mut Cx<'_>, client: &InviteClient) {
-        if let Some(incoming) = self.bridge.incoming_mut() {
-            incoming.relay.drop_queued();
-        }
-
-        let agent = self.bridge.agent_id();
-        let Some(leg) = self.bridge.legs.get_mut(agent) else {
-            return;
-        };
-
-        if let Some(peer) = leg.sip_mut() {
-            peer.dialogs.clear();
-        }
-        self.bridge.abandon_dropped(cx);
-
-        if let Some(sent) = client.sent() {
-            self.runtime_cseq = sent.cseq;
-            let leg = self.bridge.legs.get_mut(agent);
-            let Some(peer) = leg.and_then(|leg| leg.reached_by(sent.flow)) else {
-                return;
-            };
-            peer.is_sips = is_sips(sent.uri.as_bytes());
-            client
-                .addresses()
-                .for_each(|ip| peer.known_addresses.learn(ip));
-        }
-    }
-
-    /// Stops dialling: the ringing time is over.
-    pub(crate) fn on_ringing_timeout(&mut self, cx: &mut Cx<'_>) {
-        if let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
-            let failed = dialing.client.give_up(cx);
-            self.on_failed(cx, *dialing, failed);
         }
     }
 }

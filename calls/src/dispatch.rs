@@ -14,9 +14,10 @@ use super::attempt_counter::AttemptCounter;
 use super::bot_state::Bot;
 use super::context::Cx;
 use super::effect::Effect;
-use super::flow::Machine;
 use super::ids::{CallKey, CallTimer, key_of};
+use super::invite_client::InviteEvent;
 use super::late_answer::refuse_late_answer;
+use super::outbound::Outbound;
 use super::refusal::{Reason, uri_refusal};
 use super::shard::Calls;
 use super::{admission, attempts, setup, target, transfer};
@@ -105,7 +106,11 @@ impl Calls {
                 });
             }
             Event::NoAck { tx, owner } => {
-                self.with_owner(owner, endpoint, now, |call, cx| call.on_no_ack(cx, tx));
+                self.with_owner(owner, endpoint, now, |call, cx| {
+                    if call.bridge.on_no_ack(cx, tx) {
+                        call.hang_up(cx, Reason::NoAck);
+                    }
+                });
             }
         }
     }
@@ -121,12 +126,18 @@ impl Calls {
                 CallTimer::Attempt => {
                     call.with_dialing(cx, |client, cx, text| client.handle_silence(cx, text))
                 }
-                CallTimer::Ringing => call.on_ringing_timeout(cx),
+                CallTimer::Ringing => {
+                    call.with_dialing(cx, |client, cx, _| InviteEvent::Failed(client.give_up(cx)));
+                }
                 CallTimer::Turn => call.bridge.requests.on_turn(),
-                CallTimer::Reliable(fork) => call.on_reliable_timer(cx, fork),
+                CallTimer::Reliable(fork) => {
+                    if call.bridge.on_reliable_timer(cx, fork) {
+                        call.refuse(cx, Reason::NoAck);
+                    }
+                }
                 CallTimer::Exchange => {
                     call.bridge.requests.on_exchange_late(cx);
-                    call.give_up_successor(cx, 408);
+                    call.bridge.give_up_successor(cx, 408);
                 }
                 CallTimer::Session(id) => {
                     let leg = call.bridge.at(id);
@@ -134,18 +145,13 @@ impl Calls {
                     call.end_if_lost(cx, id, lost);
                 }
                 CallTimer::KeepAlive(id) => {
-                    let slot = call.slot;
+                    let slot = call.ids.slot;
                     if let Some(mut leg) = call.bridge.at(id) {
                         leg.on_keep_alive(cx, slot);
                     }
                 }
                 CallTimer::Transfer => call.on_transfer(cx, transfer::TransferEvent::TimedOut),
-                CallTimer::Builtin => {
-                    if let Some(builtin) = call.bridge.bot_mut().and_then(Bot::builtin_mut) {
-                        builtin.timer = None;
-                    }
-                    call.run_builtin(cx, Machine::handle_timeout);
-                }
+                CallTimer::Builtin => call.with_bot(cx, Bot::on_builtin_timer),
             });
         }
     }
@@ -158,7 +164,12 @@ impl Calls {
         found: attempts::Resolution,
         now: Moment,
     ) {
-        self.with(key, endpoint, now, |call, cx| call.on_resolved(cx, found));
+        self.with(key, endpoint, now, |call, cx| {
+            call.with_dialing(cx, |client, cx, text| {
+                client.handle_resolved(cx, text, found)
+            });
+            call.bridge.on_callee_found(cx);
+        });
     }
 
     /// Handles the result of [`Effect::ResolveHop`].
@@ -203,7 +214,8 @@ impl Calls {
     /// Handles media of the caller that has been silent for too long.
     pub fn handle_media_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
-            if call.has_own_media() {
+            let outbound = call.outbound.as_deref();
+            if call.bridge.is_local() || outbound.is_some_and(Outbound::has_media) {
                 call.hang_up(cx, Reason::MediaSilent);
             }
         });

@@ -7,6 +7,7 @@ use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
+use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
 use super::call_status::CallStatus;
@@ -50,24 +51,52 @@ impl Calls {
         by: HangUpRequester,
         now: Moment,
     ) -> bool {
-        let is_up = |call: &&Call| call.id == id && call.bridge.status() != CallStatus::Over;
+        let is_up = |call: &&Call| call.ids.call == id && call.bridge.status() != CallStatus::Over;
         let Some(key) = self.iter().find(is_up).map(|call| call.bridge.key) else {
             return false;
         };
         match by {
             HangUpRequester::Operator => self.hang_up(endpoint, key, Reason::Operator, now),
             HangUpRequester::Agent => {
-                self.with(key, endpoint, now, |call, cx| call.on_agent_request(cx));
+                self.with(key, endpoint, now, |call, cx| match call.bridge.status() {
+                    CallStatus::SettingUp => call.refuse(cx, Reason::RuntimeRefused),
+                    CallStatus::Answered | CallStatus::Up => call.agent_hangs_up(cx),
+                    CallStatus::Over => {}
+                });
             }
         }
         true
     }
 }
 
+impl Bridge {
+    /// Handles a 2xx of ours without an ACK; true if the call ends with it.
+    pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
+        let overdue = self.legs.iter_mut().find_map(|leg| {
+            let ack = leg.session_mut()?.take_overdue(server)?;
+            Some((leg.id, ack, leg.take_owed_bye()))
+        });
+        let Some((id, ack, owed)) = overdue else {
+            return false;
+        };
+        if let Some(delayed) = &ack.delayed {
+            let other = self.other(id);
+            if let Some(leg) = self.legs.get_mut(other) {
+                leg.reject_offer(cx, delayed);
+            }
+        }
+        let ends = owed.is_none();
+        if let Some(content) = owed {
+            self.send_bye(cx, id, content);
+        }
+        ends
+    }
+}
+
 impl Call {
     /// Handles CANCEL of an INVITE of this call; the endpoint has answered it.
     pub(crate) fn on_cancel(&mut self, cx: &mut Cx<'_>, invite: ServerTx, message: &Message<'_>) {
-        if self.cancel_successor(cx, invite) {
+        if self.bridge.cancel_successor(cx, invite) {
             return;
         }
         let begins = |incoming: &UasInvite| incoming.server() == invite;
@@ -126,8 +155,10 @@ impl Call {
                     false => HangupBy::Agent,
                 };
                 let prefix = &cx.core.config.header_prefix;
-                let content =
-                    ByeContent::of(message, self.crossing(id, CrossingKind::InDialog, prefix));
+                let content = ByeContent::of(
+                    message,
+                    self.relaying().crossing(id, CrossingKind::InDialog, prefix),
+                );
                 self.bridge.send_bye(cx, self.bridge.other(id), content);
                 self.end(cx, completed(by));
             }
@@ -139,7 +170,7 @@ impl Call {
         self.bridge.drop_awaited_acks(cx, id);
         match self.joining.arriving() {
             // The caller doesn't have the destination's media yet.
-            Some(_) => self.agent_goes(cx),
+            Some(_) => self.relaying().agent_goes(cx),
             None => self.abandon(cx),
         }
         if let Some(leg) = self.bridge.agent_mut() {
@@ -166,27 +197,6 @@ impl Call {
             CallStatus::Answered | CallStatus::Up => self.hang_up(cx, Reason::MaxDuration),
             CallStatus::Over => {}
         }
-    }
-
-    /// Handles a 2xx of ours without an ACK.
-    pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let overdue = self.bridge.legs.iter_mut().find_map(|leg| {
-            let ack = leg.session_mut()?.take_overdue(server)?;
-            Some((leg.id, ack, leg.take_owed_bye()))
-        });
-        let Some((id, ack, owed)) = overdue else {
-            return;
-        };
-        if let Some(delayed) = &ack.delayed {
-            let other = self.bridge.other(id);
-            if let Some(leg) = self.bridge.legs.get_mut(other) {
-                leg.reject_offer(cx, delayed);
-            }
-        }
-        if let Some(content) = owed {
-            return self.bridge.send_bye(cx, id, content);
-        }
-        self.hang_up(cx, Reason::NoAck);
     }
 
     /// Ends the call, in any state.
@@ -307,7 +317,7 @@ impl Call {
     /// Stops all crossing, and rejects an open offer.
     fn abandon(&mut self, cx: &mut Cx<'_>) {
         self.holding.give_up(&mut self.bridge);
-        self.abandon_joining(cx);
+        self.joining.abandon(&mut self.bridge, cx);
         self.bridge.requests.abandon(cx);
 
         self.bridge.reject_delayed(cx);
@@ -320,9 +330,9 @@ impl Call {
             cx.release_incoming(&incoming);
         }
 
-        self.close_media(cx);
+        self.bridge.close_media(cx, &self.ids);
         self.holding.hold_state.end();
-        self.holding.report(cx.core, self.id, self.org);
+        self.holding.report(cx.core, self.ids.call, self.ids.org);
         if let Some((_, mut dialing)) = self.bridge.legs.take_dialing() {
             dialing.cancel(cx, end.reason.unwrap_or(Reason::CallerCanceled));
         }
@@ -344,8 +354,8 @@ impl Call {
             false => end.status,
         };
         let ended = Ended {
-            call: self.id,
-            org: self.org,
+            call: self.ids.call,
+            org: self.ids.org,
             at: cx.now,
             status,
             sip_code: end.sip_code,

@@ -1,6 +1,7 @@
 //! Identifiers of a shard's calls and of their legs, tags and timers: plain values without references.
 
 use trunkline_sip::endpoint::Owner;
+use trunkline_sip::slot::Slot;
 use uuid::Uuid;
 
 /// Key of a call in this shard's slab.
@@ -10,6 +11,17 @@ pub struct CallKey {
     pub index: u32,
     /// Generation of that place, counted with each call that had it.
     pub generation: u32,
+}
+
+/// Ids of a call, as its records and its agent know it, and its slot.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CallRef {
+    pub(crate) call: Uuid,
+    pub(crate) session: Uuid,
+    pub(crate) org: Uuid,
+    pub(crate) agent: Uuid,
+    /// Slot in which its tags and ids are minted.
+    pub(crate) slot: Slot,
 }
 
 /// A leg within its call. Ids aren't reused in a call.

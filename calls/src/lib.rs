@@ -80,6 +80,7 @@ mod provisional;
 mod provisional_relay;
 mod refusal;
 pub mod registrar;
+mod relay;
 mod reoffer;
 mod replaces;
 mod reply;

@@ -7,8 +7,9 @@ use trunkline_model::record::HangupBy;
 use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message};
+use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::bridge::Bridge;
 use super::call::Call;
@@ -19,8 +20,10 @@ use super::effect::{AgreedMedia, Effect, MediaRecord};
 use super::hangup::CallEnd;
 use super::has_sdp;
 use super::hold::Hold;
-use super::leg::{Leg, LegState, LocalMedia, SipPeer};
+use super::ids::CallRef;
+use super::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
 use super::refusal::Reason;
+use super::relay::Relay;
 use super::runtime_invite::FIRST_FORK;
 
 mod media_peer;
@@ -41,6 +44,18 @@ impl UnacceptableBody {
         match self {
             Self::OtherType | Self::Encoded => 415,
             Self::NoCommonMedia(_) => 488,
+        }
+    }
+
+    /// End of a call whose first offer it is.
+    const fn end(&self) -> CallEnd {
+        let reason = Reason::NoCommonMedia;
+        CallEnd {
+            status: reason.unanswered(),
+            sip_code: self.status(),
+            reason: Some(reason),
+            by: HangupBy::Platform,
+            cause: None,
         }
     }
 
@@ -143,6 +158,122 @@ impl Bridge {
         self.local_mut()?.offer(&before)
     }
 
+    /// Sets address and codec of our media's peer, unless the audio is kept for a bot that isn't attached yet.
+    pub(crate) fn update_media(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        hold: &Hold,
+        audio: Option<Audio>,
+    ) {
+        // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; our media are closed by then.
+        let Some(audio) = audio.filter(|_| self.status() != CallStatus::Over) else {
+            return;
+        };
+
+        // The callee of an outbound call has answered before the bot: until the bot is attached, the callee would hear an echo.
+        if self.bot_mut().is_some_and(|bot| bot.keeps(audio)) {
+            return;
+        }
+
+        let mut remote = audio.remote;
+        let Some(signalling) = self.trunk().map(|trunk| trunk.flow.peer) else {
+            return;
+        };
+
+        let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
+        if let Err(refusal) = sources {
+            let (call, org) = (ids.call, ids.org);
+            tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
+        }
+
+        if hold.is_closed() || sources.is_err() {
+            // Port 0 disables the echo, and no silence is detected.
+            remote.set_port(0);
+        }
+
+        let sources = sources.unwrap_or([signalling.ip(); 2]);
+        let may_differ = self.local().is_some_and(|media| media.from_any);
+        let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
+        let media = AgreedMedia {
+            remote,
+            payload: audio.payload,
+            telephone_event: audio.telephone_event,
+            direction: audio.direction,
+            sources,
+            from_any,
+        };
+
+        cx.core.effects.push_back(Effect::UpdateMedia {
+            call: self.key,
+            media,
+        });
+    }
+
+    /// Closes our media on the agent's side: the call is over, even if answers are still missing.
+    pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>, ids: &CallRef) {
+        let closed = self.closed_media(ids);
+        let local = self.legs.iter_mut().filter_map(Leg::local_mut);
+        let is_open = local.filter_map(|media| media.local.take()).count() > 0;
+        if is_open {
+            cx.core.effects.push_back(closed);
+        }
+    }
+
+    /// Effect that closes our media; its figures go to the call's record.
+    pub(crate) const fn closed_media(&self, ids: &CallRef) -> Effect {
+        Effect::CloseMedia {
+            call: self.key,
+            record: Some(MediaRecord {
+                call: ids.call,
+                org: ids.org,
+            }),
+        }
+    }
+
+    /// Takes the caller's change of media, Contact and session timer. Returns our SDP for the 200.
+    fn take_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        hold: &Hold,
+        renewal: Option<SessionTimer>,
+        message: &Message<'_>,
+    ) -> Result<Vec<u8>, UnacceptableBody> {
+        let (body, audio) = self.local_body(hold, message)?;
+
+        let trunk = self.trunk_mut();
+        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
+            held.dialog.refresh_target(message);
+        }
+        self.update_media(cx, ids, hold, audio);
+        if let Some(mut leg) = self.at(self.trunk_id()) {
+            leg.take_renewal(cx, renewal);
+        }
+        self.legs.remember_sdp(self.trunk_id(), 0, &body);
+        Ok(body)
+    }
+
+    /// Begins the dialog with the caller in which we answer ourselves; true if it exists.
+    pub(crate) fn begin_local_dialog(&mut self, cx: &mut Cx<'_>, slot: Slot) -> bool {
+        let id = self.trunk_id();
+        if self.has_fork(id, FIRST_FORK) {
+            return true;
+        }
+
+        let tag = self.mint_tag(cx, slot, id);
+        let incoming = self.incoming();
+        let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));
+        let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(id)) else {
+            return false;
+        };
+
+        trunk
+            .dialogs
+            .push(ForkDialog::new(FIRST_FORK, dialog, None));
+        true
+    }
+
     /// The SDP that the peer on the trunk has of us; empty before the first.
     fn told_to_trunk(&self) -> Arc<[u8]> {
         let told = self.trunk().and_then(SipPeer::shared_local_sdp);
@@ -150,31 +281,66 @@ impl Bridge {
     }
 }
 
+impl Relay<'_> {
+    /// Answers a re-INVITE or UPDATE of the caller here.
+    pub(crate) fn answer_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        renewal: Option<SessionTimer>,
+        server: ServerTx,
+        message: &Message<'_>,
+    ) {
+        let hold = &self.holding.hold;
+        let changed = self
+            .bridge
+            .take_change(cx, self.ids, hold, renewal, message);
+        let body = match changed {
+            Ok(body) => body,
+            Err(no) => return no.reject(cx, server),
+        };
+
+        let trunk = self.bridge.trunk_id();
+        self.holding.hear_proposed(self.bridge, trunk);
+        let Some(leg) = self.bridge.legs.get_mut(trunk) else {
+            return;
+        };
+        let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
+        let cseq = message.cseq().number;
+        match message.method() == Method::Update {
+            true => leg.accept_change(cx, server, &body, content),
+            false => leg.accept_reinvite(cx, (server, cseq), &body, None, content),
+        }
+    }
+}
+
 impl Call {
-    /// Answers the call, or refuses it if no port was free.
+    /// Handles our RTP address: the callee is called, or the caller answered; refuses the call if no port was free.
     pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
-        if self.bridge.status() == CallStatus::Over {
-            if local.is_some() {
-                cx.core.effects.push_back(self.closed_media());
+        match self.bridge.status() {
+            CallStatus::Over if local.is_some() => {
+                let closed = self.bridge.closed_media(&self.ids);
+                return cx.core.effects.push_back(closed);
             }
-            return;
-        }
-
-        if self.outbound.is_some() && self.bridge.status() == CallStatus::SettingUp {
-            return self.on_outbound_media(cx, local);
-        }
-
-        if self.bridge.status() != CallStatus::SettingUp {
-            return;
+            CallStatus::Over | CallStatus::Answered | CallStatus::Up => return,
+            CallStatus::SettingUp => {}
         }
 
         let Some(local) = local else {
             return self.refuse(cx, Reason::NoMediaPort);
         };
-        let Some(media) = self.bridge.local_mut() else {
+        let media = self.bridge.local_mut();
+        if let Some(outbound) = self.outbound.as_deref_mut() {
+            let (offer, patience) = (
+                outbound.offer(self.ids.call, media, local),
+                outbound.ringing_timeout,
+            );
+            self.bridge.set_offer(cx, offer, patience);
+            return self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+        }
+
+        let Some(media) = media else {
             return;
         };
-
         media.local = Some(local);
         match self.bridge.bot().is_some() {
             true => self.ring_for_bot(cx),
@@ -189,8 +355,9 @@ impl Call {
             return;
         };
 
-        self.update_media(cx, audio);
-        if !self.begin_local_dialog(cx) {
+        let hold = &self.holding.hold;
+        self.bridge.update_media(cx, &self.ids, hold, audio);
+        if !self.bridge.begin_local_dialog(cx, self.ids.slot) {
             return self.refuse(cx, Reason::BadRequest);
         }
 
@@ -202,15 +369,10 @@ impl Call {
         cx.release_incoming(&incoming);
 
         let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-        self.answer_caller(
-            cx,
-            FIRST_FORK,
-            &incoming,
-            &body,
-            None,
-            Box::default(),
-            content,
-        );
+        let mut relay = self.relaying();
+        if relay.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
+            self.on_answered(cx, Box::default());
+        }
     }
 
     /// Returns our SDP for the caller's INVITE; `None` if its offer can't be met and was refused.
@@ -224,168 +386,13 @@ impl Call {
         match agreed {
             Ok(agreed) => Some(agreed),
             Err(no) => {
-                self.refuse_media(cx, &no);
+                let lines = |head: &mut Head<'_>| {
+                    no.lines(head);
+                    refusal_lines(head, Reason::NoCommonMedia);
+                };
+                self.refuse_with(cx, no.end(), None, lines, b"");
                 None
             }
-        }
-    }
-
-    /// Sets address and codec of our media's peer, unless the audio is kept for a bot that isn't attached yet.
-    pub(crate) fn update_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
-        // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; our media are closed by then.
-        let Some(audio) = audio.filter(|_| self.bridge.status() != CallStatus::Over) else {
-            return;
-        };
-
-        // The callee of an outbound call has answered before the bot: until the bot is attached, the callee would hear an echo.
-        if self.bridge.bot_mut().is_some_and(|bot| bot.keeps(audio)) {
-            return;
-        }
-
-        let mut remote = audio.remote;
-        let Some(signalling) = self.bridge.trunk().map(|trunk| trunk.flow.peer) else {
-            return;
-        };
-
-        let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
-        if let Err(refusal) = sources {
-            let (call, org) = (self.id, self.org);
-            tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
-        }
-
-        if self.holding.hold.is_closed() || sources.is_err() {
-            // Port 0 disables the echo, and no silence is detected.
-            remote.set_port(0);
-        }
-
-        let sources = sources.unwrap_or([signalling.ip(); 2]);
-        let may_differ = self.bridge.local().is_some_and(|media| media.from_any);
-        let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
-        let media = AgreedMedia {
-            remote,
-            payload: audio.payload,
-            telephone_event: audio.telephone_event,
-            direction: audio.direction,
-            sources,
-            from_any,
-        };
-
-        cx.core.effects.push_back(Effect::UpdateMedia {
-            call: self.bridge.key,
-            media,
-        });
-    }
-
-    /// Closes our media on the agent's side: the call is over, even if answers are still missing.
-    pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>) {
-        let closed = self.closed_media();
-        let local = self.bridge.legs.iter_mut().filter_map(Leg::local_mut);
-        let is_open = local.filter_map(|media| media.local.take()).count() > 0;
-        if is_open {
-            cx.core.effects.push_back(closed);
-        }
-    }
-
-    /// Effect that closes our media; its figures go to the call's record.
-    pub(crate) const fn closed_media(&self) -> Effect {
-        Effect::CloseMedia {
-            call: self.bridge.key,
-            record: Some(MediaRecord {
-                call: self.id,
-                org: self.org,
-            }),
-        }
-    }
-
-    fn refuse_media(&mut self, cx: &mut Cx<'_>, no: &UnacceptableBody) {
-        let reason = Reason::NoCommonMedia;
-        let end = CallEnd {
-            status: reason.unanswered(),
-            sip_code: no.status(),
-            reason: Some(reason),
-            by: HangupBy::Platform,
-            cause: None,
-        };
-        let lines = |head: &mut Head<'_>| {
-            no.lines(head);
-            refusal_lines(head, reason);
-        };
-        self.refuse_with(cx, end, None, lines, b"");
-    }
-
-    /// Takes the caller's change of media, Contact and session timer. Returns our SDP for the 200.
-    fn take_local_change(
-        &mut self,
-        cx: &mut Cx<'_>,
-        renewal: Option<SessionTimer>,
-        message: &Message<'_>,
-    ) -> Result<Vec<u8>, UnacceptableBody> {
-        let (body, audio) = self.bridge.local_body(&self.holding.hold, message)?;
-
-        let trunk = self.bridge.trunk_mut();
-        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
-            held.dialog.refresh_target(message);
-        }
-        self.update_media(cx, audio);
-        if let Some(mut leg) = self.bridge.at(self.bridge.trunk_id()) {
-            leg.take_renewal(cx, renewal);
-        }
-        self.bridge
-            .legs
-            .remember_sdp(self.bridge.trunk_id(), 0, &body);
-        Ok(body)
-    }
-
-    /// Answers the caller's re-INVITE here.
-    pub(crate) fn local_reinvite(
-        &mut self,
-        cx: &mut Cx<'_>,
-        renewal: Option<SessionTimer>,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        let body = match self.take_local_change(cx, renewal, message) {
-            Ok(body) => body,
-            Err(no) => return no.reject(cx, server),
-        };
-
-        let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-        let cseq = message.cseq().number;
-        let trunk = self.bridge.trunk_id();
-        self.holding.hear_proposed(&mut self.bridge, trunk);
-        if let Some(leg) = self.bridge.legs.get_mut(trunk) {
-            leg.accept_reinvite(cx, (server, cseq), &body, None, content);
-        }
-    }
-
-    /// Answers the caller's UPDATE with an offer here.
-    pub(crate) fn local_update(
-        &mut self,
-        cx: &mut Cx<'_>,
-        renewal: Option<SessionTimer>,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        let body = match self.take_local_change(cx, renewal, message) {
-            Ok(body) => body,
-            Err(no) => return no.reject(cx, server),
-        };
-
-        let trunk = self.bridge.trunk_id();
-        self.holding.hear_proposed(&mut self.bridge, trunk);
-        let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-        if let Some(leg) = self.bridge.legs.get_mut(trunk) {
-            leg.accept_change(cx, server, &body, content);
-        }
-    }
-
-    /// Handles the caller's ACK, which may carry the answer to an offer of ours.
-    pub(crate) fn local_acknowledged(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
-        let Some(media) = self.bridge.local_mut() else {
-            return;
-        };
-        if std::mem::take(&mut media.offered) {
-            self.update_media(cx, sdp::read_answer(message.body()));
         }
     }
 }

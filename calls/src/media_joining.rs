@@ -2,132 +2,26 @@
 
 use std::time::Duration;
 
-use trunkline_model::record::Fact;
-
-use super::bye::ByeContent;
 use super::call::Call;
 use super::context::Cx;
 use super::delayed_ack::Delayed;
 use super::ids::LegId;
-use super::invite_client::Accepted;
 use super::join::JoinProgress;
-use super::leg::{Ack, ForkDialog, LegState, Lost, Session};
+use super::leg::Lost;
 use super::own_request::RequestKind;
-use super::refusal::Reason;
 use super::transfer::TransferEvent;
 
 impl Call {
-    /// Hangs up on a destination that won't replace the agent, and abandons the caller's re-INVITE for it.
-    pub(crate) fn reject_destination(&mut self, cx: &mut Cx<'_>) -> bool {
-        let Some(destination) = self.joining.arriving() else {
-            return false;
+    /// Ends a leg whose peer is lost, and the call with it if the leg is one of the two connected ones.
+    pub(crate) fn end_if_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
+        let Some(lost) = lost else {
+            return;
         };
-        self.leave_destination(cx, destination);
-        true
-    }
-
-    fn leave_destination(&mut self, cx: &mut Cx<'_>, destination: LegId) {
-        self.joining.end();
-        self.bridge.requests.withdraw(RequestKind::Join);
-        self.bridge
-            .requests
-            .withdraw(RequestKind::Refresh(destination));
-        self.bridge.requests.cancel_join(cx);
-        self.bridge.legs.stop_timers(cx, destination);
-        self.bridge.send_bye(cx, destination, ByeContent::default());
-        self.forget_left(destination);
-    }
-
-    /// Handles BYE from a leg that isn't connected with another.
-    pub(crate) fn on_apart_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
-        self.bridge.legs.stop_timers(cx, id);
-        self.bridge.legs.set_state(id, LegState::Gone);
-        if let Some(peer) = self.bridge.legs.sip_mut(id) {
-            peer.dialogs.clear();
-        }
-        if self.joining.arriving() == Some(id) && self.reject_destination(cx) {
-            self.on_transfer(cx, TransferEvent::DestinationRefused(487));
-        }
-    }
-
-    /// Ends a leg whose peer is gone, and the call with it if the leg is one of the two connected ones.
-    pub(crate) fn lose_leg(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Lost) {
         if !self.bridge.has_left(id) {
             return self.hang_up(cx, lost.reason);
         }
-        if self.joining.arriving() == Some(id) && self.reject_destination(cx) {
+        if self.joining.arriving() == Some(id) && self.joining.reject(&mut self.bridge, cx) {
             self.on_transfer(cx, TransferEvent::DestinationRefused(lost.status));
-        }
-    }
-
-    /// Ends a leg as [`Self::lose_leg`] does, if it is lost.
-    pub(crate) fn end_if_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
-        if let Some(lost) = lost {
-            self.lose_leg(cx, id, lost);
-        }
-    }
-
-    /// Ends pending joins with the call: BYE to a destination that isn't connected, and an answer with port 0 to an open offer.
-    pub(crate) fn abandon_joining(&mut self, cx: &mut Cx<'_>) {
-        if self.reject_destination(cx) {
-            return;
-        }
-        if let Some(delayed) = self.joining.abandon() {
-            let other = self.bridge.trunk_id();
-            if let Some(leg) = self.bridge.legs.get_mut(other) {
-                leg.reject_offer(cx, &delayed);
-            }
-        }
-    }
-
-    /// Offers the callee the SDP of the runtime's answer.
-    pub(crate) fn on_runtime_joins(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>) {
-        let message = accepted.message;
-        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
-        let heard: Box<[u8]> = self.joining.heard().unwrap_or_default().into();
-        if let Some(leg) = self.bridge.agent_mut() {
-            leg.dialogs
-                .push(ForkDialog::new(0, accepted.dialog, Some((&*heard).into())));
-            leg.credentials = accepted.credentials;
-        }
-
-        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
-        self.bridge
-            .legs
-            .set_state(agent, LegState::Ready(Session::default()));
-        let agent = self.bridge.agent_id();
-        if let Some(mut leg) = self.bridge.at(agent) {
-            leg.open(cx, accepted.flow, message);
-        }
-
-        let ack = Ack {
-            client: accepted.client,
-            fork: 0,
-            cseq: accepted.cseq,
-            lines: &accepted.ack_lines,
-            body: b"",
-        };
-        if let Some(leg) = self.bridge.legs.get_mut(agent) {
-            leg.send_ack(cx, &ack);
-        }
-        self.bridge.legs.connect(trunk, agent);
-        self.limit_duration(cx);
-        if let Some(mut leg) = self.bridge.at(self.bridge.agent_id()) {
-            leg.start_session(cx);
-        }
-        cx.core.fact(Fact::Joined {
-            call: self.id,
-            org: self.org,
-            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
-        });
-
-        self.bridge.legs.with_origin(self.bridge.agent_id(), &heard);
-        match sdp {
-            Some(sdp) => {
-                let progress = self.joining.begin(&sdp, cx.now);
-                self.apply_join_progress(cx, progress, None);
-            }
-            None => self.hang_up(cx, Reason::NoCommonMedia),
         }
     }
 
@@ -142,7 +36,16 @@ impl Call {
             JoinProgress::Nothing => {}
             JoinProgress::Ask(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
             JoinProgress::Joined { arrived, asks } => {
-                self.connect_media(cx, arrived);
+                self.bridge.requests.withdraw(RequestKind::Join);
+                if let Some(destination) = arrived {
+                    self.hand_over(cx, destination);
+                }
+                // Both ends have each other's media.
+                let outbound = self.outbound.as_deref_mut();
+                if outbound.is_some_and(|outbound| outbound.media.take().is_some()) {
+                    let closed = self.bridge.closed_media(&self.ids);
+                    cx.core.effects.push_back(closed);
+                }
                 if let Some(answer) = answer {
                     self.holding.hold_state.take_answer(answer);
                     self.bridge.set_heard(answer);
@@ -172,27 +75,11 @@ impl Call {
                 destination,
                 status,
             } => {
-                self.leave_destination(cx, destination);
+                self.joining.leave(&mut self.bridge, cx, destination);
                 self.on_transfer(cx, TransferEvent::DestinationRefused(status));
             }
             JoinProgress::Refused(reason) => self.hang_up(cx, reason),
             JoinProgress::Settled => self.joining.end(),
-        }
-    }
-
-    /// Closes our own media: both ends have each other's.
-    fn connect_media(&mut self, cx: &mut Cx<'_>, arrived: Option<LegId>) {
-        self.bridge.requests.withdraw(RequestKind::Join);
-        if let Some(destination) = arrived {
-            self.hand_over(cx, destination);
-        }
-
-        let outbound = self.outbound.as_deref_mut();
-        if outbound
-            .and_then(|outbound| outbound.media.take())
-            .is_some()
-        {
-            cx.core.effects.push_back(self.closed_media());
         }
     }
 }

@@ -75,6 +75,28 @@ impl Outbound {
         users(&self.parties)
     }
 
+    /// A runtime over SIP follows a bot, whose media of ours at `local` stay until it has answered.
+    pub(crate) fn follow(
+        &mut self,
+        chain: RuntimeChain,
+        runtime: Runtime,
+        local: Option<SocketAddr>,
+    ) {
+        self.media = local;
+        self.runtime = Some(Arc::new(runtime));
+        self.namer = chain.namer().clone();
+        self.chain = Some(Box::new(chain));
+    }
+
+    /// Takes the result of the contact lookup; false if it isn't awaited.
+    pub(crate) fn end_look_up(&mut self, contact: Option<Uuid>) -> bool {
+        let is_awaited = self.contact == ContactState::Pending;
+        if is_awaited {
+            self.contact = ContactState::Known(contact);
+        }
+        is_awaited
+    }
+
     /// Returns whether we have open media that nothing else closes.
     pub(crate) const fn has_media(&self) -> bool {
         self.media.is_some()

@@ -4,28 +4,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_model::record::Fact;
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::Slot;
 use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::{CALLER, own_lines};
 use super::bridge::Bridge;
-use super::call::Call;
 use super::context::Cx;
 use super::crossing::CrossingKind;
 use super::ids::CallKey;
-use super::ids::{CallTimer, TagOwner};
+use super::ids::CallTimer;
 use super::invite_client::ProvisionalResponse;
 use super::leg::{ActiveLeg, ForkDialog, LegPeer, LegState, SipPeer};
 use super::own_request::Purpose;
 use super::provisional_relay::{
     Delivery, HeldAnswer, LatePrack, Provisional, ProvisionalRelay, ProvisionalSink, Retransmission,
 };
-use super::refusal::Reason;
+use super::relay::Relay;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
@@ -105,6 +104,61 @@ impl ActiveLeg<'_> {
 }
 
 impl Bridge {
+    /// Begins a fork, or updates it: a dialog with the runtime, and one with the caller under a To-tag of ours.
+    pub(crate) fn begin_fork(
+        &mut self,
+        cx: &mut Cx<'_>,
+        slot: Slot,
+        fork: u8,
+        dialog: Dialog,
+        message: &Message<'_>,
+    ) {
+        let (trunk, agent) = (self.trunk_id(), self.agent_id());
+        if self.incoming().is_none() {
+            return;
+        }
+
+        let known = self.legs.sip_mut(agent);
+        if let Some(known) = known.and_then(|peer| peer.dialog(fork)) {
+            return known.refresh_target(message);
+        }
+
+        let Some(invite) = self.incoming().map(UasInvite::invite) else {
+            return;
+        };
+        let offer = has_sdp(invite).then(|| Arc::from(sdp_of(invite.body())));
+        let Some(peer) = self.legs.sip_mut(agent) else {
+            return;
+        };
+
+        let sent = offer.clone();
+        peer.dialogs.push(ForkDialog::new(fork, dialog, sent));
+        peer.with_origin(offer.as_deref().unwrap_or_default());
+
+        let tag = self.mint_tag(cx, slot, trunk);
+
+        let incoming = self.incoming();
+        let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));
+        if let (Some(dialog), Some(trunk)) = (dialog, self.legs.sip_mut(trunk)) {
+            trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
+        }
+    }
+
+    /// Handles the timer of a reliable provisional response. A fork that is never acknowledged ends; true if it was the last
+    /// one, which ends the call (RFC 3262 §3).
+    pub(crate) fn on_reliable_timer(&mut self, cx: &mut Cx<'_>, fork: u8) -> bool {
+        let trunk = self.trunk_id();
+        let leg = self.at(trunk);
+        let repeat = leg.and_then(|mut leg| {
+            let (relay, mut caller) = leg.relay_and_caller(cx)?;
+            Some(relay.handle_timer(&mut caller, fork))
+        });
+        match repeat {
+            Some(Retransmission::GivenUp) => !self.goes_on_without(fork),
+            Some(Retransmission::GoesOn) | None => false,
+        }
+    }
+
     /// Returns whether the call goes on without a fork that the caller hasn't acknowledged.
     fn goes_on_without(&self, fork: u8) -> bool {
         let Some(agent) = self.agent() else {
@@ -120,19 +174,18 @@ impl Bridge {
     }
 }
 
-impl Call {
+impl Relay<'_> {
     /// Handles a provisional response to the runtime's INVITE.
-    pub(crate) fn on_runtime_provisional(
-        &mut self,
-        cx: &mut Cx<'_>,
-        heard: ProvisionalResponse<'_>,
-    ) {
+    pub(crate) fn provisional(&mut self, cx: &mut Cx<'_>, heard: ProvisionalResponse<'_>) {
         // The callee of an outbound call has answered, so the runtime's provisional responses go to no leg.
         let (Some(early), Some(_)) = (heard.early, self.bridge.incoming()) else {
             return;
         };
         match early.begins {
-            Some(dialog) => self.begin_fork(cx, early.fork, dialog, heard.message),
+            Some(dialog) => {
+                self.bridge
+                    .begin_fork(cx, self.ids.slot, early.fork, dialog, heard.message)
+            }
             None => {
                 let dialog = self
                     .bridge
@@ -164,11 +217,7 @@ impl Call {
             return;
         };
         if relay.is_silent() {
-            cx.core.fact(Fact::Ringing {
-                call: self.id,
-                org: self.org,
-                at: cx.now,
-            });
+            cx.note_ringing(self.ids);
         }
         let delivery = relay.delivery(rseq);
         let body = match relay.is_bare(delivery) && has_sdp(message) {
@@ -194,76 +243,14 @@ impl Call {
         }
     }
 
-    /// Begins a fork, or updates it: a dialog with the runtime, and one with the caller under a To-tag of ours.
-    pub(crate) fn begin_fork(
-        &mut self,
-        cx: &mut Cx<'_>,
-        fork: u8,
-        dialog: Dialog,
-        message: &Message<'_>,
-    ) {
-        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
-        if self.bridge.incoming().is_none() {
-            return;
-        }
-
-        let known = self.bridge.legs.sip_mut(agent);
-        if let Some(known) = known.and_then(|peer| peer.dialog(fork)) {
-            return known.refresh_target(message);
-        }
-
-        let Some(invite) = self.bridge.incoming().map(UasInvite::invite) else {
-            return;
-        };
-        let offer = has_sdp(invite).then(|| Arc::from(sdp_of(invite.body())));
-        let Some(peer) = self.bridge.legs.sip_mut(agent) else {
-            return;
-        };
-
-        let sent = offer.clone();
-        peer.dialogs.push(ForkDialog::new(fork, dialog, sent));
-        peer.with_origin(offer.as_deref().unwrap_or_default());
-
-        let tag = cx.mint_tag(
-            self.slot,
-            TagOwner {
-                key: self.bridge.key,
-                leg: trunk,
-            },
-        );
-        self.tags.push(tag.bits());
-
-        let incoming = self.bridge.incoming();
-        let dialog = incoming.and_then(|incoming| incoming.dialog(&tag));
-        if let (Some(dialog), Some(trunk)) = (dialog, self.bridge.legs.sip_mut(trunk)) {
-            trunk.dialogs.push(ForkDialog::new(fork, dialog, None));
-        }
-    }
-
-    /// Handles the timer of a reliable provisional response. A fork that is never acknowledged ends, and the last one ends the call (RFC 3262 §3).
-    pub(crate) fn on_reliable_timer(&mut self, cx: &mut Cx<'_>, fork: u8) {
-        let trunk = self.bridge.trunk_id();
-        let leg = self.bridge.at(trunk);
-        let repeat = leg.and_then(|mut leg| {
-            let (relay, mut caller) = leg.relay_and_caller(cx)?;
-            Some(relay.handle_timer(&mut caller, fork))
-        });
-        match repeat {
-            Some(Retransmission::GivenUp) if !self.bridge.goes_on_without(fork) => {
-                self.refuse(cx, Reason::NoAck);
-            }
-            Some(Retransmission::GivenUp | Retransmission::GoesOn) | None => {}
-        }
-    }
-
-    /// Handles the caller's PRACK.
+    /// Handles the caller's PRACK. Returns the runtime's 2xx if that has waited for it.
     pub(crate) fn on_prack(
         &mut self,
         cx: &mut Cx<'_>,
         fork: u8,
         server: ServerTx,
         message: &Message<'_>,
-    ) {
+    ) -> Option<HeldAnswer> {
         let trunk = self.bridge.trunk_id();
         let leg = self.bridge.at(trunk);
         let acknowledged = leg.and_then(|mut leg| {
@@ -278,7 +265,8 @@ impl Call {
                 Some(_) => 200,
                 None => 481,
             };
-            return cx.respond(server, status, None, |_| {}, b"");
+            cx.respond(server, status, None, |_| {}, b"");
+            return None;
         };
         let offers = has_sdp(message)
             && self
@@ -298,17 +286,14 @@ impl Call {
             cx.respond(server, status, None, |_| {}, b"");
         }
         if crosses || !offers {
-            self.holding.hear(&mut self.bridge, trunk, message);
+            self.holding.hear(self.bridge, trunk, message);
         }
 
         let leg = self.bridge.at(trunk);
-        let held = leg.and_then(|mut leg| {
+        leg.and_then(|mut leg| {
             let (relay, mut caller) = leg.relay_and_caller(cx)?;
             relay.go_on(&mut caller, fork)
-        });
-        if let Some(HeldAnswer { won, answer }) = held {
-            self.take_answer(cx, won, answer.message());
-        }
+        })
     }
 
     /// Sends the runtime the PRACK for its response with this RSeq. False if there is no such dialog or no room.
@@ -320,17 +305,12 @@ impl Call {
         purpose: Purpose,
         content: Option<&Message<'_>>,
     ) -> bool {
-        let cseq = self.runtime_cseq;
+        let Some(cseq) = self.bridge.incoming().map(|incoming| incoming.runtime_cseq) else {
+            return false;
+        };
         let extra = |head: &mut Head<'_>| head.fmt("RAck", format_args!("{rseq} {cseq} INVITE"));
-        self.send_in_dialog(
-            cx,
-            self.bridge.agent_id(),
-            fork,
-            Method::Prack,
-            purpose,
-            content,
-            extra,
-        )
-        .is_some()
+        let (agent, prack) = (self.bridge.agent_id(), Method::Prack);
+        self.send(cx, agent, fork, prack, purpose, content, extra)
+            .is_some()
     }
 }

@@ -1,24 +1,170 @@
 //! Re-INVITE and UPDATE: one offer/answer exchange at a time crosses the bridge (RFC 3261 §14, RFC 3311). Also the ACK of every 2xx, with the SDP
 //! answer of a delayed offer.
 
+use trunkline_sip::dialog::sdp;
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
+use super::bot_state::Bot;
+use super::bridge::Bridge;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::CrossingKind;
+use super::delayed_ack::Delayed;
 use super::dial_failure::refusal_lines;
 use super::ids::LegId;
+use super::join::JoinPhase;
 use super::leg::Ack;
 use super::own_request::{Pending, Purpose};
 use super::refusal::Reason;
+use super::relay::Relay;
 use super::request_origin::RequestOrigin;
+use super::role::LegRole;
 use super::transfer::TransferEvent;
 use super::{has_sdp, ip_family, sdp_of};
+
+impl Bridge {
+    /// Returns whether an offer of a leg's peer may begin now; otherwise refuses it. `joining` may keep the caller's offer open.
+    fn may_offer(
+        &self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        fork: u8,
+        server: ServerTx,
+        joining: JoinPhase,
+    ) -> bool {
+        let Some(status) = self.refusal_of_offer(id, fork, joining) else {
+            return true;
+        };
+        refuse_for_now(cx, server, status);
+        false
+    }
+
+    /// Continues what has waited for the ACK of a leg's first INVITE. True if this was that ACK, and the call is up.
+    fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) -> bool {
+        let Some(leg) = self.legs.get_mut(id) else {
+            return false;
+        };
+        let session = leg.session_mut();
+        if !session.is_some_and(|session| session.confirm(server)) {
+            return false;
+        }
+        match leg.take_owed_bye() {
+            Some(content) => {
+                self.send_bye(cx, id, content);
+                false
+            }
+            None => self.is_trunk(id),
+        }
+    }
+}
+
+impl Relay<'_> {
+    /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2).
+    pub(crate) fn change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        fork: u8,
+        server: ServerTx,
+        message: &Message<'_>,
+        renewal: Option<SessionTimer>,
+    ) {
+        // The peer moves its media to an IP family that the other side lacks, by the last SDP that this peer got. A side with both families shows
+        // that in its SDP (RFC 6157 §4).
+        let theirs = self
+            .bridge
+            .legs
+            .sip(id)
+            .and_then(|peer| peer.local_sdp(fork));
+        let moves_apart = |theirs: &[u8]| ip_family::differ(sdp_of(message.body()), theirs);
+        if has_sdp(message) && theirs.is_some_and(moves_apart) {
+            self.bridge.legs.fail_successor(server);
+            let why = Reason::MediaFamilies;
+            let lines = |head: &mut Head<'_>| refusal_lines(head, why);
+            return cx.respond(server, why.status(), None, lines, b"");
+        }
+        self.holding.hold.disturb();
+
+        let (method, purpose) = (message.method(), Purpose::Relay(server));
+        let dialog = self
+            .bridge
+            .legs
+            .sip_mut(id)
+            .and_then(|leg| leg.dialog_ref(fork));
+        let target = dialog.and_then(|dialog| dialog.moves_to(message));
+        let target = target.map(Box::from);
+        let (other, content) = (self.bridge.other(id), Some(message));
+        let sent = self.send(cx, other, fork, method, purpose, content, |_| {});
+        match sent {
+            Some(pending) => (pending.renewal, pending.target) = (renewal, target),
+            None => {
+                self.bridge.legs.fail_successor(server);
+                cx.respond(server, 503, None, |_| {}, b"");
+            }
+        }
+    }
+
+    /// Passes the 2xx to a relayed re-INVITE on to its requester. `delayed`: that 2xx, if its offer waits for the requester's ACK.
+    fn accept_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        invite: (ServerTx, u32),
+        pending: &Pending,
+        delayed: Option<Delayed>,
+        message: &Message<'_>,
+    ) {
+        let requester = self.bridge.other(pending.leg);
+        let prefix = cx.core.config.header_prefix.clone();
+        let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
+        let crosses = crossing.body(message);
+        let body = &*self.holding.hold.crossing_sdp(&crosses);
+        self.bridge.legs.remember_sdp(requester, pending.fork, body);
+
+        let more = |head: &mut Head<'_>| crossing.copy(head, message);
+        self.holding.hear_proposed(self.bridge, requester);
+        if let Some(leg) = self.bridge.legs.get_mut(requester) {
+            leg.accept_reinvite(cx, invite, body, delayed, more);
+        }
+    }
+
+    /// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer its offer is rejected.
+    fn acknowledge(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        delayed: &Delayed,
+        message: &Message<'_>,
+    ) {
+        let other = self.bridge.other(id);
+        if !has_sdp(message) {
+            if let Some(leg) = self.bridge.legs.get_mut(other) {
+                leg.reject_offer(cx, delayed);
+            }
+            return;
+        }
+
+        let mut lines = Vec::new();
+        let prefix = cx.core.config.header_prefix.clone();
+        let crossing = self.crossing(id, CrossingKind::InDialog, &prefix);
+        crossing.copy(&mut Head::new(&mut lines), message);
+        let crosses = crossing.body(message);
+        let body = &*self.holding.hold.crossing_sdp(&crosses);
+        self.bridge.legs.remember_sdp(other, delayed.fork, body);
+        let ack = Ack {
+            lines: &lines,
+            body,
+            ..delayed.ack()
+        };
+        if let Some(leg) = self.bridge.legs.get_mut(other) {
+            leg.send_ack(cx, &ack);
+        }
+    }
+}
 
 impl Call {
     /// Handles a re-INVITE.
@@ -39,7 +185,8 @@ impl Call {
             };
             return refuse_for_now(cx, server, status);
         }
-        if !self.may_offer(cx, id, fork, server) {
+        let joining = self.joining.phase();
+        if !self.bridge.may_offer(cx, id, fork, server, joining) {
             return;
         }
 
@@ -47,12 +194,7 @@ impl Call {
             return;
         };
 
-        self.holding.note_proposal(&self.bridge, id, message);
-        if self.bridge.is_local() {
-            return self.local_reinvite(cx, renewal, server, message);
-        }
-
-        self.relay_change(cx, id, fork, server, message, renewal);
+        self.take_change(cx, id, fork, server, message, renewal);
     }
 
     /// Handles an UPDATE. Without a body it only refreshes this leg's session and target.
@@ -69,7 +211,8 @@ impl Call {
             return refuse_for_now(cx, server, 500);
         }
         let offers = has_sdp(message);
-        if offers && !self.may_offer(cx, id, fork, server) {
+        let joining = self.joining.phase();
+        if offers && !self.bridge.may_offer(cx, id, fork, server, joining) {
             return;
         }
 
@@ -95,16 +238,11 @@ impl Call {
             return;
         }
 
-        self.holding.note_proposal(&self.bridge, id, message);
-        if self.bridge.is_local() {
-            return self.local_update(cx, renewal, server, message);
-        }
-
-        self.relay_change(cx, id, fork, server, message, renewal);
+        self.take_change(cx, id, fork, server, message, renewal);
     }
 
-    /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2).
-    pub(crate) fn relay_change(
+    /// Takes an offer that may begin: it is answered here, or relayed.
+    fn take_change(
         &mut self,
         cx: &mut Cx<'_>,
         id: LegId,
@@ -113,61 +251,17 @@ impl Call {
         message: &Message<'_>,
         renewal: Option<SessionTimer>,
     ) {
-        if self.bridge.is_trunk(id) && self.has_agent_left() {
+        self.holding.note_proposal(&self.bridge, id, message);
+        let has_agent_left = self.transfer.has_agent_left(&self.bridge);
+        let mut relay = self.relaying();
+        if relay.bridge.is_local() {
+            return relay.answer_change(cx, renewal, server, message);
+        }
+        if relay.bridge.is_trunk(id) && has_agent_left {
             // The destination's own exchange comes first; the caller may retry after it.
             return refuse_for_now(cx, server, 491);
         }
-
-        // The peer moves its media to an IP family that the other side lacks, by the last SDP that this peer got. A side with both families shows
-        // that in its SDP (RFC 6157 §4).
-        let theirs = self
-            .bridge
-            .legs
-            .sip(id)
-            .and_then(|peer| peer.local_sdp(fork));
-        let moves_apart = |theirs: &[u8]| ip_family::differ(sdp_of(message.body()), theirs);
-        if has_sdp(message) && theirs.is_some_and(moves_apart) {
-            self.bridge.legs.fail_successor(server);
-            let why = Reason::MediaFamilies;
-            let lines = |head: &mut Head<'_>| refusal_lines(head, why);
-            return cx.respond(server, why.status(), None, lines, b"");
-        }
-        self.holding.hold.disturb();
-
-        let (method, purpose) = (message.method(), Purpose::Relay(server));
-        let dialog = self
-            .bridge
-            .legs
-            .sip_mut(id)
-            .and_then(|leg| leg.dialog_ref(fork));
-        let target = dialog.and_then(|dialog| dialog.moves_to(message));
-        let target = target.map(Box::from);
-        let sent = self.send_in_dialog(
-            cx,
-            self.bridge.other(id),
-            fork,
-            method,
-            purpose,
-            Some(message),
-            |_| {},
-        );
-        match sent {
-            Some(pending) => (pending.renewal, pending.target) = (renewal, target),
-            None => {
-                self.bridge.legs.fail_successor(server);
-                cx.respond(server, 503, None, |_| {}, b"");
-            }
-        }
-    }
-
-    /// Returns whether an offer from `side` may begin now; otherwise refuses it.
-    fn may_offer(&mut self, cx: &mut Cx<'_>, id: LegId, fork: u8, server: ServerTx) -> bool {
-        let refusal = self.bridge.refusal_of_offer(id, fork, self.joining.phase());
-        let Some(status) = refusal else {
-            return true;
-        };
-        refuse_for_now(cx, server, status);
-        false
+        relay.change(cx, id, fork, server, message, renewal);
     }
 
     /// Handles the final answer to a relayed re-INVITE.
@@ -185,8 +279,9 @@ impl Call {
 
         if message.status() >= 300 {
             self.bridge.legs.fail_successor(server);
-            self.relay_answer(cx, pending, server, message);
-            return self.end_if_gone(cx, pending, message.status());
+            self.relaying().answer(cx, pending, server, message);
+            let lost = self.bridge.lost_by(pending, message.status());
+            return self.end_if_lost(cx, pending.leg, lost);
         }
         if let Some(leg) = self.bridge.legs.sip_mut(pending.leg) {
             leg.flow = flow;
@@ -202,7 +297,12 @@ impl Call {
         if let (None, Some(leg)) = (&delayed, self.bridge.legs.get_mut(pending.leg)) {
             leg.send_ack(cx, &pending.ack());
         }
-        self.succeed(cx, server);
+        let replaced = self.relaying().succeed(cx, server);
+        if matches!(replaced, Some(LegRole::Agent | LegRole::Destination))
+            && let Some(permit) = &mut self.permit
+        {
+            permit.release(self.ids.agent);
+        }
 
         let requester = self.bridge.other(pending.leg);
         if let Some(peer) = self.bridge.legs.sip_mut(requester) {
@@ -217,17 +317,8 @@ impl Call {
             leg.take_renewal(cx, pending.renewal);
         }
 
-        let prefix = cx.core.config.header_prefix.clone();
-        let crossing = self.crossing(pending.leg, CrossingKind::Response, &prefix);
-        let crosses = crossing.body(message);
-        let body = &*self.holding.hold.crossing_sdp(&crosses);
-        self.bridge.legs.remember_sdp(requester, pending.fork, body);
-
-        let more = |head: &mut Head<'_>| crossing.copy(head, message);
-        self.holding.hear_proposed(&mut self.bridge, requester);
-        if let Some(leg) = self.bridge.legs.get_mut(requester) {
-            leg.accept_reinvite(cx, (server, asked), body, delayed, more);
-        }
+        self.relaying()
+            .accept_change(cx, (server, asked), pending, delayed, message);
     }
 
     /// Handles the ACK to a 2xx of ours.
@@ -241,55 +332,27 @@ impl Call {
         cx.endpoint.acknowledged(ack.server);
         self.bridge.legs.hear(id, cx.now);
         self.holding.hear(&mut self.bridge, id, message);
+        // Without an answer to a delayed offer the call has no media (RFC 3261 §13.2.2.4).
+        let lacks_answer = ack.delayed.is_some() && !has_sdp(message);
         match ack.delayed {
-            Some(delayed) if has_sdp(message) => {
-                let mut lines = Vec::new();
-                let prefix = cx.core.config.header_prefix.clone();
-                let crossing = self.crossing(id, CrossingKind::InDialog, &prefix);
-                crossing.copy(&mut Head::new(&mut lines), message);
-                let crosses = crossing.body(message);
-                let body = &*self.holding.hold.crossing_sdp(&crosses);
-                let other = self.bridge.other(id);
-                self.bridge.legs.remember_sdp(other, delayed.fork, body);
-                let ack = Ack {
-                    lines: &lines,
-                    body,
-                    ..delayed.ack()
-                };
-                if let Some(leg) = self.bridge.legs.get_mut(other) {
-                    leg.send_ack(cx, &ack);
+            Some(delayed) => self.relaying().acknowledge(cx, id, &delayed, message),
+            // The ACK may bring the answer to an offer of our own media.
+            None => {
+                let media = self.bridge.local_mut();
+                if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
+                    let audio = sdp::read_answer(message.body());
+                    let hold = &self.holding.hold;
+                    self.bridge.update_media(cx, &self.ids, hold, audio);
                 }
             }
-            // Without an answer the call has no media (RFC 3261 §13.2.2.4).
-            Some(delayed) => {
-                let other = self.bridge.other(id);
-                if let Some(leg) = self.bridge.legs.get_mut(other) {
-                    leg.reject_offer(cx, &delayed);
-                }
-                self.confirmed(cx, id, ack.server);
-                return self.hang_up(cx, Reason::NoCommonMedia);
-            }
-            None => self.local_acknowledged(cx, message),
         }
 
-        self.confirmed(cx, id, ack.server);
-    }
-
-    /// Continues what has waited for the ACK of the leg's first INVITE, if this was that ACK.
-    fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) {
-        let Some(leg) = self.bridge.legs.get_mut(id) else {
-            return;
-        };
-        let session = leg.session_mut();
-        if !session.is_some_and(|session| session.confirm(server)) {
-            return;
-        }
-        if let Some(content) = leg.take_owed_bye() {
-            return self.bridge.send_bye(cx, id, content);
-        }
-        if self.bridge.is_trunk(id) {
-            self.start_bot(cx);
+        if self.bridge.confirmed(cx, id, ack.server) {
+            self.with_bot(cx, Bot::start);
             self.on_transfer(cx, TransferEvent::Acknowledged);
+        }
+        if lacks_answer {
+            self.hang_up(cx, Reason::NoCommonMedia);
         }
     }
 }

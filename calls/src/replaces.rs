@@ -16,16 +16,18 @@ use uuid::Uuid;
 
 use super::admission::{self, CallerInvite};
 use super::attempt_counter::AttemptCounter;
+use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::credentials::LegCredentials;
-use super::ids::{CallKey, LegId, TagOwner, owner_of};
+use super::ids::{CallKey, LegId, owner_of};
 use super::join::JoinPhase;
 use super::keep_alive;
 use super::leg::{ForkDialog, LegPeer, LegState, Replacing, SipPeer};
 use super::refusal::Reason;
+use super::relay::Relay;
 use super::role::LegRole;
 use super::{Calls, has_sdp, sdp_of, setup, sips};
 
@@ -59,7 +61,8 @@ impl Calls {
         };
 
         self.with(key, endpoint, now, |call, cx| {
-            call.on_successor(cx, (replaced, admitted.verified), server, flow, message);
+            call.relaying()
+                .on_successor(cx, (replaced, admitted.verified), server, flow, message);
         });
     }
 
@@ -126,7 +129,7 @@ impl Calls {
         let slot = self.slab.get(found.key.index as usize)?;
         let call = &*slot.call;
         let is_meant = slot.generation == found.key.generation
-            && call.org == org
+            && call.ids.org == org
             && call.bridge.role(found.leg) == role
             && !call.bridge.has_left(found.leg);
         let peer = call.bridge.legs.sip(found.leg).filter(|_| is_meant)?;
@@ -141,19 +144,30 @@ impl Calls {
     }
 }
 
-impl Call {
-    /// Returns whether a negotiation or a dialled leg is pending that a new leg would disturb.
-    fn is_changing(&self) -> bool {
-        self.transfer.is_under_way()
-            || self.bridge.dialing().is_some()
-            || self.bridge.legs.successor().is_some()
-            || self.bridge.legs.is_full()
-            || self.bridge.awaited().next().is_some()
-            || self.joining.phase() != JoinPhase::Idle
-            || self.holding.hold.is_turning()
-            || self.bridge.requests.offering().is_some()
+impl Bridge {
+    /// Answers the cancelled INVITE of a new leg at once (RFC 3261 §9.2). False if it was another INVITE.
+    pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
+        let is_meant = self.legs.successor_by(server).is_some();
+        if is_meant {
+            self.requests.cancel_relayed(cx, server, b"");
+            self.give_up_successor(cx, 487);
+        }
+        is_meant
     }
 
+    /// Refuses the new leg: it is cancelled, or the agent doesn't answer the offer in time. If the agent accepts later, it gets the caller's media
+    /// back.
+    pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
+        let Some((leg, Replacing { server, .. })) = self.legs.successor() else {
+            return;
+        };
+        self.legs.remove(leg);
+        self.requests.forget_relayed(server);
+        cx.respond(server, status, None, |_| {}, b"");
+    }
+}
+
+impl Relay<'_> {
     /// Offers the other side the media of the new leg.
     pub(super) fn on_successor(
         &mut self,
@@ -174,10 +188,7 @@ impl Call {
             .bridge
             .legs
             .add(self.bridge.role(replaces), LegPeer::Unknown, state);
-        let key = self.bridge.key;
-        let tag = cx.mint_tag(self.slot, TagOwner { key, leg });
-
-        self.tags.push(tag.bits());
+        let tag = self.bridge.mint_tag(cx, self.ids.slot, leg);
         cx.endpoint.set_tag(server, tag.as_bytes());
         let Some(dialog) = Dialog::uas(message, tag.as_bytes()) else {
             self.bridge.legs.remove(leg);
@@ -198,7 +209,7 @@ impl Call {
             true => self.local_succeeds(cx, renewal, server, message),
             false => {
                 self.bridge.legs.keep_origin(self.bridge.other(replaces));
-                self.relay_change(cx, replaces, fork, server, message, renewal);
+                self.change(cx, replaces, fork, server, message, renewal);
             }
         }
     }
@@ -215,7 +226,8 @@ impl Call {
             Ok((body, audio)) => {
                 self.succeed(cx, server);
                 let id = self.bridge.trunk_id();
-                self.update_media(cx, audio);
+                let hold = &self.holding.hold;
+                self.bridge.update_media(cx, self.ids, hold, audio);
                 if let Some(mut leg) = self.bridge.at(id) {
                     leg.take_renewal(cx, renewal);
                 }
@@ -224,7 +236,7 @@ impl Call {
                 let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
                 let cseq = message.cseq().number;
                 let trunk = self.bridge.trunk_id();
-                self.holding.hear_proposed(&mut self.bridge, trunk);
+                self.holding.hear_proposed(self.bridge, trunk);
                 if let Some(leg) = self.bridge.legs.get_mut(trunk) {
                     leg.accept_reinvite(cx, (server, cseq), &body, None, content);
                 }
@@ -236,32 +248,9 @@ impl Call {
         }
     }
 
-    /// Answers the cancelled INVITE of a new leg at once (RFC 3261 §9.2). False if it was another INVITE.
-    pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
-        let is_meant = self.bridge.legs.successor_by(server).is_some();
-        if is_meant {
-            self.bridge.requests.cancel_relayed(cx, server, b"");
-            self.give_up_successor(cx, 487);
-        }
-        is_meant
-    }
-
-    /// Refuses the new leg: it is cancelled, or the agent doesn't answer the offer in time. If the agent accepts later, it gets the caller's media
-    /// back.
-    pub(crate) fn give_up_successor(&mut self, cx: &mut Cx<'_>, status: u16) {
-        let Some((leg, Replacing { server, .. })) = self.bridge.legs.successor() else {
-            return;
-        };
-        self.bridge.legs.remove(leg);
-        self.bridge.requests.forget_relayed(server);
-        cx.respond(server, status, None, |_| {}, b"");
-    }
-
-    /// Puts the new leg in place and ends the old one, if this answers the new leg's INVITE.
-    pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) {
-        let Some((leg, successor)) = self.bridge.legs.accept_successor(server) else {
-            return;
-        };
+    /// Puts the new leg in place and ends the old one, if this answers the new leg's INVITE. Returns the role of the old one.
+    pub(crate) fn succeed(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> Option<LegRole> {
+        let (leg, successor) = self.bridge.legs.accept_successor(server)?;
         let replaces = successor.replaces;
         let (key, role) = (self.bridge.key, self.bridge.role(replaces));
         if let Some(peer) = self.bridge.legs.sip_mut(leg) {
@@ -281,13 +270,25 @@ impl Call {
             // The agent has handed its caller to its peer in another call.
             LegRole::Agent | LegRole::Destination => {
                 self.bridge.legs.set_role(leg, LegRole::Destination);
-                self.holding.give_up(&mut self.bridge);
-                if let Some(permit) = &mut self.permit {
-                    permit.release(self.agent);
-                }
+                self.holding.give_up(self.bridge);
             }
         }
         self.bridge.send_bye(cx, replaces, ByeContent::default());
+        Some(role)
+    }
+}
+
+impl Call {
+    /// Returns whether a negotiation or a dialled leg is pending that a new leg would disturb.
+    fn is_changing(&self) -> bool {
+        self.transfer.is_under_way()
+            || self.bridge.dialing().is_some()
+            || self.bridge.legs.successor().is_some()
+            || self.bridge.legs.is_full()
+            || self.bridge.awaited().next().is_some()
+            || self.joining.phase() != JoinPhase::Idle
+            || self.holding.hold.is_turning()
+            || self.bridge.requests.offering().is_some()
     }
 }
 

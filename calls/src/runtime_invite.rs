@@ -21,8 +21,7 @@ use super::attempts::AttemptOwner;
 use super::context::Config;
 use super::credentials::LegCredentials;
 use super::crossing::{Crossing, CrossingKind};
-use super::ids::CallKey;
-use super::ids::LegId;
+use super::ids::{CallKey, CallRef, LegId};
 use super::invite_client::{
     CallIds, ClientParts, DialledLeg, FailoverRule, InviteClient, InviteText, Patience, PeerPlan,
     RedirectRule, TransportChoice,
@@ -42,12 +41,36 @@ pub(crate) const FIRST_FORK: u8 = 0;
 /// Call that a runtime is invited to.
 #[derive(Debug)]
 pub(crate) struct InvitedCall<'a> {
-    pub(crate) key: CallKey,
-    pub(crate) slot: Slot,
-    pub(crate) call: uuid::Uuid,
-    pub(crate) parties: Parties<'a>,
+    key: CallKey,
+    slot: Slot,
+    call: uuid::Uuid,
+    parties: Parties<'a>,
     /// The trunk asks for noise suppression.
-    pub(crate) krisp: bool,
+    krisp: bool,
+}
+
+impl<'a> InvitedCall<'a> {
+    /// A call with these user parts for both ends.
+    pub(crate) const fn new(
+        key: CallKey,
+        ids: &CallRef,
+        [called, caller]: [&'a str; 2],
+        krisp: bool,
+    ) -> Self {
+        Self {
+            key,
+            slot: ids.slot,
+            call: ids.call,
+            parties: Parties {
+                agent: ids.agent,
+                org: ids.org,
+                session: ids.session,
+                called,
+                caller,
+            },
+            krisp,
+        }
+    }
 }
 
 /// Our own lines in an INVITE to a runtime.

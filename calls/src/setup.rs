@@ -28,10 +28,7 @@ use super::dial_failure::refusal_lines;
 use super::effect::Effect;
 use super::generation::LAST_GENERATION;
 use super::holding::Holding;
-use super::ids::CallKey;
-use super::ids::CallTimer;
-use super::ids::LegId;
-use super::ids::owner_of;
+use super::ids::{CallKey, CallRef, CallTimer, LegId, owner_of};
 use super::joining::Joining;
 use super::keep_alive;
 use super::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
@@ -44,7 +41,7 @@ use super::request_origin::RequestOrigin;
 use super::role::LegRole;
 use super::runtime_chain::{First, NewChain};
 use super::runtime_invite::{self, InvitedCall};
-use super::target::{self, Parties};
+use super::target;
 use super::transfer::LastTransfer;
 use super::uas_invite::{ContactState, NewDialog, UasInvite};
 use super::{invite_facts, sips};
@@ -412,19 +409,14 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             LegPeer::Media(LocalMedia::of(self.call, agent_peer, from_any))
         });
 
-        let to = InvitedCall {
-            key: self.key,
-            slot: self.slot,
+        let ids = CallRef {
             call: self.call,
-            parties: Parties {
-                agent,
-                org: org.routing.id,
-                session: self.session,
-                called: &called,
-                caller: &caller_number,
-            },
-            krisp,
+            session: self.session,
+            org: org.routing.id,
+            agent,
+            slot: self.slot,
         };
+        let to = InvitedCall::new(self.key, &ids, [&called, &caller_number], krisp);
 
         let namer = org.namer(agent);
         let dialing = over_sip.and_then(|(runtime, chain)| {
@@ -444,17 +436,11 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         legs.add(LegRole::Agent, agent_peer, state);
         Some(Call {
             bridge: Bridge::new(self.key, legs),
-            id: self.call,
-            session: self.session,
-            org: org.routing.id,
-            agent,
-            slot: self.slot,
+            ids,
             hops: RequestOrigin::of(message).hops(),
-            runtime_cseq: 1,
             answered: None,
             outbound: None,
             joining: Joining::default(),
-            tags: SmallVec::new(),
             permit: Some(permit),
             deadline: Some(deadline),
             contact: None,

@@ -180,7 +180,7 @@ impl Calls {
         };
         act(&mut slot.call, &mut cx);
         slot.call.take_turns(&mut cx);
-        let (id, org) = (slot.call.id, slot.call.org);
+        let (id, org) = (slot.call.ids.call, slot.call.ids.org);
         slot.call.holding.report(cx.core, id, org);
 
         let done = slot.call.is_done();
@@ -207,7 +207,7 @@ impl Calls {
     /// Releases what a finished call holds.
     fn release(&mut self, call: &Call) {
         let core = &mut self.core;
-        for tag in &call.tags {
+        for tag in &call.bridge.tags {
             core.tags.remove(tag);
         }
 
@@ -216,13 +216,13 @@ impl Calls {
 
         let outbound = call.outbound.as_deref();
         if outbound.is_some_and(Outbound::has_media) {
-            core.effects.push_back(call.closed_media());
+            core.effects.push_back(call.bridge.closed_media(&call.ids));
         }
 
         for leg in call.bridge.legs.iter() {
             timers.extend(leg.timers().map(Some));
             if leg.local().is_some_and(|media| media.local.is_some()) {
-                core.effects.push_back(call.closed_media());
+                core.effects.push_back(call.bridge.closed_media(&call.ids));
             }
         }
 
@@ -242,7 +242,7 @@ impl Calls {
 
     /// Id of the call at `key`, if it is still there.
     pub fn id_of(&self, key: CallKey) -> Option<Uuid> {
-        self.get(key).map(|call| call.id)
+        self.get(key).map(|call| call.ids.call)
     }
 
     /// The call at `key`, if it is still there.

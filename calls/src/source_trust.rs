@@ -77,7 +77,7 @@ impl Calls {
             return true;
         }
 
-        tracing::debug!(call.id = %call.id, source = %flow.peer, transport = %flow.transport, "a request from a place that its dialog doesn't know");
+        tracing::debug!(call.id = %call.ids.call, source = %flow.peer, transport = %flow.transport, "a request from a place that its dialog doesn't know");
         core.effects
             .push_back(Effect::UnknownSource(UnknownSource::Refused));
         core.stateless(endpoint, message, flow, 403, |head| {
@@ -201,7 +201,7 @@ fn trust(
     flow: &Flow,
     now: Moment,
 ) -> SourceTrust {
-    let (org, is_runtimes) = (call.org, call.bridge.role(id) == LegRole::Agent);
+    let (org, is_runtimes) = (call.ids.org, call.bridge.role(id) == LegRole::Agent);
     let Some(leg) = call.bridge.legs.sip_mut(id) else {
         return SourceTrust::Unknown;
     };

@@ -30,6 +30,8 @@ pub(crate) struct UasInvite {
     new: NewDialog,
     contact: ContactState,
     contact_timer: Option<TimerId>,
+    /// CSeq of the runtime's INVITE, which our PRACKs repeat.
+    pub(crate) runtime_cseq: u32,
     pub(crate) relay: ProvisionalRelay,
 }
 
@@ -56,6 +58,7 @@ impl UasInvite {
             new,
             contact,
             contact_timer,
+            runtime_cseq: 1,
             relay: ProvisionalRelay::new(invite),
         }
     }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::Calls;
 use super::attempt_counter::AttemptCounter;
-use super::call::Call;
+use super::bridge::Bridge;
 use super::callee::Callee;
 use super::calling::{CalleeCall, dial_first, parties, prepare};
 use super::context::Cx;
@@ -138,22 +138,19 @@ fn claims(org: Uuid) -> [Claim; 2] {
     [claim(DEPLOYMENT, AT_ONCE), claim(of_org, OF_ORG)]
 }
 
-impl Call {
+impl Bridge {
     /// Speaks the code, if this call has one, once the callee has answered.
     pub(super) fn speak_code(&mut self, cx: &mut Cx<'_>, remote: std::net::IpAddr) {
-        let code = self
-            .bridge
-            .local_mut()
-            .and_then(|media| match &mut media.agent {
-                LocalAgent::Code(code) => code.take(),
-                LocalAgent::Echo | LocalAgent::Bot(_) => None,
-            });
-        let (Some(code), Some(trunk)) = (code, self.bridge.trunk()) else {
+        let code = self.local_mut().and_then(|media| match &mut media.agent {
+            LocalAgent::Code(code) => code.take(),
+            LocalAgent::Echo | LocalAgent::Bot(_) => None,
+        });
+        let (Some(code), Some(trunk)) = (code, self.trunk()) else {
             return;
         };
         let signals_from = trunk.flow.peer.ip().to_canonical();
         cx.core.effects.push_back(Effect::SpeakCode {
-            call: self.bridge.key,
+            call: self.key,
             code,
             is_known: remote.to_canonical() == signals_from,
         });

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::moment::Moment;
 
-use super::{Leg, LegPeer, LegState, LocalMedia, Session, SipPeer};
+use super::{Leg, LegPeer, LegState, Session, SipPeer};
 use crate::context::Cx;
 use crate::dial::Dialing;
 use crate::ids::LegId;
@@ -102,10 +102,6 @@ impl Legs {
 
     pub(crate) fn sip_mut(&mut self, id: LegId) -> Option<&mut SipPeer> {
         self.get_mut(id)?.sip_mut()
-    }
-
-    pub(crate) fn local_mut(&mut self, id: LegId) -> Option<&mut LocalMedia> {
-        self.get_mut(id)?.local_mut()
     }
 
     /// Returns a body as the peer of a leg is to get it.

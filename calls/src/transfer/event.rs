@@ -108,6 +108,16 @@ pub(crate) enum TransferEvent {
     Stopped,
 }
 
+impl TransferEvent {
+    /// The PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.
+    pub(crate) const fn of_probe(status: u16) -> Self {
+        match status {
+            408 | 481 => Self::DialogGone,
+            _ => Self::ProbeAnswered,
+        }
+    }
+}
+
 /// Final answer to a REFER.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ReferAnswer {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
 
+use crate::bridge::Bridge;
 use crate::bye::ByeContent;
 use crate::call::Call;
 use crate::call_status::CallStatus;
@@ -19,19 +20,37 @@ use crate::join::Join;
 use crate::late_answer::bye_alone;
 use crate::leg::LegState;
 use crate::refusal::Reason;
+use crate::relay::Relay;
 use crate::target::DialTarget;
 use crate::transfer::TransferEvent;
 
 /// Longest ringing time of a destination.
 const RINGING: Duration = Duration::from_secs(45);
 
-impl Call {
+impl Bridge {
     /// Returns whether a destination can be called now.
     pub(super) fn can_dial(&self) -> bool {
-        let is_heard = self.bridge.heard().is_some();
-        is_heard && self.bridge.status() == CallStatus::Up && self.bridge.dialing().is_none()
+        let is_heard = self.heard().is_some();
+        is_heard && self.status() == CallStatus::Up && self.dialing().is_none()
     }
+}
 
+impl Relay<'_> {
+    /// Ends what is pending with the agent, as at the end of a call. Our own requests to the caller go on.
+    pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
+        let agent = self.bridge.agent_id();
+        if let Some(bot) = self.bridge.bot_mut() {
+            bot.stop_builtin(cx);
+        }
+        self.bridge.drop_awaited_acks(cx, agent);
+        self.bridge.reject_delayed(cx);
+        self.bridge.requests.abandon_agent(cx, agent);
+        self.holding.give_up(self.bridge);
+        self.bridge.legs.stop_timers(cx, agent);
+    }
+}
+
+impl Call {
     /// Calls the destination.
     pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>, route: DestinationRoute) {
         let heard = self.bridge.heard().unwrap_or_default();
@@ -49,7 +68,7 @@ impl Call {
             health,
             ..
         } = &*cx.core;
-        let permit = match route.permit(self.org, outbound_limits, limits, health, cx.now) {
+        let permit = match route.permit(self.ids.org, outbound_limits, limits, health, cx.now) {
             Ok(permit) => permit,
             Err(Reason::TrunkUnreachable) => {
                 return self.on_transfer(cx, TransferEvent::DestinationLost(UNREACHABLE));
@@ -76,9 +95,11 @@ impl Call {
             true => Patience::WithNone,
             false => Patience::WithLast,
         };
-        self.dial_destination(cx, callee, patience);
+        self.bridge
+            .add_destination(cx, &self.ids, self.hops, callee, patience);
         self.transfer.count(permit, counted_at);
-        self.dial(cx, offer, RINGING);
+        self.bridge.set_offer(cx, offer, RINGING);
+        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 
     /// Offers the caller the media of the destination, which has answered.
@@ -128,32 +149,20 @@ impl Call {
     /// Ends the agent's leg: the caller has the destination's media (RFC 3725 §4.4).
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
         self.on_transfer(cx, TransferEvent::DestinationConnected);
-        self.agent_goes(cx);
+        self.relaying().agent_goes(cx);
         let (agent, is_local) = (self.bridge.agent_id(), self.bridge.is_local());
         self.bridge.legs.put_in_place_of(agent, destination);
         match is_local {
             true => {
                 self.bridge.legs.remove(agent);
-                cx.core.effects.push_back(self.closed_media());
+                let closed = self.bridge.closed_media(&self.ids);
+                cx.core.effects.push_back(closed);
             }
             false => self.bridge.send_bye(cx, agent, ByeContent::default()),
         }
-        self.forget_left(agent);
+        self.bridge.forget_left(agent, self.joining.arriving());
         if let Some(permit) = &mut self.permit {
-            permit.release(self.agent);
+            permit.release(self.ids.agent);
         }
-    }
-
-    /// Ends what is pending with the agent, as at the end of a call. Our own requests to the caller go on.
-    pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
-        let agent = self.bridge.agent_id();
-        if let Some(bot) = self.bridge.bot_mut() {
-            bot.stop_builtin(cx);
-        }
-        self.bridge.drop_awaited_acks(cx, agent);
-        self.bridge.reject_delayed(cx);
-        self.bridge.requests.abandon_agent(cx, agent);
-        self.holding.give_up(&mut self.bridge);
-        self.bridge.legs.stop_timers(cx, agent);
     }
 }

@@ -26,9 +26,11 @@ impl Calls {
         now: Moment,
     ) {
         let slot = self.slab.get(key.index as usize);
-        let org = slot.and_then(|slot| view.org(slot.call.org));
+        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
         if let Some(org) = org {
-            self.with(key, endpoint, now, |call, cx| call.press(cx, org, digit));
+            self.with(key, endpoint, now, |call, cx| {
+                call.press(cx, Some(org), digit)
+            });
         }
     }
 }
@@ -41,26 +43,23 @@ impl Call {
             return;
         };
 
-        if self.press_builtin(cx, event(key)) {
-            return;
-        }
-        if self.bridge.bot().is_some() {
+        if self.bridge.bot().is_some_and(|bot| !bot.is_builtin()) {
             let call = self.bridge.key;
-            cx.core.effects.push_back(Effect::PressKey { call, key });
-        } else if let (Some(org), Some(digit)) = (org, key.to_digit(10)) {
-            self.press(cx, org, digit as u8);
+            return cx.core.effects.push_back(Effect::PressKey { call, key });
         }
+        self.press(cx, org, event(key));
     }
 
     /// Gives the built-in agent a key, or hands the caller of the echo agent to the destination that a digit selects.
-    fn press(&mut self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) {
-        if self.press_builtin(cx, digit) || digit > 9 {
+    fn press(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, digit: u8) {
+        self.with_bot(cx, |bot, cx, of| bot.on_key(cx, of, digit));
+        let Some(org) = org.filter(|_| self.bridge.is_echo() && digit <= 9) else {
+            return;
+        };
+        if self.transfer.may_begin(&self.bridge).is_err() {
             return;
         }
-        if !self.bridge.is_echo() || self.may_transfer().is_err() {
-            return;
-        }
-        let own = org.destinations.get(&self.agent);
+        let own = org.destinations.get(&self.ids.agent);
         let Some(destination) = own.and_then(|own| own.get(place(digit))).cloned() else {
             return;
         };

@@ -10,6 +10,8 @@ mod route;
 mod runtime;
 mod transferee;
 
+use std::time::Duration;
+
 use trunkline_model::destinations::Destination;
 use trunkline_model::handoff::Report;
 use trunkline_model::record::Fact;
@@ -17,10 +19,12 @@ use trunkline_model::transfer::{self as record, State};
 use trunkline_model::view::{OrgView, View};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
+use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::{Message, Method};
 use uuid::Uuid;
 
 use crate::Calls;
+use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
@@ -28,8 +32,8 @@ use crate::destination_route::DestinationRoute;
 use crate::flow::TransferFailure;
 use crate::ids::{CallKey, CallTimer};
 use crate::transfer::{
-    CallFacts, DestinationChoice, NewTransfer, Requester, Steps, TransferError, TransferEvent,
-    TransferRequest, TransferStep,
+    CallFacts, DestinationChoice, LastTransfer, NewTransfer, Requester, Steps, TransferError,
+    TransferEvent, TransferRequest, TransferStep,
 };
 use plan::TransferPlan;
 use transferee::Transferee;
@@ -75,14 +79,40 @@ impl Calls {
             return None;
         }
         let slot = self.slab.get(key.index as usize)?;
-        view.org(slot.call.org).map(|org| &**org)
+        view.org(slot.call.ids.org).map(|org| &**org)
     }
 
     /// Searches all calls, which is fine for a rare request.
     pub(crate) fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
         let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let call = calls.find(|call| call.id == id && call.bridge.status() != CallStatus::Over)?;
-        Some((call.bridge.key, call.org))
+        let call =
+            calls.find(|call| call.ids.call == id && call.bridge.status() != CallStatus::Over)?;
+        Some((call.bridge.key, call.ids.org))
+    }
+}
+
+impl<R> LastTransfer<R> {
+    /// Returns why no transfer of the call can begin now, if none can.
+    fn may_begin(&self, bridge: &Bridge) -> Result<(), TransferError> {
+        match bridge.status() {
+            CallStatus::SettingUp => return Err(TransferError::NotAnswered),
+            CallStatus::Over => return Err(TransferError::NotUp),
+            CallStatus::Answered | CallStatus::Up => {}
+        }
+        if bridge.is_with_destination() {
+            return Err(TransferError::NotUp);
+        }
+        // Once a new leg replaces one of the two, the result of a REFER on the old one has no use (RFC 3891 §3).
+        match self.is_busy() || bridge.legs.successor().is_some() {
+            true => Err(TransferError::UnderWay),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether the caller is alone: its agent has hung up, and the outcome of its transfer is open.
+    pub(crate) fn has_agent_left(&self, bridge: &Bridge) -> bool {
+        let is_gone = bridge.agent().is_some_and(|agent| agent.dialogs.is_empty());
+        is_gone && bridge.status() == CallStatus::Up && self.is_under_way()
     }
 }
 
@@ -94,8 +124,8 @@ impl Call {
         org: &OrgView,
         ask: TransferRequest,
     ) -> Result<record::Transfer, TransferError> {
-        self.may_transfer()?;
-        let own = org.destinations.get(&self.agent);
+        self.transfer.may_begin(&self.bridge)?;
+        let own = org.destinations.get(&self.ids.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
         let destination = match &ask.chosen {
             DestinationChoice::Name(name) => Destination::named(own, name),
@@ -111,30 +141,14 @@ impl Call {
         Ok(self.begin_transfer(cx, org, meant, ask.report, Requester::Api))
     }
 
-    fn may_transfer(&self) -> Result<(), TransferError> {
-        match self.bridge.status() {
-            CallStatus::SettingUp => return Err(TransferError::NotAnswered),
-            CallStatus::Over => return Err(TransferError::NotUp),
-            CallStatus::Answered | CallStatus::Up => {}
-        }
-        if self.bridge.is_with_destination() {
-            return Err(TransferError::NotUp);
-        }
-        // Once a new leg replaces one of the two, the result of a REFER on the old one has no use (RFC 3891 §3).
-        match self.transfer.is_busy() || self.bridge.legs.successor().is_some() {
-            true => Err(TransferError::UnderWay),
-            false => Ok(()),
-        }
-    }
-
     fn transferee(&self) -> Transferee<'_> {
         Transferee {
             trunk: self.bridge.trunk(),
             identity: &self.identity,
             is_outbound: self.outbound.is_some(),
-            org: self.org,
-            agent: self.agent,
-            session: self.session,
+            org: self.ids.org,
+            agent: self.ids.agent,
+            session: self.ids.session,
             contact: self.contact,
         }
     }
@@ -159,10 +173,10 @@ impl Call {
         let trunk = transferee.trunk_asked(org);
 
         let record = record::Transfer {
-            id: cx.mint_id(self.slot),
-            call: self.id,
-            org: self.org,
-            session: self.session,
+            id: cx.mint_id(self.ids.slot),
+            call: self.ids.call,
+            org: self.ids.org,
+            session: self.ids.session,
             destination: destination.id,
             name: destination.name,
             target: destination.target,
@@ -201,7 +215,7 @@ impl Call {
         let facts = CallFacts {
             now: cx.now,
             is_up: self.bridge.status() == CallStatus::Up,
-            can_dial: self.can_dial(),
+            can_dial: self.bridge.can_dial(),
             pbx: self.bridge.trunk().and_then(|trunk| trunk.abilities.pbx),
         };
         let steps = self.transfer.handle(event, facts);
@@ -210,6 +224,7 @@ impl Call {
 
     /// Carries out the machine's steps in order.
     fn take_steps(&mut self, cx: &mut Cx<'_>, steps: Steps<Box<DestinationRoute>>) {
+        let key = self.bridge.key;
         let mut untransferred = None;
         for step in steps {
             match step {
@@ -218,15 +233,14 @@ impl Call {
                     subscription,
                     status,
                     is_last,
-                } => self.notify_runtime(cx, subscription, status, is_last),
-                TransferStep::Wait(time) => {
-                    if let Some(timer) = self.transfer.timer_mut() {
-                        cx.cancel_timer(timer);
-                        *timer = time
-                            .map(|time| cx.schedule(self.bridge.key, time, CallTimer::Transfer));
-                    }
+                } => self
+                    .bridge
+                    .notify_runtime(cx, subscription, status, is_last),
+                TransferStep::Wait(time) => wait(cx, key, self.transfer.timer_mut(), time),
+                TransferStep::WaitOutGlare => {
+                    let time = Some(self.bridge.refer_wait(cx));
+                    wait(cx, key, self.transfer.timer_mut(), time);
                 }
-                TransferStep::WaitOutGlare => self.wait_out_glare(cx),
                 TransferStep::Refer => {
                     let leg = self.bridge.trunk_id();
                     let event = match self.send_refer(cx) {
@@ -236,7 +250,7 @@ impl Call {
                     self.on_transfer(cx, event);
                 }
                 TransferStep::Probe => {
-                    if !self.probe(cx) {
+                    if !self.bridge.probe(cx) {
                         self.on_transfer(cx, TransferEvent::ProbeUnsent);
                     }
                 }
@@ -260,16 +274,20 @@ impl Call {
         if let Some(why) = untransferred
             && self.bridge.status() == CallStatus::Up
         {
-            self.run_builtin(cx, |machine, now| machine.handle_transfer_failed(why, now));
+            self.with_bot(cx, |bot, cx, of| bot.on_untransferred(cx, of, why));
         }
     }
+}
 
-    /// Returns whether the caller is alone: its agent has hung up, and the outcome of its transfer is open.
-    pub(crate) fn has_agent_left(&self) -> bool {
-        let is_gone = self
-            .bridge
-            .agent()
-            .is_some_and(|agent| agent.dialogs.is_empty());
-        is_gone && self.bridge.status() == CallStatus::Up && self.transfer.is_under_way()
+/// Restarts the timer of a transfer, or stops it.
+fn wait(
+    cx: &mut Cx<'_>,
+    call: CallKey,
+    timer: Option<&mut Option<TimerId>>,
+    time: Option<Duration>,
+) {
+    if let Some(timer) = timer {
+        cx.cancel_timer(timer);
+        *timer = time.map(|time| cx.schedule(call, time, CallTimer::Transfer));
     }
 }

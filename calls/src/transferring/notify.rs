@@ -3,69 +3,23 @@
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::subscription_state::SubscriptionState;
 use trunkline_sip::header::{params, text};
+use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
-use crate::call::Call;
+use crate::bridge::Bridge;
 use crate::context::Cx;
 use crate::ids::LegId;
 use crate::leg::NewRequest;
-use crate::own_request::{Pending, Purpose};
-use crate::transfer::{TransferEvent, status_of};
+use crate::own_request::Purpose;
+use crate::transfer::{LastTransfer, TransferEvent, status_of};
 
-impl Call {
-    /// Handles a NOTIFY inside the call.
-    pub(crate) fn on_notify(
-        &mut self,
-        cx: &mut Cx<'_>,
-        leg: LegId,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        let event = message.first(HeaderName::Event).unwrap_or_default();
-        let end = memchr::memchr(b';', event).unwrap_or(event.len());
-        let (package, params) = event.split_at(end);
-        let package = package.trim_ascii();
-        if !package.eq_ignore_ascii_case(b"refer") && !package.is_empty() {
-            let allowed = b"refer";
-            return cx.respond(
-                server,
-                489,
-                None,
-                |head| head.line("Allow-Events", allowed),
-                b"",
-            );
-        }
-        // RFC 6665 §4.1.3: a NOTIFY without a subscription is 481.
-        let cseq = match params::find(params, "id") {
-            Some(id) => id
-                .and_then(text::number)
-                .and_then(|id| self.transfer.refer_of_notify(leg, Some(id))),
-            None => self.transfer.refer_of_notify(leg, None),
-        };
-        let Some(cseq) = cseq.filter(|_| self.bridge.is_trunk(leg)) else {
-            return cx.respond(server, 481, None, |_| {}, b"");
-        };
-        cx.respond(server, 200, None, |_| {}, b"");
-
-        let state = message.first(HeaderName::SubscriptionState);
-        let subscription = SubscriptionState::parse(state.unwrap_or_default());
-        let status = status_of(message.body());
-        self.on_transfer(
-            cx,
-            TransferEvent::Notified {
-                cseq,
-                status,
-                subscription,
-            },
-        );
-    }
-
+impl Bridge {
     /// Probes the PBX for the call, once.
     pub(super) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
-        if self.bridge.requests.is_out(Purpose::Probe) {
+        if self.requests.is_out(Purpose::Probe) {
             return true;
         }
-        let (Some(fork), Some(trunk)) = (self.bridge.fork(), self.bridge.trunk()) else {
+        let (Some(fork), Some(trunk)) = (self.fork(), self.trunk()) else {
             return false;
         };
         let method = match trunk.abilities.update {
@@ -73,27 +27,49 @@ impl Call {
             false => Method::Options,
         };
         let request = NewRequest::bare(fork, method, Purpose::Probe);
-        let id = self.bridge.trunk_id();
-        self.bridge.send(cx, id, &request, |_| {}).is_some()
+        let id = self.trunk_id();
+        self.send(cx, id, &request, |_| {}).is_some()
     }
+}
 
-    /// Handles the PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.
-    pub(crate) fn on_probe_answer(
-        &mut self,
+impl<R> LastTransfer<R> {
+    /// Answers a NOTIFY of a leg's peer. Returns its news, if it belongs to our REFER.
+    pub(crate) fn on_notify(
+        &self,
+        bridge: &Bridge,
         cx: &mut Cx<'_>,
-        pending: &Pending,
+        leg: LegId,
+        server: ServerTx,
         message: &Message<'_>,
-    ) {
-        let is_gone = matches!(message.status(), 408 | 481);
-        if message.status() < 300
-            && let Some(mut leg) = self.bridge.at(pending.leg)
-        {
-            leg.note_refresh(cx, pending, message);
+    ) -> Option<TransferEvent> {
+        let event = message.first(HeaderName::Event).unwrap_or_default();
+        let end = memchr::memchr(b';', event).unwrap_or(event.len());
+        let (package, params) = event.split_at(end);
+        let package = package.trim_ascii();
+        if !package.eq_ignore_ascii_case(b"refer") && !package.is_empty() {
+            let allowed = |head: &mut Head<'_>| head.line("Allow-Events", b"refer");
+            cx.respond(server, 489, None, allowed, b"");
+            return None;
         }
-        let event = match is_gone {
-            true => TransferEvent::DialogGone,
-            false => TransferEvent::ProbeAnswered,
+
+        // RFC 6665 §4.1.3: a NOTIFY without a subscription is 481.
+        let cseq = match params::find(params, "id") {
+            Some(id) => id
+                .and_then(text::number)
+                .and_then(|id| self.refer_of_notify(leg, Some(id))),
+            None => self.refer_of_notify(leg, None),
         };
-        self.on_transfer(cx, event);
+        let Some(cseq) = cseq.filter(|_| bridge.is_trunk(leg)) else {
+            cx.respond(server, 481, None, |_| {}, b"");
+            return None;
+        };
+        cx.respond(server, 200, None, |_| {}, b"");
+
+        let state = message.first(HeaderName::SubscriptionState);
+        Some(TransferEvent::Notified {
+            cseq,
+            status: status_of(message.body()),
+            subscription: SubscriptionState::parse(state.unwrap_or_default()),
+        })
     }
 }

@@ -61,7 +61,8 @@ impl Calls {
         match endpoint.accept(message, flow, owner_of(Some(key)), now) {
             Ok(server) => {
                 self.with(key, endpoint, now, |call, cx| {
-                    call.on_successor(cx, (replaced, None), server, flow, message);
+                    call.relaying()
+                        .on_successor(cx, (replaced, None), server, flow, message);
                 });
             }
             Err(_) => self.core.stateless(endpoint, message, flow, 503, |_| {}),

@@ -1,18 +1,20 @@
 //! The REFER to the PBX, and its answer (RFC 3515 §2.4, RFC 3892, RFC 4488).
 
+use std::time::Duration;
+
 use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
+use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::context::Cx;
 use crate::credentials::ChallengedRequest;
-use crate::effect::Unanswerable;
-use crate::ids::CallTimer;
+use crate::effect::{ChallengeOutcome, Challenger, Unanswerable};
 use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
 use crate::reply::PAUSE;
-use crate::transfer::{ReferAnswer, TransferEvent};
+use crate::transfer::{LastTransfer, ReferAnswer, TransferEvent};
 
 impl Call {
     /// Sends the REFER, with answers to the PBX's challenges if there are any. Returns its CSeq.
@@ -45,43 +47,43 @@ impl Call {
             .send(cx, id, &request, |head| head.raw(&lines))?;
         Some(sent.cseq)
     }
+}
 
-    /// Handles the PBX's final answer to the REFER.
+impl<R> LastTransfer<R> {
+    /// Handles the PBX's final answer to the REFER. `challenger`: the PBX, if its unanswered challenges are reported.
     pub(crate) fn on_refer_answer(
         &mut self,
+        bridge: &Bridge,
         cx: &mut Cx<'_>,
+        challenger: Option<Challenger>,
         pending: &Pending,
         message: &Message<'_>,
-    ) {
+    ) -> TransferEvent {
+        let cseq = pending.cseq;
         let answer = match message.status() {
             200..=299 if is_without_news(message) => ReferAnswer::AcceptedSilently,
             200..=299 => ReferAnswer::Accepted,
-            401 | 407 if self.answers(cx, pending, message) => ReferAnswer::Challenged,
+            401 | 407 if self.answers(bridge, cx, challenger, pending, message) => {
+                ReferAnswer::Challenged
+            }
             status => ReferAnswer::Refused(status),
         };
-        let cseq = pending.cseq;
-        self.on_transfer(cx, TransferEvent::ReferAnswered { cseq, answer });
-    }
-
-    /// Handles a REFER without an answer, or whose flow broke.
-    pub(crate) fn on_refer_unanswered(&mut self, cx: &mut Cx<'_>, pending: &Pending, status: u16) {
-        self.on_transfer(
-            cx,
-            TransferEvent::ReferUnanswered {
-                cseq: pending.cseq,
-                status,
-                was_connected: pending.connected,
-            },
-        );
+        TransferEvent::ReferAnswered { cseq, answer }
     }
 
     /// Returns whether a challenge is answered, by the credentials of the leg.
-    fn answers(&mut self, cx: &mut Cx<'_>, pending: &Pending, message: &Message<'_>) -> bool {
-        let id = self.bridge.trunk_id();
-        let Some(digest_answers) = self.transfer.digest_answers_for(pending.cseq) else {
+    fn answers(
+        &mut self,
+        bridge: &Bridge,
+        cx: &mut Cx<'_>,
+        challenger: Option<Challenger>,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) -> bool {
+        let Some(digest_answers) = self.digest_answers_for(pending.cseq) else {
             return false;
         };
-        let trunk = self.bridge.legs.sip(id);
+        let trunk = bridge.trunk();
         let dialog = trunk.and_then(|trunk| trunk.dialog_ref(pending.fork));
         let (Some(trunk), Some(dialog)) = (trunk, dialog) else {
             return false;
@@ -99,20 +101,20 @@ impl Call {
             None => Err(Unanswerable::NoPair),
         };
         if let Err(why) = answered {
-            self.unanswered(cx, id, (why, destination), message);
+            cx.report(challenger, || {
+                ChallengeOutcome::unanswered(why, message, destination)
+            });
         }
         answered.is_ok()
     }
+}
 
-    /// Sends the REFER again after the glare wait.
-    pub(super) fn wait_out_glare(&mut self, cx: &mut Cx<'_>) {
-        let fork = self.bridge.fork().unwrap_or_default();
-        let trunk = self.bridge.legs.get(self.bridge.trunk_id());
-        let wait = trunk.map_or(PAUSE, |trunk| trunk.glare_wait(cx, fork));
-        if let Some(timer) = self.transfer.timer_mut() {
-            cx.cancel_timer(timer);
-            *timer = Some(cx.schedule(self.bridge.key, wait, CallTimer::Transfer));
-        }
+impl Bridge {
+    /// Returns the wait before a REFER that has met the PBX's own request is sent again.
+    pub(super) fn refer_wait(&self, cx: &mut Cx<'_>) -> Duration {
+        let fork = self.fork().unwrap_or_default();
+        let trunk = self.legs.get(self.trunk_id());
+        trunk.map_or(PAUSE, |trunk| trunk.glare_wait(cx, fork))
     }
 }
 

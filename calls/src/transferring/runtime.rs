@@ -12,6 +12,8 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Meant;
 use super::own::route_to_own;
+use super::transferee::Transferee;
+use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
@@ -73,7 +75,13 @@ impl Call {
     ) {
         let meant = match org {
             // A peer that has replaced the agent is no runtime.
-            Some(org) if self.bridge.role(id) == LegRole::Agent => self.meant_by(cx, org, message),
+            Some(org) if self.bridge.role(id) == LegRole::Agent => {
+                let may = self
+                    .transfer
+                    .may_begin(&self.bridge)
+                    .map_err(ReferRefusal::TransferError);
+                may.and_then(|()| self.transferee().meant_by(cx, org, message))
+            }
             Some(_) | None => Err(ReferRefusal::TransferError(TransferError::NotAssigned)),
         };
 
@@ -115,7 +123,9 @@ impl Call {
         let requester = Requester::Runtime(wants_news.then_some(subscription));
         self.begin_transfer(cx, org, meant, Report::default(), requester);
     }
+}
 
+impl Transferee<'_> {
     /// Returns the destination, and the dialog to replace there: the runtime's own, with a destination that it has consulted.
     fn meant_by(
         &self,
@@ -123,7 +133,6 @@ impl Call {
         org: &OrgView,
         message: &Message<'_>,
     ) -> Result<Meant, ReferRefusal> {
-        self.may_transfer().map_err(ReferRefusal::TransferError)?;
         let mut values = message.all(HeaderName::ReferTo);
         let value = values.next().filter(|_| values.next().is_none());
         let refer_to = value
@@ -153,7 +162,6 @@ impl Call {
             None => None,
         };
         let plan = self
-            .transferee()
             .plan(cx, org, destination, replaces.as_deref())
             .map_err(ReferRefusal::TransferError)?;
 
@@ -199,7 +207,9 @@ impl Call {
             plan: Plan::own(Box::new(own)),
         }))
     }
+}
 
+impl Bridge {
     /// Sends a runtime that has sent REFER the destination's status.
     pub(super) fn notify_runtime(
         &mut self,
@@ -209,7 +219,7 @@ impl Call {
         is_last: bool,
     ) {
         // Its subscription ends with the call.
-        if self.bridge.status() == CallStatus::Over {
+        if self.status() == CallStatus::Over {
             return;
         }
 
@@ -232,8 +242,8 @@ impl Call {
             }
             head.line("Content-Type", b"message/sipfrag;version=2.0");
         };
-        let agent = self.bridge.agent_id();
-        self.bridge.send(cx, agent, &notify, lines);
+        let agent = self.agent_id();
+        self.send(cx, agent, &notify, lines);
     }
 }
 
