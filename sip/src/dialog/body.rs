@@ -204,9 +204,30 @@ fn without_blank_end(part: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{Framing, lex};
 
     const SDP: &str = "v=0\r\no=- 1 1 IN IP4 h\r\ns=-\r\nm=audio 4000 RTP/AVP 0\r\n";
     const PLACE: &str = "--b\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n";
+
+    #[test]
+    fn a_body_without_a_type_may_be_an_sdp() {
+        for (content_type, body, expected) in [
+            ("Content-Type: application/sdp\r\n", SDP, true),
+            ("Content-Type: multipart/mixed;boundary=b\r\n", SDP, true),
+            ("", SDP, true),
+            ("Content-Type: text/plain\r\n", SDP, false),
+            ("Content-Type: application/sdp\r\n", "", false),
+            ("", "", false),
+        ] {
+            let octets = format!(
+                "INVITE sip:b SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a>;tag=1\r\nTo: <sip:b>\r\n\
+                 Call-ID: x\r\nCSeq: 1 INVITE\r\n{content_type}Content-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            let message = lex(octets.as_bytes(), Framing::Datagram).expect("a request");
+            assert_eq!(has_sdp(&message), expected, "{content_type:?} {body:?}");
+        }
+    }
 
     #[test]
     fn a_place_is_taken_out_of_a_body() {
