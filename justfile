@@ -123,6 +123,10 @@ fuzz cases="100000":
 differential seeds="20":
     for _ in $(seq {{seeds}}); do TRUNKLINE_TEST_SEED=$(od -An -N7 -tu8 /dev/urandom | tr -d ' ') cargo test --test api differential || exit 1; done
 
+# Changes of single lines in the state machines of calls and dialogs: names those that no unit test notices (cargo-mutants; hours)
+mutants *args:
+    cargo mutants -p trunkline-sip -p trunkline-calls {{args}}
+
 # The clips of assets/spoken made anew (flite)
 spoken:
     assets/spoken/make

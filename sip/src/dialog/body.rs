@@ -342,6 +342,11 @@ mod tests {
                 SDP,
             ),
             (
+                "another header's folded line",
+                format!("--b\r\nX: y\r\n Content-Type: application/sdp\r\n\r\n{SDP}--b--"),
+                "",
+            ),
+            (
                 "behind a part with a longer boundary",
                 format!(
                     "--b\r\nContent-Type: multipart/alternative; boundary=b2\r\n\r\n--b2\r\n\r\nx\r\n--b2--\r\n{part}--b--"

@@ -329,7 +329,7 @@ fn our_own_offer_is_answered_and_the_answer_read() {
 
 #[test]
 fn a_further_offer_of_ours_keeps_the_lines_of_the_last_sdp() {
-    let cases: [(&str, &str, &[&str]); 6] = [
+    let cases: [(&str, &str, &[&str]); 7] = [
         ("nothing before", "", &["audio 20000"]),
         ("audio", "m=audio 9 RTP/AVP 8\r\n", &["audio 20000"]),
         (
@@ -346,6 +346,11 @@ fn a_further_offer_of_ours_keeps_the_lines_of_the_last_sdp() {
             "the second audio",
             "m=audio 0 RTP/SAVP 8\r\nm=audio 9 RTP/AVP 8\r\n",
             &["audio 0", "audio 20000"],
+        ),
+        (
+            "an audio that is off",
+            "m=video 0 RTP/AVP 96\r\nm=audio 0 RTP/AVP 8\r\n",
+            &["video 0", "audio 20000"],
         ),
         (
             "no audio",
