@@ -454,8 +454,7 @@ impl Call {
                 }
                 CallStatus::Up => {
                     let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
-                    let hold = &self.holding.hold;
-                    self.bridge.update_media(cx, &self.ids, hold, kept);
+                    self.relaying().update_media(cx, kept);
                     self.with_bot(cx, Bot::start);
                 }
                 // The callee still rings, or the caller's ACK is to come.
@@ -578,8 +577,7 @@ impl Call {
         self.bridge.legs.connect(trunk, agent);
         self.limit_duration(cx);
         let audio = self.bridge.heard().and_then(sdp::read_answer);
-        let hold = &self.holding.hold;
-        self.bridge.update_media(cx, &self.ids, hold, audio);
+        self.relaying().update_media(cx, audio);
         self.with_bot(cx, Bot::dial);
     }
 }

@@ -271,8 +271,7 @@ impl Call {
                     return self.hang_up(cx, Reason::NoCommonMedia);
                 };
                 let remote = audio.remote.ip();
-                let hold = &self.holding.hold;
-                self.bridge.update_media(cx, &self.ids, hold, Some(audio));
+                self.relaying().update_media(cx, Some(audio));
                 self.bridge.speak_code(cx, remote);
                 self.with_bot(cx, Bot::start);
                 self.with_bot(cx, Bot::dial);
