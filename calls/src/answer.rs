@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use trunkline_model::record::{Fact, HangupBy, Status};
+use trunkline_model::record::{HangupBy, Status};
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
@@ -242,13 +242,7 @@ impl Call {
     /// The caller has its 200.
     pub(crate) fn on_answered(&mut self, cx: &mut Cx<'_>, runtime_call_id: Box<str>) {
         self.answered = Some(cx.now);
-        cx.core.fact(Fact::Answered {
-            call: self.ids.call,
-            org: self.ids.org,
-            at: cx.now,
-            runtime_call_id,
-        });
-
+        cx.note_answered(&self.ids, runtime_call_id);
         self.limit_duration(cx);
         for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
             if let Some(mut leg) = self.bridge.at(id) {

@@ -23,6 +23,7 @@ use super::bot_state::{Bot, State};
 use super::bridge::Bridge;
 use super::call::Call;
 use super::call_status::CallStatus;
+use super::calling::own_origin;
 use super::context::Cx;
 use super::crossing::own_headers;
 use super::dial::Dialing;
@@ -30,8 +31,7 @@ pub use super::effect::BotDial;
 use super::effect::Effect;
 use super::flow::{Builtin, Machine};
 use super::ids::{CallKey, CallRef};
-use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session, sdp_session};
-use super::origin::{Origin, OwnOrigin};
+use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
 use super::runtime_chain::{ChainStage, RuntimeChain};
@@ -283,6 +283,7 @@ impl Bot {
         }
     }
 
+    /// Handles the end of the bot's WebSocket.
     fn on_closed(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>, how: BotGone) -> BotProgress {
         let was_open = matches!(self.state, State::Attached | State::Started);
         if !was_open || of.status == CallStatus::Over {
@@ -403,8 +404,7 @@ impl Bridge {
         let Some(trunk) = self.trunk_mut() else {
             return Box::default();
         };
-        let session = sdp_session(ids.call);
-        let origin = local.map(|local| OwnOrigin::Own(Origin::new(session, local.ip())));
+        let origin = local.map(|local| own_origin(ids, local));
         trunk.origin = origin.map(Box::new);
         trunk.heard.as_deref().unwrap_or_default().into()
     }
@@ -454,8 +454,7 @@ impl Call {
                 }
                 CallStatus::Up => {
                     let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
-                    let hold = &self.holding.hold;
-                    self.bridge.update_media(cx, &self.ids, hold, kept);
+                    self.relaying().update_media(cx, kept);
                     self.with_bot(cx, Bot::start);
                 }
                 // The callee still rings, or the caller's ACK is to come.
@@ -578,8 +577,7 @@ impl Call {
         self.bridge.legs.connect(trunk, agent);
         self.limit_duration(cx);
         let audio = self.bridge.heard().and_then(sdp::read_answer);
-        let hold = &self.holding.hold;
-        self.bridge.update_media(cx, &self.ids, hold, audio);
+        self.relaying().update_media(cx, audio);
         self.with_bot(cx, Bot::dial);
     }
 }

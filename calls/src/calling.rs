@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use trunkline_model::attempt::AttemptLeg;
-use trunkline_model::record::{Fact, HangupBy, Status};
+use trunkline_model::record::{HangupBy, Status};
 use trunkline_model::view::OutboundRoute;
 use trunkline_sip::dialog::sdp;
 use trunkline_sip::slot::{CallId, Slot};
@@ -179,6 +179,36 @@ impl Bridge {
             open_media(cx, self.key, dialing);
         }
     }
+
+    /// Acknowledges the callee's 2xx, with which its leg is up. `origin`: that of our SDP which other media follow. Returns the callee's SDP.
+    fn meet_callee(
+        &mut self,
+        cx: &mut Cx<'_>,
+        accepted: Accepted<'_>,
+        offer: Box<[u8]>,
+        origin: Option<OwnOrigin>,
+    ) -> Box<[u8]> {
+        accepted.acknowledge(cx);
+        let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
+        let session = accepted.session(cx);
+        let mut peer = accepted.into_peer(offer);
+        peer.heard = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
+        peer.origin = origin.map(Box::new);
+
+        let trunk = self.trunk_id();
+        self.legs.meet(trunk, peer);
+        self.legs.set_state(trunk, LegState::Ready(session));
+        if let Some(mut leg) = self.at(trunk) {
+            leg.start_session(cx);
+            leg.start_keep_alives(cx);
+        }
+        sdp
+    }
+}
+
+/// Origin of our own SDP in a call, which the peer's next SDP continues.
+pub(super) fn own_origin(ids: &CallRef, local: SocketAddr) -> OwnOrigin {
+    OwnOrigin::Own(Origin::new(sdp_session(ids.call), local.ip()))
 }
 
 impl Outbound {
@@ -225,43 +255,23 @@ impl Call {
         accepted: Accepted<'_>,
         offer: Box<[u8]>,
     ) {
-        accepted.acknowledge(cx);
-        let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
-        let session = accepted.session(cx);
-        let mut peer = accepted.into_peer(offer);
-        peer.heard = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
-        if let Some(local) = self.outbound.as_deref().and_then(|outbound| outbound.media) {
-            let sdp_session = sdp_session(self.ids.call);
-            let origin = OwnOrigin::Own(Origin::new(sdp_session, local.ip()));
-            peer.origin = Some(Box::new(origin));
-        }
-
-        let trunk = self.bridge.trunk_id();
-        self.bridge.legs.meet(trunk, peer);
-        self.bridge.legs.set_state(trunk, LegState::Ready(session));
+        let media = self.outbound.as_deref().and_then(|outbound| outbound.media);
+        let origin = media.map(|local| own_origin(&self.ids, local));
+        let sdp = self.bridge.meet_callee(cx, accepted, offer, origin);
         self.answered = Some(cx.now);
-        cx.core.fact(Fact::Answered {
-            call: self.ids.call,
-            org: self.ids.org,
-            at: cx.now,
-            runtime_call_id: Box::default(),
-        });
-        if let Some(mut leg) = self.bridge.at(self.bridge.trunk_id()) {
-            leg.start_session(cx);
-            leg.start_keep_alives(cx);
-        }
+        cx.note_answered(&self.ids, Box::default());
 
         let audio = sdp::read_answer(&sdp);
         match self.bridge.is_local() {
             true => {
                 self.limit_duration(cx);
-                self.bridge.legs.connect(trunk, self.bridge.agent_id());
+                let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+                self.bridge.legs.connect(trunk, agent);
                 let Some(audio) = audio else {
                     return self.hang_up(cx, Reason::NoCommonMedia);
                 };
                 let remote = audio.remote.ip();
-                let hold = &self.holding.hold;
-                self.bridge.update_media(cx, &self.ids, hold, Some(audio));
+                self.relaying().update_media(cx, Some(audio));
                 self.bridge.speak_code(cx, remote);
                 self.with_bot(cx, Bot::start);
                 self.with_bot(cx, Bot::dial);

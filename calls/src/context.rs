@@ -421,6 +421,16 @@ impl Cx<'_> {
         });
     }
 
+    /// Records that the call is answered, by the runtime's call of that id if there is one.
+    pub(crate) fn note_answered(&mut self, ids: &CallRef, runtime_call_id: Box<str>) {
+        self.core.fact(Fact::Answered {
+            call: ids.call,
+            org: ids.org,
+            at: self.now,
+            runtime_call_id,
+        });
+    }
+
     pub(crate) fn schedule(&mut self, key: CallKey, after: Duration, timer: CallTimer) -> TimerId {
         self.core.timers.schedule(self.now + after, (key, timer))
     }

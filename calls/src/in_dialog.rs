@@ -295,10 +295,7 @@ impl Call {
             (Purpose::Hold, _) => {
                 let bridge = &mut self.bridge;
                 match self.holding.on_answer(bridge, cx, flow, &pending, message) {
-                    Ok(audio) => {
-                        let hold = &self.holding.hold;
-                        self.bridge.update_media(cx, &self.ids, hold, audio);
-                    }
+                    Ok(audio) => self.relaying().update_media(cx, audio),
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use trunkline_model::record::Fact;
 use trunkline_sip::dialog::compared::is_same_audio_target;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
@@ -16,10 +15,9 @@ use super::bye::ByeContent;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::delayed_ack::Delayed;
-use super::ids::{CallRef, LegId};
-use super::invite_client::Accepted;
+use super::ids::LegId;
 use super::join::{Join, JoinPhase, JoinProgress};
-use super::leg::{Ack, ForkDialog, LegState, Lost, NewRequest, Session};
+use super::leg::{Lost, NewRequest};
 use super::own_request::{JoinRound, Pending, Purpose, RequestKind};
 use super::refusal::Reason;
 use super::reply::{PAUSE, Reply};
@@ -129,54 +127,6 @@ impl Joining {
     /// Begins: the agent's side has answered with that SDP, which the caller gets next.
     pub(crate) fn begin(&mut self, sdp: &[u8], now: Moment) -> JoinProgress<Delayed> {
         self.step(|join| join.begin(sdp, now))
-    }
-
-    /// Connects the callee with the runtime, which has accepted our INVITE, and offers the callee the runtime's SDP.
-    pub(crate) fn on_runtime(
-        &mut self,
-        bridge: &mut Bridge,
-        cx: &mut Cx<'_>,
-        ids: &CallRef,
-        accepted: Accepted<'_>,
-    ) -> JoinProgress<Delayed> {
-        let message = accepted.message;
-        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
-        let heard = self.heard().unwrap_or_default();
-        if let Some(peer) = bridge.agent_mut() {
-            peer.dialogs
-                .push(ForkDialog::new(0, accepted.dialog, Some(heard.into())));
-            peer.credentials = accepted.credentials;
-        }
-
-        let (trunk, agent) = (bridge.trunk_id(), bridge.agent_id());
-        let ready = LegState::Ready(Session::default());
-        bridge.legs.set_state(agent, ready);
-        if let Some(mut leg) = bridge.at(agent) {
-            leg.open(cx, accepted.flow, message);
-            let ack = Ack {
-                client: accepted.client,
-                fork: 0,
-                cseq: accepted.cseq,
-                lines: &accepted.ack_lines,
-                body: b"",
-            };
-            leg.leg.send_ack(cx, &ack);
-        }
-        bridge.legs.connect(trunk, agent);
-        if let Some(mut leg) = bridge.at(agent) {
-            leg.start_session(cx);
-        }
-        cx.core.fact(Fact::Joined {
-            call: ids.call,
-            org: ids.org,
-            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
-        });
-
-        bridge.legs.with_origin(agent, heard);
-        match sdp {
-            Some(sdp) => self.begin(&sdp, cx.now),
-            None => JoinProgress::Refused(Reason::NoCommonMedia),
-        }
     }
 
     /// Handles a change of the caller that was accepted and gives both each other's media.

@@ -158,58 +158,6 @@ impl Bridge {
         self.local_mut()?.offer(&before)
     }
 
-    /// Sets address and codec of our media's peer, unless the audio is kept for a bot that isn't attached yet.
-    pub(crate) fn update_media(
-        &mut self,
-        cx: &mut Cx<'_>,
-        ids: &CallRef,
-        hold: &Hold,
-        audio: Option<Audio>,
-    ) {
-        // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; our media are closed by then.
-        let Some(audio) = audio.filter(|_| self.status() != CallStatus::Over) else {
-            return;
-        };
-
-        // The callee of an outbound call has answered before the bot: until the bot is attached, the callee would hear an echo.
-        if self.bot_mut().is_some_and(|bot| bot.keeps(audio)) {
-            return;
-        }
-
-        let mut remote = audio.remote;
-        let Some(signalling) = self.trunk().map(|trunk| trunk.flow.peer) else {
-            return;
-        };
-
-        let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
-        if let Err(refusal) = sources {
-            let (call, org) = (ids.call, ids.org);
-            tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
-        }
-
-        if hold.is_closed() || sources.is_err() {
-            // Port 0 disables the echo, and no silence is detected.
-            remote.set_port(0);
-        }
-
-        let sources = sources.unwrap_or([signalling.ip(); 2]);
-        let may_differ = self.local().is_some_and(|media| media.from_any);
-        let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
-        let media = AgreedMedia {
-            remote,
-            payload: audio.payload,
-            telephone_event: audio.telephone_event,
-            direction: audio.direction,
-            sources,
-            from_any,
-        };
-
-        cx.core.effects.push_back(Effect::UpdateMedia {
-            call: self.key,
-            media,
-        });
-    }
-
     /// Closes our media on the agent's side: the call is over, even if answers are still missing.
     pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>, ids: &CallRef) {
         let closed = self.closed_media(ids);
@@ -229,29 +177,6 @@ impl Bridge {
                 org: ids.org,
             }),
         }
-    }
-
-    /// Takes the caller's change of media, Contact and session timer. Returns our SDP for the 200.
-    fn take_change(
-        &mut self,
-        cx: &mut Cx<'_>,
-        ids: &CallRef,
-        hold: &Hold,
-        renewal: Option<SessionTimer>,
-        message: &Message<'_>,
-    ) -> Result<Vec<u8>, UnacceptableBody> {
-        let (body, audio) = self.local_body(hold, message)?;
-
-        let trunk = self.trunk_mut();
-        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
-            held.dialog.refresh_target(message);
-        }
-        self.update_media(cx, ids, hold, audio);
-        if let Some(mut leg) = self.at(self.trunk_id()) {
-            leg.take_renewal(cx, renewal);
-        }
-        self.legs.remember_sdp(self.trunk_id(), 0, &body);
-        Ok(body)
     }
 
     /// Begins the dialog with the caller in which we answer ourselves; true if it exists.
@@ -282,6 +207,75 @@ impl Bridge {
 }
 
 impl Relay<'_> {
+    /// Sets address and codec of our media's peer, unless the audio is kept for a bot that isn't attached yet.
+    pub(crate) fn update_media(&mut self, cx: &mut Cx<'_>, audio: Option<Audio>) {
+        // A peer acknowledges its last INVITE after our BYE too, with an SDP if we made the offer; our media are closed by then.
+        let Some(audio) = audio.filter(|_| self.bridge.status() != CallStatus::Over) else {
+            return;
+        };
+
+        // The callee of an outbound call has answered before the bot: until the bot is attached, the callee would hear an echo.
+        if self.bridge.bot_mut().is_some_and(|bot| bot.keeps(audio)) {
+            return;
+        }
+
+        let mut remote = audio.remote;
+        let Some(signalling) = self.bridge.trunk().map(|trunk| trunk.flow.peer) else {
+            return;
+        };
+
+        let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
+        if let Err(refusal) = sources {
+            let (call, org) = (self.ids.call, self.ids.org);
+            tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
+        }
+
+        if self.holding.hold.is_closed() || sources.is_err() {
+            // Port 0 disables the echo, and no silence is detected.
+            remote.set_port(0);
+        }
+
+        let sources = sources.unwrap_or([signalling.ip(); 2]);
+        let may_differ = self.bridge.local().is_some_and(|media| media.from_any);
+        let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
+        let media = AgreedMedia {
+            remote,
+            payload: audio.payload,
+            telephone_event: audio.telephone_event,
+            direction: audio.direction,
+            sources,
+            from_any,
+        };
+
+        cx.core.effects.push_back(Effect::UpdateMedia {
+            call: self.bridge.key,
+            media,
+        });
+    }
+
+    /// Takes the caller's change of media, Contact and session timer. Returns our SDP for the 200.
+    fn take_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        renewal: Option<SessionTimer>,
+        message: &Message<'_>,
+    ) -> Result<Vec<u8>, UnacceptableBody> {
+        let (body, audio) = self.bridge.local_body(&self.holding.hold, message)?;
+
+        let trunk = self.bridge.trunk_mut();
+        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
+            held.dialog.refresh_target(message);
+        }
+        self.update_media(cx, audio);
+        if let Some(mut leg) = self.bridge.at(self.bridge.trunk_id()) {
+            leg.take_renewal(cx, renewal);
+        }
+        self.bridge
+            .legs
+            .remember_sdp(self.bridge.trunk_id(), 0, &body);
+        Ok(body)
+    }
+
     /// Answers a re-INVITE or UPDATE of the caller here.
     pub(crate) fn answer_change(
         &mut self,
@@ -290,11 +284,7 @@ impl Relay<'_> {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        let hold = &self.holding.hold;
-        let changed = self
-            .bridge
-            .take_change(cx, self.ids, hold, renewal, message);
-        let body = match changed {
+        let body = match self.take_change(cx, renewal, message) {
             Ok(body) => body,
             Err(no) => return no.reject(cx, server),
         };
@@ -355,8 +345,7 @@ impl Call {
             return;
         };
 
-        let hold = &self.holding.hold;
-        self.bridge.update_media(cx, &self.ids, hold, audio);
+        self.relaying().update_media(cx, audio);
         if !self.bridge.begin_local_dialog(cx, self.ids.slot) {
             return self.refuse(cx, Reason::BadRequest);
         }

@@ -1,15 +1,72 @@
-//! The call's part of a join of both ends' media (`joining`): a step of it may end a leg, a transfer or the call.
+//! Both ends of a join of their media (`joining`): the runtime's 2xx begins one in an outbound call, and a step of one may end a leg, a transfer or the
+//! call.
 
 use std::time::Duration;
 
+use trunkline_model::record::Fact;
+
+use super::bridge::Bridge;
 use super::call::Call;
 use super::context::Cx;
 use super::delayed_ack::Delayed;
-use super::ids::LegId;
+use super::ids::{CallRef, LegId};
+use super::invite_client::Accepted;
 use super::join::JoinProgress;
-use super::leg::Lost;
+use super::joining::Joining;
+use super::leg::{Ack, ForkDialog, LegState, Lost, Session};
 use super::own_request::RequestKind;
+use super::refusal::Reason;
 use super::transfer::TransferEvent;
+
+impl Joining {
+    /// Connects the callee with the runtime, which has accepted our INVITE, and offers the callee the runtime's SDP.
+    pub(crate) fn on_runtime(
+        &mut self,
+        bridge: &mut Bridge,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        accepted: Accepted<'_>,
+    ) -> JoinProgress<Delayed> {
+        let message = accepted.message;
+        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
+        let heard = self.heard().unwrap_or_default();
+        if let Some(peer) = bridge.agent_mut() {
+            peer.dialogs
+                .push(ForkDialog::new(0, accepted.dialog, Some(heard.into())));
+            peer.credentials = accepted.credentials;
+        }
+
+        let (trunk, agent) = (bridge.trunk_id(), bridge.agent_id());
+        let ready = LegState::Ready(Session::default());
+        bridge.legs.set_state(agent, ready);
+        if let Some(mut leg) = bridge.at(agent) {
+            leg.open(cx, accepted.flow, message);
+            let ack = Ack {
+                client: accepted.client,
+                fork: 0,
+                cseq: accepted.cseq,
+                lines: &accepted.ack_lines,
+                body: b"",
+            };
+            leg.leg.send_ack(cx, &ack);
+        }
+        bridge.legs.connect(trunk, agent);
+        if let Some(mut leg) = bridge.at(agent) {
+            leg.start_session(cx);
+        }
+        cx.core.fact(Fact::Joined {
+            call: ids.call,
+            org: ids.org,
+            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
+        });
+
+        bridge.legs.with_origin(agent, heard);
+        match sdp {
+            Some(sdp) => self.begin(&sdp, cx.now),
+            None => JoinProgress::Refused(Reason::NoCommonMedia),
+        }
+    }
+}
 
 impl Call {
     /// Ends a leg whose peer is lost, and the call with it if the leg is one of the two connected ones.

@@ -1,4 +1,5 @@
 //! Requests and answers that cross between the two connected legs of a call: what crosses of one (`crossing`), with the SDP as the hold changes it.
+//! Media of our own answer in place of the agent's leg (`local_media`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use super::own_request::{Pending, Purpose};
 use super::privacy::{CallerIdentity, withheld_if};
 use super::request_origin::RequestOrigin;
 
-/// The legs of a call, and what changes a message that crosses between them.
+/// The legs of a call, and what changes a message that crosses between them or is answered by media of our own.
 pub(crate) struct Relay<'c> {
     pub(crate) ids: &'c CallRef,
     pub(crate) bridge: &'c mut Bridge,

@@ -341,8 +341,7 @@ impl Call {
                 let media = self.bridge.local_mut();
                 if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
                     let audio = sdp::read_answer(message.body());
-                    let hold = &self.holding.hold;
-                    self.bridge.update_media(cx, &self.ids, hold, audio);
+                    self.relaying().update_media(cx, audio);
                 }
             }
         }

@@ -226,8 +226,7 @@ impl Relay<'_> {
             Ok((body, audio)) => {
                 self.succeed(cx, server);
                 let id = self.bridge.trunk_id();
-                let hold = &self.holding.hold;
-                self.bridge.update_media(cx, self.ids, hold, audio);
+                self.update_media(cx, audio);
                 if let Some(mut leg) = self.bridge.at(id) {
                     leg.take_renewal(cx, renewal);
                 }
