@@ -550,7 +550,7 @@ fn connection(value: &[u8]) -> Option<IpAddr> {
 // `101 telephone-event/8000`; the number of channels may follow, and is 1 without.
 fn mapping(mapping: &[u8]) -> Option<(u8, Mapped)> {
     let space = memchr::memchr(b' ', mapping)?;
-    let name = mapping[space + 1..].trim_ascii();
+    let name = mapping[space..].trim_ascii();
     let name = name.strip_suffix(b"/1").unwrap_or(name);
     let named = [
         (&b"PCMU/8000"[..], Mapped::Audio(Codec::Pcmu)),

@@ -121,6 +121,10 @@ fn directions_are_mirrored() {
             direction.sends(),
             matches!(direction, Direction::SendRecv | Direction::SendOnly)
         );
+        assert_eq!(
+            direction.receives(),
+            matches!(direction, Direction::SendRecv | Direction::RecvOnly)
+        );
     }
 }
 

@@ -421,6 +421,7 @@ mod tests {
                 least: LEAST,
             };
             let (mut request, mut response) = (Vec::new(), Vec::new());
+            assert_eq!(timer.we_refresh(), we_refresh);
             timer.request_lines(&mut Head::new(&mut request));
             timer.response_lines(&mut Head::new(&mut response));
             let request = format!(
@@ -429,6 +430,7 @@ mod tests {
             );
             let response = String::from_utf8(response).unwrap();
             assert_eq!(uas(&request), Ok(Some(theirs)), "{request}");
+            assert!(!request.contains("Min-SE"), "no peer has named one");
             assert_eq!(uac(&response, Some(600)), Some(theirs), "{response}");
             assert_eq!(response.contains("Require: timer"), !we_refresh);
         }
