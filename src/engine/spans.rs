@@ -142,10 +142,10 @@ impl Tracker {
             }
 
             Fact::Ended(ended) => {
-                if let Some(up) = self.up.remove(&call) {
-                    if self.owe.try_send(spans(&up, &ended)).is_err() {
-                        metrics::counter!("trunkline_spans_lost_total").increment(1);
-                    }
+                if let Some(up) = self.up.remove(&call)
+                    && self.owe.try_send(spans(&up, &ended)).is_err()
+                {
+                    metrics::counter!("trunkline_spans_lost_total").increment(1);
                 }
             }
             Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } | Fact::Media(_) => {}

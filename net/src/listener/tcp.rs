@@ -296,11 +296,12 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         }
         let connecting = timeout(self.connections.settings().connect, socket.connect(peer));
         let connected = connecting.await.map_err(|_| Ended::NotOpened)?;
-        let stream = connected.map_err(|error| match error.kind() {
-            // The system's own limit came first.
-            io::ErrorKind::TimedOut => Ended::NotOpened,
-            _ => Ended::Io(error),
-        })?;
+        // The system has a limit of its own, which may come first.
+        let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+        let stream = match connected {
+            Err(error) if is_late(&error) => return Err(Ended::NotOpened),
+            connected => connected?,
+        };
         let local = stream.local_addr()?;
         Ok((stream, local))
     }

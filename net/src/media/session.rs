@@ -669,7 +669,7 @@ mod tests {
 
             let mut octets = rtp(8, 90, 0, 1);
             let source = address(SIGNALLED);
-            let packet = session.accept(&mut octets, source, |_| false, at(40));
+            let packet = session.accept(&octets, source, |_| false, at(40));
             assert_eq!(packet.is_some(), hears, "{direction:?}");
             let echo = packet.and_then(|packet| {
                 let echo = session.echo(&packet, &mut octets, at(40));
