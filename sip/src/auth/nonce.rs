@@ -1,9 +1,8 @@
 //! Nonces that need no memory until a client uses one: a MAC proves their content (RFC 7616 §3.3, §5.4).
 //!
-//! 32 octets in URL-safe base64: milliseconds since the epoch (6), a tag of the issuer's choice (2), random bits (4), the first 4
-//! octets of an HMAC-SHA-256 over those three under a key that all nodes of a deployment share, and the first half of another HMAC
-//! over all of these under the node's own key. The first HMAC lets any node recognise a nonce of the deployment; the second lets only
-//! its issuer accept it.
+//! 32 octets in URL-safe base64: milliseconds since the epoch (6), a tag of the issuer's choice (2), random bits (4), a mark (4): half of the
+//! SipHash-2-4 of those three under a key that all nodes of a deployment share, and the first half of an HMAC-SHA-256 over all of these under
+//! the node's own key. The mark lets any node recognise a nonce of the deployment; the HMAC lets only its issuer accept it.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use siphasher::sip::SipHasher24;
 
 use super::secret::Secret;
 use crate::entropy::Entropy;
@@ -29,7 +29,8 @@ pub const LIFETIME: Duration = Duration::from_secs(300);
 #[derive(Clone)]
 pub struct Nonces {
     keyed: Hmac<Sha256>,
-    shared: Hmac<Sha256>,
+    /// Four octets are guessed as fast whatever made them, so they come from a hash that takes a thirtieth of the HMAC's instructions.
+    shared: SipHasher24,
     lifetime: Duration,
     decoy: Secret,
 }
@@ -73,15 +74,13 @@ pub struct Nonce([u8; DIGITS]);
 impl Nonces {
     /// Issues nonces under `keys`, good for `lifetime`.
     pub fn new(keys: NonceKeys, lifetime: Duration) -> Self {
-        let keyed = |key: &[u8; 32]| {
-            Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length")
-        };
         let NonceKeys { node, deployment } = keys;
-        let (keyed, shared) = (keyed(&node), keyed(&deployment));
+        let keyed = Hmac::<Sha256>::new_from_slice(&node).expect("HMAC takes a key of any length");
         Self {
             decoy: Secret::decoy(&key_of_decoy(&keyed)),
             keyed,
-            shared,
+            // SipHash takes half of the key.
+            shared: SipHasher24::new_with_key(&std::array::from_fn(|at| deployment[at])),
             lifetime,
         }
     }
@@ -97,8 +96,8 @@ impl Nonces {
         octets[..6].copy_from_slice(&now.as_millis().to_be_bytes()[2..]);
         octets[6..8].copy_from_slice(&tag.to_be_bytes());
         octets[8..MARKED].copy_from_slice(&entropy.bits64().to_be_bytes()[..4]);
-        let mark = self.mark(&octets[..MARKED]).finalize().into_bytes();
-        octets[MARKED..SIGNED].copy_from_slice(&mark[..SIGNED - MARKED]);
+        let mark = self.mark(&octets[..MARKED]);
+        octets[MARKED..SIGNED].copy_from_slice(&mark);
         let mac = self.mac(&octets[..SIGNED]).finalize().into_bytes();
         octets[SIGNED..].copy_from_slice(&mac[..OCTETS - SIGNED]);
         let mut digits = [0; DIGITS];
@@ -145,15 +144,13 @@ impl Nonces {
 
     /// Returns true if a node of this deployment has issued the nonce, however long ago.
     pub fn is_of_deployment(&self, nonce: &[u8]) -> bool {
-        Issued::read(nonce).is_some_and(|read| {
-            self.mark(&read.octets[..MARKED])
-                .verify_truncated_left(&read.octets[MARKED..SIGNED])
-                .is_ok()
-        })
+        Issued::read(nonce)
+            .is_some_and(|read| self.mark(&read.octets[..MARKED]) == read.octets[MARKED..SIGNED])
     }
 
-    fn mark(&self, marked: &[u8]) -> Hmac<Sha256> {
-        self.shared.clone().chain_update(marked)
+    fn mark(&self, marked: &[u8]) -> [u8; SIGNED - MARKED] {
+        let hash = self.shared.hash(marked);
+        ((hash >> 32) as u32).to_be_bytes()
     }
 
     fn mac(&self, signed: &[u8]) -> Hmac<Sha256> {
