@@ -410,6 +410,43 @@ mod tests {
     }
 
     #[test]
+    fn a_change_turns_the_call_until_it_is_settled() {
+        let mut hold = Hold::default();
+        assert_eq!((hold.is_turning(), hold.until()), (false, None));
+
+        let (_, progress) = hold.begin(true, NOW);
+        let until = NOW + PATIENCE;
+        assert_eq!(progress, HoldProgress::Ask(until));
+        assert_eq!((hold.is_turning(), hold.until()), (true, Some(until)));
+
+        let _ = answer(&mut hold, Ok(Some(AGENT)));
+        assert!(hold.is_turning() && !hold.is_held());
+        let _ = answer(&mut hold, Ok(Some(CALLER)));
+        assert!(!hold.is_turning() && hold.is_held());
+    }
+
+    #[test]
+    fn what_crosses_a_held_call_is_inactive_and_the_callers_sdp_is_kept_open() {
+        let directions = |hold: &Hold, sdp: &[u8]| {
+            let of = |sdp: &[u8]| direction::of(sdp)[0];
+            (of(&hold.crossing_sdp(sdp)), of(&hold.heard_sdp(sdp)))
+        };
+        let paused = rewritten(CALLER, Direction::SendOnly);
+        let mut hold = Hold::default();
+        let open = directions(&hold, &paused);
+        assert_eq!(open, (Direction::SendOnly, Direction::SendOnly));
+
+        let _ = hold.begin(true, NOW);
+        let _ = answer(&mut hold, Ok(Some(AGENT)));
+        let _ = answer(&mut hold, Ok(Some(CALLER)));
+        let held = directions(&hold, &paused);
+        assert_eq!(held, (Direction::Inactive, Direction::SendRecv));
+        let other = b"Signal=5";
+        assert_eq!(*hold.crossing_sdp(other), *other);
+        assert_eq!(*hold.heard_sdp(other), *other);
+    }
+
+    #[test]
     fn each_answer_leads_to_the_next_offer_or_the_end() {
         use Direction::{SendOnly, SendRecv};
         use LegRole::{Agent, Trunk};

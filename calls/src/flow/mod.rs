@@ -36,3 +36,26 @@ impl Builtin {
         self.timer.map(|(timer, _)| timer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use trunkline_model::builtin::Flow;
+
+    use super::*;
+
+    #[test]
+    fn a_builtin_agent_runs_the_flow_of_its_runtime() {
+        assert!(Builtin::of(&Arc::new(Runtime::Echo)).is_none());
+
+        let flow = json!({"start": "a", "steps": {"a": {"do": "next_runtime"}}, "longest_s": 600});
+        let runtime = Runtime::Builtin {
+            flow: Box::new(Flow::read(&flow).expect("a flow")),
+            fallbacks: Vec::new(),
+        };
+        let mut builtin = Builtin::of(&Arc::new(runtime)).expect("it has a flow");
+        assert_eq!(builtin.timer(), None);
+        builtin.machine.handle_start(Moment::from_secs(1));
+        assert_eq!(builtin.machine.poll_action(), Some(Action::NextRuntime));
+    }
+}
