@@ -305,7 +305,10 @@ fn a_hold_stops_neither_clock_nor_frames() {
             .all(|frame| *frame == [SILENCE; 160])
     );
 
-    // The caller's phone holds, first as in RFC 3264, then as in RFC 2543.
+    bot.play(&[0x23; 1_600]);
+    assert!(caller.hears(0x91, |audio| *audio == [0x23; 160]));
+
+    // The caller's phone holds, first as in RFC 3264, then as in RFC 2543. It gets no audio meanwhile, not even what the bot says.
     let here = offer(caller.rtp.address());
     for held in [
         format!("{here}a=sendonly\r\n"),
@@ -315,6 +318,11 @@ fn a_hold_stops_neither_clock_nor_frames() {
         let answer = caller.talker.offer(&held);
         assert_eq!(answer.status(), Some(200), "{answer:?}");
         goes_on(&bot, 25);
+        let waiting = std::iter::from_fn(|| caller.rtp.audio());
+        assert!(waiting.take(200).count() < 200, "{held}");
+        bot.play(&[0x55; 1_600]);
+        goes_on(&bot, 10);
+        assert_eq!(caller.rtp.audio(), None, "{held}");
         bot.mark("in the hold");
         assert_eq!(bot.event("mark")["mark"]["name"], "in the hold");
     }
