@@ -423,6 +423,10 @@ mod tests {
         assert!(hold.is_turning() && !hold.is_held());
         let _ = answer(&mut hold, Ok(Some(CALLER)));
         assert!(!hold.is_turning() && hold.is_held());
+
+        let ended = hold.take().expect("a status");
+        assert!(!ended.held, "with its call");
+        assert!(!hold.is_held());
     }
 
     #[test]
@@ -441,7 +445,7 @@ mod tests {
         let _ = answer(&mut hold, Ok(Some(CALLER)));
         let held = directions(&hold, &paused);
         assert_eq!(held, (Direction::Inactive, Direction::SendRecv));
-        let other = b"Signal=5";
+        let other = b"Signal=5".as_slice();
         assert_eq!(*hold.crossing_sdp(other), *other);
         assert_eq!(*hold.heard_sdp(other), *other);
     }

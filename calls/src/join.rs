@@ -542,6 +542,25 @@ mod tests {
     }
 
     #[test]
+    fn a_join_names_its_destination_its_deadline_and_the_answer_that_waits() {
+        let mut arriving = Join::<u8>::arriving(CALLER.into(), LegId::SECOND);
+        assert_eq!(arriving.destination(), Some(LegId::SECOND));
+        assert_eq!(
+            arriving.begin(AGENT, NOW),
+            JoinProgress::Ask(NOW + PATIENCE)
+        );
+        assert_eq!(arriving.until(), NOW + PATIENCE);
+        assert_eq!(Join::<u8>::with(CALLER.into()).destination(), None);
+
+        for state in ["waiting", "join", "follow", "ask", "settled"] {
+            assert_eq!(at(state).delayed(), None, "{state}");
+            assert_eq!(at(state).abandon(), None, "{state}");
+        }
+        assert_eq!(at("answer").delayed(), Some(&7));
+        assert_eq!(at("answer").abandon(), Some(7));
+    }
+
+    #[test]
     fn ends_that_were_joined_before_keep_their_media_where_one_refuses() {
         let mut agent_moved = Join::<u8>::moved(CALLER.into());
         assert_eq!(said(&agent_moved.begin(OTHER, NOW)), "asks");

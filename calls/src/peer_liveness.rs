@@ -269,17 +269,132 @@ mod tests {
         assert_eq!(liveness.doubt(after(592), LONGEST), None, "for its silence");
     }
 
+    /// A session that our INVITE has agreed on; `refresher` is `uac` for us.
+    fn session(interval: u32, refresher: &str) -> SessionTimer {
+        let octets = format!(
+            "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
+             Call-ID: x\r\nCSeq: 1 INVITE\r\nSession-Expires: {interval};refresher={refresher}\r\n\r\n"
+        );
+        let answer = lex(octets.as_bytes(), Framing::Datagram).expect("a response");
+        SessionTimer::for_uac(&answer, Some(interval)).expect("a session")
+    }
+
+    const PLAIN: &[u8] = b"v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\n";
+    const HELD: &[u8] = b"v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\na=sendonly\r\n";
+
+    /// The refresher acts at half the interval, and the session is over 32 s before its end (RFC 4028 §10).
+    #[test]
+    fn what_is_due_first_is_a_refresh_a_probe_or_the_end() {
+        for (refresher, longest, due) in [
+            ("uac", LONGEST, 300),
+            ("uac", Duration::ZERO, 900),
+            ("uas", Duration::ZERO, 1_768),
+        ] {
+            let mut liveness = PeerLiveness::default();
+            liveness.begin(Some(&session(1_800, refresher)), START);
+            assert_eq!(liveness.due(longest), Some(after(due)), "{refresher}");
+            assert_eq!(liveness.over(), Some(after(1_768)));
+            assert!(!liveness.is_over(after(1_767)));
+            assert!(liveness.is_over(after(1_768)));
+        }
+
+        let mut without = PeerLiveness::default();
+        without.begin(None, START);
+        assert_eq!(without.due(LONGEST), Some(after(300)));
+        assert_eq!((without.due(Duration::ZERO), without.over()), (None, None));
+        assert!(!without.is_over(after(100_000)));
+    }
+
+    #[test]
+    fn a_session_is_refreshed_by_its_refresher_and_a_silent_peer_asked() {
+        // For a peer on hold without UPDATE the two differ.
+        let means = ProbeMethods {
+            update: false,
+            local_sdp: Some(HELD),
+        };
+        for (refresher, heard, now, expected) in [
+            ("uac", 899, 899, None),
+            ("uac", 899, 900, Some(LivenessProbe::Reinvite)),
+            ("uac", 100, 399, None),
+            ("uac", 100, 400, Some(LivenessProbe::Options)),
+            ("uas", 1_700, 1_768, None),
+            ("uas", 1_400, 1_700, Some(LivenessProbe::Options)),
+        ] {
+            let session = session(1_800, refresher);
+            let mut liveness = PeerLiveness::default();
+            liveness.begin(Some(&session), START);
+            liveness.hear(after(heard));
+            let probe = liveness.next_probe(Some(&session), means, after(now), LONGEST);
+            assert_eq!(probe, expected, "{refresher}, {heard}, {now}");
+        }
+    }
+
+    #[test]
+    fn a_refused_refresh_is_tried_by_the_other_method_and_then_later() {
+        let session = session(1_800, "uac");
+        let both = ProbeMethods {
+            update: true,
+            local_sdp: Some(PLAIN),
+        };
+        let begun = || {
+            let mut liveness = PeerLiveness::default();
+            liveness.begin(Some(&session), START);
+            liveness
+        };
+        let later = ProbeRefusal::Later(Duration::from_secs(225));
+        let (update, reinvite) = (LivenessProbe::Update, LivenessProbe::Reinvite);
+
+        let mut liveness = begun();
+        let mut refuse =
+            |probe, now| liveness.refuse((probe, 500), Some(session), both, after(now));
+        assert_eq!(refuse(update, 899), ProbeRefusal::Waits, "not due");
+        assert_eq!(refuse(update, 900), ProbeRefusal::OtherMethod);
+        assert_eq!(refuse(reinvite, 901), later);
+        assert_eq!(refuse(update, 1_126), ProbeRefusal::OtherMethod, "anew");
+
+        let alone = ProbeMethods {
+            local_sdp: None,
+            ..both
+        };
+        let refused = begun().refuse((update, 500), Some(session), alone, after(900));
+        assert_eq!(refused, later, "there is no other method");
+        let refused = begun().refuse((update, 500), None, both, after(900));
+        assert_eq!(refused, ProbeRefusal::Waits, "no session");
+    }
+
+    #[test]
+    fn a_peer_that_takes_no_re_invites_gets_options() {
+        let means = ProbeMethods {
+            update: false,
+            local_sdp: Some(PLAIN),
+        };
+        for (probe, status, next) in [
+            (LivenessProbe::Reinvite, 488, LivenessProbe::Options),
+            (LivenessProbe::Reinvite, 405, LivenessProbe::Options),
+            (LivenessProbe::Reinvite, 500, LivenessProbe::Reinvite),
+            (LivenessProbe::Update, 488, LivenessProbe::Reinvite),
+        ] {
+            let mut liveness = PeerLiveness::default();
+            let refused = liveness.refuse((probe, status), None, means, START);
+            assert_eq!(refused, ProbeRefusal::Waits);
+            assert_eq!(liveness.question(means), next, "{probe:?} {status}");
+        }
+    }
+
+    #[test]
+    fn a_second_probe_must_end_before_the_session() {
+        for (now, asks_again) in [(1_707, true), (1_708, false)] {
+            let mut liveness = PeerLiveness::default();
+            liveness.begin(Some(&session(1_800, "uac")), START);
+            assert_eq!(liveness.miss(after(now)), asks_again, "{now}");
+        }
+    }
+
     #[test]
     fn no_question_waits_beyond_the_end_of_a_session() {
         for (interval, asks_again) in [(90, false), (240, false), (1_800, true)] {
-            let octets = format!(
-                "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
-                 Call-ID: x\r\nCSeq: 1 INVITE\r\nSession-Expires: {interval};refresher=uac\r\n\r\n"
-            );
-            let answer = lex(octets.as_bytes(), Framing::Datagram).expect("a response");
-            let session = SessionTimer::for_uac(&answer, Some(interval));
             let mut liveness = PeerLiveness::default();
-            liveness.begin(session.as_ref(), START);
+            liveness.begin(Some(&session(interval, "uac")), START);
             let half = u64::from(interval) / 2;
             assert_eq!(liveness.session_due(), Some(after(half)));
             // The refresh at half the interval had no answer.
@@ -289,9 +404,8 @@ mod tests {
 
     #[test]
     fn what_refreshes_comes_before_options() {
-        let plain = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\n";
-        let held = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 9 RTP/AVP 0\r\na=sendonly\r\n";
-        let fax = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=image 9 udptl t38\r\n";
+        let (plain, held) = (PLAIN, HELD);
+        let fax: &[u8] = b"v=0\r\nc=IN IP4 192.0.2.1\r\nm=image 9 udptl t38\r\n";
 
         for (case, update, refuses_reinvite, sdp, question) in [
             (
@@ -336,8 +450,10 @@ mod tests {
                 refuses_reinvite,
                 ..PeerLiveness::default()
             };
-            let local_sdp = sdp.map(str::as_bytes);
-            let means = ProbeMethods { update, local_sdp };
+            let means = ProbeMethods {
+                update,
+                local_sdp: sdp,
+            };
             assert_eq!(liveness.question(means), question, "{case}");
         }
     }

@@ -72,6 +72,22 @@ mod tests {
 
     use super::*;
 
+    /// RFC 3261 §14.1: in units of 10 ms, 2.1 to 4 s for the owner of the Call-ID, 0 to 2 s for the other.
+    #[test]
+    fn waits_after_glare_are_those_of_the_rfc() {
+        for (owns_call_id, random, milliseconds) in [
+            (true, 0, 2_100),
+            (true, 189, 3_990),
+            (true, 190, 2_100),
+            (false, 0, 0),
+            (false, 199, 1_990),
+            (false, 200, 0),
+        ] {
+            let wait = glare_wait(owns_call_id, random);
+            assert_eq!(wait.as_millis(), milliseconds, "{owns_call_id} {random}");
+        }
+    }
+
     #[test]
     fn every_answer_has_one_meaning() {
         let glare = Duration::from_secs(3);

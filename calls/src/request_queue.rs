@@ -130,6 +130,7 @@ mod tests {
         queue.push("hold", START, Some(after(30)));
         queue.push("join", after(4), Some(after(60)));
         queue.push("refresh", START, None);
+        assert!(!queue.is_empty());
         let all = |_| true;
         let none = |_| false;
 
@@ -149,6 +150,7 @@ mod tests {
             Some(NextRequest::TooLate("join"))
         );
         assert!(queue.is_empty());
+        assert_eq!(queue.waiting.capacity(), 0, "most calls have no requests");
         assert_eq!(seconds(&queue, after(60)), None);
     }
 
