@@ -324,7 +324,8 @@ impl Call {
                     leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
                 self.end_if_lost(cx, pending.leg, lost);
                 // Held media and those of a transfer change anyway, and the latter have exchanges of their own.
-                let is_free = !self.holding.hold.is_held() && !self.transfer.goes_on();
+                let hold = &self.holding.hold;
+                let is_free = !hold.is_held() && !hold.is_turning() && !self.transfer.goes_on();
                 if is_free && pending.method == Method::Invite && message.status() < 300 {
                     let sdp = has_sdp(message).then(|| sdp_of(message.body()));
                     let bridge = &self.bridge;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use trunkline_sip::dialog::compared::is_same_audio_target;
+use trunkline_sip::dialog::compared::moves_audio;
 use trunkline_sip::endpoint::ClientTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -108,7 +108,7 @@ impl Joining {
         else {
             return JoinProgress::Nothing;
         };
-        if !is_idle || is_same_audio_target(theirs, sdp) {
+        if !is_idle || bridge.has_left(id) || !moves_audio(theirs, sdp) {
             return JoinProgress::Nothing;
         }
 

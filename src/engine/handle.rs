@@ -2,10 +2,10 @@
 //! request has a deadline.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use trunkline_calls::HangUpRequester;
 use trunkline_calls::health::Health;
 use trunkline_calls::hold;
 use trunkline_calls::limits::Limits;
@@ -17,6 +17,7 @@ use trunkline_calls::registrar::bindings::{Binding, Bindings};
 use trunkline_calls::transfer::{TransferError, TransferRequest};
 use trunkline_calls::verification::Verification;
 use trunkline_calls::wall_clock::transfer_on;
+use trunkline_calls::{HangUpRequester, Reason};
 use trunkline_model::address::AddressPolicy;
 use trunkline_model::media::MediaStep;
 use trunkline_model::transfer::Transfer;
@@ -114,7 +115,7 @@ impl Handle {
     /// Begins a call that speaks a verification code. Nothing of it is recorded.
     ///
     /// # Errors
-    /// `NoAnswer` if a shard doesn't answer; inside, the reason why the call can't begin.
+    /// `NoAnswer` if a shard has begun the call, perhaps, and doesn't answer; inside, the reason why it isn't begun.
     pub async fn verify(
         &self,
         asked: Verification,
@@ -122,14 +123,23 @@ impl Handle {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
         let (done, answer) = oneshot::channel();
-        let asked = Box::new(asked);
-        let begun = async {
-            inbox.send(Input::Verify { slot, asked, done }).await;
+        let begun = Arc::new(AtomicBool::new(false));
+        let input = Input::Verify {
+            slot,
+            asked: Box::new(asked),
+            begun: Arc::clone(&begun),
+            done,
+        };
+        let answered = async {
+            inbox.send(input).await;
             answer.await.map_err(|_| NoAnswer)
         };
-        tokio::time::timeout(TIMEOUT, begun)
-            .await
-            .map_err(|_| NoAnswer)?
+
+        match tokio::time::timeout(TIMEOUT, answered).await {
+            Ok(answer) => answer,
+            Err(_) if begun.swap(true, Ordering::AcqRel) => Err(NoAnswer),
+            Err(_) => Ok(Err(Reason::Overload.into())),
+        }
     }
 
     /// Waits until every shard has had a turn.

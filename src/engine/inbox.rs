@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::sync::{mpsc, oneshot};
 use trunkline_calls::attempts::Resolution;
@@ -83,6 +84,8 @@ pub(crate) enum Input {
     Verify {
         slot: Slot,
         asked: Box<Verification>,
+        /// Set by the shard as it begins the call, or by the API as it gives up waiting: the second of them does nothing.
+        begun: Arc<AtomicBool>,
         done: oneshot::Sender<Result<(), OutboundRefusal>>,
     },
     /// Refuses new calls from now on.

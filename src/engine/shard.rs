@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -444,9 +445,11 @@ impl Shard {
             Input::Synced(position) => self.synced(position),
             Input::Gone(transport, address) => calls.suspect(transport, address, now),
 
-            // The API has answered that no call was made.
-            Input::Verify { done, .. } if done.is_closed() => {}
-            Input::Verify { slot, asked, done } => {
+            // The API has waited in vain, and takes the call's code back.
+            Input::Verify { begun, .. } if begun.swap(true, Ordering::AcqRel) => {}
+            Input::Verify {
+                slot, asked, done, ..
+            } => {
                 let view = self.directory.load();
                 answer(done, calls.verify(endpoint, &view, (slot, &asked), now));
             }

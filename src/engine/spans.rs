@@ -14,7 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use trunkline_net::tls;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
@@ -51,16 +51,19 @@ impl Spans {
 
         // Two tasks, so that facts are read while the collector is silent: a call whose end is lost would stay in `up`.
         let (owe, owed) = mpsc::channel(MAX_OWED);
+        let ended = Arc::new(Notify::new());
         let exporter = Exporter {
             address: format!("{collector}/v1/traces"),
             client: Client::builder(TokioExecutor::new()).build(connector),
             owed,
             batch: Vec::new(),
+            ended: Arc::clone(&ended),
         };
         runtime.spawn(exporter.run());
         let tracker = Tracker {
             up: HashMap::new(),
             owe,
+            ended,
         };
         runtime.spawn(tracker.run(facts));
 
@@ -96,6 +99,7 @@ struct TracedCall {
 struct Tracker {
     up: HashMap<Uuid, TracedCall>,
     owe: mpsc::Sender<Vec<Value>>,
+    ended: Arc<Notify>,
 }
 
 impl Tracker {
@@ -103,6 +107,9 @@ impl Tracker {
         while let Some(fact) = facts.recv().await {
             self.take_down(fact);
         }
+        let ended = Arc::clone(&self.ended);
+        drop(self);
+        ended.notify_one();
     }
 
     fn take_down(&mut self, fact: Fact) {
@@ -170,6 +177,8 @@ struct Exporter {
     owed: mpsc::Receiver<Vec<Value>>,
     /// Those of the next request, kept until the collector has taken them.
     batch: Vec<Vec<Value>>,
+    /// The tracker has ended, which ends a pause.
+    ended: Arc<Notify>,
 }
 
 impl Exporter {
@@ -188,11 +197,13 @@ impl Exporter {
                 }
                 return;
             }
-            match is_sent {
-                true if self.owed.is_empty() => tokio::time::sleep(INTERVAL).await,
-                true => {}
-                false => tokio::time::sleep(RETRY_PAUSE).await,
-            }
+            let pause = match is_sent {
+                true if self.owed.is_empty() => INTERVAL,
+                true => continue,
+                false => RETRY_PAUSE,
+            };
+            // Which of the two came is seen at the next turn.
+            let _ = tokio::time::timeout(pause, self.ended.notified()).await;
         }
     }
 

@@ -425,9 +425,9 @@ impl Call {
         Some((to, packet))
     }
 
-    /// Returns whether the bot's audio waits until the peer is heard. A peer that needn't send isn't waited for.
+    /// Returns whether the bot's audio waits until the peer is heard. A peer on hold isn't waited for.
     fn waits_for_peer(&mut self) -> bool {
-        let is_awaited = self.session.is_missed() && self.session.peer().is_none();
+        let is_awaited = self.session.agreed().is_some() && self.session.peer().is_none();
         if is_awaited && self.unheard < MAX_UNHEARD {
             self.unheard += 1;
             return true;

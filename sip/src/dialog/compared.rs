@@ -10,47 +10,68 @@ pub fn is_same_media(one: &[u8], other: &[u8]) -> bool {
     media(one).eq(media(other))
 }
 
-/// Returns whether audio goes to the same place by both descriptions: the connection, port and keys of the first audio stream. True if one has no
-/// audio.
-pub fn is_same_audio_target(one: &[u8], other: &[u8]) -> bool {
-    match (AudioTarget::of(one), AudioTarget::of(other)) {
-        (Some(one), Some(other)) => one == other,
-        (None, _) | (_, None) => true,
-    }
+/// Returns whether the peer has moved its audio: the first stream of `now` that is on has another connection or port than each of `known`, or a key
+/// that isn't among that stream's. An offer may have more keys and more streams than its answer.
+pub fn moves_audio(known: &[u8], now: &[u8]) -> bool {
+    let known = AudioTarget::all_of(known);
+    let now = AudioTarget::all_of(now).into_iter().next();
+    now.is_some_and(|now| !known.is_empty() && !known.iter().any(|known| known.covers(&now)))
 }
 
-#[derive(PartialEq, Eq)]
+/// Destination of an audio stream that is on.
 struct AudioTarget<'s> {
     connection: Option<&'s [u8]>,
     port: &'s [u8],
-    /// `a=crypto` (RFC 4568) and `a=fingerprint` (RFC 8122).
+    /// `a=crypto` (RFC 4568) and `a=fingerprint` (RFC 8122), of the stream or else of the session.
     keys: Vec<&'s [u8]>,
 }
 
 impl<'s> AudioTarget<'s> {
-    fn of(sdp: &'s [u8]) -> Option<Self> {
-        let mut lines = lines(sdp);
-        let mut connection = None;
-        let port = lines.find_map(|line| {
-            connection = line.strip_prefix(b"c=").or(connection);
-            let audio = line.strip_prefix(b"m=audio ")?;
-            audio.split(|octet| *octet == b' ').next()
-        })?;
-
-        let mut keys = Vec::new();
-        for line in lines.take_while(|line| !line.starts_with(b"m=")) {
-            connection = line.strip_prefix(b"c=").or(connection);
-            if line.starts_with(b"a=crypto:") || line.starts_with(b"a=fingerprint:") {
-                keys.push(line);
+    fn all_of(sdp: &'s [u8]) -> Vec<Self> {
+        let mut sections = Vec::new();
+        let mut session = Section::default();
+        for line in lines(sdp) {
+            if line.starts_with(b"m=") {
+                sections.push(Section {
+                    media: line,
+                    ..Section::default()
+                });
+            }
+            let section = sections.last_mut().unwrap_or(&mut session);
+            if let Some(connection) = line.strip_prefix(b"c=") {
+                section.connection = Some(connection);
+            } else if line.starts_with(b"a=crypto:") || line.starts_with(b"a=fingerprint:") {
+                section.keys.push(line);
             }
         }
 
-        Some(Self {
-            connection,
-            port,
-            keys,
-        })
+        let targets = sections.into_iter().filter_map(|section| {
+            let audio = section.media.strip_prefix(b"m=audio ")?;
+            let port = audio.split(|octet| *octet == b' ').next()?;
+            (port != b"0").then(|| Self {
+                connection: section.connection.or(session.connection),
+                port,
+                keys: match section.keys.is_empty() {
+                    true => session.keys.clone(),
+                    false => section.keys,
+                },
+            })
+        });
+        targets.collect()
     }
+
+    fn covers(&self, now: &Self) -> bool {
+        let is_same_place = (self.connection, self.port) == (now.connection, now.port);
+        is_same_place && now.keys.iter().all(|key| self.keys.contains(key))
+    }
+}
+
+/// Lines of a media section, or those before the first one.
+#[derive(Default)]
+struct Section<'s> {
+    media: &'s [u8],
+    connection: Option<&'s [u8]>,
+    keys: Vec<&'s [u8]>,
 }
 
 /// Lines of a description, without their ends.
@@ -74,42 +95,75 @@ mod tests {
 
     #[test]
     fn audio_moves_with_its_connection_port_and_keys() {
-        let known =
-            "c=IN IP4 192.0.2.1\r\nm=audio 4000 RTP/AVP 0 8\r\na=crypto:1 K\r\nm=video 0 X 9\r\n";
-        for (change, other, is_same) in [
+        const KNOWN: &str = "c=IN IP4 192.0.2.1\r\nm=video 0 X 9\r\nm=audio 4000 RTP/SAVP 0 8\r\na=crypto:1 K\r\na=crypto:2 L\r\n\
+            m=audio 4002 RTP/AVP 0\r\n";
+        const SESSION: &str =
+            "c=IN IP4 192.0.2.1\na=fingerprint:sha-256 F\nm=audio 4000 UDP/TLS/RTP/SAVP 0\n";
+
+        for (change, known, now, moves) in [
             (
-                "codecs and direction",
-                "c=IN IP4 192.0.2.1\nm=audio 4000 RTP/AVP 0\na=sendonly\na=crypto:1 K\n",
-                true,
+                "fewer codecs and keys, and a direction",
+                KNOWN,
+                "c=IN IP4 192.0.2.1\nm=audio 4000 RTP/SAVP 0\na=sendonly\na=crypto:2 L\n",
+                false,
+            ),
+            (
+                "the second stream was taken",
+                KNOWN,
+                "c=IN IP4 192.0.2.1\nm=audio 0 RTP/SAVP 0\nm=audio 4002 RTP/AVP 0\n",
+                false,
             ),
             (
                 "a connection of the stream",
-                "c=IN IP4 192.0.2.9\nm=audio 4000 RTP/AVP 0\nc=IN IP4 192.0.2.1\na=crypto:1 K\n",
-                true,
+                KNOWN,
+                "c=IN IP4 192.0.2.9\nm=audio 4000 RTP/SAVP 0\nc=IN IP4 192.0.2.1\na=crypto:1 K\n",
+                false,
             ),
             (
                 "no audio",
+                KNOWN,
                 "c=IN IP4 192.0.2.9\nm=image 4000 udptl t38\n",
+                false,
+            ),
+            (
+                "nothing known",
+                "",
+                "c=IN IP4 192.0.2.1\nm=audio 4000 RTP/AVP 0\n",
+                false,
+            ),
+            (
+                "the fingerprint at the stream",
+                SESSION,
+                "c=IN IP4 192.0.2.1\nm=audio 4000 UDP/TLS/RTP/SAVP 0\na=fingerprint:sha-256 F\n",
+                false,
+            ),
+            (
+                "the session's fingerprint",
+                SESSION,
+                "c=IN IP4 192.0.2.1\na=fingerprint:sha-256 G\nm=audio 4000 UDP/TLS/RTP/SAVP 0\n",
                 true,
             ),
             (
                 "the connection",
-                "c=IN IP4 192.0.2.9\nm=audio 4000 RTP/AVP 0\na=crypto:1 K\n",
-                false,
+                KNOWN,
+                "c=IN IP4 192.0.2.9\nm=audio 4000 RTP/SAVP 0\na=crypto:1 K\n",
+                true,
             ),
             (
                 "the port",
-                "c=IN IP4 192.0.2.1\nm=audio 4002 RTP/AVP 0\na=crypto:1 K\n",
-                false,
+                KNOWN,
+                "c=IN IP4 192.0.2.1\nm=audio 4004 RTP/SAVP 0\na=crypto:1 K\n",
+                true,
             ),
             (
                 "the key",
-                "c=IN IP4 192.0.2.1\nm=audio 4000 RTP/AVP 0\na=crypto:1 L\n",
-                false,
+                KNOWN,
+                "c=IN IP4 192.0.2.1\nm=audio 4000 RTP/SAVP 0\na=crypto:1 M\n",
+                true,
             ),
         ] {
-            let found = is_same_audio_target(known.as_bytes(), other.as_bytes());
-            assert_eq!(found, is_same, "{change}");
+            let found = moves_audio(known.as_bytes(), now.as_bytes());
+            assert_eq!(found, moves, "{change}");
         }
     }
 }
