@@ -323,7 +323,7 @@ impl Call {
                 let lost =
                     leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
                 self.end_if_lost(cx, pending.leg, lost);
-                // Held media and those of a transfer change anyway, and the latter have exchanges of their own.
+                // A hold or a transfer that is under way negotiates the media itself.
                 let hold = &self.holding.hold;
                 let is_free = !hold.is_held() && !hold.is_turning() && !self.transfer.goes_on();
                 if is_free && pending.method == Method::Invite && message.status() < 300 {

@@ -202,7 +202,7 @@ impl Exporter {
                 true => continue,
                 false => RETRY_PAUSE,
             };
-            // Which of the two came is seen at the next turn.
+            // Whether the pause is over or the tracker has ended, the next turn sends what there is.
             let _ = tokio::time::timeout(pause, self.ended.notified()).await;
         }
     }
