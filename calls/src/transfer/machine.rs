@@ -36,7 +36,7 @@ const MOST_REFERS: u8 = 5;
 const FIRST_NOTIFY: Duration = Duration::from_secs(32);
 /// A 200 that comes this soon after the 202, and without an 18x, doesn't prove an answer: by default FreeSWITCH and Asterisk send it as soon as they
 /// begin.
-const TOO_SOON: Duration = Duration::from_millis(500);
+pub(super) const TOO_SOON: Duration = Duration::from_millis(500);
 /// Longest wait for the answer to a probe.
 const PROBED: Duration = Duration::from_secs(5);
 /// Time for a PBX that may have lost the caller to show that it hasn't.

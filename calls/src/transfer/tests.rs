@@ -13,6 +13,7 @@ use super::event::{
     TransferStep,
 };
 use super::last::LastTransfer;
+use super::machine::TOO_SOON;
 use super::plan::Plan;
 use crate::dial_failure::{DialFailure, UNREACHABLE};
 use crate::ids::LegId;
@@ -438,6 +439,42 @@ fn a_refer_is_sent_so_often() {
         assert_eq!(story.on(broken()), "- REFER");
     }
     assert_eq!(story.on(broken()), "failed503 n503! - resume");
+}
+
+#[test]
+fn a_refer_that_timed_out_or_was_never_sent_is_not_sent_again() {
+    for (status, was_connected) in [(408, true), (503, false)] {
+        let mut story = Story::of(by_refer()).after([TransferEvent::Acknowledged]);
+        let unanswered = TransferEvent::ReferUnanswered {
+            cseq: CSEQ,
+            status,
+            was_connected,
+        };
+
+        let failed = format!("failed{status} n{status}! - resume");
+        assert_eq!(story.on(unanswered), failed);
+    }
+}
+
+#[test]
+fn a_second_180_says_nothing_new() {
+    let mut story = Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted()]);
+    let first = story.on(notified(180));
+    let rang_at = story.record().ringing_at;
+
+    let mut story = story.seconds(1);
+    let second = story.on(notified(183));
+    assert!(first.contains("n180"), "{first}");
+    assert!(!second.contains("n183"), "{second}");
+    assert_eq!(story.record().ringing_at, rang_at);
+}
+
+#[test]
+fn an_answer_is_no_longer_too_soon_when_that_time_has_passed() {
+    let mut story = Story::of(by_refer()).after([TransferEvent::Acknowledged, accepted()]);
+    story.call.now = story.call.now + TOO_SOON;
+    story.on(notified(200));
+    assert_eq!(story.record().answer_confirmed, Some(true));
 }
 
 #[test]
