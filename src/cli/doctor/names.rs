@@ -16,6 +16,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
     let endpoint = config.sip.endpoint();
     let host = host_of(&endpoint).to_owned();
     let mut findings = Vec::from_iter(dialled(deployment, &host));
+
     match host.trim_matches(['[', ']']).parse::<IpAddr>() {
         Ok(ip) => findings.push(address(deployment, ip, &endpoint)),
         Err(_) => {
