@@ -175,7 +175,7 @@ mod tests {
     fn what_is_dialled_is_compared_with_what_is_told() {
         use crate::explain::finding::Level;
 
-        let told = ["10.0.0.5", "sip.example.com"].map(str::to_owned);
+        let advertised = ["10.0.0.5", "sip.example.com"].map(str::to_owned);
         for (hosts, level) in [
             (&["SIP.example.com", "10.0.0.5"][..], None),
             (&["sip.example.com", "192.0.2.9"], Some(Level::Warning)),
@@ -185,7 +185,7 @@ mod tests {
             ),
             (&[], None),
         ] {
-            let found = compared(&told, hosts);
+            let found = compared(&advertised, hosts);
             assert_eq!(found.as_ref().map(|found| found.level), level, "{hosts:?}");
             if let Some(found) = found {
                 assert!(
