@@ -13,7 +13,7 @@ const NO_FIELDS: [&str; 7] = [
     "config", "data_dir", "json", "no_serve", "org", "set", "yes",
 ];
 
-/// Commands that work on the database of this machine's installation.
+/// First word of the commands that work on this machine's store, with or without a daemon.
 const LOCAL_NOUN: &str = "key";
 
 /// Command line as the audit log records it.
@@ -85,7 +85,7 @@ impl AuditedCommand {
         self.noun() == LOCAL_NOUN
     }
 
-    /// Part of a command that creates an object of this kind, with an entry of its own.
+    /// Returns the entry for one object of a command that creates several, each with an entry of its own.
     pub(super) fn part(&self, resource: &'static str) -> Self {
         Self {
             resource: Some(resource),

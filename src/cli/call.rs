@@ -85,7 +85,7 @@ async fn follow(session: &Session, named: Option<&str>, is_json: bool) -> Result
     }
 }
 
-/// Lines that were printed.
+/// Printer of a followed call; it counts the decisions that it has printed.
 struct Printed<'s> {
     session: &'s Session,
     decisions: usize,

@@ -154,6 +154,7 @@ fn write(
         flow::write_call(output, number, &call)?;
         Ok(())
     })?;
+
     output.flush()?;
     Ok(summary)
 }

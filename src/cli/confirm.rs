@@ -8,7 +8,7 @@ use super::Failure;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum WithoutTerminal {
     Refuses,
-    /// The command existed before `--yes` did, and scripts run it: it works, and says what to add.
+    /// The command is older than `--yes`, and scripts run it without: it goes on, and says what to add.
     Warns,
 }
 

@@ -92,7 +92,7 @@ impl Tabular for ContextView<'_> {
 }
 
 impl Contexts {
-    /// Reads the file; without one there are no contexts.
+    /// Reads the file; without a file there are no contexts.
     ///
     /// # Errors
     /// The file can't be read or parsed, or other users can read it.
@@ -148,19 +148,21 @@ impl Contexts {
     }
 }
 
-/// Writes a new file and puts it in place of the old one.
+/// Writes a new file and renames it over the old one, so that a crash leaves one or the other whole.
 fn write(path: &Path, contexts: &Contexts) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)?;
+
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let file = std::fs::File::options()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&new)?;
+
     serde_json::to_writer_pretty(&file, contexts)?;
     file.sync_all()?;
     std::fs::rename(&new, path)

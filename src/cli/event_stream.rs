@@ -110,6 +110,7 @@ fn next_event(buffer: &mut Vec<u8>) -> Option<Value> {
         let end = buffer.windows(2).position(|pair| pair == b"\n\n")?;
         let block: Vec<u8> = buffer.drain(..end + 2).collect();
         let block = String::from_utf8_lossy(&block);
+
         let data: Vec<&str> = block
             .lines()
             .filter_map(|line| line.strip_prefix("data:"))

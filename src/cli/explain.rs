@@ -24,7 +24,7 @@ use crate::explain::captured::{CapturedCall, caller, last_invite};
 use crate::explain::suggested_commands::commands;
 use crate::telemetry::redact;
 
-/// Calls of a capture that are explained.
+/// Most calls of a capture that are explained; further ones are left out.
 const MAX_CALLS: usize = 100;
 
 /// Explains how the calls of a capture, or one recorded call, were routed, and how to fix those that were refused.
@@ -72,7 +72,7 @@ struct ExplainedView {
     title: String,
 }
 
-/// INVITE of a capture, with the request that has it explained.
+/// INVITE of a capture, with the body of the API's request that explains it.
 struct Captured {
     seen: CapturedCall,
     body: Value,

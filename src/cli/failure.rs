@@ -3,10 +3,10 @@
 /// Error of a command, as a sentence for standard error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Nothing was begun.
+    /// Nothing was begun: exit code 2.
     #[error("{0}")]
     Startup(String),
-    /// The command failed.
+    /// The command failed: exit code 1.
     #[error("{0}")]
     Command(String),
 }

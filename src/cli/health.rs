@@ -36,10 +36,12 @@ impl Command {
                 ));
             }
         };
+
         let asked = tokio::time::timeout(TIMEOUT, readiness(address)).await;
         let answer = asked
             .map_err(|_| failed(address, &format!("no answer in {} s", TIMEOUT.as_secs())))?
             .map_err(|error| failed(address, &error.to_string()))?;
+
         match answer {
             Readiness { status: 200, body } => {
                 println!("{body}");

@@ -201,6 +201,7 @@ impl Wire for InProcess {
             if let Some(incoming) = self.arrived.pop_front() {
                 return Ok(Some(incoming));
             }
+
             match self.core.next_timeout().filter(|next| *next <= until) {
                 Some(next) => self.core.advance(next),
                 None => {

@@ -194,6 +194,7 @@ fn signers(store: &Store) -> Vec<SignerView> {
         kid: key.id().to_owned(),
         state: "retired",
     });
+
     good.chain(retired).collect()
 }
 

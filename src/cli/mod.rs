@@ -150,7 +150,7 @@ pub fn main() -> ExitCode {
 }
 
 fn begin() -> Result<(), Failure> {
-    // Most commands need no OpenAPI document, which takes time to build.
+    // Commands of the OpenAPI document come second: it takes time to build, and most command lines don't need it.
     let command = Cli::command();
     if let Ok(matches) = command.clone().try_get_matches() {
         let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -239,7 +239,7 @@ impl Settings {
         };
         let config = load(&sources)?;
 
-        // The file is in the data directory, which only the other sources can name. A user who can't read it does without.
+        // The other sources name the data directory, which has this file. A user who can't read it goes on without it.
         let path = config.data_dir.join(QUICKSTART_FILE);
         let Ok(text) = std::fs::read_to_string(&path) else {
             return Ok(config);

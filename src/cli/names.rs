@@ -9,7 +9,7 @@ use crate::api;
 
 /// Shortest part of an id.
 const MIN_PART: usize = 4;
-/// Items that are searched, the newest first.
+/// Most items that are searched, the newest first. An older one has to be named by its whole id, or by a name that the API itself searches for.
 const MAX_ITEMS: usize = 1_000;
 /// Maximum number of items on a page.
 const MAX_PAGE: usize = 100;
@@ -84,6 +84,7 @@ pub(super) async fn find(session: &Session, list: &List, given: &str) -> Result<
     if items.is_empty() || is_part(given) {
         items.extend(newest(session, list, MAX_ITEMS).await?);
     }
+
     let found = meant(&items, given);
 
     match found.as_slice() {

@@ -34,6 +34,7 @@ impl Output {
         if self.json {
             return print(&json(thing));
         }
+
         let width = T::COLUMNS
             .iter()
             .map(|column| column.len())
@@ -44,6 +45,7 @@ impl Output {
             .zip(thing.cells())
             .map(|(column, cell)| format!("{column:width$}  {}", plain(&cell)))
             .collect();
+
         print(&lines.join("\n"));
     }
 

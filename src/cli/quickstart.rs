@@ -42,7 +42,7 @@ const AGENT: &str = "Echo";
 /// Number, from the range that the North American plan reserves for fiction.
 const NUMBER: &str = "+12025550123";
 
-/// Interval between checks of the directory, and their maximum time.
+/// Interval between checks of the directory, and the time after which they end.
 const DIRECTORY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -125,7 +125,7 @@ impl Command {
     }
 }
 
-/// Networks of PBXs on this machine and its LAN, unless the operator lists some.
+/// Networks of PBXs on this machine and its LAN; `None` if the operator lists some.
 fn near_peers(config: &Config) -> Option<Vec<IpNet>> {
     if config.sip.allow_private_peers.is_some() {
         return None;
@@ -306,6 +306,7 @@ async fn find_or_make_org(store: &Store, partner: Uuid) -> Result<Org, Failure> 
         external_id: Some(NAME.to_owned()),
         ..NewOrg::named(NAME)
     };
+
     match store
         .write(move |tx| orgs::create(tx, Some(partner), &new, now()))
         .await

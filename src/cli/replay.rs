@@ -22,9 +22,9 @@ use crate::engine::offline_core::OfflineCore;
 
 /// Start time of a run with a seed. Timers follow the clock's ticks, so another start would give other times.
 const SEEDED_START: Moment = Moment::from_secs(1_790_000_000);
-/// Calls of one run.
+/// Most calls of one run; further ones are only counted.
 const MAX_CALLS: usize = 100_000;
-/// Calls that went as captured and have their ladder in the report.
+/// Calls after which a ladder is kept only if its call went differently, so that a long run fits into memory.
 const MAX_LADDERS: usize = 10_000;
 
 /// Plays captured calls against a daemon, and reports where it answers differently.

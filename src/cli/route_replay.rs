@@ -126,6 +126,7 @@ fn read(path: &Path) -> Result<Value, Failure> {
     use std::io::Read as _;
     let wrong =
         |what: &dyn std::fmt::Display| Failure::Command(format!("{}: {what}", path.display()));
+
     let mut text = String::new();
     let read = if path == Path::new("-") {
         std::io::stdin().take(MAX_OCTETS).read_to_string(&mut text)
@@ -133,6 +134,7 @@ fn read(path: &Path) -> Result<Value, Failure> {
         let file = std::fs::File::open(path).map_err(|error| wrong(&error))?;
         file.take(MAX_OCTETS).read_to_string(&mut text)
     };
+
     read.map_err(|error| wrong(&error))?;
     serde_json::from_str(&text).map_err(|error| wrong(&error))
 }

@@ -58,7 +58,7 @@ pub(super) struct PublicAddresses {
     pub(super) sip: Vec<String>,
 }
 
-/// Runs the daemon. `ready` is called once everything answers; its failure ends the daemon.
+/// Runs the daemon to its end. `ready` is called once everything answers; if it fails, the daemon ends without draining.
 pub(super) fn run(
     config: &Config,
     ready: impl AsyncFnOnce(&Store, &Directory, &PublicAddresses) -> Result<(), Failure>,
@@ -66,6 +66,7 @@ pub(super) fn run(
     let _log = telemetry::start_logging(&config.log);
     private::process();
     raise_descriptors();
+
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .on_thread_start(yield_to_shards)

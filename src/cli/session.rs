@@ -30,12 +30,12 @@ use crate::config::{Config, DatabaseUrl};
 use crate::engine::clock;
 use crate::telemetry::metrics;
 
-/// Timeout of an answer, and its maximum length.
+/// Timeout of an answer's head and of its body, and the body's maximum length in octets.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 16 << 20;
 /// Error for an answer that isn't JSON.
 pub(super) const NOT_TRUNKLINE: &str = "this is not the answer of a Trunkline API";
-/// Times that a request is repeated after 429, and the longest pause before one.
+/// Times that a request is repeated after 429, and the longest pause in seconds that is waited for.
 const MAX_RETRIES: u32 = 3;
 const MAX_RETRY_AFTER: u64 = 60;
 

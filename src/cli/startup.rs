@@ -97,7 +97,7 @@ fn with_realm(config: &Config, known: Option<String>) -> Config {
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Waits until the configured database can be reached; false if the wait was ended.
+/// Waits until the configured database can be reached; false if `ended` completes first.
 pub(super) async fn reach_database(
     config: &Config,
     ended: impl Future<Output = ()>,
@@ -105,11 +105,13 @@ pub(super) async fn reach_database(
     let options = options(config);
     let mut ended = pin!(ended);
     let mut say = tokio::time::interval(LOG_INTERVAL);
+
     loop {
         let away = Store::away(&options).await;
         let Some(reason) = away.map_err(|fault| Failure::Startup(fault.to_string()))? else {
             return Ok(true);
         };
+
         tokio::select! {
             biased;
             () = &mut ended => return Ok(false),
@@ -143,6 +145,7 @@ pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
         authorities: sip.tls_ca.clone(),
         client_authorities: sip.tls_client_ca.clone(),
     };
+
     Security::load(settings, Arc::default()).map_err(|error| {
         Failure::Startup(format!(
             "{error}: check sip.tls_certificate, sip.tls_key, sip.tls_ca and sip.tls_client_ca"
@@ -195,7 +198,7 @@ pub(super) async fn open_directory(
     Ok(Directory::start(store.clone(), defaults, now).await?)
 }
 
-/// Calls counted against the daily limits of all orgs; beyond, the oldest are ignored.
+/// Most calls that count against the daily limits of all orgs; beyond, the oldest are ignored.
 const MAX_BEGUN: u32 = 1_000_000;
 
 /// Outbound calls that orgs began within the last day, for the limits.
@@ -210,6 +213,7 @@ pub(super) fn options(config: &Config) -> Options {
         DatabaseUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
         DatabaseUrl::Postgres(url) => url.expose().to_owned(),
     };
+
     Options {
         data_dir: config.data_dir.clone(),
         url: Some(url),

@@ -31,6 +31,7 @@ pub(super) async fn watch(engine: Handle) {
     };
     let mut ticks = tokio::time::interval(interval / 2);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+
     loop {
         ticks.tick().await;
         match engine.turns().await {

@@ -50,7 +50,7 @@ impl Target {
             (Some(Holder::Org(Some(own))), Some(named)) => {
                 must_be_of_key(config, named, own).await?;
             }
-            // The environment may name one for this machine's installation all the same.
+            // TRUNKLINE_ORG is for this machine's installation: it doesn't concern the org of a key.
             (Some(Holder::Org(_)), _) => {}
             (Some(Holder::Partner) | None, _) => {
                 let org = find_org(&session, self.org().as_deref()).await?;
@@ -119,7 +119,7 @@ fn own_url(config: &Config) -> String {
 /// this machine has that org.
 ///
 /// # Errors
-/// It is another, or can't be told.
+/// The org is another one, or can't be compared with the key's.
 async fn must_be_of_key(config: &Config, named: &str, own: Uuid) -> Result<(), Failure> {
     let id = own.to_string();
     if names::is_short_for(named, &id) || named_here(config, named).await == Some(own) {

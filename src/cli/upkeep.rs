@@ -60,8 +60,8 @@ impl Upkeep {
         }
     }
 
-    /// Sets the age of the oldest change that isn't in force here. While the feed can't be read, that is the time since the last look at
-    /// which all were.
+    /// Sets the age of the oldest change that isn't in force here. While the feed can't be read, it is the time since the last look that found every
+    /// change in force.
     async fn change_feed(&self, in_force: &mut Moment) {
         let position = self.directory.position();
         let looked = now();

@@ -149,6 +149,7 @@ fn line(event: &Value, outcome: &Forwarded, is_json: bool) -> String {
         return json!({"event": event, "status": status, "answered_ms": milliseconds, "fault": fault})
             .to_string();
     }
+
     let of = |name: &str| event[name].as_str().unwrap_or_default();
     let answer = match outcome {
         Ok((status, took)) => format!("{status} in {took} ms"),

@@ -44,6 +44,7 @@ impl Database {
             section.refuse_key("url", message);
             default()
         });
+
         Self {
             url,
             max_connections: section.number("max_connections", 1..=1000).unwrap_or(10),
@@ -63,6 +64,7 @@ fn parse(url: &Secret) -> Result<DatabaseUrl, String> {
             Ok(DatabaseUrl::Sqlite(path.into()))
         };
     }
+
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
         return Ok(DatabaseUrl::Postgres(url.clone()));
     }

@@ -127,8 +127,8 @@ fn bracketed(ip: IpAddr) -> Box<str> {
     }
 }
 
-/// Returns the address that this machine sends from by its default route. Without one it is the first that isn't
-/// loopback, and loopback if there is none. Queries the routing table by connecting a UDP socket, which sends nothing.
+/// Returns the address that this machine sends from by its default route. Without such a route it is the first address that other machines may
+/// reach, or else loopback. Connecting a UDP socket queries the routing table and sends nothing.
 pub(super) fn own_address(v6: bool) -> IpAddr {
     let (any, far, loopback): (IpAddr, IpAddr, IpAddr) = if v6 {
         let far = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);

@@ -121,6 +121,7 @@ pub(super) fn network(entry: &ConfigEntry) -> Result<IpNet, String> {
         .map_err(|_| format!("{text:?} is neither an address nor a CIDR block"))
 }
 
+/// Reads a base URL, and drops a trailing slash.
 pub(super) fn base_url(section: &mut Section<'_>, key: &'static str) -> Option<Box<str>> {
     let url = section.text(key)?;
     let host = url

@@ -35,11 +35,13 @@ pub(crate) fn first_reachable(addresses: &[IpAddr], v6: bool) -> Option<IpAddr> 
 pub(crate) fn near(own: IpAddr) -> Vec<IpNet> {
     let v4 = fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     let v6 = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+
     let loopback = [
         IpNet::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8),
         IpNet::new(Ipv6Addr::LOCALHOST.into(), 128),
     ];
     let mut near: Vec<IpNet> = loopback.into_iter().flatten().collect();
+
     let linked = fib(&v4)
         .filter(|(_, length, kind)| *length > 0 && *length < 32 && *kind == "UNICAST")
         .filter_map(|(address, length, _)| IpNet::new(address.into(), length).ok())
@@ -69,7 +71,7 @@ fn fib(text: &str) -> impl Iterator<Item = (Ipv4Addr, u8, &str)> {
     })
 }
 
-/// Networks in `/proc/net/if_inet6`.
+/// Addresses in `/proc/net/if_inet6`, each with its prefix length.
 fn inet6(text: &str) -> impl Iterator<Item = IpNet> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

@@ -31,6 +31,7 @@ impl Log {
                 &[("text", LogFormat::Text), ("json", LogFormat::Json)],
             )
             .unwrap_or(LogFormat::Text);
+
         let mut level = section.text("level").unwrap_or_else(|| "info".to_owned());
         if !is_filter(&level) {
             section.refuse_key(

@@ -1,4 +1,4 @@
-//! `[media]`: RTP of the built-in echo agent, and the address in its SDP.
+//! `[media]`: RTP that this node terminates, and the address in its SDP.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

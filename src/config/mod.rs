@@ -120,6 +120,7 @@ impl Config {
         let sip = self.sip.public_host.as_ref();
         let sip = sip.filter(|host| host.ip().is_none());
         let http = self.http.public_url.as_deref().and_then(named_host);
+
         let files = [
             (
                 "sip.tls_certificate",

@@ -3,7 +3,7 @@
 use super::secret::Secret;
 use super::section::Section;
 
-/// Minimum length of a master key in characters: 128 bits in hexadecimal or base64.
+/// Minimum length of a master key in characters: 128 bits in hexadecimal.
 const SHORTEST_MASTER_KEY: usize = 32;
 
 /// Keys that the operator supplies.

@@ -100,6 +100,7 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Full name of a key, such as `sip.udp`.
     fn path(&self, key: &str) -> String {
         if self.name.is_empty() {
             key.to_owned()
@@ -108,6 +109,7 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Takes a value out of the section, and notes that its key is known.
     fn entry(&mut self, key: &'static str) -> Option<ConfigEntry> {
         self.known.push(key);
         let value = self.values.remove(key)?;
@@ -140,6 +142,7 @@ impl<'a> Section<'a> {
         });
     }
 
+    /// Notes the fault of a value that can't be read.
     fn noted<T>(&mut self, entry: &ConfigEntry, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.refuse(entry, message)).ok()
     }
@@ -180,6 +183,7 @@ impl<'a> Section<'a> {
                         Err(format!("{text:?} is none of {}", known.join(", ")))
                     }
                 });
+
         self.noted(&entry, found)
     }
 
@@ -219,7 +223,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reads a whole number of days.
+    /// Reads a whole number of days, as a duration.
     pub(super) fn days(
         &mut self,
         key: &'static str,
@@ -256,6 +260,7 @@ impl<'a> Section<'a> {
             | Value::Dict(..)
             | Value::Array(..) => None,
         };
+
         if switch.is_none() {
             self.refuse(&entry, "expected true or false");
         }
@@ -280,6 +285,7 @@ impl<'a> Section<'a> {
             self.refuse(&entry, "expected a list");
             return None;
         };
+
         let mut list = Vec::with_capacity(elements.len());
         for (index, (tag, value)) in elements.into_iter().enumerate() {
             let key = format!("{}[{index}]", entry.key);
@@ -329,6 +335,7 @@ fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
         .map_err(|error: T::Err| format!("{text:?} {error}"))
 }
 
+/// Elements of a list, each with the tag of its source; `None` for a value that is no list.
 fn elements(entry: &ConfigEntry) -> Option<Vec<(Tag, Value)>> {
     match &entry.value {
         Value::Array(_, values) => Some(
@@ -350,12 +357,13 @@ fn elements(entry: &ConfigEntry) -> Option<Vec<(Tag, Value)>> {
     }
 }
 
+/// Message about an unknown key, with the nearest known one.
 fn unknown(key: &str, known: &[&str]) -> String {
     let nearest = known
         .iter()
         .map(|name| (strsim::damerau_levenshtein(name, key), name))
         .min()
-        // Of a short key, half the letters make another word.
+        // In a short key a few other letters make another word, so at most a third may differ.
         .filter(|(distance, _)| *distance <= 3 && 3 * *distance <= key.len());
     match nearest {
         Some((_, name)) => format!("is not a key of Trunkline; did you mean {name:?}?"),

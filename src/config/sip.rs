@@ -84,11 +84,11 @@ pub struct Sip {
     pub trusted_runtimes: Vec<PeerPattern>,
     /// Treatment of forbidden addresses: refused, or only logged.
     pub enforce_peers: Enforce,
-    /// Round-trip estimate (RFC 3261 §17.1.1.1).
+    /// Timer T1, the round-trip estimate (RFC 3261 §17.1.1.1).
     pub t1: Duration,
-    /// Longest interval between retransmissions.
+    /// Timer T2, the longest interval between retransmissions (RFC 3261 §17.1.2.2).
     pub t2: Duration,
-    /// Maximum time that a message stays in the network.
+    /// Timer T4, the maximum time that a message stays in the network (RFC 3261 §17.1.2.2).
     pub t4: Duration,
 }
 
@@ -174,6 +174,7 @@ impl Sip {
         sip
     }
 
+    /// Notes faults that concern more than one key.
     fn check(&self, section: &mut Section<'_>) {
         if self.session_expires_s < self.min_se_s {
             section.refuse_key(
@@ -245,6 +246,7 @@ impl Sip {
         let Some(listener) = self.listeners.first() else {
             return String::new();
         };
+
         match &self.public_host {
             Some(host) => host.to_string(),
             None => {
@@ -265,6 +267,7 @@ impl Sip {
     }
 }
 
+/// Returns the address itself, or this machine's own in place of an unspecified one.
 fn concrete(ip: IpAddr) -> IpAddr {
     if ip.is_unspecified() {
         own_address(ip.is_ipv6())
@@ -329,7 +332,7 @@ pub fn peer(text: &str) -> Result<PeerPattern, String> {
         .map_err(|error: std::convert::Infallible| match error {})
 }
 
-/// Reads a text that goes into a header unchanged.
+/// Reads a text of at most 64 octets that goes into a header. Dashes at its end are cut: the prefix of headers is written without its last one.
 fn token(
     section: &mut Section<'_>,
     key: &'static str,

@@ -1,4 +1,4 @@
-//! Sources of values: one TOML file, then the environment, then flags, each overriding the one before.
+//! Sources of values: quickstart's file, the operator's TOML file, the environment and flags. Each overrides the ones before it.
 //!
 //! This file knows which line, variable or flag gave a value. It knows no key.
 
@@ -29,7 +29,7 @@ pub const QUICKSTART_FILE: &str = "quickstart.toml";
 pub struct Sources {
     /// Name and text of the TOML file.
     pub file: Option<(PathBuf, String)>,
-    /// Name and text of quickstart's file; every other source overrides it.
+    /// Name and text of quickstart's file; every other source overrides it. `None` while the data directory isn't known.
     pub base: Option<(PathBuf, String)>,
     /// Environment variables; those without the prefix `TRUNKLINE__` are ignored.
     pub variables: Vec<(String, String)>,
@@ -64,7 +64,7 @@ impl Sources {
         let file = match file {
             Some(path) => Some(read(path)?),
             None if Path::new(DEFAULT_FILE).exists() => Some(read(Path::new(DEFAULT_FILE))?),
-            // Its readers are the service's user and root; anybody else has an installation of their own.
+            // Only root and the service's user can read it. Any other user goes on without it, with an installation of their own.
             None if !is_named => read(Path::new(SERVICE_FILE)).ok(),
             None => None,
         };

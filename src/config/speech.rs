@@ -63,6 +63,7 @@ impl Speech {
             })),
             (None, None) => None,
         };
+
         Self {
             synthesiser,
             timeout: Duration::from_secs(timeout),

@@ -227,13 +227,13 @@ udp = [\"0.0.0.0:5060\", { listen = \"10.0.0.1:5062\", advertise = \"pbx.lan\" }
 tcp = []
 ";
     let sip = Config::load(&file(text)).unwrap().sip;
-    let told: Vec<_> = sip
+    let advertised: Vec<_> = sip
         .listeners
         .iter()
         .map(|listener| sip.sent_by(listener, listener.address))
         .collect();
     assert_eq!(
-        told,
+        advertised,
         ["sip.example.com:5060", "pbx.lan:5062", "lan.example:5099"]
     );
     assert_eq!(sip.endpoint(), "sip.example.com");

@@ -28,11 +28,11 @@ pub struct VerificationTrunk {
     pub calls_per_day: u32,
 }
 
-/// Calls of a day where none are set.
+/// Default of `calls_per_day`.
 const CALLS_PER_DAY: u32 = 200;
 
 impl VerificationTrunk {
-    /// Reads the section; `None` without a host.
+    /// Reads the section; `None` without a host, or with a fault.
     pub(super) fn of(phone: &mut Section<'_>) -> Option<Self> {
         let mut section = phone.inner("verification_trunk", "phone.verification_trunk");
         let read = Self::read(&mut section);

@@ -76,6 +76,7 @@ fn cells(_: &Visitor, agent: &Value, _: &[Value]) -> Vec<Markup> {
         "outbound" => "calls out",
         _ => "answers",
     };
+
     vec![
         html! { (text(agent, "name")) },
         html! { (kind) },

@@ -15,7 +15,7 @@ use super::visitor::Visitor;
 
 /// Filters of the form, as the query and the API name them.
 const FILTERS: [&str; 3] = ["actor", "start_date", "end_date"];
-/// Filters of links to the log: an object's history.
+/// Filter that only links set: the changes of one object.
 const OBJECT: &str = "resource_id";
 
 /// Kinds of credentials, as the API names them.
@@ -123,5 +123,6 @@ pub(super) fn rows(log: &Value) -> ([&'static str; 6], Vec<Vec<Markup>>) {
             html! { (text(entry, "address")) },
         ]
     });
+
     (columns, rows.collect())
 }

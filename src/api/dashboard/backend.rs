@@ -1,5 +1,4 @@
-//! Requests of a page to the API in this process, with the session of the page. A page reads and changes everything through the API, so rules,
-//! messages, limits and audit entries are those of the API.
+//! Requests of a page to the API in this process, with the session of the page. So rules, messages, limits and audit entries are those of the API.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -84,6 +83,7 @@ impl Client {
                 headers.append(name.clone(), value.clone());
             }
         }
+
         Some(Self {
             router,
             headers,
@@ -159,7 +159,7 @@ impl Client {
         body: &Value,
     ) -> Result<Value, BackendRefusal> {
         let mut versioned = self.clone();
-        // A text that no header can hold is no version of ours.
+        // A text that no header can hold is no version of ours, so it must match none.
         let tag = HeaderValue::try_from(format!("\"{version}\""))
             .unwrap_or(HeaderValue::from_static("\"\""));
         versioned.headers.insert(IF_MATCH, tag);
@@ -188,7 +188,7 @@ impl Client {
         let mut request = Request::new(octets.map_or_else(Body::empty, Body::from));
         *request.method_mut() = method;
 
-        // A path is made of ids and of encoded pairs, so it parses.
+        // Paths are made of ids and encoded pairs, so they parse.
         *request.uri_mut() = path.parse().unwrap_or_default();
         *request.headers_mut() = self.headers.clone();
         let headers = request.headers_mut();

@@ -34,7 +34,7 @@ const PLACES_OF_ORG: usize = PLACES / 4;
 const PLACES_OF_SESSION: usize = 8;
 /// Time for which figures that were counted serve all pages of their org.
 const FIGURES_AGE: Duration = Duration::from_secs(10);
-/// Time for which a silent node is named. A node that is silent for longer was removed for good.
+/// Time for which a silent node is named. One that is silent for longer counts as removed.
 const NAMED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// A part of a page, which replaces the one of the same id.
@@ -146,7 +146,7 @@ impl Boards {
         Ok(figures)
     }
 
-    /// Follows an org's board.
+    /// Returns a receiver of the org's board. The first one starts the task that renders it.
     pub(super) fn watch(&self, api: &Api, org: Uuid) -> watch::Receiver<Arc<Board>> {
         let mut open = self.open();
         if let Some(sender) = open.boards.get(&org) {
@@ -194,6 +194,7 @@ impl Drop for Place {
     }
 }
 
+/// Frees one place; a key without places is removed, so that the map doesn't grow.
 fn leave<K: Eq + Hash>(places: &mut HashMap<K, usize>, of: K) {
     if let Some(own) = places.get_mut(&of) {
         *own -= 1;
@@ -222,7 +223,7 @@ async fn follow(boards: Boards, api: Api, org: Uuid) {
             () = tokio::time::sleep(LONGEST) => true,
         };
         if !is_open {
-            // The pages end with the sender.
+            // The server stops: dropping the sender ends the pages' streams.
             boards.open().boards.remove(&org);
             return;
         }
@@ -306,6 +307,7 @@ fn missing(silent: &[SilentNode]) -> Markup {
     }
 }
 
+/// Names of the org's agents.
 fn names(api: &Api, org: Uuid) -> HashMap<Uuid, String> {
     let view = api.directory().load();
     let agents = view.org(org).map_or(&[][..], |org| &org.routing.agents);

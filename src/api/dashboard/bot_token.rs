@@ -25,6 +25,7 @@ pub(super) async fn card(visitor: &Visitor) -> Result<Markup, ErrorPage> {
         Err(refused) if refused.status == StatusCode::NOT_FOUND => None,
         Err(refused) => return Err(refused.into()),
     };
+
     let content = html! {
         p.soft { "Signs the handshake of each WebSocket to a bot, and is the password by which bots end and transfer their calls." }
         @match &token {

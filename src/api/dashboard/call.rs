@@ -62,7 +62,7 @@ impl Shown {
             None => Ok(Value::Null),
         };
 
-        // Another node may have the messages and be away; the page has more to show than them.
+        // The node that holds the messages may be away. The page shows the rest without them.
         let trace = client.get(&format!("{path}/trace")).await;
         let (org, session) = (visitor.org, text(&call, "session_id").to_owned());
         let handoffs = api
@@ -170,7 +170,7 @@ pub(super) async fn events(
     let look = move || {
         let (api, visitor) = of.clone();
         async move {
-            // What can't be read now is read at the next look.
+            // A read that fails is tried again at the next look.
             let Ok(shown) = Shown::read(&api, &visitor).await else {
                 return Looked::Parts(Vec::new());
             };
@@ -243,7 +243,7 @@ fn record(visitor: &Visitor, call: &Value, explained: &Value, agents: &Value) ->
             }
             @if call["caller_withheld"] == true { dt { "Caller" } dd { "withheld: neither the runtime nor a destination gets the number" } }
             @for (title, dialled, number) in [("Caller's number", "from_number", "from_e164"), ("Called number", "to_number", "to_e164")] {
-                // Shown where the phone system wrote it otherwise.
+                // The E.164 form, if the phone system sent another one.
                 @if let Some(number) = call[number].as_str().filter(|number| *number != text(call, dialled)) { dt { (title) } dd { (number) } }
             }
 
@@ -323,6 +323,7 @@ fn handed_off(handoff: &Handoff) -> Markup {
         .iter()
         .map(|reason| spaced(reason.as_str()))
         .collect();
+
     html! {
         dl {
             dt { "When" } dd { (moment(handoff.created_at)) }
@@ -338,7 +339,7 @@ fn handed_off(handoff: &Handoff) -> Markup {
 async fn captured(visitor: &Visitor) -> Result<Response, ErrorPage> {
     const PCAP: &str = "application/vnd.tcpdump.pcap";
     let path = format!("/phone/calls/{}/trace", visitor.id("call_id")?);
-    // Read as JSON first: an error becomes a page.
+    // Read as JSON first, since only then an error becomes a page.
     visitor.client.get(&path).await?;
     Ok(visitor
         .client
@@ -356,6 +357,7 @@ pub(super) async fn flow(visitor: Visitor) -> Result<Response, ErrorPage> {
     let capture = captured(&visitor).await?;
     let octets = to_bytes(capture.into_body(), MAX_CAPTURE).await;
     let octets = octets.map_err(|error| crate::api::ApiError::Broke(error.into()))?;
+
     let mut text = Vec::new();
     let mut number = 0;
     let imported = import(BufReader::new(&*octets), None, &mut |call| {

@@ -262,6 +262,7 @@ fn row(visitor: &Visitor, call: &Value, agents: &Value) -> Vec<Markup> {
         "outbound" => html! { span.way title="outbound" { "↗" } },
         _ => html! { span.way title="inbound" { "↙" } },
     };
+
     vec![
         html! { a.row href=(page) { (time(text(call, "started_at"))) } },
         html! { (arrow) " " (text(call, "from_number")) },

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-/// Size of the drawing; it is stretched to its place.
+/// Size of the drawing in SVG units; the page stretches it.
 const WIDTH: u64 = 960;
 const HEIGHT: u64 = 140;
 

@@ -125,12 +125,12 @@ pub(super) fn findings(list: &Value) -> Markup {
     }
 }
 
-/// A word of the API with blanks.
+/// A word of the API, with blanks in place of underscores.
 pub(super) fn spaced(word: &str) -> String {
     word.replace('_', " ")
 }
 
-/// Whole seconds as minutes and seconds, or hours as well.
+/// Seconds as `m:ss`, or as `h:mm:ss` from an hour on.
 pub(super) fn duration(seconds: u64) -> String {
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {
@@ -175,7 +175,7 @@ pub(super) fn table(label: &str, columns: &[&str], rows: &[Vec<Markup>], empty: 
     }
 }
 
-/// Headings of columns. A column of buttons has none that is seen.
+/// Headings of columns. A column of buttons has an empty title; its heading is for screen readers only.
 pub(super) fn headings(columns: &[&str]) -> Markup {
     html! {
         thead {
@@ -188,6 +188,7 @@ pub(super) fn headings(columns: &[&str]) -> Markup {
     }
 }
 
+/// Row of a table; each cell repeats its column's title.
 pub(super) fn row_of(columns: &[&str], cells: &[Markup]) -> Markup {
     html! {
         tr { @for (column, cell) in columns.iter().zip(cells) { td data-label=(column) { div { (cell) } } } }

@@ -65,7 +65,7 @@ impl Field {
         }
     }
 
-    /// Value of the field in an object of the API.
+    /// Returns the field's value in an object of the API.
     fn of<'v>(&self, object: &'v Value) -> &'v Value {
         match self.place() {
             (Some(within), name) => &object[within][name],
@@ -111,6 +111,7 @@ impl Field {
                 texts.map(|text| text.trim().to_owned()).collect()
             }
         };
+
         texts.into_iter().filter(|text| !text.is_empty()).collect()
     }
 
@@ -155,7 +156,7 @@ pub(super) fn changes(fields: &[Field], form: &FormFields, current: &Value) -> V
 
     let mut body = Map::new();
     for object in &within {
-        // What the form doesn't have stays.
+        // Properties that the form doesn't show keep their values.
         if let Value::Object(whole) = &current[*object] {
             let set = whole.iter().filter(|(_, value)| !value.is_null());
             let set = set.map(|(name, value)| (name.clone(), value.clone()));
@@ -187,7 +188,7 @@ fn differs(field: &Field, form: &FormFields, current: &Value) -> bool {
     submitted != shown
 }
 
-/// Sets a value in the body. In an object within, `null` means that the form leaves it out.
+/// Sets a value in the body. In a nested object, which is sent whole, `null` removes the property.
 fn put(body: &mut Map<String, Value>, field: &Field, value: Value) {
     let (Some(object), name) = field.place() else {
         body.insert(field.name.to_owned(), value);

@@ -18,7 +18,7 @@ use crate::api::{Api, ApiError};
 /// Reasons that are listed.
 const MOST_REASONS: usize = 8;
 
-/// Length of the time that figures are about.
+/// Period that figures cover.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Window {
     Hour,
@@ -68,10 +68,10 @@ pub(super) struct Figures {
     rows: Vec<FigureRow>,
 }
 
-/// Counts the calls of the window that ends now.
+/// Counts the calls of the window that ends with the current bar.
 pub(super) async fn counted(api: &Api, org: Uuid, window: Window) -> Result<Figures, ApiError> {
     let (length, parts) = window.parts();
-    // Whole parts, so that a bar doesn't change while nothing happens.
+    // The period is aligned to whole bars, so that a bar doesn't change while nothing happens.
     let end = (api.now().as_secs() / length + 1) * length;
     let from = Moment::from_secs(end.saturating_sub(length * parts));
     let asked = FigureWindow {
@@ -79,6 +79,7 @@ pub(super) async fn counted(api: &Api, org: Uuid, window: Window) -> Result<Figu
         to: Moment::from_micros(end * 1_000_000 - 1),
         part: Duration::from_secs(length),
     };
+
     let rows = api
         .read(move |tx| call_figures::of_org(tx, org, asked))
         .await?;

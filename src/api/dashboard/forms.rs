@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-/// Person whose pages have forms.
+/// Visitor whose pages hold forms: a person of an org, or the operator.
 pub(super) trait Forms {
     /// Path of a page.
     fn path(&self, below: &str) -> String;
@@ -15,7 +15,7 @@ pub(super) fn token(visitor: &impl Forms) -> Markup {
     html! { input type="hidden" name="form_token" value=(visitor.form_token()); }
 }
 
-/// Button of its own form.
+/// Button that is a form of its own: a POST without fields.
 pub(super) fn button(visitor: &impl Forms, below: &str, label: &str) -> Markup {
     html! {
         form.inline method="post" action=(visitor.path(below)) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::backend::{items, text};
 use super::difference::{Line, compared};
 
-/// Draws the items of a trace, as the API shows them. `began` is the time of the first in microseconds.
+/// Draws the items of a trace, as the API shows them. Times count from the first item.
 pub(super) fn ladder(trace: &Value) -> Markup {
     let items = items(trace);
     let is_handed_on = items.iter().any(|item| text(item, "leg") == "destination");
@@ -44,6 +44,7 @@ pub(super) fn ladder(trace: &Value) -> Markup {
     }
 }
 
+/// One message. `passed` is the time since the first item in milliseconds; `is_again` marks a retransmission.
 fn rung(number: usize, item: &Value, passed: u64, is_again: bool) -> Markup {
     let (leg, summary) = (text(item, "leg"), text(item, "summary"));
     let is_sent = text(item, "direction") == "sent";
@@ -100,6 +101,7 @@ fn millis(at: &str) -> u64 {
     crate::api::timestamp(at).map_or(0, |at| at.as_micros() / 1000)
 }
 
+/// Milliseconds as seconds with three decimals.
 fn seconds(millis: u64) -> String {
     format!("{}.{:03}", millis / 1000, millis % 1000)
 }

@@ -64,7 +64,7 @@ fn links(visitor: &Visitor, window: Window) -> Markup {
     }
 }
 
-/// An open page.
+/// Stream of one open page.
 struct Viewer {
     api: Api,
     visitor: Visitor,
@@ -89,7 +89,7 @@ pub(super) async fn events(
 ) -> Result<Response, ErrorPage> {
     let place = stream::place(&boards, &visitor)?;
     let mut board = boards.watch(&api, visitor.org);
-    // The page may be older than the board.
+    // The page may show an older board, so the first turn compares them at once.
     board.mark_changed();
     let viewer = Viewer {
         boards,
@@ -107,7 +107,7 @@ pub(super) async fn events(
 }
 
 impl Viewer {
-    /// Returns the next item of the stream. It is polled when the connection has room for it.
+    /// Returns the next item of the stream; `None` ends it. It is polled only when the connection has room, so a slow page gets the latest parts.
     async fn next(mut self) -> Option<(Result<sse::Event, Infallible>, Self)> {
         if !self.is_greeted {
             self.is_greeted = true;

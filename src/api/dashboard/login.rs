@@ -14,7 +14,7 @@ use crate::api::dashboard_session::{self, LIFETIME};
 use crate::api::{Api, ApiError};
 use maud::{Markup, html};
 
-/// Most octets of a form that logs in. It is read before anybody is known, so a large one would be memory for any client.
+/// Longest body of a form that logs in, in octets. It is read before the client is authenticated: a higher limit would let any client fill memory.
 pub(super) const LONGEST_FORM: usize = 4 << 10;
 
 /// `GET /partner-login?token`: consumes the link and opens a session in its org. If the creator of the link asked for a
@@ -65,7 +65,7 @@ pub(super) async fn confirm(
     open(&state, token_of(&body)).await
 }
 
-/// Finds the token among the pairs of a query or a form. It has no character that would be escaped.
+/// Finds the token among the pairs of a query or a form. Tokens are base64url, so nothing in one is percent-encoded.
 fn token_of(pairs: &str) -> Option<&str> {
     pairs
         .split('&')

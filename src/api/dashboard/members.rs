@@ -44,6 +44,7 @@ async fn listed(api: &Api, visitor: &Visitor) -> Result<Markup, ErrorPage> {
     let roles = api
         .read(move |tx| logins::roles(tx, org, &Narrow::default(), None, ROWS))
         .await?;
+
     Ok(html! {
         (card("members", "Members", &people(visitor, &members, &roles)))
         @if visitor.writes() { (card("invite", "Let a person in", &invite(visitor, &roles))) }

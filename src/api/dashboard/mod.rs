@@ -1,5 +1,7 @@
-//! Console: pages for the people of an org. They are rendered here and can be read without a script; a partner's link logs a person in, and
-//! `dashboard_session` has the session. What a page reads and changes goes through the API (`backend`).
+//! Console: HTML pages for the people of an org, readable without a script. A login link opens a session, which `dashboard_session` keeps.
+//!
+//! Most pages read and change data through the API (`backend`). Members, live calls, figures, handoffs of a call and failed log-ins use the store
+//! itself.
 
 mod agent_numbers;
 mod agents;

@@ -1,4 +1,4 @@
-//! A page as an answer, and the pages shown in place of one.
+//! Answers that are pages, and the pages for errors.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -118,7 +118,7 @@ impl IntoResponse for ErrorPage {
     }
 }
 
-/// Path below which the console lies, without a trailing slash; a proxy may add a prefix.
+/// Path prefix of the console, without a trailing slash: empty, or what a proxy adds, as the dashboard's URL has it.
 pub(super) fn base_of(api: &Api) -> &str {
     let url = api.dashboard_url();
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);

@@ -24,7 +24,7 @@ use super::stream;
 use super::visitor::Visitor;
 use crate::api::{Api, dashboard_session};
 
-/// Interval at which the messages of a call are read: each time costs a request to the API, or two.
+/// Interval at which a call and its messages are read: each time costs the org two requests to the API.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Reads between two checks of the session.
 const LOOKS_BETWEEN_CHECKS: u32 = 8;
@@ -131,6 +131,7 @@ struct Watcher {
     visitor: Visitor,
     path: String,
     looks: u32,
+    /// Hash of the part that was sent last; 0 before the first.
     shown: u64,
     stage: Stage,
     _place: Place,
@@ -180,6 +181,7 @@ impl Watcher {
                 tokio::time::sleep(LOOK_INTERVAL).await;
                 return None;
             }
+
             if self.looks > 0 {
                 tokio::time::sleep(LOOK_INTERVAL).await;
             }
@@ -194,6 +196,7 @@ impl Watcher {
             } else if self.is_over().await {
                 self.stage = Stage::Over;
             }
+
             let part = self.look().await;
             if let Some(part) = part.filter(|part| part.hash != self.shown) {
                 self.shown = part.hash;
@@ -207,7 +210,7 @@ impl Watcher {
         }
     }
 
-    /// Parts that can't be read now are read at the next look.
+    /// Reads the messages; `None` if that fails, and the next look tries again.
     async fn look(&self) -> Option<Part> {
         let path = format!("{}/trace", self.path);
         let trace = self.visitor.client.get(&path).await.ok()?;

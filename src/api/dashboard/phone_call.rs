@@ -32,16 +32,16 @@ use crate::engine::{BrowserCall, BrowserCallee, BrowserCommand, BrowserEvent, Br
 const CALLS: usize = 128;
 const CALLS_OF_ORG: usize = 16;
 
-/// Longest message of a browser: what is longer breaks a rule.
+/// Longest message of a browser in octets; a longer one ends the call.
 const MAX_MESSAGE: usize = 512;
-/// Octets that wait to be written.
+/// Most octets that wait to be written to a browser.
 const MAX_UNSENT: usize = 64 * 1024;
-/// Messages that a browser may send at once, and in a second after those: fifty are audio.
+/// Burst of messages that a browser may send, and their rate per second after it. Audio alone is fifty a second.
 const AT_ONCE: u32 = 200;
 const A_SECOND: u32 = 100;
 /// Keys that one message may press.
 const MAX_KEYS: usize = 32;
-/// Longest number.
+/// Longest number in characters, with its plus sign.
 const MAX_NUMBER: usize = 40;
 
 /// Time for the page to name the callee.
@@ -86,6 +86,7 @@ impl Phones {
         if open.len() >= CALLS {
             return Err(Full::Node);
         }
+
         open.insert(session, org);
         Ok(Place {
             phones: self.clone(),
@@ -207,6 +208,7 @@ impl Allowance {
             let gained = u32::try_from(gained).unwrap_or(AT_ONCE);
             self.left = self.left.saturating_add(gained).min(AT_ONCE);
         }
+
         let is_left = self.left > 0;
         self.left = self.left.saturating_sub(1);
         is_left
@@ -247,6 +249,7 @@ impl Line {
             // A browser that has disconnected gets nothing.
             End::Gone => return,
         };
+
         let close = Message::Close(Some(CloseFrame {
             code,
             reason: Utf8Bytes::from_static(reason),
@@ -396,6 +399,7 @@ impl Line {
         }
     }
 
+    /// Passes audio or a command of the browser to its call.
     fn hear(&self, call: &BrowserCall, read: Read) -> Result<(), End> {
         match read {
             Read::Audio(frame) => {
@@ -418,6 +422,7 @@ impl Line {
         }
     }
 
+    /// Reports an event of the call to the browser. The first one names the call, which then gets its audit entry.
     async fn tell(&mut self, event: BrowserEvent) -> Result<(), End> {
         let message = match event {
             BrowserEvent::Began(call) => {
@@ -494,6 +499,7 @@ impl Line {
         self.send(Message::Text(message.to_string().into())).await
     }
 
+    /// Sends a message. A browser that doesn't take it in time has gone.
     async fn send(&mut self, message: Message) -> Result<(), End> {
         match timeout(WRITE, self.socket.send(message)).await {
             Ok(Ok(())) => Ok(()),

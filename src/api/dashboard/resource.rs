@@ -26,7 +26,7 @@ pub(super) struct Resource {
     pub(super) parameter: &'static str,
     pub(super) section: Section,
     pub(super) title: &'static str,
-    /// The kind as a noun, with its article.
+    /// Noun for one object, as in "New agent".
     pub(super) noun: &'static str,
     /// Purpose of the kind, in a sentence.
     pub(super) about: &'static str,
@@ -36,14 +36,15 @@ pub(super) struct Resource {
     pub(super) cells: fn(&Visitor, &Value, &[Value]) -> Vec<Markup>,
     /// Title of an object.
     pub(super) name: fn(&Value) -> String,
-    /// Paths of the API whose answers the pages need; `{id}` is the object's, on its own page.
+    /// Paths of the API whose answers every page of the kind needs.
     pub(super) needs: &'static [&'static str],
+    /// Paths whose answers an object's own page needs as well; `{id}` is the object's id.
     pub(super) needs_of_one: &'static [&'static str],
     /// Fields of the form that creates one.
     pub(super) fields: fn(&[Value]) -> Vec<Field>,
     /// Fields of the form that changes an object; if there are none, there is no such form.
     pub(super) changeable: fn(&[Value]) -> Vec<Field>,
-    /// Makes the body ready, after its fields were read.
+    /// Adapts the body that was read from a form to what the API takes.
     pub(super) tidy: fn(&mut Value),
     /// Content of an object's page beside its form, with the answers that `needs_of_one` named.
     pub(super) beside: fn(&Visitor, &Value, &[Value]) -> Markup,
@@ -54,13 +55,14 @@ pub(super) struct Resource {
     pub(super) actions: &'static [Action],
 }
 
-/// Something else that can be done with an object.
+/// Further command on an object, beside update and delete.
 pub(super) struct Action {
     /// Last part of the path.
     pub(super) at: &'static str,
     pub(super) method: Method,
-    /// Path of the API, with `{id}`, and `{named}` for the id in the form's field of this name.
+    /// Path of the API: `{id}` is the object's id, `{named}` the id in the form field [`named`](Self::named).
     pub(super) api: &'static str,
+    /// Form field with the id for `{named}`.
     pub(super) named: Option<&'static str>,
     pub(super) body: fn(&SubmittedForm) -> Value,
     /// Field of the answer that is shown once, with a sentence about it.
@@ -166,6 +168,7 @@ impl Resource {
                 div.go { button type="submit" { "Create" } a.plain href=(visitor.path(self.at)) { "Cancel" } }
             }
         };
+
         headed(
             visitor,
             self.section,
@@ -423,7 +426,7 @@ impl Resource {
         Ok((status, page).into_response())
     }
 
-    /// The object of the path, with what its page needs.
+    /// Returns the object of the path, the answers to `needs`, and those to `needs_of_one`.
     async fn whole(&self, visitor: &Visitor) -> Result<(Value, Vec<Value>, Vec<Value>), ErrorPage> {
         let id = visitor.id(self.parameter)?.to_string();
         let object = visitor.client.get(&format!("{}/{id}", self.api)).await?;
@@ -432,6 +435,7 @@ impl Resource {
         Ok((object, needs, own))
     }
 
+    /// Returns the API's answers at these paths, one after the other.
     async fn needed(
         &self,
         visitor: &Visitor,
@@ -473,7 +477,10 @@ pub(super) fn done(raw: Option<&str>) -> Markup {
     html! { div.banner.good role="status" { p { (said) } } }
 }
 
-/// Status of a page for a refusal; what isn't about the form is a page of its own.
+/// Status of a page that shows the refusal.
+///
+/// # Errors
+/// Refusals that aren't about the form (401, 403, 404, 5xx) have a page of their own.
 pub(super) fn shown_status(refused: &BackendRefusal) -> Result<StatusCode, ErrorPage> {
     let is_shown = refused.status.is_client_error()
         && ![

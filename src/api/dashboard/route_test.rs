@@ -136,10 +136,10 @@ fn decision(visitor: &Visitor, decided: &Value, agents: &Value) -> Markup {
     card("decision", "Answer", &content)
 }
 
-/// Value of the field for a number's holder by which the number has no agent.
+/// Value of the holder's field that means: no agent.
 const NO_AGENT: &str = "none";
 
-/// Fields of the change that is supposed: nothing but today's settings if none is filled in.
+/// Fields of the supposed change. Left empty, they mean today's settings.
 fn change_fields(agents: &Value, numbers: &Value) -> [Field; 4] {
     let own = |list: &Value, id: &str, name: &str| -> Vec<_> {
         let items = items(list).iter();
@@ -186,6 +186,7 @@ fn changes(supposed: &Value) -> Value {
 fn moved(visitor: &Visitor, replayed: &Value, agents: &Value) -> Markup {
     let count = |field: &str| replayed[field].as_u64().unwrap_or_default();
     let columns = ["Call", "From", "To", "Went to", "Would go to"];
+
     let rows: Vec<_> = items(replayed)
         .iter()
         .map(|call| {

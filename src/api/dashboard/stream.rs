@@ -103,7 +103,7 @@ pub(super) fn answer(
 #[derive(Debug)]
 pub(super) enum Looked {
     Parts(Vec<Part>),
-    /// Nothing will change any more.
+    /// The last parts: nothing changes after them.
     Last(Vec<Part>),
 }
 
@@ -147,9 +147,10 @@ where
             state.looks = 1;
             return Some((Ok(hello()), state));
         }
+
         loop {
             if state.is_over {
-                // The end of a stream would be taken for a fault, and opened again.
+                // A browser takes the end of a stream for a fault and opens it again: it stays open, without events.
                 tokio::time::sleep(KEEP_ALIVE_INTERVAL).await;
             } else {
                 tokio::time::sleep(state.every).await;

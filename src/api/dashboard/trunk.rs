@@ -70,7 +70,7 @@ fn shown(visitor: &Visitor, content: &Markup) -> Html {
     headed(visitor, Section::Trunk, "Inbound trunk", &heading, content)
 }
 
-/// The org's trunk, if it has one.
+/// Returns the org's trunk, if it has one.
 pub(super) async fn found(visitor: &Visitor) -> Result<Option<Value>, ErrorPage> {
     match visitor.client.get(TRUNK).await {
         Ok(trunk) => Ok(Some(trunk)),
@@ -87,14 +87,17 @@ fn absent(visitor: &Visitor) -> Markup {
     card("trunk", "No trunk", &content)
 }
 
+/// Cards with the trunk's state, each read from the API or the store.
 async fn parts(api: &Api, visitor: &Visitor, trunk: &Value) -> Result<Markup, ErrorPage> {
     let failures = latest_failures(api, visitor.org).await?;
     let old = visitor.client.get(OLD_CREDENTIALS).await?;
     let report = visitor.client.get(&format!("{TRUNK}/doctor")).await?;
+
     let realm = api.config().sip.realm();
     let id = text(trunk, "id");
     let calls = LAST_OF_TRUNK.replace("{id}", id);
     let calls = last_of_trunk(visitor, id, &visitor.client.get(&calls).await?);
+
     Ok(html! {
         (card("credentials", "Credentials", &credentials(visitor, trunk, &old)))
         (card("paste", "Settings for your phone system", &paste(trunk, &realm)))
@@ -146,6 +149,7 @@ fn paste(trunk: &Value, realm: &str) -> Markup {
         password: trunk["auth_password"].as_str().unwrap_or(PASSWORD),
         realm,
     };
+
     html! {
         @for system in SYSTEMS {
             details.paste {
@@ -375,6 +379,7 @@ async fn command(
 ) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     visitor.must_write()?;
+
     match visitor.client.send(method, path, body.as_ref()).await {
         Ok(_) => Ok(Redirect::to(&visitor.path("trunk?done=done")).into_response()),
         Err(refused) => {

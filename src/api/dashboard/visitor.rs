@@ -1,4 +1,4 @@
-//! Person who asks for a page: the session, its org, and the rights in it; and the forms that such a person submits.
+//! Logged-in person behind a request for a page: the session, its org and its rights. Also the forms that the person submits.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) const FORM_TOKEN: &str = "form_token";
 pub(super) struct Visitor {
     pub(super) session: Arc<DashboardSession>,
     pub(super) org: Uuid,
-    /// Prefix of every path.
+    /// Path prefix of the console behind a proxy; empty without one.
     pub(super) base: String,
     pub(super) client: Client,
     /// Token that the session's forms carry.
@@ -140,7 +140,8 @@ impl FormFields {
         self.values(name).next().unwrap_or_default()
     }
 
-    /// All values of a field. A field that is read and was submitted is in the entry of the audit log; one that no page asks for isn't.
+    /// All values of a field. Reading a submitted field writes its name into the request's audit entry. A field that no page reads is left out, so
+    /// that a client can't fill the log with names of its own.
     pub(super) fn values<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
         if name != FORM_TOKEN && self.0.iter().any(|(key, _)| key == name) {
             Acting::field(name);

@@ -87,6 +87,7 @@ fn beside(visitor: &Visitor, webhook: &Value, needs: &[Value]) -> Markup {
         .map(|delivery| row(visitor, webhook, delivery))
         .collect();
     let rotate = format!("webhooks/{}/rotate-secret", text(webhook, "id"));
+
     html! {
         (card("deliveries", "Deliveries", &table("Deliveries", &columns, &rows, "Nothing was sent yet.")))
         @if visitor.writes() {

@@ -39,7 +39,7 @@ fn finding(one: &UnansweredOf, org: &str) -> Finding {
     Finding::error("challenges", text, fix)
 }
 
-/// Reason and fix.
+/// Reason for which the challenge got no answer, and the fix.
 fn said(reason: &str, is_carrier: bool) -> (&'static str, &'static str) {
     let is = |why: Unanswerable| why.as_str() == reason;
 

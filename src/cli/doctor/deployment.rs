@@ -41,7 +41,7 @@ pub(super) fn is_test_call(asked: &InviteFacts) -> bool {
 }
 
 impl Deployment<'_> {
-    /// INVITEs of recent calls that came from other machines.
+    /// Returns the INVITEs of recent calls that came from other machines.
     pub(super) fn asked_from_outside(&self) -> impl Iterator<Item = &InviteFacts> {
         let asked = self.calls.iter().filter_map(|call| call.asked.as_ref());
         asked.filter(|asked| !self.own.contains(asked.source.ip()))

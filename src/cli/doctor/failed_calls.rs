@@ -53,6 +53,7 @@ fn finding(
         .iter()
         .rfind(|attempt| attempt.leg == AttemptLeg::Runtime);
     let tried = tried.map_or_else(|| "No attempt is recorded.".to_owned(), sentence);
+
     let text = format!(
         "{failed} of the last {all} calls of {org:?} were not taken by the agent's runtime. The last: {tried}"
     );

@@ -12,7 +12,7 @@ use super::ping::{PingAnswer, ping};
 use crate::config::{Config, Listener};
 use crate::explain::finding::Finding;
 
-/// Longer than a daemon takes to report that its database doesn't answer.
+/// Time for the answer to `/readyz`: longer than a daemon takes to report that its database doesn't answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const START: &str = "Start it: trunkline serve.";
 
@@ -38,7 +38,7 @@ enum Seen {
     OtherAddresses,
 }
 
-/// Result of `/readyz`.
+/// Asks the daemon for its readiness; also returns what the checks of the listeners can expect.
 async fn daemon(config: &Config) -> (Finding, Seen) {
     const CHECK: &str = "daemon";
 
@@ -135,6 +135,7 @@ async fn answering(listener: &Listener) -> Finding {
     let Listener {
         transport, address, ..
     } = listener;
+
     match ping(*transport, near(*address)).await {
         PingAnswer::Status(_) | PingAnswer::Connected => {
             Finding::ok(CHECK, format!("SIP answers on {transport} {address}."))

@@ -16,6 +16,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
     let endpoint = config.sip.endpoint();
     let host = host_of(&endpoint).to_owned();
     let mut findings = Vec::from_iter(dialled(deployment, &host));
+
     match host.trim_matches(['[', ']']).parse::<IpAddr>() {
         Ok(ip) => findings.push(address(deployment, ip, &endpoint)),
         Err(_) => {
@@ -174,7 +175,7 @@ mod tests {
     fn what_is_dialled_is_compared_with_what_is_told() {
         use crate::explain::finding::Level;
 
-        let told = ["10.0.0.5", "sip.example.com"].map(str::to_owned);
+        let advertised = ["10.0.0.5", "sip.example.com"].map(str::to_owned);
         for (hosts, level) in [
             (&["SIP.example.com", "10.0.0.5"][..], None),
             (&["sip.example.com", "192.0.2.9"], Some(Level::Warning)),
@@ -184,7 +185,7 @@ mod tests {
             ),
             (&[], None),
         ] {
-            let found = compared(&told, hosts);
+            let found = compared(&advertised, hosts);
             assert_eq!(found.as_ref().map(|found| found.level), level, "{hosts:?}");
             if let Some(found) = found {
                 assert!(

@@ -250,6 +250,7 @@ fn families(org: &str, calls: &[Recorded]) -> Option<Finding> {
     let code = Reason::MediaFamilies.code();
     let is_apart = |call: &&Recorded| call.reason.as_deref() == Some(code);
     let count = calls.iter().filter(is_apart).count();
+
     (count > 0).then(|| {
         Finding::error(
             "media_families",

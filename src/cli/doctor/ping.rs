@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use trunkline_sip::flow::Transport;
 
-/// Wait for the answer.
+/// Time for the whole probe.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Number of times that a datagram is sent.
+/// Number of times that a datagram is sent; each waits for its share of the time.
 const ATTEMPTS: u32 = 3;
 
 /// Outcome of a probe.
@@ -42,6 +42,7 @@ pub(super) async fn ping(transport: Transport, peer: SocketAddr) -> PingAnswer {
                 .map(|_| PingAnswer::Connected),
         }
     };
+
     match tokio::time::timeout(TIMEOUT, asked).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => PingAnswer::Refused(error.to_string()),

@@ -16,7 +16,7 @@ use super::orgs::CheckedOrgs;
 use super::ping::{PingAnswer, ping};
 use crate::explain::finding::Finding;
 
-/// Addresses that are probed.
+/// Most addresses that are probed; further ones are left out.
 const MAX_PROBED: usize = 64;
 /// Time for a connection to a bot.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -56,7 +56,8 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
     join_all(asked).await
 }
 
-/// URI without its user part, which doesn't affect where it leads; a URL without its query, which may hold a secret.
+/// URI without its user part, which doesn't affect where it leads; a URL without its query, which may hold a secret. `None` for a URL without a
+/// query.
 fn place_alone(uri: &str) -> Option<String> {
     if is_web_socket(uri) {
         return uri.split_once('?').map(|(url, _)| url.to_owned());

@@ -57,6 +57,7 @@ impl RoutedCall {
         let Some(call) = call.filter(|_| event["type"] == "call.started") else {
             return Self::default();
         };
+
         let read = move |tx: &mut Tx| {
             let agents = agents::list(tx, org)?.into_iter();
             Ok(Self {
@@ -151,6 +152,7 @@ fn ended(data: &Value) -> String {
         .as_str()
         .unwrap_or_default()
         .replace('_', " ");
+
     match data["answered_at"].is_string() {
         true => format!(
             "ended by the {by} after {}",

@@ -55,7 +55,7 @@ const PLAIN: &str = "
 Over plain HTTP the console is for this machine alone. From others: set
 http.tls_certificate, or http.allow_plain_console = true on a LAN you trust.";
 
-/// The link is longer than the lines beside the QR code may be.
+/// Lines above the QR code: the link is longer than a line beside it may be.
 fn dashboard(made: &QuickstartResult, config: &Config) -> String {
     format!(
         "\

@@ -74,17 +74,22 @@ pub(super) const PROMPT: Adaptation = Adaptation {
     merges: None,
 };
 
-/// Reads a file, as far as a prompt may have octets.
+/// Reads a file or standard input.
+///
+/// # Errors
+/// It can't be read, or is longer than a prompt can be.
 fn recording(file: &str) -> io::Result<Vec<u8>> {
     /// A minute of two channels of 32 bits at 48 kHz, and its head.
     const LONGEST: u64 = 24 << 20;
     let mut octets = Vec::new();
+
     let read = match file {
         "-" => io::stdin().take(LONGEST + 1).read_to_end(&mut octets),
         file => std::fs::File::open(file)?
             .take(LONGEST + 1)
             .read_to_end(&mut octets),
     };
+
     match read? as u64 > LONGEST {
         true => Err(io::Error::other("it is longer than 24 MiB")),
         false => Ok(octets),

@@ -75,6 +75,7 @@ pub(super) fn must_change(verb: &Verb, operation: &Operation) -> Result<(), Fail
     let mut flags: Vec<String> = taken(verb, operation)
         .map(|property| format!("--{}", flag(property)))
         .collect();
+
     if let Some(adaptation) = &verb.adaptation {
         let more = clap::Command::new("");
         let more = taken(verb, operation).fold(more, |command, property| {
@@ -84,6 +85,7 @@ pub(super) fn must_change(verb: &Verb, operation: &Operation) -> Result<(), Fail
         let longs = more.get_arguments().filter_map(clap::Arg::get_long);
         flags.extend(longs.map(|long| format!("--{long}")));
     }
+
     Err(Failure::Startup(format!(
         "nothing to change: name at least one of {}",
         flags.join(", ")

@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use crate::cli::Failure;
 
-/// Maximum size of a file with a password, in octets.
+/// Octets of a password's file that are read.
 const MAX_SECRET: u64 = 2_048;
 
 /// Reads a password from a file, so that `ps` doesn't show it.

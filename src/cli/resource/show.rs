@@ -19,6 +19,7 @@ pub(in crate::cli) fn list(items: &[Value], columns: &[&str]) {
             .collect(),
         (given, _) => given.to_vec(),
     };
+
     let is_terminal = std::io::stdout().is_terminal();
     let rows: Vec<Vec<String>> = items
         .iter()
@@ -29,6 +30,7 @@ pub(in crate::cli) fn list(items: &[Value], columns: &[&str]) {
                 .collect()
         })
         .collect();
+
     let titles: Vec<String> = usual.iter().map(|name| title(name)).collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
     print_table(&titles, &rows);

@@ -135,7 +135,7 @@ impl CallLine {
         self.transfer = Some(TransferLine { state, destination });
     }
 
-    /// The end of the call and its transfer, in a few words.
+    /// Returns the end of the call and its transfer in a few words.
     pub(super) fn outcome(&self) -> String {
         let code = self.sip_code.map(|code| code.to_string());
         let transfer = self
@@ -150,7 +150,7 @@ impl CallLine {
 /// The newest calls, in the order in which they began to be known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallTable {
-    /// Boxed, since a full map that keeps losing and gaining keys doubles once, for the places that removed keys leave behind.
+    /// Boxed, so that the map's places are small: a full map that keeps losing and gaining keys doubles once, for the places of removed keys.
     calls: HashMap<Uuid, Box<CallLine>>,
     order: VecDeque<Uuid>,
 }
@@ -197,6 +197,7 @@ impl CallTable {
                 self.order.push_back(id);
             }
         }
+
         for id in fresh {
             if !self.order.contains(&id) {
                 self.order.push_back(id);

@@ -111,7 +111,7 @@ impl Printed {
         if !filter.matches(line, &Names::new()) || self.0.get(&line.id) == Some(&state) {
             return;
         }
-        // When too many calls are known, all are forgotten, and a further change of an old one is printed as if it were new.
+        // The map is bounded: once full it is cleared, and the next change of an old call is printed as if the call were new.
         if self.0.len() >= MAX_CALLS {
             self.0.clear();
         }

@@ -31,11 +31,11 @@ const FRAME: Duration = Duration::from_millis(80);
 const REFRESH: Duration = Duration::from_secs(1);
 /// Time within which the reader of keys sees that nobody listens any more.
 const KEY_WAIT: Duration = Duration::from_millis(200);
-/// Requests under way at once, and keys that wait.
+/// Most requests under way at once, and most keys that wait.
 const MAX_TASKS: usize = 8;
 const KEYS: usize = 64;
 
-/// Answer that has come.
+/// Answer to a request of the screen.
 enum Answer {
     List(Vec<Value>),
     Names(Names),
@@ -246,7 +246,7 @@ impl ScreenLoop {
         }
     }
 
-    /// Starts a request, unless many are under way.
+    /// Starts a request. While [`MAX_TASKS`] are under way, it is dropped.
     fn ask(&mut self, request: impl Future<Output = Answered> + Send + 'static) {
         if self.tasks.len() < MAX_TASKS {
             self.tasks.spawn(request);

@@ -56,6 +56,7 @@ pub(super) struct OpenCall {
     pub(super) id: Uuid,
     pub(super) items: Vec<Item>,
     pub(super) is_loaded: bool,
+    /// False if messages are missing, for which there was no room.
     pub(super) is_complete: bool,
     /// Place of the selected item.
     pub(super) selected: usize,
@@ -186,6 +187,7 @@ impl State {
         };
     }
 
+    /// Takes the record of a call that isn't in the list.
     pub(super) fn handle_record(&mut self, id: Uuid, record: &Value) {
         self.calls.entry(id).update(record);
     }
@@ -366,8 +368,10 @@ impl State {
             .filter(|call| session.is_some() && call.session == session)
             .map(|call| call.id)
             .collect();
+
         let place = of_session.iter().position(|known| *known == id)?;
         let next = of_session[(place + 1) % of_session.len()];
+
         if next == id {
             self.notice = Some("No other call of this session is known.".to_owned());
             return None;

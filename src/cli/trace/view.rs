@@ -242,6 +242,7 @@ fn columns(parties: usize, width: usize) -> Vec<usize> {
     (0..parties).map(middle).collect()
 }
 
+/// Line with each text in the middle of its column, cut to the column's width.
 fn centred(texts: &[&str], columns: &[usize], width: usize) -> String {
     let room = width.saturating_sub(TIMES) / columns.len().max(1);
     let mut line = vec![' '; width];
@@ -267,6 +268,7 @@ fn put(line: &mut [char], at: usize, text: &str) {
 fn rung(open: &OpenCall, item: &Item, columns: &[usize], width: usize) -> String {
     let mut line = vec![' '; width];
     put(&mut line, 0, &offset(open, item));
+
     match item {
         Item::Decision { text, .. } => {
             let text = cut(text, width.saturating_sub(TIMES + 2));
@@ -282,6 +284,7 @@ fn rung(open: &OpenCall, item: &Item, columns: &[usize], width: usize) -> String
     line.into_iter().collect()
 }
 
+/// Draws a message between the columns of its sender and its receiver, with its summary in the middle.
 fn arrow(line: &mut [char], message: &MessageItem, columns: &[usize]) {
     let ends = [message.from, message.to].map(|party| columns.get(party).copied());
     let [Some(from), Some(to)] = ends else { return };

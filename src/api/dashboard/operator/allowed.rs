@@ -51,7 +51,7 @@ impl Allowed {
         }]
     }
 
-    /// Path of an entry, of the text that names it; `None` for a text that names none.
+    /// Path segment of the entry that a text names; `None` for a text that can't name one.
     fn entry(self, named: &str) -> Option<String> {
         let text = match self {
             Self::Networks => named.parse::<IpNet>().ok()?.to_string(),

@@ -123,9 +123,10 @@ pub(super) async fn save(form: &OperatorForm, edited: Edited) -> Result<Response
     let inputs = edited.fields();
     let current = edited.current(visitor).await?;
     let version = form.fields.text("version");
+
     let mut body = changes(&inputs, &form.fields, &current);
     tidy(&mut body);
-    // Nothing is left to do for a form whose every value is the object's.
+    // A form that equals the object changes nothing, whatever its version.
     if body.as_object().is_some_and(serde_json::Map::is_empty) {
         return Ok(saved(visitor, edited));
     }
@@ -207,6 +208,7 @@ pub(super) async fn change(
     if nothing && method == Method::PATCH {
         return Ok(Redirect::to(&visitor.path(back)).into_response());
     }
+
     match visitor.client.send(method, path, body).await {
         Ok(_) => {
             let done = format!("{}?done=done", visitor.path(back));

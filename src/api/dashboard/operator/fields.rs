@@ -48,7 +48,7 @@ pub(super) fn of_partner() -> [Field; 4] {
     ]
 }
 
-/// Name of this field, which isn't that of the partner's name on the same page.
+/// Name of the field for a key's name. It isn't `name`, which on the same page is the partner's.
 pub(super) const KEY_NAME: &str = "key_name";
 
 /// A new key of a partner.

@@ -279,9 +279,10 @@ pub(super) async fn open_console(form: OperatorForm) -> Result<Response, ErrorPa
     let id = visitor.id("orgId")?;
     let path = format!("/operator/orgs/{id}/login-links");
     let body = json!({"email": "operator@localhost.localdomain", "name": "Operator"});
+
     match visitor.client.send(Method::POST, &path, Some(&body)).await {
         Ok(link) => {
-            // The page's policy allows a form to lead to this origin only, by the name in the browser's address.
+            // The page's content policy lets a form lead to its own origin only: keep the path and drop the host of the link.
             let (_, token) = text(&link, "url").split_once('?').unwrap_or_default();
             let to = format!("{}/partner-login?{token}", visitor.base);
             Ok(Redirect::to(&to).into_response())

@@ -49,8 +49,10 @@ impl FromRequestParts<Api> for OperatorVisitor {
         let sessions = api.operator_sessions();
         let session = hash.and_then(|hash| sessions.of(hash, api.monotonic()));
         let session = session.ok_or_else(logged_out)?;
+
         let Ok(named) = Named::from_request_parts(parts, api).await;
         let client = Client::of_operator(parts, &session).ok_or_else(ErrorPage::not_found)?;
+
         Ok(Self {
             base: base_of(api).to_owned(),
             form_token: URL_SAFE_NO_PAD.encode(form_mac(session.hash, api).finalize().into_bytes()),
