@@ -108,6 +108,7 @@ impl Shard {
                 None => std::future::pending().await,
             }
         };
+
         tokio::select! {
             biased;
             // Don't wait while INVITEs are queued.
@@ -121,6 +122,7 @@ impl Shard {
     fn turn(&mut self, first: Option<Input>, outlet: &mut InboxReceiver) -> ControlFlow<()> {
         self.pace.turn(clock::now());
         self.sheds_left = REFUSALS_A_TURN;
+
         let more = std::iter::from_fn(|| outlet.try_recv().ok());
         for input in first.into_iter().chain(more).take(INPUTS_A_TURN) {
             if matches!(input, Input::Stop) {
@@ -151,6 +153,7 @@ impl Shard {
 
         self.calls
             .set_overloaded(!self.effect_runner.journal.has_reserve());
+
         let tap = &mut self.tap;
         self.observer.look(
             &mut self.endpoint,
@@ -182,6 +185,7 @@ impl Shard {
         let mut batch = std::mem::take(&mut self.batch);
         let received =
             self.sockets[at].receive_batch(&mut batch, &mut self.lost, now, clock::system());
+
         let count = match received {
             Ok(count) => count,
             Err(error) => {
@@ -219,7 +223,7 @@ impl Shard {
         received_at: Moment,
         now: Moment,
     ) {
-        // Keep-alive: line ends only, or the four zero octets that some phones send.
+        // Keep-alive: line ends only (RFC 5626 §3.5.1), or the zero octets that some phones send.
         if octets
             .iter()
             .all(|octet| matches!(octet, b'\r' | b'\n' | 0))
@@ -258,10 +262,12 @@ impl Shard {
             let late = is_new_invite(&message) && self.invite_queue.is_late(received_at, now);
             return self.handle_message(view, flow, message, late, now);
         }
+
         let is_expected = self.calls.expects(view, &flow, &message, now);
         if !self.invite_queue.takes(is_expected, now) {
             return self.refuse_invite(view, flow, message, now);
         }
+
         let arrived = ForwardedMessage {
             flow,
             octets: message.raw().into(),
@@ -292,6 +298,7 @@ impl Shard {
             else {
                 break;
             };
+
             if let Ok(message) = lex(&octets, framing(flow)) {
                 let now = clock::now();
                 let late = self.invite_queue.is_late(received_at, now);
@@ -370,6 +377,7 @@ impl Shard {
             self.handle_messages(messages, now);
             return self.flush();
         }
+
         let work = catch_unwind(AssertUnwindSafe(|| self.dispatch_input(input, now)));
         if work.is_err() {
             self.after_panic(now);
@@ -419,7 +427,7 @@ impl Shard {
                     Err(failure) => (None, Err(failure)),
                 };
                 let is_wanted = calls.handle_bot(endpoint, call, dialled, now);
-                // A bot that nobody waits for any more is dropped, which closes its connection.
+                // If the call no longer wants the bot, it is dropped here, which closes its connection.
                 if let Some(bot) = bot.filter(|_| is_wanted) {
                     self.effect_runner.attach_bot(call, bot);
                 }
@@ -583,6 +591,7 @@ async fn readable(sockets: &[UdpSocket]) {
         .iter()
         .map(|socket| Box::pin(socket.readable()))
         .collect();
+
     std::future::poll_fn(|context| {
         for wait in &mut waits {
             if wait.as_mut().poll(context).is_ready() {
