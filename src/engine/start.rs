@@ -94,6 +94,7 @@ impl Engine {
         start_upkeep(&deps, &window);
 
         let bindings = keep_registrations(&deps, &router, &effect_runner.event_sink);
+        // The first shard sends all probes and all registrations with carriers.
         let probing = effect_runner.resolver.on_behalf_of(QueryOrigin::Probes);
         let ways = (probing, router.shards()[0].clone());
         let watched = PeerWatch::start(&deps, &calls, &nonces, ways);
