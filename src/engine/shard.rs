@@ -108,7 +108,6 @@ impl Shard {
                 None => std::future::pending().await,
             }
         };
-
         tokio::select! {
             biased;
             // Don't wait while INVITEs are queued.
@@ -122,7 +121,6 @@ impl Shard {
     fn turn(&mut self, first: Option<Input>, outlet: &mut InboxReceiver) -> ControlFlow<()> {
         self.pace.turn(clock::now());
         self.sheds_left = REFUSALS_A_TURN;
-
         let more = std::iter::from_fn(|| outlet.try_recv().ok());
         for input in first.into_iter().chain(more).take(INPUTS_A_TURN) {
             if matches!(input, Input::Stop) {
@@ -185,7 +183,6 @@ impl Shard {
         let mut batch = std::mem::take(&mut self.batch);
         let received =
             self.sockets[at].receive_batch(&mut batch, &mut self.lost, now, clock::system());
-
         let count = match received {
             Ok(count) => count,
             Err(error) => {
@@ -377,7 +374,6 @@ impl Shard {
             self.handle_messages(messages, now);
             return self.flush();
         }
-
         let work = catch_unwind(AssertUnwindSafe(|| self.dispatch_input(input, now)));
         if work.is_err() {
             self.after_panic(now);
@@ -591,7 +587,6 @@ async fn readable(sockets: &[UdpSocket]) {
         .iter()
         .map(|socket| Box::pin(socket.readable()))
         .collect();
-
     std::future::poll_fn(|context| {
         for wait in &mut waits {
             if wait.as_mut().poll(context).is_ready() {
