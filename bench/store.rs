@@ -28,6 +28,7 @@ fn main() {
         if let Ok(server) = std::env::var("TRUNKLINE_TEST_POSTGRES") {
             let name = format!("trunkline_bench_{}", Uuid::new_v4().simple());
             administer(&server, format!("CREATE DATABASE {name}")).await;
+
             let (host, _) = server.rsplit_once('/').expect("a URL with a database");
             measure("postgres", Some(format!("{host}/{name}")), 4_000).await;
             administer(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await;
@@ -52,6 +53,7 @@ async fn measure(name: &str, url: Option<String>, times: u64) {
         max_connections: 10,
     };
     let store = Store::open(&options, NOW).await.expect("it opens");
+
     let org = store
         .write(move |tx| orgs::create(tx, None, &NewOrg::named("Bench"), NOW))
         .await;
@@ -82,6 +84,7 @@ async fn measure(name: &str, url: Option<String>, times: u64) {
             })
         })
         .collect();
+
     for task in tasks {
         task.await.expect("no panic");
     }

@@ -104,6 +104,7 @@ impl Launch {
         let log = self.data_dir.with_extension("log");
         let broken = |error| NoDaemon::Io(self.binary.clone(), error);
         let mut child = self.spawn(&log).map_err(broken)?;
+
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut printed = String::new();
         stdout.read_line(&mut printed).map_err(broken)?;
@@ -118,6 +119,7 @@ impl Launch {
             let sip = announcement.sip.parse();
             Ok((http.map_err(wrong)?, sip.map_err(wrong)?, announcement))
         });
+
         let Ok((http, sip, announcement)) = addresses else {
             stop(&mut child);
             return Err(NoDaemon::Mute {
@@ -140,6 +142,7 @@ impl Launch {
 
     fn spawn(&self, log: &Path) -> io::Result<Child> {
         let (sip, http) = (free_port()?, free_port()?);
+
         let mut command = Command::new(&self.binary);
         command
             .args(["quickstart", "--json"])

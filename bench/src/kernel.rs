@@ -84,6 +84,7 @@ impl Receiver {
                 null_mut(),
             )
         };
+
         match usize::try_from(count) {
             Ok(count) => Ok(count),
             Err(_) => match io::Error::last_os_error() {
@@ -140,6 +141,7 @@ impl Sender {
             let count = unsafe {
                 libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0)
             };
+
             // An error concerns the first message, or is an ICMP error that an earlier message caused.
             let passed = usize::try_from(count).unwrap_or(0);
             lost += u64::from(passed == 0);

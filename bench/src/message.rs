@@ -72,6 +72,7 @@ impl<'a> Message<'a> {
     /// Reads a datagram; the error says why it isn't a valid message.
     pub fn read(datagram: &'a [u8]) -> Result<Self, &'static str> {
         let (first, mut rest) = line(datagram).ok_or("no start line")?;
+
         let mut reader = Reader {
             message: Self::empty(start(first).ok_or("start line")?),
             length: None,
@@ -81,6 +82,7 @@ impl<'a> Message<'a> {
             let (header, after) = line(rest).ok_or("no blank line")?;
             let whole = &rest[..rest.len() - after.len()];
             rest = after;
+
             if header.is_empty() {
                 return reader.finish(rest);
             }

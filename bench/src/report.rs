@@ -29,7 +29,7 @@ impl Report {
         self.rows.push((name, count.into()));
     }
 
-    /// Adds a measure, rounded to four significant digits.
+    /// Adds a measure, rounded to four significant digits, or to a whole number if it has more.
     pub fn measure(&mut self, name: &'static str, value: f64) {
         let digits = 3 - value.abs().max(1e-9).log10().floor() as i32;
         let scale = 10_f64.powi(digits.clamp(0, 9));

@@ -208,7 +208,7 @@ impl VoiceLoad {
             self.take_new();
             self.speak();
             let wait = (self.next_slot * 1_000).saturating_sub(self.clock.now());
-            // At most a turn of the wheel, and at least the resolution of the kernel's clock.
+            // A slot at most. The poll rounds a shorter wait up to the kernel's resolution of a millisecond.
             let wait = Duration::from_micros(wait.min(1_000));
             match self.poll.poll(&mut events, Some(wait)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -250,6 +250,7 @@ impl VoiceLoad {
             self.poll
                 .registry()
                 .register(socket.stream(), token, both)?;
+
             self.bots.push(Some(Bot {
                 socket,
                 caller: None,
@@ -285,6 +286,7 @@ impl VoiceLoad {
             return;
         };
         caller.sequence = caller.sequence.wrapping_add(1);
+
         let mut packet = [0x20; 12 + FRAME];
         packet[..2].copy_from_slice(&[0x80, 0]);
         packet[2..4].copy_from_slice(&caller.sequence.to_be_bytes());
@@ -292,6 +294,7 @@ impl VoiceLoad {
         packet[4..8].copy_from_slice(&timestamp.to_be_bytes());
         packet[8..12].copy_from_slice(&(place as u32).to_be_bytes());
         packet[12..12 + STAMP].copy_from_slice(&stamp(self.clock.now()));
+
         self.outbox.put(&packet);
         self.outbox.end(caller.to);
     }

@@ -101,6 +101,7 @@ impl WebSocket {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
+
             self.tls.process_new_packets().map_err(io::Error::other)?;
             loop {
                 match self.tls.reader().read(&mut part) {
@@ -115,6 +116,7 @@ impl WebSocket {
         if !self.is_open {
             self.answer()?;
         }
+
         let after = match self.is_open {
             true => self.take_frames(&mut on_text),
             false => After::Open,

@@ -63,7 +63,7 @@ impl DirectoryBuilder {
         Ok(builder)
     }
 
-    /// Reads the changes since the last turn. After an error the state is unchanged, and the call may be repeated.
+    /// Reads the changes since the last turn. After an error the call may be repeated: it reads the same changes again.
     pub(super) async fn catch_up(
         &mut self,
         store: &Store,
@@ -109,6 +109,7 @@ impl DirectoryBuilder {
         if self.seq == 0 {
             report_sources(&rows, &self.defaults.addresses);
         }
+
         (self.entries, self.view) = (HashMap::with_capacity(rows.len()), View::default());
         for rows in rows {
             let entry = self.entry(&rows);
@@ -276,6 +277,7 @@ fn routing(rows: &OrgRows) -> trunkline_routing::Org {
             .iter()
             .filter(|number| number.verified_at.is_some())
     };
+
     let numbers: HashSet<_> = verified().map(|number| number.number).collect();
     let trunk = rows.trunk.as_ref().map(|trunk| trunkline_routing::Trunk {
         id: trunk.id,

@@ -79,7 +79,8 @@ fn sources(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<
     change(&mut view.operators, |entry| &entry.operators);
 }
 
-/// Replaces the org's numbers. If two orgs change in one turn, the one that lost a number may come after the one that got it.
+/// Replaces the org's numbers. If two orgs change in one turn, the one that lost a number may come after the one that got it: a number is
+/// removed only while it is still this org's.
 fn numbers(view: &mut View, org: Uuid, before: Option<&OrgEntry>, after: Option<&OrgEntry>) {
     let [before, after] = [before, after].map(|entry| entry.map(|own| &own.org.routing.numbers));
     let has = |numbers: Option<&HashSet<E164>>, number: &E164| {
@@ -103,6 +104,7 @@ fn countries(view: &mut View, before: Option<&OrgEntry>, after: Option<&OrgEntry
     if before == after {
         return;
     }
+
     if let Some(country) = before {
         let left = view.countries.get(&country).map_or(0, |count| count - 1);
         match left {

@@ -31,6 +31,7 @@ pub(super) async fn follow(
         let Some(newest) = newest.upgrade() else {
             return;
         };
+
         match builder.catch_up(&store).await {
             Ok(progress) => {
                 if progress != Progress::Nothing {

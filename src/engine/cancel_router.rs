@@ -19,7 +19,7 @@ const MAX_ENTRIES: usize = 4_096;
 /// Time that an INVITE is remembered: 64·T1, after which its transaction has ended.
 const LIFETIME: Duration = Duration::from_secs(32);
 
-/// INVITEs that were routed by something else than their Call-ID.
+/// INVITEs that were routed by their Replaces header instead of their Call-ID.
 #[derive(Debug, Default)]
 pub(super) struct CancelRouter {
     table: Mutex<RouteTable>,

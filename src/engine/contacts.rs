@@ -136,8 +136,7 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
         cache.keep(&found, forgotten);
         for asked in batch.drain(..) {
             let contact = found.get(&(asked.org, asked.number)).copied();
-            // If the shard's inbox is full the result is lost; by then the call's own timer has let it continue
-            // without.
+            // If the shard's inbox is full the result is lost. The call doesn't wait for it longer than its own timer.
             asked.inbox.offer(Input::Contact(asked.call, contact));
         }
     }

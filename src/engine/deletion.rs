@@ -182,6 +182,7 @@ impl DeletionWorker {
 
             let now = clock::wall_time();
             let default_days = self.retention.of(kind);
+
             for (org, before) in self
                 .store
                 .read(move |tx| aged::over(tx, kind, default_days, now))

@@ -71,7 +71,7 @@ pub(crate) struct EffectRunner {
     pub(crate) challenges: mpsc::Sender<Box<ChallengeReport>>,
     pub(crate) event_sink: EventSink,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// Exporter that has to know which legs belong to one call.
+    /// HEP exporter, which must know which legs belong to one call.
     pub(crate) beginnings: Option<CallStarts>,
     /// OpenTelemetry exporter.
     pub(crate) spans: Option<Spans>,
@@ -387,14 +387,14 @@ impl EffectRunner {
         }
     }
 
-    /// Queues a log-in with an unknown user name to be logged. It has a separate queue, so that a flood can't keep log-ins of orgs from being stored;
-    /// one that finds no room there would not be logged either.
+    /// Queues a log-in with an unknown user name to be logged. These log-ins have a queue of their own, so that a flood of them displaces no log-in
+    /// of an org. If it is full the log-in is dropped: the log takes only a few lines a second anyway.
     fn unknown_user(&self, unknown: UnknownUser) {
         crate::telemetry::metrics::auth_failures(failed_log_ins::UNKNOWN_USER, 1);
         let _ = self.auth_failures.unknown.try_send(unknown);
     }
 
-    /// Queues a challenge to be stored. One that is dropped shows itself again with the next challenge.
+    /// Queues a challenge to be stored. If the queue is full it is dropped: the peer's next challenge says the same.
     fn challenged(&self, challenged: Box<ChallengeReport>) {
         let _ = self.challenges.try_send(challenged);
     }

@@ -1,8 +1,8 @@
 //! Erases contacts on this node: in its journal, in its traces, and in the rows that all nodes share.
 //!
 //! The journal goes first, because a fact left in it would be projected into rows that are already erased. The rows
-//! follow; they tell which calls there were. The traces of those calls go last. An interrupted erasure starts over and
-//! finds what is left.
+//! follow; they name the contact's calls. The traces of those calls go last. An interrupted erasure starts over with
+//! what is left.
 
 use std::io;
 use std::sync::Arc;
@@ -152,6 +152,7 @@ impl ErasureWorker {
     async fn forget_traces(&self, erasure: &OpenErasure) -> Result<u64, ErasureFault> {
         let id = erasure.id;
         let legs = self.store.read(move |tx| erasures::legs(tx, id)).await?;
+
         let legs: Vec<CallLegs> = legs
             .into_iter()
             .map(|legs| CallLegs {
@@ -165,6 +166,7 @@ impl ErasureWorker {
                 until: legs.until,
             })
             .collect();
+
         let traces = Arc::clone(self.engine.traces());
         let forgotten = tokio::task::spawn_blocking(move || traces.forget(&legs));
         Ok(forgotten.await.map_err(io::Error::other)??)

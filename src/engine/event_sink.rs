@@ -18,8 +18,8 @@ const QUEUE: usize = 4_096;
 const QUEUE_OF_ORG: usize = QUEUE / 4;
 /// Pause after the database refused an event.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Times that an event is tried at a database that is there: an event that can't be stored, such as that of an org which has gone for good,
-/// must not hold up all others.
+/// Attempts to store an event while the database answers. An event that can't be stored, such as one of an org that was deleted for good, must
+/// not hold up all others.
 const MOST_TRIES: u32 = 5;
 
 /// Queue of events. Shards never wait; events beyond the bounds are counted and dropped.
@@ -110,7 +110,7 @@ async fn record<E: Future<Output = Result<(), Error>>>(
 /// Stores an event, however long the database is away.
 ///
 /// # Errors
-/// The database is there and has refused the event as often as it is tried.
+/// The database answers, and has refused the event [`MOST_TRIES`] times.
 async fn stored<E: Future<Output = Result<(), Error>>>(
     emit: impl Fn(NewEvent) -> E,
     event: &NewEvent,
@@ -121,6 +121,7 @@ async fn stored<E: Future<Output = Result<(), Error>>>(
         let Err(error) = emit(event.clone()).await else {
             return Ok(());
         };
+
         let is_away = matches!(&error, Error::Broke(broke) if broke.is_away());
         if !is_away {
             tries += 1;

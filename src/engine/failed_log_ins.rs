@@ -98,6 +98,7 @@ pub(super) fn start(
         let mut batch = Vec::new();
         let mut recent = RecentAuthFailures::default();
         let mut log = FailureLog::default();
+
         while failures.recv_many(&mut batch, QUEUE).await > 0 {
             for failed in &batch {
                 if let RefusedLogIn::LogIn(failure) = failed {
@@ -218,6 +219,7 @@ async fn record(
             }
         }
     }
+
     if noted.is_empty() {
         return Ok(());
     }

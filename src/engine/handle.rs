@@ -95,6 +95,7 @@ impl Handle {
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
         let (done, answer) = oneshot::channel();
         let order = Box::new(order);
+
         let asked = async {
             inbox.send(Input::Place { slot, order, done }).await;
             answer.await.map_err(|_| NoAnswer)
@@ -115,7 +116,7 @@ impl Handle {
     /// Begins a call that speaks a verification code. Nothing of it is recorded.
     ///
     /// # Errors
-    /// `NoAnswer` if a shard has begun the call, perhaps, and doesn't answer; inside, the reason why it isn't begun.
+    /// `NoAnswer` if a shard doesn't answer, but may have begun the call; inside, the reason why it isn't begun.
     pub async fn verify(
         &self,
         asked: Verification,
@@ -160,7 +161,7 @@ impl Handle {
             .map_err(|_| NoAnswer)?
     }
 
-    /// SIP messages that passed on the wire.
+    /// Traces: the SIP messages that were received and sent.
     pub const fn traces(&self) -> &Arc<Traces> {
         &self.traces
     }
@@ -275,6 +276,7 @@ impl Handle {
         }
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
         let (done, answer) = oneshot::channel();
+
         let asked = async {
             inbox.send(input(done)).await;
             answer.await.map(Some).map_err(|_| NoAnswer)

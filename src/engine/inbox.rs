@@ -47,7 +47,7 @@ pub(crate) enum Input {
     Member(Box<MemberInvite>),
     /// A connection broke.
     Lost(Lost),
-    /// The peer of a connection sends no more. The number is that of the name that the peer has proved ([`Lost::proved`]).
+    /// The peer has closed its side of a connection. The number identifies the name that it has proved ([`Lost::proved`]).
     Closing(Flow, u32),
     /// Result of resolving a runtime's host.
     Resolved(CallKey, Resolution),

@@ -1,7 +1,7 @@
 //! Queue of new INVITEs under load, so that messages of existing calls go first.
 //!
 //! It has two halves: INVITEs that are expected (an answer to our challenge, or a known source address) go before those
-//! of unauthenticated peers. The file decides as well when waits have been too long, and INVITEs are shed.
+//! of unauthenticated peers. This file also decides when the waits are too long, so that INVITEs are shed.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Lease of this run in the database, and the leases of other nodes.
 //!
-//! The lease is renewed while the process lives. The file notices when it had expired, closes the calls of nodes whose
-//! lease has, and compares this machine's clock with the database's, which decides.
+//! The lease is renewed while the process lives. This file also notices when the lease had expired, closes the calls of
+//! nodes whose lease has expired, and compares this machine's clock with the database's, which decides.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl LeaseKeeper {
                 tracing::warn!(%error, "this node's lease was not renewed");
                 continue;
             }
-            // If the database fails here, the renewal below reports it.
+            // If the database fails here, the next renewal reports it.
             let _ = skew.look(&self.store).await;
             self.close_others().await;
         }

@@ -42,9 +42,11 @@ impl SortedSockets {
             streams: Vec::new(),
             addresses: Vec::new(),
         };
+
         for (index, listener) in bound.into_iter().enumerate() {
             let index = u16::try_from(index).expect("there are fewer listeners than ports");
             sorted.addresses.push(listener.address);
+
             match listener.sockets {
                 ListenerSockets::Udp(sockets) => {
                     for (shard, socket) in sorted.udp.iter_mut().zip(sockets) {

@@ -71,6 +71,7 @@ impl MediaAddresses {
                         let host = host.into();
                         return Err(NoMediaAddress { key, host });
                     }
+
                     let is_v6 = listener.address.is_ipv6();
                     all.iter().copied().find(|ip| ip.is_ipv6() == is_v6)
                 }
@@ -117,11 +118,13 @@ impl MediaAddresses {
         if !is_advertised || self.own.contains(&ip) {
             return None;
         }
+
         let bound = self.bind_for(ip, ip);
         let loopback = match bound {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
+
         let inside = if bound.is_unspecified() {
             loopback
         } else {
@@ -131,8 +134,8 @@ impl MediaAddresses {
         Some(SocketAddr::new(inside, remote.port()))
     }
 
-    /// Returns the addresses for a call by `listener` whose packets arrive at `local`. `None` as listener: the call's
-    /// way out isn't known yet.
+    /// Returns the addresses for a call by `listener` whose packets arrive at `local`. `None` as listener: it isn't known
+    /// yet by which one the call leaves.
     pub(crate) fn at(&self, listener: Option<usize>, local: IpAddr) -> MediaAddress {
         let first_of_v4 = || self.listeners.iter().find(|held| held.bound.is_ipv4());
         let held = match listener {
@@ -170,6 +173,7 @@ impl MediaAddresses {
         if let Some(bind) = self.bind.filter(fits) {
             return bind;
         }
+
         let is_here = |ip: &IpAddr| fits(ip) && (ip.is_loopback() || self.own.contains(ip));
         [advertised, local]
             .into_iter()
@@ -198,6 +202,7 @@ async fn addresses(resolver: &Resolver, host: &str) -> Vec<IpAddr> {
             transport: Some(Transport::Udp),
             named: NamedBy::Operator,
         };
+
         let found = resolver.resolve(&wanted).await;
         if !found.is_empty() {
             return found.iter().map(|target| target.address.ip()).collect();

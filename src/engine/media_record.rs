@@ -10,7 +10,7 @@ use trunkline_net::media::{self, MediaStatistics};
 
 use super::clock;
 
-/// Makes the fact of media that has ended; `None` for media that no offer and answer were agreed on for.
+/// Makes the fact of media that has ended; `None` if no offer and answer were ever agreed on.
 pub(super) fn recorded(of: MediaRecord, figures: &MediaStatistics) -> Option<CallMedia> {
     if figures.discarded > 0 {
         tracing::warn!(

@@ -11,6 +11,7 @@ use super::member_invite::{AwaitedRecord, MemberInvite};
 use super::shard::{Shard, framing};
 
 impl Shard {
+    /// Handles the first INVITE. The console's session has authenticated the member, so no digest is asked for.
     pub(super) fn handle_member(&mut self, invite: MemberInvite, now: Moment) {
         let MemberInvite {
             caller,
@@ -22,8 +23,10 @@ impl Shard {
         let Ok(message) = lex(&octets, framing(flow)) else {
             return;
         };
+
         let view = self.directory.load();
         let is_late = self.invite_queue.is_late(received_at, now);
+
         self.observer.received(&message);
         self.tap
             .note(clock::on_wall(now), flow, false, message.raw());
@@ -42,6 +45,7 @@ impl Shard {
                 calls.handle_member(endpoint, &view, caller, received, now);
             }
         }));
+
         if work.is_err() {
             self.after_panic(now);
         }

@@ -116,6 +116,7 @@ impl Engine {
         for inbox in self.handle.router.shards() {
             inbox.send(Input::Stop).await;
         }
+
         let traces = self.handle.traces;
         let joined = tokio::task::spawn_blocking(move || {
             for thread in self.threads {
@@ -125,6 +126,7 @@ impl Engine {
             }
             traces.finish();
         });
+
         if joined.await.is_err() {
             tracing::error!("waiting for the shards failed");
         }

@@ -44,7 +44,7 @@ const MAX_PEERS: usize = 2_000;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a peer that is down is probed, once something has arrived from its address.
 const RECHECK_DELAY: Duration = Duration::from_millis(100);
-/// Checks during which a new node waits until the other nodes have noticed it and withdrawn the registrations that become its own.
+/// Most checks for which a new node waits until the other nodes have noticed it and have withdrawn the registrations that become its own.
 const MAX_CHECKS: u32 = 45;
 
 /// Names resolved at the same time.
@@ -169,12 +169,12 @@ async fn watch(
             return;
         };
         let mut probed = probed(&view, &default);
-        let now: HashSet<PeerKey> = probed.keys().cloned().collect();
+        let named_now: HashSet<PeerKey> = probed.keys().cloned().collect();
         // A peer that was configured since the last turn is left alone for one interval.
         probed.retain(|uri, _| before.contains(uri));
 
         if heard_again.is_none() {
-            before = now;
+            before = named_now;
         }
 
         let mut targets = resolve(&resolver, probed, &health).await;
@@ -256,13 +256,13 @@ fn take_in_turn(mut named: Vec<Named>) -> Probed {
                     continue;
                 }
 
-                let wants = probed.entry(peer).or_insert_with(|| PeerOwners {
+                let owners = probed.entry(peer).or_insert_with(|| PeerOwners {
                     org: Some(org),
                     trunks: Vec::new(),
                 });
-                wants.org = wants.org.filter(|first| *first == org);
-                let trunk = trunk.filter(|trunk| !wants.trunks.contains(trunk));
-                wants.trunks.extend(trunk);
+                owners.org = owners.org.filter(|first| *first == org);
+                let trunk = trunk.filter(|trunk| !owners.trunks.contains(trunk));
+                owners.trunks.extend(trunk);
 
                 if is_new {
                     break;

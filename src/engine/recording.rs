@@ -205,11 +205,13 @@ fn lock(data_dir: &Path) -> Result<File, RecordingFault> {
         .recursive(true)
         .mode(0o700)
         .create(data_dir)?;
+
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(data_dir.join("serving.lock"))?;
+
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(RecordingFault::Served(data_dir.to_owned())),

@@ -94,6 +94,7 @@ fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
         if agent.runtime_by_operator == Some(true) {
             continue;
         }
+
         for template in runtime.uris() {
             let uri = target::fill(template, agent.id, rows.org.id);
             let whose = format!("the runtime of agent {:?} of {org:?}", agent.name);

@@ -151,6 +151,7 @@ impl Shard {
 
         self.calls
             .set_overloaded(!self.effect_runner.journal.has_reserve());
+
         let tap = &mut self.tap;
         self.observer.look(
             &mut self.endpoint,
@@ -219,7 +220,7 @@ impl Shard {
         received_at: Moment,
         now: Moment,
     ) {
-        // Keep-alive: line ends only, or the four zero octets that some phones send.
+        // Keep-alive: line ends only (RFC 5626 §3.5.1), or the zero octets that some phones send.
         if octets
             .iter()
             .all(|octet| matches!(octet, b'\r' | b'\n' | 0))
@@ -258,10 +259,12 @@ impl Shard {
             let late = is_new_invite(&message) && self.invite_queue.is_late(received_at, now);
             return self.handle_message(view, flow, message, late, now);
         }
+
         let is_expected = self.calls.expects(view, &flow, &message, now);
         if !self.invite_queue.takes(is_expected, now) {
             return self.refuse_invite(view, flow, message, now);
         }
+
         let arrived = ForwardedMessage {
             flow,
             octets: message.raw().into(),
@@ -292,6 +295,7 @@ impl Shard {
             else {
                 break;
             };
+
             if let Ok(message) = lex(&octets, framing(flow)) {
                 let now = clock::now();
                 let late = self.invite_queue.is_late(received_at, now);
@@ -419,7 +423,7 @@ impl Shard {
                     Err(failure) => (None, Err(failure)),
                 };
                 let is_wanted = calls.handle_bot(endpoint, call, dialled, now);
-                // A bot that nobody waits for any more is dropped, which closes its connection.
+                // If the call no longer wants the bot, it is dropped here, which closes its connection.
                 if let Some(bot) = bot.filter(|_| is_wanted) {
                     self.effect_runner.attach_bot(call, bot);
                 }

@@ -60,6 +60,7 @@ impl Spans {
             ended: Arc::clone(&ended),
         };
         runtime.spawn(exporter.run());
+
         let tracker = Tracker {
             up: HashMap::new(),
             owe,
@@ -177,7 +178,7 @@ struct Exporter {
     owed: mpsc::Receiver<Vec<Value>>,
     /// Those of the next request, kept until the collector has taken them.
     batch: Vec<Vec<Value>>,
-    /// The tracker has ended, which ends a pause.
+    /// Notified when the tracker has ended, which cuts a pause short.
     ended: Arc<Notify>,
 }
 
@@ -197,12 +198,13 @@ impl Exporter {
                 }
                 return;
             }
+
             let pause = match is_sent {
                 true if self.owed.is_empty() => INTERVAL,
                 true => continue,
                 false => RETRY_PAUSE,
             };
-            // Whether the pause is over or the tracker has ended, the next turn sends what there is.
+            // The end of the tracker cuts the pause short, and the next turn sends what is left.
             let _ = tokio::time::timeout(pause, self.ended.notified()).await;
         }
     }

@@ -72,8 +72,10 @@ impl Engine {
         let listeners = bound.addresses.iter().copied().chain([deps.http]).collect();
         let media = start_media(&deps, listeners, &router)?;
         let (streams, connections) = start_streams(&deps, &router, bound.streams)?;
+
         let (disk, collector) = (disk(&deps.config), collector(&deps.config));
         let traces = Traces::new(shards, disk, collector, clock::wall_time)?;
+
         let resolver = Resolver::new(&deps.config.sip.nameservers);
         let calls = configure_calls(&deps, &bound.addresses, &resolver);
         let bots = BotDialler::new(
@@ -90,7 +92,9 @@ impl Engine {
         let nonces = Nonces::new(nonce_keys(&deps.store), sip.nonce_lifetime);
         let nonces = Arc::new(nonces);
         start_upkeep(&deps, &window);
+
         let bindings = keep_registrations(&deps, &router, &effect_runner.event_sink);
+        // The first shard sends all probes and all registrations with carriers.
         let probing = effect_runner.resolver.on_behalf_of(QueryOrigin::Probes);
         let ways = (probing, router.shards()[0].clone());
         let watched = PeerWatch::start(&deps, &calls, &nonces, ways);
@@ -323,6 +327,7 @@ impl Shared {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
+
         let sockets = {
             let _inside = runtime.enter();
             let adopt = |(listener, socket)| UdpSocket::new(socket, listener);
@@ -331,6 +336,7 @@ impl Shared {
                 .map(adopt)
                 .collect::<io::Result<Vec<_>>>()?
         };
+
         let shard = self.shard(index, sockets);
         std::thread::Builder::new()
             .name(format!("shard-{index}"))
@@ -340,6 +346,7 @@ impl Shared {
     fn shard(&self, index: usize, sockets: Vec<UdpSocket>) -> Shard {
         let now = clock::now();
         let sip = &self.deps.config.sip;
+
         let endpoint = Endpoint::new(
             endpoint::Config {
                 minter: self.minter.clone(),
@@ -371,6 +378,7 @@ impl Shared {
         let mut effect_runner = self.effect_runner.share();
         effect_runner.inbox = self.router.shards()[index].clone();
         effect_runner.shard = index;
+
         let (mut syncs, inbox) = (effect_runner.journal.syncs(), effect_runner.inbox.clone());
         self.deps.runtime.spawn(async move {
             while let Some(position) = syncs.next().await {

@@ -23,6 +23,7 @@ pub(super) async fn follow_wall_clock() {
         let Some(micros) = clock::follow() else {
             continue;
         };
+
         let size = Duration::from_micros(micros.unsigned_abs());
         if size > LOGGED_STEP {
             let direction = if micros > 0 { "forward" } else { "back" };

@@ -1,4 +1,4 @@
-//! Orgs that a warning of the log named a moment ago, so that what an org does again and again is a line a minute.
+//! Orgs that the log has warned about in the last minute, so that an org whose fault repeats gets one line a minute.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

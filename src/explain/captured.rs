@@ -54,6 +54,7 @@ impl CapturedCall {
         let asked = lex(invite, Framing::Datagram).ok().filter(begins)?;
         let read = invite::read(&asked).ok()?;
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+
         let mut seen = Self {
             call_id: text(asked.call_id()),
             at: Moment::from_micros(0),
@@ -91,6 +92,7 @@ impl CapturedCall {
             Some(quoted.trim_end().trim_end_matches('"').to_owned())
         });
         self.reason = answer.other("X-Trunkline-Reason").map(text);
+
         let challenges = answer.all(HeaderName::WwwAuthenticate);
         self.is_stale = challenges
             .filter_map(|value| auth::Challenge::parse(value).ok())

@@ -66,6 +66,7 @@ impl Change {
                 Some(agent) => change.apply(agent),
                 None => faults.push(format!("agents[{at}].id: is not an agent of this org")),
             }
+
             if change.deleted {
                 changed.agents.retain(|agent| agent.id != change.id);
                 changed.held.retain(|_, holder| *holder != change.id);

@@ -93,11 +93,13 @@ pub fn replay(
             view.unrouted += 1;
             continue;
         };
+
         up.end_before(call.started_at);
         let after = decide(&facts(&call, before), org, &|agent| up.is_full(org, agent));
         if let Outcome::Agent { id, .. } = after.outcome {
             up.begin(id, call.ended_at.unwrap_or(until));
         }
+
         if place(before.outcome) != place(after.outcome) {
             view.elsewhere += 1;
             view.items.push(moved(&call, before, &after));
@@ -128,6 +130,7 @@ fn facts(call: &Recorded, decision: &Decision) -> Facts {
     if let Some(asked) = &call.asked {
         return asked.facts.clone();
     }
+
     let header = decision.trail.iter().find_map(|looked| match &looked.at {
         StepPlace::Header(value) if looked.step == Step::Header => Some(value.clone()),
         StepPlace::Header(_) | StepPlace::Number(_) | StepPlace::Agents | StepPlace::Nothing => {

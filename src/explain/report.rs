@@ -56,6 +56,7 @@ pub async fn of_trunk(
     let trunk = store
         .read(move |tx| inbound_trunks::of_org(tx, org))
         .await?;
+
     let ever = (Moment::from_secs(0), now);
     let examined = Reason::Examined.code();
     let calls = store
@@ -65,6 +66,7 @@ pub async fn of_trunk(
     let failures = store
         .read(move |tx| auth_failures::list(tx, org, &Narrow::default(), None, MAX_FAILURES))
         .await?;
+
     let mut report = Report {
         how: format!("Call sip:{DOCTOR}@{endpoint} from the PBX with the trunk's credentials."),
         call_id: None,

@@ -58,6 +58,7 @@ impl SpeechMaker {
                 Some(SpeechSource::Endpoint(Box::new(endpoint)))
             }
         };
+
         Ok(Self {
             way: way.map(Arc::new),
             timeout: config.timeout,

@@ -134,6 +134,7 @@ fn credential_at(text: &str, at: usize) -> Option<(usize, usize)> {
         .filter(|_| at_word_start)
         .map(|(mark, ends)| (mark.len(), *ends))
         .or_else(|| user_info(rest))?;
+
     let length = rest[mark..]
         .iter()
         .position(|octet| ends.contains(octet) || octet.is_ascii_control())

@@ -7,7 +7,8 @@ use super::record::{Record, push, records};
 
 /// Octets of messages that fill a block.
 pub(super) const FULL: usize = 256 << 10;
-/// Maximum size of a block: a full one plus one batch, which isn't split.
+/// Largest size that a header may claim. A block is closed once it is full; the message that fills it, and earlier ones of a call that has just
+/// been recognized, may exceed that.
 const MAX_RAW: usize = FULL + super::tap::MAX_BATCH;
 
 /// Block being filled.
@@ -94,6 +95,7 @@ impl Open {
                 kept += 1;
             }
         }
+
         self.octets.truncate(end);
         self.places.truncate(kept);
     }

@@ -168,6 +168,7 @@ fn connect(collector: &Collector) -> std::io::Result<UdpSocket> {
             socket.connect(address)?;
             Ok(socket)
         });
+
         match connected {
             Ok(socket) => return Ok(socket),
             Err(other) => fault = other,

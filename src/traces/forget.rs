@@ -69,7 +69,8 @@ impl Traces {
             let Some((call_id, began)) = next else { break };
             let mut leg = self.of(&[&call_id], from, until).messages;
             let Some(dialog) = PeerDialog::find(&leg, began) else {
-                // The INVITE has given way to newer messages, and with it what tells the dialog. What is left of the person goes all the same.
+                // The INVITE has given way to newer messages, so the dialog isn't known any more. The messages that are left may name the
+                // person, so they go by their Call-ID alone.
                 going.insert(call_id.into_bytes(), RemovedLeg::Whole);
                 break;
             };

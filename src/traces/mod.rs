@@ -159,6 +159,7 @@ impl Traces {
             if left_out > 0 {
                 metrics::counter!("trunkline_traces_left_out_total").increment(left_out);
             }
+
             if !queue.pick_up(&mut kept.spare) {
                 continue;
             }
@@ -267,7 +268,7 @@ impl Traces {
             }
         };
 
-        // Taken as one snapshot, so that messages that move to disk meanwhile are in it.
+        // One snapshot under both locks, so that no message that moves to disk meanwhile is missed.
         self.sweep((self.clock)());
         let (mut closed, files) = {
             let segments = self.segments.as_ref().map(lock);
@@ -295,6 +296,7 @@ impl Traces {
             (closed, files)
         };
 
+        // A block that has moved to disk since the snapshot is read from memory alone.
         let in_memory = closed.len();
         for file in files {
             for block in segments::blocks(&file, wanted) {

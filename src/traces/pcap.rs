@@ -7,7 +7,7 @@ use trunkline_capture::Captured;
 /// LINKTYPE_RAW.
 const RAW: u32 = 101;
 
-/// Makes the file.
+/// Makes the file, with times in microseconds.
 pub fn file(messages: &[Captured]) -> Vec<u8> {
     let mut file = Vec::with_capacity(
         24 + messages

@@ -12,7 +12,7 @@ use super::scan;
 /// Messages of a Call-ID that are removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum RemovedLeg {
-    /// All: nobody else has the Call-ID, since we chose it, or nothing is known of the dialog.
+    /// All of them: we chose the Call-ID, so no other call has it, or the dialog isn't known.
     Whole,
     /// Those of one dialog: the peer chose the Call-ID.
     Peer(PeerDialog),
@@ -67,6 +67,7 @@ impl RemovalFilter {
         if !block.touches(&self.wanted()) {
             return None;
         }
+
         let octets = block.unpack();
         let mut left = Open::default();
         let mut gone = 0;
@@ -78,6 +79,7 @@ impl RemovalFilter {
                 left.keep(&record, key);
             }
         }
+
         (gone > 0).then(|| (left.close(scratch), gone))
     }
 }

@@ -128,6 +128,7 @@ impl Segments {
         Ok(())
     }
 
+    /// Begins a new segment. Its name is unique even if the clock went back.
     fn begin(&mut self, now: Moment) -> std::io::Result<()> {
         let mut micros = now.as_micros();
         let (path, mut file) = loop {
@@ -167,6 +168,7 @@ impl Segments {
                 tracing::warn!(%fault, path = %oldest.path.display(), "a trace can't be removed");
                 break;
             }
+
             size -= oldest.size;
             self.known.pop_front();
         }
@@ -233,6 +235,7 @@ impl Segments {
 impl Segment {
     /// Returns true if it may have messages of a time.
     fn touches(&self, from: Moment, until: Moment) -> bool {
+        // Messages wait in memory for up to `AGE`, so the segment has some from before it began.
         self.began <= until + AGE && self.last >= from
     }
 }

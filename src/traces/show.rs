@@ -45,6 +45,7 @@ fn without_proofs(value: &str) -> String {
     if !scheme.eq_ignore_ascii_case("Digest") {
         return format!("{scheme} {HIDDEN}");
     }
+
     let fields = rest.split(',').map(|field| {
         let (name, _) = field.trim().split_once('=').unwrap_or((field.trim(), ""));
         if PROOFS
@@ -56,6 +57,7 @@ fn without_proofs(value: &str) -> String {
             field.trim().to_owned()
         }
     });
+
     format!("{scheme} {}", fields.collect::<Vec<_>>().join(", "))
 }
 

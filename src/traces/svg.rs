@@ -132,6 +132,7 @@ fn note(body: &mut String, mut y: u32, text: &str) -> u32 {
         lines.truncate(LINES);
         lines.push("…".to_owned());
     }
+
     for line in lines {
         let _ = write!(
             body,
@@ -159,6 +160,7 @@ fn wrapped(text: &str) -> Vec<String> {
         let Some(line) = lines.last_mut() else {
             break;
         };
+
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > LETTERS {
             lines.push(word);
             continue;

@@ -117,10 +117,12 @@ fn tags_in(message: &[u8]) -> Vec<Range<usize>> {
         let Some(start) = value_start(message, name_end) else {
             continue;
         };
+
         let length = message[start..]
             .iter()
             .take_while(|octet| is_of_tag(**octet));
         let end = start + length.count();
+
         if end > start {
             tags.push(start..end);
         }

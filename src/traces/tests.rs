@@ -326,7 +326,7 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     assert!(found(&after, "call 100").messages.is_empty());
 }
 
-/// A caller chooses its Call-ID: one that stands in every INVITE, or that is another caller's, removes nobody else's messages.
+/// A caller chooses its Call-ID. One that is a part of every INVITE, or another caller's Call-ID, must not remove other calls' messages.
 #[test]
 fn a_call_id_of_the_callers_choice_removes_its_own_dialog_alone() {
     let traces = Traces::unattended(1, None, None, clock).unwrap();

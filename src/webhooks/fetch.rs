@@ -1,4 +1,4 @@
-//! One POST whose answer is wanted whole, to an address that is judged as a receiver's is.
+//! One POST whose whole answer is returned. The address is judged like that of a webhook's receiver.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -89,6 +89,7 @@ async fn exchange(
         response = sender.send_request(request) => response.map_err(|_| failed)?,
         never = &mut driving => match never {},
     };
+
     let status = response.status();
     let body = Limited::new(response.into_body(), most).collect();
     let body = tokio::select! {

@@ -143,6 +143,7 @@ impl WebhookSender {
     async fn work(self, mut ended: watch::Receiver<bool>) {
         let mut recorded = self.0.store.events_recorded();
         let mut tasks = JoinSet::new();
+
         let mut fails = self.release_leases().await;
         loop {
             recorded.mark_unchanged();
@@ -318,7 +319,7 @@ impl WebhookSender {
 impl Running {
     /// Starts no further attempt, and waits some seconds for those in progress.
     pub async fn stop(self) {
-        // A task that has ended listens no more.
+        // If the task has ended, there is no receiver left.
         let _ = self.end.send(true);
         if self.working.await.is_err() {
             tracing::error!("the webhook sender panicked");

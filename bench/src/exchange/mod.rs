@@ -99,6 +99,7 @@ impl Exchange {
     pub fn sweep(&mut self, now: u64) {
         let patience = self.plan.patience;
         let late = |at: u64| now.saturating_sub(at) > patience;
+
         let waiting: Vec<_> = self
             .calls
             .references()

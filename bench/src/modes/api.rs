@@ -71,6 +71,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
 
     let served = Served::start(setting, scale.rows)?;
     let (agents, pages) = (served.agents()?, served.pages()?);
+
     let bare = bare_axum(setting, scale.seconds)?;
     let checked = served.ask(&get(&["/phone/voices".to_owned()]), scale.seconds)?;
     let read = served.ask(&get(&agents), scale.seconds)?;

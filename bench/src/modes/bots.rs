@@ -81,12 +81,14 @@ pub fn bots(setting: &Setting, talk: Talk) -> Result<Report, Fault> {
         "kilobytes_per_call",
         (after as f64 - before as f64) / calls / 1e3,
     );
+
     describe(&mut report, &load.heard);
     ticks.describe(&mut report);
     report.measure("underruns_per_call", counted(&counts, UNDERRUNS) / calls);
     report.measure("frames_filled_per_call", counted(&counts, FILLED) / calls);
     report.measure("generator_cores_busy", own / span);
     report.measure("cpu_of_daemon_to_generator", cpu / own);
+
     judge(&mut report, &load.heard, talk, up);
     if early > 0 {
         report.fault(format!(
@@ -260,6 +262,7 @@ fn judge(report: &mut Report, heard: &Heard, talk: Talk, up: usize) {
     if up != usize::from(talk.calls) {
         report.fault(format!("{up} of {} calls are up", talk.calls));
     }
+
     for (what, count) in [
         ("frames to bots", heard.frames),
         ("packets to callers", heard.packets),

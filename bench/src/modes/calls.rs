@@ -28,11 +28,13 @@ pub fn calls(setting: &Setting, load: Load, rounds: u32) -> Result<Vec<Report>, 
         talk: Span::For(load.talk_ms * 1_000),
         ..Plan::default()
     };
+
     let mut bench = Bench::start(setting, plan)?;
     let named = |round| Report::new(title(setting, load, (round, rounds)));
     let mut reports = Vec::new();
     let mut report = named(1);
     let mut memory = bench.settle(&mut report)?;
+
     for round in 1..=rounds {
         once(&mut bench, load, &mut report)?;
         memory = bench.check_leftover(&mut report, memory)?;
@@ -48,6 +50,7 @@ fn once(bench: &mut Bench, load: Load, report: &mut Report) -> Result<(), Fault>
             concurrency: load.concurrency,
         },
     };
+
     let measured = bench.measure(&mut pace, load.seconds)?;
     let tally = &bench.engine.exchange.tally;
     describe(report, &measured, tally);
@@ -63,11 +66,13 @@ fn title(setting: &Setting, load: Load, (round, rounds): (u32, u32)) -> String {
         Some(rate) => format!("{rate} calls/s"),
         None => format!("closed loop, {} at once", load.concurrency),
     };
+
     let digest = if setting.reuse_nonce {
         "one nonce for many calls"
     } else {
         "a 401 for each call"
     };
+
     let of = if rounds > 1 {
         format!(", round {round} of {rounds}")
     } else {

@@ -24,7 +24,7 @@ const OF_SESSION: usize = 8;
 const OF_ORG: usize = 64;
 /// Most CPU that the pages may cost, in cores.
 const MOST_CORES: f64 = 0.1;
-/// Most that a page of a list may take, in milliseconds.
+/// Most CPU that a page of a list may cost the daemon, in milliseconds.
 const MOST_MS: f64 = 200.0;
 /// Milliseconds of a call, so that some are up at any time.
 const TALK_MS: u64 = 2_000;
@@ -151,11 +151,13 @@ fn open_pages(
         if (page % OF_ORG).is_multiple_of(OF_SESSION) {
             cookie = log_in(at, own, org)?;
         }
+
         let mut stream = TcpStream::connect(at)?;
         write!(
             stream,
             "GET /dashboard/{org}/live/events?window=hour HTTP/1.1\r\nHost: {at}\r\nCookie: {cookie}\r\n\r\n"
         )?;
+
         let mut reading = BufReader::new(stream.try_clone()?);
         let mut status = String::new();
         reading.read_line(&mut status)?;

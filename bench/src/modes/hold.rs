@@ -66,6 +66,7 @@ pub fn hold(setting: &Setting, phase: Phase, calls: u64, rate: f64) -> Result<Re
         "memory: {calls} calls {}",
         format!("{phase:?}").to_lowercase()
     ));
+
     let before = bench.settle(&mut report)?;
     bench.engine.exchange.set_plan(Plan {
         reuse_nonce: setting.reuse_nonce,

@@ -161,6 +161,7 @@ fn accounts(daemon: &Daemon, count: usize) -> io::Result<Vec<(String, String)>> 
         )?;
         let keys = format!("/partner/v1/orgs/{}/api-keys", text(&org["id"]));
         let key = text(&post(&keys, partner, &json!({}))?["api_key"]);
+
         let number = format!("+4420{:08}", at + 1);
         post("/phone/numbers", &key, &json!({"phone_number": number}))?;
         let numbers = json!({"phone_numbers": [number]});
@@ -299,6 +300,7 @@ impl Phones {
              From: <sip:{user}@{server}>;tag=f{at}\r\nTo: <sip:{user}@{server}>\r\nCall-ID: {at}@bench\r\nCSeq: {cseq} REGISTER\r\n\
              Contact: <sip:phone{at}@{own}>\r\nExpires: 3600\r\n{lines}Content-Length: 0\r\n\r\n"
         );
+
         phone.sent_at = self.clock.now();
         self.waiting.push_back((at, phone.sent_at));
         self.socket
@@ -321,6 +323,7 @@ impl Phones {
                 break;
             }
             self.waiting.pop_front();
+
             let phone = &self.all[at];
             if !phone.is_asking || phone.sent_at != sent_at {
                 continue;
@@ -329,6 +332,7 @@ impl Phones {
                 self.ended(at, false);
                 continue;
             }
+
             self.repeated += 1;
             self.socket.send_to(phone.request.as_bytes(), self.server)?;
             self.all[at].sent_at = now;
@@ -360,6 +364,7 @@ impl Phones {
         let challenge = value(text, "WWW-Authenticate")
             .filter(|_| !proved)
             .and_then(|value| Challenge::read(value.as_bytes()));
+
         match (status, challenge) {
             (401, Some(challenge)) => {
                 let lines = self.proof(at, &challenge);

@@ -16,11 +16,13 @@ pub fn tracing(setting: &Setting, rate: f64, span: u64, turns: u32) -> Result<Re
     let title = format!("traces: {rate} calls/s, {span} s, {turns} turns with and without");
     let mut report = Report::new(title);
     let (mut with, mut without) = (Vec::new(), Vec::new());
+
     for _ in 0..turns {
         for (enabled, costs) in [("true", &mut with), ("false", &mut without)] {
             let mut setting = setting.clone();
             let switch = ("TRUNKLINE__TRACES__ENABLED".to_owned(), enabled.to_owned());
             setting.environment.push(switch);
+
             let mut bench = Bench::start(&setting, Plan::default())?;
             let mut pace = Pace::rate(rate, bench.engine.now());
             let measured = bench.measure(&mut pace, span)?;

@@ -19,7 +19,7 @@ use crate::engine::inbox::{ForwardedMessage, Input, ShardRouter};
 use crate::engine::media_addresses::MediaAddresses;
 use crate::engine::member_invite::MemberInvite;
 
-/// Time for the answer to our BYE or CANCEL. Then the call is dropped unanswered.
+/// Longest wait for the answer to our BYE or CANCEL. After it the call ends without one.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Parts of the daemon that a browser's call uses; clones share them.
@@ -70,7 +70,7 @@ impl RunningCall {
             let mut output = Output::default();
             tokio::select! {
                 is_open = self.connection.receive(&mut octets) => {
-                    // Its outbox was full: this node has sent more than a call ever gets.
+                    // The connection was closed because its outbox was full: this node has sent more than a call ever gets.
                     if !is_open {
                         break;
                     }

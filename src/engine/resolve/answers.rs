@@ -139,6 +139,7 @@ impl DnsCache {
             name: name.to_ascii_lowercase(),
             kind,
         };
+
         let (pending, wait) = {
             let mut cache = self.cache();
             if let Some(known) = cache.known.get_mut(&question) {

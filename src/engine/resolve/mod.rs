@@ -107,6 +107,7 @@ impl Resolver {
             Some(Transport::Tls),
         ]
         .map(|transport| search.by_service(host, transport));
+
         let by_name = search.addresses(host, default_port(Transport::Udp), Transport::Udp);
         let (mut found, by_service) = join(by_name, join_all(by_service)).await;
         found.extend(by_service.into_iter().flatten());
@@ -340,6 +341,7 @@ fn in_order(mut records: Vec<Srv>, mut draw: impl FnMut(u32) -> u32) -> Vec<Srv>
         let same = records
             .iter()
             .take_while(|record| record.priority == priority);
+
         let total: u32 = same.clone().map(|record| u32::from(record.weight)).sum();
         let mut left = draw(total);
         let chosen = same
