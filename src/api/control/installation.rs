@@ -164,6 +164,7 @@ pub(super) async fn sources(
         org_name: source.org_name,
         last_at: written(source.last_at),
     });
+
     Ok(Json(Listed {
         items: items.collect(),
     }))
