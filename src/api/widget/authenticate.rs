@@ -92,6 +92,7 @@ pub(super) fn addressed(mut fields: Fields) -> Result<ContactDetails, ApiError> 
     if !email && !phone {
         fields.refuse("email", "is required where there is no phone");
     }
+
     fields.amend_schema(|schema| {
         let with = |name: &str, shape: Value| {
             let mut schema = schema.clone();
@@ -101,6 +102,7 @@ pub(super) fn addressed(mut fields: Fields) -> Result<ContactDetails, ApiError> 
         };
         *schema = json!({"anyOf": [with("email", EMAIL.schema()), with("phone", PHONE.schema())]});
     });
+
     fields.done(|| Some(details))
 }
 
