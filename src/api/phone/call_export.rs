@@ -164,6 +164,7 @@ impl Export {
         let Some(after) = self.after else {
             return Ok(String::new());
         };
+
         let filter = self.onward.filters.for_store();
         let org = self.org;
         let found = self

@@ -58,6 +58,7 @@ pub(crate) async fn decide(
         .changes
         .apply(&org.routing)
         .map_err(|faults| ApiError::BadRequest(within("changes", faults)))?;
+
     let limit = request.limit;
     let calls = api
         .read(move |tx| explained::recorded(tx, caller.org, period, None, limit + 1))

@@ -167,6 +167,7 @@ pub(crate) async fn show(
     named: Named,
     query: Query,
 ) -> Result<Json<SessionView>, ApiError> {
+    // Only a runtime gets the data for the agent's actions, and only an org key with the scope the credentials of integrations.
     let (org, for_actions, credentials) = match &reader {
         SessionReader::Runtime(org) => (*org, true, Disclosure::Handle),
         SessionReader::Org(caller) => {

@@ -83,6 +83,7 @@ pub(in crate::api::phone) fn read_relayed(body: &str) -> serde_json::Result<Read
 pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
     let (call, messages, is_complete) = messages_here(api, call).await?;
     let media = media_rows(api, &call).await?.into_iter();
+
     let count = messages.len();
     let mut room = MAX_OCTETS;
     let fits = messages.into_iter().take_while(|message| {
@@ -91,6 +92,7 @@ pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<Comman
         left.is_some()
     });
     let messages: Vec<RelayedMessage> = fits.map(written).collect();
+
     let given = RelayedTrace {
         complete: is_complete && messages.len() == count,
         messages,
@@ -101,6 +103,7 @@ pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<Comman
             })
             .collect(),
     };
+
     CommandResult::new(StatusCode::OK, &given)
 }
 
