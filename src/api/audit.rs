@@ -326,6 +326,7 @@ impl Export {
         let Some(after) = self.after else {
             return Ok(String::new());
         };
+
         let most = BATCH.min(self.left);
         let filter = self.onward.filters.for_store();
         let of = self.of;
