@@ -280,6 +280,7 @@ struct Export {
     form: AuditFormat,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
+    /// Maximum number of further entries.
     left: u32,
 }
 

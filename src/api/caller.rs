@@ -194,6 +194,7 @@ impl FromRequestParts<Api> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        // `idempotency` has extracted the credential before, and counted the request.
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }

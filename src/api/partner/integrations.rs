@@ -12,7 +12,7 @@ use crate::api::object::{Object, object};
 use crate::api::{Api, ApiError};
 use crate::integrations::{BookingFault, BookingPlatform, Keys};
 
-/// Connections of an org with one platform.
+/// Maximum number of connections of an org with one platform.
 const MAX_CONNECTIONS: usize = 10;
 
 /// Field `integrations`: an object with one connection, or a list of them, under the platform's key.

@@ -113,6 +113,7 @@ struct Export {
     form: ExportFormat,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
+    /// Maximum number of further calls.
     left: u32,
 }
 

@@ -22,7 +22,7 @@ const SET_UP_TIME: Duration = Duration::from_secs(120);
 /// retransmitted answers.
 const BEFORE: Duration = Duration::from_secs(40);
 const AFTER: Duration = Duration::from_secs(40);
-/// Legs of each kind that are searched for.
+/// Maximum number of legs of each kind.
 const MAX_LEGS: usize = 8;
 
 /// Message with its leg.

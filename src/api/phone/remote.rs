@@ -28,7 +28,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// `Retry-After` in seconds if another node can't answer now.
 const RETRY_AFTER_S: u64 = 5;
-/// Commands of other nodes run at the same time.
+/// Number of running commands of other nodes at which no more are taken.
 const CONCURRENT: usize = 64;
 
 /// Command to a call, run by the node that has the call.

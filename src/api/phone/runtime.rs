@@ -75,7 +75,7 @@ const ANY: Parsed<Box<str>> = Parsed::new(
 .at_most(LONGEST)
 .example("sip:{agent_id}@agents.example.com");
 
-/// Most fallbacks.
+/// Maximum number of fallbacks.
 const FALLBACKS: usize = 5;
 
 #[derive(Copy, Clone, Debug)]

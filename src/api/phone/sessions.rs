@@ -183,6 +183,7 @@ pub(crate) async fn show(
 
     let session = named.id("session_id", Kind::Session)?;
     let (call, headers, over) = find(&api, org, session).await?;
+    // The token of a runtime ends with the call.
     if over && for_actions {
         return Err(OVER);
     }

@@ -94,6 +94,7 @@ pub(super) fn addressed(mut fields: Fields) -> Result<ContactDetails, ApiError> 
     }
 
     fields.amend_schema(|schema| {
+        // One of the two has to be there, and then it isn't `null`.
         let with = |name: &str, shape: Value| {
             let mut schema = schema.clone();
             schema["properties"][name] = shape;

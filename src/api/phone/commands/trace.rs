@@ -16,7 +16,7 @@ use super::super::legs::{Message, messages_here};
 use super::super::media_rows::media_rows;
 use crate::api::{Api, ApiError};
 
-/// Octets of messages sent to another node. Messages beyond are left out, and the trace says that it is incomplete.
+/// Maximum octets of all messages sent to another node. Messages beyond it are left out, and the trace says that it is incomplete.
 const MAX_OCTETS: usize = 4 << 20;
 /// Legs that a message may belong to.
 const LEGS: [&str; 3] = ["caller", "runtime", "destination"];
