@@ -147,11 +147,13 @@ async fn create(
         expires_at: granted_end(&caller, request.expires_at)?,
         ..NewOrgKey::lasting(&request.name, &scopes)
     };
+
     let (store, now) = (api.store(), api.now());
     let (key, api_key) = match caller.is_operator() {
         true => token::issue_for_operator(store, caller.org, new, now).await?,
         false => token::issue(store, caller.org, new, now).await?,
     };
+
     let key = key.into();
     Ok((StatusCode::CREATED, Json(NewKeyView { key, api_key })))
 }
@@ -197,10 +199,12 @@ async fn revoke(
         .read_inline(move |tx| org_keys::by_id(tx, caller.org, id))
         .await?;
     let key = key.ok_or_else(|| ApiError::absent(Kind::OrgKey))?;
+
     // A key can't revoke scopes that it couldn't grant.
     key.scopes
         .iter()
         .try_for_each(|scope| caller.needs(scope))?;
+
     query.finish()?;
     api.revoke_key(caller.org, id).await?;
     Ok(Json(Success::DONE))
@@ -252,6 +256,7 @@ fn granted(
             .filter(|scope| caller.may(scope))
             .collect());
     };
+
     for scope in &named {
         caller.needs(scope)?;
     }

@@ -280,6 +280,7 @@ struct Export {
     form: AuditFormat,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
+    /// Maximum number of further entries.
     left: u32,
 }
 
@@ -326,6 +327,7 @@ impl Export {
         let Some(after) = self.after else {
             return Ok(String::new());
         };
+
         let most = BATCH.min(self.left);
         let filter = self.onward.filters.for_store();
         let of = self.of;

@@ -12,7 +12,7 @@ use super::{Api, client};
 
 /// Words of a path and the kind of object that they lead to; the first match counts.
 const RESOURCES: [(&str, &str); 32] = [
-    // A page of the operator's changes everything else by a request to the API, which writes the entry.
+    // Pages of the operator's console write no entry: they change things by requests to the API, which write it.
     ("operator-console", ""),
     ("console-links", "login_link"),
     ("Calls", "call"),
@@ -21,7 +21,7 @@ const RESOURCES: [(&str, &str); 32] = [
     ("login-links", "login_link"),
     ("sessions", "session"),
     ("members", "member"),
-    // A page of the console changes everything else by a request to the API, which writes the entry.
+    // Other pages of the console write no entry: they change things by requests to the API, which write it.
     ("dashboard", ""),
     ("bot-token", "bot_token"),
     ("agents", "agent"),

@@ -129,6 +129,7 @@ impl FromRequestParts<Api> for StreamCaller {
         let known = known(api, &token).await?.ok_or(REVOKED)?;
         known.must_not_be_suspended()?;
         Proof::note(parts);
+
         let org = known.key.org_id;
         let (limit, now) = (known.streams_per_minute, api.now());
         Tally::of(parts).note(api.quotas().take(
@@ -138,6 +139,7 @@ impl FromRequestParts<Api> for StreamCaller {
             api.monotonic(),
         ))?;
         api.credentials().uses.note_org_key(known.key.id, now);
+
         let caller = Caller {
             org,
             known,
@@ -192,6 +194,7 @@ impl FromRequestParts<Api> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        // `idempotency` has extracted the credential before, and counted the request.
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
@@ -211,6 +214,7 @@ impl FromRequestParts<Api> for Caller {
         if let Some(session) = dashboard_session::of(parts, api).await? {
             let known = session.as_key(parts, api)?;
             known.must_not_be_suspended()?;
+
             let org = known.key.org_id;
             let limit = CONSOLE_REQUESTS_PER_MINUTE;
             let taken = api
@@ -228,10 +232,12 @@ impl FromRequestParts<Api> for Caller {
         let known = known(api, token).await?.ok_or(REVOKED)?;
         known.must_not_be_suspended()?;
         Proof::note(parts);
+
         let org = known.key.org_id;
         let limit = known.requests_per_minute;
         Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
         api.credentials().uses.note_org_key(known.key.id, now);
+
         let actor = Actor {
             kind: ActorKind::OrgKey,
             id: Some(known.key.id),
@@ -251,6 +257,7 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
     api.follow_key_of(token).await;
     let read = token::read_key(api.store().keyring(), token);
     let (claims, signer) = read.ok_or_else(|| no_key(token))?;
+
     let Some(key) = api
         .read_inline(move |tx| org_keys::by_id(tx, claims.org, claims.sub))
         .await?

@@ -40,9 +40,9 @@ use crate::config::HttpTimeouts;
 /// ALPN protocols of HTTPS, preferred first.
 pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Checks without progress after which the connection is asked to close.
+/// Checks without progress after which the connection is asked to close. All of them together take `HttpTimeouts::idle`.
 const CHECKS: u32 = 12;
-/// Checks after that before it is closed.
+/// Further checks without progress after which it is cut off.
 const LAST_CHECKS: u32 = 1;
 /// Maximum size of a request's head, in octets.
 const MAX_HEAD_OCTETS: usize = 32 * 1024;
@@ -85,11 +85,11 @@ pub(super) async fn serve(
         timeouts
     };
 
-    let way = match tls {
+    let peer = match tls {
         Some(_) => Peer::Encrypted(peer),
         None => Peer::Plain(peer),
     };
-    let service = PeerService::new(way, &permit, (router, timeouts));
+    let service = PeerService::new(peer, &permit, (router, timeouts));
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
         () = permit.evicted() => {}
@@ -219,6 +219,7 @@ async fn drive<C: Closing>(
     let check_interval = timeouts.idle / CHECKS;
     let mut is_closing = false;
     let (mut last_progress, mut idle_checks) = (progress.made(), 0);
+
     loop {
         let should_close = tokio::select! {
             _ = connection.as_mut() => return,
@@ -296,7 +297,8 @@ impl PeerService {
     }
 }
 
-/// Returns whether `Host` is as RFC 9112 §3.2 wants it: there once in HTTP/1.1, never twice, and a host with a port at most. It may be empty.
+/// Returns true if `Host` is as RFC 9112 §3.2 requires: exactly one in HTTP/1.1, at most one in other versions, and nothing but a host with an
+/// optional port. An empty value is allowed.
 fn names_one_host<B>(request: &Request<B>) -> bool {
     let mut lines = request.headers().get_all(HOST).iter();
     let Some(host) = lines.next() else {
@@ -323,6 +325,7 @@ impl Service<Request<Incoming>> for PeerService {
         let progress = self.progress.clone();
         progress.note();
         self.heads.fetch_add(1, Ordering::Relaxed);
+
         let is_clear = names_one_host(&request);
         let mut incoming = request.map(|body| {
             Body::new(TrackedBody {
@@ -456,12 +459,14 @@ impl Head {
         let before = self.heads.load(Ordering::Relaxed);
         // The head that was awaited has been read: its deadline is over.
         self.deadline = self.deadline.take().filter(|(number, _)| *number == before);
+
         if read.is_ready() {
             if has_data && self.deadline.is_none() && !self.permit.is_busy() {
                 self.deadline = Some((before, Box::pin(sleep(self.limit))));
             }
             return read;
         }
+
         let Some((_, deadline)) = &mut self.deadline else {
             return Poll::Pending;
         };

@@ -210,6 +210,7 @@ impl ConnectionTable {
             let of_source = self.sources.get(&entry.source).copied().unwrap_or_default();
             (entry.rank(), usize::MAX - of_source, **number)
         });
+
         let Some(number) = first.map(|(number, _)| *number) else {
             return false;
         };

@@ -54,9 +54,9 @@ pub(super) struct KnownOrg {
 pub(super) struct DashboardSession {
     pub(super) record: Session,
     pub(super) hash: TokenHash,
-    /// Requests per minute for all keys and sessions of the org together.
+    /// Requests per minute for all keys of the org together. Requests of sessions count as `Policy::Console` instead.
     pub(super) requests_per_minute: u32,
-    /// Streams per minute that all keys and sessions of the org may open together.
+    /// Streams per minute that all keys of the org may open together.
     pub(super) streams_per_minute: u32,
 }
 
@@ -141,8 +141,8 @@ impl<K> CredentialCache<K> {
         let forgotten = self.forgotten.load(Ordering::SeqCst);
         let found = match look_up().await {
             Ok(found) => found,
-            // While the database is away nobody can revoke anything, so a known credential stays valid. A node that alone has lost the
-            // database learns of a revocation once it reaches it again.
+            // While the database is away nobody can revoke anything, so a known credential stays valid. If only this node has lost the
+            // database, it learns of revocations once it reaches the database again.
             Err(error @ ApiError::Unavailable { .. }) => {
                 return self.known_before(&presented).map(Some).ok_or(error);
             }
@@ -201,6 +201,7 @@ impl Uses {
         if orgs.is_empty() && partners.is_empty() {
             return Ok(());
         }
+
         let noted = store.write(move |tx| {
             org_keys::note_uses(tx, &orgs)?;
             partners::note_key_uses(tx, &partners)?;

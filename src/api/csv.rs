@@ -10,8 +10,8 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// Cell with a peer's or a client's text. A spreadsheet would run a text that looks like a formula (CWE-1236), so it gets a leading apostrophe; a
-/// telephone number stays as it is. Spreadsheets skip blanks before a formula and read full-width signs as the others.
+/// Cell with a peer's or a client's text. A spreadsheet would run a text that looks like a formula (CWE-1236), so such a text gets a leading
+/// apostrophe; a telephone number stays as it is. Spreadsheets also skip blanks before a formula, and take full-width signs for the ASCII ones.
 pub(super) fn foreign(text: &str) -> Cow<'_, str> {
     let is_number = text
         .strip_prefix(['+', '-'])

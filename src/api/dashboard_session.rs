@@ -29,8 +29,9 @@ use super::{Api, SCOPES, default_limits};
 
 /// Lifetime of a session.
 pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// Name of the cookie over plain HTTP, and over HTTPS, where browsers take a cookie of this prefix from no other host (RFC 6265bis §4.1.3.2).
+/// Name of the cookie over plain HTTP.
 const NAME: &str = "trunkline_session";
+/// Name of the cookie over HTTPS. Browsers accept a cookie with the prefix `__Host-` only from the host itself (RFC 6265bis §4.1.3.2).
 const SECURE_NAME: &str = "__Host-trunkline_session";
 /// Scopes of a session that may only read.
 const READING: [&str; 3] = ["handoff:read", "phone:read", "calls:read"];
@@ -198,9 +199,11 @@ impl DashboardSession {
 pub(super) fn is_own(parts: &Parts, api: &Api) -> bool {
     let headers = &parts.headers;
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+
     if text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none")) {
         return false;
     }
+
     let Some(origin) = text(ORIGIN.as_str()) else {
         return true;
     };
@@ -221,8 +224,8 @@ fn scheme_and_authority(uri: Uri) -> Option<(Scheme, Authority)> {
     parts.scheme.zip(parts.authority)
 }
 
-/// Scheme by which the browser sent the request. A page of another site can't make its browser send `X-Forwarded-Proto`, so that the header
-/// counts from any proxy; the first one of several is the nearest to the browser.
+/// Scheme by which the browser sent the request. A page of another site can't make the browser send `X-Forwarded-Proto`, so the header counts from
+/// any peer. Of several schemes, the first is the one nearest to the browser.
 fn browsers_scheme(parts: &Parts) -> Scheme {
     let forwarded = parts.headers.get("x-forwarded-proto");
     let forwarded = forwarded.and_then(|schemes| schemes.to_str().ok()?.split(',').next());

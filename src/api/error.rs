@@ -150,7 +150,7 @@ impl Refusal {
 #[derive(Clone, Debug)]
 pub(super) struct Cause(pub(super) Arc<str>);
 
-/// Faults that one answer names.
+/// Maximum number of faults that one answer names.
 const MOST_FAULTS: usize = 50;
 
 /// `Retry-After` while the database is away, in seconds.
@@ -369,7 +369,7 @@ impl IntoResponse for ApiError {
         response.extensions_mut().insert(refusal);
 
         match &plain {
-            // The first code given stays.
+            // A refusal that was given two codes: the answer has the one given last.
             Self::Coded { .. } => {}
             Self::Unauthorized(_) => {
                 let bearer = HeaderValue::from_static("Bearer");

@@ -1,4 +1,4 @@
-//! Cursors of lists that run from old to new by a number. A reader continues after the last line that it has.
+//! Cursors of lists whose lines are numbered in the order of their creation. A reader continues after the last line that it has.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -260,11 +260,13 @@ impl FieldType for Count {
         let whole =
             |number: &f64| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(number);
         let from_real = || value.as_f64().filter(whole).map(|number| number as u64);
+
         let count = value
             .as_u64()
             .or_else(from_real)
             .and_then(|count| u32::try_from(count).ok())
             .filter(|count| range.contains(count));
+
         count.or_else(|| {
             let (least, most) = (range.start(), range.end());
             let fault = format!("expected a whole number from {least} to {most}");
@@ -350,11 +352,13 @@ impl<S: FieldType> FieldType for ListOf<S> {
         let Value::Array(entries) = value else {
             return another(path, "a list", found, faults);
         };
+
         if !self.length.contains(&entries.len()) {
             let (least, most) = (self.length.start(), self.length.end());
             let fault = format!("expected {least} to {most} entries, not {}", entries.len());
             return refuse(path, fault, faults);
         }
+
         let read: Vec<_> = entries
             .into_iter()
             .enumerate()

@@ -50,6 +50,7 @@ pub(super) async fn credentials(api: Api) {
             }
         }
 
+        // A write of this process is answered once every follower has applied its changes.
         if let Some(seq) = seq {
             follower.applied(seq);
         }
@@ -111,6 +112,7 @@ pub(super) async fn events(api: Api) {
     let mut pruned = None;
     loop {
         seq = news(&api, seq).await;
+
         let now = api.now();
         if pruned.is_none_or(|at| now.since(at) >= PRUNE_INTERVAL) {
             pruned = Some(now);
@@ -121,6 +123,7 @@ pub(super) async fn events(api: Api) {
             if let Err(error) = pruned.await {
                 tracing::warn!(%error, "deleting old events failed; retrying later");
             }
+
             let kept = api.config().audit.retention;
             if let Err(error) = audit::prune(api.store(), kept, now).await {
                 tracing::warn!(%error, "deleting old audit entries failed; retrying later");
@@ -140,6 +143,7 @@ async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
         streams.wake_all();
         return position.or(seq);
     };
+
     let Ok((last, orgs)) = store.read(move |tx| store_events::news(tx, at)).await else {
         return seq;
     };
@@ -184,7 +188,7 @@ impl Api {
         }
     }
 
-    /// Stores the times of use, which otherwise happens twice a minute.
+    /// Drops expired look-ups, and stores the times at which keys were used. While the API serves, this happens twice a minute.
     pub async fn write_uses(&self) {
         let (credentials, now) = (self.credentials(), self.monotonic());
         credentials.orgs.drop_old(now);

@@ -141,6 +141,7 @@ where
 
             let asked = RequestKey {
                 credential,
+                // Only POST handlers are wrapped.
                 method: "POST",
                 path: request.uri().path().to_owned(),
                 key,
@@ -314,6 +315,7 @@ async fn finished(
         let asked = asked.clone();
         store.write(move |tx| idempotency::give_up(tx, &asked))
     };
+
     let given_up = match kept(status, refused.as_ref(), &octets) {
         Some(kept) => match store
             .write_held(effects, move |tx| idempotency::keep(tx, &of, &kept, now))
@@ -343,7 +345,9 @@ async fn finished(
     response
 }
 
+/// Returns the answer to keep; `None` for one that isn't kept, after which the key is free again.
 fn kept(status: StatusCode, refused: Option<&Refusal>, octets: &Bytes) -> Option<StoredAnswer> {
+    // Refusals that the client can get past: with another request, or later.
     let passing = [400, 401, 403, 429].contains(&status.as_u16()) || status.is_server_error();
     let text = match refused {
         Some(refused) => refused.written(),

@@ -27,7 +27,7 @@ pub(super) fn read(octets: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// Path of a value. It is written out for a fault alone: a copy for each value would take time by the square of a body's length.
+/// Path of a value. It becomes text only for a fault: one copy for each value would take time in proportion to the square of a body's length.
 #[derive(Copy, Clone)]
 enum Path<'p> {
     Document,

@@ -129,6 +129,7 @@ fn with_console(routes: Routes, api: Api) -> Router {
     served(routes, api).layer(Extension(backend))
 }
 
+/// Adds what all routes share: answers to unknown paths and methods, the maximum length of bodies, and the outermost layer.
 fn served(routes: Routes, api: Api) -> Router {
     routes
         .into_router()

@@ -21,7 +21,7 @@ use super::{Api, SCOPES};
 /// Header that names the org by its id.
 pub(crate) const ORG: HeaderName = HeaderName::from_static("trunkline-org");
 
-/// Requests of an operator per minute: a terminal that is refreshed a hundred times a second.
+/// Maximum number of an operator's requests per minute: enough for a terminal that refreshes a hundred times a second.
 const REQUESTS_PER_MINUTE: u32 = 6_000;
 /// Event streams that an operator may have open in one org.
 pub(super) const STREAMS: usize = 16;
@@ -77,6 +77,7 @@ impl Operator {
             api.monotonic(),
         );
         Tally::of(parts).note(taken)?;
+
         let actor = Actor {
             kind: ActorKind::Command,
             id: self.session,
@@ -109,11 +110,13 @@ impl Operator {
     /// 400 without the org's id, 404 if there is no such org, 429 after too many requests.
     pub(super) async fn in_org(self, api: &Api, parts: &Parts) -> Result<Arc<KnownOrg>, ApiError> {
         self.admit(api, parts)?;
+
         let named = parts.headers.get(ORG).and_then(|value| value.to_str().ok());
         let named = named.and_then(id);
         let org = named.ok_or_else(|| {
             ApiError::bad("Trunkline-Org: the id of an org is required".to_owned())
         })?;
+
         match api.read_inline(move |tx| orgs::by_id(tx, org)).await {
             Ok(_) => {}
             Err(Error::Wrong(Wrong::Absent(_))) => {

@@ -15,8 +15,9 @@ use uuid::Uuid;
 
 use super::credentials::presented;
 
-/// Lifetime of a link that nobody opens, and of a session.
+/// Time within which a link must be opened.
 pub(super) const LINK_LIFETIME: Duration = Duration::from_secs(5 * 60);
+/// Lifetime of a session.
 pub(super) const SESSION_LIFETIME: Duration = Duration::from_secs(4 * 3600);
 
 /// Limit on links, and on sessions; beyond it, the oldest is removed.
@@ -25,7 +26,7 @@ const MOST: usize = 16;
 /// Session of the operator's pages.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct OperatorSession {
-    /// Id for the audit log, which logs nobody in.
+    /// Id for the audit log. It is no credential.
     pub(super) id: Uuid,
     /// User on this machine who made the link.
     pub(super) uid: u32,
@@ -67,7 +68,8 @@ impl OperatorSessions {
         open.links.insert(hash, Link { uid, expires_at });
     }
 
-    /// Consumes a link, and opens a session under the hash of the session's token; false for a link that was used, has expired or never was.
+    /// Consumes a link, and opens a session; `hash` is that of the session's token. Returns false if the link was used, has expired or never
+    /// existed.
     #[must_use]
     pub(super) fn open_by(&self, link: TokenHash, hash: TokenHash, now: Moment) -> bool {
         let mut open = self.open();

@@ -108,7 +108,7 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
         cursor.encode()
     }
 
-    /// Reads a page of an org's list with `find`, and converts the items with `shown`.
+    /// Reads a page of an org's list with `find`, and converts the items with `view`.
     pub(super) async fn find<T, V>(
         self,
         store: &Store,

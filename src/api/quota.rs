@@ -4,8 +4,8 @@
 //! The window slides in steps of a second. Every answer tells what is left (`RateLimit`, `RateLimit-Policy`:
 //! draft-ietf-httpapi-ratelimit-headers).
 //!
-//! This is our own window because a limiter by GCRA, such as governor, that allows the limit in one burst lets nearly twice the limit through in a
-//! minute.
+//! This is our own window because GCRA, as in governor, is too lax: if it allows the whole limit in one burst, it lets nearly twice the limit
+//! through in a minute.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -46,8 +46,8 @@ pub(super) enum Policy {
     Operator,
 }
 
-/// Limit on pages of the console and requests of their sessions in a minute, by org. An open page of a call that is up makes a hundred. Requests of
-/// keys are counted separately, so that people who watch calls don't use up the programs' limit.
+/// Maximum number of an org's console requests in a minute: pages, and the requests that they make to the API. The open page of a call that is up
+/// makes a hundred. Requests of keys are counted separately, so that people who watch calls don't use up the programs' limit.
 pub(super) const CONSOLE_REQUESTS_PER_MINUTE: u32 = 1_200;
 
 impl Policy {
@@ -76,7 +76,8 @@ pub(super) enum CountedBy {
     Node,
 }
 
-/// Windows that aren't idle. An entry needs a valid credential, and goes a minute after its last request.
+/// Windows of the credentials in use. Only a valid credential gets an entry, so unauthenticated clients can't grow the map. The first sweep at
+/// least a minute after its last request drops the entry.
 #[derive(Debug)]
 pub(super) struct Quotas {
     windows: DashMap<(Policy, Uuid), Box<Window>>,
@@ -154,6 +155,7 @@ impl Window {
             self.sum += 1;
             self.counts[place(self.second)] += 1;
         }
+
         Counted {
             policy,
             counted_by,

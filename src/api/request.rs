@@ -35,6 +35,7 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
     let has_credential = [header::AUTHORIZATION, header::COOKIE]
         .iter()
         .any(|name| request.headers().contains_key(name));
+
     let tally = Tally::default();
     request.extensions_mut().insert(tally.clone());
 
@@ -93,8 +94,8 @@ fn guard(headers: &mut HeaderMap, has_credential: bool) {
 
 /// Returns true if the request came on a reserve connection and is no health check.
 fn is_beyond_reserve(request: &Request, path: &str) -> bool {
-    let is_synced = request.extensions().get::<HealthOnly>().is_some();
-    is_synced && !matches!(path, "/healthz" | "/readyz")
+    let is_reserve = request.extensions().get::<HealthOnly>().is_some();
+    is_reserve && !matches!(path, "/healthz" | "/readyz")
 }
 
 fn no_room() -> Response {
@@ -120,6 +121,7 @@ fn answered(response: Response, path: &str, id: &str, span: &tracing::Span) -> R
         let refusal = Refusal::new(&message, code_of(response.status()));
         return with_body(response, path, &refusal);
     }
+
     match response.extensions().get::<Refusal>().cloned() {
         Some(refusal) => with_body(response, path, &refusal),
         None => response,

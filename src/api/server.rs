@@ -30,8 +30,8 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// A running server of `/healthz`, `/readyz` and `/metrics` alone, on an address of their own: reachable while clients take all of the API's
-/// connections, and out of reach of those clients.
+/// A running server of `/healthz`, `/readyz` and `/metrics` only, on an address of its own. It can be reached while clients take all connections of
+/// the API, and those clients can't reach it.
 #[derive(Debug)]
 pub struct HealthServer {
     end: watch::Sender<bool>,
@@ -84,6 +84,7 @@ impl Server {
             tokio::spawn(follow::events(api.clone())),
             tokio::spawn(phone::serve_others(api.clone())),
         ];
+
         let tls = certificate
             .map(|certificate| TlsAcceptor::from(certificate.server(&connection::PROTOCOLS)));
 
@@ -130,6 +131,7 @@ async fn serve(
             accepted = listener.accept() => accepted,
             _ = ended.changed() => break,
         };
+
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -142,17 +144,18 @@ async fn serve(
             }
         };
 
-        let Some(place) = limiter.enter(peer.ip()) else {
+        let Some(permit) = limiter.enter(peer.ip()) else {
             metrics::http_connection_refused();
             continue;
         };
-        if place.is_reserve() {
+        // On a connection of the reserve, everything but health checks is refused.
+        if permit.is_reserve() {
             metrics::http_connection_refused();
         }
 
         let connection = connection::serve(
             (stream, peer),
-            place,
+            permit,
             tls.clone(),
             answers.clone(),
             ended.clone(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// Streams of one node: three quarters of its connections.
+/// Maximum number of streams on one node: three quarters of the default `http.max_connections`.
 const MAX_STREAMS: usize = 768;
 
 /// Streams of this node; clones share them.
@@ -121,7 +121,7 @@ impl Streams {
         })
     }
 
-    /// Takes a place for the console, which follows an org once for all of its open pages, apart from the org's own streams.
+    /// Takes a place for the console, apart from the org's own streams. The console follows each org once, for all of its open pages.
     pub(super) fn enter_console(&self, org: Uuid) -> Result<StreamPermit, Full> {
         self.enter_operator(org, usize::MAX)
     }
@@ -178,6 +178,7 @@ impl Drop for StreamPermit {
         let Some(audience) = open.orgs.get_mut(&self.org) else {
             return;
         };
+
         match self.key {
             None => audience.operators -= 1,
             Some(key) => {

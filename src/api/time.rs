@@ -25,7 +25,7 @@ pub(crate) fn start(text: &str) -> Result<Moment, String> {
 }
 
 /// Parses the inclusive end of a window: a timestamp, or a date, which means its last moment. It includes the whole
-/// millisecond, because shown times go no further.
+/// millisecond, because the API shows times in milliseconds.
 pub(crate) fn end(text: &str) -> Result<Moment, String> {
     let end = read(text, Time::constant(23, 59, 59, 999_000_000))?.as_micros();
     Ok(Moment::from_micros(end - end % 1000 + 999))

@@ -1,7 +1,7 @@
 //! Signed tokens (Ed25519, RFC 8037): org API keys, whose `sub` is the key's row, and tokens of widget contacts, which
 //! expire and have the claim `typ`.
 //!
-//! The signature proves that we issued a token. Whether the key or contact still exists is checked in the store.
+//! The signature proves that we issued a token. The store says if the key or contact still exists.
 
 use std::time::Duration;
 
@@ -118,7 +118,7 @@ async fn issue_by(
     made.await
 }
 
-/// Record of a key's token for its row.
+/// Hash and signing key of a token, for the row of its API key.
 pub(super) fn issued(token: &str) -> Issued {
     Issued {
         token_hash: Sha256::digest(token).into(),
@@ -170,6 +170,7 @@ pub(super) fn read_key(keyring: &Keyring, token: &str) -> Option<(Claims, Signer
     if let Some(claims) = verified(keyring, token) {
         return Some((claims, Signer::Good));
     }
+
     let kid = key_of(token)?;
     let keys = keyring.retired_keys();
     let retired = keys.iter().find(|key| key.id() == kid)?;
@@ -225,6 +226,7 @@ fn verified_with<C: DeserializeOwned + Clone>(public: &[u8; 32], token: &str) ->
     validation.required_spec_claims.clear();
     validation.validate_exp = false;
     validation.validate_aud = false;
+
     let key = DecodingKey::from_ed_der(public);
     let data = jsonwebtoken::decode::<C>(token, &key, &validation).ok()?;
     Some(data.claims)

@@ -25,9 +25,9 @@ use super::{ApiError, accept};
 pub(super) const CSV: &str = "text/csv";
 /// Length of the window without a `start_date`.
 const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Rows of one answer.
+/// Maximum number of rows in one answer.
 const MAX_ROWS: u32 = 100_000;
-/// Characters of a date.
+/// Length of a date, in characters.
 const DATE: usize = "2026-01-31".len();
 const MICROS_OF_DAY: u64 = 86_400_000_000;
 
@@ -108,8 +108,8 @@ impl UsageRequest {
             day: true,
             ..UsageParts::default()
         });
-        let to = end.unwrap_or(now);
 
+        let to = end.unwrap_or(now);
         let from = start.unwrap_or(to - DEFAULT_WINDOW);
         if from > to {
             query.refuse("start_date: lies after end_date (default: now)");
@@ -139,6 +139,7 @@ impl UsageRequest {
             );
             return Err(ApiError::BadRequest(vec![fault]));
         }
+
         let items: Vec<_> = rows.into_iter().map(UsageItem::from).collect();
         if self.is_csv {
             let kind = (header::CONTENT_TYPE, "text/csv; charset=utf-8");
@@ -198,6 +199,7 @@ fn csv(items: &[UsageItem]) -> String {
         "day,org_id,agent_id,trunk_id,direction,calls,answered_calls,answered_seconds\r\n"
             .to_owned();
     let id = |id: Option<Uuid>| id.map(|id| id.to_string()).unwrap_or_default();
+
     for item in items {
         let written = write!(
             text,

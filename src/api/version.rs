@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::error::ApiError;
 
-/// Longest `If-Match`, in octets: some tags of ours.
+/// Maximum length of a line of `If-Match`, in octets: nine tags of ours fit.
 const LONGEST: usize = 255;
 
 /// Object whose view has the time of its last change.
@@ -64,6 +64,7 @@ fn read(headers: &HeaderMap) -> Option<IfMatch> {
         if line.trim() == "*" {
             continue;
         }
+
         let versions = versions.get_or_insert_with(Vec::new);
         for tag in line.split(',') {
             let tag = tag.trim();

@@ -94,10 +94,12 @@ impl From<ApiError> for BotError {
             StatusCode::BAD_REQUEST => 20001,
             _ => 20500,
         };
+
         let message = match status {
             StatusCode::INTERNAL_SERVER_ERROR => "Internal server error".to_owned(),
             _ => error.to_string(),
         };
+
         if status == StatusCode::INTERNAL_SERVER_ERROR {
             tracing::error!(%error, "a bot's request failed");
         }
@@ -171,6 +173,7 @@ impl FromRequestParts<Api> for BotCaller {
         let limit = api.config().limits.requests_per_minute;
         let taken = api.quotas().take(Policy::Bots, org, limit, api.monotonic());
         Tally::of(parts).note(taken)?;
+
         let actor = Actor {
             kind: ActorKind::SessionToken,
             id: None,
@@ -188,6 +191,7 @@ fn basic(parts: &Parts) -> Option<(String, String)> {
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
+
     let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
     let (user, password) = decoded.split_once(':')?;
     Some((user.to_owned(), password.to_owned()))
@@ -201,7 +205,7 @@ fn sid(prefix: &str, text: &str) -> Option<Uuid> {
     Uuid::try_parse(digits).ok()
 }
 
-/// Fields of the request that are acted on.
+/// Fields of the form that this endpoint reads.
 #[derive(Debug, Default)]
 struct Form {
     status: Option<String>,
@@ -256,9 +260,11 @@ async fn update(
     let text = named.text("call_sid").unwrap_or_default();
     let call_sid = text.strip_suffix(".json").unwrap_or(text);
     let session = sid("CA", call_sid).ok_or_else(|| BotError::not_found(call_sid))?;
+
     let form = Form::read(&body);
     let form = form.ok_or_else(|| BotError::bad(20001, "The body is no form"))?;
     let instruction = form.instruction()?;
+
     if is_suspended(&api, caller.org) && !matches!(instruction, Instruction::HangUp) {
         return Err(BotError::suspended());
     }
@@ -272,6 +278,7 @@ async fn update(
         true => ANONYMOUS_USER.to_owned(),
         false => call.from_number.clone(),
     };
+
     let shown = (call.direction, from, call.to_number.clone());
     let (command, status) = match instruction {
         Instruction::HangUp => (RemoteCommand::HangUpByAgent, "completed"),
@@ -282,6 +289,7 @@ async fn update(
             (RemoteCommand::Transfer { ask }, "in-progress")
         }
     };
+
     let is_end = status == "completed";
     match command.run(&api, call).await {
         Ok(_) => {}

@@ -30,6 +30,7 @@ pub(super) fn read(text: &str) -> Result<Instruction, NoTwiml> {
     if text.len() > LONGEST {
         return Err(NoTwiml::Malformed);
     }
+
     let mut rest = text.trim();
     if let Some(declared) = rest.strip_prefix("<?xml") {
         let (_, behind) = declared.split_once("?>").ok_or(NoTwiml::Malformed)?;
@@ -40,6 +41,7 @@ pub(super) fn read(text: &str) -> Result<Instruction, NoTwiml> {
     if response.name != "Response" || !behind.trim().is_empty() {
         return Err(NoTwiml::Malformed);
     }
+
     let (verb, behind) = element(response.content.trim()).ok_or(NoTwiml::Malformed)?;
     if !matches!(verb.name, "Dial" | "Refer" | "Hangup") {
         let name = verb.name.chars().take(LONGEST_NAME).collect();
@@ -67,6 +69,7 @@ pub(super) fn read(text: &str) -> Result<Instruction, NoTwiml> {
         }
         None => content,
     };
+
     if named.is_empty() || named.contains(['<', '>']) {
         return Err(NoTwiml::Malformed);
     }
@@ -102,6 +105,7 @@ fn element(text: &str) -> Option<(Element<'_>, &str)> {
         }
         None => char == '>',
     })?;
+
     let attributes = &rest[..close];
     rest = &rest[close + 1..];
     if attributes.contains('<') {
@@ -110,6 +114,7 @@ fn element(text: &str) -> Option<(Element<'_>, &str)> {
     if attributes.ends_with('/') {
         return Some((Element { name, content: "" }, rest));
     }
+
     let ending = format!("</{name}>");
     let (content, behind) = rest.split_once(&ending)?;
     Some((Element { name, content }, behind))

@@ -1,4 +1,4 @@
-//! `GET /operator/addresses`: where peers reach this daemon.
+//! `GET /operator/addresses`: the addresses at which peers reach this daemon.
 
 use axum::Json;
 use axum::extract::State;
@@ -14,7 +14,7 @@ pub(super) struct Addresses {
     sip: Vec<String>,
 }
 
-/// `GET /operator/addresses`: by the configuration and the ports that the daemon runs with, which commands may not know.
+/// `GET /operator/addresses`. Commands ask the daemon because it may run with another configuration, or on ports that the system chose.
 pub(super) async fn show(
     State(api): State<Api>,
     _: Operator,

@@ -22,7 +22,7 @@ use crate::explain::finding::Finding;
 
 /// Time over which failed log-ins are counted.
 const SOURCES_WINDOW: Duration = Duration::from_secs(24 * 3600);
-/// Most sources that are listed.
+/// Maximum number of sources in the list.
 const MOST_SOURCES: u32 = 100;
 
 /// A node, as the database knows it.
@@ -164,6 +164,7 @@ pub(super) async fn sources(
         org_name: source.org_name,
         last_at: written(source.last_at),
     });
+
     Ok(Json(Listed {
         items: items.collect(),
     }))

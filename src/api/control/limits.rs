@@ -67,6 +67,7 @@ pub(super) async fn limit_org(
     let org = org_in(&api, &named).await?;
     let changes = changed_limits(body.fields()?)?;
     let (id, defaults) = (org.id, default_limits(api.config()));
+
     api.write(move |tx, now| {
         org_limits::limit(tx, id, &changes, LimitedBy::Operator, defaults, now)
     })
@@ -86,6 +87,7 @@ async fn view(
         Ok((stored, org_limits::counts(tx, org, now)?))
     });
     let (stored, counts) = stored.await?;
+
     let defaults = default_limits(api.config());
     let rows = OrgLimit::ALL.map(|limit| {
         let (own, default) = (stored.of(limit), limit.default_of(defaults));
@@ -131,6 +133,7 @@ pub(super) async fn limit_partner(
 ) -> Result<Json<Listed<PartnerLimitRow>>, ApiError> {
     let partner = partner_in(&api, &named).await?.id;
     let given = changed_partner_limits(body.fields()?)?;
+
     api.write(move |tx, now| {
         let (requests, links) = (given.requests, given.login_links);
         trunkline_store::partners::limit(tx, partner, requests, links, now)?;
@@ -161,6 +164,7 @@ async fn view_of_partner(
         Ok((known, org_limits::of_partner(tx, partner)?))
     });
     let (known, set) = read.await?;
+
     let (usual, defaults) = (&api.config().limits, default_limits(api.config()));
     let row = |limit, value, of| PartnerLimitRow { limit, value, of };
     let requests = known.requests_per_minute;
@@ -178,10 +182,12 @@ async fn view_of_partner(
             "partner",
         ),
     ];
+
     items.extend(OrgLimit::ALL.map(|limit| {
         let own = set.iter().find(|(known, _)| *known == limit);
         let most = own.map_or(limit.default_of(defaults), |(_, most)| *most);
         row(limit.as_str(), most, "org")
     }));
+
     Ok(Json(Listed { items }))
 }

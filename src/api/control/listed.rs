@@ -1,4 +1,4 @@
-//! Resources that the operator lists whole, adds to and takes from: an org's networks and tied peers, a partner's keys.
+//! Lists without pages, whose items the operator adds and deletes: an org's networks and tied peers, a partner's keys.
 
 use axum::Json;
 use axum::http::StatusCode;

@@ -1,8 +1,7 @@
 //! The API on the control socket: every route, and those that the operator alone has. See `operator` for what a request
 //! may do.
 //!
-//! Where the partner API has the same route, the path here differs in its beginning only: `/operator` for
-//! `/partner/v1`.
+//! A route that the partner API has too has the same path here, with `/operator` in place of `/partner/v1`.
 
 mod addresses;
 mod audit;

@@ -118,6 +118,7 @@ pub(super) async fn list(
         text.parse::<usize>()
             .map_err(|_| "expected a number".to_owned())
     };
+
     let name = query.text("name");
     let search = query.text("search").map(|text| text.to_lowercase());
     let limit = query.read("limit", number);
@@ -132,6 +133,7 @@ pub(super) async fn list(
             .is_none_or(|search| is_found(org, search.trim()))
     });
     let found: Vec<Org> = searched.collect();
+
     let limit = limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
     Ok(Json(OrgsView {
         total: found.len(),
@@ -144,7 +146,7 @@ pub(super) async fn list(
     }))
 }
 
-/// Returns whether a search in lower case finds the org: by a part of its name or external id, or by its id.
+/// Returns true if the search, in lower case, is a part of the org's name or external id, or is its id.
 fn is_found(org: &Org, search: &str) -> bool {
     let has = |text: &str| text.to_lowercase().contains(search);
     has(&org.name) || org.external_id.as_deref().is_some_and(has) || org.id.to_string() == search
@@ -197,6 +199,7 @@ pub(super) async fn update(
 ) -> Result<Tagged<OrgView>, ApiError> {
     let id = org_in(&api, &named).await?.id;
     let (name, calls) = changed_org(body.fields()?)?;
+
     let changed = api.write(move |tx, now| {
         let now = versions::must_be(tx, id, Versioned::Org, version.versions(), now)?;
         if let Some(name) = name {
@@ -271,10 +274,12 @@ pub(super) async fn delete(
     let org = org_in(&api, &named).await?;
     let purge = query.read("now", at_once).unwrap_or(Purge::Later);
     query.finish()?;
+
     let id = org.id;
     api.write(move |tx, now| deleted_orgs::delete(tx, id, purge, now))
         .await?;
     api.credentials().forget(Change::Org(id));
+
     Ok(Json(DeletionView {
         id,
         name: org.name,

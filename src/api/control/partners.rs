@@ -147,6 +147,7 @@ pub(super) async fn update(
     let changed = api.write(move |tx, now| {
         use trunkline_store::partners;
         let now = versions::partner_must_be(tx, id, version.versions(), now)?;
+
         if let Some(name) = change.name {
             partners::rename(tx, id, &name, now)?;
         }
@@ -159,6 +160,7 @@ pub(super) async fn update(
         if let Some(networks) = change.allowed_networks {
             partners::allow(tx, id, networks.as_deref(), now)?;
         }
+
         partners::by_id(tx, id)
     });
 

@@ -44,9 +44,10 @@ impl ControlServer {
             Ok(()) | Err(_) => {}
         }
 
-        // Until the mode is set, the directory's keeps others out, and their uid does in any case.
+        // Until its mode is set, the directory's mode keeps other users out. `admitted` refuses their uid in any case.
         let listener = UnixListener::bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+
         let (end, ended) = watch::channel(false);
         let serving = tokio::spawn(serve(api, listener, ended));
         Ok(Self { end, serving, path })
@@ -86,10 +87,12 @@ async fn serve(api: Api, listener: UnixListener, mut ended: watch::Receiver<bool
         let Some(operator) = admitted(&stream) else {
             continue;
         };
+
         // All peers of the socket share one place in the limiter's table of sources.
         let Some(permit) = limiter.enter(IpAddr::V4(Ipv4Addr::LOCALHOST)) else {
             continue;
         };
+
         let serving = (answers.clone(), ended.clone());
         tokio::spawn(connection::serve_operator(
             (stream, operator),
@@ -112,9 +115,11 @@ fn admitted(stream: &UnixStream) -> Option<Operator> {
             return None;
         }
     };
+
     if is_operators(uid, rustix::process::geteuid().as_raw()) {
         return Some(Operator::new(uid));
     }
+
     tracing::warn!(uid, "another user on the control socket: refused");
     None
 }

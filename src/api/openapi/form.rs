@@ -60,6 +60,7 @@ fn enumerate(schema: &mut Value) {
     let Some(branches) = schema.get("oneOf").and_then(Value::as_array) else {
         return;
     };
+
     let is_word = |branch: &&Value| branch["type"] == "string" && branch["const"].is_string();
     let words: Vec<&Value> = branches.iter().filter(is_word).collect();
     if words.is_empty() {
@@ -82,6 +83,7 @@ fn enumerate(schema: &mut Value) {
         return;
     };
     map.remove("oneOf");
+
     if others.is_empty() {
         let heading = map.get("description").and_then(Value::as_str);
         let description = match heading {

@@ -97,6 +97,7 @@ impl OpenApiBuilder {
         schemas.insert("PartnerError".to_owned(), error(false));
         let (webhooks, of_events) = events::webhooks();
         schemas.extend(of_events);
+
         let mut document = json!({
             "openapi": "3.1.0",
             "info": {

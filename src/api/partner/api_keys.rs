@@ -51,6 +51,7 @@ pub(super) async fn create(
         expires_at: request.expires_at,
         ..NewOrgKey::lasting(&request.name, &scopes)
     };
+
     let (key, api_key) = token::issue(api.store(), org, new, api.now()).await?;
     let shown = NewKeyView {
         api_key_id: key.id,
@@ -74,6 +75,7 @@ pub(super) async fn revoke(
     let given = named.text("apiKeyId").unwrap_or_default();
     let not_an_id = || ApiError::bad(format!("apiKeyId: {} is not an id", shown(given)));
     let key = id(given).ok_or_else(not_an_id)?;
+
     query.finish()?;
     api.revoke_key(org, key).await?;
     Ok(Json(Success::DONE))

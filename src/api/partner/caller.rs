@@ -53,6 +53,7 @@ impl FromRequestParts<Api> for PartnerCaller {
         let known = known.ok_or_else(|| no_key(key))?;
         admitted(api, parts, &known.partner)?;
         Proof::note(parts);
+
         let (partner, tally) = (&known.partner, Tally::of(parts));
         let (id, key) = (partner.id, known.key.id);
         let caller = Self { known, tally };
@@ -61,6 +62,7 @@ impl FromRequestParts<Api> for PartnerCaller {
         let taken = quotas.take(Policy::Partner, id, limit, api.monotonic());
         caller.tally.note(taken)?;
         api.credentials().uses.note_partner_key(key, now);
+
         let actor = Actor {
             kind: ActorKind::PartnerKey,
             id: Some(key),
@@ -98,9 +100,11 @@ fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError>
             ApiError::Unauthorized("The partner account is inactive").with_code("partner_inactive")
         );
     }
+
     let Some(networks) = &partner.allowed_networks else {
         return Ok(());
     };
+
     let address = client::address(parts, &api.config().http.trusted_proxies);
     if address.is_some_and(|address| client::within(networks, address)) {
         Ok(())

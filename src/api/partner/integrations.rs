@@ -12,7 +12,7 @@ use crate::api::object::{Object, object};
 use crate::api::{Api, ApiError};
 use crate::integrations::{BookingFault, BookingPlatform, Keys};
 
-/// Connections of an org with one platform.
+/// Maximum number of connections of an org with one platform.
 const MAX_CONNECTIONS: usize = 10;
 
 /// Field `integrations`: an object with one connection, or a list of them, under the platform's key.
@@ -22,7 +22,7 @@ pub(super) struct BookingsField<'k> {
 }
 
 impl BookingsField<'_> {
-    fn ask(&self, fields: &mut Fields) -> Option<Vec<NewBooking>> {
+    fn read_fields(&self, fields: &mut Fields) -> Option<Vec<NewBooking>> {
         let key = self.key;
         let bookings = key.and_then(|key| fields.optional(key, Connections));
         fields.refuse_rest("is not an integration of this deployment");
@@ -34,11 +34,11 @@ impl FieldType for BookingsField<'_> {
     type Read = Vec<NewBooking>;
 
     fn schema(&self) -> Value {
-        Fields::schema_read_by(|mut fields| drop(self.ask(&mut fields)))
+        Fields::schema_read_by(|mut fields| drop(self.read_fields(&mut fields)))
     }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
-        object(value, path, faults, |fields| self.ask(fields))
+        object(value, path, faults, |fields| self.read_fields(fields))
     }
 }
 
@@ -58,6 +58,7 @@ impl FieldType for Connections {
         if !value.is_array() {
             return Some(vec![connection.read(value, path, faults)?]);
         }
+
         let connections = ListOf::new(connection, 0..=MAX_CONNECTIONS).read(value, path, faults)?;
         let mut names = HashSet::new();
         for (at, connection) in connections.iter().enumerate() {
@@ -68,6 +69,7 @@ impl FieldType for Connections {
                 ));
             }
         }
+
         Some(connections)
     }
 }
@@ -75,13 +77,16 @@ impl FieldType for Connections {
 fn connection(fields: &mut Fields) -> Option<NewBooking> {
     let app_key = fields.required("app_key", Text::line(1..=512));
     let user_key = fields.required("user_key", Text::line(1..=512));
+
     for (name, key) in [("app_key", &app_key), ("user_key", &user_key)] {
         if key.as_deref().is_some_and(|key| !key.is_ascii()) {
             fields.refuse(name, "must be ASCII");
         }
     }
+
     let name = fields.optional("name", Text::line(1..=100));
     let company = fields.optional("default_company_shortname", Text::line(1..=255));
+
     Some(NewBooking {
         name: name.unwrap_or_else(|| "Default".to_owned()),
         app_key: app_key?,
@@ -102,6 +107,7 @@ pub(super) async fn check(
     let Some(platform) = api.booking().filter(|_| !bookings.is_empty()) else {
         return Ok(());
     };
+
     let tried = bookings.iter().map(|booking| tried(platform, booking));
     let (mut refused, mut unanswered) = (Vec::new(), None);
     for (booking, answer) in bookings.iter().zip(join_all(tried).await) {

@@ -96,6 +96,7 @@ pub(super) async fn own(
     let partner = caller.id();
     let set = api.read_inline(move |tx| org_limits::of_partner(tx, partner));
     let set = set.await?;
+
     let defaults = default_limits(api.config());
     let most = |limit: OrgLimit| {
         let own = set.iter().find(|(known, _)| *known == limit);
@@ -145,6 +146,7 @@ pub(super) async fn update(
 ) -> Result<Json<OrgLimitsView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
     let changes = changed(body.fields()?)?;
+
     let defaults = default_limits(api.config());
     let stored = api
         .write(move |tx, now| {
@@ -184,6 +186,7 @@ async fn view(
     let counts = api
         .read_inline(move |tx| org_limits::counts(tx, org, now))
         .await?;
+
     let defaults: DefaultLimits = default_limits(api.config());
     let one = |limit: OrgLimit| {
         let (default, own): (u32, StoredLimit) = (limit.default_of(defaults), stored.of(limit));

@@ -108,6 +108,7 @@ pub(super) async fn update(
     let change = changed(api.config(), body.fields()?)?;
     let bookings = change.bookings.as_deref().unwrap_or_default();
     connections::check(&api, bookings, "Nothing was changed").await?;
+
     let org = api
         .write(move |tx, now| {
             let now = versions::must_be(tx, org, Versioned::Org, version.versions(), now)?;
@@ -150,6 +151,7 @@ pub(super) async fn delete(
     let org = caller.owned(&api, &named).await?.id;
     let purge = query.read("now", at_once);
     query.finish()?;
+
     match api
         .write(move |tx, now| deleted_orgs::delete(tx, org, purge.unwrap_or(Purge::Later), now))
         .await
@@ -159,6 +161,7 @@ pub(super) async fn delete(
         Err(Error::Wrong(Wrong::Absent(_))) => return Err(foreign()),
         Err(error) => return Err(error.into()),
     }
+
     api.credentials().forget(Change::Org(org));
     Ok(Json(Success::DONE))
 }
@@ -214,6 +217,7 @@ async fn whole(
     let own = org.ai_instructions.clone();
     let in_force = own.or_else(|| caller.ai_instructions().map(str::to_owned));
     let retention = api.read_inline(move |tx| aged::days_of(tx, org.id)).await?;
+
     Ok(Tagged(WholeOrgView {
         website: org.website.clone(),
         language: org.language.clone(),
@@ -231,9 +235,11 @@ async fn whole(
 pub(super) fn changed(config: &Config, mut fields: Fields) -> Result<OrgChange, ApiError> {
     let booking = config.integrations.booking.as_ref();
     let key = booking.map(|booking| &*booking.key);
+
     let language = fields.change("language", LANGUAGE);
     let bookings = fields.clearable("integrations", BookingsField { key });
     let retention = fields.change("retention", Object(retention));
+
     let change = OrgChange {
         name: fields.change("name", Text::line(1..=255)),
         website: fields.clearable("website", WEBSITE),

@@ -83,6 +83,7 @@ pub(super) async fn create(
     if let Some(external_id) = &new.external_id {
         is_free(&api, caller.id(), external_id).await?;
     }
+
     integrations::check(&api, &new.bookings, "No org was made").await?;
     let org = api
         .write(move |tx, now| orgs::create(tx, Some(caller.id()), &new, now))
@@ -100,6 +101,7 @@ pub(super) async fn list(
     let offset = query.read("offset", |text| number(text, 0, u32::MAX));
     let narrow = [query.text("external_id"), query.text("name")];
     query.finish()?;
+
     let (limit, offset) = (limit.unwrap_or(DEFAULT_LIMIT), offset.unwrap_or(0));
     let (orgs, total) = api
         .read(move |tx| orgs::of_partner(tx, caller.id(), &narrow, limit, offset.into()))

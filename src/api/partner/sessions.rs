@@ -48,6 +48,7 @@ pub(super) async fn list(
     let email = query.text("email").map(|email| email.to_ascii_lowercase());
     let paging = Paging::read(&mut query, "sessions", email);
     query.finish()?;
+
     let now = api.now();
     let of_org = move |tx: &mut Tx, org, email: &Option<String>, after, limit| {
         sessions::page(tx, org, email.as_deref(), after, limit, now)

@@ -103,6 +103,7 @@ pub(crate) async fn create(
     let new = new_agent(body.fields()?, &api.config().phone.voices)?;
     let (org, by_operator) = (caller.org, caller.is_operator());
     may_call_runtime(&api, &caller, None, new.runtime.as_ref()).await?;
+
     let agent = api.write(move |tx, now| {
         let agent = agents::create(tx, org, &new, now)?;
         if by_operator && agent.runtime.is_some() {
@@ -159,6 +160,7 @@ pub(crate) async fn update(
     let runtime = change.runtime.as_ref().and_then(Option::as_ref);
     let (org, by_operator) = (caller.org, caller.is_operator());
     may_call_runtime(&api, &caller, agent.runtime.as_ref(), runtime).await?;
+
     let changed = api.write(move |tx, now| {
         let object = Versioned::Agent(agent.id);
         let now = versions::must_be(tx, org, object, version.versions(), now)?;
@@ -189,7 +191,7 @@ pub(crate) async fn delete(
     Ok(Json(Success::DONE))
 }
 
-/// Returns true if a header's name begins with our prefix, in any case.
+/// Returns true if a header's name begins with our prefix, in any case and with `_` for `-`: some software takes both for the same.
 fn is_ours(name: &str, prefix: &str) -> bool {
     let spelled = |name: &str| name.to_ascii_lowercase().replace('_', "-");
     spelled(name).starts_with(&spelled(prefix))
@@ -225,10 +227,12 @@ async fn may_call_runtime(
     if caller.is_operator() {
         return Ok(());
     }
+
     let path = |at: usize| match at.checked_sub(1) {
         None => "runtime.uri".to_owned(),
         Some(at) => format!("runtime.fallbacks[{at}]"),
     };
+
     let named = runtime.entries().enumerate();
     let named = named.filter(|(_, entry)| !is_builtin(entry));
     let named = named.map(|(at, uri)| (path(at), uri));
@@ -245,6 +249,7 @@ async fn may_play(api: &Api, org: Uuid, runtime: &Runtime) -> Result<(), ApiErro
         Prompt::Bundled(_) | Prompt::Text(_) => None,
     });
     let ids: Vec<Uuid> = ids.collect();
+
     let missing = match ids.is_empty() {
         true => Vec::new(),
         false => {

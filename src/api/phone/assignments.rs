@@ -142,7 +142,7 @@ pub(crate) async fn set_outbound_trunk(
 }
 
 const NUMBERS: &str = "phone_number_ids";
-/// Numbers of one agent; so many ids fill less than half of the largest body.
+/// Maximum number of phone numbers of one agent. So many ids fill less than half of the largest body.
 const MAX_NUMBERS: usize = 10_000;
 
 pub(super) fn numbers(mut fields: Fields) -> Result<Vec<Uuid>, ApiError> {

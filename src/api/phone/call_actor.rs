@@ -96,6 +96,7 @@ impl FromRequestParts<Api> for CallActor {
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
         Tally::of(parts).note(quotas.take(Policy::Session, session, limit, api.monotonic()))?;
+
         let actor = Actor {
             kind: ActorKind::SessionToken,
             id: Some(session),

@@ -113,6 +113,7 @@ struct Export {
     form: ExportFormat,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
+    /// Maximum number of further calls.
     left: u32,
 }
 
@@ -164,6 +165,7 @@ impl Export {
         let Some(after) = self.after else {
             return Ok(String::new());
         };
+
         let filter = self.onward.filters.for_store();
         let org = self.org;
         let found = self

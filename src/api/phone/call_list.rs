@@ -51,6 +51,7 @@ pub(crate) async fn list(
     let only_live = paging.filters.is_of_live_calls();
     let shown = live.iter().filter(|live| !(only_live && live.is_over()));
     kept(&api, caller.org, shown).await;
+
     let filter = paging.filters.for_store();
     let stored = api
         .read(move |tx| {
@@ -76,6 +77,7 @@ pub(crate) async fn list(
     Ok(merge(stored, live, &paging).into_response())
 }
 
+/// Place of a call in the list, which is newest first.
 fn place(call: &Call) -> (Moment, Uuid) {
     (call.started_at, call.id)
 }
@@ -101,8 +103,8 @@ fn merge(
         .into_iter()
         .map(|call| (call.id, call))
         .collect();
-    let mut not_stored = 0;
 
+    let mut not_stored = 0;
     let mut no_more = 0;
     for live in live {
         let id = live.started.call;
@@ -131,6 +133,7 @@ fn merge(
         .filter(|call| filters.matches(call))
         .collect();
     calls.sort_unstable_by_key(|call| std::cmp::Reverse(place(call)));
+
     let limit = paging.limit as usize;
     let cut = calls.len() > limit;
     calls.truncate(limit);

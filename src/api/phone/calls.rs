@@ -143,9 +143,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const SYNCED_CHECKS: u32 = 200;
 const STORED_CHECKS: u32 = 60;
 
-/// Waits until the beginnings of these calls are on disk, so that a crash can't undo what was shown, and until their ends are rows, so that a client
-/// that sees a call end also finds its handoff, events and explanation. Calls themselves don't wait; only clients that read one in its first
-/// milliseconds or just after its end do.
+/// Waits until the beginnings of these calls are on disk, so that a crash can't undo what was shown. Waits also until their ends are rows, so that
+/// a client that sees a call end finds its handoff, events and explanation too. Calls themselves don't wait: only clients wait, if they read a call
+/// in its first milliseconds or just after its end.
 pub(super) async fn kept<'l>(api: &Api, org: Uuid, calls: impl Iterator<Item = &'l LiveCall>) {
     let unsafe_yet = |live: &LiveCall, looks: u32| {
         !live.is_synced() && looks < SYNCED_CHECKS || live.is_over() && looks < STORED_CHECKS

@@ -136,10 +136,12 @@ pub(crate) async fn update(
     caller.needs(WRITE)?;
     let destination = find(&api, &caller, &named).await?;
     let change = change(body.fields()?, &destination.target)?;
+
     let target = change.target.iter();
     let others = target.filter(|target| **target != destination.target);
     let uris = others.flat_map(|target| uri_of(VALUE, target));
     may_call(&api, caller.org, uris).await?;
+
     let changed = api
         .write(move |tx, now| {
             let (org, object) = (caller.org, Versioned::Destination(destination.id));
@@ -207,6 +209,7 @@ pub(crate) async fn assign(
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?.id;
     let assigned = assigned(body.fields()?)?;
+
     let (status, destination) = match assigned {
         Assigned::There(id) => {
             let there = api
@@ -238,12 +241,14 @@ pub(crate) async fn unassign(
     caller.needs(WRITE)?;
     let agent = agents::find(&api, &caller, &named).await?;
     let destination = find(&api, &caller, &named).await?;
+
     let assigned = api
         .read_inline(move |tx| destinations::is_assigned(tx, caller.org, agent.id, destination.id))
         .await?;
     if !assigned {
         return Err(ApiError::absent(Kind::Destination));
     }
+
     query.finish()?;
     api.write(move |tx, now| destinations::unassign(tx, caller.org, agent.id, destination.id, now))
         .await?;
@@ -285,6 +290,7 @@ fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
             None
         }
     };
+
     let via = fields.optional("via", VIA).unwrap_or_default();
     fields.amend_schema(either);
     Some(NewDestination {
@@ -317,6 +323,7 @@ pub(super) fn change(
     target: &TransferTarget,
 ) -> Result<DestinationChange, ApiError> {
     let name = fields.change("name", NAME);
+
     let current = match target {
         TransferTarget::Phone(_) => Type::Phone,
         TransferTarget::Sip(_) => Type::Sip,
@@ -328,6 +335,7 @@ pub(super) fn change(
     } else {
         None
     };
+
     let via = fields.clearable("via", VIA).map(Option::unwrap_or_default);
     fields.done(|| Some(DestinationChange { name, target, via }))
 }

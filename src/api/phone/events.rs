@@ -84,6 +84,7 @@ pub(crate) async fn stream(
     query.finish()?;
     let seat = seat(&api, &caller)?;
     let org = caller.caller.org;
+
     let seq = match start {
         None => api.read(events::position).await?,
         Some(Start::Oldest) => 0,

@@ -60,6 +60,7 @@ pub(crate) async fn explain(
     caller.needs(SCOPE)?;
     let request = read_request(body.fields()?)?;
     let seen = request.read(&api.config().sip.header_prefix)?;
+
     let org = caller.org;
     let name = api.read_inline(move |tx| orgs::by_id(tx, org)).await?.name;
 

@@ -158,7 +158,7 @@ impl InboundTrunkView {
     }
 }
 
-/// Numbers in one request; a trunk may list more.
+/// Maximum number of phone numbers in one request; a trunk may list more.
 const MAX_NUMBERS: usize = 10_000;
 const NUMBERS: &str = "phone_numbers";
 const ALLOWED: &str = "allowed_addresses";

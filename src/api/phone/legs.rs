@@ -22,7 +22,7 @@ const SET_UP_TIME: Duration = Duration::from_secs(120);
 /// retransmitted answers.
 const BEFORE: Duration = Duration::from_secs(40);
 const AFTER: Duration = Duration::from_secs(40);
-/// Legs of each kind that are searched for.
+/// Maximum number of legs of each kind.
 const MAX_LEGS: usize = 8;
 
 /// Message with its leg.
@@ -34,8 +34,8 @@ pub(super) struct Message {
     pub(super) captured: Captured,
 }
 
-/// Reads the messages that this node has, on a thread that may wait for the disk. The second result tells if all are
-/// included.
+/// Reads the messages that this node has, on a thread that may wait for the disk. Returns the call, its messages, and true if
+/// none is missing.
 pub(super) async fn messages_here(
     api: &Api,
     call: Call,
@@ -84,10 +84,12 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
     let (traces, call) = (search.traces, search.call);
     let from = call.started_at - BEFORE;
     let until = call.ended_at.unwrap_or(now) + AFTER;
+
     let called = called(search, now);
     let call_ids: Vec<&str> = std::iter::once(&*call.caller_call_id)
         .chain(called.iter().map(|(_, id)| &**id))
         .collect();
+
     let FoundMessages { messages, left_out } = traces.of(&call_ids, from, until);
     let mut left_out = left_out;
     let mut of_caller = Vec::new();
@@ -171,8 +173,8 @@ fn called(search: &Search<'_>, now: Moment) -> Vec<(&'static str, String)> {
 
     let answered = call.runtime_call_id.clone().filter(|id| !id.is_empty());
     called.extend(answered.map(|id| ("runtime", id)));
-    // A transfer that ends as REFER may have begun as a bridge, and an earlier one may have been a bridge. Runtimes aren't called any more
-    // by then.
+    // A transfer that ends as REFER may have begun as a bridge, and an earlier transfer may have been a bridge. No runtime is called any more
+    // by then, so these legs are destinations.
     if let Some(from) = search.transferred_at {
         let last = call.transfer.as_ref();
         let until = last.and_then(|last| last.ended_at).unwrap_or(now);

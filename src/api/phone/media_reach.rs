@@ -20,13 +20,16 @@ pub(super) fn unreachable(legs: &[Leg]) -> Vec<(Moment, String)> {
         let Some(media) = private_media(leg).filter(|_| !is_private(peer)) else {
             continue;
         };
+
         if said.contains(&(leg.name, media)) {
             continue;
         }
+
         said.push((leg.name, media));
         let text = sentence(media, origin(legs, leg, media), (leg.name, peer));
         lines.push((Moment::from_micros(leg.captured.at), text));
     }
+
     lines
 }
 
@@ -54,6 +57,7 @@ fn sentence(media: IpAddr, origin: Option<&str>, (leg, peer): (&str, IpAddr)) ->
 fn private_media(leg: &Leg) -> Option<IpAddr> {
     // Quick check: most messages of a call have no such line.
     memchr::memmem::find(&leg.captured.octets, b"c=IN IP")?;
+
     let message = Message::parse(&leg.captured.octets);
     let text = String::from_utf8_lossy(&message.body);
     if !text.starts_with("v=") || text.contains("a=candidate") {

@@ -41,10 +41,12 @@ pub(crate) async fn list(
     api.read_inline(move |tx| inbound_trunks::of_org(tx, caller.org))
         .await?;
     query.finish()?;
+
     let now = api.now();
     let pairs = api
         .read_inline(move |tx| old_pairs::list(tx, caller.org, now))
         .await?;
+
     let items: Vec<_> = pairs.into_iter().map(OldPairView::from).collect();
     Ok(Page {
         total: items.len() as u64,

@@ -184,6 +184,7 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<OutboundTrunkView>), ApiError> {
     caller.needs(WRITE)?;
     let new = new_trunk(body.fields()?)?;
+
     let host = new.peer.iter();
     let host = host.map(|(host, port)| ("host".to_owned(), host.clone(), *port));
     may_name(&api, caller.org, host.collect()).await?;
@@ -239,6 +240,7 @@ pub(crate) async fn update(
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
     let change = change(body.fields()?)?;
+
     let changed = api
         .write(move |tx, now| {
             let (org, object) = (caller.org, Versioned::OutboundTrunk(trunk.id));
@@ -296,8 +298,8 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
     let calls_per_second = fields.optional("calls_per_second", CALLS_PER_SECOND);
     let transfer_way = fields.optional("transfer_way", TRANSFER_WAY);
     let auth_realm = fields.optional("auth_realm", REALM);
-
     let digest_require_qop = fields.optional("digest_require_qop", Bool);
+
     if auth_realm.is_some() && (to_registered || matches!(credentials, GivenCredentials::Neither)) {
         fields.refuse("auth_realm", "needs a host, a username and a password");
     }
@@ -371,6 +373,7 @@ fn peer(fields: &mut Fields, to_registered: bool, transport: Transport) -> Optio
             }
         }
     }
+
     let host = if to_registered {
         fields.optional("host", HOST)
     } else {
@@ -378,6 +381,7 @@ fn peer(fields: &mut Fields, to_registered: bool, transport: Transport) -> Optio
     };
     let port = fields.optional("port", PORT);
     let port = port.and_then(|port| u16::try_from(port).ok());
+
     Some((host?, port.unwrap_or_else(|| default_port(transport))))
 }
 

@@ -88,6 +88,7 @@ impl From<Prompt> for PromptView {
         Self {
             id: prompt.id,
             name: prompt.name,
+            // 8 kHz: eight samples in a millisecond.
             duration_ms: prompt.samples / 8,
             created_at: written(prompt.created_at),
         }

@@ -24,11 +24,11 @@ use crate::engine::Handle;
 const LISTEN_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval between checks for the answer of another node.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
-/// Time that another node may take; its own limit is two seconds.
+/// Time that another node may take. Its own limit is about two seconds, except for placing a call, which may take longer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// `Retry-After` in seconds if another node can't answer now.
 const RETRY_AFTER_S: u64 = 5;
-/// Commands of other nodes run at the same time.
+/// Number of running commands of other nodes at which no more are taken.
 const CONCURRENT: usize = 64;
 
 /// Command to a call, run by the node that has the call.
@@ -120,6 +120,7 @@ async fn ask(
     let ask = api
         .write(move |tx, now| node_commands::put(tx, of, node, &what, now))
         .await?;
+
     let answered = tokio::time::timeout(TIMEOUT, async {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -190,8 +191,8 @@ pub(in crate::api) async fn serve(api: Api) {
     let Some(node) = engine.map(Handle::node) else {
         return;
     };
-    let mut running = JoinSet::new();
 
+    let mut running = JoinSet::new();
     let mut fails = false;
     loop {
         tokio::time::sleep(LISTEN_INTERVAL).await;

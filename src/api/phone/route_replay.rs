@@ -24,7 +24,7 @@ use crate::explain::replay::{CALLS, MOST_CALLS, MOST_DAYS, ReplayView, replay};
 /// Default length of the period.
 const PERIOD: Duration = Duration::from_secs(24 * 3_600);
 const LONGEST: Duration = Duration::from_secs(MOST_DAYS * 24 * 3_600);
-/// Entries of each list of changes.
+/// Number of entries that each list of changes may have.
 const CHANGES: std::ops::RangeInclusive<usize> = 0..=1_000;
 
 /// Request for a replay.
@@ -58,6 +58,7 @@ pub(crate) async fn decide(
         .changes
         .apply(&org.routing)
         .map_err(|faults| ApiError::BadRequest(within("changes", faults)))?;
+
     let limit = request.limit;
     let calls = api
         .read(move |tx| explained::recorded(tx, caller.org, period, None, limit + 1))

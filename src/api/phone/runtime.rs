@@ -23,7 +23,7 @@ use crate::webhooks::Target;
 /// `{"type": "builtin", "flow": {…}, "fallbacks": ["wss://…", "sip:…", …]}`, with at most five fallbacks.
 pub(super) const RUNTIME: Object<Runtime> = Object(read);
 
-/// SIP URI that may contain `{agent_id}` and `{org_id}`.
+/// SIP URI that may contain `{agent_id}` and `{org_id}`, and in its user part `{called}`, `{caller}` and `{session_id}`.
 const TEMPLATE: Parsed<Box<str>> = Parsed::new(
     "a SIP URI, in which {agent_id} and {org_id} may be used",
     |text| is_template(text).then(|| text.into()),
@@ -75,7 +75,7 @@ const ANY: Parsed<Box<str>> = Parsed::new(
 .at_most(LONGEST)
 .example("sip:{agent_id}@agents.example.com");
 
-/// Most fallbacks.
+/// Maximum number of fallbacks.
 const FALLBACKS: usize = 5;
 
 #[derive(Copy, Clone, Debug)]
@@ -163,10 +163,12 @@ fn read(fields: &mut Fields) -> Option<Runtime> {
         Some(Type::Builtin) => (URL, EITHER),
         Some(Type::Echo) | None => (TEMPLATE, TEMPLATE),
     };
+
     let uri = match kind {
         Some(Type::Sip | Type::WebSocket) => fields.required("uri", one),
         Some(Type::Echo | Type::Builtin) | None => fields.optional("uri", one),
     };
+
     let flow = match kind {
         Some(Type::Builtin) => fields.required(FLOW, Steps),
         Some(Type::Echo | Type::Sip | Type::WebSocket) | None => fields.optional(FLOW, Steps),
@@ -258,7 +260,7 @@ fn match_flow(fields: &mut Fields, fallbacks: &[Box<str>], has_flow: bool) {
     }
 }
 
-/// Bounds of a runtime's headers: their number, the octets of all names and values, and the octets of one value.
+/// Bounds of a runtime's headers: their number, and the octets of all names and values together.
 const HEADERS: usize = 20;
 const HEADER_OCTETS: usize = 2_048;
 
@@ -284,8 +286,8 @@ impl FieldType for Headers {
             faults.push(format!("{path}: expected an object"));
             return None;
         };
-        let mut headers = BTreeMap::new();
 
+        let mut headers = BTreeMap::new();
         let before = faults.len();
         for (name, value) in map {
             let is_token = |octet: u8| octet.is_ascii_alphanumeric() || b"_.-".contains(&octet);

@@ -167,6 +167,7 @@ pub(crate) async fn show(
     named: Named,
     query: Query,
 ) -> Result<Json<SessionView>, ApiError> {
+    // Only a runtime gets the data for the agent's actions, and only an org key with the scope the credentials of integrations.
     let (org, for_actions, credentials) = match &reader {
         SessionReader::Runtime(org) => (*org, true, Disclosure::Handle),
         SessionReader::Org(caller) => {
@@ -182,6 +183,7 @@ pub(crate) async fn show(
 
     let session = named.id("session_id", Kind::Session)?;
     let (call, headers, over) = find(&api, org, session).await?;
+    // The token of a runtime ends with the call.
     if over && for_actions {
         return Err(OVER);
     }

@@ -100,12 +100,14 @@ pub(super) async fn may_open(
         let Some(parsed) = WsUrl::parse(&filled) else {
             continue;
         };
+
         // The addresses of a name are judged when it is called.
         if let Ok(ip) = parsed.host.parse() {
             let address = SocketAddr::new(ip, parsed.port);
             let judged = api.addresses().examine_plain(address, parsed.is_secure);
             judged.map_err(|refusal| ApiError::bad(format!("{path}: {ip} {refusal}")))?;
         }
+
         hosts.push((path.clone(), parsed.host.to_owned(), parsed.port));
     }
 
@@ -138,7 +140,7 @@ pub(super) async fn may_name(
     }
 }
 
-/// Replaces placeholders for what a peer supplies in a user part.
+/// Replaces the placeholders of a user part that are filled with what a peer sends, or with the session's id.
 pub(super) fn without_parties(user: &str) -> String {
     let names = ["{called}", "{caller}", "{session_id}"];
     names

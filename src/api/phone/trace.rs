@@ -130,7 +130,7 @@ pub(crate) async fn show(
 
     if !caller.may(CHANGES) {
         let secret = api.store().keyring().derive("tags in traces");
-        // Octets of a peer are searched, up to a whole trace of them: not on a thread that serves others.
+        // The search covers all octets of the trace, which peers chose. It must not block a thread that serves other requests.
         let masking = tokio::task::spawn_blocking(move || {
             let messages = trace.messages.iter_mut();
             hide_tags(messages.map(|leg| &mut leg.captured.octets), secret);

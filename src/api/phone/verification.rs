@@ -91,6 +91,7 @@ pub(crate) async fn verify(
     if number.verified_at.is_some() {
         return Ok(Json(NumberView::from(number)).into_response());
     }
+
     let Some(trunk) = &api.config().phone.verification_trunk else {
         return Err(no_route(number.number));
     };

@@ -23,6 +23,7 @@ pub(crate) async fn list(
         |voice: &&Voice| language.is_none() || voice.language.as_deref() == language.as_deref();
     let voices = api.config().phone.voices.iter().filter(is_wanted);
     let voices: Vec<Voice> = voices.cloned().collect();
+
     let limit = page::read_limit(&mut query) as usize;
     let start = query.read("cursor", |last| {
         let place = voices.iter().position(|voice| *voice.id == *last);

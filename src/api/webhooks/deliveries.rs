@@ -104,6 +104,7 @@ pub(super) async fn list(
     let state = query.read("state", |text| STATE.meaning(text));
     let paging = Paging::read(&mut query, "webhook-deliveries", state);
     query.finish()?;
+
     let (org, state) = (caller.org, paging.filters);
     let page = api
         .read(move |tx| deliveries::page(tx, org, webhook.id, state, paging.after, paging.limit))
@@ -140,10 +141,12 @@ pub(super) async fn redeliver(
     let webhook = find(&api, &caller, &named).await?;
     let LeasedDelivery { delivery, .. } = find_delivery(&api, &caller, &named).await?;
     body.empty()?;
+
     if !webhook.enabled {
         let message = "The webhook is disabled: enable it first".to_owned();
         return Err(ApiError::Conflict(message));
     }
+
     let queued = api
         .write(move |tx, now| deliveries::requeue(tx, caller.org, webhook.id, delivery.id, now))
         .await?;

@@ -92,7 +92,9 @@ pub(super) fn addressed(mut fields: Fields) -> Result<ContactDetails, ApiError> 
     if !email && !phone {
         fields.refuse("email", "is required where there is no phone");
     }
+
     fields.amend_schema(|schema| {
+        // One of the two has to be there, and then it isn't `null`.
         let with = |name: &str, shape: Value| {
             let mut schema = schema.clone();
             schema["properties"][name] = shape;
@@ -101,6 +103,7 @@ pub(super) fn addressed(mut fields: Fields) -> Result<ContactDetails, ApiError> 
         };
         *schema = json!({"anyOf": [with("email", EMAIL.schema()), with("phone", PHONE.schema())]});
     });
+
     fields.done(|| Some(details))
 }
 

@@ -53,7 +53,10 @@ pub(in crate::api::phone) async fn turn(
     CommandResult::new(status, &CallView::from(call))
 }
 
-/// Waits for the outcome of the change of this number.
+/// Waits until the change with this number is settled: 200, or 202 if that takes longer than all checks.
+///
+/// # Errors
+/// 409 if the call ends meanwhile, or a side refuses.
 async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<StatusCode, ApiError> {
     for _ in 0..CHECKS {
         let live = api.live().one(org, call).filter(|live| !live.is_over());

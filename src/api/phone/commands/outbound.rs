@@ -51,6 +51,7 @@ pub(in crate::api::phone) async fn begin(
     let placed = placed
         .map_err(|fault| ApiError::Broke(Box::new(fault)))?
         .map_err(refused)?;
+
     Acting::about(placed.call);
     let view = PlacedView {
         call_id: placed.call,

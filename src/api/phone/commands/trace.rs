@@ -16,7 +16,7 @@ use super::super::legs::{Message, messages_here};
 use super::super::media_rows::media_rows;
 use crate::api::{Api, ApiError};
 
-/// Octets of messages sent to another node. Messages beyond are left out, and the trace says that it is incomplete.
+/// Maximum octets of all messages sent to another node. Messages beyond it are left out, and the trace says that it is incomplete.
 const MAX_OCTETS: usize = 4 << 20;
 /// Legs that a message may belong to.
 const LEGS: [&str; 3] = ["caller", "runtime", "destination"];
@@ -83,6 +83,7 @@ pub(in crate::api::phone) fn read_relayed(body: &str) -> serde_json::Result<Read
 pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<CommandResult, ApiError> {
     let (call, messages, is_complete) = messages_here(api, call).await?;
     let media = media_rows(api, &call).await?.into_iter();
+
     let count = messages.len();
     let mut room = MAX_OCTETS;
     let fits = messages.into_iter().take_while(|message| {
@@ -91,6 +92,7 @@ pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<Comman
         left.is_some()
     });
     let messages: Vec<RelayedMessage> = fits.map(written).collect();
+
     let given = RelayedTrace {
         complete: is_complete && messages.len() == count,
         messages,
@@ -101,6 +103,7 @@ pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<Comman
             })
             .collect(),
     };
+
     CommandResult::new(StatusCode::OK, &given)
 }
 
