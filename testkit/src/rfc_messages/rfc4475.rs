@@ -151,6 +151,7 @@ fn longreq(name: &str) -> Vec<u8> {
         ))
         .set(&format!("Call-ID: {long}{long}-{name}"))
         .with(&format!("X-{long}: {long}; {long}={long}"));
+
     for hop in 0..30 {
         draft = draft.with(&format!(
             "Via: SIP/2.0/TCP hop{hop}.example.org;branch=z9hG4bK-{long}-{hop}"
