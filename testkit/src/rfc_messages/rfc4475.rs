@@ -354,7 +354,7 @@ fn badbranch(name: &str) -> Vec<u8> {
     Draft::options(name).set(via).octets()
 }
 
-/// RFC 4475 §3.3.1: an INVITE without Call-ID, From and To.
+/// RFC 4475 §3.3.1: an INVITE without Call-ID, From, To and Max-Forwards.
 fn insuf(name: &str) -> Vec<u8> {
     Draft::invite(name)
         .without("Call-ID")
