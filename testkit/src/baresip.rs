@@ -159,7 +159,7 @@ impl Phone {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Hangs up and ends.
+    /// Hangs up and ends; returns its output.
     pub fn leave(mut self) -> String {
         self.process.terminate();
         let status = self.process.wait(Deadline::after(LIMIT));

@@ -134,7 +134,7 @@ impl BotCall {
         self.within(PATIENCE).expect("an event")
     }
 
-    /// Returns the next event, if one comes within that time.
+    /// Returns the next event; `None` if none comes within that time, or if the connection has ended.
     pub fn within(&self, limit: Duration) -> Option<Value> {
         self.events.recv_timeout(limit).ok()
     }
@@ -162,7 +162,7 @@ impl BotCall {
         audio_of(&self.event("media"))
     }
 
-    /// Returns true once the daemon has ended the connection.
+    /// Returns true once the connection's thread has ended: either side has closed, the socket has failed, or a check in the thread has panicked.
     pub fn is_over(&self) -> bool {
         let ended = |event: Result<Value, mpsc::RecvTimeoutError>| match event {
             Ok(_) => None,
@@ -363,6 +363,7 @@ fn take(octets: &mut Vec<u8>) -> Option<Value> {
         return None;
     };
     assert_eq!(second & 0x80, 0x80, "a client masks");
+
     let (length, payload) = match second & 0x7f {
         126 => (
             4,

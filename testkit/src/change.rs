@@ -6,6 +6,7 @@ use proptest::prelude::*;
 /// One change of a message.
 #[derive(Clone, Debug)]
 pub enum Change {
+    /// Overwrites octets.
     Put(prop::sample::Index, Vec<u8>),
     Insert(prop::sample::Index, Vec<u8>),
     Cut(prop::sample::Index, usize),
@@ -54,6 +55,7 @@ fn significant() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// A random change at a random place.
 pub fn change() -> impl Strategy<Value = Change> {
     use prop::sample::Index;
     prop_oneof![
@@ -65,6 +67,7 @@ pub fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
+/// Returns the octets after these changes, in their order. A place past the end counts from the start again.
 pub fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for change in changes {
         let size = octets.len() + 1;

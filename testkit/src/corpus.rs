@@ -106,6 +106,7 @@ fn folder(set: &str) -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
+
     // Written to the stream itself, since the test harness shows the output of eprintln! only for failed tests.
     let written = writeln!(
         std::io::stderr(),

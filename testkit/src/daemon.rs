@@ -212,6 +212,7 @@ impl DaemonSetup {
     pub fn settle(&self) {
         const CATCHES_UP: Duration = Duration::from_secs(1);
         std::thread::sleep(2 * CATCHES_UP);
+
         // The answer to a route test waits up to a second for earlier changes: one that comes sooner includes them.
         let known = Deadline::after(RECORDED).poll(|| {
             let waits = Deadline::after(CATCHES_UP);
@@ -265,7 +266,7 @@ impl DaemonSetup {
         }
     }
 
-    /// Returns true if the daemon is ready. With TLS the daemon's log decides.
+    /// Returns true if the daemon is ready. Its log says so where HTTP has TLS, since the client here speaks plain HTTP.
     fn is_ready(&self, log: &Path) -> bool {
         let https = |(name, _): &(&str, String)| *name == "TRUNKLINE__HTTP__TLS_CERTIFICATE";
         if self.settings.iter().any(https) {
@@ -284,6 +285,7 @@ impl DaemonSetup {
             .arg("serve")
             .stderr(file.try_clone().expect("a second handle"))
             .stdout(file);
+
         let mut process = Process::start("trunkline serve", &mut command);
         let ready = Deadline::after(READY).poll(|| {
             let ready = self.is_ready(&log);
@@ -464,7 +466,7 @@ impl Daemon {
         self.process = self.setup.start();
     }
 
-    /// Sends SIGTERM and waits for the end.
+    /// Sends SIGTERM and waits; returns true if the daemon has ended with success.
     pub fn stop(mut self) -> bool {
         self.process.terminate();
         self.process

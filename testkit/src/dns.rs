@@ -15,11 +15,11 @@ const NAPTR: u16 = 35;
 pub enum Record {
     Address(Ipv4Addr),
     SixthVersion(Ipv6Addr),
-    /// Priority, port, target.
+    /// SRV with a weight of 0: priority, port, target.
     Service(u16, u16, &'static str),
-    /// Priority, weight, port, target.
+    /// SRV: priority, weight, port, target.
     Weighted(u16, u16, u16, &'static str),
-    /// Order, service, and the name of its SRV records.
+    /// NAPTR: order, service, and the name of its SRV records.
     Pointer(u16, &'static str, &'static str),
 }
 

@@ -160,6 +160,7 @@ fn configuration(own: SocketAddr, daemon: SocketAddr, phone: SocketAddr, flags: 
         "textops",
         "siputils",
     ];
+
     let modules = modules
         .map(|name| format!("loadmodule \"{name}.so\"\n"))
         .concat();

@@ -15,8 +15,9 @@ use crate::{Credentials, Daemon, DaemonSetup, Deadline, Message, Peer};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// An address of this machine that only the attacker uses.
 pub const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
-/// The challenge of an honest peer; below, the same without `qop`.
+/// The challenge of an honest peer.
 pub const HONEST: &str = "realm=\"pbx.example\", nonce=\"made-up\", qop=\"auth\"";
+/// The same without `qop`.
 pub const WITHOUT_QOP: &str = "realm=\"pbx.example\", nonce=\"made-up\"";
 
 /// One side of a call, in its dialog with the daemon.
@@ -68,16 +69,19 @@ impl Leg {
         }
     }
 
+    /// Returns true if no request with this CSeq has come before: a retransmission isn't new.
     pub fn is_new(&self, request: &Message) -> bool {
         self.seen.borrow_mut().insert(request.value("CSeq"))
     }
 }
 
+/// Answers a request with 200, an SDP and these lines.
 pub fn with_sdp(end: &Peer, request: &Message, lines: &str) {
     let lines = format!("{ALLOW}{lines}Content-Type: application/sdp\r\n");
     end.answer(request, "200 OK", &lines, SDP);
 }
 
+/// Answers a request with 401 and this challenge.
 pub fn refuse(end: &Peer, request: &Message, challenge: &str) {
     let line = format!("WWW-Authenticate: Digest {challenge}\r\n");
     end.answer(request, "401 Unauthorized", &line, "");
@@ -153,6 +157,7 @@ pub fn contact_of(end: &Peer) -> String {
     format!("Contact: <sip:{}>\r\n", end.own)
 }
 
+/// The Record-Route line of a proxy at this address; empty without a proxy.
 pub fn recorded(route: Option<SocketAddr>) -> String {
     route.map_or_else(String::new, |at| format!("Record-Route: <sip:{at};lr>\r\n"))
 }

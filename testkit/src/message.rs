@@ -26,6 +26,7 @@ impl Message {
         let text = String::from_utf8_lossy(&octets).replace("\r\n", "\n");
         let (lines, body) = text.split_once("\n\n").unwrap_or((&text, ""));
         let mut head = String::new();
+
         for line in lines.lines() {
             let is_fold = line.starts_with([' ', '\t']);
             head.push_str(if is_fold { " " } else { "\n" });

@@ -105,6 +105,7 @@ impl JudgedStream {
         if words.get(2..6)? != [of(from), of(to)].concat() {
             return None;
         }
+
         let share = words.iter().position(|word| word.ends_with("%)"))?;
         let figures = words.get(share + 1..)?;
         Some(Self {
@@ -135,6 +136,7 @@ mod tests {
         assert_eq!((&*read.ssrc, &*read.payloads), ("0x88ffea15", "g711U"));
         assert_eq!((read.packets, read.lost, read.jitter_ms), (702, 3, 1.173));
         assert!(read.has_problems);
+
         let well = JudgedStream::read(line.trim_end_matches(" X"), from, to);
         assert!(well.is_some_and(|stream| !stream.has_problems));
         assert!(JudgedStream::read(line, to, from).is_none());

@@ -137,6 +137,7 @@ impl Pbx {
             cseq,
             ..
         } = self;
+
         let transport = self.peer.transport.name();
         self.peer.send(format!(
             "REGISTER sip:{daemon} SIP/2.0\r\nVia: SIP/2.0/{transport} {sent_by};branch=z9hG4bK-{cseq};rport\r\n\

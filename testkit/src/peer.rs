@@ -310,6 +310,7 @@ impl Peer {
             let is_of_call = message.header("Call-ID") == Some(&id);
             is_of_call && message.is_final() && message.answers(&cseq)
         };
+
         for _ in 0..TRIES {
             self.send(request);
             let came = std::iter::from_fn(|| self.receive_within(AGAIN));
@@ -340,6 +341,7 @@ impl Peer {
             Transport::Udp => AGAIN,
             Transport::Tcp | Transport::Tls => LIMIT,
         };
+
         for _ in 0..LIMIT.as_millis() / again.as_millis() {
             self.send(self.probe(number));
             while let Some(answer) = self.receive_within(again) {
@@ -366,7 +368,7 @@ impl Peer {
         )
     }
 
-    /// Returns true if the daemon answers on this connection.
+    /// Returns true if the daemon sends anything on this connection after an OPTIONS.
     pub fn is_served(&self) -> bool {
         self.send(self.probe(1));
         self.receive_within(LIMIT).is_some()

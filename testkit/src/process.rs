@@ -181,6 +181,7 @@ pub fn free_range(size: u16) -> u16 {
     const COUNT: u32 = 12_000;
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let size = size.next_multiple_of(2);
+
     // Test processes that run in parallel begin at different places.
     let start = std::process::id() % (COUNT / 2) * 2;
     let is_free = |port: u16| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();

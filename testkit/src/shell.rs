@@ -16,6 +16,7 @@ pub struct Shell {
     environment: Vec<(&'static str, &'static str)>,
 }
 
+/// Exit code and output of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,

@@ -8,8 +8,9 @@ use std::time::Duration;
 use crate::dialog::Dialog;
 use crate::{Deadline, Message, Peer};
 
-/// Interval of packets. Below, the longest wait for a packet or a request.
+/// Interval of packets.
 const PACKET: Duration = Duration::from_millis(20);
+/// Longest wait for a packet or a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One call, from the caller's side. It sends no BYE: the test's daemon ends before it would miss one.

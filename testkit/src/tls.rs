@@ -106,6 +106,7 @@ impl Authority {
         let mut socket = TcpStream::connect(server)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut client = client;
+
         while client.is_handshaking() {
             client.complete_io(&mut socket)?;
         }
@@ -247,6 +248,7 @@ fn serve(config: Arc<ServerConfig>, mut socket: TcpStream) -> TlsRequests {
             return heard;
         }
     }
+
     heard.knows_client = server.peer_certificates().is_some();
     let stream = StreamOwned::new(server, socket);
     let peer = Peer::over(Stream::Server(Box::new(stream)));

@@ -46,6 +46,7 @@ impl WebSocket {
             stream.read_exact(&mut octet).expect("an answer");
             head.push(octet[0]);
         }
+
         let head = String::from_utf8_lossy(&head).into_owned();
         let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
         match status.expect("a status") {
@@ -82,6 +83,7 @@ impl WebSocket {
                 octets.extend((middle as u16).to_be_bytes());
             }
         }
+
         octets.extend(MASK);
         let masked = payload.iter().zip(MASK.iter().cycle());
         octets.extend(masked.map(|(octet, mask)| octet ^ mask));

@@ -38,6 +38,7 @@ async fn an_agent_is_made_shown_changed_and_deleted() {
         "max_concurrent_calls": 3,
         "runtime": {"type": "sip", "uri": "sip:{agent_id}@runtime.example.com", "fallbacks": ["sip:b.example.com"]},
     }));
+
     let made = api.post("/phone", &tenant.token, full).await.with(201);
     insta::assert_json_snapshot!("an_agent_with_everything", masked(made.clone()));
     let path = format!("/phone/{}", id_of(&made));
@@ -50,6 +51,7 @@ async fn an_agent_is_made_shown_changed_and_deleted() {
     });
     let changed = api.patch(&path, &tenant.token, change).await.with(200);
     insta::assert_json_snapshot!("an_agent_changed", masked(changed.clone()));
+
     // The same body again makes a new version and changes nothing else.
     let again = json!({"enabled": true});
     let mut again = api.patch(&path, &tenant.token, again).await.with(200);
@@ -154,6 +156,7 @@ async fn an_agent_of_another_tenant_is_as_one_that_is_not_there() {
     let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     let made = api.post("/phone", &acme.token, anna()).await.with(201);
     let nobody = uuid::Uuid::nil().to_string();
+
     for id in [&*id_of(&made), &nobody, "no-id", "%ff"] {
         let path = format!("/phone/{id}");
         // The id is judged before the rest of the request.

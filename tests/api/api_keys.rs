@@ -29,6 +29,7 @@ async fn a_key_is_made_shown_once_used_and_revoked() {
     let path = format!("{KEYS}/{id}");
     let gone = api.delete(&path, &tenant.token).await.with(200);
     assert_eq!(gone, json!({"success": true}));
+
     api.get("/phone", &key).await.with(401);
     all_absent(&[api.delete(&path, &tenant.token).await], "API key");
     let row = api
@@ -190,6 +191,7 @@ async fn a_key_revokes_no_key_that_may_do_more() {
     let path = format!("{KEYS}/{}", tenant.key.id);
     let refused = api.delete(&path, &small).await.with(403);
     assert_eq!(refused["code"], "missing_scope");
+
     api.get(KEYS, &tenant.token).await.with(200);
     api.delete(&format!("{KEYS}/{}", equal.id), &small)
         .await

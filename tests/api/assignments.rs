@@ -49,6 +49,7 @@ async fn an_agent_is_given_numbers_a_trunk_and_destinations() {
         .await
         .with(200);
     assert_eq!(listed(&config), ["+442071838751", "+442071838752"]);
+
     let trunk = trunk(&api, &tenant).await;
     let body = json!({"trunk_id": trunk});
     let through = path(agent, "outbound-trunk");
@@ -78,6 +79,7 @@ async fn an_agent_is_given_numbers_a_trunk_and_destinations() {
         .await
         .with(200);
     assert_eq!(listed(&config), ["+442071838752"]);
+
     let none = json!({"phone_number_ids": []});
     let config = api
         .json("PUT", &numbers, &tenant.token, none)
@@ -137,6 +139,7 @@ async fn what_is_no_verified_number_of_the_org_is_refused() {
     })
     .await;
     let nobody = Uuid::nil();
+
     for (body, message) in [
         (json!({}), "phone_number_ids: is required".to_owned()),
         (

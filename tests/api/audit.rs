@@ -212,6 +212,7 @@ async fn an_org_and_its_partner_read_their_entries() {
         (&entry["actor"], &entry["org_id"]),
         (&json!("org_key"), &json!(org))
     );
+
     let walked = api.get("/phone/audit?limit=1", &token).await.with(200);
     let next = walked["next"].as_str().expect("more");
     let second = api
@@ -231,6 +232,7 @@ async fn an_org_and_its_partner_read_their_entries() {
         entry["action"],
         "oldest first"
     );
+
     let cursor = lines.last().expect("lines")["cursor"]
         .as_str()
         .expect("a cursor");
@@ -256,13 +258,16 @@ async fn an_org_and_its_partner_read_their_entries() {
         !theirs.to_string().contains(agent.as_str()),
         "another org's"
     );
+
     let path = format!("/partner/v1/audit?org_id={org}&resource=agent");
     let of_partner = get_as_partner(&api, &test_org, &path).await.with(200);
     assert_eq!(of_partner["items"][0]["fields"], json!(["name"]));
+
     let of_other = get_as_partner(&api, &other, &path).await.with(200);
     assert_eq!(of_other["items"], json!([]));
     let (_, token) = api.key(org.parse().expect("an id"), &["phone:read"]).await;
     api.get("/phone/audit", &token).await.with(403);
+
     for query in [
         "actor=nobody",
         "resource=shoe",

@@ -57,6 +57,7 @@ async fn a_reader_that_is_cut_off_goes_on_after_its_last_line() {
     let ended_calls: BTreeSet<Uuid> = (1..=CALLS).map(Uuid::from_u128).collect();
     assert_eq!(all.len(), CALLS as usize, "calls that are up aren't listed");
     assert_eq!(ids(&all).into_iter().collect::<BTreeSet<_>>(), ended_calls);
+
     let one = api
         .get(
             &format!("{path}/{}", all[0]["id"].as_str().expect("an id")),
@@ -82,6 +83,7 @@ async fn a_reader_that_is_cut_off_goes_on_after_its_last_line() {
         .expect("a cursor");
     let onward = format!("{path}?cursor={last}");
     assert!(lines(&accepting(&api, &onward, &tenant.token, JSON_LINES).await).is_empty());
+
     api.project(&[
         started(&tenant, 901, 1),
         ended(&tenant, 901, 2, Status::Completed),
@@ -149,14 +151,17 @@ async fn calls_are_lines_of_csv() {
         answer.header("content-type"),
         Some("text/csv; charset=utf-8")
     );
+
     let (names, line) = answer.text.split_once("\r\n").expect("a header");
     assert!(
         names.starts_with("id,session_id,agent_id,trunk_id,"),
         "{names}"
     );
+
     const LAST: &str = ",metadata,media_received_mos,media_sent_mos,media_round_trip_ms,media_first_word_ms,media_underruns,cursor";
     assert!(names.ends_with(LAST), "{names}");
     assert!(line.ends_with("\r\n"), "{line}");
+
     let begin = format!("{},", Uuid::from_u128(1));
     assert!(line.starts_with(&begin), "{line}");
     assert!(line.contains(&format!(",{TRUNK},")), "{line}");

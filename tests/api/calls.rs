@@ -213,6 +213,7 @@ async fn another_tenants_call_and_none_at_all_are_the_same_404() {
         api.get("/phone/calls", &other.token).await.with(200),
         json!({"items": [], "next": null, "total": 0})
     );
+
     for tail in ["", "/routing"] {
         let mut bodies = HashSet::new();
         for call in [
@@ -402,6 +403,7 @@ async fn only_a_call_that_is_up_is_hung_up() {
     two_calls(&api, &acme).await;
     api.project(&[started(&acme, 3, 60)]).await;
     let path = |call: &str| format!("/phone/calls/{call}/hangup");
+
     for (call, message) in [
         (1, "The call is over"),
         (2, "The call is over"),

@@ -119,9 +119,11 @@ async fn numbers_of_an_agent_are_changed_one_by_one() {
     let agent = api.agent(org, "Reception").await;
     let other = api.agent(org, "Sales").await;
     let mut ids = Vec::new();
+
     for number in ["+442071838750", "+442071838751", "+442071838752"] {
         ids.push(api.number(org, number).await.id);
     }
+
     let page_of = |agent| format!("{page}/agents/{agent}");
     let proof = form_token(&visit(&api, &page_of(agent), &cookie).await);
     let assign = async |agent, was: &[usize], now: &[usize]| {
@@ -134,6 +136,7 @@ async fn numbers_of_an_agent_are_changed_one_by_one() {
         let at = format!("{}/inbound-numbers", page_of(agent));
         submit(&api, &at, &cookie, &fields).await
     };
+
     let own = async |agent| {
         let shown = visit(&api, &page_of(agent), &cookie).await.text;
         let is_own = |id| shown.contains(&format!("name=\"was\" value=\"{id}\""));
@@ -191,11 +194,13 @@ async fn a_destination_is_assigned_and_taken_away() {
         shown.contains("aria-label=\"Remove Desk\"")
     };
     assert!(!own().await);
+
     for (at, is_own) in [("destinations", true), ("destinations/remove", false)] {
         let done = submit(&api, &format!("{page}/{at}"), &cookie, &fields).await;
         assert_eq!(done.status, 303, "{at}: {}", done.text);
         assert_eq!(own().await, is_own, "{at}");
     }
+
     let again = submit(
         &api,
         &format!("{page}/destinations/remove"),
@@ -204,6 +209,7 @@ async fn a_destination_is_assigned_and_taken_away() {
     )
     .await;
     assert_eq!(again.status, 404);
+
     let wrong = format!("form_token={proof}&destination_id=..%2Fx");
     let wrong = submit(
         &api,
@@ -227,6 +233,7 @@ async fn a_runtime_that_the_form_does_not_know_stays() {
         "flow": Flow::demo(), "wake": "answer"});
     let sip = json!({"type": "sip", "uri": "sip:b.example.com", "fallbacks": ["wss://bot.example.com/ws", "builtin:"], "flow": Flow::demo(),
         "protocol": "telnyx"});
+
     for (runtime, kind, uri, fallbacks) in [
         (&builtin, "builtin", "", ""),
         (
@@ -306,6 +313,7 @@ async fn handoffs_and_supposed_changes_are_shown() {
             .text
             .contains("A plumber is wanted")
     );
+
     let handoff = json!({"session_id": session, "summary": "A plumber is wanted", "reasons": ["prohibited_topic"]});
     let (_, key) = test_org.key.header.as_ref().expect("a key");
     let key = key.trim_start_matches("Bearer ").to_owned();
@@ -322,6 +330,7 @@ async fn handoffs_and_supposed_changes_are_shown() {
     let supposed = format!(
         "/dashboard/{org}/route-test?replay=week&agent={agent}&enabled=false&number=&holder=none"
     );
+
     for at in [format!("/dashboard/{org}/route-test?replay=week"), supposed] {
         let replayed = visit(&api, &at, cookie).await;
         assert_eq!(replayed.status, 200, "{}", replayed.text);
@@ -360,6 +369,7 @@ async fn pages_keep_to_the_role_of_the_session() {
     let password = trunk["auth_password"].as_str().expect("a password");
     let rows = rows();
     let pages = rows.iter().filter(|row| row.of == Of::Page);
+
     for row in pages {
         let answer = row.ask(&api, &test_org, &member).await;
         let is_administrators = ["/webhooks", "/keys", "/audit", "/new", "/phone"]
@@ -390,15 +400,18 @@ async fn the_operator_has_pages_of_the_installation() {
         .strip_prefix("https://dashboard.example")
         .expect("ours");
     let (at, token) = path.split_once('?').expect("a token");
+
     // GET doesn't consume the link.
     for _ in 0..2 {
         let looked = visit(&api, path, "").await;
         assert_eq!((looked.status, looked.header("Set-Cookie")), (200, None));
     }
+
     let form = ("Content-Type", "application/x-www-form-urlencoded");
     let evil = [form, ("Origin", "https://evil.example")];
     let foreign = ask(&api, "POST", at, "", &evil, token.to_owned()).await;
     assert_eq!(foreign.status, 403);
+
     let opened = submit(&api, at, "", token).await;
     assert_eq!(opened.header("Location"), Some("/operator-console"));
     let cookie = opened.header("Set-Cookie").expect("a cookie").to_owned();
@@ -419,6 +432,7 @@ async fn the_operator_has_pages_of_the_installation() {
     let cookie = cookie.split(';').next().expect("a pair");
     let home = visit(&api, "/operator-console", cookie).await;
     assert!(home.text.contains("Acme"), "{}", home.text);
+
     let page = format!("/operator-console/orgs/{org}");
     let proof = form_token(&home);
     let foreign = [form, ("Origin", "https://dashboard.example")];
@@ -463,6 +477,7 @@ async fn the_operator_has_pages_of_the_installation() {
             .status,
         401
     );
+
     for path in ["/phone", "/partner/v1/orgs"] {
         assert_eq!(visit(&api, path, cookie).await.status, 401, "{path}");
     }
@@ -538,6 +553,7 @@ async fn a_person_needs_no_key_for_a_bot_and_its_figures() {
         "{}",
         of_keys.text
     );
+
     let of_agent = visit(&api, &format!("{page}/audit?resource_id={agent}"), &cookie).await;
     assert!(!of_agent.text.contains("rotate-credentials"));
     let wrong = visit(&api, &format!("{page}/audit?start_date=today"), &cookie).await;

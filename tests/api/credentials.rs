@@ -87,6 +87,7 @@ async fn a_missing_scope_is_403_and_is_named() {
     let tenant = api.tenant("Acme").await;
     let (_, token) = api.key(tenant.org, &["phone:read"]).await;
     let id = uuid::Uuid::nil();
+
     for path in [
         "/phone/calls".to_owned(),
         format!("/phone/calls/{id}"),

@@ -386,9 +386,9 @@ async fn a_member_sees_everything_and_changes_nothing() {
     );
 }
 
-/// The page shows everything of its org, and nothing of another.
+/// The pages show what the org has, and no agent of another org.
 #[tokio::test]
-async fn the_page_shows_agents_numbers_trunk_keys_and_handoffs() {
+async fn the_pages_show_agents_numbers_trunk_and_handoffs() {
     let api = TestApi::new().await;
     let (org, cookie, page) = session(&api).await;
     let (key, token) = api.key(org, &trunkline::api::SCOPES).await;

@@ -47,12 +47,14 @@ async fn a_deleted_org_is_as_if_absent() {
         let answer = api.get(&path(ours.org, rest), &partner.key).await;
         assert_eq!(answer.with(403), absent.json(), "{rest}");
     }
+
     let again = api.delete(&path(ours.org, ""), &partner.key).await;
     assert_eq!(again.with(403), absent.json(), "twice");
     let key = api
         .post(&path(ours.org, "/api-keys"), &partner.key, json!({}))
         .await;
     assert_eq!(key.with(403), absent.json());
+
     api.get("/phone", &ours.token).await.with(401);
     api.get("/widget/me", &visitor).await.with(401);
     let link = link["url"].as_str().expect("a link");
@@ -106,6 +108,7 @@ async fn a_deleted_org_is_restored_within_thirty_days() {
     let next = org(&api, &partner, "a").await;
     let refused = api.post(&restore, &partner.key, json!({})).await.with(409);
     assert_eq!(refused["code"], "external_id_taken");
+
     api.delete(&path(next.org, ""), &partner.key)
         .await
         .with(200);
@@ -155,7 +158,7 @@ async fn what_another_tenant_has_stays() {
     assert_eq!(shown["external_id"], "a");
 }
 
-/// Calls of a purged org are still billed.
+/// A deleted org's calls are still billed: the usage of its partner counts them.
 #[tokio::test]
 async fn usage_of_a_deleted_org_stays() {
     let api = TestApi::new().await;

@@ -131,6 +131,7 @@ async fn every_fault_is_named() {
         let refused = api.post(DESTINATIONS, &tenant.token, body).await;
         assert_eq!(refused.with(400)["message"], message);
     }
+
     for (body, message) in [
         (json!({"type": "sip"}), "value: is required"),
         (
@@ -154,11 +155,13 @@ async fn destinations_are_assigned_in_both_ways_and_taken_again() {
         .with(201);
     let id = id_of(&there);
     let path = of_agent(agent);
+
     for round in ["once", "twice"] {
         let body = json!({"destination_id": id});
         let assigned = api.post(&path, &tenant.token, body).await;
         assert_eq!(assigned.with(200), there, "{round}");
     }
+
     pass(60);
     let body = json!({"create": desk(), "destination_id": null});
     let made = api.post(&path, &tenant.token, body).await.with(201);
@@ -175,6 +178,7 @@ async fn destinations_are_assigned_in_both_ways_and_taken_again() {
     let of_it = format!("{path}/{id}");
     let gone = api.delete(&of_it, &tenant.token).await.with(200);
     assert_eq!(gone, json!({"success": true}));
+
     let again = api.delete(&of_it, &tenant.token).await;
     all_absent(&[again], "transfer destination");
     let kept = api
@@ -243,6 +247,7 @@ async fn what_is_another_tenants_is_as_if_it_were_not_there() {
     let id = make(&api, &acme, sales()).await;
     let nobody = Uuid::nil().to_string();
     let token = &other.token;
+
     for id in [&*id, &nobody, "no-id"] {
         let path = format!("{DESTINATIONS}/{id}");
         let answers = [

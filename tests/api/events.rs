@@ -77,6 +77,7 @@ impl Serving {
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut stream = Stream(BufReader::new(stream));
         let mut head = String::new();
+
         loop {
             let line = stream.line().await.expect("a head");
             if line.is_empty() {
@@ -226,9 +227,11 @@ async fn a_key_sees_the_types_that_its_scopes_allow() {
             "",
         )
         .await;
+
     for (number, kind) in EventType::ALL.into_iter().enumerate() {
         serving.emit(acme.org, kind, number as u32).await;
     }
+
     for expected in [
         "call.started",
         "call.ringing",
@@ -239,6 +242,7 @@ async fn a_key_sees_the_types_that_its_scopes_allow() {
     ] {
         assert_eq!(narrow.event().await.expect("an event").kind, expected);
     }
+
     for expected in ["trunk.lost", "key.revoked"] {
         assert_eq!(wide.event().await.expect("an event").kind, expected);
     }
@@ -259,6 +263,7 @@ async fn a_key_sees_the_types_that_its_scopes_allow() {
         .await
         .with(400);
     let message = wrong["message"].as_str().expect("a message");
+
     for fault in [
         "types: \"call.lost\" is none of call.started",
         "last_event_id: is no event's id",
@@ -287,6 +292,7 @@ async fn streams_are_bounded_and_end_with_their_key() {
         refused.with(429)["message"],
         "This API key has 2 event streams open already"
     );
+
     let mut third = serving.open(EVENTS, &token, "").await;
     assert_eq!(
         api.get(EVENTS, &token).await.with(429)["message"],

@@ -93,6 +93,7 @@ async fn a_reason_narrows_the_list() {
     record(&api, &tenant, &["a", "b"], &[InsufficientTools]).await;
     record(&api, &tenant, &["c"], &[ProhibitedTopic, InsufficientTools]).await;
     record(&api, &tenant, &["d"], &[]).await;
+
     for (query, expected) in [
         ("", vec!["d", "c", "b", "a"]),
         ("?reason=insufficient_tools", vec!["c", "b", "a"]),
@@ -135,6 +136,7 @@ async fn dates_are_inclusive_and_dates_alone_are_whole_days() {
     record(&api, &tenant, &["a", "b"], &[]).await;
     pass(24 * 3600);
     record(&api, &tenant, &["c"], &[]).await;
+
     for (query, expected) in [
         ("start_date=2026-01-31", vec!["c", "b", "a"]),
         ("start_date=2026-02-01", vec!["c"]),
@@ -171,6 +173,7 @@ async fn a_list_without_dates_covers_thirty_days() {
     pass(30 * 24 * 3600 - 1);
     let page = api.get(EVENTS, &tenant.token).await.with(200);
     assert_eq!(sessions(&page), ["old"]);
+
     pass(1);
     let page = api.get(EVENTS, &tenant.token).await.with(200);
     assert_eq!(sessions(&page), Vec::<&str>::new());
@@ -220,6 +223,7 @@ async fn a_walk_meets_every_handoff_once_while_new_ones_come_and_old_ones_age() 
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     record(&api, &tenant, &names, &[]).await;
     let (mut seen, mut path) = (Vec::new(), format!("{EVENTS}?limit=4"));
+
     loop {
         let page = api.get(&path, &tenant.token).await.with(200);
         assert_eq!(page["total"], 25);
@@ -251,6 +255,7 @@ async fn a_cursor_is_good_for_its_filters_and_its_list() {
         .await
         .with(200);
     let next = first["next"].as_str().expect("a cursor");
+
     for (query, expected) in [
         ("", Some("b")),
         ("&reason=prohibited_topic", Some("b")),
@@ -292,6 +297,7 @@ async fn many_at_one_moment_are_all_listed() {
         })
         .await;
     assert!(made.iter().all(|answer| answer.status == 201));
+
     pass(1);
     let listed = walk(&api, EVENTS, &tenant.token, 7, "session_id").await;
     let listed: HashSet<_> = listed

@@ -49,6 +49,7 @@ async fn metrics_are_prometheus_text() {
         (answer.status, answer.header("Content-Type")),
         (200, Some("text/plain; version=0.0.4; charset=utf-8"))
     );
+
     let counted = r#"trunkline_http_requests_total{method="GET",route="/healthz",status="200"}"#;
     assert!(
         answer.text.lines().any(|line| line.starts_with(counted)),

@@ -207,8 +207,8 @@ async fn a_replay_counts_once_as_every_request_does() {
     for left in [2, 1, 0] {
         let answer = ask(&api, DESTINATIONS, &tenant.token, "k", &sales()).await;
         answer.with(201);
-        let told = format!("\"org\";r={left};t=60");
-        assert_eq!(answer.header("RateLimit"), Some(&*told));
+        let expected = format!("\"org\";r={left};t=60");
+        assert_eq!(answer.header("RateLimit"), Some(&*expected));
     }
     ask(&api, DESTINATIONS, &tenant.token, "k", &sales())
         .await

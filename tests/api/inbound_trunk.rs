@@ -124,6 +124,7 @@ async fn numbers_are_added_removed_and_synced() {
     let both = json!({"phone_numbers": [TWO, ONE, TWO]});
     let more = api.post(NUMBERS, &tenant.token, both).await.with(200);
     assert_eq!(numbers(more), json!([ONE, TWO]));
+
     let path = format!("{NUMBERS}/%2B442071838751");
     let fewer = api.delete(&path, &tenant.token).await.with(200);
     assert_eq!(numbers(fewer), json!([TWO]));
@@ -146,6 +147,7 @@ async fn numbers_are_added_removed_and_synced() {
     .await;
     let listed = api.get(TRUNK, &tenant.token).await.with(200);
     assert_eq!(numbers(listed), json!([TWO]));
+
     let synced = api
         .post(&format!("{TRUNK}/sync"), &tenant.token, json!({}))
         .await;

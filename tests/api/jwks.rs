@@ -32,6 +32,7 @@ async fn our_tokens_are_checked_with_the_published_key() {
         )
         .await
         .with(200);
+
     for token in [&*tenant.token, visitor["token"].as_str().expect("a token")] {
         let (signed, signature) = token.rsplit_once('.').expect("three parts");
         let header = octets(signed.split('.').next().expect("a header"));

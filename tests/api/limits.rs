@@ -16,8 +16,8 @@ async fn an_orgs_keys_together_may_ask_so_often() {
     for (token, left) in [(&tenant.token, 2), (&second, 1), (&tenant.token, 0)] {
         let answer = api.get("/phone/calls", token).await;
         answer.with(200);
-        let told = format!("\"org\";r={left};t=60");
-        assert_eq!(answer.header("RateLimit"), Some(&*told));
+        let expected = format!("\"org\";r={left};t=60");
+        assert_eq!(answer.header("RateLimit"), Some(&*expected));
         let policy = api.policy("\"org\";q=3;w=60");
         assert_eq!(answer.header("RateLimit-Policy"), Some(&*policy));
     }
@@ -109,6 +109,7 @@ async fn a_visitors_token_counts_by_itself() {
         .as_str()
         .expect("a token")
         .to_owned();
+
     for _ in 0..3 {
         api.get("/widget/me", &token).await.with(200);
     }
@@ -144,7 +145,7 @@ async fn it_is_written_down_when_a_key_was_used_last() {
     assert_eq!(used().await, Some(NOW + std::time::Duration::from_secs(5)));
 }
 
-/// A form that logs in is read before anybody is known.
+/// A form that logs in is read before its sender is known, so its length is bounded.
 #[tokio::test]
 async fn a_long_form_is_refused_before_anybody_is_known() {
     let api = TestApi::new().await;

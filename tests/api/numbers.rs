@@ -1,4 +1,4 @@
-//! `/phone/numbers`, `/phone/numbers/{number_id}`.
+//! `/phone/numbers`, `/phone/numbers/{number_id}` and its verification by a code; filters of lists.
 
 use serde_json::json;
 use trunkline_store::{number_codes, numbers};
@@ -157,6 +157,7 @@ async fn lists_are_narrowed_and_cursors_carry_what_narrows_them() {
         );
         page["total"].as_u64().expect("a number")
     };
+
     for (path, expected) in [
         ("/phone/numbers", 4),
         ("/phone/numbers?verified=true", 3),

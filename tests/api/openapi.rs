@@ -35,7 +35,7 @@ pub(crate) async fn methods(api: &TestApi, path: &str) -> Vec<String> {
     methods.filter(|method| method != "head").collect()
 }
 
-/// The path with something in place of each parameter.
+/// Returns the path with `x` in place of each parameter.
 pub(crate) fn filled(path: &str) -> String {
     let parts = path
         .split('/')
@@ -43,7 +43,7 @@ pub(crate) fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// `get /phone`, and so on, of every route.
+/// Returns method and path of every route, such as `get /phone`.
 pub(crate) async fn operations(api: &TestApi) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for path in api::paths() {
@@ -234,6 +234,7 @@ fn schemas_have_plain_names_and_words_are_enumerations() {
     let schemas = document["components"]["schemas"]
         .as_object()
         .expect("schemas");
+
     for (name, schema) in schemas {
         let is_plain =
             !name.ends_with("View") && !name.contains(|char: char| char.is_ascii_digit());

@@ -103,6 +103,7 @@ async fn an_org_that_has_all_its_contacts_goes_on_with_them() {
     let known = visit("a@example.com").await.with(200)["contact"].clone();
     let refused = visit("b@example.com").await.with(409).clone();
     assert_eq!(refused["code"], "too_many_contacts", "{refused}");
+
     let said = "The org may have 1 contact, and has it already";
     assert_eq!(refused["message"], said, "{refused}");
     assert_eq!(visit("a@example.com").await.with(200)["contact"], known);
@@ -118,8 +119,7 @@ async fn an_org_has_so_many_of_each_kind() {
     let (tenant, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     for made in &MADE {
         let most = made.held + 2;
-        let before = set(&api, tenant.org, made.limit, Some(most));
-        before.await;
+        set(&api, tenant.org, made.limit, Some(most)).await;
         for at in 0..2 {
             make(&api, &tenant, made, at).await.with(201);
         }
@@ -201,12 +201,14 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     let changed = api.patch(&path, &partner.key, body).await.with(200);
     assert_eq!(changed["agents"]["limit"], 1, "{changed}");
     assert_eq!(changed["agents"]["max"], 1_000, "{changed}");
+
     let (_, token) = api.key(org, &["phone:write", "webhooks:write"]).await;
     let tenant_of = |made: &Made| (made.path, (made.body)(0));
     let (agents, agent) = tenant_of(&MADE[0]);
     api.post(agents, &token, agent.clone()).await.with(201);
     let refused = api.post(agents, &token, agent.clone()).await;
     assert_eq!(refused.with(409)["code"], "too_many_agents");
+
     let (webhooks, webhook) = tenant_of(&MADE[5]);
     let refused = api.post(webhooks, &token, webhook).await;
     assert_eq!(refused.with(409)["code"], "too_many_webhooks");
@@ -232,6 +234,7 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     ] {
         api.patch(&path, &partner.key, body).await.with(400);
     }
+
     let refused = api
         .patch(&path, &partner.key, json!({"agents": 1_001}))
         .await;
@@ -251,6 +254,7 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     let body = json!({"agents": 4_000});
     let changed = api.patch(&path, &partner.key, body).await.with(200);
     assert_eq!(changed["agents"]["limit"], 4_000, "{changed}");
+
     set(&api, org, OrgLimit::Agents, Some(10)).await;
     let shown = api.get(&path, &partner.key).await.with(200);
     assert_eq!(shown["agents"], json!({"limit": 10, "max": 10, "used": 2}));
@@ -263,6 +267,7 @@ async fn a_partner_sets_limits_of_its_orgs_within_what_the_operator_allows() {
     let body = json!({"agents": 3});
     let changed = api.patch(&path, &partner.key, body).await.with(200);
     assert_eq!(changed["agents"]["limit"], 3, "{changed}");
+
     set(&api, org, OrgLimit::Agents, None).await;
     let most = [(OrgLimit::Agents, Some(2))];
     done(&api.store, move |tx, now| {
@@ -291,6 +296,7 @@ async fn a_changed_request_limit_is_in_force_at_once() {
     let refused = api.get("/phone/calls", &token).await;
     refused.with(429);
     assert_eq!(refused.header("Retry-After"), Some("60"));
+
     let policy = api.policy("\"org\";q=2;w=60");
     assert_eq!(refused.header("RateLimit-Policy"), Some(&*policy));
     api.get("/phone/calls", &other.token).await.with(200);
@@ -309,9 +315,10 @@ async fn a_changed_request_limit_is_in_force_at_once() {
         .write(move |tx| partners::limit(tx, partner.id, Some(Some(1)), Some(Some(1)), at))
         .await;
     assert_eq!(limited.expect("limited").requests_per_minute, Some(1));
-    let refused = api.get("/partner/v1/limits", &partner.key).await;
-    refused.with(200);
+
+    let served = api.get("/partner/v1/limits", &partner.key).await;
+    served.with(200);
     let policy = api.policy("\"partner\";q=1;w=60");
-    assert_eq!(refused.header("RateLimit-Policy"), Some(&*policy));
+    assert_eq!(served.header("RateLimit-Policy"), Some(&*policy));
     api.get("/partner/v1/limits", &partner.key).await.with(429);
 }

@@ -41,6 +41,7 @@ async fn a_trunk_is_made_shown_renamed_and_deleted() {
     expected["name"] = json!("Other carrier");
     expected["updated_at"] = json!("2026-01-31T12:01:00.000Z");
     assert_eq!(renamed, expected);
+
     let mut same = api.patch(&path, &tenant.token, json!({})).await.with(200);
     same["updated_at"] = renamed["updated_at"].clone();
     assert_eq!(same, renamed);
@@ -75,6 +76,7 @@ async fn a_trunk_has_defaults_and_extras() {
     }));
     let registered = json!({"name": "PBX", "to_registered": true, "host": null, "caller_number": "+442071838750"});
     let mut made = Vec::new();
+
     for body in [plain, secure, all, registered] {
         made.push(api.post(TRUNKS, &tenant.token, body).await.with(201));
     }
@@ -173,6 +175,7 @@ async fn a_trunk_in_use_is_not_deleted() {
     let tenant = api.tenant("Acme").await;
     let trunk = id_of(&api.post(TRUNKS, &tenant.token, carrier()).await.with(201));
     let mut agents = Vec::new();
+
     for name in ["Anna", "Bea"] {
         pass(1);
         let agent = api.agent(tenant.org, name).await;
@@ -208,6 +211,7 @@ async fn a_trunk_of_another_tenant_is_as_one_that_is_not_there() {
     let (acme, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     let made = api.post(TRUNKS, &acme.token, carrier()).await.with(201);
     let nobody = uuid::Uuid::nil().to_string();
+
     for id in [&*id_of(&made), &nobody, "no-id"] {
         let path = format!("{TRUNKS}/{id}");
         let answers = [

@@ -46,6 +46,7 @@ async fn without_a_good_key_it_is_401() {
         assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"), "{key}");
         assert_eq!(refused.header("RateLimit"), None, "{key}");
     }
+
     let refused = api.get(ORGS, "tlp_garbage").await;
     insta::assert_json_snapshot!("a_wrong_partner_key", refused.with(401));
     let partner = api.reseller("Reseller").await;
@@ -200,11 +201,12 @@ async fn a_partner_may_ask_so_often() {
         ..allowed(&["0.0.0.0/0"])
     };
     let own = api.partner(own).await;
+
     for left in ["2", "1", "0"] {
         let answer = api.get(ORGS, &usual.key).await;
         answer.with(200);
-        let told = format!("\"partner\";r={left};t=60");
-        assert_eq!(answer.header("RateLimit"), Some(&*told));
+        let expected = format!("\"partner\";r={left};t=60");
+        assert_eq!(answer.header("RateLimit"), Some(&*expected));
     }
 
     let refused = api.get("/partner/v1/orgs/no-id/roles", &usual.key).await;

@@ -32,6 +32,7 @@ async fn a_key_is_made_works_and_is_revoked() {
         )
         .await
         .with(201);
+
     let fields: Vec<_> = made.as_object().expect("an object").keys().collect();
     assert_eq!(fields, ["api_key", "api_key_id"]);
     let (key, id) = (
@@ -52,7 +53,7 @@ async fn a_key_is_made_works_and_is_revoked() {
         api.delete(&key_path, &partner.key).await.with(200),
         json!({"success": true})
     );
-    // The key is cached, and no server follows the change feed here.
+    // The key was cached, and no server follows the change feed here: the deletion itself has evicted it.
     api.get("/phone/calls", key).await.with(401);
     insta::assert_json_snapshot!(
         "a_key_that_is_gone",
@@ -131,6 +132,7 @@ async fn a_partner_lists_keys_and_bounds_those_that_it_makes() {
         (&items[1]["name"], &items[1]["expires_at"]),
         (&json!("Whole"), &Value::Null)
     );
+
     let names = walk(&api, &keys, &partner.key, 1, "name").await;
     assert_eq!(names, ["Bounded", "Whole"]);
     let named = api.get(&format!("{keys}?name=Whole"), &partner.key).await;
@@ -153,6 +155,7 @@ async fn whose_the_org_is_comes_before_everything_else() {
     let (_, foreign) = owner(&api, "Other").await;
     let operators = api.tenant("Operator's").await.org.to_string();
     let mut bodies = std::collections::HashSet::new();
+
     for org in [
         &*foreign,
         &operators,
@@ -265,6 +268,7 @@ async fn the_first_user_becomes_admin_and_later_ones_members() {
             .await
             .with(201);
     }
+
     let members = api.members(org.parse().expect("an id")).await;
     let expected = [
         ("ann@example.com", "Ann", "admin"),
@@ -296,6 +300,7 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
     let mut found = roles_of(&api, &org, "ann@example.com").await;
     found.sort();
     assert_eq!(found, ["admin", "member"]);
+
     // A member keeps roles and name; fields that would not be used are not validated.
     let renamed = json!({"email": "ann@example.com", "name": "Else", "role_ids": [theirs]});
     link(&api, &partner, &org, renamed).await.with(201);
@@ -304,6 +309,7 @@ async fn a_name_is_used_when_the_account_is_made_and_roles_when_the_membership_i
         members.iter().all(|(_, name, _)| name == "Ann Other"),
         "{members:?}"
     );
+
     // The same account in another org, as its first member.
     link(
         &api,
@@ -348,6 +354,7 @@ async fn links_have_a_limit_of_their_own() {
         made.header("RateLimit-Policy"),
         Some(&*api.policy(r#""partner";q=100;w=60, "login-links";q=2;w=60"#))
     );
+
     // The scope is judged before the owner of the org.
     link(&api, &partner, "no-id", body.clone()).await.with(403);
     let refused = link(&api, &partner, "no-id", body.clone()).await;

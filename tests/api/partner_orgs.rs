@@ -33,6 +33,7 @@ async fn an_org_is_made_found_and_listed() {
         "ai_instructions": "Be kind.\nBe brief.",
         "integrations": {},
     });
+
     let made = org(&api, &partner, everything).await;
     insta::assert_json_snapshot!("a_new_org", shown(made.clone()));
     let shown_again = api
@@ -49,6 +50,7 @@ async fn an_org_is_made_found_and_listed() {
     assert_eq!(listed["total"], 2);
     assert_eq!(listed["data"][0]["id"], least["id"]);
     assert_eq!(listed["data"][1], shown_again.json());
+
     let id = made["id"].as_str().and_then(|id| id.parse().ok());
     let org = found(&api.store, move |tx| orgs::by_id(tx, id.expect("an id"))).await;
     let kept = (
@@ -267,6 +269,7 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
         let suspended = api.post(&suspend, &partner.key, json!({})).await;
         assert_eq!(suspended.with(200)["suspended_by"], json!(["partner"]));
     }
+
     for (path, credential) in [
         ("/phone", &token),
         ("/phone/events", &token),
@@ -276,6 +279,7 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
         let refused = api.get(path, credential).await.with(403);
         assert_eq!(refused["code"], "org_suspended", "{path}");
     }
+
     api.get("/phone", "wrong").await.with(401);
     // The partner still reads everything.
     for rest in ["", "/roles", "/phone-numbers"] {
@@ -290,6 +294,7 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
     .await;
     let resumed = api.post(&resume, &partner.key, json!({})).await;
     assert_eq!(resumed.with(200)["suspended_by"], json!(["operator"]));
+
     api.get("/phone", &token).await.with(403);
     done(&api.store, move |tx, now| {
         orgs::suspend(tx, id, Suspender::Operator, None, now)
@@ -309,6 +314,7 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
         stored.suspended_by(),
         [SuspendedBy::Partner, SuspendedBy::InactivePartner]
     );
+
     done(&api.store, move |tx, now| {
         partners::set_active(tx, partner.id, true, now)
     })
@@ -351,15 +357,18 @@ async fn a_partner_verifies_numbers_where_the_operator_lets_it() {
     let verify = format!("{numbers}/{}/verify", number["id"].as_str().expect("an id"));
     let refused = api.post(&verify, &partner.key, json!({})).await.with(403);
     assert_eq!(refused["code"], "verification_not_granted");
+
     done(&api.store, move |tx, now| {
         partners::let_verify(tx, partner.id, true, now)
     })
     .await;
     pass(61);
+
     for _ in 0..2 {
         let verified = api.post(&verify, &partner.key, json!({})).await;
         assert_eq!(verified.with(200)["verified"], true);
     }
+
     let listed = api.get(&numbers, &partner.key).await.with(200);
     assert_eq!(listed["items"][0]["verified"], true);
     let absent = format!("{numbers}/{id}/verify");

@@ -34,6 +34,7 @@ async fn a_prompt_is_uploaded_shown_heard_and_deleted() {
         (&made["name"], &made["duration_ms"]),
         (&json!("Hello"), &json!(500))
     );
+
     let path = format!("{PROMPTS}/{}", id_of(&made));
     assert_eq!(api.get(&path, token).await.with(200), made);
     assert_eq!(
@@ -82,6 +83,7 @@ async fn what_is_no_wav_file_of_a_minute_is_refused() {
         file[24..28].copy_from_slice(&1_u32.to_le_bytes());
         STANDARD.encode(file)
     };
+
     for (name, audio, fault) in [
         (
             "no base64",
@@ -160,6 +162,7 @@ async fn an_agent_plays_prompts_of_its_own_org_alone() {
         changed["runtime"]["flow"]["steps"]["a"]["prompt"]["id"],
         own
     );
+
     let refused = api.delete(&path, &acme.token).await;
     assert_eq!(refused.with(409)["code"], "prompt_in_use");
     let nothing = json!({"runtime": null});
@@ -183,6 +186,7 @@ async fn a_prompt_is_not_deleted_while_an_agent_takes_it_up() {
     let tenant = api.tenant("Acme").await;
     let token = &tenant.token;
     let agent = format!("/phone/{}", api.agent(tenant.org, "Agent").await);
+
     for round in 0..20 {
         let made = api.post(PROMPTS, token, prompt("A")).await.with(201);
         let path = format!("{PROMPTS}/{}", id_of(&made));
@@ -229,6 +233,7 @@ async fn prompts_need_their_scopes() {
     let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
     let path = format!("{PROMPTS}/{}", id_of(&made));
     assert_eq!(api.get(&format!("{path}/audio"), &reader).await.status, 200);
+
     all_lack(
         &[
             api.post(PROMPTS, &reader, prompt("B")).await,

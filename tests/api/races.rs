@@ -51,6 +51,7 @@ async fn an_agent_has_every_number_that_is_added_at_once(api: &TestApi) {
         let number = format!("+44207183876{place}");
         numbers.push(api.number(tenant.org, &number).await.id);
     }
+
     let path = format!("/phone/sip/agents/{agent}/inbound-numbers");
     let (numbers, path, token) = (&numbers, &path, &tenant.token);
     let add = async |place: usize| {
@@ -270,6 +271,7 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
         id_of(named.next().expect("a role"))
     };
     let mut sessions = Vec::new();
+
     for turn in 0..EACH {
         let path = format!("/partner/v1/orgs/{org}/login-links");
         let body =
@@ -279,6 +281,7 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
         let link = url.strip_prefix("https://dashboard.example").expect("ours");
         sessions.push(log_in(api, link).await);
     }
+
     let members = format!("/dashboard/{org}/members");
     let page = visit(api, &members, &sessions[0]).await.text;
     let (_, page) = page.split_once("id=\"members\"").expect("the list");
@@ -297,6 +300,7 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
     for cookie in sessions {
         proofs.push(form_token(&visit(api, members, cookie).await));
     }
+
     let proofs = &proofs;
     let answers = api
         .at_once(EACH, async |turn| {
@@ -316,6 +320,7 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
         })
         .await;
     assert!(count(&answers, 303) >= 1);
+
     let kept = api.members(org).await;
     let administrators: Vec<_> = kept.iter().filter(|(_, _, role)| role == "admin").collect();
     assert!(!administrators.is_empty(), "{kept:?}");
@@ -334,6 +339,7 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
             removed.text
         );
     }
+
     let proof = form_token(&visit(api, members, &sessions[last]).await);
     for (at, fields) in [
         ("remove", format!("form_token={proof}")),
@@ -374,6 +380,7 @@ async fn a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive(api: &Te
     let mut seen = HashSet::new();
     let mut old = 0;
     let mut next = Some(format!("{EVENTS}?limit=100"));
+
     while let Some(path) = next {
         let arrive = api.at_once(10, |turn| {
             let new = json!({"session_id": format!("new {turn} after {old}")});

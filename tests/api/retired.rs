@@ -59,24 +59,29 @@ async fn a_retired_signing_key_forges_nothing() {
     for token in [&old, &widget] {
         api.get("/widget/me", token).await.with(200);
     }
+
     let (_, second) = api.key(tenant.org, &SCOPES).await;
     api.store
         .retire_signing_key(kid, now())
         .await
         .expect("retired");
     pass(61);
+
     for token in [&old, &widget] {
         api.get("/widget/me", token).await.with(401);
     }
+
     api.get("/phone", &key).await.with(401);
     for token in [&tenant.token, &second] {
         api.get("/phone", token).await.with(200);
     }
+
     let new = asked(&tenant.token).await;
     let new = new["token"].as_str().expect("a token");
     api.get("/widget/me", new).await.with(200);
     let published = api.get("/.well-known/jwks.json", "").await.text;
     assert!(!published.contains(kid), "{published}");
+
     let again = api.store.retire_signing_key(kid, now()).await;
     again.expect("it is retired already");
     let never = api.store.retire_signing_key("00", now()).await;
@@ -98,6 +103,7 @@ async fn a_retired_signing_key_forges_nothing() {
         .await,
         1
     );
+
     pass(61);
     api.get("/phone", &tenant.token).await.with(401);
     api.get("/phone", &second).await.with(200);
@@ -119,6 +125,7 @@ async fn a_key_from_before_tokens_were_kept_is_kept_at_its_first_use() {
     let old = forged(&stolen, &claims(&SCOPES, made));
     let mut random = claims(&SCOPES, made);
     random["jti"] = json!(tenant.key.id);
+
     for other in [
         random,
         claims(&SCOPES[..1], made),
@@ -128,6 +135,7 @@ async fn a_key_from_before_tokens_were_kept_is_kept_at_its_first_use() {
         let other = forged(&stolen, &other);
         api.get("/phone", &other).await.with(401);
     }
+
     api.get("/phone", &old).await.with(200);
     assert_eq!(
         found(&api.store, move |tx| org_keys::signed_with(tx, None)).await,

@@ -158,6 +158,7 @@ async fn a_change_says_which_calls_would_go_elsewhere() {
         json!({"changes": {"numbers": [number]}})
     };
     let first = Uuid::from_u128(1);
+
     for (what, body, call, after) in [
         (
             "given to another",

@@ -157,6 +157,7 @@ async fn a_session_has_what_was_said_of_its_org() {
         }],
         ..NewOrg::named("Acme")
     };
+
     let org = done(&api.store, move |tx, _| {
         orgs::create(tx, Some(partner.id), &new, NOW)
     })

@@ -21,6 +21,7 @@ fn every_statement_has_its_tests() {
     let table = std::fs::read_to_string(tests.join("api/statements.md")).expect("the table");
     let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
     let mut named = 0;
+
     for row in rows {
         let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
         let [_, statement, held] = &*cells else {

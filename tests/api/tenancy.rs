@@ -27,7 +27,7 @@ async fn every_route_has_a_row_and_every_row_a_route() {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Expected {
     Status(u16),
-    /// Its own object of this kind, or none: neither the owner's object nor an error about its credential.
+    /// Its own object of this kind, or none. Only the status is judged: the credential isn't refused, and nothing breaks.
     ItsOwn,
 }
 
@@ -120,6 +120,7 @@ async fn is_told_alike(
     let absent = row.ask_for(api, test_org, asker, absent).await;
     let malformed = |_: &str| "no-id".to_owned();
     let malformed = row.ask_for(api, test_org, asker, malformed).await;
+
     for answer in [absent, malformed] {
         let (told, expected) = (
             (answer.status, &answer.text),

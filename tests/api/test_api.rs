@@ -142,7 +142,7 @@ impl TestApi {
         }
     }
 
-    /// An org with a key that has every scope.
+    /// Makes an org, and a key of it that has every scope.
     pub(crate) async fn tenant(&self, name: &str) -> Tenant {
         let new = NewOrg::named(name);
         let org = done(&self.store, move |tx, _| orgs::create(tx, None, &new, NOW))
@@ -235,7 +235,7 @@ impl TestApi {
             .collect()
     }
 
-    /// A verified number of the org.
+    /// Makes a verified number of the org.
     pub(crate) async fn number(&self, org: Uuid, number: &str) -> Number {
         let number = E164::parse(number).expect("a number");
         done(&self.store, move |tx, now| {
@@ -268,7 +268,7 @@ impl TestApi {
         .await
     }
 
-    /// A request with a JSON body.
+    /// Sends a request with a JSON body.
     pub(crate) async fn json(&self, method: &str, path: &str, token: &str, body: Value) -> Answer {
         self.send(
             Request::builder()

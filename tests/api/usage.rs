@@ -30,6 +30,7 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
     let tenant = api.tenant("Acme").await;
     two_calls(&api, &tenant).await;
     let agent = Uuid::from_u128(0xa);
+
     for (query, parts) in [
         ("", json!({"day": "2026-01-31"})),
         ("?group_by=org", json!({"org_id": tenant.org})),
@@ -44,6 +45,7 @@ async fn calls_and_answered_seconds_are_counted_by_what_is_asked() {
         let usage = api.get(&path, &tenant.token).await.with(200);
         assert_eq!(usage, json!({"items": [item(parts)]}), "{query}");
     }
+
     // A window without a start begins 30 days before its end.
     for query in [
         "start_date=2026-01-01&end_date=2026-01-30",

@@ -326,6 +326,7 @@ async fn an_hour_of_500_loses_nothing_and_sends_no_other_body_under_an_id() {
         }
         (got.len(), sent.len())
     };
+
     for minute in 0..60 {
         if minute < 30 {
             office.emit(minute).await;
@@ -430,6 +431,7 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
     office.api.patch(&webhook, token, nowhere).await.with(200);
     office.emit(1).await;
     let mut attempts = 0;
+
     for _ in 0..100 {
         attempts += office.deliver().await;
         pass(3600);

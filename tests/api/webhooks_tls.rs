@@ -54,6 +54,7 @@ impl Authority {
         if age == Age::Expired {
             params.not_after = date_time_ymd(2020, 1, 1);
         }
+
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("it is signed");
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));

@@ -1,4 +1,4 @@
-//! `/widget/authenticate-user`, `/widget/authenticate-user-by-external-id`, `/widget/me`.
+//! `/widget/authenticate-user`, `/widget/authenticate-user-by-external-id`, `/widget/me`, `/widget/contacts/{contact_id}` and its export.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -225,6 +225,7 @@ async fn a_shared_phone_gives_nobody_anothers_account() {
     )
     .await;
     assert_ne!(bob, ann, "both the request and the contact have an address");
+
     // Without an e-mail address the oldest contact with the phone number matches, in any spelling of the number.
     let called = json!({"phone": "0044-20-7183-8750"});
     assert_eq!(authenticate(&api, &tenant, PLAIN, called).await, ann);
@@ -415,6 +416,7 @@ async fn an_orgs_own_systems_see_and_change_what_is_kept_of_a_contact() {
     let id = authenticate(&api, &tenant, BY_ID, body).await;
     let path = format!("/widget/contacts/{id}");
     let shown = api.get(&path, &tenant.token).await.with(200);
+
     for name in [
         "mcp_access",
         "http_action_overrides",
@@ -440,6 +442,7 @@ async fn an_orgs_own_systems_see_and_change_what_is_kept_of_a_contact() {
         refused["message"],
         "email: \"ann\" is not an e-mail address; external_id: is no field of this request"
     );
+
     all_absent(
         &[
             api.get(&path, &other.token).await,
@@ -469,6 +472,7 @@ async fn everything_kept_of_a_contact_is_exported_by_page() {
         };
         Fact::Started(arc(started))
     };
+
     let named = |call: u128, contact: Uuid| Fact::Contact {
         call: Uuid::from_u128(call),
         org: tenant.org,
@@ -497,6 +501,7 @@ async fn everything_kept_of_a_contact_is_exported_by_page() {
     let contact = format!("/widget/contacts/{id}");
     let shown = api.get(&contact, &tenant.token).await;
     assert_eq!(exported["contact"], shown.with(200));
+
     let calls = exported["calls"].as_array().expect("calls");
     let ids: Vec<_> = calls.iter().map(|call| call["id"].clone()).collect();
     assert_eq!(ids, [2, 1].map(|id| json!(Uuid::from_u128(id))));

@@ -67,6 +67,7 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
         let (status, body) = daemon.change("POST", path, &destination);
         assert_eq!(status, 400, "{literal}: {body}");
     }
+
     for name in ["internal.test", "carrier.test"] {
         let runtime = format!("sip:x@{name}:{port};transport=tcp");
         let change = serde_json::json!({ "runtime": { "type": "sip", "uri": runtime } });
@@ -74,6 +75,7 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
         let expected = if name == "carrier.test" { 400 } else { 200 };
         assert_eq!(status, expected, "{name}: {body}");
     }
+
     // A name is judged by the addresses that it resolves to.
     for name in ["internal.test", "alias.test"] {
         let runtime = format!("sip:x@{name}:{port};transport=tcp");
@@ -98,6 +100,7 @@ fn a_runtime_on_the_operators_network_is_not_contacted() {
         &serde_json::json!({ "name": "Same" }),
     );
     assert_eq!(status, 200, "{body}");
+
     daemon.setup.settle();
     let _ringing = std::thread::spawn({
         let probe = Probe::new(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
@@ -124,6 +127,7 @@ fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
         ],
         dns::Fault::Silent,
     );
+
     let listed = "127.0.0.1,127.0.0.2,127.0.0.4".to_owned();
     let setup = DaemonSetup::with(
         Ipv4Addr::LOCALHOST.into(),
@@ -150,10 +154,12 @@ fn a_peer_that_is_reserved_by_name_is_reserved_at_its_addresses() {
     let literal = format!("sip:x@{RESERVED}:{port}");
     let (status, body) = set(&literal);
     assert_eq!(status, 400, "{body}");
+
     let trunk = serde_json::json!({
         "name": "Carrier", "host": RESERVED.to_string(), "port": port, "caller_number": "+442071838750", "transport": "udp",
     });
     let destination = serde_json::json!({ "name": "x", "type": "sip", "value": literal });
+
     for (path, body) in [
         ("/phone/sip/outbound-trunks", trunk),
         ("/phone/sip/transfer-destinations", destination),
@@ -213,9 +219,11 @@ fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
     let listed = format!("sip:x@{}", honest.address);
     assert_eq!(call(&daemon, &listed), Some(486));
     assert!(would_refuse(&daemon).is_empty(), "{}", daemon.log());
+
     let runtime = format!("sip:x@internal.test:{}", internal.address.port());
     assert_eq!(call(&daemon, &runtime), Some(486), "{}", daemon.log());
     assert_eq!((internal.taken(), honest.taken()), (1, 1));
+
     // The API accepts addresses that calls may reach, as it did before the rule.
     let literal = format!("sip:x@{}", internal.address);
     assert_eq!(call(&daemon, &literal), Some(486), "{}", daemon.log());
@@ -237,6 +245,7 @@ fn a_rule_that_only_warns_is_held_back_and_says_whom_it_would_refuse() {
     };
     let is_logged = Deadline::after(Duration::from_secs(10)).poll(log);
     assert!(is_logged.is_some(), "{}", daemon.log());
+
     daemon.restart(&[("TRUNKLINE__SIP__ENFORCE_PEERS", "enforce")]);
     assert_eq!(call(&daemon, &runtime), Some(480), "{}", daemon.log());
     assert_eq!(internal.taken(), 2);
@@ -299,6 +308,7 @@ fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
         .filter(|finding| finding["check"] == "addresses")
         .collect();
     assert_eq!(refused.len(), 2, "{report}");
+
     for finding in refused {
         let text = finding["text"].as_str().unwrap_or_default();
         assert!(text.contains("127.0.0.3"), "{finding}");
@@ -306,6 +316,7 @@ fn what_an_upgrade_refuses_is_logged_once_and_the_doctor_says_what_to_list() {
         let line = "sip.allow_private_peers = [\"127.0.0.1/32\", \"127.0.0.3\"]";
         assert!(fix.contains(line), "{finding}");
     }
+
     let daemon = setup.serve();
     let logged = || daemon.log().matches("a peer isn't contacted").count();
     let is_logged = Deadline::after(Duration::from_secs(10)).poll(|| (logged() == 2).then_some(()));
@@ -340,6 +351,7 @@ fn a_tenant_cant_trust_the_whole_world() {
         daemon.change("PATCH", "/phone/sip/inbound-trunk", &change)
     };
     setup.runtime(&setup.first_agent, &format!("sip:x@{}", honest.address));
+
     // The operator's list may be of any size, but loopback is never part of it.
     setup.allow("0.0.0.0/0");
     let daemon = setup.serve();
@@ -364,6 +376,7 @@ fn a_tenant_cant_trust_the_whole_world() {
         let said = body["message"].as_str().unwrap_or_default();
         assert!(said.starts_with("allowed_addresses"), "{said}");
     }
+
     for networks in [
         &["198.51.100.0/22", "2001:db8::/48"][..],
         &["0.0.0.0/0", "198.51.100.7"],

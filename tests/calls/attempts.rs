@@ -21,6 +21,7 @@ fn call(daemon: &Daemon, probe: &Probe, runtime: &Value) -> (Option<u16>, Value)
     let body = json!({ "runtime": runtime });
     let (status, shown) = daemon.change("PATCH", &format!("/phone/{agent}"), &body);
     assert_eq!(status, 200, "{shown}");
+
     daemon.setup.settle();
     let before = daemon.calls().len();
     let status = probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));

@@ -137,6 +137,7 @@ fn the_outside() {
     let said = inside.output();
     let was_called = said.contains(WAS_CALLED);
     assert!(said.contains(WAS_HEARD), "{said}");
+
     let call = Deadline::after(PATIENCE)
         .poll(|| {
             let page = daemon.shown("/phone/calls?direction=outbound");
@@ -149,6 +150,7 @@ fn the_outside() {
         true => assert_eq!(ended.0, Some("completed"), "{call}"),
         false => assert_eq!(ended, (Some("failed"), Some("trunk_unreachable")), "{call}"),
     }
+
     let shown = registration(&daemon);
     assert_eq!(shown["reachable"], was_called, "{shown}");
     print!("{said}");
@@ -163,6 +165,7 @@ fn the_inside() {
         username: given(USERNAME),
         password: given(PASSWORD),
     };
+
     // The PBX's SDP names an address that isn't routable outside.
     let rtp = Rtp::new(own);
     let (_call, answer) = Talker::call(own, daemon, &given(NUMBER), &offer(rtp.address()));
@@ -175,6 +178,7 @@ fn the_inside() {
     let mut pbx = Pbx::udp_from(own, daemon, credentials);
     let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 600\r\n", pbx.address());
     assert_eq!(pbx.register(&contact).status(), Some(200));
+
     let heard = pbx.answer_within(LISTENS);
     let calls = ["INVITE", "ACK", "BYE"];
     if calls
@@ -265,6 +269,7 @@ impl Network {
             .stdin(Stdio::null())
             .output()
             .expect("unshare runs");
+
         let said = String::from_utf8_lossy(&output.stderr);
         match output.status.success() {
             true => Ok(()),
@@ -295,6 +300,7 @@ impl Network {
              echo {REMEMBERED} > /proc/sys/net/netfilter/nf_conntrack_udp_timeout
              echo {REMEMBERED} > /proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream"
         ));
+
         for end in [outside, pbx] {
             inside(end, "ip link set lo up\nip link set eth0 up");
         }

@@ -126,7 +126,7 @@ impl Caller {
         Self { talker, rtp, to }
     }
 
-    /// Sends this sample until the caller hears audio like the expected.
+    /// Sends this sample until the caller hears audio that `expected` accepts; false if it never does.
     pub(crate) fn hears(&self, says: u8, expected: impl Fn(&[u8]) -> bool) -> bool {
         let heard = Deadline::after(PATIENCE).poll(|| {
             self.rtp.say(self.to, &[says; 160]);
@@ -317,6 +317,7 @@ fn a_bot_refuses_a_wrong_signature() {
     if !tools(&["python3"]) {
         return;
     }
+
     let daemon = setup().serve();
     token(&daemon);
     let bot = Bot::start(&["--token", "another"]);
@@ -386,6 +387,7 @@ fn the_progress_of_calls_is_posted_as_twilio_does() {
     if !tools(&["python3"]) {
         return;
     }
+
     let allowed = setup().set("TRUNKLINE__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true");
     let daemon = allowed.serve();
     let token = token(&daemon);
@@ -417,6 +419,7 @@ fn the_progress_of_calls_is_posted_as_twilio_does() {
         };
         statuses.push((field("SequenceNumber"), field("CallStatus")));
     }
+
     statuses.sort();
     let expected = ["initiated", "ringing", "in-progress", "completed"];
     let statuses: Vec<&str> = statuses.iter().map(|(_, status)| &**status).collect();

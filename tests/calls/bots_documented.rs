@@ -17,6 +17,7 @@ fn printed(command: &str, values: &[(&str, &str)]) -> Vec<String> {
         .map(str::trim)
         .find(|line| line.starts_with(command));
     let mut line = line.expect("the command is printed").to_owned();
+
     for (name, value) in values {
         assert!(line.contains(name), "{name}: {line}");
         line = line.replace(name, value);

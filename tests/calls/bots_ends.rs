@@ -65,17 +65,20 @@ fn the_next_bot_takes_the_call_of_one_that_dies() {
     assert_eq!(next.next()["event"], "connected");
     let start = next.next();
     assert_eq!(start["event"], "start", "{start}");
+
     let call = daemon.calls().remove(0);
     assert_eq!(session(&next, Some(start)), call["session_id"]);
     // The second bot has a clock of its own, and gets none of the first bot's audio.
     let frame = next.event("media");
     assert_eq!(frame["media"]["timestamp"], "0", "{frame}");
+
     next.play(&[0x24; 8_000]);
     let late = Cell::new(0);
     assert!(caller.hears(0x91, |audio| {
         late.set(late.get() + usize::from(*audio == [0x23; 160]));
         *audio == [0x24; 160]
     }));
+
     let late = late.get();
     assert!(late < 25, "{late} packets of the dead bot");
     next.close();

@@ -127,6 +127,7 @@ fn the_caller_of_a_bot_that_followed_a_runtime_is_bridged() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = setup().serve();
     let (server, carrier) = (BotServer::start(), Runtime::new());
     let token = token(&daemon);
@@ -140,6 +141,7 @@ fn the_caller_of_a_bot_that_followed_a_runtime_is_bridged() {
     let sales = carrier.play("runtime_answers");
     let is_bridged = crate::bots_transfers::is_bridged(&daemon, &server, &token);
     assert!(is_bridged.contains("m=audio 42000"), "{is_bridged}");
+
     sales.finish();
     let record = daemon.record();
     assert_eq!(record["status"], "transferred", "{record}");

@@ -87,6 +87,7 @@ fn ten_thousand_junk_frames_a_second_end_their_own_call_alone() {
     // Empty audio costs as much to read as any, and a bot may send it.
     let nothing = text(&json!({"event": "media", "media": {"payload": "I"}}));
     let silence = text(&json!({"event": "media", "media": {"payload": "////"}}));
+
     for (case, frame, is_borne) in [
         ("unknown events", &coffee, false),
         ("audio that is none", &nothing, false),
@@ -111,6 +112,7 @@ fn ten_thousand_junk_frames_a_second_end_their_own_call_alone() {
             assert!(frames > 500, "{case}: {frames} frames");
         });
     }
+
     let up = daemon.calls();
     let up = up.iter().filter(|call| call["status"] == "in_progress");
     assert!(up.count() >= GOOD, "the others go on");
@@ -130,6 +132,7 @@ fn calls_of_bots_are_on_record_after_a_kill() {
             (caller, bot, start)
         })
         .collect();
+
     // One call ends by the endpoint, whose answer is binding.
     let start = &calls[0].2["start"];
     let [account, call] = ["accountSid", "callSid"].map(|field| start[field].as_str());
@@ -144,6 +147,7 @@ fn calls_of_bots_are_on_record_after_a_kill() {
     for (_, bot, _) in &calls {
         assert!(bot.is_over(), "its connection ends with the process");
     }
+
     daemon.process = daemon.setup.start();
     let recorded = Deadline::after(Duration::from_secs(30)).poll(|| {
         let calls = daemon.calls();
@@ -151,6 +155,7 @@ fn calls_of_bots_are_on_record_after_a_kill() {
         (calls.len() == GOOD && are_over).then_some(calls)
     });
     let recorded = recorded.unwrap_or_else(|| panic!("{:?}", daemon.calls()));
+
     for (_, _, start) in &calls {
         let session = &start["start"]["customParameters"]["session_id"];
         let of_it = recorded.iter().find(|call| call["session_id"] == *session);

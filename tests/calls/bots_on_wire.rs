@@ -89,6 +89,7 @@ fn captured(daemon: &Daemon, keys: &str, file: &Path) -> Option<[SocketAddr; 2]>
     let number = &daemon.setup.first_number;
     let (talker, answer) = Talker::call(CALLER, daemon.sip(), number, &offer(rtp.address()));
     assert_eq!(answer.status(), Some(200), "{answer:?}");
+
     let to = answer.media();
     let bot = server.accepted();
     bot.event("start");
@@ -130,6 +131,7 @@ fn judge(file: &Path, from: SocketAddr, to: SocketAddr) -> JudgedStream {
     let names = ["frame.number", "rtp.seq", "rtp.p_type", "rtp.setup-method"];
     let packets = fields(file, &ours, &names);
     let number = |packet: &[String], at: usize| packet[at].parse::<u64>().expect("a number");
+
     for two in packets.windows(2) {
         let step = (number(&two[1], 1) + 0x1_0000 - number(&two[0], 1)) % 0x1_0000;
         assert_eq!(step, 1, "{two:?}");
@@ -149,6 +151,7 @@ fn judge(file: &Path, from: SocketAddr, to: SocketAddr) -> JudgedStream {
         "rtcp.sender.packetcount",
         "rtcp.ssrc.fraction",
     ];
+
     let reports = fields(file, &reports, &names);
     let (last, reports) = reports.split_last().expect("reports");
     assert_eq!(last[1], "201,203", "the goodbye: {last:?}");

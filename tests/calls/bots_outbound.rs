@@ -12,7 +12,7 @@ use trunkline_testkit::process::free_port;
 use trunkline_testkit::talker::{Rtp, offer};
 use trunkline_testkit::{BotServer, Daemon, Deadline, Message, Peer, Runtime};
 
-/// Time in which nothing may happen.
+/// Wait before a check that nothing has happened.
 const QUIET: Duration = Duration::from_millis(400);
 
 /// A callee, and its media.
@@ -90,6 +90,7 @@ fn converses(callee: &Callee, to: SocketAddr, server: &BotServer) {
         callee.rtp.audio().filter(|audio| *audio == [0x23; 160])
     });
     assert!(heard.is_some(), "the callee hears the bot");
+
     let spoken = |event: &Value| {
         event["event"] == "media" && trunkline_testkit::bot::audio_of(event) == [0x91; 160]
     };
@@ -112,6 +113,7 @@ fn a_bot_is_dialled_at_the_first_18x_and_starts_at_the_answer() {
     let dialled = Deadline::after(Duration::from_secs(15));
     let dialled = dialled.poll(|| (server.dialled() == 1).then_some(()));
     assert!(dialled.is_some(), "it rings");
+
     // Two 18x responses belong to one call.
     callee.ring();
     std::thread::sleep(QUIET);
@@ -155,6 +157,7 @@ fn a_bot_hears_nothing_before_the_callee_answers() {
     callee.ring();
     let bot = server.accepted();
     assert_eq!(bot.within(QUIET), None, "the callee hasn't answered");
+
     callee.answer();
     assert_eq!(bot.next()["event"], "connected");
     assert_eq!(bot.next()["event"], "start");
@@ -290,6 +293,7 @@ fn a_callee_that_is_busy_ends_the_bot_without_a_start() {
     let bot = server.accepted();
     callee.peer.reply(&callee.invite, "486 Busy Here", "");
     callee.peer.request("ACK");
+
     // The WebSocket may close before it is attached to the call, and then without a close frame.
     let said = bot.within(Duration::from_secs(20));
     let is_close = said.as_ref().is_none_or(|said| said["event"] == "close");

@@ -59,6 +59,7 @@ fn dial_and_refer_transfer_to_destinations_of_the_agent() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, server, token) = served();
     let cases = [
         (
@@ -78,6 +79,7 @@ fn dial_and_refer_transfer_to_destinations_of_the_agent() {
             "desk@pbx.example.com",
         ),
     ];
+
     for (place, (case, verb, expected)) in cases.into_iter().enumerate() {
         let steps = [Refer, ACCEPTED, RINGING, DONE, ByeComes];
         let pbx = daemon.caller().takes(&steps);
@@ -154,6 +156,7 @@ fn a_bot_s_caller_is_bridged_where_the_pbx_knows_no_refer() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = setup().serve();
     let (server, carrier) = (BotServer::start(), Runtime::new());
     let token = token(&daemon);
@@ -163,6 +166,7 @@ fn a_bot_s_caller_is_bridged_where_the_pbx_knows_no_refer() {
     let sales = carrier.play("runtime_answers");
     let moved = is_bridged(&daemon, &server, &token);
     assert!(moved.contains("m=audio 42000"), "the media of sales");
+
     let sales = sales.finish();
     let offered = sales.request("INVITE").body();
     assert!(offered.contains("m=audio 41000"), "the caller's: {sales}");
@@ -268,6 +272,7 @@ fn hangup_ends_the_call_and_a_second_one_finds_it_over() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, server, token) = served();
     for (place, form) in [twiml("<Hangup/>"), "Status=completed".to_owned()]
         .into_iter()
@@ -292,6 +297,7 @@ fn what_the_endpoint_refuses_has_twilio_s_form_and_changes_nothing() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, server, token) = served();
     let pbx = daemon.caller().takes(&[Pause(4_000), Bye]);
     let (bot, start) = begun(&server);
@@ -344,6 +350,7 @@ fn a_call_without_a_bot_is_not_found() {
     let (_talker, answer) =
         trunkline_testkit::talker::Talker::call(PEER, daemon.sip(), number, &sdp);
     assert_eq!(answer.status(), Some(200), "{answer:?}");
+
     let call = daemon.calls().remove(0);
     let bare = |id: &Value| id.as_str().expect("an id").replace('-', "");
     let start = json!({
@@ -356,7 +363,6 @@ fn a_call_without_a_bot_is_not_found() {
     assert_eq!(daemon.calls()[0]["status"], "in_progress");
 }
 
-/// A bot may close its WebSocket after it has requested a transfer and before the transfer is complete.
 /// The flow of a built-in agent goes to a bot, which then has the call as any other has.
 #[test]
 fn a_bot_behind_a_flow_ends_its_call() {
@@ -381,11 +387,13 @@ fn a_bot_behind_a_flow_ends_its_call() {
     assert_eq!(daemon.record()["hangup_by"], "agent");
 }
 
+/// A bot may close its WebSocket after it has requested a transfer and before the transfer is complete.
 #[test]
 fn a_transfer_while_the_bot_is_gone_goes_on() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, server, token) = served();
     let steps = [Refer, ACCEPTED, Pause(1_000), RINGING, DONE, ByeComes];
     let pbx = daemon.caller().takes(&steps);

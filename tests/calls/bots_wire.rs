@@ -179,9 +179,11 @@ fn telnyx_has_names_of_its_own() {
         bot.next(),
         json!({"event": "connected", "version": "1.0.0"})
     );
+
     let start = bot.next();
     assert_eq!(start["event"], "start", "{start}");
     assert_eq!(start["sequence_number"], "1", "{start}");
+
     let session = daemon.calls()[0]["session_id"].clone();
     let session = session.as_str().expect("an id").replace('-', "");
     let call = format!("CA{session}");
@@ -214,6 +216,7 @@ fn ten_minutes_in_one_burst_are_kept_and_cleared_within_a_tick() {
     let bot = server.accepted();
     bot.event("start");
     bot.play(&[0x23; MINUTE]);
+
     for _ in 0..8 {
         bot.play(&[0x24; MINUTE]);
     }
@@ -231,6 +234,7 @@ fn ten_minutes_in_one_burst_are_kept_and_cleared_within_a_tick() {
     let faded = Deadline::after(Duration::from_secs(10)).poll(|| heard().filter(fades));
     let faded = faded.expect("it fades");
     assert_ne!(faded[0], SILENCE, "5 ms are still heard: {faded:?}");
+
     for _ in 0..20 {
         let Some(audio) = heard() else { continue };
         assert_eq!(audio, [SILENCE; 160]);
@@ -269,6 +273,7 @@ fn marks_come_back_at_the_frame_that_ends_their_audio() {
         bot.play(&[0x23; 3_200]);
         bot.mark(name);
     }
+
     let (mut names, mut last, mut frames) = (Vec::new(), None, 0_u64);
     while names.len() < 5 {
         let event = bot.next();
@@ -326,6 +331,7 @@ fn a_hold_stops_neither_clock_nor_frames() {
         bot.mark("in the hold");
         assert_eq!(bot.event("mark")["mark"]["name"], "in the hold");
     }
+
     let answer = caller.talker.offer(&here);
     assert_eq!(answer.status(), Some(200), "{answer:?}");
     bot.play(&[0x23; 16_000]);

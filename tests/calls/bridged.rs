@@ -60,6 +60,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, carrier, runtime) = spoken_for(&json!({"from_host": "pbx.example.com"}));
     let (agent, sales) = (
         runtime.play("runtime_answers"),
@@ -70,6 +71,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
         .takes(&[Refer, REFUSED, Rejoined, Pause(5_000), Bye]);
     let call = daemon.answered_call();
     transfer(&daemon, &call);
+
     // The agent's leg is hung up, the call goes on.
     agent.finish();
     let shown = transferred(&daemon, &call, "completed");
@@ -82,11 +84,13 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
         invite.start_line(),
         format!("INVITE sip:{NUMBER}@{} SIP/2.0", carrier.address())
     );
+
     let from = invite.header("From").expect("a From");
     assert!(
         from.starts_with("<sip:+442071838750@pbx.example.com>"),
         "{from}"
     );
+
     for (name, field) in [
         ("X-PLATFORM-SESSION-ID", "session_id"),
         ("X-PLATFORM-AGENT-ID", "agent_id"),
@@ -99,6 +103,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
         invite.body().contains("m=audio 41000 RTP/AVP 8 0 101"),
         "the caller's own media are offered: {sales}"
     );
+
     // For the caller it is the agent's session with the next version, and the destination's media.
     let moved = pbx.request("INVITE").body();
     assert!(moved.contains("o=runtime 3 4 IN IP4 127.0.0.1"), "{pbx}");
@@ -123,6 +128,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
         .iter()
         .filter(|event| event["type"] == "transfer.updated");
     let mut steps = Vec::new();
+
     for event in updated {
         assert_fits("transfer.updated", &event["data"]);
         assert_eq!(event["data"]["transfer_id"], done["id"], "{event}");
@@ -139,7 +145,7 @@ fn a_pbx_without_refer_has_its_caller_bridged() {
     );
 }
 
-/// Final answers of a PBX to REFER, each with whether the destination is called after it.
+/// A PBX shows that it takes no REFER by a final answer, or by leaving it out of its Allow header. In the last case no REFER is sent.
 #[test]
 fn every_refusal_that_means_no_refer_leads_to_the_bridge() {
     if !tools(&["sipp"]) {
@@ -439,6 +445,7 @@ fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (carrier, desk) = (Runtime::new(), Runtime::new());
     let setup = DaemonSetup::new()
         .set("TRUNKLINE__PHONE__OUTBOUND_PREFIXES", "+44")
@@ -446,10 +453,12 @@ fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
     let daemon = setup.serve();
     give_trunk(&daemon, carrier, &json!({"username": "u", "password": "p"}));
     daemon.destination("Premium", "phone", "+19005550100");
+
     for (name, user) in [("Plus", "+19005550100"), ("Bare", "19005550100")] {
         let uri = format!("sip:{user}@{}", carrier.address());
         daemon.destination(name, "sip", &uri);
     }
+
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
     let sales = desk.play("runtime_answers");
     let pbx = daemon
@@ -457,12 +466,14 @@ fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
         .takes(&[Key('1'), Refer, REFUSED, Rejoined, Pause(300), Bye]);
     let call = daemon.answered_call();
     let path = format!("/phone/calls/{call}/transfer");
+
     for name in ["premium", "plus", "bare"] {
         let (status, body) = daemon.change("POST", &path, &json!({"destination": name}));
         assert_eq!(status, 400, "{name}: {body}");
         let message = body["message"].as_str().unwrap_or_default();
         assert!(message.contains("outbound_prefixes"), "{name}: {body}");
     }
+
     // An allowed destination is called, once a day.
     assert_eq!(
         daemon
@@ -485,6 +496,7 @@ fn a_transfer_is_no_way_around_the_bounds_on_outbound_calls() {
             .0,
         202
     );
+
     pbx.finish();
     let record = daemon.records(2).remove(0);
     assert_eq!(record["transfer"]["state"], "failed", "{record}");

@@ -136,6 +136,7 @@ fn a_menu_an_echo_digits_and_a_hand_off() {
     for _ in 0..30 {
         caller.frame(0x11);
     }
+
     caller.heard.borrow_mut().clear();
     caller.frame(0x22);
     let late = Deadline::after(PATIENCE).poll(|| {
@@ -146,6 +147,7 @@ fn a_menu_an_echo_digits_and_a_hand_off() {
     let place = late.expect("the echo");
     let late = place * 20;
     assert!((480..=900).contains(&late), "the echo is {late} ms late");
+
     {
         let heard = caller.heard.borrow();
         let before = heard.chunks(FRAME).nth(place - 1).expect("a frame");
@@ -228,6 +230,7 @@ fn a_flow_with_faults_is_refused_with_all_of_them() {
         &json!({"runtime": runtime}),
     );
     assert_eq!(status, 400, "{body}");
+
     let faults: Vec<_> = body["errors"]
         .as_array()
         .expect("faults")
@@ -288,6 +291,7 @@ fn a_text_is_spoken_once_and_a_synthesiser_that_fails_holds_up_no_call() {
     let audio: Vec<u8> = (0..4_000_u32).map(|at| (at * 7 % 251) as u8).collect();
     std::fs::write(&wav_file, wav::write(&audio)).expect("the folder can be written");
     let speaks = format!("cat >> {}; cat {}", log.display(), wav_file.display());
+
     for (name, script, is_heard) in [
         ("speaks", speaks.as_str(), true),
         ("silent", "exec sleep 60", false),
@@ -313,7 +317,7 @@ fn a_text_is_spoken_once_and_a_synthesiser_that_fails_holds_up_no_call() {
 }
 
 #[test]
-fn a_text_is_spoken_by_an_endpoint_that_may_not_be_anywhere() {
+fn a_text_is_spoken_by_an_endpoint_that_gets_the_key() {
     let audio: Vec<u8> = (0..4_000_u32).map(|at| (at * 11 % 251) as u8).collect();
     let endpoint = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let url = format!(
@@ -346,6 +350,7 @@ fn a_text_is_spoken_by_an_endpoint_that_may_not_be_anywhere() {
     let caller = Caller::call(&daemon);
     assert!(caller.hears(&audio));
     assert!(caller.hears(GOODBYE));
+
     let asked = asked.join().expect("the endpoint");
     assert!(asked.contains("Bearer sk-secret-of-the-test"), "{asked}");
     assert!(

@@ -166,6 +166,7 @@ fn a_callers_pair_goes_back_to_where_it_was_proven_alone() {
     let path = "/phone/sip/inbound-trunk/rotate-credentials";
     let (status, rotated) = daemon.change("POST", path, &json!({}));
     assert_eq!(status, 200, "{rotated}");
+
     in_force(&daemon);
     let text = |name: &str| rotated[name].as_str().expect("text").to_owned();
     let new = Credentials {
@@ -173,6 +174,7 @@ fn a_callers_pair_goes_back_to_where_it_was_proven_alone() {
         password: text("auth_password"),
     };
     assert_ne!(new.password, pair.password);
+
     let (newer, newer_asker) = inbound(&daemon, &agent, &new, (None, None));
     for (pbx, asker, pair) in [(older, older_asker, pair), (newer, newer_asker, new)] {
         let proofs = challenged(&asker, &pbx, &pbx.end, "BYE", &[HONEST]);
@@ -386,7 +388,7 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
         } else {
             attacker.clone()
         };
-        // The re-INVITE that joins the two ends, and the BYE after it got no answer.
+        // Both the re-INVITE that joins the two ends and the BYE that follows are challenged; neither comes again with credentials.
         let (callee, _) = outbound(&daemon, &carrier, &agent, (attacker.own, stays));
         let mut refused = HashSet::new();
         let over = Deadline::after(PATIENCE).poll(|| {
@@ -395,7 +397,7 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
                 .into_iter()
                 .find(|method| message.is_request(method))?;
             assert_eq!(message.header("Authorization"), None, "{message:?}");
-            // That ACK was for the call's initial INVITE.
+            // Without a tag in To, it is a retransmission of the call's first INVITE.
             if message.header("To").is_some_and(|to| to.contains(";tag="))
                 && callee.is_new(&message)
             {
@@ -443,9 +445,11 @@ fn a_trunks_digest_goes_to_the_trunk_alone() {
     if !tools(&["kamailio", "sipp"]) {
         return;
     }
+
     let phone = Runtime::new();
     let kamailio = Kamailio::stock(daemon.sip(), phone.address());
     assert_eq!((kamailio::USER, kamailio::PASSWORD), ACME);
+
     trunk(&daemon, kamailio.address);
     daemon.setup.runtime(&daemon.setup.first_agent, "echo");
     daemon.setup.settle();

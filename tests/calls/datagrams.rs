@@ -250,6 +250,7 @@ fn a_large_invite_to_a_callee_goes_on_by_udp_where_nothing_answers_on_the_connec
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let port = Port::open();
     let taken = port.hold_connections();
@@ -465,6 +466,7 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
     let forged = Ipv4Addr::new(127, 0, 0, 4);
     let flood = Peer::on(forged, sip);
     let (mut sent, mut back) = (0, 0);
+
     for round in 0..800 {
         for number in 0..25 {
             let id = format!("{round}x{number}");
@@ -479,6 +481,7 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
     }
     assert!(back > 0, "something is answered");
     assert!(back <= sent, "{back} octets for {sent}");
+
     let withheld = || (metric(&daemon, "trunkline_sip_answers_withheld_total") > 0).then_some(());
     assert!(Deadline::after(PATIENCE).poll(withheld).is_some());
     let honest = Probe::new(CALLER, sip);

@@ -43,6 +43,7 @@ fn a_deleted_org_is_unknown_its_live_call_finishes_and_it_comes_back() {
         "its INVITEs are those of an unknown sender"
     );
     assert_eq!(pbx.register(&contact).status(), Some(401));
+
     let (status, _) = daemon.read("/phone", daemon.key());
     assert_eq!(status, 401);
     let again = live.offer(&sdp);

@@ -55,7 +55,7 @@ fn wait_until_up(daemon: &Daemon, phone: &Phone) {
     assert!(up.is_some(), "{}", phone.output());
 }
 
-/// Long enough for reports both ways: the phone's come every five seconds, and ours behind them. The second one has the round trip, the third is to spare.
+/// The call lasts for three of the phone's reports, which come every five seconds. The second one gives the round trip; the third is a reserve.
 #[test]
 fn the_reports_of_a_phone_are_in_the_record() {
     if !tools(&["baresip"]) {

@@ -24,6 +24,7 @@ fn the_runtime_hangs_up() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.play("runtime_hangs_up");
     let caller = daemon.caller().play("caller_is_hung_up_on").finish();
@@ -156,6 +157,7 @@ fn an_invite_stands_no_longer_than_its_expires() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = serve(DaemonSetup::new());
     let agent = runtime.play("runtime_rings");
     let caller = daemon

@@ -65,10 +65,12 @@ fn a_trunk_is_registered_refreshed_and_taken_back() {
             && first["next_at"].as_str() < first["expires_at"].as_str(),
         "{first}"
     );
+
     carrier.until("it is refreshed", |ways| ways.registered.len() >= 3);
     let later = daemon.shown(&path)["registration"].take();
     assert_eq!(later["state"], "registered", "{later}");
     assert_eq!(later["registered_at"], first["registered_at"], "{later}");
+
     {
         let ways = carrier.ways();
         assert!(ways.registered.iter().all(|(asked, _)| *asked == 700));
@@ -111,7 +113,7 @@ fn a_node_that_ends_takes_its_registrations_back() {
 }
 
 #[test]
-fn a_carrier_that_does_not_believe_us_is_asked_ever_less_often() {
+fn a_carrier_that_refuses_our_password_is_tried_again() {
     let carrier = Carrier::start("acme", "right");
     let daemon = daemon();
     let path = trunk(&daemon, &carrier, "wrong");
@@ -163,6 +165,7 @@ fn an_org_registers_so_many_trunks() {
     let setup = DaemonSetup::new().set("TRUNKLINE__LIMITS__REGISTRATIONS_PER_ORG", "3");
     let daemon = setup.serve();
     let trunks = [(); 3].map(|()| trunk(&daemon, &carrier, "wonder land"));
+
     for path in &trunks {
         registration(&daemon, path, "registered");
     }
@@ -182,6 +185,7 @@ fn an_org_registers_so_many_trunks() {
     daemon
         .setup
         .run(&[&["org", "limits", org.as_str()], &set[..]].concat());
+
     for path in &trunks[..2] {
         registration(&daemon, path, "registered");
     }

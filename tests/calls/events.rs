@@ -113,6 +113,7 @@ fn a_pbx_that_comes_and_goes_is_told() {
     let mut pbx = Pbx::udp(&daemon);
     let contact = format!("sip:pbx@{}", pbx.address());
     let register = format!("Contact: <{contact}>\r\nExpires: 120\r\n");
+
     for _ in 0..2 {
         assert_eq!(pbx.register(&register).status(), Some(200));
     }
@@ -192,6 +193,7 @@ impl Receiver {
             }
             seen.answers
         };
+
         if answers {
             let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
             return reader.get_mut().write_all(answer).ok();

@@ -54,6 +54,7 @@ fn a_failed_log_in_says_which_part_was_wrong() {
             "without a domain",
         ),
     ];
+
     let mut answers = Vec::new();
     for (at, (credentials, part, sentence)) in attempts.into_iter().enumerate() {
         let username = credentials.username.clone();
@@ -130,6 +131,7 @@ fn who_proves_nothing_is_named_by_its_address() {
         peer.send(dialog.request(&peer, (1, "INVITE"), "", ""));
         assert_eq!(peer.receive().status(), Some(401), "{call_id}");
     };
+
     let newest = |count: u64| {
         let newest = failures(&daemon, count).remove(0);
         assert_eq!(newest["username"], "", "{newest}");
@@ -189,6 +191,7 @@ fn who_proves_nothing_is_named_by_its_address() {
         "{told:?}"
     );
 
+    // A caller that answers no challenge is recorded four seconds after it: by now each of the calls would be.
     std::thread::sleep(Duration::from_secs(6));
     failures(&daemon, 3);
 }
@@ -286,6 +289,7 @@ fn a_call_says_what_it_came_close_to() {
             .setup
             .run(&["route-replay", "--org", &org, "--change", &change, "--json"]);
     assert_eq!(by_command["items"], replayed["items"], "{by_command}");
+
     let tested = daemon.setup.run(&[
         "route-test",
         "--org",
@@ -337,6 +341,7 @@ fn the_doctor_reports_on_the_trunk() {
         let mut found = findings.filter(|finding| finding["check"] == check);
         found.next().map(|finding| finding["level"].clone())
     };
+
     for (check, expected) in [
         ("authentication", "ok"),
         ("caller_id", "ok"),

@@ -27,6 +27,7 @@ fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
         let status = probe.call("someone", &format!("X-PLATFORM-AGENT-ID: {agent}"));
         (status, fallback.taken() - before)
     };
+
     let uri = |address: SocketAddr| format!("sip:x@{address}");
     let other = format!("sip:x@{}", fallback.address);
     let foreign = "Contact: <sip:x@198.51.100.9>\r\n";
@@ -44,6 +45,7 @@ fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
         let called = call(json!({"type": "sip", "uri": first, "fallbacks": [other]}));
         assert_eq!(called, (Some(486), 1), "{status}");
     }
+
     // The runtime's own refusal, unless the agent's list says otherwise.
     for (status, lines, listed, alone) in [
         ("404 Not Found", "", "404", 480),
@@ -58,6 +60,7 @@ fn what_says_nothing_of_the_runtime_leads_to_the_fallback() {
         }));
         assert_eq!(called, (Some(486), 1), "{status}, listed");
     }
+
     let declined = uri(Responder::answering("603 Decline", "").address);
     let called = call(json!({"type": "sip", "uri": declined, "fallbacks": [other]}));
     assert_eq!(called, (Some(603), 0), "who declines isn't asked again");

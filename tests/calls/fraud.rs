@@ -29,6 +29,7 @@ fn a_runtime_refers_to_no_number_that_is_not_allowed() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let replaces = "Replaces=asked%40runtime%3Bto-tag%3Dpbx%3Bfrom-tag%3Druntime";
     for headers in [None, Some(replaces)] {
         let (setup, runtime) = (setup(), Runtime::new());

@@ -248,6 +248,7 @@ fn a_page_that_speaks_on_reads_the_end_of_its_call() {
         assert!(page.socket.raw(&masked_by_zero), "the connection is open");
         std::thread::sleep(Duration::from_millis(10));
     }
+
     let mut rest = std::iter::from_fn(|| page.socket.receive(PATIENCE));
     let close = rest.find(|message| !matches!(message, WebSocketMessage::Binary(_)));
     assert!(

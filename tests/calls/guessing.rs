@@ -54,6 +54,7 @@ impl<'d> Client<'d> {
         if method == "REGISTER" {
             (dialog.to, body) = (format!("<sip:{name}@{}>", self.end.own), "");
         }
+
         self.end
             .send(dialog.request(&self.end, (cseq, method), line, body));
         let message = self.end.outcome(&format!("{cseq} {method}"));
@@ -108,6 +109,7 @@ fn a_wrong_password_is_tried_once_and_its_nonce_lets_nobody_in_twice() {
         username: "nobody".to_owned(),
         ..wrong.clone()
     };
+
     for method in ["INVITE", "REGISTER"] {
         let mut client = Client::new(&daemon, method);
         for (case, pair) in [("a wrong password", &wrong), ("no such user", &nobody)] {

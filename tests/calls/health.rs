@@ -123,7 +123,7 @@ fn an_outbound_trunk_shows_whether_its_peer_answers() {
 }
 
 #[test]
-fn a_caller_is_told_at_once_that_the_runtime_is_gone() {
+fn a_call_to_a_runtime_that_was_found_down_fails_as_unreachable() {
     if !tools(&["sipp"]) {
         return;
     }
@@ -184,6 +184,7 @@ fn a_name_that_leads_to_another_orgs_runtime_takes_nothing_from_it() {
         let tls = format!("sip:x@{name}:{};transport=tls", secure.port());
         create(attacker, &tls, &[]);
     }
+
     let by_udp = format!("sip:x@honest.test:{}", own.address.port());
     let by_tls = format!("sip:x@honest.test:{};transport=tls", secure.port());
     let gone = format!("sip:x@gone.test:{}", Runtime::new().address().port());

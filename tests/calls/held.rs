@@ -151,6 +151,7 @@ fn a_runtime_that_refuses_leaves_the_call_as_it_was() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (daemon, runtime) = daemon();
     let agent = runtime.takes(&[Unjoined("488 Not Acceptable Here"), ByeComes]);
     let pbx = daemon.caller().takes(&[ByeComes]);

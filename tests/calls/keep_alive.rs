@@ -135,6 +135,7 @@ fn a_registered_pbx_that_no_longer_answers_is_shown_so() {
     };
     std::thread::sleep(Duration::from_secs(3));
     assert!(!is_told(), "{}", daemon.log());
+
     nat.block(true);
     until_reachable(&daemon, false);
     let told = Deadline::after(PATIENCE).poll(|| is_told().then_some(()));
@@ -191,6 +192,7 @@ fn a_caller_behind_nat_is_asked_while_its_call_is_up() {
         None
     });
     assert!(enough.is_some(), "{asked} OPTIONS:\n{}", daemon.log());
+
     let up = daemon
         .calls()
         .into_iter()

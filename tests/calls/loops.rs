@@ -48,7 +48,7 @@ impl Mirror {
         let mut open: Vec<(Message, Message)> = Vec::new();
         let responder = Responder::on(socket, move |message| {
             if message.is_request("INVITE") {
-                // A retransmission, since this took long.
+                // A retransmission: the answer took longer than T1.
                 if !known.insert(message.value("Via")) {
                     return vec![message.reply("100 Trying", "")];
                 }

@@ -242,6 +242,7 @@ fn nothing_is_sent_to_what_sdp_may_not_name() {
         None,
         "a private peer that isn't listed"
     );
+
     let source = Rtp::new(PEER);
     let heard = source.converse(media);
     assert_eq!(heard, Some(media), "the source of that call's signalling");
@@ -303,6 +304,7 @@ impl Forger {
             panic!("IPv4 only");
         };
         let length = u16::try_from(8 + payload.len()).expect("a short packet");
+
         // The kernel fills in length and checksum of the IP header; that of UDP may be absent.
         let mut octets = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
         octets.extend(source.octets());

@@ -138,9 +138,11 @@ fn two_families_of_media_are_not_bridged() {
         warning.contains("IPv4") && warning.contains("IPv6"),
         "{warning}"
     );
+
     let ended = Deadline::after(Duration::from_secs(10))
         .poll(|| (!v6.requests("BYE").is_empty()).then_some(()));
     assert!(ended.is_some(), "the runtime isn't left with a call");
+
     let recorded = daemon.record();
     assert_eq!(recorded["reason"], "media_families_differ", "{recorded}");
     let explained = daemon.shown(&format!(
@@ -149,6 +151,7 @@ fn two_families_of_media_are_not_bridged() {
     ));
     let said = explained["explanation"].to_string();
     assert!(said.contains("IPv6"), "{explained}");
+
     let found = Deadline::after(Duration::from_secs(10)).poll(|| {
         let (_, report) = daemon.setup.doctor();
         let findings = report["findings"].as_array()?.clone();

@@ -89,6 +89,7 @@ fn names_of_one_org_take_nothing_from_the_others() {
     for victim in 0..HOSTS {
         table.push((fixed(format!("v{victim}.test")), local.clone()));
     }
+
     for host in 0..HOSTS {
         for service in 0..FAN {
             let of_service = fixed(format!("s{service}.h{host}.test"));

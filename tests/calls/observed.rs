@@ -130,6 +130,7 @@ fn every_metric_exists_from_the_start_and_counts_a_call() {
     let number = daemon.setup.first_number.clone();
     let (_talker, answer) = Talker::call(CALLER, daemon.sip(), &number, &offer(rtp.address()));
     assert_eq!(answer.status(), Some(200), "{answer:?}");
+
     let call = daemon.answered_call();
     daemon.hang_up(&call);
     let log = daemon.log();
@@ -140,6 +141,7 @@ fn every_metric_exists_from_the_start_and_counts_a_call() {
         .unwrap_or_else(|| panic!("{log}"));
     let agent = format!("agent.id={}", daemon.setup.first_agent);
     let digits = format!("to=…{}", &number[number.len() - 3..]);
+
     for part in [
         "direction=inbound",
         "from=…001",
@@ -153,6 +155,7 @@ fn every_metric_exists_from_the_start_and_counts_a_call() {
         assert!(line.contains(part), "{part}: {line}");
     }
     assert!(!line.contains(&number[1..]), "{line}");
+
     let wrong = Credentials {
         password: "guess".to_owned(),
         ..daemon.credentials()
@@ -177,6 +180,7 @@ fn every_metric_exists_from_the_start_and_counts_a_call() {
         .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
         .sum();
     assert_eq!(grown, 1.0);
+
     for cause in ["password", "unknown_user"] {
         let series = format!(r#"trunkline_auth_failures_total{{cause="{cause}"}}"#);
         assert_eq!(after.value(&series), 1.0);
@@ -233,6 +237,7 @@ fn alerts_fire_when_something_is_wrong_and_only_then() {
             assert!(tests.contains(&expected), "{alert} is not tested");
         }
     }
+
     if !tools(&["promtool"]) {
         return;
     }

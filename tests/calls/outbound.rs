@@ -73,6 +73,7 @@ fn the_callee_is_called_first_and_then_joined_with_the_runtime() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (carrier, runtime) = (Runtime::new(), Runtime::new());
     let daemon = daemon(
         carrier,
@@ -111,6 +112,7 @@ fn the_callee_is_called_first_and_then_joined_with_the_runtime() {
         invite.body().contains("m=audio") && invite.body().contains("RTP/AVP 0 8 101"),
         "{callee}"
     );
+
     let to_runtime = agent.request("INVITE");
     assert!(
         to_runtime.body().contains("a=x-answered:by the callee"),
@@ -125,6 +127,7 @@ fn the_callee_is_called_first_and_then_joined_with_the_runtime() {
         to_runtime.header("X-PLATFORM-CONTACT-ID"),
         record["contact_id"].as_str()
     );
+
     let joining = offers.last().expect("the re-INVITE");
     assert!(
         joining.body().contains("a=x-answered:by the runtime"),
@@ -137,6 +140,7 @@ fn the_callee_is_called_first_and_then_joined_with_the_runtime() {
     assert_eq!(record["hangup_by"], "callee", "{record}");
     assert_eq!(record["sip_code"], 200, "{record}");
     assert_eq!(record["from_number"], CALLER_NUMBER);
+
     let trunks = daemon.shown("/phone/sip/outbound-trunks");
     assert_eq!(record["trunk_id"], trunks["items"][0]["id"], "{record}");
     assert_eq!(record["to_e164"], NUMBER);
@@ -155,6 +159,7 @@ fn the_echo_agent_is_there_from_the_first_offer_on() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let carrier = Runtime::new();
     let daemon = daemon(carrier, &json!({}));
     let callee = carrier.play("runtime_hangs_up");
@@ -215,6 +220,7 @@ fn challenges_to_invite_and_bye_are_answered() {
         password: "wonder land".to_owned(),
     };
     let proxy = "Proxy-Authorization";
+
     for (invite, (by_proxy, by_server)) in
         invites
             .iter()
@@ -295,6 +301,7 @@ fn ringing_ends_after_its_time() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (callee, record) = ended(&json!({"ringing_timeout_s": 1}), "runtime_rings");
     assert!(
         callee
@@ -312,6 +319,7 @@ fn a_call_that_rings_can_be_taken_back() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let carrier = Runtime::new();
     let daemon = daemon(carrier, &json!({}));
     let callee = carrier.play("runtime_rings");
@@ -402,6 +410,7 @@ fn a_callee_whose_agent_cannot_be_reached_is_hung_up_on() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let carrier = Runtime::new();
     let daemon = daemon(carrier, &json!({}));
     daemon
@@ -485,7 +494,7 @@ fn the_second_target_of_a_name_is_tried_when_the_first_is_down() {
     assert_eq!(daemon.record()["status"], "completed");
 }
 
-/// Tests each bound on new calls by itself: the second call is refused, with a time to retry.
+/// Each bound on new calls refuses the second call by itself.
 #[test]
 fn each_cap_refuses_the_next_call() {
     if !tools(&["sipp"]) {
@@ -514,6 +523,7 @@ fn each_cap_refuses_the_next_call() {
             json!({}),
         ),
     ];
+
     for (cap, limit, trunk) in caps {
         let carrier = Runtime::new();
         let setup = limit

@@ -83,6 +83,7 @@ fn a_trunk_has_a_few_realms_of_its_own() {
         is_answered(&daemon, &carrier, (&of("a"), true)),
         "a known one is"
     );
+
     let bye = |realm: &str| {
         let call = order(&daemon, "+14155550100");
         let invite = carrier.next();
@@ -202,6 +203,7 @@ fn a_register_answers_no_challenge_of_ours_with_an_inbound_trunks_name() {
             message.is_request("REGISTER") && seen.borrow_mut().insert((carrier.own, cseq))
         })
     };
+
     for challenge in &ours {
         for carrier in &carriers {
             let bare = next(carrier);

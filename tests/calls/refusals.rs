@@ -42,6 +42,7 @@ fn a_wrong_password_and_an_unknown_user_get_the_same_challenge() {
         ..right
     };
     let answers = [wrong, unknown].map(|credentials| refusal(&daemon.caller().with(credentials)));
+
     for answer in &answers {
         assert_eq!(answer.status(), Some(401), "{answer:?}");
         assert!(
@@ -89,6 +90,7 @@ fn a_dedicated_address_needs_no_password_for_any_number() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let setup = DaemonSetup::new();
     setup.dedicate("127.0.0.1");
     let daemon = setup.serve();
@@ -106,6 +108,7 @@ fn no_agent_is_480() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let setup = DaemonSetup::new();
     setup.disable(&setup.first_agent);
     let daemon = setup.serve();
@@ -179,12 +182,14 @@ fn a_runtime_that_is_busy_is_486() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let runtime = Runtime::new();
     let daemon = with_runtime(runtime);
     let agent = runtime.play("runtime_is_busy");
     let answer = refusal(&daemon.caller());
     assert_eq!(answer.status(), Some(486), "{answer:?}");
     assert_eq!(answer.header("Retry-After"), Some("120 (in a meeting)"));
+
     let [ours, theirs] = answer.headers("Warning")[..] else {
         panic!("not two warnings: {answer:?}")
     };
@@ -213,6 +218,7 @@ fn options_is_answered_without_credentials() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     for caller in [daemon.caller(), daemon.caller().over_tcp()] {
         let answer = caller.play("pings").finish();
@@ -232,6 +238,7 @@ fn a_session_interval_below_ours_is_422() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let answer = refusal(
         &daemon

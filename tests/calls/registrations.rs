@@ -36,6 +36,7 @@ fn a_pbx_that_registers_is_seen_on_its_trunk_until_it_leaves() {
         answer.headers("Contact"),
         [format!("<{contact}>;expires=120")]
     );
+
     let seen = trunk_with(&daemon, 1);
     assert_eq!(seen["registered"], true, "{seen}");
     let registration = &seen["registrations"][0];

@@ -56,6 +56,7 @@ fn a_pbx_completes_an_attended_transfer_and_nobody_elses() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let setup = DaemonSetup::new();
     let theirs = neighbour(&setup);
     let daemon = setup.serve();
@@ -68,6 +69,7 @@ fn a_pbx_completes_an_attended_transfer_and_nobody_elses() {
     };
     let limit = Deadline::after(Duration::from_secs(20));
     assert!(limit.poll(is_acknowledged).is_some());
+
     let names = replaces(&old.so_far());
     let thief = daemon.caller().with(theirs).dials("+493099999999");
     let refused = thief.with_header(&names).play("caller_is_refused").finish();
@@ -86,6 +88,7 @@ fn a_pbx_completes_an_attended_transfer_and_nobody_elses() {
         new.response(200, "INVITE").body().contains("m=audio"),
         "{new}"
     );
+
     let records = daemon.records(1);
     assert_eq!(records[0]["status"], "completed", "{records:?}");
     assert_eq!(records[0]["hangup_by"], "caller", "{records:?}");

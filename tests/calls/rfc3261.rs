@@ -402,6 +402,7 @@ fn the_echo_agent_says_which_bodies_it_reads() {
         (2, zipped, 415, only_plain),
         (3, ("application/sdp", "foo"), 488, no_sdp),
     ];
+
     for (cseq, content, status, warning) in cases {
         call.dialog.to.clone_from(&to);
         call.dialog.id = format!("{cseq}@echo");

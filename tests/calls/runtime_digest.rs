@@ -145,6 +145,7 @@ fn a_runtime_is_answered_with_its_agents_own_pair() {
     };
     let (pbx, runtime) = answered(&daemon, &agent, &alice, &home);
     challenged(&pbx, &runtime, &agent.end, "BYE", &[]);
+
     for call in daemon.records(4) {
         assert_eq!(call["status"], "completed", "{call}");
     }

@@ -52,6 +52,7 @@ fn a_runtime_gets_what_its_agent_says_and_nothing_that_a_caller_makes_of_it() {
     let (status, body) = set(wanted.clone());
     assert_eq!(status, 200, "{body}");
     assert_eq!(body["runtime"]["headers"], wanted["headers"]);
+
     // The user part as its sender escaped it: an `@` with a host, and CRLF with a header.
     let dialled = "a%40evil.example%0D%0AX-Evil%3A%20yes";
     assert_eq!(caller.call(dialled, &header), Some(486));
@@ -62,6 +63,7 @@ fn a_runtime_gets_what_its_agent_says_and_nothing_that_a_caller_makes_of_it() {
     assert_eq!(in_last(&runtime, "X-Secret"), ["ours"]);
     assert_eq!(in_last(&runtime, "X_Secret"), [""; 0]);
     assert_eq!(in_last(&runtime, "X-Evil"), [""; 0]);
+
     let session = in_last(&runtime, "X-PLATFORM-SESSION-ID").remove(0);
     let call = in_last(&runtime, "X-Call").remove(0);
     assert_eq!(call, format!("a@evil.exampleX-Evil: yes {session}"));

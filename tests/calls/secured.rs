@@ -55,6 +55,7 @@ fn a_pbx_registers_over_tls_and_sees_a_new_certificate_after_sighup() {
         before,
         "nobody has asked for it"
     );
+
     daemon.process.signal("HUP");
     let renewed =
         Deadline::after(PATIENCE).poll(|| (authority.seen_at(listener) != before).then_some(()));
@@ -82,6 +83,7 @@ fn a_client_that_must_show_a_certificate_and_has_none_is_refused() {
         .set("TRUNKLINE__SIP__TLS_CLIENT_CA", &authority.path("ca.pem"))
         .serve();
     let has_failed = || daemon.log().contains("TLS handshake with a client failed");
+
     // With TLS 1.3 the client learns of the refusal only when it reads.
     drop(authority.connect(listener));
     assert!(
@@ -240,7 +242,7 @@ fn a_runtime_by_a_sips_uri_gets_a_contact_of_that_kind() {
     assert_eq!(daemon.record()["status"], "completed");
 }
 
-/// A hop that used UDP has broken the promise of the URI.
+/// A `sips:` URI requires TLS on every hop (RFC 3261 §26.2.2), and this INVITE comes over UDP.
 #[test]
 fn a_call_to_a_sips_uri_without_tls_is_refused() {
     let setup = DaemonSetup::new();
@@ -313,6 +315,7 @@ fn a_call_on_tls_is_never_continued_by_a_less_secure_transport() {
     let (setup, listener) = secured(&authority, DaemonSetup::new());
     setup.dedicate("127.0.0.1/32");
     let daemon = setup.serve();
+
     for (case, parameter, is_recorded, breaks) in [
         ("a Contact, the connection broken", "", false, true),
         ("a route, the connection alive", "", true, false),

@@ -58,6 +58,7 @@ fn an_org_leaves_room_for_others() {
         let answer = greedy();
         assert_eq!(answer.status(), Some(200), "{answer:?}");
     }
+
     let beyond = greedy();
     assert!(is_busy(&beyond), "a tenth is left free: {beyond:?}");
     let others = other();

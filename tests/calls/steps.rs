@@ -137,6 +137,7 @@ fn what_was_set_up_over_the_api_takes_the_next_call() {
             "runtime": {"type": "sip", "uri": runtime.uri()},
         }),
     ));
+
     let agent = agent["id"].as_str().expect("an id").to_owned();
     let number = json!({"phone_number": "+493012345601"});
     let number = made(daemon.change("POST", "/phone/numbers", &number));

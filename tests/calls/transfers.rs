@@ -43,6 +43,7 @@ fn the_pbx_is_asked_with_all_the_context_and_the_call_ends_transferred() {
         Notify("SIP/2.0 200 OK", "terminated;reason=noresource"),
         ByeComes,
     ]);
+
     let call = daemon.answered_call();
     let ask = json!({
         "destination": "SALES",
@@ -387,6 +388,7 @@ fn what_cannot_be_transferred_is_told() {
         .caller()
         .takes(&[Refer, Answer("202 Accepted", ""), Pause(1500), Bye]);
     let call = daemon.answered_call();
+
     for (ask, status) in [
         (json!({}), 400),
         (json!({"destination": "Sales", "destination_id": call}), 400),

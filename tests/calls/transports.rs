@@ -64,6 +64,7 @@ fn a_runtime_on_tcp_hangs_up() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (setup, runtime) = (DaemonSetup::new(), Runtime::new().over_tcp());
     setup.runtime(&setup.first_agent, &runtime.uri());
     let daemon = setup.serve();

@@ -98,6 +98,7 @@ impl Callee {
             proves(&invite, "Proxy-Authorization", "INVITE", &credentials),
             "{invite:?}"
         );
+
         carrier.reply(&invite, "180 Ringing", "");
         let rtp = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let limit = Duration::from_millis(200);
@@ -108,6 +109,7 @@ impl Callee {
              m=audio {port} RTP/AVP {payload} 101\r\na=rtpmap:101 telephone-event/8000\r\n"
         );
         let leg = Leg::called(carrier, &invite);
+
         // The dialog's own tag, as `reply` writes it.
         carrier.reply_with_sdp(&invite, "200 OK", &sdp);
         carrier.request("ACK");
@@ -149,6 +151,7 @@ impl Callee {
             })
         });
         assert!(over.is_some(), "nobody hung up");
+
         while self.hear() {}
         Heard {
             invite: self.invite,
@@ -229,6 +232,7 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
         ),
         (&json!(NUMBER), &json!(5), &json!(2))
     );
+
     let heard = Callee::picks_up(&carrier, 0).listen();
     let invite = &heard.invite;
     assert!(
@@ -245,6 +249,7 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
         panic!("spoken {} times", codes.len())
     };
     assert_eq!((first.len(), first), (6, second));
+
     let header = |packet: &Vec<u8>| {
         let sequence = u16::from_be_bytes([packet[2], packet[3]]);
         let timestamp = u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]]);
@@ -268,6 +273,7 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
     let right = json!({"code": first});
     let (status, absent) = http::change("POST", daemon.setup.http, &path, &key, &right);
     assert_eq!(status, 404, "{absent}");
+
     let wrong = if first == "000000" {
         "000001"
     } else {
@@ -279,6 +285,7 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
         (400, &json!("wrong_code")),
         "{refused}"
     );
+
     let (status, verified) = confirm(&daemon, &id, first);
     assert_eq!(
         (status, &verified["verified"]),
@@ -296,6 +303,7 @@ fn an_org_verifies_its_number_by_the_code_that_a_call_speaks() {
         .expect("metrics")
         .1;
     assert!(!holds(metrics.as_bytes(), first));
+
     daemon.process.terminate();
     let ended = daemon.process.wait(Deadline::after(PATIENCE));
     assert!(ended.is_some(), "it ends");
@@ -323,6 +331,7 @@ fn an_org_has_two_verification_calls_at_once_and_leaves_the_others_theirs() {
     };
     let own = daemon.setup.key.clone();
     let (second, third) = (add(&own, "+442079460124"), add(&own, "+442079460125"));
+
     for id in [&first, &second] {
         let (status, asked) = call(&own, id);
         assert_eq!(status, 202, "{asked}");
@@ -369,6 +378,7 @@ fn the_operators_own_carrier_may_be_reserved_or_private() {
         ("reserved by name", "carrier.test", reserved, "carrier.test"),
         ("private", "127.0.0.1", listed, "127.0.0.9"),
     ];
+
     std::thread::scope(|scope| {
         for (case, host, key, value) in cases {
             scope.spawn(move || {

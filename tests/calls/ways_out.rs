@@ -102,6 +102,7 @@ fn a_carrier_on_tls_that_proves_its_name_is_called() {
     let heard = carrier.finish();
     let methods: Vec<_> = heard.requests.iter().filter_map(Message::method).collect();
     assert_eq!(methods, ["INVITE", "ACK", "BYE"], "{heard:?}");
+
     let invite = heard.requests[0].text();
     assert!(
         invite.contains("Via: SIP/2.0/TLS ") && invite.contains(";transport=tls"),
@@ -185,6 +186,7 @@ fn a_redirection_is_followed_within_the_carriers_own_hosts_alone() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (first, second) = (Runtime::new(), Runtime::new());
     let callee = second.play("carrier_answers");
     let daemon = redirected(first, &second.address().to_string());

@@ -55,6 +55,7 @@ fn a_key_works_on_no_other_org_than_its_own() {
             "{said}"
         );
     }
+
     for org in [&*setup.org, "Tel"] {
         let listed = setup.run(&["destination", "list", "--org", org, "--json"]);
         assert_eq!(listed, json!([]), "{org}");
@@ -113,6 +114,7 @@ fn handoffs_are_listed_by_session() {
         ],
     );
     assert_eq!(reported.0, Some(0), "{reported:?}");
+
     let (_, listed) = run(&daemon, &["handoff", "list"]);
     let head = listed.lines().next().unwrap_or_default();
     let columns = ["SESSION ID", "CREATED", "REASONS", "SENTIMENT", "SUMMARY"];
@@ -152,6 +154,7 @@ fn helps_name_their_values() {
         let said = String::from_utf8_lossy(&said).into_owned();
         assert!(said.contains(part), "{words:?}: {said}");
     }
+
     let output = daemon.output(&["agent", "update", "Echo"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(

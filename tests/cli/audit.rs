@@ -171,6 +171,7 @@ fn each_thing_that_quickstart_makes_has_an_entry() {
     let made = shell.json(&["quickstart", "--no-serve"]);
     let all = entries(&shell);
     let resources: Vec<&str> = all.iter().map(|entry| text(&entry["resource"])).collect();
+
     // A partner is made, then gets the right to verify.
     let newest_first = [
         "login_link",
@@ -184,6 +185,7 @@ fn each_thing_that_quickstart_makes_has_an_entry() {
         "partner",
     ];
     assert_eq!(resources, newest_first);
+
     for entry in &all {
         assert_eq!(entry["actor_name"], "trunkline quickstart", "{entry}");
     }

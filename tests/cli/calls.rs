@@ -44,6 +44,7 @@ fn a_call_is_followed_held_and_transferred() {
         Notify("SIP/2.0 200 OK", "terminated;reason=noresource"),
         ByeComes,
     ]);
+
     let call = daemon.answered_call();
     let shell = Shell::new();
     let follow = start(&daemon, &shell, &["call", "follow", "--last", "--json"]);
@@ -55,6 +56,7 @@ fn a_call_is_followed_held_and_transferred() {
     run(&daemon, &["call", "hold", "--last"]);
     daemon.setup.settle();
     assert_eq!(run(&daemon, &["call", "show", "--last"])["held"], true);
+
     run(&daemon, &["call", "resume", end]);
     daemon.setup.settle();
     assert_eq!(run(&daemon, &["call", "show", "--last"])["held"], false);
@@ -183,6 +185,7 @@ fn events_are_forwarded_to_a_receiver_under_development() {
         "1",
         "--json",
     ];
+
     let mut listening = start(&daemon, &shell, &arguments);
     let mut printed = BufReader::new(listening.stdout.take().expect("its output"));
     let mut line = String::new();

@@ -19,6 +19,7 @@ fn a_context_names_an_installation_and_its_key() {
         }
         command.output().expect("the binary runs")
     };
+
     let url = format!("http://{}", daemon.setup.http);
     let set = run(
         &["context", "set", "prod", "--url", &url],
@@ -37,6 +38,7 @@ fn a_context_names_an_installation_and_its_key() {
     let named = run(&["call", "list", "--json", "--context", "prod"], None);
     assert!(named.status.success(), "{named:?}");
     assert!(run(&["context", "use", "prod"], None).status.success());
+
     let current = run(&["call", "list", "--json"], None);
     assert_eq!(current.stdout, b"[]\n", "{current:?}");
     let listed = run(&["context", "list"], None);

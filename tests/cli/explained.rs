@@ -130,6 +130,7 @@ fn the_doctor_looks_and_changes_nothing() {
         "--set",
         "sip.public_host=127.0.0.1",
     ];
+
     let doctor = |more: &[&'static str]| shell.run(&[&free[..], &["doctor"], more].concat());
     let before = shell.files();
     let ran = doctor(&["--json"]);
@@ -170,6 +171,7 @@ fn recorded_calls_are_replayed_from_the_shell() {
         (&json!(0), &json!(0)),
         "{replayed}"
     );
+
     shell.write(
         "wrong.json",
         r#"{"agents": [{"id": "x"}], "trunk": {"colour": 1}}"#,

@@ -71,7 +71,7 @@ fn a_rotation_that_is_killed_is_run_again() {
     };
     let first = sealing();
 
-    // Killed before the new key seals, and after.
+    // Killed at a moment usually before the new key seals, and at one usually after.
     for after in [500, 3_500] {
         let mut command = shell.command(&["key", "rotate-sealing"]);
         let mut rotation = command.stdout(Stdio::null()).spawn().expect("it runs");
@@ -81,6 +81,7 @@ fn a_rotation_that_is_killed_is_run_again() {
         assert_eq!(trunk(), made, "{after} ms");
     }
     assert!(sealing().contains(&first[0]));
+
     shell.json(&["key", "rotate-sealing"]);
     assert_eq!(trunk(), made);
     shell.json(&["key", "retire-sealing"]);

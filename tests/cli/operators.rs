@@ -118,6 +118,7 @@ fn life_of_the_operators(setup: &DaemonSetup) {
     let of = ["--partner", "Reseller Ltd"];
     let key = run(&[&["partner", "key", "create"], &of[..]].concat());
     assert!(text(&key["partner_key"]).starts_with("tlp_"), "{key}");
+
     run(&[
         &["partner", "key", "revoke", text(&key["id"])],
         &of[..],

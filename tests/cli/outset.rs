@@ -41,6 +41,7 @@ fn a_faulty_configuration() {
         "trunkline.toml:3: sip.relm: is not a key of Trunkline; did you mean \"realm\"?",
         "trunkline.toml:5: log.format:",
     ];
+
     for command in [
         &["serve"] as &[&str],
         &["quickstart", "--json"],
@@ -63,6 +64,7 @@ fn a_certificate_that_is_none() {
         "--set",
         "http.tls_key=nowhere.pem",
     ];
+
     for command in [&["serve"] as &[&str], &["config", "check"]] {
         let with = |settings: &[&'static str]| [settings, command].concat();
         refuses(&shell, &with(&alone), &["http.tls_key: is needed beside"]);
@@ -136,6 +138,7 @@ fn an_address_for_media_that_is_not_ours_and_a_file_where_traces_belong() {
         "--set",
         "sip.tcp=127.0.0.1:0",
     ];
+
     for (setting, said) in [
         (
             "media.bind=203.0.113.9",
@@ -217,6 +220,7 @@ fn a_database_that_is_gone_beside_its_keys_and_journal() {
         "sip.tcp=127.0.0.1:0",
     ];
     shell.json(&["org", "create", "--name", "Acme"]);
+
     // A start that was cut off before it served leaves no journal: the installation is initialized anew.
     let file = shell.path("trunkline-data/trunkline.db");
     std::fs::remove_file(&file).expect("it is there");
@@ -244,6 +248,7 @@ fn a_database_that_is_gone_beside_its_keys_and_journal() {
     ]);
     shell.write("trunkline-data/trunkline.db", "");
     refused(&["trunkline.db is empty", "restore the database"]);
+
     for damaged in [
         whole[..whole.len() / 2].to_vec(),
         [&[0; 4096], &whole[4096..]].concat(),
@@ -316,6 +321,7 @@ fn a_migration_from_the_future() {
         "--set",
         "sip.tcp=127.0.0.1:0",
     ];
+
     for command in [
         &["serve"] as &[&str],
         &["org", "list"],

@@ -31,6 +31,7 @@ fn the_line_for_sipp_places_a_call() {
     if !crate::has("sipp") {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let line = pasted(&daemon.setup, "sipp");
     assert!(
@@ -50,6 +51,7 @@ fn the_line_for_baresip_places_a_call() {
     if !crate::has("baresip") {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let line = pasted(&daemon.setup, "baresip");
     let folder = daemon.setup.folder.path().join("baresip");
@@ -73,11 +75,13 @@ fn the_line_for_baresip_places_a_call() {
         "--count",
         "1",
     ]);
+
     let said = String::from_utf8_lossy(&events.stdout).into_owned();
     assert!(
         events.status.success() && said.contains("call.started"),
         "{events:?}"
     );
+
     let shown = daemon.setup.run(&["call", "show", "--last", "--json"]);
     assert_eq!(shown["id"], record["id"]);
     let traced = daemon.setup.output(&["trace", "--once"]);
@@ -140,6 +144,7 @@ fn the_console_prints_a_link_that_logs_in_once() {
     let daemon = DaemonSetup::new().serve();
     let output = daemon.setup.output(&["console"]);
     assert!(output.status.success(), "{output:?}");
+
     let link = String::from_utf8(output.stdout).expect("text");
     let (_, path) = link
         .trim_end()
@@ -199,6 +204,7 @@ fn a_trunks_way_of_transfers_is_set_and_an_echo_agent_has_no_user_name() {
         "--json",
     ]);
     assert_eq!(echo["runtime"]["type"], "echo");
+
     for noun in [
         &["trunk", "update"] as &[&str],
         &["agent", "update", &agent],

@@ -118,6 +118,7 @@ fn its_text_fits_a_screen_and_names_what_is_pasted() {
         "sip.public_host=192.0.2.1",
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
+
     for part in [
         "/partner-login?token=",
         "trunkline trunk paste ",
@@ -128,6 +129,7 @@ fn its_text_fits_a_screen_and_names_what_is_pasted() {
         assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
     }
     assert!(shell.path("trunkline-data/quickstart-caller.xml").exists());
+
     let folder = shell.path("trunkline-data").display().to_string().len();
     let rows = |line: &str| {
         line.chars()
@@ -210,6 +212,7 @@ fn the_pasted_sipp_line_places_a_call() {
     if !crate::has("sipp") {
         return;
     }
+
     let shell = Shell::new();
     let mut daemon = shell
         .command(&[&["quickstart"] as &[&str], &FREE].concat())
@@ -230,6 +233,7 @@ fn the_pasted_sipp_line_places_a_call() {
         called,
         "{pasted:?}"
     );
+
     let call = line.map(|line| {
         let mut sipp = std::process::Command::new("sh");
         sipp.args([
@@ -239,6 +243,7 @@ fn the_pasted_sipp_line_places_a_call() {
         .current_dir(shell.path(""));
         sipp.stdin(Stdio::null()).output().expect("sh runs")
     });
+
     // Each step of the call is a line.
     let steps = [
         "sipp calls +12025550123 from 127.0.0.1:",
@@ -253,6 +258,7 @@ fn the_pasted_sipp_line_places_a_call() {
     let killed = daemon.kill();
     let ended = daemon.wait();
     assert_eq!(seen, Some([true; 4]), "the steps of the call");
+
     let call = call.expect("a line for sipp");
     assert!(
         call.status.success(),
@@ -303,6 +309,7 @@ fn beside_a_daemon_it_prints_the_calls_that_the_daemon_takes() {
         ])
         .output()
         .expect("sh runs");
+
     let ended = lines
         .by_ref()
         .find(|line| line.contains("ended by the caller"));

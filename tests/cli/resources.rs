@@ -47,11 +47,13 @@ fn life(setup: &DaemonSetup, way: &[&str]) {
         "--value",
         "sip:desk@pbx.example.com",
     ]);
+
     let id = text(&desk["id"]);
     assert_eq!(run(&["destination", "show", "Desk"]), desk);
     assert_eq!(run(&["destination", "show", &id[24..]]), desk);
     assert_eq!(run(&["destination", "show", "--last"]), desk);
     assert_eq!(run(&["destination", "list"]), json!([desk]));
+
     let renamed = run(&["destination", "update", "Desk", "--name", "Front desk"]);
     assert_eq!(renamed["name"], "Front desk");
     let agent = &setup.first_agent;
@@ -62,6 +64,7 @@ fn life(setup: &DaemonSetup, way: &[&str]) {
         code == Some(2) && said.contains("nothing to change"),
         "{said}"
     );
+
     let (code, said) = refused(setup, way, &["destination", "delete", "Front desk"]);
     assert!(code == Some(2) && said.contains("--yes"), "{said}");
     run(&["destination", "delete", "Front desk", "--yes"]);
@@ -90,6 +93,7 @@ fn life(setup: &DaemonSetup, way: &[&str]) {
         (&trunk["username"], &trunk["max_concurrent_calls"]),
         (&json!("acme"), &json!(3))
     );
+
     let bridged = run(&[
         "outbound-trunk",
         "update",
@@ -113,6 +117,7 @@ fn life(setup: &DaemonSetup, way: &[&str]) {
         "false",
     ]);
     assert_eq!(off["enabled"], false);
+
     let rotated = run(&["webhook", "rotate-secret", "--last", "--yes"]);
     assert_ne!(rotated["secret"], hook["secret"]);
     assert_eq!(run(&["webhook", "deliveries", "--last"]), json!([]));
@@ -126,13 +131,16 @@ fn life(setup: &DaemonSetup, way: &[&str]) {
         "--name",
         "Ann",
     ]);
+
     let contact = text(&contact["contact"]["id"]).to_owned();
     let changed = run(&["contact", "update", &contact, "--name", "Ann B"]);
     assert_eq!(changed["name"], "Ann B", "{changed}");
     assert_eq!(run(&["contact", "show", &contact])["name"], "Ann B");
+
     let found = run(&["contact", "find", "--external-id", "4711"]);
     assert_eq!(found[0]["id"], contact.as_str(), "{found}");
     assert_eq!(run(&["contact", "show", "--last"])["id"], contact.as_str());
+
     let export = printed(setup, way, &["contact", "export", "Ann B"]);
     let export: Value = serde_json::from_str(&export).expect("JSON");
     assert_eq!(export["contact"]["id"], contact.as_str(), "{export}");
@@ -157,12 +165,14 @@ fn life(setup: &DaemonSetup, way: &[&str]) {
     assert!(run(&["usage", "show"])["items"].is_array());
     assert_eq!(run(&["call", "list"]), json!([]));
     assert_eq!(run(&["auth-failure", "list"]), json!([]));
+
     life_of_own(setup, way);
     let (code, said) = refused(setup, way, &["call", "show", "--last"]);
     assert!(
         code == Some(1) && said.contains("there is none yet"),
         "{said}"
     );
+
     let faults = [
         "destination",
         "create",
@@ -262,6 +272,7 @@ fn life_of_own(setup: &DaemonSetup, way: &[&str]) {
         "--fallback",
         "builtin:",
     ];
+
     let changed = run(&[&["agent", "update", "Sales"], &mixed[..]].concat());
     assert_eq!(
         changed["runtime"]["fallbacks"],
@@ -376,6 +387,7 @@ fn man_pages_and_completions_are_those_of_the_binary() {
     let shell = Shell::new();
     let ran = shell.run(&["man", "pages"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
+
     let pages: Vec<String> = std::fs::read_dir(shell.path("pages"))
         .expect("the pages")
         .map(|page| {
@@ -442,6 +454,7 @@ fn each_resource_lives_over_the_control_socket() {
         text(&entry["actor_name"]).starts_with("operator, uid "),
         "{entry}"
     );
+
     let link = json_of(
         &daemon.setup,
         &[],

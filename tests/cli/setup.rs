@@ -205,6 +205,7 @@ fn keys_are_made_for_some_scopes_and_revoked() {
             .code,
         Some(2)
     );
+
     shell.json(&["key", "revoke", text(&key["api_key_id"]), "--org", "Acme"]);
     assert_eq!(
         shell.json(&["key", "list", "--org", "Acme"]),
@@ -363,6 +364,7 @@ fn limits_of_an_org_and_of_a_partner_are_shown_and_set() {
         shown.next().expect("the limit")[field].clone()
     };
     let shown = shell.json(&["org", "limits", "Acme"]);
+
     for (limit, value) in [
         ("outbound_trunks", 50),
         ("agents", 1_000),
@@ -379,6 +381,7 @@ fn limits_of_an_org_and_of_a_partner_are_shown_and_set() {
     }
     assert_eq!(of(&shown, "agents", "used"), 0, "{shown}");
     assert!(of(&shown, "requests_per_minute", "used").is_null());
+
     let set = ["--agents", "1", "--requests-per-minute", "600"];
     let shown = shell.json(&[&["org", "limits", "Acme"], &set[..]].concat());
     assert_eq!(of(&shown, "agents", "value"), 1, "{shown}");
@@ -405,6 +408,7 @@ fn limits_of_an_org_and_of_a_partner_are_shown_and_set() {
     assert_eq!(of(&shown, links, "value"), 7, "{shown}");
     assert_eq!(of(&shown, "agents", "value"), 5_000, "{shown}");
     assert_eq!(of(&shown, "agents", "of"), "org", "{shown}");
+
     let own = "partner_requests_per_minute";
     assert_eq!(of(&shown, own, "value"), 100, "{shown}");
     let set = ["--login-links-per-minute", "default"];

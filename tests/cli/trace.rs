@@ -212,6 +212,7 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
     if !crate::has("sipp") {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let mut watcher = daemon.setup.program(&trunkline().display().to_string());
     let watcher = watcher
@@ -264,6 +265,7 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
             "{named}: {said}"
         );
     }
+
     for (file, part) in [
         ("a.flow", "trunkline-flow 1"),
         ("a.txt", "  * The call names no agent"),
@@ -274,6 +276,7 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
         let saved = std::fs::read(setup.folder.path().join(file)).expect("a file");
         assert!(String::from_utf8_lossy(&saved).contains(part), "{file}");
     }
+
     let (code, said) = run(&["trace", &id, "--save", "a.pcap"]);
     assert!(code == Some(1) && said.contains("exists"), "{said}");
     let (code, said) = run(&["trace", &id, "--save", "a.doc"]);
@@ -289,11 +292,13 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
         said.contains("takes the call: it holds the dialled number"),
         "{said}"
     );
+
     let explained = setup.run(&["explain", &id, "--json"]);
     assert_eq!(
         (&explained[0]["call_id"], &explained[0]["sip_code"]),
         (&id.as_str().into(), &200.into())
     );
+
     // The same by a part of the id, and over the address with a key.
     let url = format!("http://{}", setup.http);
     let way = ["--url", &url, "--key", daemon.key()];
@@ -334,6 +339,7 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
     if !crate::has("sipp") || !crate::has("script") {
         return;
     }
+
     let seconds = std::env::var("TRUNKLINE_TRACE_SOAK_S").ok();
     let rate = if seconds.is_some() { 100 } else { 20 };
     let seconds: u32 = seconds.map_or(3, |seconds| seconds.parse().expect("seconds"));
@@ -379,6 +385,7 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
     if let Some(full) = full.filter(|_| seconds > 180) {
         assert!(last < full + GROWTH_KIB, "{full} KiB, then {last} KiB");
     }
+
     terminal.shows("completed");
     for request in 0..LIMIT {
         let path = "/phone/calls?limit=1";

@@ -50,6 +50,7 @@ fn what_needs_the_database_is_503_at_once_and_all_else_goes_on() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(database) = Database::new() else {
         return;
     };
@@ -92,15 +93,18 @@ fn what_needs_the_database_is_503_at_once_and_all_else_goes_on() {
         let expected = is_refused(&head) || (method == "POST" && head.starts_with("http/1.1 400 "));
         assert!(expected, "{method} {path}: {head}");
     }
+
     let agent = json!({"name": "New", "type": "inbound", "language": "en", "first_message": "", "use_org_knowledgebase": false});
     let (status, refused) = node.change("POST", "/phone", key, &agent);
     assert_eq!(status, 503, "{refused}");
     assert_eq!(live().len(), 1);
+
     let (status, shown) = node.get(&call, key);
     assert!(
         status == 200 && shown.contains("in_progress"),
         "{status}: {shown}"
     );
+
     let question = json!({"to": text(&pair.outset["phone_number"])});
     let (status, decision) = node.change("POST", "/phone/sip/route-test", key, &question);
     assert_eq!(status, 200, "{decision}");
@@ -132,6 +136,7 @@ fn a_start_waits_for_its_database_with_closed_ports() {
     assert!(again.is_some(), "it says nothing:\n{}", setup.log());
     assert!(TcpStream::connect(setup.http).is_err(), "HTTP listens");
     assert!(UdpSocket::bind(setup.sip).is_ok(), "SIP listens");
+
     proxy.repair();
     let ready = Deadline::after(LIMIT).poll(|| {
         let answer = trunkline_testkit::http::get(setup.http, "/readyz", None)?;

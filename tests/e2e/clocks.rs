@@ -55,6 +55,7 @@ fn a_node_whose_clock_is_ahead_takes_nothing_from_the_others() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let (Some(library), Some(database)) = (library(), Database::new()) else {
         return;
     };
@@ -67,6 +68,7 @@ fn a_node_whose_clock_is_ahead_takes_nothing_from_the_others() {
     let first = NodeSetup::new(&told(Vec::new()));
     let outset = first.run(&["quickstart", "--json", "--no-serve"]);
     let first = first.serve();
+
     // Less than a lease, so that right after each renewal the first node's lease still ends after the time of the fast clock.
     let mut ahead = turned(&library, "+4.5s");
     ahead.push(number("1"));
@@ -86,6 +88,7 @@ fn a_node_whose_clock_is_ahead_takes_nothing_from_the_others() {
     let ended = Deadline::after(LIMIT).poll(|| (pair.ends().len() == 1).then_some(()));
     assert!(ended.is_some(), "{:?}", pair.ends());
     assert_eq!(pair.ends(), ["completed"]);
+
     let log = pair.second.setup.log();
     assert!(!log.contains("closed the calls"), "{log}");
     assert!(
@@ -132,6 +135,7 @@ fn records_follow_a_clock_that_is_set_and_timers_do_not() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(library) = library() else {
         return;
     };
@@ -161,11 +165,13 @@ fn records_follow_a_clock_that_is_set_and_timers_do_not() {
             .then_some(())
     });
     assert!(noticed.is_some(), "{}", daemon.log());
+
     let shown = daemon.shown(&format!("/phone/calls/{call}"));
     assert_eq!(shown["status"], "in_progress", "{shown}");
     talk.finish();
     let ended = &daemon.records(1)[0];
     assert_eq!(ended["status"], "completed", "{ended}");
+
     let seconds = |field: &str| {
         let text = ended[field].as_str().expect("a time");
         text.parse::<jiff::Timestamp>()
@@ -180,6 +186,7 @@ fn records_follow_a_clock_that_is_set_and_timers_do_not() {
     let back =
         Deadline::after(LIMIT).poll(|| daemon.log().contains("direction=back").then_some(()));
     assert!(back.is_some(), "{}", daemon.log());
+
     daemon.caller().play("caller_hangs_up").finish();
     let second = daemon
         .records(2)

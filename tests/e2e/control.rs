@@ -41,6 +41,7 @@ fn turn(pair: &Pair, call: &str, what: &str) {
     let path = format!("/phone/calls/{call}/{what}");
     let (status, body) = pair.first.change("POST", &path, &pair.key, &json!({}));
     assert!([200, 202].contains(&status), "{what}: {status} {body}");
+
     if status == 200 {
         assert_eq!(body["held"], held, "{body}");
     }
@@ -204,6 +205,7 @@ fn a_call_of_a_dead_node_is_out_of_reach() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(mut pair) = Pair::new(&[("TRUNKLINE__SIP__NODE_LEASE_S", "60")]) else {
         return;
     };

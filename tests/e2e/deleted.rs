@@ -16,6 +16,7 @@ fn an_org_deleted_at_one_node_is_gone_from_the_other() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
@@ -44,6 +45,7 @@ fn an_org_deleted_at_one_node_is_gone_from_the_other() {
         left.is_empty().then_some(())
     });
     assert!(purged.is_some(), "nothing of it is left");
+
     let usage = "SELECT answered_calls::text FROM usage_kept";
     assert_eq!(pair.database.texts(usage), ["1"]);
     // The purge is logged after the last row has gone.

@@ -137,6 +137,7 @@ fn a_database_whose_clock_is_off_is_told_of() {
         DaemonSetup::with(Ipv4Addr::LOCALHOST.into(), database.settings()).doctor();
     assert_eq!(code, Some(1), "nothing is served: {report}");
     assert_eq!(one(&report, "clock").0, "ok", "{report}");
+
     database.run(
         "CREATE SCHEMA skewed;
          CREATE FUNCTION skewed.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
@@ -306,6 +307,7 @@ fn calls_of_this_machine_are_not_complained_of() {
         .expect("sh runs");
     assert!(ran.status.success(), "{ran:?}");
     assert_eq!(daemon.record()["status"], "completed");
+
     let (code, report) = daemon.setup.doctor();
     assert_eq!(
         (code, &report["problems"]),

@@ -77,6 +77,7 @@ fn assert_serves(node: &Node, made: &Value) {
             completed("+441632960000", 2),
         ]
     );
+
     // The call was up for half a second, and its node held a lease of 30 seconds.
     let (caller, status, seconds) = &shown[0];
     assert_eq!(
@@ -93,6 +94,7 @@ fn assert_serves(node: &Node, made: &Value) {
             .is_some_and(|items| !items.is_empty()),
         "{trace}"
     );
+
     let usage = read(
         node,
         "/phone/usage?start_date=2026-11-25T00:00:00Z&end_date=2026-11-26T00:00:00Z",
@@ -104,6 +106,7 @@ fn assert_serves(node: &Node, made: &Value) {
         (&6.into(), &(12 + seconds).into()),
         "{usage}"
     );
+
     let destinations = read(node, "/phone/sip/transfer-destinations", &key);
     assert_eq!(
         destinations["items"][0]["value"], "+442071838751",

@@ -20,6 +20,7 @@ fn ended(end: impl FnOnce(&mut Daemon) -> bool) -> String {
     });
     assert!(waits.is_some(), "nobody is told that records wait");
     assert!(end(&mut daemon), "it didn't end");
+
     let log = daemon.log();
     holder.execute_batch("ROLLBACK").expect("it is let go");
     daemon.process = daemon.setup.start();

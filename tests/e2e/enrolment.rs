@@ -12,7 +12,7 @@ use trunkline_testkit::{Deadline, tools};
 
 /// Beyond the lease, one check of the leases, and the delay of a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Time in which nothing more may happen.
+/// Wait before a check that nothing more has happened.
 const STILL: Duration = Duration::from_secs(3);
 
 struct Scene {
@@ -210,6 +210,7 @@ fn a_node_that_was_held_up_takes_its_own_back() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(scene) = Scene::new() else {
         return;
     };
@@ -236,6 +237,7 @@ fn a_node_that_was_held_up_takes_its_own_back() {
     held_up.signal("STOP");
     let took = Deadline::after(LIMIT).poll(|| (scene.state(other) == "registered").then_some(()));
     assert!(took.is_some(), "nobody takes over");
+
     is(other, "lost");
     let asked = scene.carrier.ways().registered.len();
     held_up.signal("CONT");
@@ -249,6 +251,7 @@ fn a_node_that_was_held_up_takes_its_own_back() {
         scene.states(),
         scene.contacts()
     );
+
     let ways = scene.carrier.ways();
     let anew = ways.registered[asked..].iter().any(|(asked, register)| {
         let contact = register.lines().find(|line| line.starts_with("Contact: "));

@@ -94,6 +94,7 @@ fn the_examples_run_as_they_are_printed() {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
+
     for (at, example) in examples.iter().enumerate() {
         let Some(printed) = &example.answer else {
             continue;

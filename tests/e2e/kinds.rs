@@ -275,6 +275,7 @@ fn answered(scene: &Scene<'_>, agent: &str) -> String {
     let up =
         Deadline::after(LIMIT).poll(|| (caller.call(&number, &line) == Some(200)).then_some(()));
     assert!(up.is_some(), "the call isn't answered");
+
     caller.refuse_transfers();
     let call = Deadline::after(LIMIT).poll(|| {
         let (_, calls) = scene

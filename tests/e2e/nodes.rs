@@ -139,6 +139,7 @@ fn a_trace_is_shown_by_every_node() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(pair) = Pair::new(&[]) else {
         return;
     };

@@ -67,9 +67,11 @@ fn what_is_older_than_its_days_goes() {
     let org: Uuid = text(&outset["org_id"]).parse().expect("an id");
     let key = text(&outset["api_key"]);
     let mut facts = Vec::new();
+
     for age in [40, 31, 29, 0] {
         facts.extend(call(org, now() - DAY * age - Duration::from_secs(3_600)));
     }
+
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let options = Options {
@@ -92,6 +94,7 @@ fn what_is_older_than_its_days_goes() {
         (calls["total"] == 2).then_some(())
     });
     assert!(left.is_some(), "{:?}", node.get("/phone/calls", &key));
+
     let from = (now() - DAY * 60).as_secs();
     let from = jiff::Timestamp::from_second(from.cast_signed()).expect("a time");
     let (_, usage) = node.get(&format!("/phone/usage?start_date={from}"), &key);
@@ -202,6 +205,7 @@ fn no_file_holds_the_number_of_an_erased_caller() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let setup = NodeSetup::new(&[]);
     let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
     let key = text(&outset["api_key"]);
@@ -221,6 +225,7 @@ fn no_file_holds_the_number_of_an_erased_caller() {
     let receipt = receipt(&node, &key, &text(&asked["id"]));
     assert_eq!(receipt["erased"]["calls"], 1, "{receipt}");
     assert_eq!(receipt["waits_for_nodes"], serde_json::json!([]));
+
     let (_, again) = node.change("DELETE", &path, &key, &Value::Null);
     assert_eq!(again, receipt, "repeated");
     assert_eq!(files_with_caller(&data), Vec::<String>::new());
@@ -261,6 +266,7 @@ fn the_commands_of_the_page_on_privacy_do_what_it_says() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/privacy.md");
     let page = std::fs::read_to_string(page).expect("a page");
     let days = [
@@ -294,6 +300,7 @@ fn the_commands_of_the_page_on_privacy_do_what_it_says() {
         "--sessions-days",
         "7",
     ];
+
     let shown = said(&set);
     assert_eq!(
         table(&shown),
@@ -316,6 +323,7 @@ fn the_commands_of_the_page_on_privacy_do_what_it_says() {
         "--phone",
         "+44 1632 960177",
     ]);
+
     let found = table(&found);
     assert_eq!(found[0], printed(&page, "trunkline contact find")[0]);
     assert_eq!((found.len(), found[1][0]), (2, contact.as_str()));
@@ -366,6 +374,7 @@ fn a_second_node_does_its_part_of_an_erasure() {
     if !tools(&["sipp"]) {
         return;
     }
+
     let Some(pair) = Pair::new(&[]) else {
         return;
     };
@@ -376,6 +385,7 @@ fn a_second_node_does_its_part_of_an_erasure() {
     let path = format!("/widget/contacts/{contact}");
     let (status, asked) = pair.first.change("DELETE", &path, &pair.key, &Value::Null);
     assert_eq!(status, 200, "{asked}");
+
     let receipt = receipt(&pair.first, &pair.key, &text(&asked["id"]));
     let nodes = receipt["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.len(), 2, "{receipt}");

@@ -91,6 +91,7 @@ fn pass(near: TcpStream, to: &str, open: &Mutex<Option<Vec<TcpStream>>>) {
         far.try_clone().expect("a handle"),
         near.try_clone().expect("a handle"),
     );
+
     for (mut from, mut into) in [(near, far), back] {
         thread::spawn(move || {
             let mut octets = [0; 16 * 1024];

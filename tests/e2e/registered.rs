@@ -14,7 +14,7 @@ use trunkline_testkit::{Credentials, Deadline, Message, Pbx};
 
 /// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Time in which nothing may come.
+/// Wait before a check that nothing has come.
 const A_WHILE: Duration = Duration::from_secs(2);
 
 const TRUNK: &str = "/phone/sip/inbound-trunk";
@@ -109,6 +109,7 @@ fn a_registration_survives_a_restart_where_its_contact_leads_to_the_pbx() {
     let mut pbx = Pbx::udp_to(sip, credentials(&outset));
     let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 600\r\n", pbx.address());
     assert_eq!(pbx.register(&contact).status(), Some(200));
+
     // This PBX is behind NAT: only the flow of its REGISTER leads back to it.
     let mut behind = Pbx::udp_to(sip, credentials(&outset));
     behind.sent_by = PRIVATE.to_owned();
@@ -159,6 +160,7 @@ fn a_registration_at_one_node_is_known_to_the_other() {
     let mut pbx = Pbx::udp_to(second, credentials(&pair.outset));
     let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 600\r\n", pbx.address());
     assert_eq!(pbx.register(&contact).status(), Some(200));
+
     shows(&pair.first, &key, 1);
     pbx.listens_to(first);
     let mut pbx = calls(&pair.first, &key, &agent, pbx);
@@ -167,6 +169,7 @@ fn a_registration_at_one_node_is_known_to_the_other() {
         pbx.register("Contact: *\r\nExpires: 0\r\n").status(),
         Some(200)
     );
+
     shows(&pair.first, &key, 0);
     let (status, refused) = pair
         .first
@@ -217,6 +220,7 @@ fn the_loss_of_a_node_tells_its_registrations_as_lost_once() {
     hidden.sent_by = PRIVATE.to_owned();
     let private = format!("Contact: <sip:pbx@{PRIVATE};transport=tcp>\r\nExpires: 600\r\n");
     assert_eq!(hidden.register(&private).status(), Some(200));
+
     for node in [&pair.first, &third] {
         shows(node, &key, 1);
     }
@@ -239,6 +243,7 @@ fn the_loss_of_a_node_tells_its_registrations_as_lost_once() {
     let mut open = Pbx::udp_to(second, credentials(&pair.outset));
     let contact = format!("Contact: <sip:pbx@{}>\r\nExpires: 30\r\n", open.address());
     assert_eq!(open.register(&contact).status(), Some(200));
+
     for node in [&pair.first, &third] {
         shows(node, &key, 1);
     }
@@ -286,6 +291,7 @@ fn a_node_that_was_held_up_tells_its_registrations_anew() {
         "trunk.registered ",
     ];
     assert_eq!(told(&pair.database), expected);
+
     let sql = "SELECT body::json->'data'->>'contact' FROM events WHERE type = 'trunk.registered' ORDER BY seq";
     let contacts = pair.database.texts(sql);
     assert_eq!(
@@ -303,21 +309,25 @@ fn a_transfer_needs_no_flow_of_another_node() {
     let agent = text(&pair.outset["agent_id"]);
     let (own, carrier) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 3]));
     let org = text(&pair.outset["org_id"]);
+
     for source in [own, carrier] {
         let source = source.to_string();
         node.setup
             .run(&["trunk", "dedicate", &source, "--org", &org, "--json"]);
     }
+
     node.made("PATCH", TRUNK, key, &json!({"transfer_way": "bridge"}));
     let path = format!("/phone/sip/agents/{agent}/transfer-destinations");
     for (name, via) in [("Sales", "pbx"), ("Desk", "trunk")] {
         let create = json!({"name": name, "type": "phone", "value": SALES, "via": via});
         node.made("POST", &path, key, &json!({"create": create}));
     }
+
     let mut pbx = Pbx::tcp_to(pair.second.setup.sip, credentials(&pair.outset));
     pbx.sent_by = PRIVATE.to_owned();
     let private = format!("Contact: <sip:pbx@{PRIVATE};transport=tcp>\r\n");
     assert_eq!(pbx.register(&private).status(), Some(200));
+
     shows(node, key, 1);
     let transfer = |call: &str, name: &str| {
         let path = format!("/phone/calls/{call}/transfer");
@@ -344,6 +354,7 @@ fn a_transfer_needs_no_flow_of_another_node() {
     let sip = node.setup.sip;
     let (talker, answer) = Talker::call_with(Some(PRIVATE), own, sip, &number, &sdp(own));
     assert_eq!(answer.status(), Some(200), "{answer:?}");
+
     let call = up();
     transfer(&call, "Sales");
     let invite = talker.asked("INVITE").expect("the PBX is called");
@@ -352,6 +363,7 @@ fn a_transfer_needs_no_flow_of_another_node() {
         line.starts_with(&format!("INVITE sip:{SALES}@")),
         "{invite}"
     );
+
     let (status, ended) = node.change(
         "POST",
         &format!("/phone/calls/{call}/hangup"),

@@ -262,6 +262,7 @@ impl Scene {
         let paths = paths
             .filter(|(path, methods)| methods.get("get").is_some() && *path != "/phone/events");
         let mut answers = Vec::new();
+
         for (path, _) in paths {
             let parts = path.split('/').map(|part| {
                 let name = part

@@ -119,7 +119,7 @@ impl Scene {
         self.registered_with_a_carrier();
         self.called_out();
         self.called_in();
-        self.called_in_by_somebody_else();
+        self.called_in_with_a_wrong_password();
     }
 
     fn registered_with_a_carrier(&mut self) {
@@ -211,7 +211,7 @@ impl Scene {
         self.calls.push(call);
     }
 
-    fn called_in_by_somebody_else(&mut self) {
+    fn called_in_with_a_wrong_password(&mut self) {
         let mut caller = self.caller();
         "a-mistyped-password-0815".clone_into(&mut caller.credentials.password);
         let said = caller.play("caller_is_refused").finish();

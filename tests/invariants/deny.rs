@@ -68,6 +68,7 @@ impl Rules {
                 );
             }
         }
+
         let demands = |section: &str, rule: &str, value: &str| {
             let found = document[section][rule].as_str();
             assert_eq!(found, Some(value), "deny.toml: {section}.{rule}");
@@ -126,6 +127,7 @@ impl Rules {
         if source != CRATES_IO {
             reasons.push(format!("comes from {source}"));
         }
+
         match license_of(package) {
             Some(license) if is_allowed(&license, &self.licenses) => {}
             Some(license) => reasons.push(format!("is licensed {license}")),
@@ -150,6 +152,7 @@ fn license_of(package: &Value) -> Option<String> {
     if let Some(license) = package["license"].as_str() {
         return Some(license.to_owned());
     }
+
     let name = text(package, "name");
     let (_, license, words) = LICENSED_BY_FILE.iter().find(|(known, ..)| *known == name)?;
     let manifest = std::path::Path::new(text(package, "manifest_path"));

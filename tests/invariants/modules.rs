@@ -162,6 +162,7 @@ fn module(source: &Source) -> Module {
     let mut code = String::new();
     let shipped = without_tests(&source.code);
     let mut lines = shipped.lines();
+
     while let Some(line) = lines.next() {
         let Some((is_public, tree)) = import(line) else {
             code.push_str(line);
@@ -246,7 +247,7 @@ fn collect(tree: &str, prefix: &Path, found: &mut Vec<(Path, String)>) {
     if let Some((head, inner)) = tree.split_once('{') {
         let prefix = [prefix.as_slice(), &segments(head)].concat();
         let inner = inner.trim_end().trim_end_matches('}');
-        // Only the last brace closes this tree; those of trees inside come off with it and are not missed.
+        // The closing braces of inner trees come off as well: no step below needs them.
         return parts(inner).for_each(|part| collect(part, &prefix, found));
     }
 
@@ -291,6 +292,7 @@ fn paths(code: &str) -> Vec<Path> {
     let mut found = Vec::new();
     let mut rest = code;
     let mut before = ' ';
+
     while let Some(char) = rest.chars().next() {
         let length = rest.find(|char| !is_part(char)).unwrap_or(rest.len());
         if length == 0 {
@@ -348,6 +350,7 @@ fn an_edge_leads_to_the_file_that_defines_the_name() {
             "pub struct D;\npub(crate) use crate::b::g;\nfn f() { g() }",
         ),
     ];
+
     let sources = files.map(|(path, text)| Source::new(path, text));
     let graph = Crate::read(&sources, "x/src/").graph();
     let edges = |from: &str| graph[from].iter().map(String::as_str).collect::<Vec<_>>();

@@ -22,7 +22,7 @@ const CRATES: [&str; 10] = [
 /// Types that are a module's obvious local: several modules of a crate may each have one.
 const LOCAL: [&str; 4] = ["Error", "State", "Row", "Config"];
 
-/// Words of our own that stood where RFC 3261 or the field has one.
+/// Words of our own that were replaced by those of RFC 3261 or of the field.
 const REPLACED: [&str; 40] = [
     "Asked",
     "Asking",

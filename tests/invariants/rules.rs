@@ -185,6 +185,7 @@ pub(crate) fn files_are_short(source: &Source) -> Vec<String> {
     if source.is_test() || lines < LONGEST {
         return Vec::new();
     }
+
     vec![source.violation(
         lines,
         &format!("{lines} lines before its tests, {LONGEST} are too many"),

@@ -122,6 +122,7 @@ fn raw_length(rest: &str) -> usize {
     if !rest[prefix + hashes..].starts_with('"') {
         return 0;
     }
+
     let end = format!("\"{}", "#".repeat(hashes));
     let start = prefix + hashes + 1;
     rest[start..]

@@ -40,6 +40,7 @@ fn nothing_acknowledged_is_lost() {
     let mut sockets = Sockets::bind().expect("loopback");
     let mut acknowledged = Records::default();
     let mut cut = 0;
+
     for round in 1..=rounds() {
         let mut daemon = start(&folder, &sockets);
         let mut engine = engine(sockets, &daemon);
@@ -85,6 +86,7 @@ fn engine(sockets: Sockets, daemon: &Daemon) -> Engine {
         password: daemon.announcement.trunk.auth_password.clone(),
         number: daemon.announcement.phone_number.clone(),
     };
+
     let plan = Plan {
         ring: Span::For(PHASE),
         talk: Span::For(PHASE),

@@ -199,6 +199,7 @@ fn usage_is_what_was_made_after_kills() {
     let kills = number("TRUNKLINE_KILL_USAGE_KILLS", 3);
     let each = calls() / (kills + 1);
     let mut acknowledged = 0;
+
     for boot in 1..=kills {
         // Within the next batch, not at an acknowledgement.
         let enough = acknowledged + each / 2 + boot * 7_919 % each.max(1) / 2;
@@ -227,6 +228,7 @@ fn record(folder: &Path, boot: u64, from: u64, enough: Option<u64>) -> u64 {
         .stdout(Stdio::piped())
         .spawn()
         .expect("a process");
+
     let mut acknowledged = from;
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     for line in lines.map_while(Result::ok) {
@@ -268,6 +270,7 @@ async fn write(folder: &Path) {
         .replay(&store)
         .await
         .expect("facts of earlier runs");
+
     // An estimate for calls that were cut; their true end is recorded again.
     let closed = store
         .write(move |tx| lost::close(tx, run.node, run.boot, BEGINNING))
@@ -297,6 +300,7 @@ async fn write(folder: &Path) {
             out.flush().expect("written");
         }
     }
+
     drop(journal);
     projecting.await.expect("no panic").expect("projected");
     store.close().await;

@@ -66,6 +66,7 @@ fn play(environment: Vec<(String, String)>) {
     let start = || launch.start().unwrap_or_else(|fault| panic!("{fault}"));
     let mut known = Ledger::default();
     let mut cut = 0;
+
     for round in 1..=rounds() {
         let mut daemon = start();
         if round == 1 {
@@ -158,7 +159,7 @@ struct Ledger {
     gone: BTreeSet<String>,
     /// Deletions under way when the daemon died: each may have happened or not.
     unsure: BTreeSet<String>,
-    /// A request was under way when the daemon died.
+    /// The daemon no longer answered: a request was under way when it died, or could no longer be sent.
     is_cut: bool,
     /// Creations under way when the daemon died.
     cut: Vec<Cut>,
@@ -234,6 +235,7 @@ impl Ledger {
             .map(|item| text(&item["session_id"]))
             .collect();
         let mut wrong = Vec::new();
+
         for (id, names) in &self.destinations {
             match destinations.get(id) {
                 Some(name) if names.contains(name) => {}

@@ -23,7 +23,7 @@ fn has_next(capture: &OnWire, qualifying: &Qualifying) {
     let next = qualifying.asked.load(Ordering::Relaxed) + 2;
     let question = format!("Call-ID: qualify-{next}\r\n");
     let holds = || memchr::memmem::find(&capture.octets(), question.as_bytes()).map(drop);
-    // A capture that is written only at its end shows nothing before.
+    // If it never does, the capture is written only at its end: then the test goes on without this check.
     Deadline::after(Duration::from_secs(10)).poll(holds);
 }
 

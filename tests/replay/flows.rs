@@ -360,6 +360,7 @@ fn every_flow_is_told_of() {
             .is_some_and(|rest| ["udp", "tcp"].contains(&rest)),
         None => told == stem,
     };
+
     for stem in &stems {
         assert!(
             told.iter().any(|told| is_meant(told, stem)),

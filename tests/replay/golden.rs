@@ -44,6 +44,7 @@ fn every_flow_is_played_as_it_was() {
         );
         return;
     }
+
     let found = names()
         .iter()
         .map(|flow| format!("{} {}\n", stem(flow), digest(&trace_of(&stage, flow))))
@@ -54,6 +55,7 @@ fn every_flow_is_played_as_it_was() {
         std::fs::write(file, found.concat()).expect("the file can be written");
         return;
     }
+
     let recorded = std::fs::read_to_string(file).expect("fixtures/golden/flows.txt");
     let recorded: Vec<&str> = recorded.split_inclusive('\n').collect();
     let differing: Vec<_> = found

@@ -157,6 +157,7 @@ fn every_framing_gives_the_same_messages() {
         halves(OK.as_bytes(), true),
     ]
     .concat();
+
     for (name, file) in [
         (
             "ethernet",
@@ -259,6 +260,7 @@ fn what_cannot_be_used_says_why_and_leaves_what_was_there() {
         ],
     ]
     .concat();
+
     for (name, file, why) in [
         ("nothing", vec![], "neither pcap"),
         (
@@ -333,6 +335,7 @@ fn a_flow_passed_on_names_nobody() {
         ipv4(&udp(OK.as_bytes(), true), 17, 0, true),
     ];
     let flow = import(&shell, &pcap(101, &packets), &["--anonymise"]).expect("as the test made it");
+
     for gone in ["1838750", "1111111", "one@", "10.0.0.1:"] {
         assert!(
             !flow.contains(gone) || gone == "10.0.0.1:",
@@ -359,6 +362,7 @@ fn captures_of_others() -> Option<PathBuf> {
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/captures"),
         PathBuf::from,
     );
+
     // A worktree lies one folder deeper.
     let deeper = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures");
     let found = [beside, deeper].into_iter().find(|folder| folder.is_dir());

@@ -91,6 +91,7 @@ impl Traffic {
         let number = u32::try_from(place).expect("fewer than 2^32");
         let [_, a, b, c] = number.to_be_bytes();
         let (caller, us, runtime) = ([10, a, b, c], [192, 0, 2, 1], [192, 0, 2, 9]);
+
         for (leg, [near, far]) in [[caller, us], [us, runtime]].into_iter().enumerate() {
             let call_id = format!("{place}-{leg}");
             for (start, method) in [

@@ -199,6 +199,7 @@ fn a_destination_that_is_called_from_here_is_shown() {
             (leg, way, summary)
         })
         .collect();
+
     for expected in [
         ("caller", "sent", "REFER"),
         ("caller", "received", "501 Not Implemented (REFER)"),
@@ -531,6 +532,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     let whole = messages(&traced.get("application/json"));
     let shown = messages(&hidden("application/json"));
     let mut known = std::collections::BTreeMap::new();
+
     for (shown, whole) in shown.iter().zip(&whole) {
         assert_eq!(shown.len(), whole.len(), "{shown}");
         for (hidden, tag) in tags(shown).into_iter().zip(tags(whole)) {
@@ -538,6 +540,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
             assert_eq!(known.entry(tag).or_insert_with(|| hidden.clone()), &hidden);
         }
     }
+
     let distinct: std::collections::BTreeSet<_> = known.values().collect();
     assert!(
         known.len() >= 4 && distinct.len() == known.len(),
@@ -555,6 +558,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         "image/svg+xml",
         "application/vnd.tcpdump.pcap",
     ];
+
     for form in forms {
         let body = hidden(form);
         let holds = |tag: &String| {
@@ -575,6 +579,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         ("hidden.pcap", hidden(forms[3])),
     ];
     let mut told = Vec::new();
+
     for (name, octets) in files {
         let file = traced.stage.shell.path(name);
         std::fs::write(&file, octets).expect("it can be written");

@@ -22,6 +22,7 @@ async fn agents_change(db: &TestDb) {
         on_close: OnClose::NextRuntime,
         flow: None,
     };
+
     let mut new = new_agent("Anna");
     (new.runtime, new.voice_id, new.max_concurrent_calls) =
         (Some(runtime), Some("v".to_owned()), Some(3));
@@ -84,6 +85,7 @@ async fn agents_change(db: &TestDb) {
             .await
             .is_err()
     );
+
     done(&store, move |tx| agents::delete(tx, ours, made.id, NOW)).await;
     assert!(
         store

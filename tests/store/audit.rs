@@ -89,6 +89,7 @@ async fn a_reader_misses_no_entry_of_another_node(db: &TestDb) {
     let mut writers = Vec::new();
     let mut nodes = db.open_nodes(NODES + 1).await;
     let reader = nodes.remove(NODES);
+
     for (node, store) in nodes.into_iter().enumerate() {
         writers.push(tokio::spawn(async move {
             let mut made = Vec::new();
@@ -112,6 +113,7 @@ async fn a_reader_misses_no_entry_of_another_node(db: &TestDb) {
             break;
         }
     }
+
     let mut made = BTreeSet::new();
     for writer in writers {
         made.extend(writer.await.expect("a writer ends well"));

@@ -65,6 +65,7 @@ async fn a_reader_meets_every_call_while_nodes_project_late_ones(db: &TestDb) {
     let mut writers = Vec::new();
     let mut nodes = db.open_nodes(NODES as usize + 1).await;
     let reader = nodes.remove(NODES as usize);
+
     for (node, store) in (0..NODES).zip(nodes) {
         writers.push(tokio::spawn(async move {
             let origin = Origin {
@@ -98,6 +99,7 @@ async fn a_reader_meets_every_call_while_nodes_project_late_ones(db: &TestDb) {
             break;
         }
     }
+
     for writer in writers {
         writer.await.expect("a writer ends well");
     }

@@ -18,6 +18,7 @@ async fn calls_are_counted_by_outcome_in_each_part(db: &TestDb) {
         life(org, 1, Status::Completed),
         life(org, 2, Status::Completed),
     ];
+
     for facts in [
         first.as_slice(),
         // It was never answered.

@@ -25,6 +25,7 @@ async fn an_end_says_how_long_the_call_was(db: &TestDb) {
             .await
             .expect("projected");
     }
+
     let unanswered = [unanswered[0].clone(), unanswered[3].clone()];
     test_db::project(&store, RUN, &unanswered)
         .await
@@ -56,6 +57,7 @@ async fn an_event_of_an_earlier_version_keeps_its_fields(db: &TestDb) {
         .await
         .expect("projected");
     db.execute("UPDATE events SET body = ''").await;
+
     for (kind, data) in told(&store, org).await {
         let data = data.as_object().expect("an object");
         assert!(!data.contains_key("duration_seconds"), "{kind}");

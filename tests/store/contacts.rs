@@ -164,6 +164,7 @@ async fn an_org_has_so_many_contacts(db: &TestDb) {
         })
         .await;
     };
+
     let identify = async |external_id: &str, name: &str| {
         let details = ContactDetails {
             name: Some(Some(name.to_owned())),
@@ -182,6 +183,7 @@ async fn an_org_has_so_many_contacts(db: &TestDb) {
         .zip(["1", "2", "2", "3", "1", "4"])
         .map(|(org, last)| (org, number(&format!("+493000000{last}"))))
         .collect();
+
     for _ in 0..2 {
         let made = contacts.find_or_create_by_phone_many(&callers, NOW).await;
         let made = made.expect("contacts");

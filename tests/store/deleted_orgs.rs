@@ -169,6 +169,7 @@ async fn what_others_took_meanwhile_stays_theirs(db: &TestDb) {
         refused,
         Err(Error::Conflict(Conflict::ExternalIdTaken(_)))
     ));
+
     let numbers_of = async |org, id| found(&store, move |tx| numbers::by_id(tx, org, id)).await;
     assert!(numbers_of(first, ours.id).await.verified_at.is_some());
     assert_eq!(numbers_of(second, theirs.id).await.verified_at, None);
@@ -276,6 +277,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
     let other = org(&store, "Other").await.id;
     let run = Origin { node: 3, boot: 7 };
     let mut facts = Vec::new();
+
     for number in 0..250 {
         facts.extend(call(id, number + 1, later(number as u64), Some(61)));
         facts.extend(call(other, number + 5_001, later(number as u64), Some(61)));
@@ -315,6 +317,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
             .await
             .is_empty()
     );
+
     done(&store, move |tx| {
         deleted_orgs::delete(tx, id, Purge::Now, NOW)
     })
@@ -327,6 +330,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
         is_absent(&deleted_orgs::restore(&store, id, NOW).await),
         "nothing to restore"
     );
+
     purge(&store, id).await;
     assert!(
         !done(&store, move |tx| deleted_orgs::finish_purge(tx, id, NOW)).await,
@@ -345,6 +349,7 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
             .await
             .is_empty()
     );
+
     let mut after = before.clone();
     after[0].answered_calls += 1;
     assert_eq!(usage().await, after);
@@ -365,12 +370,13 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
     );
     assert!(purge(&store, id).await > 0);
     assert_eq!(purge(&store, id).await, 0);
+
     let theirs = store.read(move |tx| usage::of_org(tx, other, window, UsageParts::default(), 10));
     assert_eq!(theirs.await.expect("usage")[0].calls, 250);
     found(&store, events::position).await;
 }
 
-/// Also where the windows meet within that day: the purged day's calls count at its beginning.
+/// The calls of a purged day count at its beginning: windows that meet within that day count them once.
 async fn windows_that_adjoin_count_a_purged_day_once(db: &TestDb) {
     let store = db.open().await;
     let partner = partner(&store).await;
@@ -402,6 +408,7 @@ async fn windows_that_adjoin_count_a_purged_day_once(db: &TestDb) {
         assert!(rows.iter().all(|row| row.org_id == Some(id)), "{rows:?}");
         rows.iter().map(|row| row.calls).sum::<i64>()
     };
+
     let before = |at: Moment| Moment::from_micros(at.as_micros() - 1);
     let (first, last) = (midnight - DAYS, midnight + 2 * DAYS);
     for meet in [

@@ -104,6 +104,7 @@ async fn the_view_shows_an_org(db: &TestDb) {
         (&*shown.runtimes[&first], &*shown.runtimes[&second]),
         (&Runtime::Echo, &runtime)
     );
+
     let shown = shown.trunk.as_ref().expect("a trunk");
     assert!(shown.krisp_enabled && shown.id == trunk.id && *shown.username == trunk.username);
     let login = view.login(trunk.username.as_bytes()).expect("a login");
@@ -111,6 +112,7 @@ async fn the_view_shows_an_org(db: &TestDb) {
         (login.org, login.trunk, login.expires_at),
         (org, trunk.id, None)
     );
+
     let source = |address: &str| view.by_source(address.parse::<IpAddr>().expect("an address"));
     assert_eq!(source("192.0.2.1"), Source::Dedicated(org));
     assert_eq!(

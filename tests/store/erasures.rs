@@ -223,6 +223,7 @@ async fn mentions(db: &TestDb) -> Vec<String> {
         .filter(|(_, value)| SPELLINGS.iter().any(|spelling| value.contains(spelling)))
         .map(|(place, value)| format!("{place}: {value}"))
         .collect();
+
     for entry in std::fs::read_dir(&db.options.data_dir)
         .into_iter()
         .flatten()
@@ -322,6 +323,7 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(db: &TestDb) {
     let [theirs_first, ..] = calls(&store, theirs, kept).await;
     let asked = request(&store, ours, id).await;
     assert_eq!(request(&store, ours, id).await.id, asked.id);
+
     let [erasure] = &open(&store, 3).await[..] else {
         panic!("one erasure")
     };
@@ -341,17 +343,20 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(db: &TestDb) {
     assert_eq!((counted, receipt.erased.calls), (3, 3), "each once");
     assert_eq!(open(&store, 3).await, []);
     assert_eq!(request(&store, ours, id).await, receipt);
+
     let call = found(&store, move |tx| calls::by_id(tx, ours, first)).await;
     assert_eq!((call.contact_id, call.metadata), (None, None));
     let call = store
         .read_inline(move |tx| calls::by_id(tx, theirs, theirs_first))
         .await;
     assert_eq!(call.expect("another org's").from_e164, Some(number(NUMBER)));
+
     let contact = store.contacts().by_id(theirs, kept).await;
     assert_eq!(
         contact.expect("another org's").email.as_deref(),
         Some(EMAIL)
     );
+
     for absent in [
         store
             .read(move |tx| erasures::by_id(tx, theirs, asked.id))
@@ -399,6 +404,7 @@ async fn a_contact_in_a_call_is_not_erased(db: &TestDb) {
     };
     let waits = erasing::erase_rows(&store, erasure, AFTER).await;
     assert_eq!(waits.expect("a look"), RowsErased::CallIsUp);
+
     let end = [ended(ours, Uuid::from_u128(2), NOW)];
     project(&store, &end).await;
     erase(&store, erasure, 3).await;

@@ -50,6 +50,7 @@ pub(crate) fn life(org: Uuid, call: u128, last: Status) -> Vec<Fact> {
         "decision": null,
     }))
     .expect("a fact");
+
     let ended = Ended {
         call: id,
         org,
@@ -192,6 +193,7 @@ async fn an_end_is_told_once(db: &TestDb) {
             .expect("projected");
         (org, facts)
     };
+
     let status = async |org: Uuid, number: u128| {
         found(&store, move |tx| {
             calls::by_id(tx, org, Uuid::from_u128(number))
@@ -205,6 +207,7 @@ async fn an_end_is_told_once(db: &TestDb) {
     assert_eq!(status(gone, 1).await, Status::Lost);
     assert_eq!(kinds(&told(&store, gone).await), STAGES[..3], "not yet");
     assert_eq!((tell().await, tell().await), (1, 0));
+
     let last = told(&store, gone).await;
     assert_eq!(
         (kinds(&last), &last[3].1["status"]),
@@ -215,6 +218,7 @@ async fn an_end_is_told_once(db: &TestDb) {
         0,
         "it was told"
     );
+
     // The true end comes too late for an event; the call shows it.
     for _ in 0..2 {
         test_db::project(&store, RUN, &facts)
@@ -229,6 +233,7 @@ async fn an_end_is_told_once(db: &TestDb) {
     assert_eq!(done(&store, move |tx| lost::reopen(tx, RUN)).await, 1);
     assert_eq!(status(held_up, 2).await, Status::InProgress);
     assert_eq!(tell().await, 0);
+
     test_db::project(&store, RUN, &facts[3..])
         .await
         .expect("projected");
@@ -244,6 +249,7 @@ async fn an_end_is_told_once(db: &TestDb) {
         .await
         .expect("projected again");
     assert_eq!(kinds(&told(&store, ended).await), STAGES[..3], "a guess");
+
     test_db::project(&store, RUN, &facts[3..])
         .await
         .expect("projected");
@@ -270,6 +276,7 @@ async fn an_end_tells_the_figures_of_its_media(db: &TestDb) {
         "discarded_octets": 0,
         "unknown_messages": 0,
     });
+
     let media: CallMedia = serde_json::from_value(json!({
         "call": call,
         "org": org,
@@ -491,7 +498,7 @@ async fn readers_never_miss_a_number(db: &TestDb) {
     assert_eq!(all(&store, org).await.len(), 100);
 }
 
-/// A turn may be late: other tests share the machine.
+/// Half of the turns have to be prompt; the others may be late, since other tests share the machine.
 async fn another_node_learns_within_a_second(db: &TestDb) {
     const TURNS: u64 = 10;
 
@@ -499,6 +506,7 @@ async fn another_node_learns_within_a_second(db: &TestDb) {
     let org = Uuid::from_u128(1);
     let mut signal = there.follow_events().await;
     let mut prompt = 0;
+
     for turn in 1..=TURNS {
         let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), later(turn));
         here.emit(event).await.expect("emitted");

@@ -312,6 +312,7 @@ async fn a_page_of_long_texts_is_cut_and_goes_on(db: &TestDb) {
         }
     }
     assert_eq!(sizes, [11, 9]);
+
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen.len(), 20);

@@ -82,7 +82,7 @@ pub(crate) fn asked() -> RequestKey {
     }
 }
 
-/// Its answer.
+/// Returns the stored answer to that request.
 pub(crate) fn kept() -> StoredAnswer {
     StoredAnswer {
         status: 201,
@@ -158,6 +158,7 @@ async fn a_request_is_claimed_once_and_then_answered(db: &TestDb) {
         |asked| asked.path.push('x'),
         |asked| asked.key.push('x'),
     ];
+
     for differ in differ {
         let mut asked = asked();
         differ(&mut asked);
@@ -322,6 +323,7 @@ async fn of_a_hundred_at_once_one_has_the_claim(db: &TestDb) {
         .map(|_| tokio::spawn(claim(store.clone())))
         .collect();
     let mut counts = HashMap::new();
+
     for task in tasks {
         let claim = task
             .await

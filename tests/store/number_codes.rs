@@ -58,6 +58,7 @@ async fn a_code_verifies_its_number(db: &TestDb) {
         try_code(&store, &mine, "123456", NOW).await,
         TriedCode::None
     );
+
     let made = make(&store, &mine, "123456", NOW).await;
     assert!(
         matches!(made, MadeCode::Code { calls_left: 2, expires_at, .. } if expires_at == later(600)),
@@ -71,6 +72,7 @@ async fn a_code_verifies_its_number(db: &TestDb) {
         try_code(&store, &mine, "123457", NOW).await,
         TriedCode::Wrong { left: 4 }
     );
+
     let TriedCode::Right(verified) = try_code(&store, &mine, "123456", later(599)).await else {
         panic!("it is right")
     };
@@ -90,6 +92,7 @@ async fn a_code_verifies_its_number(db: &TestDb) {
         ),
         "{refused:?}"
     );
+
     let events = found(&store, move |tx| events::since(tx, ours, 0, 9)).await;
     let verified = events
         .iter()
@@ -126,10 +129,12 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(db: &TestDb) {
     let (one, two) = (org(&store, "One").await.id, org(&store, "Two").await.id);
     let ours = number(&store, one, "+442079460123").await;
     let theirs = number(&store, two, "+442079460123").await;
+
     for (second, number) in [(0, &ours), (1, &theirs), (2, &ours)] {
         let made = make(&store, number, "123456", later(second)).await;
         assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
     }
+
     let wait = Duration::from_secs(DAY - 10);
     for number in [&ours, &theirs] {
         let made = make(&store, number, "654321", later(10)).await;
@@ -149,6 +154,7 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(db: &TestDb) {
     let anew = number(&store, one, "+442079460123").await;
     let made = make(&store, &anew, "123456", later(12)).await;
     assert!(matches!(made, MadeCode::TooOften { .. }), "{made:?}");
+
     let made = make(&store, &anew, "123456", later(DAY)).await;
     let MadeCode::Code {
         id, calls_left: 0, ..
@@ -163,6 +169,7 @@ async fn a_number_is_called_three_times_a_day_whoever_asks(db: &TestDb) {
         matches!(made, MadeCode::Code { calls_left: 0, .. }),
         "{made:?}"
     );
+
     done(&store, move |tx| number_codes::prune(tx, later(3 * DAY))).await;
     let made = make(&store, &anew, "123456", later(3 * DAY)).await;
     assert!(
@@ -224,6 +231,7 @@ async fn calls_of_a_deleted_org_count(db: &TestDb) {
             number_codes::make(tx, org, number, b"123456", CALLS, later(second))
         })
     };
+
     for second in [0, 1] {
         let made = ask(&called, second).await;
         assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");

@@ -515,7 +515,7 @@ async fn many_calls_are_counted_to_the_last(db: &TestDb) {
     }
 }
 
-/// Leases use the database's clock, which no test can set: the test waits for short ones.
+/// Leases use the database's clock, which no test can set: a lease of no length is over as soon as that clock has moved on.
 async fn nodes_take_turns(db: &TestDb) {
     const LEASE: Duration = Duration::from_secs(3_600);
     const OVER: Duration = Duration::ZERO;

@@ -44,6 +44,7 @@ async fn delete(store: &Store, kind: Retained, default_days: Option<u32>, now: M
         .read(move |tx| aged::over(tx, kind, default_days, now))
         .await;
     let mut deleted = 0;
+
     for (org, before) in over.expect("orgs") {
         loop {
             let rows = store.delete_before(org, kind, before, now).await;
@@ -110,6 +111,7 @@ async fn old_calls_go_and_are_counted_on(db: &TestDb) {
         facts.extend(call(ours, id + 1, day(0), true));
         facts.extend(call(theirs, id + 5_001, day(0), true));
     }
+
     facts.extend(call(ours, 1_001, day(0), false));
     facts.extend(call(ours, 1_002, day(20), true));
     project(&store, &facts).await;
@@ -131,6 +133,7 @@ async fn old_calls_go_and_are_counted_on(db: &TestDb) {
     })
     .await;
     assert_eq!(answered_seconds(&store, ours).await, 251 * 61);
+
     found(&store, move |tx| {
         calls::by_id(tx, theirs, Uuid::from_u128(5_001))
     })
@@ -145,6 +148,7 @@ async fn sessions_are_emptied_and_their_calls_stay(db: &TestDb) {
         let at = day(0) + Duration::from_secs(id);
         facts.extend(call(ours, u128::from(id) + 1, at, true));
     }
+
     facts.extend(call(ours, 1_002, day(20), true));
     project(&store, &facts).await;
     let change = RetentionChange {
@@ -171,6 +175,7 @@ async fn contacts_go_once_no_call_names_them(db: &TestDb) {
     let ours = org(&store, "Ours").await.id;
     let contacts = store.contacts();
     let mut ids = Vec::new();
+
     for name in ["named", "unnamed", "young"] {
         let details = ContactDetails {
             name: Some(Some(name.to_owned())),
@@ -180,6 +185,7 @@ async fn contacts_go_once_no_call_names_them(db: &TestDb) {
         let made = contacts.identify_by_external_id(ours, name, &details, at);
         ids.push(made.await.expect("a contact").id);
     }
+
     let [named, unnamed, young] = ids[..] else {
         panic!("three contacts")
     };

@@ -70,7 +70,7 @@ fn shape(read: &BTreeMap<String, Vec<String>>) -> (usize, usize) {
     (tables, outside.map_or(0, ends))
 }
 
-/// The same, counted by semicolons.
+/// Returns the same numbers, counted by semicolons in the SQL text.
 fn counted(sql: &str) -> (usize, usize) {
     let lines = sql.lines().filter(|line| !line.trim().starts_with("--"));
     let text: String = lines.collect::<Vec<_>>().join("\n");
@@ -145,6 +145,7 @@ async fn on_sqlite_file(db: &TestDb) -> Told {
     let connection = SqliteConnection::connect(&format!("sqlite:{}", file.display()));
     let mut connection = connection.await.expect("it opens");
     let mut told = Told::new();
+
     for sql in [SQLITE_COLUMNS, SQLITE_INDEXES] {
         let rows: Vec<(String,)> = sqlx::query_as(sql)
             .fetch_all(&mut connection)

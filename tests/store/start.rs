@@ -112,6 +112,7 @@ async fn a_signing_key_is_rotated(db: &TestDb) {
     let keyring = store.keyring();
     let new = token::mint(keyring, key, org, &[], NOW);
     assert_ne!(new.split('.').next(), old.split('.').next());
+
     for token in [&old, &new] {
         assert_eq!(
             token::read(keyring, token).map(|claims| claims.sub),
@@ -142,6 +143,7 @@ async fn opens_at_once_are_one_database(db: &TestDb) {
         .map(|open| open.expect("a store"))
         .collect();
     let org = org(&stores[0], "Org").await;
+
     for store in &stores {
         assert_eq!(
             store.keyring().signing_key().id(),

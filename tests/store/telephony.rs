@@ -30,6 +30,7 @@ async fn a_number_is_verified_in_one_org(db: &TestDb) {
     })
     .await;
     assert_eq!(number.verified_at, None);
+
     let again = store
         .write(move |tx| numbers::create(tx, ours, phone, false, NOW))
         .await;
@@ -37,6 +38,7 @@ async fn a_number_is_verified_in_one_org(db: &TestDb) {
         again,
         Err(Error::Conflict(Conflict::NumberExists(_)))
     ));
+
     let verified = done(&store, move |tx| {
         numbers::verify(tx, ours, number.id, later(5))
     })
@@ -55,6 +57,7 @@ async fn a_number_is_verified_in_one_org(db: &TestDb) {
         refused,
         Err(Error::Conflict(Conflict::NumberVerifiedElsewhere(_)))
     ));
+
     let unverified = done(&store, move |tx| {
         numbers::create(tx, theirs, phone, false, NOW)
     })
@@ -66,6 +69,7 @@ async fn a_number_is_verified_in_one_org(db: &TestDb) {
         refused,
         Err(Error::Conflict(Conflict::NumberVerifiedElsewhere(_)))
     ));
+
     done(&store, move |tx| {
         numbers::unverify(tx, ours, number.id, NOW)
     })
@@ -93,6 +97,7 @@ async fn a_number_is_verified_in_one_org(db: &TestDb) {
             .await
             .is_err()
     );
+
     done(&store, move |tx| numbers::delete(tx, ours, number.id, NOW)).await;
     assert!(
         found(&store, move |tx| numbers::list(tx, ours))
@@ -137,12 +142,14 @@ async fn a_number_has_one_agent(db: &TestDb) {
         assigned.iter().map(|number| number.id).collect::<Vec<_>>(),
         [one, two]
     );
+
     let held = store
         .write(move |tx| numbers::assign(tx, ours, bea, &[one], NOW))
         .await;
     assert!(
         matches!(held, Err(Error::Conflict(Conflict::NumberHeld { agent, agent_name, .. })) if agent == anna && agent_name == "Anna")
     );
+
     let wrong = store
         .write(move |tx| numbers::assign(tx, ours, bea, &[one, raw, foreign], NOW))
         .await;
@@ -157,6 +164,7 @@ async fn a_number_has_one_agent(db: &TestDb) {
         ),
     ];
     assert!(matches!(wrong, Err(Error::Wrong(Wrong::Entries(found))) if found == faults));
+
     let absent = store
         .write(move |tx| numbers::assign(tx, theirs, anna, &[foreign], NOW))
         .await;
@@ -179,6 +187,7 @@ async fn a_number_has_one_agent(db: &TestDb) {
             .await
             .is_empty()
     );
+
     done(&store, move |tx| agents::delete(tx, ours, anna, NOW)).await;
     assert_eq!(
         found(&store, move |tx| numbers::by_id(tx, ours, two))
@@ -196,6 +205,7 @@ async fn a_trunk_lists_verified_numbers(db: &TestDb) {
         .write(move |tx| inbound_trunks::create(tx, org, &new(), NOW))
         .await;
     assert!(matches!(none, Err(Error::Wrong(Wrong::NoVerifiedNumber))));
+
     let [one, two, raw] = ["+4930000001", "+4930000002", "+4930000003"].map(number);
     let first = done(&store, move |tx| numbers::create(tx, org, one, true, NOW))
         .await
@@ -264,11 +274,13 @@ async fn a_trunk_lists_verified_numbers(db: &TestDb) {
             .numbers,
         [two, one]
     );
+
     // Listed numbers stay listed, verified or not, and their order can be chosen.
     let again = store
         .write(move |tx| inbound_trunks::add_numbers(tx, org, &[one], NOW))
         .await;
     assert_eq!(again.expect("a trunk").numbers, [two, one]);
+
     let turned = InboundTrunkChange {
         numbers: Some(vec![one, two]),
         ..InboundTrunkChange::default()
@@ -282,6 +294,7 @@ async fn a_trunk_lists_verified_numbers(db: &TestDb) {
         found(&store, move |tx| inbound_trunks::of_org(tx, org)).await,
         turned
     );
+
     let three = number("+4930000009");
     done(&store, move |tx| numbers::create(tx, org, three, true, NOW)).await;
     let synced = done(&store, move |tx| inbound_trunks::sync(tx, org, NOW)).await;
@@ -306,6 +319,7 @@ async fn a_trunk_lists_verified_numbers(db: &TestDb) {
         found(&store, move |tx| inbound_trunks::of_org(tx, org)).await,
         changed
     );
+
     done(&store, move |tx| inbound_trunks::delete(tx, org, NOW)).await;
     assert!(matches!(
         store
@@ -414,12 +428,14 @@ async fn callers_become_contacts(db: &TestDb) {
         made.iter().collect::<std::collections::HashSet<_>>().len(),
         3
     );
+
     let found = store
         .contacts()
         .find_or_create_by_phone_many(&callers, later(1))
         .await
         .expect("contacts");
     assert_eq!(made, found);
+
     let contact = store
         .contacts()
         .by_id(ours, made[0].expect("an id"))
@@ -436,6 +452,7 @@ async fn callers_become_contacts(db: &TestDb) {
         .await
         .expect("contacts");
     assert_ne!(other[0], made[2]);
+
     let many: Vec<_> = (0..2_500)
         .map(|last| (ours, number(&format!("+49300{last:06}"))))
         .collect();
@@ -457,6 +474,7 @@ async fn two_at_once_make_one_contact(db: &TestDb) {
         .map(|last| (org, number(&format!("+49301234{last:02}"))))
         .collect();
     let mut tasks = tokio::task::JoinSet::new();
+
     for turn in 0..8 {
         let (store, mut callers) = (stores[turn % 2].clone(), callers.clone());
         callers.rotate_left(turn * 2);

@@ -24,6 +24,7 @@ async fn an_org_is_born(db: &TestDb) {
         found(&store, move |tx| orgs::by_id(tx, first.id)).await,
         first
     );
+
     let listed = found(&store, orgs::list).await;
     assert_eq!(
         listed
@@ -44,6 +45,7 @@ async fn an_org_is_born(db: &TestDb) {
             .max_concurrent_calls,
         Some(7)
     );
+
     let named = store
         .write(move |tx| orgs::create(tx, None, &NewOrg::named("a\0b"), NOW))
         .await;
@@ -51,6 +53,7 @@ async fn an_org_is_born(db: &TestDb) {
         matches!(named, Ok(_) | Err(Error::Wrong(Wrong::Text))),
         "PostgreSQL has no NUL"
     );
+
     let absent = store
         .write(move |tx| orgs::limit_calls(tx, uuid::Uuid::nil(), None, NOW))
         .await;
@@ -88,6 +91,7 @@ async fn keys_come_and_go(db: &TestDb) {
         foreign,
         Err(Error::Wrong(Wrong::Absent(Kind::OrgKey)))
     ));
+
     done(&store, move |tx| org_keys::revoke(tx, ours, key.id, NOW)).await;
     assert_eq!(
         found(&store, move |tx| org_keys::by_id(tx, ours, key.id)).await,
@@ -120,12 +124,14 @@ async fn partners_see_their_own(db: &TestDb) {
         external_id: Some(external.to_owned()),
         ..NewOrg::named("Org")
     };
+
     for (at, external) in (0..).zip(["a", "b", "c"]) {
         done(&store, move |tx| {
             orgs::create(tx, Some(ours), &new(external), later(at))
         })
         .await;
     }
+
     done(&store, move |tx| {
         orgs::create(tx, Some(theirs), &new("a"), NOW)
     })
@@ -143,6 +149,7 @@ async fn partners_see_their_own(db: &TestDb) {
         .write(move |tx| orgs::create(tx, Some(ours), &new("a"), NOW))
         .await;
     assert!(matches!(again, Err(Error::Conflict(Conflict::ExternalIdTaken(id))) if id == "a"));
+
     let (page, total) = found(&store, move |tx| {
         orgs::of_partner(tx, ours, &Default::default(), 2, 1)
     })
@@ -154,6 +161,7 @@ async fn partners_see_their_own(db: &TestDb) {
         ["b", "a"]
     );
     assert_eq!(total, 3);
+
     let found = found(&store, move |tx| orgs::by_external_id(tx, theirs, "a")).await;
     assert_eq!(found.partner_id, Some(theirs));
     assert!(
@@ -174,6 +182,7 @@ async fn partner_keys_are_found_by_hash(db: &TestDb) {
     };
     let partner = done(&store, move |tx| partners::create(tx, &new, NOW)).await;
     assert_eq!(partner.allowed_networks, Some(networks));
+
     let key = done(&store, move |tx| {
         partners::add_key(tx, partner.id, "First", [7; 32], NOW)
     })
@@ -184,6 +193,7 @@ async fn partner_keys_are_found_by_hash(db: &TestDb) {
         found(&store, move |tx| partners::by_key(tx, [8; 32])).await,
         None
     );
+
     for networks in [Some(Vec::new()), None] {
         let kept = networks.clone();
         let allowed = done(&store, move |tx| {
@@ -200,6 +210,7 @@ async fn partner_keys_are_found_by_hash(db: &TestDb) {
         .await
         .expect("a partner");
     assert!(!partner_of_key.active);
+
     done(&store, move |tx| {
         partners::revoke_key(tx, partner.id, key.id, NOW)
     })
@@ -222,6 +233,7 @@ async fn keys_survive(db: &TestDb) {
     assert_ne!(second.derive("nonces"), second.derive("tags"));
     assert_eq!(second.open(b"whose", &sealed).expect("it opens"), b"secret");
     assert!(second.open(b"another's", &sealed).is_err());
+
     let mut altered = sealed;
     *altered.last_mut().expect("octets") ^= 1;
     assert!(second.open(b"whose", &altered).is_err());

@@ -144,6 +144,7 @@ async fn more_at_once_than_there_are_threads_take_turns(db: &TestDb) {
             })
         })
         .collect();
+
     for task in tasks {
         task.await.expect("no panic").expect("each has its turn");
     }
@@ -168,6 +169,7 @@ async fn what_is_held_takes_part_in_the_turns(db: &TestDb) {
         is_done.store(true, std::sync::atomic::Ordering::SeqCst);
         made
     });
+
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

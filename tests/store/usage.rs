@@ -70,6 +70,7 @@ fn made(dice: &mut Dice, number: u64, usage: &mut BTreeMap<Group, (i64, i64, i64
         }
         .into(),
     )];
+
     let talked = dice.below(2) * (1 + dice.below(90_000));
     let answered_at = at + Duration::from_millis(700);
     if talked > 0 {
@@ -180,6 +181,7 @@ async fn usage_equals_what_was_made(db: &TestDb) {
         trunks,
         [None, Some(Uuid::from_u128(60)), Some(Uuid::from_u128(61))]
     );
+
     let calls: i64 = made_usage
         .iter()
         .filter(|((_, org, ..), _)| *org == Some(Uuid::from_u128(1)))

@@ -93,6 +93,7 @@ async fn an_outbound_trunk_is_kept_sealed(db: &TestDb) {
         made.push(trunk);
     }
     assert!(!format!("{made:?}").contains("s3cret"));
+
     let first = found(&store, move |tx| {
         outbound_trunks::page(tx, ours, &Default::default(), None, 1)
     })

@@ -75,7 +75,7 @@ async fn what_webhooks_are_owed_is_held_by_one_node(db: &TestDb) {
     assert_eq!((count, held.len()), (DUE, DUE));
     assert_eq!(found(&store, move |tx| deliveries::due(tx, NOW)).await, []);
 
-    // A restarted node releases its own deliveries; those of others stay until their lease ends.
+    // A restarted node releases its own deliveries, if it held any; those of others stay until their lease ends.
     let freed = done(&store, move |tx| deliveries::release(tx, "node 0")).await;
     let due = found(&store, move |tx| deliveries::due(tx, NOW)).await;
     assert_eq!(due.is_empty(), freed == 0);

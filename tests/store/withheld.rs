@@ -45,6 +45,7 @@ async fn a_caller_who_asked_not_to_be_named_is_in_no_event(db: &TestDb) {
     project(&called(named, 4, false)).await;
     let mut facts = called(pieces, 2, true);
     facts.reverse();
+
     for fact in facts {
         project(&[fact]).await;
     }

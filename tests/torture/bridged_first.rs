@@ -187,11 +187,13 @@ fn a_bridge_that_nobody_hears_is_referred_and_one_that_is_answered_joins_both() 
     pbx.transfers(&daemon, "Sales");
     let invite = pbx.request("INVITE");
     assert_calls_back(&pbx, &invite);
+
     let media = OFFER.replace("40000", "40010");
     pbx.answers(&invite, "180 Ringing");
     pbx.answers_with(&invite, "200 OK", &accepting(&pbx.peer.peer), &media);
     let rejoined = pbx.request("INVITE");
     assert!(rejoined.body().contains("m=audio 40010 "), "{rejoined}");
+
     pbx.answers_with(&rejoined, "200 OK", &accepting(&pbx.peer.peer), OFFER);
     let shown = pbx.transferred(&daemon, "completed");
     assert_eq!(shown["transfer"]["way"], "bridge", "{shown}");
@@ -215,6 +217,7 @@ fn a_days_bound_on_legs_of_transfers_survives_a_restart() {
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.own));
     daemon.destination("Sales", "phone", NUMBER);
     trunk(&daemon, &json!({"transfer_way": "bridge"}));
+
     for run in ["before", "after"] {
         let pbx = Pbx::calls(&daemon, run, ASTERISK);
         pbx.transfers(&daemon, "Desk");

@@ -123,6 +123,7 @@ impl Caller {
         } else {
             1
         };
+
         for _ in 0..TRIES {
             self.peer.send(written.invite(cseq, self.peer.own));
             let answer = self.answer(dialling);

@@ -319,6 +319,7 @@ fn a_place_in_a_body_crosses_unless_the_caller_wants_privacy() {
         );
         own.send(typed);
     };
+
     let legs = Legs::new(Transport::Udp);
     legs.daemon.setup.settle();
     for (wish, withheld) in [("", false), ("Privacy: id\r\n", true)] {

@@ -131,6 +131,7 @@ fn babble(
             between();
         }
     }
+
     caller.send(dialling, "BYE", HIGHEST, tag);
     caller.peer.answers_until_probed();
     between();
@@ -163,6 +164,7 @@ fn a_caller_may_babble_at_a_runtime() {
         runtime.own
     );
     let (mut changes, mut relayed) = (Changes::new(), 0);
+
     for call in 0..messages() / CALL {
         let id = format!("babble-{call}");
         let dialling = Dialling::new(&id, &daemon.setup.first_number, daemon.sip());
@@ -249,6 +251,7 @@ fn a_runtime_may_babble_at_a_call_that_is_set_up() {
     let daemon = setup.serve();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let mut changes = Changes::new();
+
     for call in 0..messages() / BATCH {
         let rel = if call % 2 == 0 {
             "Supported: 100rel, timer"

@@ -290,7 +290,7 @@ fn a_refused_refer_goes_on_as_a_bridge_back_to_the_pbx() {
     assert_eq!(pbx.so_far(), [] as [&str; 0]);
 }
 
-/// After a 603 nobody outside that PBX is called. A PBX that can't transfer is another matter.
+/// After a 403 or a 603 no other host is called. A 501 says only that the PBX can't transfer, so the destination is called from here.
 #[test]
 fn a_declined_refer_leads_to_no_other_host() {
     let daemon = daemon();
@@ -392,7 +392,7 @@ fn a_pbx_that_says_200_has_two_seconds_for_its_bye() {
     }
 }
 
-/// By then the PBX has taken the caller into its dialplan. Its leg is ended with BYE, unless it shows that it has the caller.
+/// A PBX reports the failure once its dialplan has the caller. The leg is ended with BYE, unless the PBX shows that it has the caller.
 #[test]
 fn a_caller_that_a_failed_refer_lost_is_not_kept_as_dead_air() {
     let daemon = daemon();

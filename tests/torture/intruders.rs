@@ -252,6 +252,7 @@ fn a_leg_that_nothing_has_proven_is_held_to_its_places() {
     let up = Up::by_address(setup);
     let intruder = Peer::on(FOREIGN, up.daemon.sip());
     let mut sent = 0.0;
+
     for (cseq, method) in (50..).zip(METHODS) {
         let sdp = if method == "INVITE" { STOLEN } else { "" };
         for of in [&up.of_caller, &up.of_runtime] {
@@ -297,6 +298,7 @@ fn answers_and_acks_from_another_address_are_nobodys() {
     runtime.answer(&invite, "200 OK", &lines(runtime.own), OFFER);
     let accepted = caller.peer.outcome("INVITE");
     assert!(!accepted.text().contains("40666"));
+
     // The caller's SDP is still to come, in its ACK.
     let inside = of_caller(&dialling, &accepted.to_tag(), daemon.sip());
     for sdp in [STOLEN, ""] {

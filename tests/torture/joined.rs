@@ -27,6 +27,7 @@ impl Call {
         dialling.body = sdp(port);
         let answer = (&*accepting(runtime), &*sdp(41_000));
         let (tag, invite) = pbx.connect_to(runtime, &dialling, answer);
+
         // The answer shows that the ACK before it has been served.
         pbx.send(&dialling, "OPTIONS", 3, &tag);
         pbx.peer.outcome("3 OPTIONS");
@@ -54,7 +55,7 @@ impl Call {
         runtime.send(dialog.request(runtime, (cseq, "REFER"), &refer_to, ""));
     }
 
-    /// Answers the next offer with the PBX's own media; returns the offer. Grants other requests.
+    /// Answers the next offer with the PBX's own media; returns the offer. Other requests get no answer.
     fn takes_offer(&self, port: u16) -> String {
         let invite = self.pbx.peer.request("INVITE");
         let body = sdp(port).replace("o=- 1 1", "o=- 1 2");
@@ -76,6 +77,7 @@ fn told(runtime: &Peer, byes: usize) -> (Vec<String>, Vec<String>) {
         let last: Option<&String> = fragments.last();
         last.is_some_and(|last| !last.starts_with("SIP/2.0 1"))
     };
+
     while !is_over(&fragments) || gone.len() < byes {
         let request = runtime.receive();
         if request.method().is_none_or(|method| method == "ACK") {
@@ -100,6 +102,7 @@ fn two_far_ends_hear_each_other_on_whichever_shards_they_are() {
     let runtime = runtime(&setup);
     let daemon = setup.serve();
     let pairs = ["a", "b", "c", "d"];
+
     for pair in pairs {
         let caller = Call::new(&daemon, &runtime, &format!("{pair}-caller"), 40_002);
         let callee = Call::new(&daemon, &runtime, &format!("{pair}-callee"), 40_004);
@@ -169,11 +172,13 @@ fn a_far_end_that_is_not_there_or_refuses_changes_nothing() {
         Some(refused),
         "{fragments:?}"
     );
+
     for call in [&caller, &callee] {
         assert_eq!(call.pbx.hang_up(&call.dialling, 9, &call.tag), 200);
         let bye = runtime.request("BYE");
         runtime.answer(&bye, "200 OK", "", "");
     }
+
     for record in daemon.records(2) {
         assert_eq!(record["status"], "completed", "{record}");
         let is_caller = record["transfer"].is_object();

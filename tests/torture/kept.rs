@@ -118,6 +118,7 @@ fn answered_and_killed(daemon: &mut Daemon, round: usize) -> BTreeSet<String> {
         dialling.with(&line)
     });
     let diallings: Vec<_> = diallings.collect();
+
     for dialling in &diallings {
         caller.peer.send(dialling.invite(2, caller.peer.own));
     }
@@ -132,6 +133,7 @@ fn answered_and_killed(daemon: &mut Daemon, round: usize) -> BTreeSet<String> {
         }
         answered.len()
     };
+
     let fatal = 1 + round % (TOGETHER / 2);
     loop {
         let message = caller.peer.receive();
@@ -140,6 +142,7 @@ fn answered_and_killed(daemon: &mut Daemon, round: usize) -> BTreeSet<String> {
             break;
         }
     }
+
     daemon.process.kill();
     while let Some(message) = caller.peer.soon() {
         note(&message);

@@ -77,6 +77,7 @@ fn each_datagram_gets_its_answer() {
     };
     let listening: Vec<Peer> = ports.into_iter().map(open).collect();
     let mut wrong = Vec::new();
+
     for case in cases {
         let Case {
             set,

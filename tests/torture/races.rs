@@ -80,6 +80,7 @@ fn a_caller_that_never_acknowledges_runs_out_of_room() {
     let dialling = Dialling::new("unacknowledged", &daemon.setup.first_number, daemon.sip());
     let tag = caller.connect(&dialling);
     let mut statuses = Vec::new();
+
     for cseq in 3..40 {
         let body = String::from_utf8(dialling.request("INVITE", cseq, &tag, caller.peer.own))
             .expect("text");

@@ -137,6 +137,7 @@ fn no_header_is_smuggled_to_the_caller() {
         "{ANSWER}X-Kept: a\r\n X-Evil: b\r\nWWW-Authenticate: Digest realm=\"x\", nonce=\"y\"\r\nRecord-Route: <sip:evil.invalid;lr>\r\n\
          Require: evil\r\nVia: SIP/2.0/UDP evil.invalid\r\n"
     );
+
     // With a second Via, the response isn't for us (RFC 3261 §8.1.3.3).
     runtime.answer(&octets, "200 Two Vias", &lines, OFFER);
     let lines = lines.replace("Via: SIP/2.0/UDP evil.invalid\r\n", "");
@@ -145,6 +146,7 @@ fn no_header_is_smuggled_to_the_caller() {
     let answer = caller.peer.outcome("INVITE");
     let message = answer.wire();
     assert_eq!(message.status(), 200, "{answer:?}");
+
     for name in [
         HeaderName::WwwAuthenticate,
         HeaderName::RecordRoute,

@@ -97,6 +97,7 @@ fn a_new_leg_takes_the_callers_place() {
             (leg, item["summary"].as_str().unwrap_or_default())
         })
         .collect();
+
     for expected in [
         ("old", "200 OK (INVITE)"),
         ("new", "INVITE"),
@@ -144,10 +145,12 @@ fn the_runtime_is_offered_the_new_legs_media() {
     let offered = change.body();
     assert!(offered.contains("m=audio 40002 "), "{offered}");
     assert!(offered.contains("o=- 1 2 IN IP4 127.0.0.1"), "{offered}");
+
     runtime.answer(&change, "200 OK", &accepting(&runtime), OFFER);
     runtime.request("ACK");
     let came = other.final_answer(&new, came);
     assert_eq!(status_of(&came), 200, "{came:?}");
+
     let new_tag = came.to_tag();
     other.send(&new, "ACK", 2, &new_tag);
     obeys(&pbx, "BYE");
@@ -155,6 +158,7 @@ fn the_runtime_is_offered_the_new_legs_media() {
     let again = takeover("again", &daemon, &replaces(&old, &tag));
     assert_eq!(status_of(&other.call(&again)), 481);
     assert_eq!(other.hang_up(&new, 3, &new_tag), 200);
+
     let bye = runtime.request("BYE");
     runtime.answer(&bye, "200 OK", "", "");
     let of_call = |record: &&serde_json::Value| record["status"] == "completed";
@@ -175,6 +179,7 @@ fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
     let (pbx, tag) = connected(&daemon, &runtime, &old);
     let other = Caller::new(daemon.sip(), daemon.credentials());
     let mut cseq = 1;
+
     for id in ["one", "two", "three", "four", "five", "six"] {
         let new = takeover(id, &daemon, &replaces(&old, &tag));
         let came = other.dial(&new);
@@ -236,6 +241,7 @@ fn what_names_no_call_is_refused() {
         ("unread", "Replaces: old@pbx.invalid".to_owned(), 400),
         ("twice", format!("{right}\r\n{right}"), 400),
     ];
+
     for (id, line, status) in &cases {
         let other = Caller::new(daemon.sip(), daemon.credentials());
         let answer = other.call(&takeover(id, &daemon, line));
@@ -261,6 +267,7 @@ fn a_runtime_names_no_dialog_from_our_side() {
     let from = invite.value("From");
     let (_, ours) = from.split_once(";tag=").expect("a tag");
     let dialog = Dialog::called(&invite, runtime.tag);
+
     for (cseq, replaces, status) in [
         (1, format!("x%3Bto-tag%3Druntime%3Bfrom-tag%3D{tag}"), 403),
         (2, format!("x%3Bto-tag%3D{ours}%3Bfrom-tag%3D{tag}"), 403),
@@ -295,6 +302,7 @@ fn refer_outside_a_call_is_not_allowed() {
     let refused = pbx.answer(&dialling);
     assert_eq!(status_of(&refused), 405);
     assert!(refused.header("Allow").is_some(), "{refused:?}");
+
     pbx.send(&dialling, "OPTIONS", 2, "");
     let answer = pbx.answer(&dialling);
     let lists = |message: &wire::Message<'_>, name, token| message.has_token(name, token);

@@ -144,7 +144,7 @@ fn settle(sides: &mut [Side<'_>]) {
     }
 }
 
-/// Transfers a caller; returns once the destination has answered and before the caller's re-INVITE. The agent's leg is still up.
+/// Begins the transfer of a new call to Desk. No INVITE has been answered for it yet, and the agent's leg is still up.
 fn hand_over(legs: &Legs, desk: &Peer) -> Dialog {
     let mut call = legs.invite(NAMED, "");
     let invite = legs.runtime.request("INVITE");
@@ -196,6 +196,7 @@ fn two_ends_that_change_with_each_answer_hold_each_others_last() {
     let mut sides = [Side::new(&legs.caller, 50_000), Side::new(&desk, 52_000)];
     let invite = desk.request("INVITE");
     sides[1].takes(&invite);
+
     // The caller is first: until it has the new media, the agent stays.
     let reinvite = legs.caller.request("INVITE");
     assert!(
@@ -204,6 +205,7 @@ fn two_ends_that_change_with_each_answer_hold_each_others_last() {
             .is_none(),
         "the agent went first"
     );
+
     sides[0].takes(&reinvite);
     accept(&legs.runtime, "BYE");
     settle(&mut sides);
@@ -215,7 +217,6 @@ fn two_ends_that_change_with_each_answer_hold_each_others_last() {
     assert_eq!(caller.said.1, "key50002");
     assert!(!noted(&legs, &call, "was to end that"));
 
-    // Two ends whose answers don't change need one re-INVITE only.
     legs.say(&call, "BYE", 90, "", "");
     accept(&desk, "BYE");
     legs.caller.outcome("BYE");
@@ -269,6 +270,7 @@ fn an_end_that_refuses_what_the_other_has_changed_keeps_its_call() {
     accept(&legs.runtime, "BYE");
     assert_eq!(sides[0].asked, ["offer"]);
     assert_eq!(sides[1].asked, ["offer", "change"]);
+
     legs.say(&call, "BYE", 90, "", "");
     accept(&desk, "BYE");
     assert_eq!(legs.caller.outcome("BYE").status(), Some(200));

@@ -70,6 +70,7 @@ fn what_cannot_be_a_message_closes_the_connection() {
     .concat();
     let huge_body = b"OPTIONS sip:a SIP/2.0\r\nContent-Length: 70000\r\n\r\n".to_vec();
     let one_line = vec![b'a'; 70_000];
+
     for (case, octets) in [
         ("an endless header", endless_header),
         ("a huge body", huge_body),

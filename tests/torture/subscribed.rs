@@ -39,9 +39,11 @@ fn a_notify_moves_only_the_transfer_whose_refer_it_names() {
         "refer;id=one".to_owned(),
         "refer;id".to_owned(),
     ];
+
     for event in &strange {
         assert_eq!(notify(&pbx, event, DONE, OVER), 481, "{event}");
     }
+
     pbx.transferred(&daemon, "accepted");
     let named = format!("Refer ; ID={first}");
     assert_eq!(notify(&pbx, &named, RINGING, OPEN), 200);

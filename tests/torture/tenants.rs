@@ -28,6 +28,7 @@ fn credentials_open_their_own_org_alone() {
             Dialling::new("both", THEIRS, daemon.sip()).with(&names_agent),
         ),
     ];
+
     for (case, dialling) in &dialled {
         let tag = caller.connect(dialling);
         assert_eq!(caller.hang_up(dialling, 3, &tag), 200, "{case}");
@@ -75,6 +76,7 @@ fn a_forged_request_finds_no_call() {
         .into_bytes();
     forgeries.push(("another From-tag", other_from));
     forgeries.push(("another Call-ID", other_call));
+
     for (case, forged) in forgeries {
         let answers = attacker.answers_to(&forged);
         let statuses = statuses_of(&answers);
@@ -97,6 +99,7 @@ fn a_request_sent_again_from_elsewhere_moves_nothing() {
     let tag = caller.connect(&dialling);
     caller.send(&dialling, "INFO", 3, &tag);
     assert_eq!(status_of(&caller.peer.receive()), 200);
+
     let attacker = Peer::on(Ipv4Addr::new(127, 0, 0, 2), daemon.sip());
     let old = |from: &Peer| {
         let answers = from.answers_to(dialling.request("OPTIONS", 2, &tag, from.own));
@@ -120,6 +123,7 @@ fn replaces_takes_nobodys_call() {
     let thief = Caller::new(daemon.sip(), neighbour.credentials.clone());
     let grab = Dialling::new("thief", THEIRS, daemon.sip()).with(&right);
     let required = Dialling::new("required", THEIRS, daemon.sip()).with(&right);
+
     for grab in [&grab, &required.with("Require: replaces")] {
         assert_eq!(status_of(&thief.call(grab)), 481, "{grab:?}");
     }

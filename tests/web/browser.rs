@@ -28,6 +28,7 @@ fn a_person_makes_uses_and_revokes_a_key() {
     if !tools(&["chromium", "chromedriver"]) {
         return;
     }
+
     let (setup, _database) = setup();
     let partner = setup.run(&["partner", "create", "--name", "Reseller", "--json"]);
     let id = partner["id"].as_str().expect("an id");
@@ -42,6 +43,7 @@ fn a_person_makes_uses_and_revokes_a_key() {
         json!({"name": "Harbour Tours"}),
     );
     assert_eq!(status, 201, "{org}");
+
     let org = org["id"].as_str().expect("an id").to_owned();
     let keys = format!("/partner/v1/orgs/{org}/api-keys");
     let key = post(&keys, &partner_key, json!({})).1["api_key"]
@@ -50,6 +52,7 @@ fn a_person_makes_uses_and_revokes_a_key() {
         .to_owned();
     let agent = json!({"name": "Reception", "type": "inbound", "language": "en", "first_message": "Hello", "use_org_knowledgebase": true});
     assert_eq!(post("/phone", &key, agent).0, 201);
+
     let handoff = json!({"session_id": "s-1", "summary": "The guest wants to move a booking for twelve people and asks for a human.", "reasons": ["user_requested_human_assistance"], "sentiment": "neutral"});
     assert_eq!(post("/handoff-analytics/events", &key, handoff).0, 201);
     let links = format!("/partner/v1/orgs/{org}/login-links");
@@ -65,6 +68,7 @@ fn a_person_makes_uses_and_revokes_a_key() {
     let home = format!("http://{at}/dashboard/{org}");
     let page = |below: &str| format!("{home}/{below}");
     assert_eq!(browser.url(), home);
+
     browser.shows("h1", "Overview");
     assert!(browser.text("#handoffs").contains("move a booking"));
     assert!(browser.text("#steps").contains("Create the inbound trunk"));
@@ -85,6 +89,7 @@ fn a_person_makes_uses_and_revokes_a_key() {
     browser.screenshot("key");
     let phone = |key: &str| http::get(at, "/phone", Some(key)).expect("an answer").0;
     assert_eq!(phone(&new), 200);
+
     browser.open(&page("keys"));
     assert_eq!(browser.count("#new-key"), 0);
     assert!(
@@ -157,6 +162,7 @@ fn a_person_reads_of_calls_without_a_mouse() {
     if !tools(&["chromium", "chromedriver", "sipp"]) {
         return;
     }
+
     let (setup, _database) = setup();
     let daemon = setup.serve();
     let link = link_to(&daemon);
@@ -191,6 +197,7 @@ fn a_person_reads_of_calls_without_a_mouse() {
     browser.shows("h1", &title);
     assert!(browser.text("main").contains("completed"));
     assert!(browser.count(".ladder summary") >= 4);
+
     // A message opens to its text without a mouse.
     browser.tab_to(".ladder summary");
     browser.press(ENTER);

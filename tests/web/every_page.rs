@@ -107,6 +107,7 @@ fn every_page_is_sound_in_every_size_and_colour() {
     let operators = operators
         .iter()
         .map(|(name, at)| (*name, format!("{installation}{at}")));
+
     for (name, at) in pages.chain(operators) {
         for (size, place) in [([1280, 1000], "desktop"), ([390, 1400], "phone")] {
             for colours in ["light", "dark"] {

@@ -97,6 +97,7 @@ async fn both_versions_of_http_are_spoken_over_tls() {
     authority.issue();
     let daemon = authority.serve();
     let at = daemon.setup.http;
+
     for (offered, version) in [
         (&["h2", "http/1.1"][..], Version::HTTP_2),
         (&["http/1.1"], Version::HTTP_11),
@@ -146,12 +147,14 @@ async fn a_certificate_is_replaced_without_cutting_a_connection() {
     let daemon = authority.serve();
     let at = daemon.setup.http;
     assert_eq!(authority.shown(at).await, first);
+
     let stream = authority.connect(at, &["http/1.1"]).await;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
     tokio::spawn(connection);
     let second = authority.issue();
     assert_ne!(first, second);
     assert_eq!(authority.shown(at).await, first, "read before SIGHUP");
+
     daemon.process.signal("HUP");
     said(&daemon, "certificate read again").await;
     assert_eq!(authority.shown(at).await, second);
@@ -176,6 +179,7 @@ async fn a_certificate_is_replaced_without_cutting_a_connection() {
         assert_eq!(told, Some(()), "{name}: {}", daemon.log());
         assert_eq!(authority.shown(at).await, second, "{name}");
     }
+
     let third = authority.issue();
     let before = daemon.log().matches("certificate read again").count();
     daemon.process.signal("HUP");

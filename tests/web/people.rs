@@ -115,6 +115,7 @@ fn six_tabs_with_live_pages_do_not_block_a_seventh() {
     if !tools(&["chromium", "chromedriver"]) {
         return;
     }
+
     let (_daemon, browser, home) = session();
     browser.open(&format!("{home}/live"));
     browser.changes_to("#stream-state", |text| text == "Live");
@@ -146,10 +147,12 @@ fn texts_of_a_hostile_peer_stay_text_on_every_page_that_shows_them() {
         assert!(title.as_str().is_some_and(|title| title != "run"), "{at}");
         assert_eq!(browser.count("main img, main script"), 0, "{at}");
     };
+
     for at in ["", "/live", "/calls", "/trunk", "/route-test"] {
         browser.open(&format!("{home}{at}"));
         quiet(at);
     }
+
     let page = format!("/calls/{call}");
     browser.open(&format!("{home}{page}"));
     quiet(&page);

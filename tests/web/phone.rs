@@ -32,6 +32,7 @@ fn microphone(folder: &Path) -> String {
     file.extend((36 + length).to_le_bytes());
     file.extend(b"WAVEfmt ");
     file.extend(16_u32.to_le_bytes());
+
     for field in [1_u16, 1] {
         file.extend(field.to_le_bytes());
     }
@@ -131,6 +132,7 @@ impl Phone {
             "{} octets, the best tenth of a second has {best}",
             heard.len()
         );
+
         let moved =
             trunkline_testkit::Deadline::after(std::time::Duration::from_secs(30)).poll(|| {
                 let level = self
@@ -196,12 +198,14 @@ fn a_person_calls_the_echo_and_hears_themselves() {
             .text("#messages details[open] pre")
             .starts_with("INVITE sip:agent@")
     );
+
     browser.click("[data-key='5']");
     assert_eq!(browser.text("[data-part=pressed]"), "5");
     // So have the steps of the media, while the call is up.
     browser.changes_to("#messages", |text| {
         text.contains("media: first audio of the agent") && text.contains("media: key pressed")
     });
+
     for (size, place) in [([1280, 1000], "desktop"), ([390, 1400], "phone")] {
         for colours in ["light", "dark"] {
             browser.show_on(size, colours);
@@ -231,6 +235,7 @@ fn a_person_without_a_microphone_says_the_sample_and_leaving_hangs_up() {
     if !tools(&["chromium", "chromedriver"]) {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let phone = Phone::open(&daemon);
     phone.browser.click("[data-part=sample]");
@@ -241,6 +246,7 @@ fn a_person_without_a_microphone_says_the_sample_and_leaving_hangs_up() {
             .text("[data-part=source]")
             .contains("a sample")
     );
+
     let is_speech = |window: &[u8]| window.iter().any(|octet| decoded(*octet).abs() > 2_000.0);
     let heard = trunkline_testkit::Deadline::after(std::time::Duration::from_secs(30))
         .poll(|| phone.heard().chunks_exact(800).any(is_speech).then_some(()));
@@ -266,6 +272,7 @@ fn a_person_talks_to_the_example_bot() {
     if !tools(&["chromium", "chromedriver", "python3"]) {
         return;
     }
+
     let daemon = DaemonSetup::new()
         .set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "127.0.0.0/8")
         .serve();

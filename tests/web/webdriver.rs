@@ -57,6 +57,7 @@ impl Browser {
             "--window-size=1280,900",
             &folder,
         ];
+
         let arguments: Vec<&str> = usual
             .into_iter()
             .chain(more.iter().map(String::as_str))
@@ -158,7 +159,7 @@ impl Browser {
         self.command("POST", &format!("{element}/click"), &json!({}));
     }
 
-    /// Types into the element that has the focus after a click there.
+    /// Types into an element, which gets the focus.
     pub(crate) fn fill(&self, selector: &str, typed: &str) {
         let element = self.element(selector);
         self.command("POST", &format!("{element}/value"), &json!({"text": typed}));
@@ -179,6 +180,7 @@ impl Browser {
             "const at = document.activeElement, seen = getComputedStyle(at); \
              return [at.matches({wanted}), at === document.body || seen.outlineStyle !== 'none', at.outerHTML.slice(0, 200)]"
         );
+
         for _ in 0..100 {
             self.press(TAB);
             let found = self.script(&script);
@@ -297,6 +299,7 @@ fn command_to(at: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
         .expect("the driver takes it");
     let mut reader = BufReader::new(stream);
     let mut length = 0;
+
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).expect("a line");

@@ -151,6 +151,7 @@ fn longreq(name: &str) -> Vec<u8> {
         ))
         .set(&format!("Call-ID: {long}{long}-{name}"))
         .with(&format!("X-{long}: {long}; {long}={long}"));
+
     for hop in 0..30 {
         draft = draft.with(&format!(
             "Via: SIP/2.0/TCP hop{hop}.example.org;branch=z9hG4bK-{long}-{hop}"
@@ -353,7 +354,7 @@ fn badbranch(name: &str) -> Vec<u8> {
     Draft::options(name).set(via).octets()
 }
 
-/// RFC 4475 §3.3.1: an INVITE without Call-ID, From and To.
+/// RFC 4475 §3.3.1: an INVITE without Call-ID, From, To and Max-Forwards.
 fn insuf(name: &str) -> Vec<u8> {
     Draft::invite(name)
         .without("Call-ID")

@@ -330,6 +330,7 @@ async fn the_document_and_the_server_judge_the_same_bodies_alike() {
     let document = api.get("/openapi.json", "").await.with(200);
     let db = Fixtures::create(&api).await;
     let mut tally = Tally::default();
+
     for operation in operations(&document) {
         let content = &operation.described["requestBody"]["content"]["application/json"];
         if content.is_null() || operation.id == REDELIVER {

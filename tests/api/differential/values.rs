@@ -227,6 +227,7 @@ pub(super) fn at_bounds(schema: &Value, path: &[String], good: &Value) -> Vec<Va
         around.dedup();
         around
     };
+
     let length = |count: u64| usize::try_from(count).expect("bounds are small");
     for count in bounds("minLength", "maxLength") {
         values.extend(["a", "😀"].map(|letter| letter.repeat(length(count)).into()));
