@@ -127,9 +127,11 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
         tx.mark_internal();
         return tx.exactly_one("SELECT * FROM orgs WHERE id = $1", &[&org]);
     }
+
     if deleted.purge_at.is_none_or(|at| at <= now) {
         return Err(Wrong::Absent(Kind::Org).into());
     }
+
     if let (Some(partner), Some(external_id)) = (deleted.partner_id, &deleted.deleted_external_id) {
         let sql = "SELECT 1 FROM orgs WHERE partner_id = $1 AND external_id = $2";
         let taken: Option<(i64,)> = tx.one(sql, &[&partner, &external_id])?;
@@ -208,6 +210,7 @@ pub fn finish_purge(tx: &mut Tx, org: Uuid, now: Moment) -> Result<bool, Error> 
         let sql = "INSERT INTO purged_orgs (org_id, purged_at) VALUES ($1, $2) ON CONFLICT (org_id) DO NOTHING";
         tx.run(sql, &[&org, &now])?;
     }
+
     let sql = "DELETE FROM purged_orgs WHERE purged_at <= $1";
     tx.run(sql, &[&(now - LATE)])?;
     Ok(true)
