@@ -131,6 +131,7 @@ pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Cl
     let Some(row) = row.filter(|row| row.expires_at > now) else {
         return Ok(None);
     };
+
     Ok(Some(match (row.status, row.answer) {
         _ if row.body_hash != asked.body && row.body_hash != asked.octets => Claim::OtherBody,
         (Some(_), Some(sealed)) => {
