@@ -150,10 +150,12 @@ impl Connections {
             Some(at_rest) => at_rest.pop(),
             None => return Err(Broke::Closed.into()),
         };
+
         let open = match at_rest {
             Some(open) => open,
             None => self.open()?,
         };
+
         Ok(ConnectionGuard {
             open: Some(open),
             ending: None,

@@ -80,7 +80,7 @@ fn next(at: Moment, expected: Option<&[String]>, now: Moment) -> Result<Moment, 
         return Err(Conflict::Outdated { version }.into());
     }
 
-    // Versions are written with milliseconds.
+    // Versions are written with milliseconds: a second change within the same one would leave the version as it is.
     Ok(now.max(at + Duration::from_millis(1)))
 }
 
