@@ -132,7 +132,7 @@ impl AuditScope {
     }
 }
 
-/// Returns the entries after `seq`, oldest first. An entry that is written later has a higher number, on whichever node it is written.
+/// Returns the entries after `seq`, oldest first. An entry that is written later has a higher number, also on another node.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

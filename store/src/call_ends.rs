@@ -51,7 +51,7 @@ macro_rules! between {
 /// Returns the org's ended calls after `seq`, in the order in which their ends were recorded. Examines `most` ends, and returns those that
 /// match the filter.
 ///
-/// An end that is recorded later has a higher number, on whichever node it is recorded, so nothing is ever skipped. A call is returned
+/// An end that is recorded later has a higher number, also on another node, so no call is ever skipped. A call is returned
 /// again when a fact about it was recorded after its end.
 ///
 /// # Errors

@@ -37,7 +37,7 @@ pub struct InboundTrunk {
     pub numbers: Vec<E164>,
     /// Noise suppression, handed to the runtime.
     pub krisp_enabled: bool,
-    /// RTP may come from another address than that of SDP or signalling, where SDP names a private one.
+    /// Where SDP names a private address, RTP may come from an address that neither SDP nor signalling names.
     pub rtp_from_any_address: bool,
     /// Networks whose calls to `numbers` need no credentials.
     pub allowed_addresses: Vec<IpNet>,

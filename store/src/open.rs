@@ -302,8 +302,7 @@ fn ready(directory: &Path) -> std::io::Result<()> {
     std::fs::remove_file(&probe)
 }
 
-/// Creates the file, readable to its owner alone whatever the directory and the umask permit. SQLite's other files take the mode from this
-/// one.
+/// Creates the file with mode 0600: the directory and the umask may permit more. SQLite gives its other files the same mode.
 fn make_file(file: &Path) -> std::io::Result<()> {
     match OpenOptions::new()
         .write(true)

@@ -81,7 +81,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Returns a page of the matching rows. `position` returns that of a row.
+    /// Returns a page of the matching rows. `position` returns the position of a row.
     pub(super) fn page<T: Record>(
         self,
         tx: &mut Tx,

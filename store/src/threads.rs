@@ -296,7 +296,7 @@ fn take_steps(tx: &mut Tx, steps: &Receiver<Step>, turn: Duration) {
     }
 }
 
-/// Runs work for a caller, unless that has gone.
+/// Runs work for a caller, unless the caller has gone.
 fn attempt<T>(
     tx: &mut Tx,
     span: &Span,
