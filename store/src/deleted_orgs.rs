@@ -67,13 +67,13 @@ const UNREGISTER: &str = "UPDATE registrations SET expires_at = $2, saved_at = $
 const FREE_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = verified_at, verified_at = NULL
     WHERE org_id = $1 AND verified_at IS NOT NULL";
 
-/// Takes numbers back that no other org has verified since.
+/// Takes back the numbers that are verified in no other org now.
 const TAKE_NUMBERS_BACK: &str =
     "UPDATE numbers SET verified_at = freed_verified_at, freed_verified_at = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM numbers AS taken WHERE taken.number = numbers.number AND taken.verified_at IS NOT NULL)";
 
-/// Unassigns numbers that another org has verified.
+/// Unassigns the numbers that weren't taken back.
 const GIVE_UP_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = NULL, agent_id = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL";
 
@@ -107,7 +107,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, purge: Purge, now: Moment) -> Result<(), E
     Ok(())
 }
 
-/// Restores a deleted org, with those of its numbers that no other org has verified since. Keys, sessions, links and dedicated networks
+/// Restores a deleted org, with those of its numbers that are verified in no other org now. Keys, sessions, links and dedicated networks
 /// don't come back. An org that isn't deleted stays as it is.
 ///
 /// # Errors

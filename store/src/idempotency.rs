@@ -1,7 +1,7 @@
 //! Stored answers to requests with an `Idempotency-Key`, so that a repeated request does its work once.
 //!
 //! An entry belongs to one credential, method, path and key. It begins as a claim without an answer. If the claim's node dies, the claim
-//! ends at the node's next start, or by itself. The answer, sealed, replaces it, and is committed together with the effects of the request:
+//! ends at the node's next start, or after two minutes. The answer, sealed, replaces it, and is committed together with the effects of the request:
 //! a node that dies has either done and answered it, or neither.
 
 use std::time::Duration;

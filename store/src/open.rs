@@ -238,7 +238,7 @@ fn refuse_future(found: i64) -> Result<(), OpenFault> {
 }
 
 async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
-    // Another process may be migrating the same file.
+    // Another process may be migrating the same file: each try waits a second for its lock.
     let mut tries = PATIENCE.as_secs();
     let found = loop {
         let update = move |tx: &mut Tx| {

@@ -255,7 +255,8 @@ impl<'f> MergedFacts<'f> {
         }
     }
 
-    /// Returns the stages that these facts are about. The first fact of a call may arrive after later ones, and then makes these complete.
+    /// Returns the stages whose events have to be recorded now. The first fact of a call may arrive after later ones, whose events need it:
+    /// all stages are returned then.
     fn stages(&self) -> Stages {
         let is_first = self.started.is_some();
         Stages {
