@@ -46,6 +46,7 @@ fn entries(root: &Path, names: &[String]) -> Result<String, Box<dyn Error>> {
         if !name.starts_with(&format!("{version:04}_")) {
             return Err(format!("{name}.sql should have the number {version:04}").into());
         }
+
         let sqlite = root.join("sqlite").join(name).with_extension("sql");
         let postgres = root.join("postgres").join(name).with_extension("sql");
         writeln!(

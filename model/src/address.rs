@@ -260,6 +260,7 @@ impl AddressPolicy {
             return Err(Refusal::NoHost);
         }
 
+        // A translator or tunnel on the way may turn the packet's destination into the embedded address.
         let leads_to = [Some(ip), embedded];
         let mut ends = leads_to.into_iter().flatten();
         if ends.any(|ip| self.is_own(SocketAddr::new(ip, address.port()))) {
@@ -343,8 +344,8 @@ impl AddressPolicy {
         }
     }
 
-    /// Judges a network that a tenant enters. No part of it may be multicast. No part may be loopback or link-local, nor may it be the
-    /// single address of one of this node's listeners, unless `sip.allow_private_peers` lists the network.
+    /// Judges a network that a tenant enters. No part of it may be multicast, broadcast or unspecified. Unless `sip.allow_private_peers`
+    /// lists the network, no part may be loopback or link-local, and it may not be the single address of one of this node's listeners.
     ///
     /// # Errors
     /// The network is refused.
@@ -393,8 +394,10 @@ impl AddressPolicy {
     pub fn report_sources(&self, allowed: &[IpNet], operators: &[IpNet]) -> Vec<(IpNet, Refusal)> {
         let judged = |network: &IpNet| Some((*network, self.examine_source(*network).err()?));
         let mut reported: Vec<_> = allowed.iter().filter_map(judged).collect();
+
         let is_tenants = |network: &IpNet| !operators.contains(network);
         let tenants: Vec<_> = allowed.iter().copied().filter(is_tenants).collect();
+
         if !are_few(&tenants) {
             let widest = tenants.iter().min_by_key(|network| network.prefix_len());
             reported.extend(widest.map(|network| (*network, Refusal::Wide)));
@@ -428,6 +431,7 @@ pub fn are_few(networks: &[IpNet]) -> bool {
         let host_bits = u32::from(network.max_prefix_len() - network.prefix_len());
         1_u128.checked_shl(host_bits).unwrap_or(u128::MAX)
     };
+
     let together = IpNet::aggregate(&networks);
     let (v4, v6): (Vec<_>, Vec<_>) = together
         .iter()
@@ -457,6 +461,7 @@ const fn v6(first: u16, last: u16, length: u8) -> IpNet {
     ))
 }
 
+/// Networks of addresses that no host can have: unspecified, multicast and broadcast.
 const NOBODYS: [IpNet; 5] = [
     v4(0, 0, 8),
     v4(224, 0, 4),
@@ -464,6 +469,7 @@ const NOBODYS: [IpNet; 5] = [
     v6(0, 0, 128),
     v6(0xff00, 0, 8),
 ];
+/// Loopback and link-local networks, which no router forwards.
 const NEAR: [IpNet; 4] = [
     v4(127, 0, 8),
     v4(169, 254, 16),
@@ -516,7 +522,7 @@ impl Reach {
     const fn of_v6(address: Ipv6Addr) -> Self {
         match address.segments() {
             [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => Self::Nobody,
-            // Notations of IPv4 addresses: the address that they embed is judged.
+            // IPv6 forms of an IPv4 address. Public here, so that the embedded address alone decides: see `embedded`.
             [0, 0, 0, 0, 0, 0 | 0xffff, high, _] if high != 0 => Self::Public,
             [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => Self::Public,
             [0x2001, 0x0db8, ..] => Self::Public,

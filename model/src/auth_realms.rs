@@ -63,7 +63,7 @@ impl AuthRealms {
     }
 
     /// Judges whether a challenge may be answered. With `may_learn` the realm may be a new one. Returns what [`Self::learn`] has to remember
-    /// of the challenge; `None` if it is known already.
+    /// of the challenge; `None` if that is known already, or without `may_learn`.
     ///
     /// # Errors
     /// The challenge may not be answered.

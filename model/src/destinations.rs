@@ -61,6 +61,7 @@ impl Destination {
             return None;
         }
 
+        // Of several readings of the digits, one that is a destination takes precedence.
         let leads = |number: &E164| list.iter().any(|own| own.target.is_number(number));
         let number = reduce(user, country, &leads);
         let by_number = |own: &&Self| number.is_some_and(|number| own.target.is_number(&number));

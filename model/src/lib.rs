@@ -1,8 +1,7 @@
 //! Plain data that several parts of Trunkline share: an org's view, the facts of a call, transfers and their hand-offs, registrations that
 //! outlive a process, addresses that a peer may have.
 //!
-//! Performs no I/O and takes no locks; knows `sip` and `routing` only. [`persistent::PersistentMap`] is the map of which a [`view::View`]
-//! consists.
+//! Performs no I/O and takes no locks; knows `sip` and `routing` only. A [`view::View`] consists of [`persistent::PersistentMap`]s.
 //!
 //! # Example
 //!

@@ -30,6 +30,7 @@ impl Sources {
         if orgs.contains(&org) {
             return;
         }
+
         orgs.push(org);
         if self.networks.insert(network, orgs).is_some() {
             return;
@@ -49,11 +50,13 @@ impl Sources {
         let Some(mut orgs) = self.networks.get(&network).cloned() else {
             return;
         };
+
         orgs.retain(|known| *known != org);
         if !orgs.is_empty() {
             self.networks.insert(network, orgs);
             return;
         }
+
         self.networks.remove(&network);
 
         let length = network.prefix_len();

@@ -161,7 +161,7 @@ pub struct TrunkView {
     pub id: Uuid,
     /// Noise suppression, handed to the runtime.
     pub krisp_enabled: bool,
-    /// RTP may come from another address than that of SDP or signalling, where SDP names a private one.
+    /// Where SDP names a private address, RTP may come from an address that neither SDP nor signalling names.
     pub rtp_from_any_address: bool,
     /// The digest user name.
     pub username: Box<str>,
@@ -207,7 +207,7 @@ pub enum Source {
 }
 
 impl OrgView {
-    /// Returns whether RTP may come from another address than that of SDP or signalling, where SDP names a private address.
+    /// Returns whether RTP may come from an address that neither SDP nor signalling names, where SDP names a private one.
     pub fn rtp_from_any_address(&self) -> bool {
         (self.trunk.as_ref()).is_some_and(|trunk| trunk.rtp_from_any_address)
     }

@@ -21,7 +21,8 @@ pub struct WsUrl<'u> {
 }
 
 impl<'u> WsUrl<'u> {
-    /// Parses a URL; `None` if it isn't a WebSocket's, or holds a user name or a fragment.
+    /// Parses a URL. `None` if it isn't a WebSocket's, is longer than [`LONGEST`], holds a character that a URL can't, a user name or a
+    /// fragment, or has a query without a path.
     pub fn parse(text: &'u str) -> Option<Self> {
         let (is_secure, rest) = match text.strip_prefix("wss://") {
             Some(rest) => (true, rest),
@@ -34,12 +35,14 @@ impl<'u> WsUrl<'u> {
 
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
+
         // A request line needs a path before its query.
         let path = match path {
             "" => "/",
             path if path.starts_with('?') => return None,
             path => path,
         };
+
         let (host, port) = host_and_port(authority)?;
         Some(Self {
             is_secure,

@@ -37,7 +37,9 @@ impl Country {
         };
         let code = [first.to_ascii_uppercase(), second.to_ascii_uppercase()];
         let name = std::str::from_utf8(&code).map_err(|_| NotACountry)?;
+
         phonenumber::country::Id::from_str(name).map_err(|_| NotACountry)?;
+
         let country = Self(code);
         country.plan();
         Ok(country)
@@ -55,8 +57,8 @@ impl Country {
     }
 }
 
-/// Returns the country in whose national form `dialled` is the number of these `digits`, with or without the national prefix. Of several
-/// countries with the same country code, the main one counts. Compiles no plan.
+/// Returns the country in which people dial the number of these `digits` (E.164 without `+`) as `dialled`, with or without the national
+/// prefix. Where countries share a country code, only the main one is considered. Compiles no plan.
 pub(crate) fn of_number(digits: &str, dialled: &str) -> Option<&'static str> {
     let matches = |length: usize| {
         let (code, national) = digits.split_at_checked(length)?;
@@ -64,6 +66,7 @@ pub(crate) fn of_number(digits: &str, dialled: &str) -> Option<&'static str> {
         let countries = DATABASE.by_code(&code)?;
         let is_main = |data: &&&phonenumber::Metadata| data.is_main_country_for_code();
         let data = countries.iter().find(is_main).or(countries.first())?;
+
         let prefix = data.national_prefix().unwrap_or_default();
         let is_form = dialled == national || dialled.strip_prefix(prefix) == Some(national);
         (is_form && data.id().len() == 2).then_some(data.id())
@@ -149,6 +152,7 @@ impl Plan {
         let groups = self.national.as_ref()?.captures(digits)?;
         let rest = &digits[groups.get(0)?.end()..];
         let mut number = String::new();
+
         // The rule applies if the expression's last group matched; else the match is a bare prefix (libphonenumber's rule).
         if let (Some(rule), Some(_)) = (
             &self.rewrite,
@@ -156,6 +160,7 @@ impl Plan {
         ) {
             groups.expand(rule, &mut number);
         }
+
         number.push_str(rest);
         Some(number)
     }

@@ -19,7 +19,8 @@ use crate::near_miss::near_misses;
 const LISTED: usize = 20;
 /// Most characters of a header value in the trail.
 const HEADER_KEPT: usize = 128;
-/// Entries of most trails: no header, and an agent that holds the number. The trail stays with the call.
+/// Entries of most trails: the call has no header, and an agent holds the number. The trail stays with the call, so that a larger capacity
+/// would cost memory for as long as the call lasts.
 const USUAL: usize = 2;
 
 /// Decides which agent takes the call. `busy` returns whether an agent is at its limit.
@@ -63,6 +64,7 @@ impl<'o> Search<'o> {
         let Some(value) = value.filter(|value| !value.is_empty()) else {
             return self.pass(Step::Header, StepPlace::Nothing, StepFinding::Nothing);
         };
+
         let kept = |value: &str| value.chars().take(HEADER_KEPT).collect::<String>();
         if let Some(other) = &facts.other_agent_header {
             let both = [kept(value), kept(other)].join(", ");
@@ -72,6 +74,7 @@ impl<'o> Search<'o> {
                 StepFinding::Contradiction,
             );
         }
+
         let at = StepPlace::Header(kept(value));
         match Uuid::try_parse(value) {
             Ok(id) => self.asked_for(Step::Header, at, self.org.agent(id)),
@@ -147,6 +150,7 @@ impl<'o> Search<'o> {
                 .map_or(StepFinding::Nothing, |(agent, state)| {
                     StepFinding::agent(agent, state)
                 });
+
             if let (Some(agent), Some(AgentState::Available)) = (agent, state) {
                 self.further(step, unlisted);
                 self.note(step, at, found);

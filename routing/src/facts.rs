@@ -73,6 +73,7 @@ pub fn caller(facts: &Facts, org: &Org) -> Caller {
     } else {
         first_number(asserted, org.country(), &|_| false)
     };
+
     Caller {
         raw,
         e164: e164.filter(|_| !facts.anonymous),

@@ -1,7 +1,7 @@
 //! Near misses: a number that differs from the dialled one only at its beginning or end, a header that doesn't name an agent by its id, an
 //! agent that was asked for but couldn't take the call.
 //!
-//! Searched for only if a step found nothing. Only the call's own org is known here, so the id of another org's agent is reported like
+//! Only steps that found no available agent are examined. Only the call's own org is known here, so the id of another org's agent is reported like
 //! an id that doesn't exist.
 
 use crate::decision::{
@@ -16,8 +16,9 @@ use crate::{E164, country};
 const COMPARED: usize = 10_000;
 /// Most near misses in one decision.
 const LISTED: usize = 8;
-/// Digits at the end that two numbers must share, then digits before them that may differ.
+/// Least digits at the end that two similar numbers share.
 const LEAST_SHARED: usize = 7;
+/// Most digits before the shared ones, in either number.
 const MOST_BEFORE: usize = 5;
 /// Most digits that may be surplus or missing at the end.
 const MOST_BEHIND: usize = 4;
@@ -104,12 +105,12 @@ fn alike(
     whole: &str,
     org: &Org,
 ) -> Option<(E164, NumberDifference)> {
-    let unlisted = org.held.keys().filter(|held| !org.numbers.contains(held));
-
     if org.numbers.len() + org.held.len() > COMPARED {
         return None;
     }
 
+    // An assigned number may have lost its verification since: it is in `held` alone.
+    let unlisted = org.held.keys().filter(|held| !org.numbers.contains(held));
     let numbers = || org.numbers.iter().chain(unlisted.clone()).copied();
 
     // The longest common end wins. Of two equally long ends the smaller number wins, since a set has no stable order.

@@ -17,10 +17,12 @@ pub fn reduce(raw: &str, country: Option<Country>, held: &dyn Fn(&E164) -> bool)
     if let Ok(number) = E164::parse(raw) {
         return Some(number);
     }
+
     let written = Written::read(raw)?;
     if written.global {
         return international(&written.digits);
     }
+
     let as_is = international(&written.digits).filter(|number| held(number));
     as_is.or_else(|| choose(&readings(&written.digits, country), held))
 }
@@ -106,6 +108,7 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
     let mut push = |number: Option<E164>, sure: bool| {
         readings.extend(number.map(|number| Reading { number, sure }))
     };
+
     if let Some((plan, national)) = plan.and_then(|plan| Some((plan, plan.after_own_code(digits)?)))
     {
         push(international(&[plan.code(), national].concat()), true);

@@ -93,7 +93,9 @@ pub(super) struct AuditDraft {
     pub(super) org: Option<Uuid>,
     pub(super) partner: Option<Uuid>,
     pub(super) fields: Vec<String>,
+    /// First resource that was created since the last entry.
     made: Option<Uuid>,
+    /// Entries taken so far.
     entries: u32,
 }
 
@@ -127,7 +129,7 @@ impl Acting {
         ACTING.scope(self, work).await
     }
 
-    /// Runs `work` within the given scope, if there is one, wherever the future is awaited.
+    /// Runs `work` within the given scope, if there is one, on whichever task the future runs.
     pub async fn carried<T>(acting: Option<Self>, work: impl Future<Output = T>) -> T {
         match acting {
             Some(acting) => acting.scope(work).await,
@@ -192,8 +194,8 @@ impl Acting {
     }
 }
 
-/// Returns the names of fields as an entry keeps them: sorted, each once, and each a token of at most 64 octets. A client makes up the names of its
-/// fields, so that any text may be among them.
+/// Returns the names of fields as an entry keeps them: sorted, each once, and each a token of at most [`LONGEST_FIELD`] octets. A client may
+/// send any text as the name of a field.
 pub(super) fn field_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
     let token = |name: &str| {
@@ -226,9 +228,11 @@ pub(super) fn take() -> Option<AuditDraft> {
         let made = known.made.take();
         known.actor.as_ref()?;
         known.entries += 1;
+
         let mut entry = known.clone();
         entry.audited_action.resource_id = entry.audited_action.resource_id.or(made);
 
+        // An org or a partner that is itself the changed resource also owns the entry. A new one has its id only now.
         match entry.audited_action.resource {
             "org" => {
                 entry.org = entry.org.or(entry.audited_action.resource_id);

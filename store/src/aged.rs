@@ -116,7 +116,8 @@ fn delete_handoffs(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error>
     tx.run(sql, &[&org, &before, &ROWS_AT_ONCE])
 }
 
-/// Clears the session data of calls that ended. Later calls wait for one that is still up.
+/// Clears the session data of a portion of the ended calls, the oldest first, and stores in the org's row how far it has come. Stops at the
+/// first call that is still up: later calls wait for its end.
 fn empty_sessions(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> {
     let sql = "SELECT started_at, ended_at IS NULL FROM calls
         WHERE org_id = $1 AND started_at > COALESCE((SELECT sessions_emptied_to FROM orgs WHERE id = $1), 0)

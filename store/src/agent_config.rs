@@ -29,14 +29,17 @@ pub struct AgentConfig {
 /// [`Wrong::Absent`](super::Wrong::Absent).
 pub fn of_agent(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<AgentConfig, Error> {
     tx.snapshot()?;
+
     let agent = agents::by_id(tx, org, agent)?;
     let numbers = numbers::of_agent(tx, org, agent.id)?;
     let outbound_trunk = match agent.outbound_trunk_id {
         Some(id) => Some(outbound_trunks::by_id(tx, org, id)?),
         None => None,
     };
+
     let destinations =
         destinations::of_agent(tx, (org, agent.id), &Narrow::default(), None, i64::MAX)?;
+
     Ok(AgentConfig {
         agent,
         numbers,

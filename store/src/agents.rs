@@ -142,6 +142,7 @@ pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Age
     lock_org(tx, org)?;
     leave_room_for(tx, org, OrgLimit::Agents, now)?;
     prompts::check(tx, org, new.runtime.as_ref())?;
+
     let mut agent = Agent::new(org, new.clone(), now);
     agent.seal_password(&tx.keyring());
     tx.run(
@@ -151,6 +152,7 @@ pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Age
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $14)",
         &agent.values().each_ref().map(|value| value as &dyn Param),
     )?;
+
     status_callbacks::follow(tx, (org, agent.id), agent.runtime.as_ref(), now)?;
     tx.changed(Change::Org(org), now);
     Ok(agent)
@@ -255,6 +257,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, agent: Uuid, now: Moment) -> Result<(), Er
     lock_org(tx, org)?;
     let sql = "UPDATE numbers SET agent_id = NULL WHERE org_id = $1 AND agent_id = $2";
     tx.run(sql, &[&org, &agent])?;
+
     status_callbacks::forget(tx, org, agent)?;
     let sql = "DELETE FROM agents WHERE org_id = $1 AND id = $2";
     if tx.run(sql, &[&org, &agent])? == 0 {

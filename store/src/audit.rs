@@ -61,7 +61,7 @@ from_row!(AuditEntry {
     request_id,
 });
 
-/// Reads the names of fields. Entries from before their bound are cut here.
+/// Reads the names of fields. Entries of versions that stored names of any length are cut here.
 fn names(text: &str) -> Result<Vec<String>, Unreadable> {
     let kept: Vec<String> = json(text)?;
     Ok(field_names(kept.iter().map(String::as_str)))
@@ -97,7 +97,7 @@ pub enum AuditScope {
     All,
 }
 
-/// Conditions of an owner and a filter, on `$1` to `$8`.
+/// Statement for the entries of an owner that match a filter. The owner is `$1`, the filter `$2` to `$8`.
 macro_rules! entries {
     ($select:literal, $owner:literal, $rest:literal) => {
         concat!(
@@ -112,7 +112,7 @@ macro_rules! entries {
     };
 }
 
-/// The statement for each kind of owner.
+/// Picks the statement for the kind of owner.
 macro_rules! of_each {
     ($of:expr, $select:literal, $rest:literal) => {
         match $of {
@@ -132,7 +132,7 @@ impl AuditScope {
     }
 }
 
-/// Returns the entries after `seq`, oldest first. An entry that is written later has a higher number, on whichever node it is written.
+/// Returns the entries after `seq`, oldest first. An entry that is written later has a higher number, also on another node.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -223,6 +223,7 @@ pub async fn record(store: &Store, acting: Acting) -> Result<(), Error> {
 pub async fn prune(store: &Store, kept: Duration, now: Moment) -> Result<u64, Error> {
     let sql = "DELETE FROM audit_log WHERE at < $1 AND seq IN (SELECT seq FROM audit_log ORDER BY seq LIMIT $2)";
     let mut pruned = 0;
+
     loop {
         let some = store.write(move |tx| {
             tx.mark_internal();

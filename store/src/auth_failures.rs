@@ -130,8 +130,8 @@ from_row!(FailingSource {
     last_at: moment,
 });
 
-/// Returns the addresses from which log-ins have failed since then, for each org, the most frequent first. It belongs to no org: the operator
-/// sees all.
+/// Returns the addresses from which log-ins have failed since then, for each org, the most frequent first. For the operator, who sees all
+/// orgs.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

@@ -54,6 +54,7 @@ pub fn create(tx: &mut Tx, org: Uuid, token: &Password, now: Moment) -> Result<B
          ON CONFLICT (org_id) DO UPDATE SET next_token = excluded.token, next_created_at = excluded.created_at",
         &[&org, &sealed, &now],
     )?;
+
     tx.changed(Change::Org(org), now);
     of_org(tx, org)
 }
@@ -67,6 +68,7 @@ pub fn promote(tx: &mut Tx, org: Uuid, now: Moment) -> Result<BotToken, Error> {
     if of_org(tx, org)?.next.is_none() {
         return Err(Conflict::NoNextToken.into());
     }
+
     // The context of all three is the org, so the sealed values can move as they are.
     tx.run(
         "UPDATE bot_tokens SET old_token = token, old_expires_at = $2, token = next_token, created_at = next_created_at,
@@ -74,6 +76,7 @@ pub fn promote(tx: &mut Tx, org: Uuid, now: Moment) -> Result<BotToken, Error> {
          WHERE org_id = $1",
         &[&org, &(now + OLD_OPENS)],
     )?;
+
     tx.changed(Change::Org(org), now);
     of_org(tx, org)
 }

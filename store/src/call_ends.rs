@@ -34,7 +34,8 @@ pub struct CallEnds {
     pub more_after: Option<i64>,
 }
 
-/// Returns org and call of a written row, if the call is over and its end final.
+/// Returns org and call of a written row, if the call is over and its end final. The end of a call that was closed as lost is final once
+/// its event is recorded.
 pub(super) fn of_row(row: &CallRow) -> Option<(Uuid, Uuid)> {
     let is_over = row.started_at.is_some() && row.ended_at.is_some();
     (is_over && row.lost_told != Some(false)).then_some((row.org_id, row.id))
@@ -50,7 +51,7 @@ macro_rules! between {
 /// Returns the org's ended calls after `seq`, in the order in which their ends were recorded. Examines `most` ends, and returns those that
 /// match the filter.
 ///
-/// An end that is recorded later has a higher number, on whichever node it is recorded, so nothing is ever skipped. A call is returned
+/// An end that is recorded later has a higher number, also on another node, so no call is ever skipped. A call is returned
 /// again when a fact about it was recorded after its end.
 ///
 /// # Errors
@@ -93,6 +94,7 @@ pub fn after(
             &last,
         ],
     )?;
+
     let transfers: Vec<CallTransfer> = tx.all(
         "SELECT *, type || ' ' || value AS target FROM transfers WHERE org_id = $1
          AND call_id IN (SELECT call_id FROM call_ends WHERE org_id = $1 AND seq BETWEEN $2 AND $3) ORDER BY requested_at, id",
@@ -105,8 +107,10 @@ pub fn after(
             call.transfer = Some(transfer);
         }
     }
+
     let is_full = places.len() == most as usize;
     let more_after = is_full.then_some(*last);
+
     let at_place = |(seq, call): (i64, Uuid)| {
         let call = calls.get(&call)?.clone();
         Some(CallEnd { seq, call })

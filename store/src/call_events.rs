@@ -240,7 +240,7 @@ impl CallRow {
             .collect()
     }
 
-    /// Builds the event of a stage. Once a stage is reached, the row's fields of it don't change, except for the contact.
+    /// Builds the event of a stage. It stores the contact alone, the only field that the row may still change after the stage is reached.
     fn event(&self, kind: EventType, at: Moment) -> NewEvent {
         NewEvent::of_call(self.org_id, kind, self.id, self.contact_id, at)
     }

@@ -8,7 +8,9 @@ use tokio::sync::Notify;
 /// The waiting task, as the thread sees it.
 #[derive(Debug, Default)]
 pub(crate) struct Caller {
+    /// The thread has a working connection, and has begun.
     is_served: AtomicBool,
+    /// The task was dropped: its result is no longer wanted.
     is_gone: AtomicBool,
     left: Notify,
 }

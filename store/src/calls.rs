@@ -129,12 +129,15 @@ fn page(
 ) -> Result<Page<Call>, Error> {
     let items = items(tx, org, filter, after, i64::from(limit) + 1)?;
     let total = count(tx, org, filter, most)?;
+
     let mut page = Page::of(items, limit, total, |call| Position {
         at: call.started_at,
         id: call.id,
     });
+
     let ids: Vec<Uuid> = page.items.iter().map(|call: &Call| call.id).collect();
     let mut transfers = last_transfers(tx, org, &ids)?;
+
     for call in &mut page.items {
         call.transfer = transfers.remove(&call.id);
     }
@@ -284,6 +287,7 @@ pub fn of_session(tx: &mut Tx, org: Uuid, session: Uuid) -> Result<(Call, Vec<He
                WHERE org_id = $1 AND session_id = $2 AND started_at IS NOT NULL";
     let call: Option<Call> = tx.one(sql, &[&org, &session])?;
     let call = call.ok_or(Wrong::Absent(Kind::Session))?;
+
     let sql = "SELECT headers FROM calls WHERE org_id = $1 AND id = $2";
     let row: Option<Carried> = tx.one(sql, &[&org, &call.id])?;
     let headers = row.and_then(|row| row.headers);

@@ -56,8 +56,8 @@ fn record_events(tx: &mut Tx, recorded: &[NewEvent]) -> Result<(), Error> {
     events::announce(tx)
 }
 
-/// Writes the audit entry of the change, if the scope has an actor. It comes last, because all writers wait for the row that numbers entries, which
-/// stays locked until the commit.
+/// Writes the audit entry of the change, if the scope has an actor. It comes last: the row that numbers entries stays locked until the
+/// commit, and all other writers wait for it.
 fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
     let Some(known) = acting::take() else {
         return Ok(());

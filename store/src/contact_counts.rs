@@ -1,4 +1,4 @@
-//! Number of contacts of each org, which bounds them. It changes with the rows in one transaction, so that nobody has to count them.
+//! Number of contacts of each org, which bounds them. It changes with the rows in one transaction, so that no query has to count them.
 
 use uuid::Uuid;
 

@@ -88,8 +88,10 @@ impl Contacts<'_> {
         self.0.read_inline(found).await
     }
 
-    /// Returns the contacts of these callers, in order, and creates the missing ones; `None` for those of an org that may have no more. Contacts
-    /// with an external id don't count. Of several contacts with the same phone, the oldest counts. On PostgreSQL callers of any number of orgs cost one query if all are known.
+    /// Returns the contacts of these callers, in order, and creates the missing ones; `None` where the org may have no more contacts.
+    ///
+    /// Contacts with an external id aren't considered. Of several contacts with the same phone, the oldest is returned. If all callers are
+    /// known, PostgreSQL needs one query, however many orgs they belong to.
     ///
     /// # Errors
     /// [`Broke`](super::Broke); an org that doesn't exist fails the whole batch.
@@ -101,13 +103,16 @@ impl Contacts<'_> {
         let asked: Arc<[(Uuid, E164)]> = callers.into();
         let of = Arc::clone(&asked);
         let mut known = self.0.read_inline(move |tx| find(tx, &of)).await?;
+
         let mut missing: BTreeSet<_> = callers.iter().copied().collect();
         missing.retain(|caller| !known.contains_key(caller));
+
         if !missing.is_empty() {
             let missing: Vec<_> = missing.into_iter().collect();
             let made = move |tx: &mut Tx| create_missing(tx, &missing, now);
             known.extend(self.0.write(made).await?);
         }
+
         Ok(callers
             .iter()
             .map(|caller| known.get(caller).copied())
@@ -125,10 +130,11 @@ pub(super) fn by_id(tx: &mut Tx, org: Uuid, contact: Uuid) -> Result<Contact, Er
     Ok(row.ok_or(Wrong::Absent(Kind::Contact))?)
 }
 
-/// Creates the contacts that are still missing once the orgs are locked, as far as the orgs may have them. `missing` is sorted.
+/// Locks the orgs, and creates the contacts that are still missing then, up to each org's limit. `missing` is sorted by org.
 fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<ContactIds, Error> {
     lock(tx, missing.iter().map(|(org, _)| *org))?;
     let mut found = find(tx, missing)?;
+
     let mut new = Vec::new();
     for callers in missing.chunk_by(|(org, _), (other, _)| org == other) {
         let org = callers[0].0;
@@ -140,9 +146,11 @@ fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<
             new.extend(unknown.into_iter().map(|caller| (*caller, new_id(now))));
         }
     }
+
     for rows in new.chunks(BATCH) {
         insert(tx, rows, now)?;
     }
+
     found.extend(new);
     Ok(found)
 }

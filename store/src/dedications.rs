@@ -34,6 +34,7 @@ pub fn create(tx: &mut Tx, org: Uuid, network: IpNet, now: Moment) -> Result<Ded
     let network = network.trunc();
     let sql = "INSERT INTO dedications (network, org_id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
     tx.run(sql, &[&network.to_string(), &org, &now])?;
+
     let sql = "SELECT * FROM dedications WHERE network = $1";
     let dedication: Dedication = tx.exactly_one(sql, &[&network.to_string()])?;
     if dedication.org_id != org {
@@ -43,6 +44,7 @@ pub fn create(tx: &mut Tx, org: Uuid, network: IpNet, now: Moment) -> Result<Ded
         }
         .into());
     }
+
     tx.changed(Change::Org(org), now);
     Ok(dedication)
 }

@@ -67,13 +67,13 @@ const UNREGISTER: &str = "UPDATE registrations SET expires_at = $2, saved_at = $
 const FREE_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = verified_at, verified_at = NULL
     WHERE org_id = $1 AND verified_at IS NOT NULL";
 
-/// Takes numbers back that no other org has verified since.
+/// Takes back the numbers that are verified in no other org now.
 const TAKE_NUMBERS_BACK: &str =
     "UPDATE numbers SET verified_at = freed_verified_at, freed_verified_at = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM numbers AS taken WHERE taken.number = numbers.number AND taken.verified_at IS NOT NULL)";
 
-/// Unassigns numbers that another org has verified.
+/// Unassigns the numbers that weren't taken back.
 const GIVE_UP_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = NULL, agent_id = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL";
 
@@ -107,7 +107,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, purge: Purge, now: Moment) -> Result<(), E
     Ok(())
 }
 
-/// Restores a deleted org, with those of its numbers that no other org has verified since. Keys, sessions, links and dedicated networks
+/// Restores a deleted org, with those of its numbers that are verified in no other org now. Keys, sessions, links and dedicated networks
 /// don't come back. An org that isn't deleted stays as it is.
 ///
 /// # Errors
@@ -127,9 +127,11 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
         tx.mark_internal();
         return tx.exactly_one("SELECT * FROM orgs WHERE id = $1", &[&org]);
     }
+
     if deleted.purge_at.is_none_or(|at| at <= now) {
         return Err(Wrong::Absent(Kind::Org).into());
     }
+
     if let (Some(partner), Some(external_id)) = (deleted.partner_id, &deleted.deleted_external_id) {
         let sql = "SELECT 1 FROM orgs WHERE partner_id = $1 AND external_id = $2";
         let taken: Option<(i64,)> = tx.one(sql, &[&partner, &external_id])?;
@@ -208,6 +210,7 @@ pub fn finish_purge(tx: &mut Tx, org: Uuid, now: Moment) -> Result<bool, Error> 
         let sql = "INSERT INTO purged_orgs (org_id, purged_at) VALUES ($1, $2) ON CONFLICT (org_id) DO NOTHING";
         tx.run(sql, &[&org, &now])?;
     }
+
     let sql = "DELETE FROM purged_orgs WHERE purged_at <= $1";
     tx.run(sql, &[&(now - LATE)])?;
     Ok(true)

@@ -176,9 +176,11 @@ fn agents_of(
         let mut of_org = wants.get(&event.org).into_iter().flatten();
         let is_wanted =
             of_org.any(|webhook| webhook.agent_id.is_some() && webhook.types.contains(&event.kind));
+
         let Some(call) = event.call().filter(|_| is_wanted) else {
             continue;
         };
+
         let sql = "SELECT agent_id FROM calls WHERE org_id = $1 AND id = $2";
         let row: Option<(Option<Uuid>,)> = tx.one(sql, &[&event.org, &call])?;
         if let Some((Some(agent),)) = row {
@@ -407,6 +409,7 @@ pub fn requeue(
          WHERE org_id = $1 AND webhook_id = $2 AND id = $3 RETURNING *",
         &[&org, &webhook, &delivery, &now],
     )?;
+
     tx.wake();
     Ok(row.ok_or(Wrong::Absent(Kind::Delivery))?)
 }

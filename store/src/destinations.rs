@@ -61,7 +61,7 @@ const LIST: List = List {
 /// Creates a destination.
 ///
 /// # Errors
-/// [`Wrong::Absent`] if there is no such org, [`Conflict::NameTaken`].
+/// [`Wrong::Absent`] if there is no such org, [`Conflict::NameTaken`], [`Conflict::AtLimit`].
 pub fn create(
     tx: &mut Tx,
     org: Uuid,
@@ -171,6 +171,7 @@ pub fn page_of_agent(
     tx.snapshot()?;
     let most = i64::from(limit) + 1;
     let items = of_agent(tx, (org, agent), narrow, after, most)?;
+
     let sql = "SELECT COUNT(*) FROM agent_destinations
          JOIN destinations ON destinations.org_id = agent_destinations.org_id
              AND destinations.id = agent_destinations.destination_id
@@ -178,6 +179,7 @@ pub fn page_of_agent(
              AND (CAST($3 AS TEXT) IS NULL OR type = $3) AND (CAST($4 AS TEXT) IS NULL OR name = $4)";
     let [kind, name] = narrow;
     let (total,): (i64,) = tx.exactly_one(sql, &[&org, &agent, &kind, &name])?;
+
     Ok(Page::of(items, limit, total, |item| Position {
         at: item.created_at,
         id: item.id,
@@ -203,6 +205,7 @@ pub fn assign(
         Error::Wrong(Wrong::Absent(_)) => Wrong::Unknown { kind, id }.into(),
         Error::Wrong(_) | Error::Conflict(_) | Error::Broke(_) => error,
     })?;
+
     attach(tx, org, agent, id, now)?;
     tx.changed(Change::Org(org), now);
     Ok(destination)
@@ -211,7 +214,7 @@ pub fn assign(
 /// Creates a destination and assigns it to an agent, or does neither.
 ///
 /// # Errors
-/// [`Wrong::Absent`] for the agent, [`Conflict::NameTaken`].
+/// [`Wrong::Absent`] for the agent, [`Conflict::NameTaken`], [`Conflict::AtLimit`].
 pub fn create_for(
     tx: &mut Tx,
     org: Uuid,

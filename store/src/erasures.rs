@@ -242,6 +242,7 @@ pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Era
         return Err(Conflict::ContactOnCall.into());
     }
 
+    // A verified number of the org itself isn't searched for: it is in the org's calls with other people too.
     let given = row.phone.as_deref().map(phone_key);
     let is_of_org = number.is_none() && given.is_some_and(|given| E164::parse(&given).is_ok());
     let phone = row.phone.as_deref().filter(|_| !is_of_org);

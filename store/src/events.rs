@@ -45,7 +45,7 @@ from_row!(Recorded {
     created_at: moment,
 });
 
-/// Statement that reads rows; `$which` continues it after the table.
+/// Statement that reads rows; `$which` is its condition, with the order and the limit.
 macro_rules! recorded {
     ($which:literal) => {
         concat!(
@@ -135,7 +135,8 @@ pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e 
         return Ok(events.iter().collect());
     }
 
-    // The newest row is this transaction's, since no other transaction numbers events before this one commits.
+    // Some events were recorded before. The newest rows are those just inserted, since no other transaction numbers events before this one
+    // commits.
     let sql = "SELECT id FROM events ORDER BY seq DESC LIMIT $1";
     let new: Vec<(Uuid,)> = tx.all(sql, &[&inserted.cast_signed()])?;
     let new: HashSet<Uuid> = new.into_iter().map(|(id,)| id).collect();
@@ -208,6 +209,7 @@ pub(super) fn surplus(tx: &mut Tx, most: u32) -> Result<Vec<(Uuid, i64)>, Error>
     tx.all(sql, &[&most])
 }
 
+/// Deletes those of the [`PRUNED_AT_ONCE`] oldest events that happened before `before`. Returns their number.
 pub(super) fn prune_old(tx: &mut Tx, before: Moment) -> Result<u64, Error> {
     let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM (
             SELECT seq, created_at FROM events ORDER BY seq LIMIT $2
@@ -215,6 +217,7 @@ pub(super) fn prune_old(tx: &mut Tx, before: Moment) -> Result<u64, Error> {
     tx.run(sql, &[&before, &PRUNED_AT_ONCE])
 }
 
+/// Deletes the `some` oldest events of the org. Returns their number.
 pub(super) fn prune_oldest(tx: &mut Tx, org: Uuid, some: i64) -> Result<u64, Error> {
     let sql = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE org_id = $1 ORDER BY seq LIMIT $2)";
     tx.run(sql, &[&org, &some])

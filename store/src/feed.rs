@@ -61,6 +61,7 @@ pub(super) fn append(tx: &mut Tx, changes: &[Change], now: Moment) -> Result<i64
     if tx.is_shared() {
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     }
+
     let mut last = 0;
     for change in changes {
         let (org, kind, entity) = change.columns();
@@ -93,8 +94,10 @@ pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
         "SELECT seq, org_id, kind, entity_id FROM changes WHERE seq > $1 ORDER BY seq LIMIT ",
         at_once!()
     );
+
     let rows: Vec<Row> = tx.all(sql, &[&seq])?;
     let (pruned,): (i64,) = tx.exactly_one("SELECT seq FROM changes_pruned", &[])?;
+
     Ok(Changes {
         seq: rows.last().map_or(seq.max(pruned), |row| row.seq),
         changes: rows.iter().filter_map(Row::change).collect(),

@@ -180,10 +180,12 @@ pub(super) fn record_once(
     if let Err(Error::Wrong(_)) = lock_org(tx, org) {
         return Ok(None);
     }
+
     let recorded: Option<(Uuid,)> = tx.one("SELECT id FROM handoffs WHERE id = $1", &[&of.id])?;
     if recorded.is_some() {
         return Ok(None);
     }
+
     let handoff = append(tx, org, (of.id, Some(of.call)), new, at)?;
     Ok(Some(handoff.event()))
 }
@@ -276,6 +278,7 @@ fn items(
             ),
             &[&org, &start, &end, &limit],
         ),
+        // CROSS JOIN, since SQLite then keeps the order of the tables: the index of reasons finds the rows in the order of the page.
         Some(reason) => tx.all(
             concat!(
                 "SELECT ",

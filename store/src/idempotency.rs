@@ -1,7 +1,7 @@
 //! Stored answers to requests with an `Idempotency-Key`, so that a repeated request does its work once.
 //!
 //! An entry belongs to one credential, method, path and key. It begins as a claim without an answer. If the claim's node dies, the claim
-//! ends at the node's next start, or by itself. The answer, sealed, replaces it, and is committed together with the effects of the request:
+//! ends at the node's next start, or after two minutes. The answer, sealed, replaces it, and is committed together with the effects of the request:
 //! a node that dies has either done and answered it, or neither.
 
 use std::time::Duration;
@@ -131,6 +131,7 @@ pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Cl
     let Some(row) = row.filter(|row| row.expires_at > now) else {
         return Ok(None);
     };
+
     Ok(Some(match (row.status, row.answer) {
         _ if row.body_hash != asked.body && row.body_hash != asked.octets => Claim::OtherBody,
         (Some(_), Some(sealed)) => {

@@ -37,7 +37,7 @@ pub struct InboundTrunk {
     pub numbers: Vec<E164>,
     /// Noise suppression, handed to the runtime.
     pub krisp_enabled: bool,
-    /// RTP may come from another address than that of SDP or signalling, where SDP names a private one.
+    /// Where SDP names a private address, RTP may come from an address that neither SDP nor signalling names.
     pub rtp_from_any_address: bool,
     /// Networks whose calls to `numbers` need no credentials.
     pub allowed_addresses: Vec<IpNet>,
@@ -115,10 +115,12 @@ pub fn create(
         None if verified.is_empty() => return Err(Wrong::NoVerifiedNumber.into()),
         None => verified,
     };
+
     let mut trunk = InboundTrunk::new(org, now);
     trunk.apply(settings.clone(), now);
     insert(tx, &trunk)?;
     list_numbers(tx, &mut trunk, numbers, now)?;
+
     tx.changed(Change::Org(org), now);
     Ok(trunk)
 }
@@ -241,10 +243,12 @@ pub fn add_numbers(
 ) -> Result<InboundTrunk, Error> {
     lock_org(tx, org)?;
     let mut trunk = of_org(tx, org)?;
+
     let verified = verified(tx, org)?;
     let more = may_list(numbers, &trunk.numbers, &verified)?;
     let listed = [trunk.numbers.clone(), more].concat();
     list_numbers(tx, &mut trunk, listed, now)?;
+
     tx.changed(Change::Org(org), now);
     Ok(trunk)
 }
@@ -264,12 +268,14 @@ pub fn remove_number(
     if !trunk.numbers.contains(number) {
         return Err(Wrong::Absent(Kind::Number).into());
     }
+
     let rest = trunk
         .numbers
         .iter()
         .copied()
         .filter(|listed| listed != number)
         .collect();
+
     list_numbers(tx, &mut trunk, rest, now)?;
     tx.changed(Change::Org(org), now);
     Ok(trunk)
@@ -349,7 +355,7 @@ from_row!(Row {
     updated_at: moment,
 });
 
-/// One column.
+/// A row of which only the number is read.
 struct Listed {
     number: E164,
 }
@@ -410,6 +416,7 @@ fn insert(tx: &mut Tx, trunk: &InboundTrunk) -> Result<(), Error> {
             &trunk.rtp_from_any_address,
         ],
     )?;
+
     if inserted == 0 {
         Err(Conflict::TrunkExists.into())
     } else {
@@ -439,10 +446,12 @@ fn list_numbers(
             "DELETE FROM inbound_trunk_numbers WHERE org_id = $1 AND trunk_id = $2 AND number = $3";
         tx.run(sql, &[&org, &id, &gone.as_str()])?;
     }
+
     let sql = "INSERT INTO inbound_trunk_numbers (org_id, trunk_id, number, position) VALUES ($1, $2, $3, $4)";
     for (position, number) in (0_i64..).zip(&listed).skip(same) {
         tx.run(sql, &[&org, &id, &number.as_str(), &position])?;
     }
+
     let sql = "UPDATE inbound_trunks SET updated_at = $2 WHERE org_id = $1";
     tx.run(sql, &[&org, &now])?;
     (trunk.numbers, trunk.updated_at) = (listed, now);
@@ -466,6 +475,7 @@ fn may_list(numbers: &[E164], listed: &[E164], verified: &[E164]) -> Result<Vec<
         .filter(|(_, number)| unlisted(number))
         .map(|(place, number)| (place, Wrong::NotVerified(*number)))
         .collect();
+
     if faults.is_empty() {
         Ok(numbers.to_vec())
     } else {
@@ -502,6 +512,7 @@ pub(super) fn open_password(
     Password::open(keyring, &owner(username), sealed)
 }
 
+/// Returns the context under which a password is sealed: its user name, so that both can move to another row together.
 pub(super) fn owner(username: &str) -> Vec<u8> {
     [b"inbound trunk\0", username.as_bytes()].concat()
 }

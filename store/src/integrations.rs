@@ -143,6 +143,7 @@ pub(super) fn replace(
             &[&org, &id, &sealed(&tx.keyring(), *id, booking), &booking.default_company_shortname],
         )?;
     }
+
     Ok(())
 }
 

@@ -146,6 +146,7 @@ pub fn set_role(tx: &mut Tx, org: Uuid, user: Uuid, role: Uuid, now: Moment) -> 
     tx.run(sql, &[&org, &user])?;
     let sql = "INSERT INTO membership_roles (org_id, user_id, role_id) VALUES ($1, $2, $3)";
     tx.run(sql, &[&org, &user, &role])?;
+
     // Sessions carry the rights of their person.
     tx.changed(Change::Session(org), now);
     Ok(())
@@ -178,6 +179,7 @@ fn must_not_be_last(tx: &mut Tx, org: Uuid, user: Uuid) -> Result<(), Error> {
 pub fn remove(tx: &mut Tx, org: Uuid, user: Uuid, now: Moment) -> Result<(), Error> {
     lock_org(tx, org)?;
     must_not_be_last(tx, org, user)?;
+
     for sql in [
         "DELETE FROM dashboard_sessions WHERE org_id = $1 AND user_id = $2",
         "DELETE FROM login_links WHERE org_id = $1 AND user_id = $2",
@@ -185,10 +187,12 @@ pub fn remove(tx: &mut Tx, org: Uuid, user: Uuid, now: Moment) -> Result<(), Err
     ] {
         tx.run(sql, &[&org, &user])?;
     }
+
     let sql = "DELETE FROM memberships WHERE org_id = $1 AND user_id = $2";
     if tx.run(sql, &[&org, &user])? == 0 {
         return Err(Wrong::Absent(Kind::Member).into());
     }
+
     tx.changed(Change::Session(org), now);
     Ok(())
 }

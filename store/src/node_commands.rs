@@ -109,7 +109,7 @@ pub fn answer(tx: &mut Tx, ask: Uuid, status: u16, answer: &str) -> Result<(), E
     Ok(())
 }
 
-/// Returns the state of a command.
+/// Returns the state of a command. One that no longer exists counts as [`CommandState::Waits`]: its answer will not come.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

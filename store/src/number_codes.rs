@@ -62,8 +62,9 @@ pub enum TriedCode {
     None,
 }
 
-/// Stores a code for a number of the org, replacing an earlier one. `per_day` is the most calls of the deployment in 24 hours. The orgs of one partner
-/// may have half of them, as may an org without a partner: the operator pays for all, and one customer must not use up what others need.
+/// Stores a code for a number of the org, replacing an earlier one. `per_day` is the most calls of the deployment in 24 hours. The orgs of
+/// one partner may make half of them together, and so may an org without a partner: the operator pays for all calls, and one customer must
+/// not use up those of the others.
 ///
 /// # Errors
 /// [`Wrong::Absent`](super::Wrong::Absent), [`Conflict::NumberVerifiedElsewhere`].
@@ -86,7 +87,8 @@ pub fn make(
     }
 
     if tx.is_shared() {
-        // One at a time: the calls of all orgs are counted, and those to one number are rows that each would lock in an order of its own.
+        // One transaction at a time. Otherwise two could count the same calls, and two that lock rows of one number in different orders could
+        // wait for each other for ever.
         let turn = "SELECT pg_advisory_xact_lock(hashtextextended('number_codes', 0))";
         tx.run(turn, &[])?;
     }

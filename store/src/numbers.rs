@@ -215,12 +215,14 @@ pub fn assign(
             tx.run(sql, &[&org, &held.id])?;
         }
     }
+
     for number in numbers {
         if number.agent_id != Some(agent) {
             let sql = "UPDATE numbers SET agent_id = $3 WHERE org_id = $1 AND id = $2";
             tx.run(sql, &[&org, &number.id, &agent])?;
         }
     }
+
     let numbers = of_agent(tx, org, agent)?;
     tx.changed(Change::Org(org), now);
     Ok(numbers)
@@ -317,6 +319,7 @@ fn assignable(tx: &mut Tx, org: Uuid, ids: &[Uuid]) -> Result<Vec<Number>, Error
             Some(number) => numbers.push(number),
         }
     }
+
     if faults.is_empty() {
         Ok(numbers)
     } else {
@@ -330,6 +333,7 @@ fn must_be_free(tx: &mut Tx, org: Uuid, agent: Uuid, numbers: &[Number]) -> Resu
         let Some(holder) = number.agent_id.filter(|holder| *holder != agent) else {
             continue;
         };
+
         let sql = "SELECT name FROM agents WHERE org_id = $1 AND id = $2";
         let row: Option<(String,)> = tx.one(sql, &[&org, &holder])?;
         let (agent_name,) = row.ok_or(Wrong::Absent(Kind::Agent))?;

@@ -70,6 +70,7 @@ pub fn calls(
             &(i64::from(limit) + 1),
         ],
     )?;
+
     let has_more = calls.len() > limit as usize;
     calls.truncate(limit as usize);
 
@@ -77,10 +78,12 @@ pub fn calls(
         at: last.started_at,
         id: last.id,
     });
+
     let mut whole = Vec::with_capacity(calls.len());
     for call in calls {
         whole.push(complete(tx, call)?);
     }
+
     Ok((whole, next))
 }
 
@@ -100,6 +103,7 @@ pub fn page(
          AND (CAST($3 AS TEXT) IS NULL OR email_folded = $3)
          AND (CAST($4 AS TEXT) IS NULL OR phone_key = $4)";
     tx.snapshot()?;
+
     let [external_id, email, phone] = search;
     let email = email.as_deref().map(str::to_ascii_lowercase);
     let phone = phone.as_deref().map(phone_key);
@@ -119,6 +123,7 @@ pub fn page(
             &(i64::from(limit) + 1),
         ],
     )?;
+
     let count = format!("SELECT COUNT(*) {MATCHING}");
     let (total,) = tx.exactly_one(count, &[&org, external_id, &email, &phone])?;
 

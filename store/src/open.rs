@@ -191,9 +191,11 @@ async fn open_postgres(
     let master = secrets::MasterKey::new(options.master_key.as_ref().map(|key| key.as_str()))?;
     let working = options.max_connections.saturating_sub(server::LISTENERS);
     let pool = postgres_pool(connect, working.max(2)).await?;
+
     if let SchemaState::Version(version) = pool.run_read(migrate::look).await? {
         refuse_future(version)?;
     }
+
     update(&pool, now).await?;
     let keyring = secrets::from_database(&pool, &master, now).await?;
     Ok((pool, keyring, Vault::Database(master)))
@@ -211,8 +213,8 @@ async fn postgres_pool(connect: PgConnectOptions, max_connections: u32) -> Resul
     Ok(Pool::postgres(Remote::new(connect), max_connections))
 }
 
-/// Refuses to create a database where the keys and journal of an old one remain: calls and credentials would count as absent that are
-/// merely lost. A first start that was interrupted has left no journal.
+/// Refuses to create a database where the keys and the journal of an old one remain: the old one is lost, and a new one in its place would
+/// hide that. A first start that was interrupted has left no journal.
 fn refuse_gone(file: &Path, data_dir: &Path) -> Result<(), OpenFault> {
     let journal = std::fs::read_dir(data_dir.join("journal"));
     let was_used = journal.is_ok_and(|mut segments| segments.next().is_some());
@@ -236,7 +238,7 @@ fn refuse_future(found: i64) -> Result<(), OpenFault> {
 }
 
 async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
-    // Another process may be migrating the same file.
+    // Another process may be migrating the same file: each try waits a second for its lock.
     let mut tries = PATIENCE.as_secs();
     let found = loop {
         let update = move |tx: &mut Tx| {
@@ -300,8 +302,7 @@ fn ready(directory: &Path) -> std::io::Result<()> {
     std::fs::remove_file(&probe)
 }
 
-/// Creates the file, readable to its owner alone whatever the directory and the umask permit. SQLite's other files take the mode from this
-/// one.
+/// Creates the file with mode 0600: the directory and the umask may permit more. SQLite gives its other files the same mode.
 fn make_file(file: &Path) -> std::io::Result<()> {
     match OpenOptions::new()
         .write(true)

@@ -219,6 +219,7 @@ pub fn signed_with(tx: &mut Tx, kid: Option<&str>) -> Result<Vec<SignedKeys>, Er
             "SELECT org_id, orgs.name AS name, COUNT(*) AS keys FROM org_keys JOIN orgs ON orgs.id = org_id
              WHERE kid = $1 GROUP BY org_id, orgs.name ORDER BY orgs.name, org_id"
         }
+        // Uses `$1` too, since both statements get one value.
         None => {
             "SELECT org_id, orgs.name AS name, COUNT(*) AS keys FROM org_keys JOIN orgs ON orgs.id = org_id
              WHERE token_hash IS NULL AND $1 = '' GROUP BY org_id, orgs.name ORDER BY orgs.name, org_id"

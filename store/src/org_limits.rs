@@ -81,7 +81,8 @@ impl Row {
     }
 }
 
-/// Statement for the stored limits of one org, or of all orgs.
+/// Statement for the stored limits of one org, or of all orgs. Its second part adds the partner's bounds on limits that the org has no row
+/// for.
 macro_rules! rows {
     ($filter:literal) => {
         concat!(
@@ -218,6 +219,7 @@ pub fn limit(
 ) -> Result<StoredLimits, Error> {
     lock_org(tx, org)?;
     let before = stored(tx, org)?;
+
     for (limit, most) in changes {
         let own = before.of(*limit);
         let allowed = own.greatest(limit.default_of(defaults));
@@ -225,6 +227,7 @@ pub fn limit(
             let limit = *limit;
             return Err(Conflict::AboveAllowed { limit, allowed }.into());
         }
+
         let (operator, partner) = match by {
             LimitedBy::Operator => (*most, own.by_partner),
             LimitedBy::Partner => (own.by_operator, *most),
@@ -239,6 +242,7 @@ pub fn limit(
             )?;
         }
     }
+
     let after = stored(tx, org)?;
     tx.changed(Change::Org(org), now);
     Ok(after)
@@ -271,6 +275,7 @@ pub fn limit_partner(
     let sql = "SELECT id FROM partners WHERE id = $1";
     let known: Option<(Uuid,)> = tx.one(sql, &[&partner])?;
     known.ok_or(Wrong::Absent(Kind::Partner))?;
+
     for (limit, most) in changes {
         let sql = "DELETE FROM partner_org_limits WHERE partner_id = $1 AND name = $2";
         tx.run(sql, &[&partner, &limit.as_str()])?;
@@ -279,6 +284,7 @@ pub fn limit_partner(
             tx.run(sql, &[&partner, &limit.as_str(), most])?;
         }
     }
+
     tx.changed(Change::Partner(partner), now);
     tx.changed(Change::PartnerState(partner), now);
     Ok(())

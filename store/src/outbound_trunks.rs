@@ -241,10 +241,12 @@ pub fn delete(tx: &mut Tx, org: Uuid, trunk: Uuid, now: Moment) -> Result<(), Er
     if !agents.is_empty() {
         return Err(Conflict::TrunkInUse { agents }.into());
     }
+
     let sql = "DELETE FROM outbound_trunks WHERE org_id = $1 AND id = $2";
     if tx.run(sql, &[&org, &trunk])? == 0 {
         return Err(Wrong::Absent(Kind::OutboundTrunk).into());
     }
+
     tx.changed(Change::Org(org), now);
     Ok(())
 }

@@ -29,7 +29,7 @@ pub struct Page<Item> {
 }
 
 impl Position {
-    /// Position before the first item, for a condition that is always true: the index serves that too.
+    /// Position before the first item. The first page uses it, so that one statement and one index serve every page.
     pub(super) const START: Self = Self {
         at: Moment::from_micros(i64::MAX.cast_unsigned()),
         id: Uuid::max(),
@@ -81,7 +81,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Returns a page of the matching rows. `position` returns that of a row.
+    /// Returns a page of the matching rows. `position` returns the position of a row.
     pub(super) fn page<T: Record>(
         self,
         tx: &mut Tx,

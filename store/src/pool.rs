@@ -174,6 +174,7 @@ impl Pool {
     pub(crate) async fn close(&self) {
         self.writers.close().await;
         self.readers.close().await;
+
         match &self.place {
             Backend::Sqlite { reading, writing } => {
                 let all = [Arc::clone(reading), Arc::clone(writing)];

@@ -65,7 +65,7 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
         tx.record_ends(rows.iter().filter_map(call_ends::of_row));
     }
 
-    // Holds are rare, so they have their own statement instead of a column in every row's.
+    // Holds are rare: a statement of their own costs less than one more column in the statement for every call.
     for (known, held) in known.iter().filter_map(|known| Some((known, known.held?))) {
         let sql = "UPDATE calls SET held = $3 WHERE org_id = $1 AND id = $2";
         tx.run(sql, &[&known.org, &known.call, &held])?;
@@ -255,7 +255,8 @@ impl<'f> MergedFacts<'f> {
         }
     }
 
-    /// Returns the stages that these facts are about. The first fact of a call may arrive after later ones, and then makes these complete.
+    /// Returns the stages whose events have to be recorded now. The first fact of a call may arrive after later ones, whose events need it:
+    /// all stages are returned then.
     fn stages(&self) -> Stages {
         let is_first = self.started.is_some();
         Stages {
@@ -358,17 +359,20 @@ fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<C
         .iter()
         .filter_map(|row| row.caller_withheld.map(|_| row.id))
         .collect();
+
     let values: Vec<_> = known
         .iter()
         .zip(&rows)
         .map(|(known, row)| known.values(row, origin))
         .collect();
+
     if known.iter().all(|known| known.started.is_some()) {
         let written = tx.insert(NEW, &values)?;
         if written == rows.len() as u64 {
             return Ok(rows);
         }
     }
+
     let mut merged: Vec<CallRow> = tx.insert_returning(MERGED, &values)?;
     for row in &mut merged {
         // The column is written after the rows.
@@ -376,6 +380,7 @@ fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<C
             row.caller_withheld = Some(true);
         }
     }
+
     Ok(merged)
 }
 

@@ -42,7 +42,7 @@ const LIST: List = List {
     by: ["name", "name_folded"],
 };
 
-/// Keeps a prompt.
+/// Stores a prompt.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Conflict::NameTaken`], [`Conflict::TooManyPrompts`].
@@ -60,6 +60,7 @@ pub fn create(
     if taken.is_some() {
         return Err(Conflict::NameTaken(name.to_owned()).into());
     }
+
     let (held,): (i64,) =
         tx.exactly_one("SELECT COUNT(*) FROM prompts WHERE org_id = $1", &[&org])?;
     if held >= i64::from(MOST) {
@@ -126,12 +127,14 @@ pub fn page(
 pub fn delete(tx: &mut Tx, org: Uuid, id: Uuid) -> Result<(), Error> {
     lock_org(tx, org)?;
     by_id(tx, org, id)?;
+
     // A runtime is JSON, in which a prompt is named by its id.
     let sql = "SELECT name FROM agents WHERE org_id = $1 AND CAST(runtime AS TEXT) LIKE $2 ORDER BY name LIMIT 1";
     let user: Option<(String,)> = tx.one(sql, &[&org, &format!("%\"{id}\"%")])?;
     if let Some((agent,)) = user {
         return Err(Conflict::PromptInUse { agent }.into());
     }
+
     tx.run(
         "DELETE FROM prompts WHERE org_id = $1 AND id = $2",
         &[&org, &id],

@@ -166,6 +166,7 @@ fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, E
             tx.all(sql, &[&org, &CALLS_AT_ONCE, &before])?
         }
     };
+
     for ((day, agent, trunk, direction), [calls, answered, seconds]) in counted(&going) {
         tx.run(
             "INSERT INTO usage_kept (org_id, partner_id, day, agent_id, trunk_id, direction, calls, answered_calls, answered_seconds)

@@ -17,7 +17,7 @@ use super::{NewEvent, clock};
 
 /// Time for which ended contacts are stored, so that every node sees their end.
 const ENDED: Duration = Duration::from_secs(600);
-/// Age up to which a row may still become visible after the newest one: the duration of the longest transaction.
+/// Time by which a row may become visible later than a newer one: the longest transaction that writes registrations.
 const OVERLAP: Duration = Duration::from_secs(2);
 /// Tolerance between two times of the same event, since the wall clock may be adjusted.
 const SAME: Duration = Duration::from_millis(100);
@@ -219,6 +219,7 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[UnsavedBindings], now: Moment) -> R
 pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<TakenOver, Error> {
     let mut taken = TakenOver::default();
     let at = clock::now(tx)?.unwrap_or(now);
+
     for gone in gone {
         let held: Vec<Row> = tx.all(
             "UPDATE registrations SET saved_at = $3 WHERE node = $1 AND expires_at > $2 RETURNING *",

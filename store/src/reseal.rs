@@ -30,9 +30,9 @@ const AT_ONCE: i64 = 500;
 /// A column of sealed values.
 #[derive(Debug)]
 struct Column<R> {
-    /// Name of the column, after that of the table.
+    /// Table and column, as `table.column`.
     column: &'static str,
-    /// Columns that are read beside the value, and the row's own condition, from `$3` on.
+    /// Columns that are read beside the value, and the condition by which they find the row again, on `$3` and following.
     keys: (&'static str, &'static str),
     /// Returns the context of a value.
     context: fn(&R) -> Vec<u8>,

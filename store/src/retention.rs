@@ -74,8 +74,8 @@ impl Retained {
         }
     }
 
-    /// Statement that finds the orgs with data of this kind past its retention at the time `$1`, each with the time before which data goes. `$2` is the
-    /// operator's number of days, for orgs without their own.
+    /// Statement that finds the orgs with data of this kind past its retention, each with the time before which data is deleted. `$1` is the
+    /// present time; `$2` is the operator's number of days, for orgs without their own.
     pub(super) const fn over(self) -> &'static str {
         match self {
             Self::Calls => {
@@ -151,10 +151,12 @@ pub(super) fn change(tx: &mut Tx, org: Uuid, change: RetentionChange) -> Result<
     }
     let row: Option<Row> = tx.one(OF_ORG, &[&org])?;
     let mut days = row.ok_or(Wrong::Absent(Kind::Org))?.days();
+
     set(&mut days.calls, change.calls);
     set(&mut days.sessions, change.sessions);
     set(&mut days.contacts, change.contacts);
     set(&mut days.handoffs, change.handoffs);
+
     tx.run(
         "UPDATE orgs SET retain_calls_days = $2, retain_sessions_days = $3, retain_contacts_days = $4,
              retain_handoffs_days = $5 WHERE id = $1",

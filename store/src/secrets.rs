@@ -23,6 +23,7 @@ const FILE: &str = "keys.json";
 const LOCK: i64 = 0x7472_756e_6b00_0003;
 const KEYRING: &str = "SELECT value FROM secrets WHERE id = 'keyring'";
 const REPLACE: &str = "UPDATE secrets SET value = $1 WHERE id = 'keyring'";
+/// Known text that marks a database with its keys. Also the context under which a master key seals the keys.
 pub(super) const CHECK: &[u8] = b"these keys belong to this database";
 
 /// Key under which PostgreSQL's keys are sealed.
@@ -179,6 +180,7 @@ fn make_file(path: &Path) -> io::Result<()> {
     let beside = beside(path, &to_json(&KeyringText::generate()))?;
     let linked = std::fs::hard_link(&beside, path);
     std::fs::remove_file(&beside)?;
+
     match linked {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         Ok(()) | Err(_) => sync_directory(path),
@@ -350,10 +352,12 @@ fn kept_or_made(
     if let Some((sealed,)) = row {
         return read_sealed(master, &sealed);
     }
+
     let used: Option<(i64,)> = tx.one("SELECT 1 FROM orgs LIMIT 1", &[])?;
     if used.is_some() {
         return Err(OpenFault::NoKeysInDatabase);
     }
+
     let text = Zeroizing::new(to_json(&KeyringText::generate()).into_bytes());
     tx.run(INSERT, &[&"keyring", &master.0.seal(CHECK, &text), &now])?;
     Ok(text)

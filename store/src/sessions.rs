@@ -96,6 +96,7 @@ pub fn open(
         tx.mark_internal();
         return Ok(None);
     };
+
     for sql in SWEPT {
         tx.run(sql, &[&now])?;
     }
@@ -185,6 +186,7 @@ pub fn end_of_org(
             tx.run(sql, &[&org])?
         }
     };
+
     if session.is_some() && ended == 0 {
         return Err(Wrong::Absent(Kind::DashboardSession).into());
     }

@@ -118,11 +118,13 @@ fn add_numbers(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Er
         "org_id",
         "ORDER BY created_at, id"
     )?;
+
     for number in numbers {
         if let Some(rows) = rows.get_mut(&number.org_id) {
             rows.numbers.push(number);
         }
     }
+
     Ok(())
 }
 
@@ -134,11 +136,13 @@ fn add_dedications(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<()
         "org_id",
         "ORDER BY network"
     )?;
+
     for dedication in dedications {
         if let Some(rows) = rows.get_mut(&dedication.org_id) {
             rows.dedicated.push(dedication.network);
         }
     }
+
     Ok(())
 }
 
@@ -150,11 +154,13 @@ fn add_tied(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Error
         "org_id",
         "ORDER BY org_id, peer"
     )?;
+
     for tied in tied.chunk_by(|one, next| one.org_id == next.org_id) {
         if let Some(rows) = rows.get_mut(&tied[0].org_id) {
             rows.tied = tied_peers::together(tied);
         }
     }
+
     Ok(())
 }
 
@@ -176,6 +182,7 @@ fn add_registrations(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<
         }
         return Ok(());
     }
+
     for row in org_limits::of_all(tx)? {
         if let Some((OrgLimit::Registrations, stored)) = row.read()
             && let Some(rows) = rows.get_mut(&row.org_id)
@@ -236,12 +243,14 @@ fn add_agents(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Result<(), Err
         "org_id",
         "ORDER BY created_at, id"
     )?;
+
     for mut agent in agents {
         if let Some(rows) = rows.get_mut(&agent.org_id) {
             agent.open_password(&tx.keyring())?;
             rows.agents.push(agent);
         }
     }
+
     Ok(())
 }
 
@@ -281,11 +290,13 @@ fn add_outbound_trunks(tx: &mut Tx, org: Option<Uuid>, rows: &mut Rows) -> Resul
         "org_id",
         "ORDER BY created_at, id"
     )?;
+
     for trunk in trunks {
         if let Some(rows) = rows.get_mut(&trunk.org_id) {
             rows.outbound_trunks.push(trunk.open(&tx.keyring())?);
         }
     }
+
     Ok(())
 }
 

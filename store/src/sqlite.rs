@@ -150,10 +150,12 @@ impl Connections {
             Some(at_rest) => at_rest.pop(),
             None => return Err(Broke::Closed.into()),
         };
+
         let open = match at_rest {
             Some(open) => open,
             None => self.open()?,
         };
+
         Ok(ConnectionGuard {
             open: Some(open),
             ending: None,
@@ -188,7 +190,7 @@ impl Connections {
             }
         }
 
-        // A statement is planned once, whatever its values.
+        // Plans don't depend on the values of parameters, so a statement is planned once.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(PREPARED);
 
@@ -288,7 +290,7 @@ impl ConnectionGuard {
             return Ok(());
         };
 
-        let places = known::<T>(places, sql, row.as_ref())?;
+        let places = column_positions::<T>(places, sql, row.as_ref())?;
         loop {
             let mut cells = Cells::of_sqlite(row, places);
             let read = T::read(&mut cells).map_err(|source| Broke::Column {
@@ -351,7 +353,7 @@ fn bind(statement: &mut Statement<'_>, values: &[&dyn Param]) -> rusqlite::Resul
 }
 
 /// Returns the column positions of `T` in the rows of `statement`, whose text is `sql`, from the cache or by a search.
-fn known<'p, T: Record>(
+fn column_positions<'p, T: Record>(
     places: &'p mut HashMap<String, ColumnPositions>,
     sql: &str,
     statement: &Statement<'_>,
@@ -397,6 +399,7 @@ fn find<T: Record>(statement: &Statement<'_>) -> rusqlite::Result<Box<[usize]>> 
         }
         Err(rusqlite::Error::InvalidColumnName((*name).to_owned()))
     };
+
     T::COLUMNS.iter().map(&mut place).collect()
 }
 

@@ -199,6 +199,7 @@ impl Store {
             effects::hold(session);
             return Ok(value);
         }
+
         let (value, committed) = self.pool().run_write(work).await?;
         drop(timer);
         self.settle(committed).await;

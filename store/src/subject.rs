@@ -220,6 +220,8 @@ impl Run {
         self.digits.match_indices(national).any(|(start, _)| {
             let end = start + national.len();
             let ends_there = end == self.digits.len() || self.gaps.contains(&end);
+            // Digits directly before the number, since the last separator, may only be a dialling prefix: zeros, 11 (of 011), the country
+            // code, and zeros again.
             let since = self.gaps.iter().rev().find(|gap| **gap <= start);
             let before = &self.digits[since.copied().unwrap_or(0)..start];
             let before = before.trim_start_matches('0');

@@ -56,7 +56,7 @@ struct Worker {
 
 type Work = Box<dyn FnOnce(&mut Tx, Seat) + Send>;
 
-/// Work for a thread, and the seat that it returns to the pool when the work is done.
+/// Work for a thread, and the seat: dropped when the work is done, it returns the thread to the pool.
 struct Task {
     work: Work,
     seat: Seat,
@@ -296,7 +296,7 @@ fn take_steps(tx: &mut Tx, steps: &Receiver<Step>, turn: Duration) {
     }
 }
 
-/// Runs work for a caller, unless that has gone.
+/// Runs work for a caller, unless the caller has gone.
 fn attempt<T>(
     tx: &mut Tx,
     span: &Span,
@@ -353,13 +353,16 @@ impl OpenTransaction {
         let (seen, span) = (Arc::clone(&self.caller.0), Span::current());
         let acting = Acting::current();
         let work = move |tx: &mut Tx| Acting::on(acting, || work(tx));
+
         let step = move |tx: &mut Tx| {
             let done = attempt(tx, &span, seen, work);
             // A caller that has gone needs no result.
             let _ = reply.send(done);
             goes_on
         };
+
         self.steps.send(Box::new(step)).map_err(|_| Broke::Late)?;
+
         let served = async { finished(answer.await) };
         match &self.remote {
             Some(remote) => remote.unless_away(&self.caller.0, served).await,

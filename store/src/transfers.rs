@@ -122,12 +122,14 @@ pub(super) fn last_transfers(
     let Some((first, last)) = calls.iter().min().zip(calls.iter().max()) else {
         return Ok(HashMap::new());
     };
+
     // Ids sort by time, so a page of calls is a range of ids.
     let rows: Vec<CallTransfer> = tx.all(
         "SELECT *, type || ' ' || value AS target FROM transfers
          WHERE org_id = $1 AND call_id BETWEEN $2 AND $3 ORDER BY requested_at, id",
         &[&org, &first, &last],
     )?;
+
     Ok(rows
         .into_iter()
         .filter(|row| calls.contains(&row.call_id))
@@ -305,6 +307,7 @@ fn keeps_caller(
     trunk: Trunk,
 ) -> Result<Option<(Change, Moment)>, Error> {
     let since = transfer.ended_at.unwrap_or(transfer.requested_at);
+
     let changed = match trunk {
         Trunk::Inbound(id) => {
             let sql = "UPDATE inbound_trunks SET refer_kept_caller_at = $3
@@ -328,10 +331,12 @@ fn hand_off(tx: &mut Tx, transfer: &Transfer) -> Result<Option<NewEvent>, Error>
         reasons: transfer.report.reasons.clone(),
         sentiment: transfer.report.sentiment,
     };
+
     let at = transfer.ended_at.unwrap_or(transfer.requested_at);
     let of = handoffs::OfCall {
         id: transfer.id,
         call: transfer.call,
     };
+
     handoffs::record_once(tx, transfer.org, of, new, at)
 }

@@ -25,8 +25,8 @@ pub struct Tx {
     mode: Option<Mode>,
     caller: Arc<Caller>,
     gathered: Gathered,
-    /// A part of the transaction has an entry in the audit log.
-    has_deed: bool,
+    /// A part of the transaction isn't internal bookkeeping, so that the audit log gets an entry.
+    has_audited_part: bool,
 }
 
 /// Rows that a transaction writes as its last statements: see [`commit`](super::commit).
@@ -100,7 +100,7 @@ impl Tx {
             mode: None,
             caller: Arc::default(),
             gathered: Gathered::default(),
-            has_deed: false,
+            has_audited_part: false,
         }
     }
 
@@ -338,7 +338,7 @@ impl Tx {
         }
         self.mode = None;
         self.gathered = Gathered::default();
-        self.has_deed = false;
+        self.has_audited_part = false;
     }
 
     /// Marks this transaction as internal bookkeeping: no request caused it, and it has no entry in the audit log.
@@ -353,14 +353,14 @@ impl Tx {
     ) -> Result<T, Error> {
         self.gathered.is_internal = false;
         let value = work(self)?;
-        self.has_deed |= !self.gathered.is_internal;
+        self.has_audited_part |= !self.gathered.is_internal;
         self.gathered.is_internal = false;
         Ok(value)
     }
 
     /// Marks this transaction as internal bookkeeping, if all its parts were.
     pub(crate) const fn mark_internal_if_all_parts_are(&mut self) {
-        self.gathered.is_internal = !self.has_deed;
+        self.gathered.is_internal = !self.has_audited_part;
     }
 
     /// Starts to work for this caller.

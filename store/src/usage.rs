@@ -102,8 +102,8 @@ impl CallSeconds {
     }
 }
 
-/// Statement for a [`UsageRow`] of the calls selected by `$1` to `$9`, and of purged calls. These are known by day and count at the start
-/// of their day, so that of two adjoining windows only one counts them. Rounds like [`whole_seconds`].
+/// Statement for the [`UsageRow`]s of the calls selected by `$1` to `$9`, and of purged calls. A purged call is known by its day alone, and
+/// counts at the start of that day, so that only one of two adjoining windows counts it. Rounds like [`whole_seconds`].
 macro_rules! usage_of {
     ($calls:literal, $kept:literal) => {
         concat!(

@@ -1,5 +1,5 @@
-//! Versions of objects. The version is the time of the last change, as [`written`]; an edit may name the one that it was made for, so that of
-//! two edits made for the same one the second changes nothing.
+//! Versions of objects: the time of the last change, as [`written`]. An edit may name the version that it was made for. Of two edits made for
+//! the same version, the second is refused.
 
 use std::time::Duration;
 
@@ -46,10 +46,12 @@ pub fn must_be(
     now: Moment,
 ) -> Result<Moment, Error> {
     lock_org(tx, org)?;
+
     let found: Option<Changed> = match object.id() {
         Some(id) => tx.one(object.sql(), &[&org, &id])?,
         None => tx.one(object.sql(), &[&org])?,
     };
+
     let Changed { at } = found.ok_or(Wrong::Absent(object.kind()))?;
     next(at, expected, now)
 }
@@ -80,7 +82,7 @@ fn next(at: Moment, expected: Option<&[String]>, now: Moment) -> Result<Moment, 
         return Err(Conflict::Outdated { version }.into());
     }
 
-    // Versions are written with milliseconds.
+    // Versions are written with milliseconds: a second change within the same one would leave the version as it is.
     Ok(now.max(at + Duration::from_millis(1)))
 }
 

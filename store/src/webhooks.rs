@@ -207,6 +207,7 @@ pub fn rotate(
             &now,
         ],
     )?;
+
     let row = row.ok_or(Wrong::Absent(Kind::Webhook))?;
     Ok(row.open(&tx.keyring())?)
 }

@@ -19,7 +19,7 @@ pub(super) fn check(flow: &Flow, unread: &BTreeSet<Box<str>>, faults: &mut Vec<F
         }
     }
 
-    // Where a step could not be read, nobody knows the ways out of it.
+    // The steps that follow an unreadable step are unknown. So it can't be said which steps are reached, or which form a loop.
     if !unread.is_empty() || !exists(&flow.start) {
         return;
     }
@@ -62,6 +62,8 @@ fn reached(flow: &Flow) -> BTreeSet<&str> {
 }
 
 /// Returns the steps of a loop in which none waits for the caller, the first one again at its end.
+///
+/// A depth-first search without recursion: `path` holds each entered step, with those of its successors that haven't been followed yet.
 fn loop_without_waiting(flow: &Flow) -> Option<Vec<&str>> {
     /// Progress of the search with a step.
     #[derive(PartialEq)]
@@ -108,7 +110,8 @@ fn loop_without_waiting(flow: &Flow) -> Option<Vec<&str>> {
 }
 
 impl Step {
-    /// Returns whether the step takes time whatever comes: a prompt that can't be played and a transfer that can't begin end at once.
+    /// Returns whether the step takes time in every case. A prompt doesn't: one that can't be played ends at once. Nor does a transfer, which
+    /// may be impossible.
     const fn waits(&self) -> bool {
         matches!(self, Self::Menu { .. } | Self::Echo { .. })
     }

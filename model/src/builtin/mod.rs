@@ -255,6 +255,7 @@ impl Step {
             | Self::NextRuntime
             | Self::HangUp => [None, None],
         };
+
         let named = [("prompt", prompt), ("invalid", invalid)];
         named
             .into_iter()

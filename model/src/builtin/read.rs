@@ -44,6 +44,7 @@ fn read_flow(value: &Value, faults: &mut Vec<FlowFault>) -> Option<Flow> {
         }
         None => return None,
     };
+
     let (mut read, mut unread) = (BTreeMap::new(), BTreeSet::new());
     for (name, step) in steps {
         let pointer = format!("/steps/{}", escaped(name));
@@ -303,6 +304,7 @@ fn as_text(value: &Value, longest: usize) -> Option<Box<str>> {
 
 fn as_prompt(value: &Value) -> Result<Prompt, String> {
     const EXPECTED: &str = r#"expected one of {"id": …}, {"text": …}, {"bundled": …}"#;
+
     let map = value.as_object().filter(|map| map.len() == 1);
     let one = map.and_then(|map| map.iter().next());
     match one {
@@ -326,7 +328,8 @@ fn as_prompt(value: &Value) -> Result<Prompt, String> {
     }
 }
 
-/// Escapes a name in a pointer (RFC 6901 §3). A fault's path has no blanks, and a name no end.
+/// Escapes a name for a pointer (RFC 6901 §3). A client may send any name, so blanks, control characters and colons become `?`, and a long
+/// name is cut.
 fn escaped(name: &str) -> String {
     let cut = name.chars().take(LONGEST_NAME + 1);
     let plain = cut.map(|char| match char {

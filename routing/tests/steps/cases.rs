@@ -164,6 +164,7 @@ fn an_agent_asked_for_and_at_its_limit_ends_the_search() {
         ("by header", world.clone().header(RECEPTION.to_string())),
         ("by number", world.clone().dialled("+4930100")),
     ];
+
     for (name, world) in cases {
         assert_eq!(
             chosen(&world),
@@ -188,6 +189,7 @@ fn nobody_is_nobody() {
                 .dialled("+4930100"),
         ),
     ];
+
     for (name, world) in cases {
         assert_eq!(chosen(&world), Outcome::NoAgent, "{name}");
     }
@@ -371,9 +373,11 @@ fn an_org_of_thousands_leaves_a_short_trail() {
     for id in &ids[..4999] {
         world = world.busy(*id);
     }
+
     let decision = world.decide();
     assert_eq!(decision.agent(), Some(ids[4999]));
     assert!(decision.trail.len() < 30, "{}", decision.trail.len());
+
     let counted = TrailEntry {
         step: Step::FirstAvailable,
         at: StepPlace::Nothing,
@@ -391,10 +395,12 @@ fn the_stored_form_stays() {
     let stored = format!(
         r#"{{"outcome":"no_agent","dialled":{{"raw":"+493012345678","e164":"+493012345678"}},"caller":{{"raw":"","e164":null}},"trail":[{{"step":"header","at":{{"header":"{RECEPTION}"}},"found":{{"agent":{{"id":"{RECEPTION}","name":"agent 1","state":"disabled"}}}}}},{{"step":"assigned_number","at":{{"number":"+493012345678"}},"found":"nothing"}},{{"step":"trunk_numbers","at":"nothing","found":"nothing"}},{{"step":"first_available","at":"agents","found":{{"agent":{{"id":"{RECEPTION}","name":"agent 1","state":"disabled"}}}}}}]}}"#
     );
+
     let mut decision = decide(&world.facts, &world.org, &|_| false);
     let near =
         format!(r#"[{{"agent":{{"id":"{RECEPTION}","name":"agent 1","state":"disabled"}}}}]"#);
     assert_eq!(serde_json::to_string(&decision.near_misses).unwrap(), near);
+
     // A decision that was stored before near misses existed can still be read.
     decision.near_misses.clear();
     assert_eq!(serde_json::from_str::<Decision>(&stored).unwrap(), decision);

@@ -129,11 +129,13 @@ impl CallRow {
         .any(|text| subject.mentioned(text.as_deref()))
     }
 
+    /// Returns whether the row holds data that came with the call.
     const fn carries_anything(&self) -> bool {
         self.metadata.is_some() || self.headers.is_some() || self.asked.is_some()
     }
 
-    /// Returns the routing decision without the person.
+    /// Returns the routing decision without the person; `None` if it can't be read after that, because a field that must hold a number was
+    /// replaced.
     fn decision_without(&self, subjects: &[&Subject]) -> Option<String> {
         let mut decision = self.decision.clone()?;
         for subject in subjects {
@@ -226,9 +228,10 @@ impl Search {
     }
 
     fn erase_calls(&self, tx: &mut Tx, rows: &[CallRow]) -> Result<(), Error> {
-        // Lock order: the erasure first.
+        // Locks the erasure first, as every transaction of an erasure does.
         count(tx, self.erasure.id, &Erased::default())?;
         let mut erased = Erased::default();
+
         for row in rows {
             erased.calls += self.remember_legs(tx, (row.id, row.session_id), &row.legs())?;
             self.erase_call(tx, row)?;
@@ -237,6 +240,7 @@ impl Search {
             let transfers: Vec<TransferRow> = tx.all(sql, &[&self.erasure.org_id, &row.id])?;
             erased.transfers += self.erase_transfers(tx, &transfers, true)?;
         }
+
         count(tx, self.erasure.id, &erased)
     }
 

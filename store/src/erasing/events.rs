@@ -65,6 +65,7 @@ impl Searched for HandoffRow {
             .call_id
             .is_some_and(|call| search.calls.contains(&call))
             || search.has_session(&self.session_id);
+
         // Without words, the handoff of a call is erased already and must not be counted again.
         let has_words = !self.summary.is_empty() || self.explanation.is_some();
         is_of_contact
@@ -80,6 +81,7 @@ impl Searched for HandoffRow {
             ..Erased::default()
         };
         count(tx, search.erasure.id, &erased)?;
+
         for row in found {
             let is_named = search.erasure.subject.mentioned_in(&row.session_id);
             let session = if is_named { ANONYMOUS } else { &row.session_id };

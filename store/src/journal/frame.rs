@@ -59,6 +59,7 @@ impl Draft {
             let next = self.lines.get(at + 1);
             let end = next.map_or(self.octets.len(), |&(start, _)| start) - 1;
             let line = &mut self.octets[start..end];
+            // In the head, the CRC begins at octet 9 and the position at 18.
             hex(&mut line[18..34], first.0 + number);
             let sum = crc32fast::hash(&line[18..]);
             hex(&mut line[9..17], u64::from(sum));

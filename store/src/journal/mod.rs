@@ -5,8 +5,8 @@
 //! them. Facts that are no longer in memory are read back from disk, so the journal is also the spool while the database is away. A
 //! position that [`Journal::synced`] has passed survives kill -9 and a crash of the machine.
 //!
-//! This is our own log because a shard must append without waiting and learn later how far the disk has come: a log whose commit blocks until the
-//! sync would stop the shard's calls for it.
+//! No existing log is used, because a shard appends without waiting and learns later how far the disk has come. A log whose commit blocks
+//! until the sync would hold up all calls of the shard.
 //!
 //! A fact may be projected more than once, also after a restart: projecting must be idempotent.
 

@@ -114,6 +114,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             } = self.read(&segment, 0, u64::MAX).await?;
             replayed.facts += facts.len();
             replayed.set_aside += set_aside;
+
             self.hand_over(into, segment.origin, facts).await;
             self.delete(&segment);
             self.left.remove(0);
@@ -133,8 +134,10 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             if is_open {
                 tokio::time::sleep(self.settings.window).await;
             }
+
             let synced = *self.synced.borrow_and_update();
             self.catch_up(&into, synced).await?;
+
             if !is_open {
                 self.delete(&self.current());
                 return Ok(());
@@ -163,7 +166,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                 match self.shared.recent.take(self.segment, self.octets, end) {
                     Some(written) => (written.facts, written.octets.end, written.last),
                     None => {
-                        // Up to the first write that is still in memory.
+                        // Reads up to the first write that is still in memory.
                         let until = self
                             .shared
                             .recent

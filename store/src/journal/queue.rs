@@ -42,6 +42,7 @@ pub(super) struct Batch<T> {
 }
 
 impl<T> Batch<T> {
+    /// Creates the batch of the facts that follow the position `last`.
     const fn after(last: FactPosition, facts: Vec<T>, lines: Vec<u8>) -> Self {
         Self {
             facts,

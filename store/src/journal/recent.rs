@@ -43,8 +43,8 @@ impl<T> Recent<T> {
         }
     }
 
-    /// Takes the stored writes that follow each other from one place in a segment up to another, and the place where they end. Writes
-    /// before the first place are dropped.
+    /// Takes the stored writes of a segment that follow each other without a gap, from `from` up to `end` at most, and joins them into one.
+    /// Returns `None` if the write at `from` isn't stored. Drops all writes before `from`.
     pub(super) fn take(&self, segment: u64, from: u64, end: u64) -> Option<RecentWrite<T>> {
         let mut held = self.held();
         let mut taken: Option<RecentWrite<T>> = None;

@@ -46,7 +46,7 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// Returns whether one of the segments up to and including this number holds anything.
+/// Returns whether one of the segments up to and including this number still exists and isn't empty.
 pub(super) fn hold_facts(directory: &Path, number: u64) -> io::Result<bool> {
     for segment in list(directory)? {
         if segment.number > number {

@@ -181,6 +181,7 @@ async fn killed_at_any_octet_nothing_whole_is_lost_and_the_rest_is_cut() {
     let path = segment.path(source.path());
     let octets = fs::read(&path).unwrap();
     let line = octets.len() / 4;
+
     for cut in 0..=octets.len() {
         let directory = copy(source.path());
         let path = segment.path(directory.path());
@@ -191,6 +192,7 @@ async fn killed_at_any_octet_nothing_whole_is_lost_and_the_rest_is_cut() {
             ((cut / line * line) as u64, spooled),
             "{cut}"
         );
+
         let (replayed, facts) = replayed(directory.path()).await;
         assert_eq!(
             facts,
@@ -210,11 +212,13 @@ async fn a_replay_that_is_itself_killed_begins_again() {
     let source = written(1..=20).await;
     let before = segments(source.path()).len();
     assert!(before > 2, "several segments: {before}");
+
     let (replayed_once, facts) = replayed(copy(source.path()).path()).await;
     assert_eq!(
         (replayed_once.segments, facts.clone()),
         (before, (1..=20).collect())
     );
+
     assert_eq!(replayed(source.path()).await.1, facts);
     assert_eq!(
         segments(source.path()).len(),
@@ -452,6 +456,7 @@ async fn lines_that_were_set_aside_are_taken_out() {
         0,
         "there is no file"
     );
+
     let path = directory.path().join("set-aside.jsonl");
     fs::write(&path, "a1\nb1\na2\nb2").unwrap();
     assert_eq!(journal.forget_set_aside(gone).unwrap(), 2);

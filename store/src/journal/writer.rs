@@ -86,6 +86,7 @@ impl<T, D: Disk> Writer<T, D> {
             if !has_more {
                 return;
             }
+
             std::thread::sleep(self.settings.gather);
             self.keep();
             (self.settings.on_depth)(self.queue.depth());
@@ -180,7 +181,9 @@ impl<T, D: Disk> Writer<T, D> {
         if let Some(tail) = current.take().filter(|tail| !Arc::ptr_eq(tail, &self.tail)) {
             tail.cut(0);
         }
+
         self.tail.cut(self.octets);
+
         // Keep only segments with synced facts: otherwise a full disk would collect empty segments.
         if self.octets == 0 {
             self.disk.remove(&self.segment);
