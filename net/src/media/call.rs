@@ -200,6 +200,7 @@ impl Call {
         if let Some(before) = &mut before {
             before.stop(scratch);
         }
+
         self.past = self.figures;
         self.noted = BotCounts::default();
         self.shared.note(MediaStepKind::BotConnected, now);
@@ -207,6 +208,7 @@ impl Call {
         self.player = None;
         self.bot = Some(Box::new(bot));
         self.ended = None;
+
         if self.is_started {
             self.start_bot(scratch, now);
         }
@@ -503,6 +505,7 @@ impl Call {
             self.note(&bot, now);
             self.bot = Some(bot);
         }
+
         if let Some(browser) = &self.browser {
             self.figures.packets_late = browser.late();
         }

@@ -111,6 +111,7 @@ impl Player {
         }
         self.serial = serial;
         self.ended = None;
+
         self.playing = match sound {
             Sound::Clip(clip) => Playing::Clip {
                 clip,
@@ -325,6 +326,7 @@ mod tests {
             player.fill(&mut frame, true, at(tick as u64 * 20));
             played.push(frame[0]);
         }
+
         played
     }
 

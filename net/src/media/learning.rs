@@ -139,6 +139,7 @@ impl Learning {
         if self.candidates.len() == CANDIDATES {
             self.candidates.pop_front();
         }
+
         self.candidates.push_back(Candidate {
             source,
             rank,
@@ -146,6 +147,7 @@ impl Learning {
             sequence: header.sequence,
             count,
         });
+
         count >= IN_SEQUENCE
     }
 

@@ -118,6 +118,7 @@ impl Meters {
             self.loss[0].record(share(figures.packets_lost, expected));
             self.jitter[0].record(figures.jitter);
         }
+
         if let Some(sent) = sent {
             self.mos[1].record(sent.mos);
             self.loss[1].record(share(sent.packets_lost, figures.packets_sent));

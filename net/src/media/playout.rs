@@ -180,6 +180,7 @@ impl Playout {
             position: self.queued(),
             name: name.into(),
         });
+
         // A mark ends a talk spurt whose audio has all been played. A concealment that has begun still fades.
         let is_under_way = matches!(self.state, State::Playing | State::Dry(_));
         if is_under_way && self.audio.is_empty() {
@@ -199,6 +200,7 @@ impl Playout {
             }
             self.fading = Some((fading, now));
         }
+
         self.position = self.queued();
         self.audio.clear();
         self.give_back();
@@ -445,6 +447,7 @@ mod tests {
             );
             assert_eq!(frame, [0x90; FRAME]);
         }
+
         assert_eq!(playout.reached().as_deref(), Some("end"));
         assert_eq!(playout.play(&mut frame, at(6_000)), Played::Filled);
     }

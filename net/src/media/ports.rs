@@ -234,9 +234,11 @@ impl Ports {
             let learner: Box<str> = format!("{} {}", bot.account(), bot.url()).into();
             let hold = stock.holds.get(&learner).copied().unwrap_or_default();
             held.bot = Some(learner);
+
             if held.rtcp.is_none() {
                 held.rtcp = self.bind_rtcp(stock, held.address);
             }
+
             Command::Attach {
                 key,
                 bot: Box::new(bot),

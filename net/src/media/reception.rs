@@ -246,6 +246,7 @@ mod tests {
             highest: 72,
             jitter: 0,
         };
+
         assert_eq!(reception.report(), Some(report), "one of three");
         assert_eq!(reception.lost(), 4, "of both");
     }

@@ -172,6 +172,7 @@ impl Rtcp {
             let Some(packet) = rest.get(..length).filter(|_| first >> 6 == 2) else {
                 return;
             };
+
             let blocks = usize::from(first & 0x1f);
             match kind {
                 SENDER_REPORT => {
@@ -185,6 +186,7 @@ impl Rtcp {
                 }
                 _ => {}
             }
+
             rest = &rest[length..];
         }
     }
@@ -194,15 +196,18 @@ impl Rtcp {
             if word(block, 0) != Some(ours) {
                 continue;
             }
+
             if let (Some(lost), Some(jitter)) = (word(block, 4), word(block, 12)) {
                 self.reported = Some((not_negative(lost), jitter));
             }
+
             let (Some(last), Some(delay)) = (word(block, 16), word(block, 20)) else {
                 continue;
             };
             if last == 0 {
                 continue;
             }
+
             let (seconds, fraction) = ntp(now);
             let trip = (seconds << 16 | fraction >> 16)
                 .wrapping_sub(last)

@@ -134,6 +134,7 @@ impl Session {
         if self.first == FirstPacket::Awaited {
             self.first = FirstPacket::Came;
         }
+
         let silence = now.since(self.heard_at);
         if !self
             .learning
@@ -303,6 +304,7 @@ impl Pace {
             }
             self.sent.pop_front();
         }
+
         self.sent.push_back(now);
         true
     }
@@ -534,6 +536,7 @@ mod tests {
             ("RTCP", rtp(200, 1, 0, 7), false),
             ("no RTP", b"OPTIONS sip:a SIP/2.0".to_vec(), false),
         ];
+
         for (name, mut octets, is_echoed) in cases {
             let mut session = learnt(SIGNALLED);
             assert_eq!(

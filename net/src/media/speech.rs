@@ -183,6 +183,7 @@ mod tests {
             assert_eq!(said, sent, "{name}");
             assert!(!speech.take_end(), "{name}");
         }
+
         assert_eq!(speech.next(&agreed(AudioPayload::PCMU), None, at(40)), None);
         assert!(speech.take_end() && !speech.take_end(), "once");
     }
@@ -217,6 +218,7 @@ mod tests {
             sent += u32::from(said.is_some());
             assert!(!speech.take_end(), "{time}");
         }
+
         assert_eq!(sent, OPENING);
         assert!(
             speech

@@ -127,6 +127,7 @@ impl Shared {
             u64::from(figures.has_concealment),
             u64::from(figures.is_negotiated),
         ];
+
         for (shared, figure) in self.figures.iter().zip(all) {
             shared.store(figure, Ordering::Relaxed);
         }

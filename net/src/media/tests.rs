@@ -257,6 +257,7 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
             io::ErrorKind::AddrNotAvailable,
         ),
     ];
+
     for (name, ip, expected) in cases {
         let settings = MediaSettings {
             ports: 20_002..=20_002,

@@ -301,6 +301,7 @@ mod tests {
     fn file(tag: u16, channels: u16, rate: u32, bits: u16, data: &[u8]) -> Vec<u8> {
         let frame = channels * (bits / 8).max(1);
         let mut file = b"RIFF\xff\xff\xff\xffWAVE".to_vec();
+
         // An unknown chunk of odd length.
         file.extend(b"LIST\x03\0\0\0abc\0");
         file.extend(b"fmt \x10\0\0\0");
@@ -420,6 +421,7 @@ mod tests {
             )
             .unwrap(),
         );
+
         for rate in [11_025, 16_000, 22_050, 44_100, 48_000] {
             let tone = |hertz| {
                 let data = pcm(&sine(hertz, rate, 1.0), 2);

@@ -36,6 +36,7 @@ impl Call {
         let Some(to) = self.reported_to(MAX_REPORT, is_listener) else {
             return;
         };
+
         let sent = Sent {
             ssrc,
             timestamp,
@@ -43,6 +44,7 @@ impl Call {
             packets: self.figures.packets_sent as u32,
             octets: self.figures.octets_sent as u32,
         };
+
         let received = self.reception.report();
         let mut octets = [0; MAX_REPORT];
         let length = self.rtcp.write(&mut octets, &sent, received.as_ref(), now);

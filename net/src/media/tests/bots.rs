@@ -108,6 +108,7 @@ fn text(message: &Value) -> Vec<u8> {
             frame.extend((long as u64).to_be_bytes());
         }
     }
+
     frame.extend(payload);
     frame
 }
@@ -465,12 +466,14 @@ fn a_bot_that_breaks_the_protocol_gets_that_status() {
         .stream
         .write_all(&[0x81, 0x80, 0, 0, 0, 0])
         .unwrap();
+
     let close = loop {
         match call.server.next() {
             (0x88, payload) => break payload,
             _ => continue,
         }
     };
+
     assert_eq!(close, 1_002_u16.to_be_bytes());
 }
 
