@@ -159,6 +159,7 @@ fn read(files: &Files) -> Result<CertifiedKey, CertificateFault> {
             "holds no certificate".into(),
         ));
     }
+
     let private = PrivateKeyDer::from_pem_file(key)
         .map_err(|error| unreadable(key, "private key", &error))?;
     CertifiedKey::from_der(certificates, private, &provider())

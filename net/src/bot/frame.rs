@@ -276,6 +276,7 @@ mod tests {
                 octets.extend((long as u64).to_be_bytes());
             }
         }
+
         octets.extend(payload);
         octets
     }

@@ -157,6 +157,7 @@ impl Link {
                 None if !self.waiting.is_empty() => self.stream.write(&self.waiting),
                 Some(_) | None => return Ok(()),
             };
+
             match written {
                 Ok(0) => return Err(BotEnd::Lost),
                 Ok(count) if self.tls.is_none() => {
@@ -185,6 +186,7 @@ impl Link {
                 Err(error) => is_open = error.kind() == ErrorKind::Interrupted,
             }
         }
+
         is_open
     }
 

@@ -277,6 +277,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                 count => octets = &octets[count..],
             }
         }
+
         timeout(self.settings.message, stream.flush())
             .await
             .map_err(|_| Ended::SlowToRead)??;

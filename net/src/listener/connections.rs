@@ -151,6 +151,7 @@ impl Connections {
         if table.accepted >= settings.accepted || from_source >= settings.accepted_per_source {
             return None;
         }
+
         table.accepted += 1;
         *table.by_source.entry(peer).or_default() += 1;
         Some(table.enter(flow, 0, Origin::Accepted, settings.outbox_octets))
@@ -231,6 +232,7 @@ impl Table {
             return Err(SendError::TooMany);
         }
         *self.opened_to.entry(peer).or_default() += 1;
+
         Ok(self.enter(
             *flow,
             flow.connection,
@@ -314,6 +316,7 @@ impl Table {
                 return;
             }
         };
+
         if let MapEntry::Occupied(mut count) = counts.entry(source(entry.flow.peer.ip())) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {

@@ -30,6 +30,7 @@ pub(super) fn reason(error: &io::Error, name: &str) -> Arc<str> {
         }
         None => error.to_string(),
     };
+
     let shown: String = printable(&reason).chars().take(LONGEST).collect();
     shown.into()
 }

@@ -458,6 +458,7 @@ fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
             size_of::<i32>() as libc::socklen_t,
         )
     };
+
     if result == 0 {
         Ok(())
     } else {

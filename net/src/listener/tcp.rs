@@ -201,6 +201,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             }
             Err(ended) => ended,
         };
+
         self.end(self.flow, &ended).await;
     }
 
@@ -296,6 +297,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         }
         let connecting = timeout(self.connections.settings().connect, socket.connect(peer));
         let connected = connecting.await.map_err(|_| Ended::NotOpened)?;
+
         // The system has a limit of its own, which may come first.
         let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
         let stream = match connected {
@@ -339,12 +341,14 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         tracing::debug!(peer = %flow.peer, connection = flow.connection, why = %ended, "connection ended");
         self.connections.remove(flow.connection);
         let was_closing = self.is_closing.load(Ordering::Relaxed);
+
         let lost = |flow| Lost {
             flow,
             proved: self.required_name,
             was_closing,
             fault: ended.fault(),
         };
+
         self.sink.lost(lost(flow)).await;
         if let Some(flow) = self.named(flow).filter(|_| !was_closing) {
             self.sink.lost(lost(flow)).await;

@@ -118,10 +118,12 @@ impl UdpSocket {
             is_asked = true;
             self.receive_some(&mut batch.incoming, socket)
         });
+
         if !is_asked {
             // The runtime hasn't seen the socket as readable: always so if no task has waited for it.
             received = self.receive_some(&mut batch.incoming, self.io.get_ref());
         }
+
         self.take_lost(lost)?;
         match received {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
@@ -363,6 +365,7 @@ impl Batch {
             local: nowhere,
             peer: nowhere,
         };
+
         Self {
             incoming: Incoming::default(),
             flow,

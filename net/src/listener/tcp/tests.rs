@@ -59,6 +59,7 @@ impl Server {
         let (to, events) = mpsc::channel(room);
         let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
+
         let (listeners, connections) = TcpListeners::start(
             [(3, Transport::Tcp, socket)],
             (settings, unsecured()),
@@ -66,6 +67,7 @@ impl Server {
             clock,
         )
         .unwrap();
+
         Self {
             address,
             events,
@@ -380,6 +382,7 @@ async fn nothing_begins_on_a_connection_whose_peer_sends_no_more() {
     client.shutdown().await.unwrap();
     assert_eq!(server.closing().await, first);
     server.connections.retire(first.connection);
+
     // No socket listens at the port that the client came from.
     let anew = server.flow_to(first.peer);
     server.connections.send(&anew, MESSAGE).unwrap();
@@ -458,6 +461,7 @@ async fn connections_are_bounded_in_all_and_by_source() {
             },
         ),
     ];
+
     for (name, settings) in cases {
         let mut server = Server::start(settings, 16);
         let mut held = Vec::new();
