@@ -131,6 +131,7 @@ impl Collector {
         for id in ids {
             self.leave(id);
         }
+
         // A capture of OPTIONS alone: these are what its owner wanted.
         if !self.has_calls {
             for ping in self.pings.drain(..) {
@@ -211,12 +212,14 @@ impl Collector {
         if let Some(id) = self.first_leg(captured, message) {
             return Some((id, Role::Runtime));
         }
+
         if let Some(id) = session(message).and_then(|session| self.by_session.get(&session)) {
             let open = self.open.get(id)?;
             let is_ours = open.us.is_some_and(|us| us.ip() == captured.source.ip());
             let is_back = open.caller == captured.target;
             return is_ours.then_some((*id, if is_back { Role::Caller } else { Role::Other }));
         }
+
         let replaces = message.first("Replaces")?;
         let id = self.by_call_id.get(replaces.split(';').next()?.trim())?;
         let open = self.open.get(id)?;
@@ -304,6 +307,7 @@ fn marks(message: &Message) -> HashSet<String> {
     let caller = message.user("From").filter(|user| user.len() > 2);
     let body = String::from_utf8_lossy(&message.body);
     let session = body.lines().find(|line| line.starts_with("o="));
+
     [
         dialled.map(|user| format!("dialled {user}")),
         caller.map(|user| format!("caller {user}")),

@@ -84,6 +84,7 @@ pub fn packet(link: u32, octets: &[u8]) -> Option<Carried<'_>> {
         276 => sll2(octets),
         _ => return None,
     };
+
     Some(carried.unwrap_or(Carried::Other))
 }
 

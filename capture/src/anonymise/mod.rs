@@ -94,6 +94,7 @@ impl Anonymiser {
             let changed: Vec<String> = elements.map(|element| change(self, &element)).collect();
             changed.join(", ")
         };
+
         match treatment {
             Treatment::Address => each(Self::address),
             Treatment::Via => each(Self::via),
@@ -206,6 +207,7 @@ impl Anonymiser {
                 Some((name, value)) => format!("{name}={}", self.parameter(name, value)),
             });
         }
+
         shown.join(";")
     }
 

@@ -263,6 +263,7 @@ mod tests {
         ] {
             assert_eq!(names.user(number), expected, "{number}");
         }
+
         assert_eq!(names.user(&"1".repeat(300)), "user-1");
     }
 
@@ -281,6 +282,7 @@ mod tests {
             assert!(Domain::Private.contains(place), "{address}");
             assert_eq!(private_at(place), address);
         }
+
         for address in ["9.255.255.255", "11.0.0.0", "172.32.0.0", "192.169.0.0"] {
             assert_eq!(private_place(address.parse().unwrap()), None, "{address}");
         }

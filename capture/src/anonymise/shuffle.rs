@@ -124,6 +124,7 @@ impl Shuffle {
             self.holders.push(value);
             return self.domain.value_of(next);
         }
+
         // If the permutation yields a readable replacement, it continues from the value that holds it. That value's own permuted value is
         // unused, so the results stay distinct.
         let mut shown = self.permuted(value);

@@ -50,6 +50,7 @@ impl AddressMap {
             };
             places.push((ip, "{address}".to_owned()));
         }
+
         places.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         places.dedup();
         Self {
@@ -128,10 +129,12 @@ fn loopback(text: &str, before: Option<char>) -> Option<&str> {
     if before.is_some_and(touches) {
         return None;
     }
+
     if let Some(behind) = text.strip_prefix("::1") {
         let goes_on = behind.starts_with(|char: char| char.is_ascii_hexdigit() || char == ':');
         return (!goes_on && before != Some(':')).then_some(behind);
     }
+
     let is_inner = |octet: u8| octet.is_ascii_digit() || octet == b'.';
     let end = text.bytes().take_while(|octet| is_inner(*octet)).count();
     let address: std::net::Ipv4Addr = text[..end].parse().ok()?;
@@ -326,6 +329,7 @@ fn digest(value: &str) -> String {
             }
         })
         .collect();
+
     fields.sort_unstable();
     format!("{scheme} {}", fields.join(", "))
 }

@@ -140,6 +140,7 @@ impl Link {
             .way
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
+
         match (&mut *way, &self.udp) {
             (SendPath::Stream(stream), _) => stream.write_all(octets),
             (SendPath::Datagram(peer), Some(socket)) => {

@@ -34,6 +34,7 @@ pub(super) fn is_own_call(call: &Call) -> bool {
     };
     let message = Message::parse(&first.octets);
     let is_called_on = call.peers.iter().any(|(role, _)| *role == Role::Runtime);
+
     message.status().is_none()
         && message.method() == "INVITE"
         && !is_called_on

@@ -467,6 +467,7 @@ pub(super) fn without_transport(value: &str) -> String {
             kept.push_str(part);
         }
     }
+
     kept
 }
 

@@ -429,6 +429,7 @@ impl<'a> Session<'a> {
             }
             until = until.min(waiting.due);
         }
+
         match self.wire.receive(until) {
             Ok(Some(incoming)) => self.handle_message(&incoming),
             Ok(None) => {}
