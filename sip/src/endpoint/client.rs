@@ -104,6 +104,7 @@ impl Endpoint {
         let Some(entry) = self.clients.entry_mut(tx.0) else {
             return;
         };
+
         match parts(tx, entry, &mut self.shared, now) {
             (Client::Invite(invite), mut io) => {
                 self.counts.client_invite += 1;

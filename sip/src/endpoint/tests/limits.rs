@@ -28,6 +28,7 @@ fn a_flood_that_nobody_accepts_leaves_nothing() {
         }
         endpoint.clear_transmits();
     }
+
     assert_eq!(endpoint.counts(), Counts::default());
     let stats = endpoint.stats();
     assert_eq!(stats.responses_sent[4] + stats.withheld, 15_000);

@@ -139,6 +139,7 @@ fn accepted_on_every_transport() {
             "0 < INVITE, 0 > 100 INVITE, 100 > 200 INVITE",
         ),
     ];
+
     check(Transport::Udp, cases);
     check(Transport::Tcp, cases);
     check(Transport::Tls, cases);
