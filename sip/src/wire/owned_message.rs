@@ -57,6 +57,7 @@ mod tests {
                  To: <sip:a@h>;tag=u\r\nCall-ID: i\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n",
             ),
         ];
+
         for (case, octets) in cases {
             let octets = octets.as_bytes().to_vec();
             let came = lex(&octets, Framing::Stream).expect(case);
