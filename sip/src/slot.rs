@@ -309,6 +309,7 @@ impl Minter {
                 .branch
                 .and_then(|branch| self.read_branch(branch))
         };
+
         match ours {
             Some(key) if key.node == self.node => key.slot,
             Some(_) | None => self.slot_of(message),
@@ -485,6 +486,7 @@ mod tests {
             ("long", [&tag[..], b"0"].concat()),
             ("upper case", tag.to_ascii_uppercase()),
         ];
+
         for (name, spelling) in cases {
             assert_eq!(minter(3).read_tag(&spelling), None, "{name}");
         }

@@ -91,6 +91,7 @@ impl<K: Copy> Wheel<K> {
         let stamp = self.next_stamp;
         self.next_stamp = stamp.checked_add(1).unwrap_or(NonZeroU32::MIN);
         let tick = at.as_micros().div_ceil(TICK).min(LAST_TICK);
+
         let index = self.store(Entry {
             tick,
             stamp,
@@ -99,6 +100,7 @@ impl<K: Copy> Wheel<K> {
             list: 0,
             key: Some(key),
         });
+
         self.append(self.list_of(tick), index);
         self.len += 1;
         TimerId { index, stamp }

@@ -38,6 +38,7 @@ pub fn challenge<'m>(response: &Message<'m>) -> Option<(HeaderName, Challenge<'m
         ),
         _ => return None,
     };
+
     response
         .all(asked_in)
         .filter_map(|value| Challenge::parse(value).ok())

@@ -296,6 +296,7 @@ fn an_unknown_user_meets_the_same_checks_and_never_passes() {
     let mut server = Server::new();
     let challenges = server.challenges(false);
     let right = answered(&challenges, "s3cret", 1);
+
     for (request, part) in [
         (right.clone(), WrongPart::Password),
         (right.replace("=MD5", "=SHA-3"), WrongPart::Algorithm),
@@ -306,6 +307,7 @@ fn an_unknown_user_meets_the_same_checks_and_never_passes() {
         let verdict = server.judge_as(server.nonces.decoy(), &credentials, &message, NOW);
         assert_eq!(verdict, Verdict::Wrong(part));
     }
+
     assert!(server.window.is_empty());
 }
 

@@ -71,11 +71,13 @@ pub fn verify(
         Ok(claim) => claim,
         Err(part) => return Verdict::Wrong(part),
     };
+
     let knows_password = claim.is_right(secret);
     let state = nonces.check(credentials.nonce, now);
     if !knows_password {
         return Verdict::Wrong(WrongPart::Password);
     }
+
     match state {
         NonceState::Fresh if window.accept(credentials.nonce, claim.nc, now) => Verdict::Ok,
         NonceState::Fresh | NonceState::Stale | NonceState::Foreign => Verdict::Stale,
@@ -155,11 +157,13 @@ fn protection<'a>(
     let Some(qop) = credentials.qop else {
         return policy.allow_rfc2069.then_some(Protection::None);
     };
+
     let count = NonceCount {
         qop,
         nc: credentials.nc?,
         cnonce: credentials.cnonce?,
     };
+
     if qop.eq_ignore_ascii_case(b"auth") {
         Some(Protection::Auth(count))
     } else if qop.eq_ignore_ascii_case(b"auth-int") {

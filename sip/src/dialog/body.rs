@@ -31,6 +31,7 @@ pub fn sdp_of(body: &[u8]) -> &[u8] {
 fn sdp_part<'b>(body: &'b [u8], delimiter: &[u8], depth: u8) -> Option<&'b [u8]> {
     let depth = depth.checked_sub(1)?;
     let mut open = None;
+
     for line in delimiters(body, delimiter).chain([Line::end_of(body)]) {
         let part = open.map(|start| &body[start..line.start]);
         open = (line.trimmed == delimiter).then_some(line.end);

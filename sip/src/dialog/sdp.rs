@@ -379,6 +379,7 @@ impl<'a> Description<'a> {
             direction: Direction::SendRecv,
         };
         let mut begins = false;
+
         for line in body.split(|octet| *octet == b'\n') {
             let [key, b'=', value @ ..] = line.trim_ascii_end() else {
                 continue;
@@ -433,6 +434,7 @@ impl<'a> Media<'a> {
         let (kind, port, protocol, formats) =
             (words.next()?, words.next()?, words.next()?, words.next()?);
         let port = port.split(|octet| *octet == b'/').next()?;
+
         let mut media = Self {
             kind,
             port: number(port)?,
@@ -442,6 +444,7 @@ impl<'a> Media<'a> {
             direction: defaults.direction,
             maps: Vec::new(),
         };
+
         media.connect(defaults.ip);
         Some(media)
     }

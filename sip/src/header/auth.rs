@@ -179,6 +179,7 @@ fn fields<'a, const N: usize>(
         }
         rest = behind;
     }
+
     Ok(found)
 }
 

@@ -58,6 +58,7 @@ impl<'a> Iterator for Params<'a> {
                 return Some(param);
             }
         }
+
         None
     }
 }

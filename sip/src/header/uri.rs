@@ -341,6 +341,7 @@ fn v4_of(text: &[u8]) -> Option<Ipv4Addr> {
             _ => return None,
         };
     }
+
     parts.next().is_none().then(|| octets.into())
 }
 

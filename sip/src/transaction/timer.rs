@@ -68,6 +68,7 @@ impl Timer {
                 length
             }
         };
+
         match self {
             Self::A => doubled,
             Self::E | Self::G | Self::Answer => doubled.min(times.t2),
@@ -153,6 +154,7 @@ mod tests {
             (Timer::L, 32_000, 32_000),
             (Timer::M, 32_000, 32_000),
         ];
+
         for (timer, unreliable, reliable) in cases {
             let length = |transport| timer.length(0, TIMES, transport).as_millis();
             assert_eq!(length(Transport::Udp), unreliable, "{timer:?} on UDP");
