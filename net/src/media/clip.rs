@@ -23,7 +23,7 @@ const PAUSE: usize = 200 * MILLISECOND;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest delay of an echo.
 const MAX_DELAY: Duration = Duration::from_secs(2);
-/// Largest drift of an echo's delay from the one that was asked for, in samples: a larger one is a new stream.
+/// Largest difference between an echo's delay and the one that was asked for, in samples. A larger one means that the stream has jumped.
 const DRIFT: i32 = 100 * MILLISECOND as i32;
 
 /// Audio that is played: 8 kHz, µ-law. Clones share it.
