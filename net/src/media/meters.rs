@@ -79,7 +79,7 @@ impl Meters {
         self.bots.increment(1.0);
     }
 
-    /// Counts a bot that is gone; `end` is `None` if the call ended first.
+    /// Counts a bot that is gone, and its figures. `end` is `None` if the call ended first, or another bot took its place.
     pub(super) fn bot_gone(&self, counts: &BotCounts, end: Option<BotEnd>) {
         self.bots.decrement(1.0);
         match end {

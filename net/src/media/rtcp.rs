@@ -65,8 +65,8 @@ pub(super) fn is_rtcp(octets: &[u8]) -> bool {
 }
 
 impl Rtcp {
-    /// Returns true when a report is due: an interval after the last one, or half of one after the first call of this (RFC 3550 §6.2). `ours` is the
-    /// SSRC of our stream.
+    /// Returns true when a report is due: an interval after the last report, or half an interval after this function was first called
+    /// (RFC 3550 §6.2). `ours` is the SSRC of our stream.
     pub(super) fn is_due(&mut self, ours: u32, now: Moment) -> bool {
         match self.due_at {
             Some(at) => at <= now,

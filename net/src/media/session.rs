@@ -72,7 +72,7 @@ impl Session {
         self.is_near = is_near;
     }
 
-    /// Plays `speech` instead of the echo from now on.
+    /// Plays `speech` from now on. No packet is echoed any more, not even once the speech has ended.
     pub(super) fn say(&mut self, speech: Speech) {
         self.speech = Some(speech);
     }
@@ -106,8 +106,8 @@ impl Session {
         self.agreed.is_some()
     }
 
-    /// Sets the result of an offer and its answer, and learns the peer's address again. A peer that stays at its address is heard
-    /// meanwhile; one that moves, or comes back from hold, is waited for.
+    /// Sets the result of an offer and its answer, and learns the peer's address again. A peer that stays at its address goes on being heard.
+    /// For one that moves, or comes back from hold, the time of silence begins anew.
     pub(super) fn negotiate(&mut self, agreed: NegotiatedMedia, now: Moment) {
         let moves = self
             .agreed
