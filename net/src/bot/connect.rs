@@ -131,7 +131,7 @@ impl<'u> Url<'u> {
 
 fn key() -> String {
     let mut key = [0; 16];
-    // A predictable key would only help a cache between us and the bot to be poisoned, so a failure is ignored.
+    // An unpredictable key only keeps a cache between us and the bot from being poisoned, so a failure is ignored.
     let _ = ring::default_provider().secure_random.fill(&mut key);
     STANDARD.encode(key)
 }

@@ -48,12 +48,13 @@ impl Opening {
 struct Table {
     last_number: u32,
     by_number: HashMap<u32, Entry>,
-    /// Newest connection to a peer that has proved a name, by the number of that name (0: none).
+    /// Newest connection by its transport, its peer, and the number of the name that the peer has to prove (0: none).
     by_peer: HashMap<(Transport, SocketAddr, u32), u32>,
     accepted: usize,
     in_process: usize,
-    /// Number of accepted connections by source, and of connections that we opened by peer.
+    /// Number of accepted connections by source: in IPv6 a /64.
     by_source: HashMap<IpAddr, usize>,
+    /// Number of connections that we opened, by peer: in IPv6 a /64.
     opened_to: HashMap<IpAddr, usize>,
 }
 
@@ -257,7 +258,7 @@ impl Table {
             outbox.set_opened();
         }
 
-        // Not listed by its address, so that messages to a network peer at the same address never reach the user agent.
+        // A user agent in this process isn't listed by address, so that it never gets messages for a network peer with the same address.
         if origin != Origin::InProcess {
             self.by_peer
                 .insert((flow.transport, flow.peer, required_name), flow.connection);

@@ -30,7 +30,7 @@ pub use super::stream::{Received, Sink, StreamSettings};
 /// Connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 1_024;
 
-/// Pause between accepts if the process has no file descriptors left.
+/// Pause after a failed accept, since the process may have no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
 /// Opens and binds a listening socket without an executor, so that an error shows at startup. An IPv6 wildcard accepts no IPv4: the two are
@@ -355,7 +355,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         }
     }
 
-    /// Returns the flow of messages sent to "any connection whose peer has proved this name", which don't know the connection's number.
+    /// Returns the flow of messages that were sent to any connection whose peer has proved the name, without the number of this connection.
     fn named(&self, flow: Flow) -> Option<Flow> {
         let connection = self.required_name;
         (connection != 0).then_some(Flow { connection, ..flow })
