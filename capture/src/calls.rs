@@ -40,6 +40,7 @@ struct Open {
     is_answered: bool,
     /// Content that a second leg repeats.
     marks: HashSet<String>,
+    /// Address to which the first request was sent, if it was an INVITE: the daemon's.
     us: Option<SocketAddr>,
     /// Sender of the first request.
     caller: SocketAddr,
@@ -54,9 +55,12 @@ struct Open {
 pub struct Collector {
     open: HashMap<u64, Open>,
     by_call_id: HashMap<String, u64>,
+    /// Calls that began with an INVITE, by the address that it was sent to.
     by_us: HashMap<IpAddr, VecDeque<u64>>,
     by_session: HashMap<String, u64>,
+    /// Times of the last messages, each with its call.
     silent: BTreeSet<(u64, u64)>,
+    /// The same for calls that are over.
     over: BTreeSet<(u64, u64)>,
     held: usize,
     next: u64,
@@ -132,7 +136,7 @@ impl Collector {
             self.leave(id);
         }
 
-        // A capture of OPTIONS alone: these are what its owner wanted.
+        // A capture that holds nothing but OPTIONS was made for them.
         if !self.has_calls {
             for ping in self.pings.drain(..) {
                 self.left_out -= 1;

@@ -54,7 +54,7 @@ struct Kind {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Label {
     Number(u32),
-    /// 96 bits, so that two names don't collide.
+    /// 96 bits, so that a collision of two names is out of the question.
     Hash(u128),
 }
 
@@ -169,8 +169,8 @@ impl Names {
         format!("call-{}@anonymous.invalid", self.call_ids.label(id))
     }
 
-    /// Replaces the digits of a number. Keeps its other characters, its length, and `00`, two digits of the country code or the national
-    /// `0`. The last seven digits are the subscriber's, those before them the area's.
+    /// Replaces the digits of a number. Keeps its length, all other characters, and the digits that show its form: two of the country code
+    /// behind `+` or `00`, or the national `0`. The last seven digits are the subscriber's, those before them the area's.
     pub(super) fn number(&mut self, number: &str) -> String {
         let digits: String = number.chars().filter(char::is_ascii_digit).collect();
         let kept = match (number.starts_with('+'), digits.as_bytes()) {
