@@ -35,7 +35,7 @@ impl std::fmt::Display for Difference {
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddressMap {
     addresses: Vec<(String, String)>,
-    /// UUIDs compared literally, as those that replace captured ones.
+    /// UUIDs that are compared literally: those that the options put in the place of captured ones.
     named: Vec<String>,
 }
 
@@ -190,7 +190,7 @@ impl AddressMap {
     }
 }
 
-/// Headers that aren't compared.
+/// Headers that aren't compared: their values follow from the length, the time, or a number drawn for the live call.
 const IGNORED: [&str; 5] = ["Content-Length", "Date", "Timestamp", "RSeq", "RAck"];
 
 /// Reduces a message to the parts that have to be equal.
@@ -450,7 +450,7 @@ pub(super) fn stated(
             (found != *method).then(|| ("start line".to_owned(), (*method).to_owned(), found))
         }
 
-        // Whether a header is there: the guarded arm finds a difference, the bare one agrees.
+        // For each statement about a header's presence: the arm with a guard finds a difference, the one without agrees.
         ["header", name] if values(name).is_empty() => {
             differs(name, "one".to_owned(), "none".to_owned())
         }

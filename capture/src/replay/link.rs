@@ -34,6 +34,7 @@ enum SendPath {
 pub(super) struct Link {
     pub(super) local: SocketAddr,
     udp: Option<UdpSocket>,
+    /// Path of our messages: to the daemon, or to the peer that was last heard.
     way: Arc<Mutex<SendPath>>,
     is_over: Arc<AtomicBool>,
 }
