@@ -95,7 +95,7 @@ pub fn answer(
     Some(credentials)
 }
 
-// `auth` before `auth-int`, because a proxy may rewrite the body.
+/// Returns the protection to answer with: `auth` before `auth-int`, because a proxy may rewrite the body. `None` if neither is offered.
 fn protection<'a>(
     challenge: &Challenge<'_>,
     nc: &'a str,

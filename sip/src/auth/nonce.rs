@@ -172,7 +172,8 @@ impl Nonce {
     }
 }
 
-// The label is longer than the part of a nonce that its MAC covers, so that no nonce carries this MAC.
+/// Derives the key of the decoy from the node's key. The label is longer than the part of a nonce that its MAC covers, so that no nonce
+/// carries this MAC.
 fn key_of_decoy(keyed: &Hmac<Sha256>) -> [u8; 32] {
     keyed
         .clone()

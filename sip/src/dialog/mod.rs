@@ -327,7 +327,7 @@ impl Address {
     }
 }
 
-// `None` past 64 KiB, which no message that we accept reaches by itself.
+/// Joins the parts, and returns the end of each. `None` past 64 KiB, which no message that we accept reaches by itself.
 fn join(parts: [&[u8]; PARTS]) -> Option<(Box<[u8]>, [u16; PARTS])> {
     let mut ends = [0; PARTS];
     let mut end = 0;
@@ -351,7 +351,8 @@ fn is_success(message: &Message<'_>) -> bool {
     (200..300).contains(&message.status())
 }
 
-// The headers of a URI are not allowed in a Request-URI (RFC 3261 §19.1.1). A user part may hold a question mark.
+/// Cuts the headers of a URI off, which a Request-URI may not have (RFC 3261 §19.1.1). The search begins behind the user part, which may hold a
+/// question mark.
 fn without_headers(uri: &[u8]) -> &[u8] {
     let host_at = memchr::memchr(b'@', uri).unwrap_or(0);
     let end = memchr::memchr(b'?', &uri[host_at..]).map_or(uri.len(), |at| host_at + at);
