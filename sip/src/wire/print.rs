@@ -67,7 +67,7 @@ impl<'b> Head<'b> {
     }
 }
 
-/// Replaces line ends and NUL by spaces. An escaped NUL stays: it ends nothing, and repeated values must be equal.
+/// Replaces line ends and NUL by spaces. A NUL behind a backslash stays: it ends no line, and a value that is repeated has to be the same.
 fn scrub(out: &mut Vec<u8>, value: &[u8]) {
     if text::first_control(value).is_none() {
         return out.extend_from_slice(value);
