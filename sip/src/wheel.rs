@@ -119,8 +119,8 @@ impl<K: Copy> Wheel<K> {
         runs
     }
 
-    /// Moment to call [`Wheel::pop`] next: no later than the first deadline, and after the last moment popped
-    /// unless something is due already.
+    /// Moment to call [`Wheel::pop`] next. It is no later than the first deadline, and later than the last moment passed to `pop` unless a
+    /// timer is due already.
     pub fn next_deadline(&self) -> Option<Moment> {
         if self.lists[DUE].head != NONE {
             return Some(Moment::from_micros(self.tick * TICK));

@@ -124,7 +124,7 @@ impl Tombstones {
         self.by_key.len()
     }
 
-    /// Adds a tombstone; returns the one that it displaced, if any.
+    /// Adds a tombstone. Returns the one that was removed to make room, if any.
     pub(crate) fn raise(
         &mut self,
         mut tombstone: Tombstone,
