@@ -368,7 +368,7 @@ enum Secured<T> {
     Tls(Box<T>),
 }
 
-/// Returns the local address to connect from: that of the flow, if it is specified and of the peer's family.
+/// Returns the local address to connect from: the flow's own, if it is specified and of the peer's address family.
 fn source(flow: &Flow) -> Option<IpAddr> {
     Some(flow.local.ip()).filter(|ip| !ip.is_unspecified() && ip.is_ipv4() == flow.peer.is_ipv4())
 }

@@ -204,7 +204,7 @@ fn pitch(cycles: &[f32; HISTORY]) -> usize {
             .map_or(PITCH_MAX, |(lag, _)| lag)
     };
 
-    // From long to short, so that of two equally good lags the shorter one is taken.
+    // `max_by` takes the last of several that are equally good: from long to short, that is the shortest lag.
     let coarse = best(&mut (PITCH_MIN..=PITCH_MAX).rev().step_by(2), 2);
     let near = coarse.saturating_sub(1).max(PITCH_MIN)..=(coarse + 1).min(PITCH_MAX);
     best(&mut near.rev(), 1)

@@ -96,7 +96,7 @@ enum State {
     Idle,
     /// Audio waits.
     Holding {
-        /// Time from which the delay counts: that of its first octet, or of the tick that found none.
+        /// Time from which the delay counts: when its first octet came, or the tick that found none.
         since: Moment,
         until: Moment,
     },

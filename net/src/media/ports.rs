@@ -61,7 +61,7 @@ struct Held {
     address: SocketAddr,
     socket: Rtp,
     statistics: Arc<Shared>,
-    /// Account and URL of the bot that is attached, by which its hold is remembered.
+    /// Account and URL of the bot that was attached last: the key of its hold in [`Stock::holds`].
     bot: Option<Box<str>>,
     /// Socket of RTCP, which calls with a bot have, and others while most ports are free.
     rtcp: Option<Rtp>,

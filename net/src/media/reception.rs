@@ -38,7 +38,7 @@ struct Stream {
     /// First sequence number, and the highest one with its wraps in the upper bits.
     base: u64,
     highest: u64,
-    /// Sequence number that would follow a packet out of range, and show that the sender has restarted.
+    /// Sequence number behind the last packet out of range. If it comes next, the sender has restarted.
     restart: Option<u16>,
 }
 

@@ -19,7 +19,7 @@ use super::rtp::{self, Packet};
 use super::speech::{Opening, Speech, SpeechPacket};
 use super::stream::Stream;
 
-/// Most packets sent in any second: a stream of 20 ms packets, a tenth more, and DTMF beside it.
+/// Most packets that are echoed in any second: 50 of a stream of 20 ms, a tenth more, and some of keys.
 const PER_SECOND: usize = 60;
 
 /// Longest packet of G.711 that is passed on or searched for tones: 200 ms.

@@ -251,7 +251,7 @@ fn resampled(samples: &[f64], rate: u32) -> Vec<f64> {
             .map(|place| weight(place as f64 - reach as f64 - between, cutoff, half))
             .collect();
         for at in (phase..length).step_by(phases) {
-            // The first weight is that of the sample `reach` places earlier. Weights of places before the file's first sample are skipped.
+            // The first weight belongs to the sample `reach` places earlier. Weights for places before the file's first sample are skipped.
             let before = at * step / phases;
             let skipped = reach.saturating_sub(before);
             let first = before.saturating_sub(reach).min(samples.len());

@@ -67,7 +67,7 @@ impl Call {
         self.rtcp_socket.as_deref().unwrap_or(&self.socket)
     }
 
-    /// Address of the peer's RTCP: that of its RTP, and the port above (RFC 3550 §11).
+    /// Returns the address of the peer's RTCP: the learnt address, with the next higher port (RFC 3550 §11).
     fn rtcp_peer(&self) -> Option<SocketAddr> {
         let peer = self.session.peer()?;
         Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?))
