@@ -1,5 +1,5 @@
-//! Reassembly: IP packets from fragments, and messages from TCP streams. Bounded in number and size; what doesn't complete within the
-//! bounds is dropped and counted.
+//! Reassembly: IP packets from fragments, and messages from TCP streams. Bounded in number and size: a packet or message that isn't complete
+//! within the bounds is dropped and counted.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
