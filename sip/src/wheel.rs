@@ -180,7 +180,8 @@ impl<K: Copy> Wheel<K> {
         }
     }
 
-    /// The list of a deadline. Its level is that of the highest digit in which the deadline differs from the wheel's tick.
+    /// Returns the list of a deadline. Ticks are numbers of 6-bit digits. The level is the place of the highest digit in which the deadline differs
+    /// from the wheel's tick.
     fn list_of(&self, tick: u64) -> usize {
         if tick <= self.tick {
             return DUE;

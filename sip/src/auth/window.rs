@@ -325,7 +325,7 @@ mod tests {
     }
 
     proptest! {
-        // A window of any size accepts a subset of what an unbounded set would. The same uses repeated in the same order add none.
+        // A window of any size accepts no use twice, though it may refuse uses that an unbounded set would accept.
         #[test]
         fn nothing_is_accepted_twice(uses in proptest::collection::vec((0_usize..40, 1_u32..80, 0_u64..400), 1..400)) {
             let mut uses = uses;

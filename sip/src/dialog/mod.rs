@@ -1,5 +1,5 @@
-//! Dialogs (RFC 3261 §12): their identity, CSeq numbers, remote target and route set, and what depends on them: session
-//! timers, reliable provisional answers, the SDP of media that ends here.
+//! Dialogs (RFC 3261 §12): their identity, CSeq numbers, remote target and route set. Beside them the parts of a dialog's session: its timer,
+//! and the SDP of media that ends here.
 //!
 //! A dialog is a plain value that can be serialised and read back. It sends nothing and knows neither transactions
 //! nor calls.

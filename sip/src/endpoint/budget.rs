@@ -16,7 +16,7 @@ use crate::moment::Moment;
 pub(super) const MOST_FOR_ONE: usize = 2;
 /// Number of sources in the table.
 const SOURCES: usize = 8_192;
-/// Octets that a source may get beyond what it sends: at once, and per second.
+/// Octets that a source may get beyond those that it sends: at once, and per second.
 const BURST: u32 = 32 << 10;
 const A_SECOND: u32 = 2 << 10;
 /// The same for a verified source.

@@ -1,4 +1,4 @@
-//! Transactions as the endpoint's tables hold them: the machine of RFC 3261 §17 that a request needs, and the data beside it.
+//! Transactions as the endpoint's tables hold them: a machine of RFC 3261 §17, and the data that the endpoint keeps with it.
 
 use crate::slot::Slot;
 use crate::transaction::client_invite::ClientInvite;

@@ -35,7 +35,7 @@ pub(crate) enum Timer {
     B,
     /// Wait for retransmitted responses to an INVITE.
     D,
-    /// Non-INVITE retransmission (RFC 3261 §17.1.2.2), that of a CANCEL too.
+    /// Retransmission of a request that isn't an INVITE, a CANCEL among them (RFC 3261 §17.1.2.2).
     E,
     /// Non-INVITE transaction timeout; started with a CANCEL, the time left to its INVITE (RFC 3261 §9.1).
     F,

@@ -1,6 +1,6 @@
 //! A message that outlives its packet.
 //!
-//! It borrows from a copy of the octets beside it; `self_cell` makes that safe.
+//! It borrows from its own copy of the octets; `self_cell` makes that safe.
 
 use super::message::Message;
 
