@@ -239,8 +239,10 @@ mod tests {
             for frame in tone(period, 0..800).chunks_mut(160) {
                 concealment.hear(frame);
             }
+
             let mut concealed = [0; BLOCK];
             concealment.conceal(&mut concealed);
+
             let error: Vec<u8> = concealed
                 .iter()
                 .zip(tone(period, 800..880))
@@ -262,12 +264,14 @@ mod tests {
         for frame in &mut frames {
             concealment.conceal(frame);
         }
+
         let energies = frames.map(|frame| energy(&frame));
         assert!(
             energies.is_sorted_by(|one, other| one > other),
             "{energies:?}"
         );
         assert_eq!(frames[3], [g711::SILENCE; 160]);
+
         let mut heard = tone(80, 500..660);
         concealment.hear(&mut heard);
         assert!(g711::linear(heard[0]).abs() < 500, "it rises from silence");

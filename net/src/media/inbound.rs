@@ -584,6 +584,7 @@ mod tests {
                         next
                     })
                     .collect();
+
                 let header = Header {
                     timestamp: u32::from(sequence) * length,
                     ..header(sequence)
@@ -593,6 +594,7 @@ mod tests {
                     octets.extend_from_slice(frame)
                 });
             }
+
             let expected: Vec<u8> = (1..=octets.len()).map(|at| at as u8).collect();
             assert_eq!(octets, expected, "{length}");
             assert!(

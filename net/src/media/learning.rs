@@ -227,6 +227,7 @@ mod tests {
     fn heard(agreed: &NegotiatedMedia, packets: &[(&str, u16, u64)]) -> String {
         let mut learning = Learning::default();
         learning.restart(agreed, true);
+
         packets
             .iter()
             .map(|(source, sequence, silence)| {

@@ -215,6 +215,7 @@ mod tests {
         for sequence in [1, 2, 4] {
             reception.hear(&header(9, sequence, 0), false, at(0));
         }
+
         let report = ReceptionReport {
             ssrc: 9,
             share_lost: 64,
@@ -223,6 +224,7 @@ mod tests {
             jitter: 0,
         };
         assert_eq!(reception.report(), Some(report), "one of four");
+
         reception.hear(&header(9, 5, 0), false, at(0));
         let after = ReceptionReport {
             share_lost: 0,

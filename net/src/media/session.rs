@@ -436,8 +436,10 @@ mod tests {
                 },
                 at(100),
             );
+
             let mut tones = SentKeys::default();
             assert!(tones.press(b"7"));
+
             let mut octets = rtp(8, 200, 0, 77);
             octets.truncate(12);
             for _ in 0..frames {
@@ -447,6 +449,7 @@ mod tests {
                 }
                 octets.extend(audio.map(g711::a_of_mu));
             }
+
             receive(&mut session, &mut octets, SIGNALLED, at(200));
             assert_eq!(session.take_digit(), expected, "{name}");
         }
@@ -633,18 +636,22 @@ mod tests {
             !session.report_silence(PATIENCE, at(3_600_000)),
             "nobody is expected before negotiation"
         );
+
         session.negotiate(agreed(SIGNALLED), at(0));
         assert!(!session.report_silence(PATIENCE, at(29_999)));
         assert!(session.report_silence(PATIENCE, at(30_000)));
         assert!(!session.report_silence(PATIENCE, at(90_000)), "once");
+
         assert_eq!(echoed_to(&mut session, OTHER, at(90_000)), None);
         assert!(
             !session.report_silence(PATIENCE, at(119_999)),
             "another address isn't the peer"
         );
+
         learn(&mut session, SIGNALLED, at(90_000));
         assert!(!session.report_silence(PATIENCE, at(119_999)));
         assert!(session.report_silence(PATIENCE, at(120_000)), "and again");
+
         session.negotiate(agreed("0.0.0.0:9"), at(130_000));
         assert!(
             !session.report_silence(PATIENCE, at(999_000)),
@@ -664,6 +671,7 @@ mod tests {
             let mut session = Session::new(0);
             session.negotiate(agreed(SIGNALLED), at(0));
             learn(&mut session, SIGNALLED, at(0));
+
             let agreed = NegotiatedMedia {
                 direction,
                 ..agreed(SIGNALLED)

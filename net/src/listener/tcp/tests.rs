@@ -154,6 +154,7 @@ async fn messages_come_whole_and_answers_go_back() {
     for chunk in stream.chunks(20) {
         client.write_all(chunk).await.unwrap();
     }
+
     let first = server.received().await;
     assert_eq!(
         (first.octets.as_ref(), first.received_at),
@@ -318,15 +319,18 @@ async fn who_does_not_read_is_cut_off() {
         outbox_octets: 100_000,
         ..brief()
     };
+
     let mut server = Server::start(limits, 16);
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client.write_all(MESSAGE).await.unwrap();
     let flow = server.received().await.flow;
+
     let refused = (0..10_000).find(|_| server.connections.send(&flow, &[b'x'; 10_000]).is_err());
     assert!(
         refused.is_some_and(|count| count >= 10),
         "bounded, and not before its bound: {refused:?}"
     );
+
     assert_eq!(server.lost().await, flow);
     assert_eq!(server.connections.count(), 0);
 }
@@ -339,6 +343,7 @@ async fn a_connection_is_opened_once_and_used_again() {
     // The second message is queued while the connection still opens.
     server.connections.send(&flow, b"one").unwrap();
     server.connections.send(&flow, b"two").unwrap();
+
     let (mut accepted, from) = patiently(peer.accept()).await.unwrap();
     let mut octets = [0; 6];
     patiently(accepted.read_exact(&mut octets)).await.unwrap();
