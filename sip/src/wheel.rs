@@ -380,6 +380,7 @@ mod tests {
             let mut model: Vec<(Moment, u32, TimerId)> = Vec::new();
             let mut now = START;
             let mut key = 0;
+
             for step in steps {
                 match step {
                     Step::Schedule(delay) => {
@@ -398,6 +399,7 @@ mod tests {
                             prop_assert!(wheel.next_deadline().is_none_or(|after| after > now));
                         }
                         now = until;
+
                         let rounded = |at: Moment| at.as_micros().div_ceil(TICK) <= now.as_micros() / TICK;
                         let mut expected: Vec<u32> = model.iter().filter(|t| rounded(t.0)).map(|t| t.1).collect();
                         model.retain(|t| !rounded(t.0));
@@ -406,6 +408,7 @@ mod tests {
                         prop_assert_eq!(fired, expected);
                     }
                 }
+
                 prop_assert_eq!(wheel.len(), model.len());
             }
         }

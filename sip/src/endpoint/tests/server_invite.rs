@@ -267,6 +267,7 @@ fn a_chosen_tag_is_used_and_remembered() {
     });
     bench.respond(&Response::bare(486));
     bench.note_output();
+
     let tags: Vec<_> = bench
         .sent
         .iter()
