@@ -40,6 +40,7 @@ struct Open {
     is_answered: bool,
     /// Content that a second leg repeats.
     marks: HashSet<String>,
+    /// Address to which the first request was sent, if it was an INVITE: the daemon's.
     us: Option<SocketAddr>,
     /// Sender of the first request.
     caller: SocketAddr,
@@ -54,9 +55,12 @@ struct Open {
 pub struct Collector {
     open: HashMap<u64, Open>,
     by_call_id: HashMap<String, u64>,
+    /// Calls that began with an INVITE, by the address that it was sent to.
     by_us: HashMap<IpAddr, VecDeque<u64>>,
     by_session: HashMap<String, u64>,
+    /// Times of the last messages, each with its call.
     silent: BTreeSet<(u64, u64)>,
+    /// The same for calls that are over.
     over: BTreeSet<(u64, u64)>,
     held: usize,
     next: u64,
@@ -131,7 +135,8 @@ impl Collector {
         for id in ids {
             self.leave(id);
         }
-        // A capture of OPTIONS alone: these are what its owner wanted.
+
+        // A capture that holds nothing but OPTIONS was made for them.
         if !self.has_calls {
             for ping in self.pings.drain(..) {
                 self.left_out -= 1;
@@ -211,12 +216,14 @@ impl Collector {
         if let Some(id) = self.first_leg(captured, message) {
             return Some((id, Role::Runtime));
         }
+
         if let Some(id) = session(message).and_then(|session| self.by_session.get(&session)) {
             let open = self.open.get(id)?;
             let is_ours = open.us.is_some_and(|us| us.ip() == captured.source.ip());
             let is_back = open.caller == captured.target;
             return is_ours.then_some((*id, if is_back { Role::Caller } else { Role::Other }));
         }
+
         let replaces = message.first("Replaces")?;
         let id = self.by_call_id.get(replaces.split(';').next()?.trim())?;
         let open = self.open.get(id)?;
@@ -304,6 +311,7 @@ fn marks(message: &Message) -> HashSet<String> {
     let caller = message.user("From").filter(|user| user.len() > 2);
     let body = String::from_utf8_lossy(&message.body);
     let session = body.lines().find(|line| line.starts_with("o="));
+
     [
         dialled.map(|user| format!("dialled {user}")),
         caller.map(|user| format!("caller {user}")),

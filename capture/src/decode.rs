@@ -1,6 +1,6 @@
 //! Headers below SIP: link layer, IP, UDP, TCP. Stateless: one packet in, its payload out.
 //!
-//! etherparse reads IP and what is above it. The link layers are read here, since it lacks some of them: loopback, Linux cooked v2 and PPPoE.
+//! etherparse reads IP, UDP and TCP. The link layers are read here, since etherparse lacks loopback, Linux cooked v2 and PPPoE.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -84,6 +84,7 @@ pub fn packet(link: u32, octets: &[u8]) -> Option<Carried<'_>> {
         276 => sll2(octets),
         _ => return None,
     };
+
     Some(carried.unwrap_or(Carried::Other))
 }
 

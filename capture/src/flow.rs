@@ -288,12 +288,14 @@ impl<R: BufRead> Calls<R> {
             return Ok(None);
         }
         self.line += 1;
+
         if line.last() == Some(&b'\n') {
             line.pop();
         }
         if line.last() == Some(&b'\r') {
             line.pop();
         }
+
         String::from_utf8(line)
             .map(Some)
             .map_err(|_| self.fault("isn't UTF-8"))

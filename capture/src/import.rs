@@ -146,6 +146,7 @@ fn packets(input: impl BufRead, sink: Sink<'_>) -> Result<Summary, CaptureFault>
         }
         drain(&mut sieve.collector, sink)?;
     };
+
     match sieve.finish(sink) {
         Ok(mut summary) => {
             let note = damage

@@ -301,11 +301,13 @@ impl<R: Read> Packets<R> {
             mark if u32::from_le_bytes(mark) == BYTE_ORDER => false,
             _ => return Err(self.damaged("a section has no byte order")),
         };
+
         let length = word(self.is_big, &head, 0);
         let rest = length
             .checked_sub(12)
             .filter(|_| length.is_multiple_of(4) && length >= 28)
             .ok_or_else(|| self.damaged("a section's head has no sane length"))?;
+
         self.kind = Kind::Ng(Vec::new());
         self.skip(u64::from(rest))
     }

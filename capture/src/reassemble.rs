@@ -1,5 +1,5 @@
-//! Reassembly: IP packets from fragments, and messages from TCP streams. Bounded in number and size; what doesn't complete within the
-//! bounds is dropped and counted.
+//! Reassembly: IP packets from fragments, and messages from TCP streams. Bounded in number and size: a packet or message that isn't complete
+//! within the bounds is dropped and counted.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -32,6 +32,7 @@ struct Partial {
 #[derive(Debug, Default)]
 pub struct Fragments {
     partial: HashMap<FragmentKey, Partial>,
+    /// Their keys, the oldest at the front.
     order: VecDeque<FragmentKey>,
     /// Packets that were dropped.
     pub lost: u64,
@@ -116,7 +117,7 @@ struct Stream {
     garbage: usize,
     /// The stream carries another protocol.
     is_foreign: bool,
-    /// Segment count at its last activity.
+    /// Number of the last segment, counted over all streams.
     heard: u64,
 }
 

@@ -71,7 +71,7 @@ impl<R: BufRead> Messages<R> {
     }
 }
 
-/// Removes the empty lines that the tool put around the message. Line ends may have lost their carriage return.
+/// Removes the empty lines that the tool put around the message, and restores carriage returns that the text has lost. `None` if it isn't SIP.
 fn trimmed(mut captured: Captured) -> Option<Captured> {
     if !captured.octets.windows(2).any(|pair| pair == b"\r\n") {
         let with_ends = captured.octets.split(|octet| *octet == b'\n');

@@ -15,7 +15,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// Returns the system's trusted authorities, without unreadable ones. If there is none, logs a warning that names the consequence, `otherwise`.
+/// Returns the system's trusted authorities, without unreadable ones. If there is none, logs a warning with the consequence, `otherwise`.
 pub fn system_roots(otherwise: &str) -> RootCertStore {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
@@ -159,6 +159,7 @@ fn read(files: &Files) -> Result<CertifiedKey, CertificateFault> {
             "holds no certificate".into(),
         ));
     }
+
     let private = PrivateKeyDer::from_pem_file(key)
         .map_err(|error| unreadable(key, "private key", &error))?;
     CertifiedKey::from_der(certificates, private, &provider())

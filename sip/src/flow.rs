@@ -1,4 +1,4 @@
-//! Flows: the path that a message came by, by which its answer leaves (RFC 3261 §18.2.2, RFC 3581, RFC 5626).
+//! Flows: the path by which a message came, and by which its answer leaves (RFC 3261 §18.2.2, RFC 3581, RFC 5626).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

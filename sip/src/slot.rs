@@ -1,4 +1,4 @@
-//! Our tags, branches and Call-IDs: what they carry, how they are minted, and how they are distinguished from forged ones.
+//! Our tags, branches and Call-IDs: their content, their minting, and the check that tells them from forged ones.
 //!
 //! Each token carries the node, one of 1,024 virtual slots, 64 random bits and a short keyed MAC, so that a message that
 //! returns it finds the shard that made it (RFC 3261 §8.1.1.7, §19.3). The shell maps slots to threads; this module doesn't
@@ -309,6 +309,7 @@ impl Minter {
                 .branch
                 .and_then(|branch| self.read_branch(branch))
         };
+
         match ours {
             Some(key) if key.node == self.node => key.slot,
             Some(_) | None => self.slot_of(message),
@@ -485,6 +486,7 @@ mod tests {
             ("long", [&tag[..], b"0"].concat()),
             ("upper case", tag.to_ascii_uppercase()),
         ];
+
         for (name, spelling) in cases {
             assert_eq!(minter(3).read_tag(&spelling), None, "{name}");
         }

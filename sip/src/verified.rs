@@ -1,7 +1,7 @@
 //! The names that peers on TLS have to prove (RFC 5922 §7.1). A flow carries the number of a name.
 //!
-//! A connection to an address is good for one name alone, since one address may serve many. So a flow that asks for "a
-//! connection to that peer" names the host that the peer must prove to be, and uses no connection that was proved for another name.
+//! One address may serve many names, so a connection is good only for the name that its peer has proved. A flow that asks for "a connection
+//! to that peer" therefore carries the number of a name. It never uses a connection whose peer has proved another name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

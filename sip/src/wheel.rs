@@ -91,6 +91,7 @@ impl<K: Copy> Wheel<K> {
         let stamp = self.next_stamp;
         self.next_stamp = stamp.checked_add(1).unwrap_or(NonZeroU32::MIN);
         let tick = at.as_micros().div_ceil(TICK).min(LAST_TICK);
+
         let index = self.store(Entry {
             tick,
             stamp,
@@ -99,6 +100,7 @@ impl<K: Copy> Wheel<K> {
             list: 0,
             key: Some(key),
         });
+
         self.append(self.list_of(tick), index);
         self.len += 1;
         TimerId { index, stamp }
@@ -117,8 +119,8 @@ impl<K: Copy> Wheel<K> {
         runs
     }
 
-    /// Moment to call [`Wheel::pop`] next: no later than the first deadline, and after the last moment popped
-    /// unless something is due already.
+    /// Moment to call [`Wheel::pop`] next. It is no later than the first deadline, and later than the last moment passed to `pop` unless a
+    /// timer is due already.
     pub fn next_deadline(&self) -> Option<Moment> {
         if self.lists[DUE].head != NONE {
             return Some(Moment::from_micros(self.tick * TICK));
@@ -178,7 +180,8 @@ impl<K: Copy> Wheel<K> {
         }
     }
 
-    /// The list of a deadline. Its level is that of the highest digit in which the deadline differs from the wheel's tick.
+    /// Returns the list of a deadline. Ticks are numbers of 6-bit digits. The level is the place of the highest digit in which the deadline differs
+    /// from the wheel's tick.
     fn list_of(&self, tick: u64) -> usize {
         if tick <= self.tick {
             return DUE;
@@ -377,6 +380,7 @@ mod tests {
             let mut model: Vec<(Moment, u32, TimerId)> = Vec::new();
             let mut now = START;
             let mut key = 0;
+
             for step in steps {
                 match step {
                     Step::Schedule(delay) => {
@@ -395,6 +399,7 @@ mod tests {
                             prop_assert!(wheel.next_deadline().is_none_or(|after| after > now));
                         }
                         now = until;
+
                         let rounded = |at: Moment| at.as_micros().div_ceil(TICK) <= now.as_micros() / TICK;
                         let mut expected: Vec<u32> = model.iter().filter(|t| rounded(t.0)).map(|t| t.1).collect();
                         model.retain(|t| !rounded(t.0));
@@ -403,6 +408,7 @@ mod tests {
                         prop_assert_eq!(fired, expected);
                     }
                 }
+
                 prop_assert_eq!(wheel.len(), model.len());
             }
         }

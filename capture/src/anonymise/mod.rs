@@ -80,7 +80,8 @@ impl Anonymiser {
         }
     }
 
-    /// Anonymises a status line such as `SIP/2.0 404 Not Found`: a server's own reason phrase may name a person.
+    /// Anonymises a status line such as `SIP/2.0 404 Not Found`. A server's own reason phrase may hold anything: its URIs, addresses and long
+    /// numbers are replaced, its words stay.
     fn status_line(&mut self, line: &str) -> String {
         let mut words = line.splitn(3, ' ');
         let mut word = || words.next().unwrap_or_default();
@@ -94,6 +95,7 @@ impl Anonymiser {
             let changed: Vec<String> = elements.map(|element| change(self, &element)).collect();
             changed.join(", ")
         };
+
         match treatment {
             Treatment::Address => each(Self::address),
             Treatment::Via => each(Self::via),
@@ -107,7 +109,7 @@ impl Anonymiser {
         }
     }
 
-    /// Translates an expectation of a flow to the anonymised messages; `None` if that isn't possible.
+    /// Changes an expectation of a flow as its message is changed; `None` if that isn't possible.
     fn stated(&mut self, stated: String) -> Option<String> {
         let words: Vec<&str> = stated.splitn(4, ' ').collect();
         match words.as_slice() {
@@ -206,6 +208,7 @@ impl Anonymiser {
                 Some((name, value)) => format!("{name}={}", self.parameter(name, value)),
             });
         }
+
         shown.join(";")
     }
 

@@ -54,7 +54,7 @@ struct Kind {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Label {
     Number(u32),
-    /// 96 bits, so that two names don't collide.
+    /// 96 bits, so that a collision of two names is out of the question.
     Hash(u128),
 }
 
@@ -169,8 +169,8 @@ impl Names {
         format!("call-{}@anonymous.invalid", self.call_ids.label(id))
     }
 
-    /// Replaces the digits of a number. Keeps its other characters, its length, and `00`, two digits of the country code or the national
-    /// `0`. The last seven digits are the subscriber's, those before them the area's.
+    /// Replaces the digits of a number. Keeps its length, all other characters, and the digits that show its form: two of the country code
+    /// behind `+` or `00`, or the national `0`. The last seven digits are the subscriber's, those before them the area's.
     pub(super) fn number(&mut self, number: &str) -> String {
         let digits: String = number.chars().filter(char::is_ascii_digit).collect();
         let kept = match (number.starts_with('+'), digits.as_bytes()) {
@@ -263,6 +263,7 @@ mod tests {
         ] {
             assert_eq!(names.user(number), expected, "{number}");
         }
+
         assert_eq!(names.user(&"1".repeat(300)), "user-1");
     }
 
@@ -281,6 +282,7 @@ mod tests {
             assert!(Domain::Private.contains(place), "{address}");
             assert_eq!(private_at(place), address);
         }
+
         for address in ["9.255.255.255", "11.0.0.0", "172.32.0.0", "192.169.0.0"] {
             assert_eq!(private_place(address.parse().unwrap()), None, "{address}");
         }

@@ -124,8 +124,9 @@ impl Shuffle {
             self.holders.push(value);
             return self.domain.value_of(next);
         }
-        // If the permutation yields a readable replacement, it continues from the value that holds it. That value's own permuted value is
-        // unused, so the results stay distinct.
+
+        // A readable replacement belongs to the value that got it first. If the permutation yields one, it goes on from that value, whose own
+        // permuted value is unused. So no two values get the same replacement.
         let mut shown = self.permuted(value);
         while let Some(holder) = self.holder(shown) {
             shown = self.permuted(holder);

@@ -23,6 +23,7 @@ fn anonymised(text: &str) -> String {
         }],
         ..Call::default()
     };
+
     Anonymiser::default().call(&mut call);
     format!(
         "{:?}\n{}\n{}",

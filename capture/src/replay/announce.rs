@@ -15,8 +15,8 @@ use crate::message::Message;
 const PATIENCE: Duration = Duration::from_millis(600);
 const PROBE_WAIT: Duration = Duration::from_millis(250);
 
-/// Sends an OPTIONS from each replayed side, and answers the daemon's probes. Ports that can't be opened are skipped: the replay itself
-/// reports them.
+/// Sends an OPTIONS from each replayed side, and answers the daemon's probes. A side whose port can't be opened is skipped: the replay itself
+/// reports it.
 pub fn announce(options: &Options) {
     let (sender, incoming) = channel();
     let sides = [

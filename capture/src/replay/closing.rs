@@ -18,6 +18,7 @@ pub(super) fn reply_key(message: &Message) -> Option<Vec<u8>> {
     )
 }
 
+/// Builds a response to a request, with a To-tag of its own if the request has none.
 pub(super) fn answering(request: &Message, status: u16, reason: &str) -> Message {
     let mut message = Message::parse(
         format!("SIP/2.0 {status} {reason}\r\nContent-Length: 0\r\n\r\n").as_bytes(),
@@ -33,6 +34,7 @@ pub(super) fn answering(request: &Message, status: u16, reason: &str) -> Message
     message
 }
 
+/// Builds a request with the Call-ID, From, To and top Via of an INVITE.
 fn bare(invite: &Message, method: &str, uri: &str, number: u32) -> Message {
     let mut message = Message::parse(
         format!("{method} {uri} SIP/2.0\r\nMax-Forwards: 70\r\nContent-Length: 0\r\n\r\n")

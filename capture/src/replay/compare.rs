@@ -35,7 +35,7 @@ impl std::fmt::Display for Difference {
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddressMap {
     addresses: Vec<(String, String)>,
-    /// UUIDs compared literally, as those that replace captured ones.
+    /// UUIDs that are compared literally: those that the options put in the place of captured ones.
     named: Vec<String>,
 }
 
@@ -50,6 +50,7 @@ impl AddressMap {
             };
             places.push((ip, "{address}".to_owned()));
         }
+
         places.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         places.dedup();
         Self {
@@ -128,10 +129,12 @@ fn loopback(text: &str, before: Option<char>) -> Option<&str> {
     if before.is_some_and(touches) {
         return None;
     }
+
     if let Some(behind) = text.strip_prefix("::1") {
         let goes_on = behind.starts_with(|char: char| char.is_ascii_hexdigit() || char == ':');
         return (!goes_on && before != Some(':')).then_some(behind);
     }
+
     let is_inner = |octet: u8| octet.is_ascii_digit() || octet == b'.';
     let end = text.bytes().take_while(|octet| is_inner(*octet)).count();
     let address: std::net::Ipv4Addr = text[..end].parse().ok()?;
@@ -187,7 +190,7 @@ impl AddressMap {
     }
 }
 
-/// Headers that aren't compared.
+/// Headers that aren't compared: their values follow from the length, the time, or a number drawn for the live call.
 const IGNORED: [&str; 5] = ["Content-Length", "Date", "Timestamp", "RSeq", "RAck"];
 
 /// Reduces a message to the parts that have to be equal.
@@ -326,6 +329,7 @@ fn digest(value: &str) -> String {
             }
         })
         .collect();
+
     fields.sort_unstable();
     format!("{scheme} {}", fields.join(", "))
 }
@@ -446,7 +450,7 @@ pub(super) fn stated(
             (found != *method).then(|| ("start line".to_owned(), (*method).to_owned(), found))
         }
 
-        // Whether a header is there: the guarded arm finds a difference, the bare one agrees.
+        // For each statement about a header's presence: the arm with a guard finds a difference, the one without agrees.
         ["header", name] if values(name).is_empty() => {
             differs(name, "one".to_owned(), "none".to_owned())
         }

@@ -6,7 +6,7 @@ use trunkline_sip::header::text::printable;
 
 use super::{Outcome, Played, Step};
 
-/// Returns the diagram for a terminal, without control characters of peers.
+/// Returns the diagram for a terminal. Control characters in the messages are escaped.
 pub fn text(played: &Played) -> String {
     let mut text = format!(
         "{} {}\n",

@@ -34,6 +34,7 @@ enum SendPath {
 pub(super) struct Link {
     pub(super) local: SocketAddr,
     udp: Option<UdpSocket>,
+    /// Path of our messages: to the daemon, or to the peer that was last heard.
     way: Arc<Mutex<SendPath>>,
     is_over: Arc<AtomicBool>,
 }
@@ -140,6 +141,7 @@ impl Link {
             .way
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
+
         match (&mut *way, &self.udp) {
             (SendPath::Stream(stream), _) => stream.write_all(octets),
             (SendPath::Datagram(peer), Some(socket)) => {

@@ -14,7 +14,7 @@ pub struct Options {
     pub target: SocketAddr,
     /// Transport to use instead of the captured one.
     pub transport: Option<Transport>,
-    /// Credentials for challenges. Without them credentials are left out, as from a dedicated address.
+    /// Credentials for challenges. Without them captured credentials are left out, as for an address on the IP allow list.
     pub credentials: Option<(String, String)>,
     /// Address of the runtime's side, if it is played.
     pub runtime: Option<SocketAddr>,

@@ -34,6 +34,7 @@ pub(super) fn is_own_call(call: &Call) -> bool {
     };
     let message = Message::parse(&first.octets);
     let is_called_on = call.peers.iter().any(|(role, _)| *role == Role::Runtime);
+
     message.status().is_none()
         && message.method() == "INVITE"
         && !is_called_on
@@ -52,7 +53,7 @@ fn is_ours(id: &str) -> bool {
 
 #[derive(Debug, Default)]
 struct CallSoFar {
-    /// Requests for a transfer that were received and not acted on yet: REFER, or INFO with a key.
+    /// Requests for a transfer that the daemon got and hasn't acted on yet: REFERs of the runtime, and INFOs of the caller, with a key.
     asked: u32,
     /// A REFER was sent; a bridge may follow.
     has_referred: bool,

@@ -89,6 +89,7 @@ fn escaped(text: &str) -> String {
             char => shown.push(char),
         }
     }
+
     shown
 }
 
@@ -107,6 +108,7 @@ mod tests {
             out_of_reach: None,
             messages: Vec::new(),
         };
+
         let xml = Run::new("x".to_owned(), vec![played]).junit();
         assert!(
             xml.contains("INVITE &quot;&lt;a&gt;&quot;\u{fffd}&amp;"),

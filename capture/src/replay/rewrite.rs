@@ -16,17 +16,23 @@ use crate::message::{Message, parameter};
 pub(super) struct RewriteMap {
     /// Live Call-IDs and tags by captured ones.
     known: HashMap<String, String>,
+    /// Live branches of our requests by captured ones.
     branches: HashMap<String, String>,
     /// Live Contacts of the daemon by captured ones.
     contacts: HashMap<String, String>,
+    /// The daemon's latest live Contact.
     contact: Option<String>,
+    /// Live RSeq numbers by captured ones.
     reliable: HashMap<String, String>,
     /// Live requests of the daemon by captured ones.
     requests: HashMap<(String, u32, String), Message>,
+    /// Route set of the live dialog.
     routes: Vec<String>,
-    /// Number of challenges beyond the captured ones.
+    /// Number of challenges beyond the captured ones. CSeq numbers grow by it.
     pub(super) shift: u32,
+    /// The last challenge.
     asked: Option<Vec<u8>>,
+    /// Number of answers to it, for the nonce count.
     answers: u32,
     /// Captured and live addresses.
     places: Vec<(String, String)>,
@@ -52,6 +58,7 @@ impl RewriteMap {
         }
     }
 
+    /// Returns the live identifier for a captured one. One that isn't known is drawn at random, and kept.
     fn today(&mut self, captured: &str) -> String {
         self.known
             .entry(captured.to_owned())
@@ -310,7 +317,7 @@ impl RewriteMap {
         }
     }
 
-    /// A captured proxy of this side has this side's live address.
+    /// Adapts a Record-Route. A captured proxy in front of this side gets this side's live address.
     fn record_route(&self, value: &str, seat: LiveEndpoint) -> String {
         let uris = value.split(',').map(|route| {
             let route = without_transport(&self.text(route.trim()));
@@ -332,7 +339,7 @@ impl RewriteMap {
         self.addresses(&text)
     }
 
-    /// In one pass, so that replacements aren't replaced again.
+    /// Replaces captured addresses by live ones, in one pass, so that no replacement is replaced again.
     fn addresses(&self, text: &str) -> String {
         let mut today = String::with_capacity(text.len());
         let mut rest = text;
@@ -467,6 +474,7 @@ pub(super) fn without_transport(value: &str) -> String {
             kept.push_str(part);
         }
     }
+
     kept
 }
 

@@ -31,7 +31,7 @@ impl Item {
         self.message.first("Call-ID").unwrap_or_default()
     }
 
-    /// Returns whether this is a response that only the end of its transaction depends on.
+    /// Returns whether this is a response on which no other message depends, only the end of its transaction.
     pub(super) fn holds_nothing_up(&self) -> bool {
         self.message.status().is_some() && self.message.method() != "INVITE"
     }
@@ -141,8 +141,8 @@ fn replaced(octets: &[u8], replace: &[(String, String)]) -> Message {
     message
 }
 
-/// Drops challenged requests: a dedicated address isn't challenged, so a request that was captured without and with credentials is sent
-/// once, without.
+/// Drops requests that were challenged, with their 401 or 407 and its ACK. A replay without credentials runs from an address on the IP allow
+/// list, which isn't challenged. So a request that was captured without and with credentials is sent once.
 fn leave_logins_out(items: &mut Vec<Item>) {
     let is_login = |item: &Item| {
         item.message.first("Authorization").is_some()

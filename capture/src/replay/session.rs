@@ -135,7 +135,9 @@ struct Session<'a> {
     /// Sides that the daemon calls.
     called: HashMap<Role, RewriteMap>,
     transport: Transport,
+    /// Messages received so far, by which a retransmission is recognised.
     repeated: HashSet<(Role, Vec<u8>)>,
+    /// Responses sent so far, by [`reply_key`].
     replies: HashMap<Vec<u8>, Vec<u8>>,
     waiting: Option<Waiting>,
     captured: AddressMap,
@@ -429,6 +431,7 @@ impl<'a> Session<'a> {
             }
             until = until.min(waiting.due);
         }
+
         match self.wire.receive(until) {
             Ok(Some(incoming)) => self.handle_message(&incoming),
             Ok(None) => {}
@@ -546,7 +549,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns the live addresses for those of the capture, longer texts first.
+/// Returns captured addresses with their live ones. Longer texts come first, so that an address with a port is replaced as a whole.
 fn moved(
     call: &Call,
     target: SocketAddr,

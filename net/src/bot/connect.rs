@@ -131,7 +131,7 @@ impl<'u> Url<'u> {
 
 fn key() -> String {
     let mut key = [0; 16];
-    // A predictable key would only help a cache between us and the bot to be poisoned, so a failure is ignored.
+    // An unpredictable key only keeps a cache between us and the bot from being poisoned, so a failure is ignored.
     let _ = ring::default_provider().secure_random.fill(&mut key);
     STANDARD.encode(key)
 }
@@ -150,6 +150,7 @@ fn head(url: &Url<'_>, headers: &[(String, String)], key: &str) -> Result<String
         }
         head.push_str(&format!("{name}: {value}\r\n"));
     }
+
     head.push_str("\r\n");
     Ok(head)
 }
@@ -281,6 +282,7 @@ mod tests {
             ("wss://bot.example/\r\nX: y", None),
             ("bot.example", None),
         ];
+
         for (url, expected) in cases {
             let read =
                 Url::read(url).map(|read| (read.is_tls, read.authority, read.host, read.target));

@@ -1,8 +1,8 @@
 //! Frames of RFC 6455 §5, the client's side: ours are masked, the bot's are not.
 //!
 //! We don't use tungstenite's codec. Its `WebSocketContext` keeps each message in a buffer of its own, so that a frame of audio costs an
-//! allocation and two copies, and it checks texts for UTF-8 that the JSON parser checks again. Here a frame is built in a reused buffer, and
-//! an unfragmented message is read where it arrived.
+//! allocation and two copies. It also checks that a text is UTF-8, which the JSON parser checks again. Here a frame is built in a reused
+//! buffer, and an unfragmented message is read from the buffer that received it.
 
 /// Longest message of a bot in octets.
 pub(crate) const MAX_MESSAGE: usize = 1 << 20;
@@ -92,8 +92,9 @@ pub(crate) fn write(to: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8;
 struct Header {
     is_last: bool,
     opcode: Opcode,
-    /// Length of the payload in octets.
+    /// Length of the header itself, in octets.
     length: usize,
+    /// Length of the payload, in octets.
     payload: usize,
 }
 
@@ -276,6 +277,7 @@ mod tests {
                 octets.extend((long as u64).to_be_bytes());
             }
         }
+
         octets.extend(payload);
         octets
     }

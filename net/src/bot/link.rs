@@ -29,7 +29,7 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 /// Most octets read in one turn, both encrypted and decrypted, so that a bot that sends without end doesn't delay the others.
 pub(crate) const TURN: usize = 16 * 1_024;
 
-/// Most session tickets from a server (RFC 8446 §4.6.1). We resume no session, and a ticket costs us more to take than the server to send.
+/// Most session tickets from a server (RFC 8446 §4.6.1). We resume no session, and a ticket costs us more work than it costs the server.
 const MAX_TICKETS: u32 = 16;
 
 /// Result of reading for a turn.
@@ -157,6 +157,7 @@ impl Link {
                 None if !self.waiting.is_empty() => self.stream.write(&self.waiting),
                 Some(_) | None => return Ok(()),
             };
+
             match written {
                 Ok(0) => return Err(BotEnd::Lost),
                 Ok(count) if self.tls.is_none() => {
@@ -185,10 +186,11 @@ impl Link {
                 Err(error) => is_open = error.kind() == ErrorKind::Interrupted,
             }
         }
+
         is_open
     }
 
-    /// Tells the bot that nothing more will be sent.
+    /// Ends the sending side: over TLS with close_notify. Octets that wait leave as far as the socket takes them; none may be added.
     pub(crate) fn finish(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();

@@ -49,7 +49,7 @@ struct Dtmf<'m> {
     digit: Cow<'m, str>,
 }
 
-/// Parses a message; `None` if it isn't one. Irrelevant fields may be of any type: bots send a null `streamSid`, for instance.
+/// Parses a message; `None` if it isn't one. Fields that aren't read may be of any type: some bots send a null `streamSid`.
 pub(crate) fn read(text: &[u8]) -> Option<BotMessage<'_>> {
     let envelope: Envelope<'_> = serde_json::from_slice(text).ok()?;
     Some(match &*envelope.event {

@@ -14,7 +14,7 @@ pub struct BotRequest {
     pub address: SocketAddr,
     /// Trusted certificate authorities, for `wss://`.
     pub tls: Arc<ClientConfig>,
-    /// Headers of the handshake beside those of RFC 6455 §4.1.
+    /// Further headers of the handshake, in addition to those of RFC 6455 §4.1.
     pub headers: Vec<(String, String)>,
     /// Facts of the call that the bot gets at its start.
     pub start: BotStart,

@@ -85,12 +85,14 @@ fn certified() -> (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>) {
     let certificate = made.cert.der().clone();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+
     let server = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![certificate.clone()], key)
         .unwrap();
+
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate).unwrap();
     (Arc::new(server), Arc::new(tls::client(roots)))

@@ -86,7 +86,7 @@ impl Wire {
         self.close(to);
     }
 
-    /// Writes a frame of the caller's audio, in µ-law. Its timestamp is that of its slot: 20 ms per frame from the start.
+    /// Writes a frame of the caller's audio, in µ-law. Its timestamp is the time of its slot in milliseconds: 20 for each frame since the start.
     pub(crate) fn media(&mut self, to: &mut Vec<u8>, audio: &[u8; FRAME]) {
         let timestamp = self.chunk * 20;
         self.chunk += 1;

@@ -211,7 +211,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
     }
 
     /// Delivers the header of a message without a readable length, so that the sink refuses it with 400 before the connection is closed
-    /// (RFC 3261 §18.3). Does so only if the header suffices for a response. Waits until the response is in the outbox.
+    /// (RFC 3261 §18.3). Does so only if the header suffices for a response. Waits for the response to reach the outbox, at most 2 s.
     async fn refuse_unframed(&self, header: &[u8], received_at: Moment) {
         // Only input that the lexer refuses with a response may be delivered: the sink must not take it for a message.
         if !lex(header, Framing::Stream).is_err_and(|refused| refused.answer.is_some()) {
@@ -277,6 +277,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                 count => octets = &octets[count..],
             }
         }
+
         timeout(self.settings.message, stream.flush())
             .await
             .map_err(|_| Ended::SlowToRead)??;
@@ -302,7 +303,7 @@ async fn linger(mut stream: impl AsyncRead + Unpin, broken: &Notify) {
 /// Progress of reading a stream.
 struct Reading {
     framer: Framer,
-    /// Start of the wait for the present message, or for the first or next one.
+    /// Time from which the limit of `awaited` runs.
     since: Moment,
     awaited: Awaited,
     settings: StreamSettings,
@@ -321,7 +322,7 @@ pub(super) enum Awaited {
     Next,
 }
 
-/// The furthest that a read has come, in ascending order.
+/// The most that a read has completed. The variants ascend.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Progress {
     Part,

@@ -48,12 +48,13 @@ impl Opening {
 struct Table {
     last_number: u32,
     by_number: HashMap<u32, Entry>,
-    /// Newest connection to a peer that has proved a name, by the number of that name (0: none).
+    /// Newest connection by its transport, its peer, and the number of the name that the peer has to prove (0: none).
     by_peer: HashMap<(Transport, SocketAddr, u32), u32>,
     accepted: usize,
     in_process: usize,
-    /// Number of accepted connections by source, and of connections that we opened by peer.
+    /// Number of accepted connections by source: in IPv6 a /64.
     by_source: HashMap<IpAddr, usize>,
+    /// Number of connections that we opened, by peer: in IPv6 a /64.
     opened_to: HashMap<IpAddr, usize>,
 }
 
@@ -151,6 +152,7 @@ impl Connections {
         if table.accepted >= settings.accepted || from_source >= settings.accepted_per_source {
             return None;
         }
+
         table.accepted += 1;
         *table.by_source.entry(peer).or_default() += 1;
         Some(table.enter(flow, 0, Origin::Accepted, settings.outbox_octets))
@@ -231,6 +233,7 @@ impl Table {
             return Err(SendError::TooMany);
         }
         *self.opened_to.entry(peer).or_default() += 1;
+
         Ok(self.enter(
             *flow,
             flow.connection,
@@ -255,7 +258,7 @@ impl Table {
             outbox.set_opened();
         }
 
-        // Not listed by its address, so that messages to a network peer at the same address never reach the user agent.
+        // A user agent in this process isn't listed by address, so that it never gets messages for a network peer with the same address.
         if origin != Origin::InProcess {
             self.by_peer
                 .insert((flow.transport, flow.peer, required_name), flow.connection);
@@ -314,6 +317,7 @@ impl Table {
                 return;
             }
         };
+
         if let MapEntry::Occupied(mut count) = counts.entry(source(entry.flow.peer.ip())) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {

@@ -30,6 +30,7 @@ pub(super) fn reason(error: &io::Error, name: &str) -> Arc<str> {
         }
         None => error.to_string(),
     };
+
     let shown: String = printable(&reason).chars().take(LONGEST).collect();
     shown.into()
 }
@@ -72,7 +73,7 @@ fn certificate(fault: &CertificateError, name: &str) -> String {
 pub(super) struct Unverified(Mutex<HashMap<(SocketAddr, Arc<str>), Moment>>);
 
 impl Unverified {
-    /// Returns true if this failure has to be logged, and records that it is.
+    /// Returns true if this failure has to be logged, and records that it was logged. False while too many others are remembered.
     pub(super) fn is_news(&self, peer: SocketAddr, reason: &Arc<str>, now: Moment) -> bool {
         let Self(said) = self;
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);

@@ -338,7 +338,7 @@ fn controls(header: &libc::msghdr) -> impl Iterator<Item = ControlMessage> {
 /// # Safety
 /// `at` points to a whole control message in a buffer that is alive.
 unsafe fn read_control(at: *const libc::cmsghdr) -> ControlMessage {
-    // SAFETY: the caller's promise; what follows the header has the type that level and kind name, perhaps unaligned.
+    // SAFETY: the caller promises a whole message. Behind its header is the type that level and kind name, perhaps unaligned.
     unsafe {
         let data = libc::CMSG_DATA(at);
         match ((*at).cmsg_level, (*at).cmsg_type) {
@@ -458,6 +458,7 @@ fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
             size_of::<i32>() as libc::socklen_t,
         )
     };
+
     if result == 0 {
         Ok(())
     } else {

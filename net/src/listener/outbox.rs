@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 pub(super) struct Outbox {
     waiting: Mutex<Waiting>,
     changed: Notify,
-    /// Wakes tasks that wait for the connection to open or fail.
+    /// Wakes the tasks in [`Outbox::opened`], which wait until the connection is open or has ended.
     settled: Notify,
     limit_octets: usize,
 }

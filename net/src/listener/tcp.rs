@@ -30,7 +30,7 @@ pub use super::stream::{Received, Sink, StreamSettings};
 /// Connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 1_024;
 
-/// Pause between accepts if the process has no file descriptors left.
+/// Pause after a failed accept, since the process may have no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
 /// Opens and binds a listening socket without an executor, so that an error shows at startup. An IPv6 wildcard accepts no IPv4: the two are
@@ -201,6 +201,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
             }
             Err(ended) => ended,
         };
+
         self.end(self.flow, &ended).await;
     }
 
@@ -296,6 +297,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         }
         let connecting = timeout(self.connections.settings().connect, socket.connect(peer));
         let connected = connecting.await.map_err(|_| Ended::NotOpened)?;
+
         // The system has a limit of its own, which may come first.
         let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
         let stream = match connected {
@@ -339,19 +341,21 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         tracing::debug!(peer = %flow.peer, connection = flow.connection, why = %ended, "connection ended");
         self.connections.remove(flow.connection);
         let was_closing = self.is_closing.load(Ordering::Relaxed);
+
         let lost = |flow| Lost {
             flow,
             proved: self.required_name,
             was_closing,
             fault: ended.fault(),
         };
+
         self.sink.lost(lost(flow)).await;
         if let Some(flow) = self.named(flow).filter(|_| !was_closing) {
             self.sink.lost(lost(flow)).await;
         }
     }
 
-    /// Returns the flow of messages sent to "any connection whose peer has proved this name", which don't know the connection's number.
+    /// Returns the flow of messages that were sent to any connection whose peer has proved the name, without the number of this connection.
     fn named(&self, flow: Flow) -> Option<Flow> {
         let connection = self.required_name;
         (connection != 0).then_some(Flow { connection, ..flow })
@@ -364,7 +368,7 @@ enum Secured<T> {
     Tls(Box<T>),
 }
 
-/// Returns the local address to connect from: that of the flow, if it is specified and of the peer's family.
+/// Returns the local address to connect from: the flow's own, if it is specified and of the peer's address family.
 fn source(flow: &Flow) -> Option<IpAddr> {
     Some(flow.local.ip()).filter(|ip| !ip.is_unspecified() && ip.is_ipv4() == flow.peer.is_ipv4())
 }

@@ -129,6 +129,7 @@ impl Security {
                 ));
             }
         };
+
         TlsConnector::from(self.client())
             .connect(name, stream)
             .await
@@ -174,6 +175,7 @@ fn server(
     )
     .build()
     .map_err(|error| CertificateFault::File(file.clone(), error.to_string()))?;
+
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("ring knows TLS 1.2 and 1.3")

@@ -118,10 +118,12 @@ impl UdpSocket {
             is_asked = true;
             self.receive_some(&mut batch.incoming, socket)
         });
+
         if !is_asked {
             // The runtime hasn't seen the socket as readable: always so if no task has waited for it.
             received = self.receive_some(&mut batch.incoming, self.io.get_ref());
         }
+
         self.take_lost(lost)?;
         match received {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
@@ -129,7 +131,8 @@ impl UdpSocket {
         }
     }
 
-    /// Receives datagrams. A partial batch has emptied the socket, so it is reported as `WouldBlock`: that saves the system call that would say so.
+    /// Receives datagrams. A batch that isn't full has emptied the socket. It is reported as `WouldBlock`, which saves a system call that would
+    /// find nothing.
     fn receive_some(
         &self,
         incoming: &mut Incoming,
@@ -301,8 +304,8 @@ impl<'a> Sending<'_, 'a> {
         }
     }
 
-    /// Sends, and tries once more after an error that may concern an earlier datagram's peer: only an error that occurs twice is this
-    /// datagram's own.
+    /// Sends. After an error that may concern the peer of an earlier datagram it tries once more: only an error that occurs twice is certainly
+    /// this datagram's own.
     fn send_patiently(&mut self, from: usize) -> io::Result<usize> {
         let socket = self.socket.io.get_ref();
         match self.outgoing.send(socket, from) {
@@ -363,6 +366,7 @@ impl Batch {
             local: nowhere,
             peer: nowhere,
         };
+
         Self {
             incoming: Incoming::default(),
             flow,

@@ -2,7 +2,7 @@
 
 use trunkline_sip::moment::Moment;
 
-/// Rate limit: so many packets at once, and so many per second after that.
+/// Rate limit: `at_once` packets or messages in a burst, and `a_second` per second after that.
 #[derive(Debug)]
 pub(super) struct Allowance {
     at_once: u32,
@@ -33,7 +33,7 @@ impl Allowance {
         self.take_many(1, now)
     }
 
-    /// Takes so many at once, or none of them.
+    /// Takes `count` packets or messages at once, or none of them.
     pub(super) fn take_many(&mut self, count: u32, now: Moment) -> Taken {
         let gained = now.since(self.filled_at).as_millis() * u128::from(self.a_second) / 1_000;
         if gained > 0 {

@@ -26,17 +26,17 @@ use super::rtp::Header;
 const JUNK_AT_ONCE: u32 = 500;
 const JUNK_A_SECOND: u32 = 100;
 
-/// Messages other than audio that a bot may send at once, and in a second after those: a mark for each 20 ms of a burst, and more than any
-/// bot needs. Each may cost a frame in return.
+/// Messages other than audio that a bot may send at once, and per second after that: enough for a mark behind each 20 ms of a burst. They are
+/// bounded because we may have to send a frame in return for each.
 const CHATTER_AT_ONCE: u32 = 2_000;
 const CHATTER_A_SECOND: u32 = 500;
 
-/// Octets that a bot may send at once, and in a second after those: ten minutes of audio are 10 MB at most in any size of message, and a bot that is
-/// interrupted sends its next turn at once.
+/// Octets that a bot may send at once, and per second after that. Ten minutes of audio are at most 10 MB, whatever the size of the messages,
+/// and a bot that is interrupted may send its next turn at once.
 const OCTETS_AT_ONCE: u32 = 32 << 20;
 const OCTETS_A_SECOND: u32 = 1 << 20;
 
-/// Frames that a bot may send at once, and in a second after those: ten minutes of audio have 30,000 of 20 ms.
+/// Frames that a bot may send at once, and per second after that. Ten minutes of audio are 30,000 frames of 20 ms.
 const FRAMES_AT_ONCE: u32 = 60_000;
 const FRAMES_A_SECOND: u32 = 2_000;
 
@@ -71,7 +71,7 @@ pub(super) struct BotLeg {
     /// Everything that the bot sends, audio and fragments included.
     octets: Allowance,
     frames: Allowance,
-    /// Memory of messages that aren't whole.
+    /// Memory reserved for a message that hasn't come whole.
     unfinished: AudioShare,
     keys: SentKeys,
     /// Draws the masks of frames.
@@ -340,7 +340,7 @@ impl BotLeg {
         self.link.flush()
     }
 
-    /// Tells the bot that the call is over, and closes the WebSocket.
+    /// Sends `stop` to a bot that got `start`, and closes the WebSocket.
     pub(super) fn stop(&mut self, scratch: &mut Scratch) {
         if self.is_started() {
             self.wire.stop(&mut scratch.message);

@@ -21,7 +21,7 @@ const WAITING: usize = 50;
 /// Frames of the microphone that are buffered before they are played, to absorb the network's jitter.
 const START: usize = 3;
 
-/// Most frames of the microphone that wait. Without this bound, a clock that runs fast would delay the caller more and more.
+/// Most frames of the microphone that wait. Without this bound, a browser whose clock runs fast would be heard later and later.
 const MOST: usize = 15;
 
 /// The browser's ends of the queues.

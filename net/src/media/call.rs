@@ -33,15 +33,15 @@ use super::timeline::MediaStepKind;
 /// Time between two ticks.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Slots by which a tick may be late without being counted, after a thread was held up for long.
+/// Most skipped ticks for which the timestamps advance, after a thread was held up for long.
 const MAX_PASSED: u128 = 50;
 
-/// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. Learning takes four packets of the peer, and audio that
-/// is played earlier is lost.
+/// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. An address is learnt from four packets of the peer, and
+/// audio that is played before that is lost.
 const MAX_UNHEARD: u32 = 100;
 
-/// Packets that a peer may send at once, and in a second after those: four streams of 20 ms with keys beside them, and what a network has
-/// held up for a second.
+/// Packets that a peer may send at once, and per second after that. The rate is that of four streams of 20 ms, each with the packets of keys
+/// beside it. The burst is what a network may have held up for a second.
 const PACKETS_AT_ONCE: u32 = 200;
 const PACKETS_A_SECOND: u32 = 400;
 
@@ -76,7 +76,7 @@ pub(super) struct Call {
     figures: Figures,
     /// Figures of the bots before this one.
     past: Figures,
-    /// Counts of the bot whose steps have been noted.
+    /// Counts of the bot when its steps were last noted.
     noted: BotCounts,
     /// Hold that has grown, until it is passed on to other calls of the agent.
     learnt: Option<Duration>,
@@ -200,6 +200,7 @@ impl Call {
         if let Some(before) = &mut before {
             before.stop(scratch);
         }
+
         self.past = self.figures;
         self.noted = BotCounts::default();
         self.shared.note(MediaStepKind::BotConnected, now);
@@ -207,6 +208,7 @@ impl Call {
         self.player = None;
         self.bot = Some(Box::new(bot));
         self.ended = None;
+
         if self.is_started {
             self.start_bot(scratch, now);
         }
@@ -374,7 +376,7 @@ impl Call {
         let mut played = Played::Filled;
         let waits = self.waits_for_peer();
         if let Some(bot) = &mut self.bot {
-            // A key waits for the peer, as audio does: its beginning would be lost.
+            // A key waits until the peer is heard, as audio does. Otherwise its beginning would be lost.
             let key = if waits { None } else { bot.key() };
             if let Some(key) = key {
                 if self.session.wants_tones() {
@@ -440,7 +442,7 @@ impl Call {
         octets: &'p mut [u8],
         key: KeyFrame,
     ) -> Option<(SocketAddr, &'p [u8])> {
-        // The octets are borrowed for as long as the packet lives, so an unsendable key is detected first.
+        // Checked before the packet is written: the packet borrows `octets` for as long as it lives.
         if self.session.peer().is_none() || self.session.agreed().is_none() {
             self.session.pass();
             return None;
@@ -475,7 +477,7 @@ impl Call {
         self.ticked_at = Some(now);
     }
 
-    /// Notes the bot's end if a message couldn't be sent to it.
+    /// Notes the bot's end if a message couldn't be sent to it. The first end counts.
     pub(super) fn check(&mut self, sent: Result<(), BotEnd>) {
         if let Err(end) = sent {
             self.ended.get_or_insert(end);
@@ -503,6 +505,7 @@ impl Call {
             self.note(&bot, now);
             self.bot = Some(bot);
         }
+
         if let Some(browser) = &self.browser {
             self.figures.packets_late = browser.late();
         }

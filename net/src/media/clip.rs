@@ -23,7 +23,7 @@ const PAUSE: usize = 200 * MILLISECOND;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest delay of an echo.
 const MAX_DELAY: Duration = Duration::from_secs(2);
-/// Largest drift of an echo's delay from the one that was asked for, in samples: a larger one is a new stream.
+/// Largest difference between an echo's delay and the one that was asked for, in samples. A larger one means that the stream has jumped.
 const DRIFT: i32 = 100 * MILLISECOND as i32;
 
 /// Audio that is played: 8 kHz, µ-law. Clones share it.
@@ -111,6 +111,7 @@ impl Player {
         }
         self.serial = serial;
         self.ended = None;
+
         self.playing = match sound {
             Sound::Clip(clip) => Playing::Clip {
                 clip,
@@ -325,6 +326,7 @@ mod tests {
             player.fill(&mut frame, true, at(tick as u64 * 20));
             played.push(frame[0]);
         }
+
         played
     }
 

@@ -1,7 +1,7 @@
 //! Connections to bots whose calls are over, kept until the bot has read the end of the call.
 //!
-//! TCP resets a connection that is closed with octets unread, or that is sent more (RFC 1122 §4.2.2.13), and a bot whose write fails may
-//! never read `stop`. So its octets are still read and discarded until it closes its side too, for a bounded time.
+//! TCP resets a connection that we close with octets unread, or on which octets come after we closed it (RFC 1122 §4.2.2.13). A bot whose
+//! write then fails may never read `stop`. So we read and discard its octets until it closes its side too, for a bounded time.
 
 use std::collections::VecDeque;
 use std::time::Duration;

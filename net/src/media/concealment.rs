@@ -204,7 +204,7 @@ fn pitch(cycles: &[f32; HISTORY]) -> usize {
             .map_or(PITCH_MAX, |(lag, _)| lag)
     };
 
-    // From long to short, so that of two equally good lags the shorter one is taken.
+    // `max_by` takes the last of several that are equally good: from long to short, that is the shortest lag.
     let coarse = best(&mut (PITCH_MIN..=PITCH_MAX).rev().step_by(2), 2);
     let near = coarse.saturating_sub(1).max(PITCH_MIN)..=(coarse + 1).min(PITCH_MAX);
     best(&mut near.rev(), 1)
@@ -239,8 +239,10 @@ mod tests {
             for frame in tone(period, 0..800).chunks_mut(160) {
                 concealment.hear(frame);
             }
+
             let mut concealed = [0; BLOCK];
             concealment.conceal(&mut concealed);
+
             let error: Vec<u8> = concealed
                 .iter()
                 .zip(tone(period, 800..880))
@@ -262,12 +264,14 @@ mod tests {
         for frame in &mut frames {
             concealment.conceal(frame);
         }
+
         let energies = frames.map(|frame| energy(&frame));
         assert!(
             energies.is_sorted_by(|one, other| one > other),
             "{energies:?}"
         );
         assert_eq!(frames[3], [g711::SILENCE; 160]);
+
         let mut heard = tone(80, 500..660);
         concealment.hear(&mut heard);
         assert!(g711::linear(heard[0]).abs() < 500, "it rises from silence");

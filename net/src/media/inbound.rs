@@ -1,9 +1,10 @@
 //! The caller's audio on its way to a bot: frames of 20 ms that never pause, one for each slot of 20 ms since the start. Pure.
 //!
-//! Packets are passed on at once and in order. Only behind a gap in their numbers do packets wait: until two of them wait, at most for 40 ms.
-//! Audio that is still missing then is concealed. A slot for which nothing has come 10 ms after it was due, 30 ms after the packet before,
-//! is filled. A packet that comes after its slot was filled takes the next slot, so its audio isn't lost. The stream is then ahead of the
-//! clock by one slot, which leaves room for the next late packet. It is never ahead by more than [`MAX_AHEAD`], so nothing drifts.
+//! A packet that is the next in order is passed on at once. Packets behind a gap in the sequence numbers wait until two of them wait, or for
+//! 40 ms. Audio that is still missing then is concealed. A slot is filled if nothing has come for it 10 ms after it was due, which is 30 ms
+//! after the packet before. A packet that comes after its slot was filled takes the next slot, so its audio isn't lost. The stream is then
+//! ahead of the clock by one slot, which leaves room for the next late packet. It is never ahead by more than [`MAX_AHEAD`] slots, so the
+//! delay doesn't grow.
 
 use std::time::Duration;
 
@@ -150,7 +151,7 @@ impl Inbound {
                 let is_filled = usize::try_from(self.filled)
                     .is_ok_and(|filled| filled >= missing.min(usize::from(ahead)));
 
-                // It queues behind a waiting packet, so that the two stay in order.
+                // Where a packet waits already, this one waits too, so that the two stay in order.
                 let must_wait =
                     (!is_filled || self.waiting_since.is_some()) && audio.len() <= MAX_PACKET;
                 if must_wait {
@@ -202,7 +203,7 @@ impl Inbound {
             self.push(&frame, now, &mut pass);
         }
 
-        // The thread was held up for long: the bot gets no burst of silence.
+        // The thread was held up for long. The slots that are still due are skipped, so that the bot gets no burst of silence.
         self.slots = self.slots.max(slot(started_at, now));
     }
 
@@ -583,6 +584,7 @@ mod tests {
                         next
                     })
                     .collect();
+
                 let header = Header {
                     timestamp: u32::from(sequence) * length,
                     ..header(sequence)
@@ -592,6 +594,7 @@ mod tests {
                     octets.extend_from_slice(frame)
                 });
             }
+
             let expected: Vec<u8> = (1..=octets.len()).map(|at| at as u8).collect();
             assert_eq!(octets, expected, "{length}");
             assert!(

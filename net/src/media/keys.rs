@@ -19,7 +19,7 @@ const PRESS: Duration = Duration::from_millis(40);
 /// Most keys that wait to be sent.
 const MAX_WAITING: usize = 64;
 
-/// Frames of a key: 100 ms pressed, the end sent three times (RFC 4733 §2.5.1.4), and a pause.
+/// Frames of a key, of 20 ms each: 100 ms pressed, the end sent three times (RFC 4733 §2.5.1.4), and a pause of 60 ms.
 const PRESSED: u16 = 5;
 const ENDS: u16 = 3;
 const PAUSE: u16 = 3;

@@ -139,6 +139,7 @@ impl Learning {
         if self.candidates.len() == CANDIDATES {
             self.candidates.pop_front();
         }
+
         self.candidates.push_back(Candidate {
             source,
             rank,
@@ -146,6 +147,7 @@ impl Learning {
             sequence: header.sequence,
             count,
         });
+
         count >= IN_SEQUENCE
     }
 
@@ -225,6 +227,7 @@ mod tests {
     fn heard(agreed: &NegotiatedMedia, packets: &[(&str, u16, u64)]) -> String {
         let mut learning = Learning::default();
         learning.restart(agreed, true);
+
         packets
             .iter()
             .map(|(source, sequence, silence)| {

@@ -79,7 +79,7 @@ impl Meters {
         self.bots.increment(1.0);
     }
 
-    /// Counts a bot that is gone; `end` is `None` if the call ended first.
+    /// Counts a bot that is gone, and its figures. `end` is `None` if the call ended first, or another bot took its place.
     pub(super) fn bot_gone(&self, counts: &BotCounts, end: Option<BotEnd>) {
         self.bots.decrement(1.0);
         match end {
@@ -118,6 +118,7 @@ impl Meters {
             self.loss[0].record(share(figures.packets_lost, expected));
             self.jitter[0].record(figures.jitter);
         }
+
         if let Some(sent) = sent {
             self.mos[1].record(sent.mos);
             self.loss[1].record(share(sent.packets_lost, figures.packets_sent));

@@ -124,20 +124,21 @@ impl Media {
         self.ports.open(key, ip)
     }
 
-    /// Sets the negotiated media of the call `key`. Nothing is sent before the peer is heard, and then only to the address it is heard from.
+    /// Sets the negotiated media of the call `key`. Audio goes to the address that the peer is heard from. Until the peer is heard, the
+    /// negotiated address gets at most a few packets of silence; [`Media::speak_code`] has an exception.
     pub fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
         self.ports.update(key, agreed, now);
     }
 
-    /// Speaks these digits to the peer of the call `key`, in place of the echo. With `is_known` the negotiated address is also the one that
-    /// signals, and is spoken to at once; any other peer is spoken to once it is heard.
+    /// Speaks these digits to the peer of the call `key`, in place of the echo. `is_known` is true if the negotiated address is also the one
+    /// that signals. Speech to such a peer begins at once; to any other it begins once the peer is heard.
     pub fn speak_code(&self, key: u64, digits: &[u8], is_known: bool) {
         self.ports
             .speak(key, Speech::new(spoken::code(digits), is_known));
     }
 
-    /// Attaches a bot to the call `key`: from now on the peer's audio goes to the bot, and the bot's to the peer. A bot that is attached
-    /// already gets its end. The bot is dropped if the call holds no port.
+    /// Attaches a bot to the call `key`: from now on the peer's audio goes to the bot, and the bot's to the peer. A bot that was attached
+    /// before gets `stop`, and its connection is closed. The new bot is dropped if the call holds no port.
     pub fn attach(&self, key: u64, bot: Bot) {
         self.ports.attach(key, bot);
     }
@@ -147,7 +148,7 @@ impl Media {
         self.ports.attach_browser(key)
     }
 
-    /// Returns whether an address is an RTP port of this node that is in use or kept.
+    /// Returns whether an address is a bound port of this node's media: in use by a call, or kept for the next calls.
     pub fn is_port(&self, address: SocketAddr) -> bool {
         self.ports.is_ours(address)
     }

@@ -7,8 +7,8 @@ use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
 /// Result of an offer and its answer, for one call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NegotiatedMedia {
-    /// Address at which the peer listens. With a port of 0 or an unspecified address the peer is on hold: nothing is sent to it, and its
-    /// silence is no fault.
+    /// Address at which the peer listens. A port of 0 or an unspecified address puts it on hold: nothing is sent to it, and its silence isn't
+    /// reported.
     pub remote: SocketAddr,
     /// Payload of the audio, for both ways.
     pub payload: AudioPayload,

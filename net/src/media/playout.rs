@@ -1,10 +1,11 @@
 //! A bot's audio on its way to the caller: queued as it comes, played in frames of 20 ms. Pure.
 //!
-//! Audio is played at once as long as the bot keeps pace: the hold begins at 0. An underrun is a tick that finds less than a frame in the middle
-//! of a talk spurt: a frame has been played before it, and audio goes on within 200 ms. It waits 10 ms then, and from then on each talk spurt
-//! begins with a hold that would have been enough: the delay of this one, the gap and 10 ms more, at most 120 ms. The next call of the agent
-//! begins with what was learnt. Nothing is learnt before the first frame of a talk spurt, nor where a mark closes it: a bot that answers the mark
-//! by its next sentence wasn't late.
+//! The hold is the time for which the first audio of a talk spurt waits. It begins at 0, so that a bot that keeps pace is played at once.
+//!
+//! An underrun is a tick that finds less than a frame in the middle of a talk spurt: a frame was played before it, and audio goes on within
+//! 200 ms. The audio that goes on waits 10 ms. Each later talk spurt begins with a hold that would have been long enough: the delay of this
+//! talk spurt, the gap and 10 ms, at most 120 ms. The next call of the agent begins with the hold that was learnt. Nothing is learnt before
+//! the first frame of a talk spurt, nor after a mark that ends it: a bot that waits for its mark before the next sentence isn't late.
 //!
 //! Marks have positions in the stream of octets, and are reached once the octets before them have been played.
 
@@ -29,8 +30,8 @@ const MAX_NAMES: usize = 64 * 1_024;
 /// Longest hold.
 const MAX_HOLD: Duration = Duration::from_millis(120);
 
-/// Slack beyond a gap, and the wait after it. Messages that come as unevenly as Pipecat's at 24 kHz have one underrun with it, as they have with
-/// twice as much.
+/// Slack that is added to a gap, and the wait after an underrun. With it, messages that come as unevenly as Pipecat's at 24 kHz have one
+/// underrun. Twice as much slack doesn't save that one.
 const MARGIN: Duration = Duration::from_millis(10);
 
 /// Pause after which audio begins a talk spurt of its own.
@@ -59,7 +60,7 @@ pub(super) struct Playout {
     /// Audio ran out inside the talk spurt, and hasn't gone on yet.
     is_broken: bool,
     hold: Duration,
-    /// Time by which the talk spurt is played later than it came.
+    /// Time by which the talk spurt is played later than it came: the sum of its waits.
     delay: Duration,
     /// Audio that fades after a clear, and the time of the clear.
     fading: Option<([u8; FADE], Moment)>,
@@ -95,7 +96,7 @@ enum State {
     Idle,
     /// Audio waits.
     Holding {
-        /// Time from which the delay counts: that of its first octet, or of the tick that found none.
+        /// Time from which the delay counts: when its first octet came, or the tick that found none.
         since: Moment,
         until: Moment,
     },
@@ -180,6 +181,7 @@ impl Playout {
             position: self.queued(),
             name: name.into(),
         });
+
         // A mark ends a talk spurt whose audio has all been played. A concealment that has begun still fades.
         let is_under_way = matches!(self.state, State::Playing | State::Dry(_));
         if is_under_way && self.audio.is_empty() {
@@ -199,6 +201,7 @@ impl Playout {
             }
             self.fading = Some((fading, now));
         }
+
         self.position = self.queued();
         self.audio.clear();
         self.give_back();
@@ -445,6 +448,7 @@ mod tests {
             );
             assert_eq!(frame, [0x90; FRAME]);
         }
+
         assert_eq!(playout.reached().as_deref(), Some("end"));
         assert_eq!(playout.play(&mut frame, at(6_000)), Played::Filled);
     }

@@ -28,7 +28,7 @@ use super::timeline::MediaStepKind;
 /// Sockets without a call that stay bound for the next calls; further ones are closed over time.
 pub(super) const KEPT: usize = 32;
 
-/// Most ports that are tried for one call, since the call's shard waits meanwhile.
+/// Most ports that are tried for one call. The call's shard waits meanwhile, so the number is bounded.
 const ATTEMPTS: usize = 128;
 
 /// Most stale packets that are discarded from a socket before its next call.
@@ -61,7 +61,7 @@ struct Held {
     address: SocketAddr,
     socket: Rtp,
     statistics: Arc<Shared>,
-    /// Account and URL of the bot that is attached, by which its hold is remembered.
+    /// Account and URL of the bot that was attached last: the key of its hold in [`Stock::holds`].
     bot: Option<Box<str>>,
     /// Socket of RTCP, which calls with a bot have, and others while most ports are free.
     rtcp: Option<Rtp>,
@@ -173,7 +173,7 @@ impl Ports {
         Some(figures)
     }
 
-    /// Remembers at once a hold that a call's bot needs: calls that begin meanwhile need it as well.
+    /// Remembers a hold that a call's bot needs. Called while that call goes on, since calls that begin meanwhile need the hold as well.
     pub(super) fn learn(&self, key: u64, hold: Duration) {
         let mut stock = self.stock();
         let bot = stock.held.get(&key).and_then(|held| held.bot.clone());
@@ -234,9 +234,11 @@ impl Ports {
             let learner: Box<str> = format!("{} {}", bot.account(), bot.url()).into();
             let hold = stock.holds.get(&learner).copied().unwrap_or_default();
             held.bot = Some(learner);
+
             if held.rtcp.is_none() {
                 held.rtcp = self.bind_rtcp(stock, held.address);
             }
+
             Command::Attach {
                 key,
                 bot: Box::new(bot),

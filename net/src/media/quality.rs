@@ -67,6 +67,7 @@ mod tests {
             ("all lost", 0, 1.0, Concealed::No, 1.0),
             ("ten seconds", 10_000, 0.0, Concealed::Yes, 1.0),
         ];
+
         for (name, delay, lost, concealed, expected) in cases {
             let score = mos(Duration::from_millis(delay), lost, concealed);
             assert!((score - expected).abs() < 0.005, "{name}: {score}");

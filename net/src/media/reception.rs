@@ -38,7 +38,7 @@ struct Stream {
     /// First sequence number, and the highest one with its wraps in the upper bits.
     base: u64,
     highest: u64,
-    /// Sequence number that would follow a packet out of range, and show that the sender has restarted.
+    /// Sequence number behind the last packet out of range. If it comes next, the sender has restarted.
     restart: Option<u16>,
 }
 
@@ -215,6 +215,7 @@ mod tests {
         for sequence in [1, 2, 4] {
             reception.hear(&header(9, sequence, 0), false, at(0));
         }
+
         let report = ReceptionReport {
             ssrc: 9,
             share_lost: 64,
@@ -223,6 +224,7 @@ mod tests {
             jitter: 0,
         };
         assert_eq!(reception.report(), Some(report), "one of four");
+
         reception.hear(&header(9, 5, 0), false, at(0));
         let after = ReceptionReport {
             share_lost: 0,
@@ -246,6 +248,7 @@ mod tests {
             highest: 72,
             jitter: 0,
         };
+
         assert_eq!(reception.report(), Some(report), "one of three");
         assert_eq!(reception.lost(), 4, "of both");
     }

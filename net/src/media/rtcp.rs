@@ -65,8 +65,8 @@ pub(super) fn is_rtcp(octets: &[u8]) -> bool {
 }
 
 impl Rtcp {
-    /// Returns true when a report is due: an interval after the last one, or half of one after the first call of this (RFC 3550 §6.2). `ours` is the
-    /// SSRC of our stream.
+    /// Returns true when a report is due: an interval after the last report, or half an interval after this function was first called
+    /// (RFC 3550 §6.2). `ours` is the SSRC of our stream.
     pub(super) fn is_due(&mut self, ours: u32, now: Moment) -> bool {
         match self.due_at {
             Some(at) => at <= now,
@@ -172,6 +172,7 @@ impl Rtcp {
             let Some(packet) = rest.get(..length).filter(|_| first >> 6 == 2) else {
                 return;
             };
+
             let blocks = usize::from(first & 0x1f);
             match kind {
                 SENDER_REPORT => {
@@ -185,6 +186,7 @@ impl Rtcp {
                 }
                 _ => {}
             }
+
             rest = &rest[length..];
         }
     }
@@ -194,15 +196,18 @@ impl Rtcp {
             if word(block, 0) != Some(ours) {
                 continue;
             }
+
             if let (Some(lost), Some(jitter)) = (word(block, 4), word(block, 12)) {
                 self.reported = Some((not_negative(lost), jitter));
             }
+
             let (Some(last), Some(delay)) = (word(block, 16), word(block, 20)) else {
                 continue;
             };
             if last == 0 {
                 continue;
             }
+
             let (seconds, fraction) = ntp(now);
             let trip = (seconds << 16 | fraction >> 16)
                 .wrapping_sub(last)

@@ -19,7 +19,7 @@ use super::rtp::{self, Packet};
 use super::speech::{Opening, Speech, SpeechPacket};
 use super::stream::Stream;
 
-/// Most packets sent in any second: a stream of 20 ms packets, a tenth more, and DTMF beside it.
+/// Most packets that are echoed in any second: 50 of a stream of 20 ms, a tenth more, and some of keys.
 const PER_SECOND: usize = 60;
 
 /// Longest packet of G.711 that is passed on or searched for tones: 200 ms.
@@ -72,7 +72,7 @@ impl Session {
         self.is_near = is_near;
     }
 
-    /// Plays `speech` instead of the echo from now on.
+    /// Plays `speech` from now on. No packet is echoed any more, not even once the speech has ended.
     pub(super) fn say(&mut self, speech: Speech) {
         self.speech = Some(speech);
     }
@@ -106,8 +106,8 @@ impl Session {
         self.agreed.is_some()
     }
 
-    /// Sets the result of an offer and its answer, and learns the peer's address again. A peer that stays at its address is heard
-    /// meanwhile; one that moves, or comes back from hold, is waited for.
+    /// Sets the result of an offer and its answer, and learns the peer's address again. A peer that stays at its address goes on being heard.
+    /// For one that moves, or comes back from hold, the time of silence begins anew.
     pub(super) fn negotiate(&mut self, agreed: NegotiatedMedia, now: Moment) {
         let moves = self
             .agreed
@@ -134,6 +134,7 @@ impl Session {
         if self.first == FirstPacket::Awaited {
             self.first = FirstPacket::Came;
         }
+
         let silence = now.since(self.heard_at);
         if !self
             .learning
@@ -303,6 +304,7 @@ impl Pace {
             }
             self.sent.pop_front();
         }
+
         self.sent.push_back(now);
         true
     }
@@ -434,8 +436,10 @@ mod tests {
                 },
                 at(100),
             );
+
             let mut tones = SentKeys::default();
             assert!(tones.press(b"7"));
+
             let mut octets = rtp(8, 200, 0, 77);
             octets.truncate(12);
             for _ in 0..frames {
@@ -445,6 +449,7 @@ mod tests {
                 }
                 octets.extend(audio.map(g711::a_of_mu));
             }
+
             receive(&mut session, &mut octets, SIGNALLED, at(200));
             assert_eq!(session.take_digit(), expected, "{name}");
         }
@@ -534,6 +539,7 @@ mod tests {
             ("RTCP", rtp(200, 1, 0, 7), false),
             ("no RTP", b"OPTIONS sip:a SIP/2.0".to_vec(), false),
         ];
+
         for (name, mut octets, is_echoed) in cases {
             let mut session = learnt(SIGNALLED);
             assert_eq!(
@@ -630,18 +636,22 @@ mod tests {
             !session.report_silence(PATIENCE, at(3_600_000)),
             "nobody is expected before negotiation"
         );
+
         session.negotiate(agreed(SIGNALLED), at(0));
         assert!(!session.report_silence(PATIENCE, at(29_999)));
         assert!(session.report_silence(PATIENCE, at(30_000)));
         assert!(!session.report_silence(PATIENCE, at(90_000)), "once");
+
         assert_eq!(echoed_to(&mut session, OTHER, at(90_000)), None);
         assert!(
             !session.report_silence(PATIENCE, at(119_999)),
             "another address isn't the peer"
         );
+
         learn(&mut session, SIGNALLED, at(90_000));
         assert!(!session.report_silence(PATIENCE, at(119_999)));
         assert!(session.report_silence(PATIENCE, at(120_000)), "and again");
+
         session.negotiate(agreed("0.0.0.0:9"), at(130_000));
         assert!(
             !session.report_silence(PATIENCE, at(999_000)),
@@ -661,6 +671,7 @@ mod tests {
             let mut session = Session::new(0);
             session.negotiate(agreed(SIGNALLED), at(0));
             learn(&mut session, SIGNALLED, at(0));
+
             let agreed = NegotiatedMedia {
                 direction,
                 ..agreed(SIGNALLED)

@@ -12,8 +12,8 @@ use super::negotiated::NegotiatedMedia;
 /// Octets of a packet, one for each sample.
 const PACKET: usize = 160;
 const PACKET_TIME: Duration = Duration::from_millis(20);
-/// Packets of silence for a listener that isn't heard. They open a NAT or firewall in between (RFC 4961), and are few, since the address is
-/// only what SDP claims.
+/// Packets of silence for a listener that isn't heard. They open a NAT or firewall in between (RFC 4961). They are few, since only the SDP says
+/// that the address is the listener's.
 const OPENING: u32 = 4;
 const OPENING_TIME: Duration = Duration::from_millis(200);
 /// Longest wait for a listener that isn't heard.
@@ -183,6 +183,7 @@ mod tests {
             assert_eq!(said, sent, "{name}");
             assert!(!speech.take_end(), "{name}");
         }
+
         assert_eq!(speech.next(&agreed(AudioPayload::PCMU), None, at(40)), None);
         assert!(speech.take_end() && !speech.take_end(), "once");
     }
@@ -217,6 +218,7 @@ mod tests {
             sent += u32::from(said.is_some());
             assert!(!speech.take_end(), "{time}");
         }
+
         assert_eq!(sent, OPENING);
         assert!(
             speech

@@ -35,7 +35,7 @@ pub fn sample() -> Vec<u8> {
 const STAR: &[u8] = include_bytes!("../../../assets/spoken/star.ulaw");
 const POUND: &[u8] = include_bytes!("../../../assets/spoken/pound.ulaw");
 
-/// Prompts of the built-in agent, µ-law at 8 kHz.
+/// Welcome of the built-in agent. Like the prompts below, it is µ-law at 8 kHz.
 pub const WELCOME: &[u8] = include_bytes!("../../../assets/spoken/welcome.ulaw");
 /// "One moment, please."
 pub const CONNECTING: &[u8] = include_bytes!("../../../assets/spoken/connecting.ulaw");

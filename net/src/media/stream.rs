@@ -79,6 +79,7 @@ impl Stream {
     pub(super) const fn own(&mut self, payload_type: u8, marker: bool) -> Header {
         self.sequence = self.sequence.wrapping_add(1);
         self.pass();
+
         Header {
             marker,
             payload_type,

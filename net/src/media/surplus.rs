@@ -1,4 +1,4 @@
-//! Packets of a peer that the echo hasn't returned. Toward an address the echo never sends more than it received from there, so that a forged
+//! Packets of a peer that the echo hasn't returned. The echo never sends more to an address than it received from there, so that a forged
 //! source can't make it amplify traffic. Its RTCP reports are charged to the packets counted here.
 
 /// Packets, and their octets.

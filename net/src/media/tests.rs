@@ -86,8 +86,8 @@ fn what_a_peer_sends_comes_back() {
     }
 }
 
-/// The clock of these tests doesn't move, so that a call is served what it may be sent at once and nothing more; the packets are sent as fast
-/// as loopback takes them.
+/// The clock of these tests doesn't move, so that of each call's packets only the burst is served, and no rate after it. The packets are sent as
+/// fast as loopback takes them.
 #[test]
 fn a_flood_of_the_learnt_address_is_cut_and_others_are_served() {
     let media = media(4, 20_000..=20_003);
@@ -116,7 +116,8 @@ fn a_flood_of_the_learnt_address_is_cut_and_others_are_served() {
     assert!(media.close(1, now()).is_some());
 }
 
-/// RTCP goes to the port above that of RTP: one who sends from the port below a listener's must not have reports sent to it.
+/// RTCP goes to the port above the peer's RTP port. A peer that sends from the port below a listener's must not make us send reports to the
+/// listener.
 #[test]
 fn no_report_goes_to_a_listener() {
     let here = loopback(5);
@@ -257,6 +258,7 @@ fn a_range_without_a_free_port_or_a_foreign_address_is_an_error() {
             io::ErrorKind::AddrNotAvailable,
         ),
     ];
+
     for (name, ip, expected) in cases {
         let settings = MediaSettings {
             ports: 20_002..=20_002,

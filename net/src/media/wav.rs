@@ -251,7 +251,7 @@ fn resampled(samples: &[f64], rate: u32) -> Vec<f64> {
             .map(|place| weight(place as f64 - reach as f64 - between, cutoff, half))
             .collect();
         for at in (phase..length).step_by(phases) {
-            // The first weight is that of the sample `reach` places earlier. Weights of places before the file's first sample are skipped.
+            // The first weight belongs to the sample `reach` places earlier. Weights for places before the file's first sample are skipped.
             let before = at * step / phases;
             let skipped = reach.saturating_sub(before);
             let first = before.saturating_sub(reach).min(samples.len());
@@ -301,6 +301,7 @@ mod tests {
     fn file(tag: u16, channels: u16, rate: u32, bits: u16, data: &[u8]) -> Vec<u8> {
         let frame = channels * (bits / 8).max(1);
         let mut file = b"RIFF\xff\xff\xff\xffWAVE".to_vec();
+
         // An unknown chunk of odd length.
         file.extend(b"LIST\x03\0\0\0abc\0");
         file.extend(b"fmt \x10\0\0\0");
@@ -420,6 +421,7 @@ mod tests {
             )
             .unwrap(),
         );
+
         for rate in [11_025, 16_000, 22_050, 44_100, 48_000] {
             let tone = |hertz| {
                 let data = pcm(&sine(hertz, rate, 1.0), 2);

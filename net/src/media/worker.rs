@@ -62,7 +62,7 @@ pub(super) struct Worker<C, E> {
     news: Vec<(u64, MediaEvent)>,
     /// Sockets that have more to read.
     unread: Vec<Token>,
-    /// Sockets that aren't read until a time, since their calls are sent too much; in the order of these times.
+    /// Sockets that aren't read until the time stated, since their calls receive too many packets. In the order of these times.
     deaf: VecDeque<(Moment, u64, Token)>,
     packets: Packets,
     meters: Meters,
@@ -200,7 +200,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     self.watch_rtcp(call, rtcp);
                     let call = &mut self.calls[call];
                     call.negotiate(agreed, now);
-                    // The agent may wait to hear its caller, and learns the caller's address from the packets that the browser's side sends.
+                    // The peer is then a call of this node. Its agent may wait for a first packet, from which it also learns our address.
                     let is_near = call.has_browser() && self.ports.is_ours(agreed.remote);
                     call.session.speak_first(is_near);
                 }
@@ -365,7 +365,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                 Err(_) => continue,
             };
             if !call.session.is_negotiated() {
-                // The result of a negotiation may still be in the mailbox; it applies to this packet.
+                // The result of the negotiation may still be in the mailbox, and this packet needs it.
                 self.run_commands();
             }
 
@@ -452,7 +452,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             .poll
             .registry()
             .deregister(&mut SourceFd(&socket.as_raw_fd()));
-        // It may have been read twice in this turn.
+        // The socket may be in the list: it may have been read twice in this turn.
         let is_deaf = |&(_, of, known): &(Moment, u64, Token)| (of, known) == (key, token);
         if !self.deaf.iter().any(is_deaf) {
             self.deaf.push_back((now + DEAF, key, token));

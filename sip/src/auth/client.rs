@@ -38,6 +38,7 @@ pub fn challenge<'m>(response: &Message<'m>) -> Option<(HeaderName, Challenge<'m
         ),
         _ => return None,
     };
+
     response
         .all(asked_in)
         .filter_map(|value| Challenge::parse(value).ok())
@@ -94,7 +95,7 @@ pub fn answer(
     Some(credentials)
 }
 
-// `auth` before `auth-int`, because a proxy may rewrite the body.
+/// Returns the protection to answer with: `auth` before `auth-int`, because a proxy may rewrite the body. `None` if neither is offered.
 fn protection<'a>(
     challenge: &Challenge<'_>,
     nc: &'a str,

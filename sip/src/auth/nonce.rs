@@ -96,10 +96,12 @@ impl Nonces {
         octets[..6].copy_from_slice(&now.as_millis().to_be_bytes()[2..]);
         octets[6..8].copy_from_slice(&tag.to_be_bytes());
         octets[8..MARKED].copy_from_slice(&entropy.bits64().to_be_bytes()[..4]);
+
         let mark = self.mark(&octets[..MARKED]);
         octets[MARKED..SIGNED].copy_from_slice(&mark);
         let mac = self.mac(&octets[..SIGNED]).finalize().into_bytes();
         octets[SIGNED..].copy_from_slice(&mac[..OCTETS - SIGNED]);
+
         let mut digits = [0; DIGITS];
         URL_SAFE_NO_PAD
             .encode_slice(octets, &mut digits)
@@ -170,7 +172,8 @@ impl Nonce {
     }
 }
 
-// The label is longer than the part of a nonce that its MAC covers, so that no nonce carries this MAC.
+/// Derives the key of the decoy from the node's key. The label is longer than the part of a nonce that its MAC covers, so that no nonce
+/// carries this MAC.
 fn key_of_decoy(keyed: &Hmac<Sha256>) -> [u8; 32] {
     keyed
         .clone()
@@ -285,6 +288,7 @@ mod tests {
         let nonces = nonces(1);
         let used = nonces.issue(7, &mut entropy, NOW);
         let old = nonces.issue(7, &mut entropy, NOW - LIFETIME * 2);
+
         for (case, cause, again) in [
             ("wrong", ChallengeCause::Wrong(used.as_bytes()), true),
             (

@@ -105,6 +105,7 @@ fn answered(challenges: &str, password: &str, nc: u32) -> String {
     let message = lex(&response, Framing::Datagram).unwrap();
     let (name, challenge) = client::challenge(&message).expect("a challenge");
     assert_eq!(name, HeaderName::Authorization);
+
     let challenged = ChallengedMessage {
         method: "INVITE",
         uri: URI.as_bytes(),
@@ -114,6 +115,7 @@ fn answered(challenges: &str, password: &str, nc: u32) -> String {
         user: "pbx\\1",
         password,
     };
+
     let value = answer(&challenge, &challenged, &login, nc, "c0ffee").expect("an answer");
     String::from_utf8(octets(
         "INVITE",
@@ -134,6 +136,7 @@ fn the_right_password_passes_once_under_each_algorithm() {
             challenges.contains(&format!("algorithm={algorithm}, qop=\"auth\"\r\n")),
             "{challenges}"
         );
+
         for (name, nc, verdict) in [
             ("first use", 1, Verdict::Ok),
             ("the same again", 1, Verdict::Stale),
@@ -296,6 +299,7 @@ fn an_unknown_user_meets_the_same_checks_and_never_passes() {
     let mut server = Server::new();
     let challenges = server.challenges(false);
     let right = answered(&challenges, "s3cret", 1);
+
     for (request, part) in [
         (right.clone(), WrongPart::Password),
         (right.replace("=MD5", "=SHA-3"), WrongPart::Algorithm),
@@ -306,6 +310,7 @@ fn an_unknown_user_meets_the_same_checks_and_never_passes() {
         let verdict = server.judge_as(server.nonces.decoy(), &credentials, &message, NOW);
         assert_eq!(verdict, Verdict::Wrong(part));
     }
+
     assert!(server.window.is_empty());
 }
 
@@ -331,6 +336,7 @@ fn a_client_takes_the_first_challenge_it_can_answer() {
     let sha =
         "WWW-Authenticate: Digest realm=\"r\", nonce=\"n\", algorithm=SHA-256, qop=\"auth\"\r\n";
     let md5 = "WWW-Authenticate: Digest realm=\"r\", nonce=\"m\"\r\n";
+
     for (name, status, lines, nonce) in [
         ("best first", "401", [unknown, sha, md5].concat(), Some("n")),
         ("no known quality", "401", [conf, md5].concat(), Some("m")),
@@ -349,6 +355,7 @@ fn a_client_takes_the_first_challenge_it_can_answer() {
             .replace("401", status)
             .into_bytes();
         let message = lex(&octets, Framing::Datagram).unwrap();
+
         let chosen = client::challenge(&message);
         assert_eq!(
             chosen.map(|(_, challenge)| challenge.nonce),

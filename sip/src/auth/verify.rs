@@ -56,8 +56,8 @@ pub enum WrongPart {
     Nonce,
 }
 
-/// Judges the credentials of `request` against the secret of their user. For an unknown user name, judge them against
-/// [`Nonces::decoy`], so that the time taken doesn't show whether the name exists.
+/// Judges the credentials of `request` against the secret of their user. For an unknown user name pass [`Nonces::decoy`] as the secret, so
+/// that the time taken doesn't show whether the name exists.
 pub fn verify(
     credentials: &Credentials<'_>,
     request: &Message<'_>,
@@ -71,11 +71,13 @@ pub fn verify(
         Ok(claim) => claim,
         Err(part) => return Verdict::Wrong(part),
     };
+
     let knows_password = claim.is_right(secret);
     let state = nonces.check(credentials.nonce, now);
     if !knows_password {
         return Verdict::Wrong(WrongPart::Password);
     }
+
     match state {
         NonceState::Fresh if window.accept(credentials.nonce, claim.nc, now) => Verdict::Ok,
         NonceState::Fresh | NonceState::Stale | NonceState::Foreign => Verdict::Stale,
@@ -155,11 +157,13 @@ fn protection<'a>(
     let Some(qop) = credentials.qop else {
         return policy.allow_rfc2069.then_some(Protection::None);
     };
+
     let count = NonceCount {
         qop,
         nc: credentials.nc?,
         cnonce: credentials.cnonce?,
     };
+
     if qop.eq_ignore_ascii_case(b"auth") {
         Some(Protection::Auth(count))
     } else if qop.eq_ignore_ascii_case(b"auth-int") {
@@ -169,9 +173,11 @@ fn protection<'a>(
     }
 }
 
-// The URI is hashed as the client sent it, and a proxy may have changed its host since. The user part has to match, since the
-// password was given for the user asked for (RFC 7616 §3.4.6 leaves to the server which URIs count as the same resource). Some
-// clients, sipp among them, hash the host alone: no other user is named then, and the nonce can be used only once.
+/// Returns whether the hashed URI names the user of the Request-URI, or no user.
+///
+/// The URI is hashed as the client sent it, and a proxy may have changed its host since. The user part has to match, since the client proved
+/// its password for a request to that user (RFC 7616 §3.4.6 lets the server decide which URIs are the same resource). Some clients, sipp among
+/// them, hash the host alone. That names no other user, and a nonce count passes only once.
 fn is_same_user(hashed: &[u8], asked: &[u8]) -> bool {
     if hashed == asked {
         return true;

@@ -83,7 +83,7 @@ impl NonceWindow {
         self.len() == 0
     }
 
-    // A panic while the lock is held leaves the shard consistent: each change to it is complete once made.
+    /// Locks a shard, also after a panic in a thread that held the lock: each change to a shard is complete once made.
     fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
         self.shards[index]
             .lock()
@@ -146,7 +146,8 @@ impl Shard {
         true
     }
 
-    // Never gives up the new nonce's own span: that would discard the nonces in use now.
+    /// Drops the oldest span if it is older than `number`; returns whether there was one. The new nonce's own span is never dropped, since it
+    /// has the nonces in use now.
     fn give_up_before(&mut self, number: u64) -> bool {
         let is_older = self.spans.front().is_some_and(|span| span.number < number);
         if is_older {
@@ -155,7 +156,7 @@ impl Shard {
         is_older
     }
 
-    // There are at most ten spans: those of one lifetime, and the two at its edges.
+    /// Returns the span of that number; adds it if it is missing. There are at most ten: those of one lifetime, and the two at its edges.
     fn span(&mut self, number: u64) -> &mut Span {
         let at = self.spans.partition_point(|span| span.number < number);
         if self.spans.get(at).is_none_or(|span| span.number != number) {
@@ -324,7 +325,7 @@ mod tests {
     }
 
     proptest! {
-        // A window of any size accepts a subset of what an unbounded set would. The same uses repeated in the same order add none.
+        // A window of any size accepts no use twice, though it may refuse uses that an unbounded set would accept.
         #[test]
         fn nothing_is_accepted_twice(uses in proptest::collection::vec((0_usize..40, 1_u32..80, 0_u64..400), 1..400)) {
             let mut uses = uses;

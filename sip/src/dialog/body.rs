@@ -31,6 +31,7 @@ pub fn sdp_of(body: &[u8]) -> &[u8] {
 fn sdp_part<'b>(body: &'b [u8], delimiter: &[u8], depth: u8) -> Option<&'b [u8]> {
     let depth = depth.checked_sub(1)?;
     let mut open = None;
+
     for line in delimiters(body, delimiter).chain([Line::end_of(body)]) {
         let part = open.map(|start| &body[start..line.start]);
         open = (line.trimmed == delimiter).then_some(line.end);
@@ -52,7 +53,7 @@ fn sdp_part<'b>(body: &'b [u8], delimiter: &[u8], depth: u8) -> Option<&'b [u8]>
     None
 }
 
-/// Depth of nested parts that are inspected. Of deeper parts none counts as an SDP, and all are removed as if they were a location.
+/// Depth to which nested parts are inspected. A deeper part never counts as an SDP. It is always removed, since it may hold a location.
 const DEEPEST: u8 = 4;
 
 /// Returns a body of this type without the location of its sender: empty if all of it is a location, else all other parts.

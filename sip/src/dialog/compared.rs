@@ -10,8 +10,9 @@ pub fn is_same_media(one: &[u8], other: &[u8]) -> bool {
     media(one).eq(media(other))
 }
 
-/// Returns whether the peer has moved its audio: the first stream of `now` that is on has another connection or port than each of `known`, or a key
-/// that isn't among that stream's. An offer may have more keys and more streams than its answer.
+/// Returns whether the peer has moved its audio. The first audio stream of `now` that is on is compared with all that are on in `known`. The peer
+/// has moved if none of those has the same connection and port, and all keys of that stream. `known` may have more streams and more keys, as an
+/// offer has.
 pub fn moves_audio(known: &[u8], now: &[u8]) -> bool {
     let known = AudioTarget::all_of(known);
     let now = AudioTarget::all_of(now).into_iter().next();

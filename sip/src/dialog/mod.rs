@@ -1,5 +1,5 @@
-//! Dialogs (RFC 3261 §12): their identity, CSeq numbers, remote target and route set, and what depends on them: session
-//! timers, reliable provisional answers, the SDP of media that ends here.
+//! Dialogs (RFC 3261 §12): their identity, CSeq numbers, remote target and route set. Beside them the parts of a dialog's session: its timer,
+//! and the SDP of media that ends here.
 //!
 //! A dialog is a plain value that can be serialised and read back. It sends nothing and knows neither transactions
 //! nor calls.
@@ -327,7 +327,7 @@ impl Address {
     }
 }
 
-// `None` past 64 KiB, which no message that we accept reaches by itself.
+/// Joins the parts, and returns the end of each. `None` past 64 KiB, which no message that we accept reaches by itself.
 fn join(parts: [&[u8]; PARTS]) -> Option<(Box<[u8]>, [u16; PARTS])> {
     let mut ends = [0; PARTS];
     let mut end = 0;
@@ -351,7 +351,8 @@ fn is_success(message: &Message<'_>) -> bool {
     (200..300).contains(&message.status())
 }
 
-// The headers of a URI are not allowed in a Request-URI (RFC 3261 §19.1.1). A user part may hold a question mark.
+/// Cuts the headers of a URI off, which a Request-URI may not have (RFC 3261 §19.1.1). The search begins behind the user part, which may hold a
+/// question mark.
 fn without_headers(uri: &[u8]) -> &[u8] {
     let host_at = memchr::memchr(b'@', uri).unwrap_or(0);
     let end = memchr::memchr(b'?', &uri[host_at..]).map_or(uri.len(), |at| host_at + at);

@@ -317,7 +317,7 @@ impl Direction {
         .find(|direction| attribute == direction.as_str().as_bytes())
     }
 
-    // RFC 3264 §6.1: the stream that one side sends, the other receives.
+    /// Returns the direction from the other side's point of view: the stream that one side sends, the other receives (RFC 3264 §6.1).
     const fn reversed(self) -> Self {
         match self {
             Self::SendRecv => Self::SendRecv,
@@ -379,6 +379,7 @@ impl<'a> Description<'a> {
             direction: Direction::SendRecv,
         };
         let mut begins = false;
+
         for line in body.split(|octet| *octet == b'\n') {
             let [key, b'=', value @ ..] = line.trim_ascii_end() else {
                 continue;
@@ -427,12 +428,13 @@ impl<'a> Description<'a> {
 }
 
 impl<'a> Media<'a> {
-    // `audio 49170 RTP/AVP 0 8`; the port may be followed by a count of ports.
+    /// Reads the value of a media line, such as `audio 49170 RTP/AVP 0 8`. A count of ports may follow the port.
     fn read(value: &'a [u8], defaults: Defaults) -> Option<Self> {
         let mut words = value.splitn(4, |octet| *octet == b' ');
         let (kind, port, protocol, formats) =
             (words.next()?, words.next()?, words.next()?, words.next()?);
         let port = port.split(|octet| *octet == b'/').next()?;
+
         let mut media = Self {
             kind,
             port: number(port)?,
@@ -442,6 +444,7 @@ impl<'a> Media<'a> {
             direction: defaults.direction,
             maps: Vec::new(),
         };
+
         media.connect(defaults.ip);
         Some(media)
     }
@@ -499,7 +502,7 @@ impl<'a> Media<'a> {
         self.numbers().find(is_event)
     }
 
-    // The stream that this section describes, if it can be accepted at `local`.
+    /// The stream that this section describes, if it can be accepted at `local`.
     fn audio(&self, local: SocketAddr) -> Option<Audio> {
         let is_plain = matches!(self.protocol, b"RTP/AVP" | b"RTP/AVPF");
         let remote = self
@@ -538,7 +541,8 @@ impl<'a> Media<'a> {
     }
 }
 
-// `IN IP4 192.0.2.1`, perhaps with `/127` of a multicast group. Host names are not looked up.
+/// Reads the value of a connection line, such as `IN IP4 192.0.2.1`, perhaps with the `/127` of a multicast group. `None` for a host name,
+/// which isn't looked up.
 fn connection(value: &[u8]) -> Option<IpAddr> {
     let address = value
         .strip_prefix(b"IN IP4 ")
@@ -547,7 +551,7 @@ fn connection(value: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(address).ok()?.trim().parse().ok()
 }
 
-// `101 telephone-event/8000`; the number of channels may follow, and is 1 without.
+/// Reads the value of an rtpmap, such as `101 telephone-event/8000`. The number of channels may follow; it is 1 where absent.
 fn mapping(mapping: &[u8]) -> Option<(u8, Mapped)> {
     let space = memchr::memchr(b' ', mapping)?;
     let name = mapping[space..].trim_ascii();

@@ -37,6 +37,7 @@ fn an_offer_of_asterisk_is_answered_in_full() {
         answer.audio,
         Some(audio("192.0.2.1:10500", 8, Some(101), Direction::SendRecv))
     );
+
     assert_eq!(
         String::from_utf8(answer.body).unwrap(),
         "v=0\r\no=- 17 3 IN IP4 203.0.113.7\r\ns=-\r\nc=IN IP4 203.0.113.7\r\nt=0 0\r\n\
@@ -59,6 +60,7 @@ fn streams_that_cannot_be_echoed_are_switched_off_in_their_place() {
     );
     let body = String::from_utf8(answer.body).unwrap();
     let lines: Vec<_> = body.lines().filter(|line| line.starts_with("m=")).collect();
+
     assert_eq!(
         lines,
         [
@@ -362,6 +364,7 @@ fn a_further_offer_of_ours_keeps_the_lines_of_the_last_sdp() {
             &["video 0", "audio 20000"],
         ),
     ];
+
     for (name, before, lines) in cases {
         let before = format!("{HEAD}{before}");
         let offer = offer_audio_after(before.as_bytes(), local(), 5, 2);
@@ -373,6 +376,7 @@ fn a_further_offer_of_ours_keeps_the_lines_of_the_last_sdp() {
         assert_eq!(media, lines, "{name}");
         assert!(read_answer(offer.as_bytes()).is_some(), "{name}");
     }
+
     let first = offer_audio(local(), 5, 2);
     assert_eq!(offer_audio_after(b"", local(), 5, 2), first);
 }
@@ -433,6 +437,7 @@ fn a_description_may_stand_among_other_parts_and_other_text_is_none() {
         b"\r\n--cut\r\nContent-Type: text/plain\r\n\r\nhello\r\n--cut--\r\n",
     ]
     .concat();
+
     assert_eq!(
         answer_audio(&among, theirs, 9, 1),
         answer_audio(&offer, theirs, 9, 1)

@@ -57,7 +57,7 @@ impl SessionTimer {
             return Ok(knows_timers.then_some(ours));
         };
 
-        // A peer without timers would not understand a 422. A proxy added the Session-Expires, and gets what it asked for.
+        // A peer without timers would not understand a 422. Its Session-Expires comes from a proxy, which gets the interval that it asked for.
         if knows_timers && asked.seconds < min_se {
             return Err(Unacceptable::TooBrief { min_se });
         }

@@ -37,6 +37,7 @@ fn octets(sent: &Sent) -> Vec<u8> {
         from,
         to,
     } = sent;
+
     format!(
         "{start}\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: {from}\r\nTo: {to}\r\nCall-ID: a84b4c76e66710\r\n\
          CSeq: {cseq}\r\n{routes}{contact}Content-Length: 0\r\n\r\n"

@@ -16,14 +16,15 @@ use crate::moment::Moment;
 pub(super) const MOST_FOR_ONE: usize = 2;
 /// Number of sources in the table.
 const SOURCES: usize = 8_192;
-/// Octets that a source may get beyond what it sends: at once, and per second.
+/// Octets that a source may get beyond those that it sends: at once, and per second.
 const BURST: u32 = 32 << 10;
 const A_SECOND: u32 = 2 << 10;
 /// The same for a verified source.
 const BURST_WHEN_PROVEN: u32 = 2 << 20;
 const A_SECOND_WHEN_PROVEN: u32 = 256 << 10;
 
-/// Budgets of the sources, by a keyed hash. Each source has two possible places; a new one replaces the account that needs its place least.
+/// Budgets of the sources, by a keyed hash. Each source has two possible places. A new source replaces the account with the higher rank
+/// ([`Account::replacement_rank`]).
 #[derive(Debug)]
 pub(super) struct Budget {
     keys: (u64, u64),
@@ -94,8 +95,8 @@ impl Budget {
             (true, _) => first,
             (_, true) => second,
             (false, false) => {
-                let spared = |at: usize| self.places[at].spared(now);
-                let at = if spared(first) >= spared(second) {
+                let rank = |at: usize| self.places[at].replacement_rank(now);
+                let at = if rank(first) >= rank(second) {
                     first
                 } else {
                     second
@@ -148,8 +149,9 @@ impl Account {
         self.octets.saturating_add(more).min(self.burst())
     }
 
-    /// Rank for replacement: the account with the higher rank is replaced. A fuller one ranks higher, a free place highest.
-    fn spared(&self, now: Moment) -> u64 {
+    /// Returns the rank for replacement: the account with the higher rank is replaced. A fuller account ranks higher, since its source has
+    /// taken less; a verified one ranks lowest, a free place highest.
+    fn replacement_rank(&self, now: Moment) -> u64 {
         match (self.source, self.is_proven) {
             (0, _) => u64::MAX,
             (_, true) => 0,

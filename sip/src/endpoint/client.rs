@@ -104,6 +104,7 @@ impl Endpoint {
         let Some(entry) = self.clients.entry_mut(tx.0) else {
             return;
         };
+
         match parts(tx, entry, &mut self.shared, now) {
             (Client::Invite(invite), mut io) => {
                 self.counts.client_invite += 1;
@@ -315,7 +316,7 @@ impl Endpoint {
         }
     }
 
-    /// Handles a response with our branch but without a transaction. A 2xx to an INVITE has set up a call.
+    /// Handles a response with our branch but without a transaction. A 2xx to an INVITE has set up a call, which the user must end.
     fn stray<'m>(&mut self, message: Message<'m>) -> Received<'m> {
         let sets_up = message.method() == Method::Invite && (200..300).contains(&message.status());
         if sets_up || message.method() == Method::Options {

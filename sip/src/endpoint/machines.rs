@@ -1,4 +1,4 @@
-//! Transactions as the endpoint's tables hold them: the machine of RFC 3261 §17 that a request needs, and the data beside it.
+//! Transactions as the endpoint's tables hold them: a machine of RFC 3261 §17, and the data that the endpoint keeps with it.
 
 use crate::slot::Slot;
 use crate::transaction::client_invite::ClientInvite;
@@ -28,7 +28,7 @@ impl Client {
 pub(super) struct Server {
     /// Key under which merged requests meet; 0 for a request inside a dialog.
     pub(super) merged: u64,
-    /// Slot of our tag, if we have to choose one.
+    /// Slot of the tag that we mint, if the user chooses none.
     pub(super) slot: Slot,
     /// Port to reopen a lost connection to (RFC 3261 §18.2.2).
     pub(super) sent_by_port: u16,

@@ -14,7 +14,7 @@ struct MergedKey {
 }
 
 impl MergedRequests {
-    /// Returns true if the same request is served in another transaction than that of `key`: it came by another path.
+    /// Returns true if the request is served already, in a transaction with another key: it has come by another path too.
     pub(super) fn is_elsewhere(&self, merged: u64, key: u128) -> bool {
         self.0
             .find(merged, |known| known.merged == merged)

@@ -292,6 +292,7 @@ impl Endpoint {
                 Tx::Server(tx) => self.server_timeout(tx, timer, now),
             }
         }
+
         for _ in 0..TIMEOUTS_PER_TURN {
             let Some(fallen) = self.tombstones.sweep(now) else {
                 break;

@@ -100,6 +100,7 @@ impl Endpoint {
             return;
         };
         let (server, mut io) = parts(tx, entry, &mut self.shared, now);
+
         match &mut server.machine {
             Machine::Invite(invite) => {
                 self.counts.server_invite += 1;
@@ -201,6 +202,7 @@ impl Endpoint {
             body,
             ..
         } = *response;
+
         let flow = reply_flow(request, flow);
         let server = &self.server;
         self.shared.outbox.print(flow, |out| {
@@ -393,6 +395,7 @@ impl Endpoint {
             Machine::Invite(invite) => invite.handle_ack(&io),
             Machine::Other(_) => AckEffect::Absorbed(ServerFate::Alive),
         };
+
         match acked {
             AckEffect::Passed => Received::Ack(message),
             AckEffect::Absorbed(fate) => {

@@ -161,7 +161,7 @@ fn is_true(value: Option<&[u8]>) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
 }
 
-// Returns the values of the wanted parameters, in the order of their names; skips all others.
+/// Returns the values of the wanted parameters, in the order of their names; skips all others.
 fn fields<'a, const N: usize>(
     value: &'a [u8],
     names: [&str; N],
@@ -179,6 +179,7 @@ fn fields<'a, const N: usize>(
         }
         rest = behind;
     }
+
     Ok(found)
 }
 
@@ -199,7 +200,7 @@ struct Field<'a> {
     value: &'a [u8],
 }
 
-// Cuts off one `name = value`; also returns the text after the comma behind it.
+/// Cuts off one `name = value`; also returns the text after the comma behind it.
 fn cut_param(rest: &[u8]) -> Result<(Field<'_>, &[u8]), AuthFault> {
     let equals = memchr::memchr(b'=', rest).ok_or(AuthFault::Malformed)?;
     let name = text::trim(&rest[..equals]);

@@ -76,6 +76,7 @@ mod tests {
             (b"INVITE", None),
             (b"1 INVITE x", None),
         ];
+
         for (value, expected) in cases {
             let read = CSeq::parse(value)
                 .ok()

@@ -63,7 +63,7 @@ impl<'a> NameAddr<'a> {
         })
     }
 
-    // Without brackets every parameter belongs to the header, none to the URI (RFC 3261 §20).
+    /// Reads an address without angle brackets: every parameter belongs to the header, none to the URI (RFC 3261 §20).
     fn bare(value: &'a [u8]) -> Result<Self, NameAddrFault> {
         let params_at = memchr::memchr(b';', value).unwrap_or(value.len());
         let uri = text::trim(&value[..params_at]);
@@ -116,7 +116,7 @@ impl<'a> NameAddr<'a> {
     }
 }
 
-// Position of the opening bracket, if it comes before any parameter: `sip:a@b;x=<y>` has none.
+/// Position of the opening bracket, if it comes before any parameter: `sip:a@b;x=<y>` has none.
 fn opening(value: &[u8]) -> Result<Option<usize>, NameAddrFault> {
     if let [b'"', ..] = value {
         let (_, behind) = text::cut_quoted(value).ok_or(NameAddrFault::Open)?;

@@ -58,6 +58,7 @@ impl<'a> Iterator for Params<'a> {
                 return Some(param);
             }
         }
+
         None
     }
 }
@@ -79,7 +80,7 @@ pub fn are_closed(params: &[u8]) -> bool {
     true
 }
 
-// Angle brackets mean nothing among parameters; only quotes shield a semicolon.
+/// Cuts at the first semicolon outside of quotes. Angle brackets mean nothing among parameters.
 fn cut_at_semicolon(params: &[u8]) -> (&[u8], &[u8]) {
     let mut at = 0;
     while let Some(found) = memchr::memchr2(b';', b'"', &params[at..]) {

@@ -27,6 +27,7 @@ impl<'a> Reason<'a> {
                 .named(name)
                 .and_then(|param| param.value)
         };
+
         text::is_token(protocol).then(|| Self {
             protocol,
             cause: value("cause")

@@ -222,6 +222,7 @@ impl fmt::Display for Octets<'_> {
                 f.write_str("\u{FFFD}")?;
             }
         }
+
         Ok(())
     }
 }

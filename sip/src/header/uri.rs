@@ -341,6 +341,7 @@ fn v4_of(text: &[u8]) -> Option<Ipv4Addr> {
             _ => return None,
         };
     }
+
     parts.next().is_none().then(|| octets.into())
 }
 
@@ -370,7 +371,7 @@ fn cut(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-// Octets past ASCII pass: phone systems put UTF-8 and Latin-1 into user parts without escaping it.
+/// Returns true for an octet that a URI may hold. Octets past ASCII count, since phone systems put UTF-8 and Latin-1 into user parts unescaped.
 const fn is_uri_octet(octet: u8) -> bool {
     octet > b' ' && octet != 0x7f && !matches!(octet, b'<' | b'>' | b'"')
 }
@@ -379,7 +380,7 @@ const fn is_scheme_octet(octet: &u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'+' | b'-' | b'.')
 }
 
-// The grammar of host names has no underscore, but many host names do.
+/// Returns true for an octet of a host name. Their grammar has no underscore, but many host names do.
 const fn is_name_octet(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_')
 }

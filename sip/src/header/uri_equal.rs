@@ -2,7 +2,7 @@
 
 use super::uri::{Host, Scheme, Uri, unescape};
 
-/// Parameters that make a difference even if only one of the two URIs has them.
+/// Parameters that make two URIs differ even if only one of them has the parameter.
 const TELLING: [&str; 5] = ["user", "ttl", "method", "maddr", "transport"];
 
 impl Uri<'_> {

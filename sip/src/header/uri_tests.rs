@@ -263,6 +263,7 @@ fn escapes_are_resolved_and_made() {
     ] {
         assert_eq!(&*unescape(escaped.as_bytes()), plain.as_bytes(), "{name}");
     }
+
     assert_eq!(
         Escaped(b"a b;c=\"d\"&\xe9+1").to_string(),
         "a%20b%3Bc%3D%22d%22%26%E9+1"

@@ -86,7 +86,7 @@ impl<'a> Via<'a> {
         }
     }
 
-    // The first parameter of a name counts. An rport with an invalid port counts as one without a value.
+    /// Takes a parameter. The first one of a name counts. An rport with an invalid port counts as one without a value.
     fn note(&mut self, param: Param<'a>) {
         if param.is("branch") {
             self.branch = self

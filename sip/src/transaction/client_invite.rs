@@ -225,6 +225,7 @@ impl ClientInvite {
         let State::Proceeding { cancel, .. } = &mut self.0 else {
             return;
         };
+
         match (&mut *cancel, status) {
             (Cancel::Sent { request, .. }, ..200) => {
                 *cancel = Cancel::Proceeding {
@@ -244,11 +245,13 @@ impl ClientInvite {
         let State::Accepted { acks, .. } = &mut self.0 else {
             return;
         };
+
         let ack = Ack {
             to_tag: to_tag.into(),
             flow,
             request: request.into(),
         };
+
         match acks.iter().position(|kept| *kept.to_tag == *to_tag) {
             Some(at) => acks[at] = ack,
             None if acks.len() < MAX_ACKS => {

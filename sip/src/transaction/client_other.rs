@@ -8,7 +8,7 @@ use super::timer::Timer;
 /// Effect of a response on a client transaction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ResponseEffect {
-    /// A repetition, or a response that doesn't concern the user.
+    /// A repetition, or a response that the user needn't know of.
     Absorbed,
     /// For the user; the transaction continues.
     New,

@@ -150,7 +150,7 @@ impl ServerInvite {
         }
     }
 
-    /// Returns true if a 2xx was sent, so that its ACK leaves only Timer L to the transaction.
+    /// Returns true if a 2xx was sent. After its ACK the transaction has nothing left to do but to absorb repeated INVITEs until Timer L fires.
     pub(crate) fn acknowledged(&self) -> bool {
         match self.0 {
             State::Accepted { .. } => true,

@@ -159,10 +159,10 @@ impl<M> Table<M> {
 
     /// The transactions that use the path of `flow`: the same connection, or on UDP the same peer.
     pub(crate) fn on_flow(&self, flow: &Flow) -> Vec<Handle> {
-        let way = FlowKey::of(flow);
+        let key = FlowKey::of(flow);
         let first = self
             .by_flow
-            .find(self.hash_of_way(&way), |&at| self.way(at) == way);
+            .find(self.flow_hash(&key), |&at| self.flow_key(at) == key);
         std::iter::successors(first.copied(), |&at| {
             Some(self.entries[at as usize].next).filter(|&next| next != NONE)
         })
@@ -186,23 +186,23 @@ impl<M> Table<M> {
         }
     }
 
-    fn way(&self, index: u32) -> FlowKey {
+    fn flow_key(&self, index: u32) -> FlowKey {
         FlowKey::of(&self.entries[index as usize].flow)
     }
 
-    fn hash_of_way(&self, way: &FlowKey) -> u64 {
-        way.hash(&self.minter)
+    fn flow_hash(&self, key: &FlowKey) -> u64 {
+        key.hash(&self.minter)
     }
 
     /// Puts an entry at the head of its flow's chain.
     fn link(&mut self, index: u32) {
-        let way = self.way(index);
-        let hash = self.hash_of_way(&way);
+        let key = self.flow_key(index);
+        let hash = self.flow_hash(&key);
         let entries = &mut self.entries;
 
         match self
             .by_flow
-            .find_mut(hash, |&at| FlowKey::of(&entries[at as usize].flow) == way)
+            .find_mut(hash, |&at| FlowKey::of(&entries[at as usize].flow) == key)
         {
             Some(first) => {
                 let second = std::mem::replace(first, index);
@@ -232,7 +232,7 @@ impl<M> Table<M> {
         }
 
         // Without a predecessor the entry is the head of its chain, to which `by_flow` points.
-        let hash = self.hash_of_way(&self.way(index));
+        let hash = self.flow_hash(&self.flow_key(index));
         if let Ok(mut first) = self.by_flow.find_entry(hash, |&at| at == index) {
             if next == NONE {
                 first.remove();

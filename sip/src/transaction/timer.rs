@@ -35,7 +35,7 @@ pub(crate) enum Timer {
     B,
     /// Wait for retransmitted responses to an INVITE.
     D,
-    /// Non-INVITE retransmission (RFC 3261 §17.1.2.2), that of a CANCEL too.
+    /// Retransmission of a request that isn't an INVITE, a CANCEL among them (RFC 3261 §17.1.2.2).
     E,
     /// Non-INVITE transaction timeout; started with a CANCEL, the time left to its INVITE (RFC 3261 §9.1).
     F,
@@ -68,6 +68,7 @@ impl Timer {
                 length
             }
         };
+
         match self {
             Self::A => doubled,
             Self::E | Self::G | Self::Answer => doubled.min(times.t2),
@@ -153,6 +154,7 @@ mod tests {
             (Timer::L, 32_000, 32_000),
             (Timer::M, 32_000, 32_000),
         ];
+
         for (timer, unreliable, reliable) in cases {
             let length = |transport| timer.length(0, TIMES, transport).as_millis();
             assert_eq!(length(Transport::Udp), unreliable, "{timer:?} on UDP");

@@ -124,7 +124,7 @@ impl Tombstones {
         self.by_key.len()
     }
 
-    /// Adds a tombstone; returns the one that it displaced, if any.
+    /// Adds a tombstone. Returns the one that was removed to make room, if any.
     pub(crate) fn raise(
         &mut self,
         mut tombstone: Tombstone,
@@ -136,11 +136,13 @@ impl Tombstones {
         } else {
             None
         };
+
         let ring = self.ring_mut(lifetime);
         tombstone.deadline = now + ring.lasts;
         let key = tombstone.key;
         let number = ring.first.wrapping_add(ring.queue.len() as u32);
         ring.queue.push_back(tombstone);
+
         let (t4, patience) = (&self.t4, &self.patience);
         self.by_key
             .insert_unique(key as u64, TombstoneIndex { lifetime, number }, |place| {
@@ -192,6 +194,7 @@ impl Tombstones {
         if let Ok(found) = self.by_key.find_entry(key as u64, |at| *at == place) {
             found.remove();
         }
+
         let ring = self.ring_mut(lifetime);
         ring.first = number.wrapping_add(1);
         let taken = ring.queue.pop_front();
@@ -316,6 +319,7 @@ mod tests {
             let yielded = raise(&mut tombstones, key, lifetime, START);
             assert_eq!(yielded.is_some(), key >= 100);
         }
+
         assert_eq!(tombstones.len(), 100);
         assert!(tombstones.find(9_998, START).is_some());
         assert!(tombstones.find(0, START).is_none());
@@ -343,6 +347,7 @@ mod tests {
         for tag in [&ours[..], &elsewhere[..], b"as83kd9bs"] {
             ToTag::new(tag, &minter).with(&minter, |back| assert_eq!(back, Some(tag)));
         }
+
         assert_eq!(
             ToTag::new(&ours, &minter),
             ToTag::Ours {
@@ -350,6 +355,7 @@ mod tests {
                 bits: ours.bits()
             }
         );
+
         ToTag::None.with(&minter, |back| assert_eq!(back, None));
     }
 }

@@ -124,6 +124,7 @@ impl Framer {
         let Some(length) = self.length.filter(|length| *length <= self.len()) else {
             return Ok(None);
         };
+
         let start = self.used;
         self.used += length;
         self.searched = 0;

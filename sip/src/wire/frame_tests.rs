@@ -34,6 +34,7 @@ fn messages_come_out_however_they_are_cut() {
         MESSAGE,
     ]
     .concat();
+
     let message = || Some(MESSAGE.to_vec());
     let expected = [None, message(), message(), None, message()];
     for size in 1..=stream.len() {
@@ -181,6 +182,7 @@ proptest! {
         let lexed = lex(stream.as_bytes(), Framing::Stream);
         let mut framer = Framer::new();
         framer.push(stream.as_bytes());
+
         match framer.next_frame() {
             Ok(Some(Frame::Message(octets))) => {
                 prop_assert_eq!(octets, lexed.expect("what can be cut can be read").raw());

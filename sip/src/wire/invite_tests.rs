@@ -181,6 +181,7 @@ fn two_readings_are_no_request() {
     let octets = odd_invite("sip:100@h.example", "");
     let message = lex(&octets, Framing::Datagram).expect("a request");
     let text = normalise::request_text(&message);
+
     for (what, part, other) in [
         ("Request-URI", "sip:100@", "sip:101@"),
         ("Request-URI", "h.example SIP", "h.example:5061 SIP"),
@@ -348,6 +349,7 @@ fn rsip_sees_no_credentials() {
         Some(credentials.as_bytes())
     );
     assert!(!normalise::request_text(&message).contains("Digest"));
+
     assert_eq!(
         read(&message)
             .expect("one reading")

@@ -312,6 +312,7 @@ impl<'m> Lexer<'m> {
             (Ok(None), Framing::Datagram) => {}
             (Err(fault), _) => self.note(fault),
         }
+
         rest
     }
 
@@ -385,6 +386,7 @@ impl<'m> Lexer<'m> {
             };
             return (none, b"");
         };
+
         if let StartLine::Request { token: method, .. } = start
             && method.of(self.octets) != token
         {

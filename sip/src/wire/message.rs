@@ -278,6 +278,7 @@ impl<'m> Message<'m> {
             .iter()
             .take_while(|octet| octet.is_ascii_digit())
             .count();
+
         std::str::from_utf8(&value[..digits]).ok()?.parse().ok()
     }
 

@@ -193,6 +193,7 @@ mod tests {
             (b'y', HeaderName::Identity),
             (b'q', HeaderName::Other),
         ];
+
         for (letter, name) in forms {
             assert_eq!(
                 HeaderName::from_bytes(&[letter]),

@@ -1,6 +1,6 @@
 //! A message that outlives its packet.
 //!
-//! It borrows from a copy of the octets beside it; `self_cell` makes that safe.
+//! It borrows from its own copy of the octets; `self_cell` makes that safe.
 
 use super::message::Message;
 
@@ -57,6 +57,7 @@ mod tests {
                  To: <sip:a@h>;tag=u\r\nCall-ID: i\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n",
             ),
         ];
+
         for (case, octets) in cases {
             let octets = octets.as_bytes().to_vec();
             let came = lex(&octets, Framing::Stream).expect(case);

@@ -67,7 +67,7 @@ impl<'b> Head<'b> {
     }
 }
 
-/// Replaces line ends and NUL by spaces. An escaped NUL stays: it ends nothing, and repeated values must be equal.
+/// Replaces line ends and NUL by spaces. A NUL behind a backslash stays: it ends no line, and a value that is repeated has to be the same.
 fn scrub(out: &mut Vec<u8>, value: &[u8]) {
     if text::first_control(value).is_none() {
         return out.extend_from_slice(value);
@@ -205,10 +205,12 @@ fn to(lines: &mut Head<'_>, request: &Message<'_>, to_tag: Option<&[u8]>) -> usi
     }
     lines.name("To");
     let chosen = to_tag.filter(|_| request.to_tag().is_none());
+
     match chosen.and_then(|_| empty_tag(request.to())) {
         Some(address) => without_tag(lines.out, request.to(), &address),
         None => unfolded(lines.out, request.to()),
     }
+
     let end = lines.out.len();
     if let Some(chosen) = chosen {
         tag(lines.out, chosen);
@@ -248,10 +250,12 @@ fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
         if elements.next().is_none() {
             continue;
         }
+
         if !std::mem::take(&mut is_top) {
             Head::new(out).unfolded("Via", line);
             continue;
         }
+
         out.extend_from_slice(b"Via: ");
         top_via(out, request, flow);
         for below in elements {

@@ -36,6 +36,7 @@ fn answer_to(via: &str, peer: &str) -> String {
         b"",
         b"",
     );
+
     String::from_utf8(out).expect("text")
 }
 
@@ -74,6 +75,7 @@ fn a_response_repeats_what_it_must() {
         b"Contact: <sip:we>\r\n",
         b"\0\r\n\xff",
     );
+
     let expected = b"SIP/2.0 200 OK\r\n\
         Via: SIP/2.0/UDP a;branch=z9hG4bK1;received=192.0.2.9;rport=5062, SIP/2.0/UDP b\r\n\
         Via: SIP/2.0/TCP c\r\n\
@@ -85,6 +87,7 @@ fn a_response_repeats_what_it_must() {
         Contact: <sip:we>\r\n\
         Server: Trunkline\r\n\
         Content-Length: 4\r\n\r\n\0\r\n\xff";
+
     assert_eq!(
         out.escape_ascii().to_string(),
         expected.escape_ascii().to_string()

@@ -104,6 +104,7 @@ fn an_answer_is_a_message_that_its_sender_knows_again() {
         if !request.is_request() {
             continue;
         }
+
         let answer = answer(&request, 400);
         let answer = lex(&answer, Framing::Stream)
             .unwrap_or_else(|refused| panic!("{name}: {}", refused.fault));
@@ -129,6 +130,7 @@ fn an_answer_to_what_is_refused_is_one_message() {
         let Some(request) = refused.answer else {
             continue;
         };
+
         let answer = answer(&request, refused.status);
         assert!(
             answer.starts_with(format!("SIP/2.0 {} ", refused.status).as_bytes()),
@@ -174,6 +176,7 @@ fn no_part_of_a_header_is_a_message() {
         if lexer != Lexed::Valid || start == 4 {
             continue;
         }
+
         // For long messages, trying each place would take quadratic time.
         for cut in (start..end + 4).step_by(1 + octets.len() / 2_000) {
             assert!(

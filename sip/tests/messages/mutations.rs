@@ -34,6 +34,7 @@ fn check_answer(request: &Message<'_>) -> Result<(), TestCaseError> {
     if !request.is_request() {
         return Ok(());
     }
+
     let printed = answer(request, 400);
     let answer = lex(&printed, Framing::Stream);
     let answer = answer.map_err(|refused| {
@@ -43,6 +44,7 @@ fn check_answer(request: &Message<'_>) -> Result<(), TestCaseError> {
             String::from_utf8_lossy(&printed)
         ))
     })?;
+
     prop_assert_eq!(answer.raw().len(), printed.len());
     prop_assert_eq!(answer.call_id(), request.call_id());
     prop_assert_eq!(answer.from_tag(), request.from_tag());

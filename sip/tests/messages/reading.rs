@@ -57,6 +57,7 @@ fn facts_survive_every_spelling() {
         "no-tag",
     ] {
         let read = invite(name);
+
         let digits = |user: Option<String>| user.map(|user| user.replace('-', ""));
         assert_eq!(
             digits(read.request_uri_user()).as_deref(),

@@ -37,6 +37,7 @@ impl Session<'_> {
             Some(answer) => closing.push(acknowledging(&invite, answer)),
             None => closing.push(cancelling(&invite)),
         }
+
         // A re-INVITE that was refused, or that nobody has answered, ends no dialog.
         if let Some(accepted) = &self.dialog {
             self.cseq += 1;

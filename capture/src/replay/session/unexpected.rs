@@ -23,7 +23,7 @@ impl Session<'_> {
 
         let behind = self.done_so_far();
 
-        // A message was expected in its place: that one differs.
+        // Where another response to this method was expected, that one differs. Otherwise nothing was expected in its place.
         let instead = (0..self.items.len()).find(|at| {
             let item = &self.items[*at];
             self.states[*at] == State::Pending

@@ -59,6 +59,7 @@ impl Server {
         let (to, events) = mpsc::channel(room);
         let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
+
         let (listeners, connections) = TcpListeners::start(
             [(3, Transport::Tcp, socket)],
             (settings, unsecured()),
@@ -66,6 +67,7 @@ impl Server {
             clock,
         )
         .unwrap();
+
         Self {
             address,
             events,
@@ -152,6 +154,7 @@ async fn messages_come_whole_and_answers_go_back() {
     for chunk in stream.chunks(20) {
         client.write_all(chunk).await.unwrap();
     }
+
     let first = server.received().await;
     assert_eq!(
         (first.octets.as_ref(), first.received_at),
@@ -316,15 +319,18 @@ async fn who_does_not_read_is_cut_off() {
         outbox_octets: 100_000,
         ..brief()
     };
+
     let mut server = Server::start(limits, 16);
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client.write_all(MESSAGE).await.unwrap();
     let flow = server.received().await.flow;
+
     let refused = (0..10_000).find(|_| server.connections.send(&flow, &[b'x'; 10_000]).is_err());
     assert!(
         refused.is_some_and(|count| count >= 10),
         "bounded, and not before its bound: {refused:?}"
     );
+
     assert_eq!(server.lost().await, flow);
     assert_eq!(server.connections.count(), 0);
 }
@@ -337,6 +343,7 @@ async fn a_connection_is_opened_once_and_used_again() {
     // The second message is queued while the connection still opens.
     server.connections.send(&flow, b"one").unwrap();
     server.connections.send(&flow, b"two").unwrap();
+
     let (mut accepted, from) = patiently(peer.accept()).await.unwrap();
     let mut octets = [0; 6];
     patiently(accepted.read_exact(&mut octets)).await.unwrap();
@@ -380,6 +387,7 @@ async fn nothing_begins_on_a_connection_whose_peer_sends_no_more() {
     client.shutdown().await.unwrap();
     assert_eq!(server.closing().await, first);
     server.connections.retire(first.connection);
+
     // No socket listens at the port that the client came from.
     let anew = server.flow_to(first.peer);
     server.connections.send(&anew, MESSAGE).unwrap();
@@ -458,6 +466,7 @@ async fn connections_are_bounded_in_all_and_by_source() {
             },
         ),
     ];
+
     for (name, settings) in cases {
         let mut server = Server::start(settings, 16);
         let mut held = Vec::new();

@@ -36,6 +36,7 @@ async fn receive(socket: &UdpSocket, enough: usize) -> (Vec<(Flow, Vec<u8>)>, Ve
                 .map(|datagram| (datagram.flow, datagram.octets.to_vec())),
         );
     }
+
     (received, lost)
 }
 

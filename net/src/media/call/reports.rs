@@ -36,6 +36,7 @@ impl Call {
         let Some(to) = self.reported_to(MAX_REPORT, is_listener) else {
             return;
         };
+
         let sent = Sent {
             ssrc,
             timestamp,
@@ -43,6 +44,7 @@ impl Call {
             packets: self.figures.packets_sent as u32,
             octets: self.figures.octets_sent as u32,
         };
+
         let received = self.reception.report();
         let mut octets = [0; MAX_REPORT];
         let length = self.rtcp.write(&mut octets, &sent, received.as_ref(), now);
@@ -65,7 +67,7 @@ impl Call {
         self.rtcp_socket.as_deref().unwrap_or(&self.socket)
     }
 
-    /// Address of the peer's RTCP: that of its RTP, and the port above (RFC 3550 §11).
+    /// Returns the address of the peer's RTCP: the learnt address, with the next higher port (RFC 3550 §11).
     fn rtcp_peer(&self) -> Option<SocketAddr> {
         let peer = self.session.peer()?;
         Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?))

@@ -108,6 +108,7 @@ fn text(message: &Value) -> Vec<u8> {
             frame.extend((long as u64).to_be_bytes());
         }
     }
+
     frame.extend(payload);
     frame
 }
@@ -342,6 +343,7 @@ fn clear_discards_what_waits_and_returns_its_marks() {
     let mut call = converse(22, AudioPayload::PCMU, b"");
     call.media.start(5, now());
     call.speak(0, 0x91, 0..6);
+
     // Ten minutes in one burst, and more audio for which there is no room.
     let minute = said(&[0x90; 480_000]);
     for _ in 0..11 {
@@ -351,12 +353,14 @@ fn clear_discards_what_waits_and_returns_its_marks() {
         .say(&json!({"event": "mark", "mark": {"name": "a"}}));
     call.server
         .say(&json!({"event": "mark", "mark": {"name": "a"}}));
+
     while call.heard() != [0x90; 160] {}
     call.server.say(&json!({"event": "clear"}));
     for _ in 0..2 {
         assert_eq!(call.server.event("mark")["mark"]["name"], "a");
     }
     while call.heard() != [g711::SILENCE; 160] {}
+
     let figures = call.media.close(5, now()).unwrap();
     assert!(figures.discarded >= 480_000 - 160 * 50, "{figures:?}");
     let mut steps = figures.steps.iter();
@@ -465,12 +469,14 @@ fn a_bot_that_breaks_the_protocol_gets_that_status() {
         .stream
         .write_all(&[0x81, 0x80, 0, 0, 0, 0])
         .unwrap();
+
     let close = loop {
         match call.server.next() {
             (0x88, payload) => break payload,
             _ => continue,
         }
     };
+
     assert_eq!(close, 1_002_u16.to_be_bytes());
 }
 
@@ -479,6 +485,7 @@ fn a_hold_is_remembered_while_the_call_that_needed_it_goes_on() {
     let mut call = converse(37, AudioPayload::PCMU, b"");
     call.media.start(5, clock());
     call.server.event("start");
+
     call.speak(0, 0x31, 0..5);
     assert_eq!(call.media.ports.learnt(5), None);
 

@@ -67,6 +67,7 @@ fn network(packets: u64, slot: u64) -> (Vec<(u64, u64)>, u64) {
             on_their_way.push((arrives(), number));
         }
     }
+
     on_their_way.sort_unstable();
     (on_their_way, lost)
 }

@@ -64,7 +64,9 @@ fn decision_values_are_those_of_the_tables() {
     ] {
         assert_eq!(mu[place] / 4, value, "µ-law x{place}");
     }
+
     let a = a_decisions();
+
     // Table 1a, column 4 (13 bits).
     for (place, value) in [
         (1, 2),
@@ -147,6 +149,7 @@ fn the_itu_s_sweep_is_coded_as_the_itu_codes_it() {
     assert_eq!(source.len(), 65_536, "every sample there is");
     let [mu, a, of_mu, of_a] = ["sweep-r.u", "sweep-r.a", "sweep-r.reu", "sweep-r.rea"]
         .map(|file| samples(&format!("g711/test_data/{file}")));
+
     for (at, sample) in source.into_iter().enumerate() {
         // The library keeps a character signal in the low octet of a sample.
         let octets = (g711::mu_law(sample), g711::a_law(sample));
@@ -174,6 +177,7 @@ fn ratio(original: &[i16], concealed: &[i16], lost: &[bool]) -> f64 {
             error += (f64::from(*was) - f64::from(*is)).powi(2);
         }
     }
+
     10.0 * (signal / error).log10()
 }
 

@@ -116,6 +116,7 @@ fn accepted_on_every_transport() {
             "0 > INVITE, 100 < 200 INVITE, 40000 > ACK",
         ),
     ];
+
     check(Transport::Udp, cases);
     check(Transport::Tcp, cases);
     check(Transport::Tls, cases);

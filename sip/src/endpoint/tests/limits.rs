@@ -28,6 +28,7 @@ fn a_flood_that_nobody_accepts_leaves_nothing() {
         }
         endpoint.clear_transmits();
     }
+
     assert_eq!(endpoint.counts(), Counts::default());
     let stats = endpoint.stats();
     assert_eq!(stats.responses_sent[4] + stats.withheld, 15_000);
@@ -162,9 +163,11 @@ fn a_lost_connection_fails_what_was_to_open_or_find_one_to_its_peer() {
         for flow in [by_number, by_peer, elsewhere] {
             assert!(endpoint.request(flow, &request, OWNER, START).is_ok());
         }
+
         endpoint.handle_flow_lost(&lost, &Fault::Closed, START);
         let events = std::iter::from_fn(|| endpoint.poll_event());
         assert_eq!(events.count(), failed, "{lost:?}");
+
         for flow in [by_number, elsewhere] {
             endpoint.handle_flow_lost(&flow, &Fault::Closed, START);
         }

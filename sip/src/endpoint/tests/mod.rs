@@ -133,6 +133,7 @@ impl Bench {
             self.now = self.now.max(next);
             self.endpoint.handle_timeout(self.now);
             self.note_output();
+
             let later = self.endpoint.next_timeout();
             assert!(
                 later.is_none_or(|later| later > self.now),
@@ -194,12 +195,14 @@ impl Bench {
         let tx = self.endpoint.request(self.flow, &request, OWNER, self.now);
         self.client = Some(tx.expect("the table has room"));
         self.method = method;
+
         let (_, sent) = self
             .endpoint
             .transmits()
             .last()
             .expect("a request is sent at once");
         let sent = String::from_utf8(sent.to_vec()).expect("all of it is text");
+
         let via = sent
             .lines()
             .find(|line| line.starts_with("Via: "))
@@ -268,6 +271,7 @@ impl Bench {
             self.sent.push(octets.to_vec());
         }
         self.endpoint.clear_transmits();
+
         while let Some(event) = self.endpoint.poll_event() {
             let (what, owner) = match event {
                 Event::Timeout { owner, .. } => ("timeout", owner),

@@ -139,6 +139,7 @@ fn accepted_on_every_transport() {
             "0 < INVITE, 0 > 100 INVITE, 100 > 200 INVITE",
         ),
     ];
+
     check(Transport::Udp, cases);
     check(Transport::Tcp, cases);
     check(Transport::Tls, cases);
@@ -266,6 +267,7 @@ fn a_chosen_tag_is_used_and_remembered() {
     });
     bench.respond(&Response::bare(486));
     bench.note_output();
+
     let tags: Vec<_> = bench
         .sent
         .iter()

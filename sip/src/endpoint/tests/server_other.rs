@@ -132,6 +132,7 @@ fn a_repeated_answer_is_the_same_octets() {
             },
         ),
     ];
+
     for (name, request, answer) in cases {
         let mut bench = Bench::new(Transport::Udp);
         bench.perform(Arrive(request));

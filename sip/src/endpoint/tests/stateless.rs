@@ -73,6 +73,7 @@ fn a_stateless_answer_is_the_same_each_time_costs_nothing_and_its_ack_is_absorbe
     let answer = refuse(&mut bench, &INVITE.print());
     assert_eq!(answer, refuse(&mut bench, &INVITE.print()));
     assert_eq!(bench.counts(), Counts::default());
+
     let message = lex(&answer, Framing::Stream).expect("what we print is in order");
     let tag = message.to_tag().expect("it has a tag");
     let to = format!(";tag={}", String::from_utf8_lossy(tag));
@@ -83,7 +84,9 @@ fn a_stateless_answer_is_the_same_each_time_costs_nothing_and_its_ack_is_absorbe
         }
         .print(),
     );
+
     assert!(bench.log.is_empty(), "{:?}", bench.log);
+
     bench.perform(Arrive(Arrival {
         to: ";tag=guessed",
         ..arrival("ACK")
@@ -177,6 +180,7 @@ fn what_is_no_message_is_answered_if_it_can_be() {
             Some(505),
         ),
     ];
+
     for (name, octets, malformed, answer) in cases {
         let before = bench.endpoint.stats().malformed;
         bench.arrive(octets.as_bytes());
@@ -185,6 +189,7 @@ fn what_is_no_message_is_answered_if_it_can_be() {
             malformed,
             "{name}"
         );
+
         let status = bench.endpoint.transmits().last().map(|(_, octets)| {
             lex(octets, Framing::Stream)
                 .expect("what we print is in order")
