@@ -388,7 +388,7 @@ fn lists(org: &OrgView, facts: &Facts) -> bool {
 
 /// Facts for routing.
 pub fn facts_of(invite: &Invite, prefix: &str) -> Facts {
-    let name = format!("{prefix}-AGENT-ID");
+    let name = [prefix, "-AGENT-ID"].concat();
     let mut agents = invite.header(&name);
     let agent = agents.next();
     let other = agents.find(|other| agent.is_none_or(|agent| !agent.eq_ignore_ascii_case(other)));

@@ -43,7 +43,7 @@ impl Cx<'_> {
     /// Returns how often the call of this INVITE has come back: one more than the session whose id it carries, if that is up.
     pub(crate) fn generation(&self, message: &Message<'_>) -> u8 {
         let config = &self.core.config;
-        let name = format!("{}-SESSION-ID", config.header_prefix);
+        let name = [&*config.header_prefix, "-SESSION-ID"].concat();
         let text = message
             .other(&name)
             .and_then(|id| std::str::from_utf8(id).ok());

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dashmap::{DashMap, DashSet};
 use trunkline_model::address::NamedBy;
 use trunkline_sip::flow::Transport;
-use trunkline_sip::header::uri::{Host, Scheme, Uri};
+use trunkline_sip::header::uri::{Scheme, Uri, push_host_and_port};
 use uuid::Uuid;
 
 use super::target::Target;
@@ -54,14 +54,8 @@ fn named(uri: &Uri<'_>) -> Option<String> {
         Scheme::Tel | Scheme::Other => return None,
     };
     let mut named = String::from(scheme);
-    match uri.host {
-        Host::V4(ip) => named.push_str(&ip.to_string()),
-        Host::V6(ip) => named.push_str(&format!("[{ip}]")),
-        Host::Name(name) => named.push_str(&std::str::from_utf8(name).ok()?.to_ascii_lowercase()),
-    }
-    if let Some(port) = uri.port {
-        named.push_str(&format!(":{port}"));
-    }
+    push_host_and_port(&mut named, &uri.host, uri.port);
+    named.make_ascii_lowercase();
     Some(named)
 }
 

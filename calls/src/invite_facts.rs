@@ -11,7 +11,7 @@ use trunkline_routing::Facts;
 use trunkline_sip::flow::{Flow, is_private};
 use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::text;
-use trunkline_sip::header::uri::{Host, Uri};
+use trunkline_sip::header::uri::{Uri, push_host_and_port};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
 
@@ -29,16 +29,17 @@ pub(crate) fn read(
     proof: Proof,
     now: Moment,
 ) -> InviteFacts {
-    let host = request_uri.map(|uri| match (host_text(&uri.host), uri.port) {
-        (host, Some(port)) => format!("{host}:{port}"),
-        (host, None) => host,
-    });
+    let mut host = String::new();
+    if let Some(uri) = request_uri {
+        push_host_and_port(&mut host, &uri.host, uri.port);
+    }
+
     InviteFacts {
         facts: kept(facts),
         proof,
         source: SocketAddr::new(flow.peer.ip().to_canonical(), flow.peer.port()),
         transport: flow.transport.uri_name().into(),
-        host: cut(&host.unwrap_or_default()),
+        host: cut(&host),
         user_agent: message
             .first(HeaderName::UserAgent)
             .map(|value| cut(&text::lossy(value))),
@@ -82,14 +83,6 @@ fn kept(facts: &Facts) -> Facts {
             .map(|text| cut(text))
             .collect(),
         anonymous: facts.anonymous,
-    }
-}
-
-fn host_text(host: &Host<'_>) -> String {
-    match host {
-        Host::Name(name) => text::lossy(name).into_owned(),
-        Host::V4(address) => address.to_string(),
-        Host::V6(address) => format!("[{address}]"),
     }
 }
 

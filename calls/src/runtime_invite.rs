@@ -229,22 +229,29 @@ impl RuntimeText<'_> {
     /// Writes the context headers. The session's token goes only to a runtime that the operator trusts or whose agent asks for it.
     fn write_context(&self, head: &mut Head<'_>, target: &Target) {
         let (call, prefix) = (&self.call, &*self.config.header_prefix);
-        let mut line = |name: &str, value: std::fmt::Arguments<'_>| {
-            head.fmt(&[prefix, "-", name].concat(), value);
+        let mut line = |name: &str, value: &str| {
+            head.line(&[prefix, "-", name].concat(), value.as_bytes());
         };
-        line("SESSION-ID", format_args!("{}", call.session));
-        line("AGENT-ID", format_args!("{}", call.agent));
+        let mut buffer = uuid::Uuid::encode_buffer();
+        line(
+            "SESSION-ID",
+            call.session.hyphenated().encode_lower(&mut buffer),
+        );
+        line(
+            "AGENT-ID",
+            call.agent.hyphenated().encode_lower(&mut buffer),
+        );
         if let Some(contact) = call.contact {
-            line("CONTACT-ID", format_args!("{contact}"));
+            line("CONTACT-ID", contact.hyphenated().encode_lower(&mut buffer));
         }
 
         if self.says.wants_token || is_trusted(&self.config, target) {
             let token = self.config.session_tokens.mint(call.org, call.session);
-            line("SESSION-TOKEN", format_args!("{token}"));
+            line("SESSION-TOKEN", &token);
         }
 
         if self.says.krisp {
-            line("KRISP-ENABLED", format_args!("true"));
+            line("KRISP-ENABLED", "true");
         }
     }
 }

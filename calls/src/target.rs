@@ -410,11 +410,13 @@ pub(crate) fn domain_of(uri: &[u8]) -> Option<String> {
 }
 
 fn in_lower_case(host: Host<'_>) -> String {
-    match host {
-        Host::V4(ip) => ip.to_string(),
-        Host::V6(ip) => ip.to_string(),
-        Host::Name(name) => String::from_utf8_lossy(name).to_ascii_lowercase(),
+    if let Host::V6(ip) = host {
+        return ip.to_string();
     }
+    let mut text = String::new();
+    host.push_to(&mut text);
+    text.make_ascii_lowercase();
+    text
 }
 
 /// Returns whether the host of a URI is an IP address, as most are, without parsing the URI, which would cost each leg of each call.

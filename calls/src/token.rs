@@ -25,8 +25,7 @@ impl SessionTokens {
     /// The token of a session.
     pub fn mint(&self, org: Uuid, session: Uuid) -> Box<str> {
         let mac = self.keyed(org, session).finalize().into_bytes();
-        let mac: [u8; MAC] = mac[..MAC].try_into().expect("a MAC has 32 octets");
-        format!("{PREFIX}{}{:032x}", org.simple(), u128::from_be_bytes(mac)).into()
+        [PREFIX, &digits(org, &mac)].concat().into()
     }
 
     /// Returns the org, if this is the token of that session.
@@ -46,8 +45,7 @@ impl SessionTokens {
     /// Makes the proof that this installation replaces a dialog of an org's call: `dialog` is the value of Replaces.
     pub(crate) fn join(&self, org: Uuid, dialog: &[u8]) -> String {
         let mac = self.joining(org, dialog).finalize().into_bytes();
-        let mac: [u8; MAC] = mac[..MAC].try_into().expect("a MAC has 32 octets");
-        format!("{}{:032x}", org.simple(), u128::from_be_bytes(mac))
+        digits(org, &mac)
     }
 
     /// Returns the org, if this proves it.
@@ -72,6 +70,16 @@ impl SessionTokens {
             .chain_update(org.as_bytes())
             .chain_update(session.as_bytes())
     }
+}
+
+/// An org and the first half of a MAC as 64 digits. A MAC prints as an id does.
+fn digits(org: Uuid, mac: &[u8]) -> String {
+    let mac = Uuid::from_slice(&mac[..MAC]).expect("a MAC has 32 octets");
+    let mut digits = String::with_capacity(64);
+    for half in [org, mac] {
+        digits.push_str(half.simple().encode_lower(&mut Uuid::encode_buffer()));
+    }
+    digits
 }
 
 /// Reads an org and a MAC from 64 digits.

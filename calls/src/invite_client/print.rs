@@ -34,10 +34,10 @@ impl InviteClient {
         let write = |head: &mut Head<'_>| {
             head.number("Max-Forwards", text.hops().into());
             let tag = attempt.tag.as_bytes();
-            head.line("From", &[&from, &b";tag="[..], tag].concat());
+            head.concat("From", &[&from, b";tag=", tag]);
             head.line("To", &text.to());
             head.line("Call-ID", attempt.call_id.as_bytes());
-            head.fmt("CSeq", format_args!("{} INVITE", attempt.requests));
+            head.cseq(attempt.requests, "INVITE");
             head.line("Contact", contact.as_bytes());
             head.line("Allow", text.allow());
             head.line("Supported", text.supported());

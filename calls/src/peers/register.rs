@@ -304,7 +304,7 @@ impl Peers {
                 head.fmt("From", format_args!("<{address}>;tag={}", tag.as_str()));
                 head.fmt("To", format_args!("<{address}>"));
                 head.line("Call-ID", call_id.as_bytes());
-                head.fmt("CSeq", format_args!("{cseq} REGISTER"));
+                head.cseq(cseq, "REGISTER");
                 head.fmt("Contact", format_args!("<{contact}>"));
                 head.number("Expires", expires.into());
                 digest_answers.lines(head);

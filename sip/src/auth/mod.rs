@@ -31,16 +31,22 @@ pub fn challenge(
     algorithms: &[Algorithm],
 ) {
     let realm = text::escape_pairs(realm.as_bytes());
+    let stale: &[u8] = if stale { b", stale=true" } else { b"" };
     for algorithm in algorithms {
-        let challenge = Challenge {
-            realm: &realm,
-            nonce: nonce.as_bytes(),
-            opaque: None,
-            algorithm: Some(algorithm.as_str().as_bytes()),
-            qop: Some(b"auth"),
-            stale,
-        };
-        head.fmt("WWW-Authenticate", format_args!("{challenge}"));
+        head.concat(
+            "WWW-Authenticate",
+            &[
+                b"Digest realm=\"",
+                &realm,
+                b"\", nonce=\"",
+                nonce.as_bytes(),
+                b"\"",
+                stale,
+                b", algorithm=",
+                algorithm.as_str().as_bytes(),
+                b", qop=\"auth\"",
+            ],
+        );
     }
 }
 

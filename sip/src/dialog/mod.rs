@@ -211,7 +211,7 @@ impl Dialog {
         head.line("From", self.part(LOCAL));
         head.line("To", self.part(REMOTE));
         head.line("Call-ID", self.call_id());
-        head.fmt("CSeq", format_args!("{cseq} {method}"));
+        head.cseq(cseq, method);
     }
 
     /// The Request-URI of requests in this dialog: the remote target, or the first route if it is a strict one

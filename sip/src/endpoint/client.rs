@@ -1,7 +1,6 @@
 //! Requests that we send (RFC 3261 §8.1, §17.1), CANCEL (§9.1) and the ACK of a 2xx (RFC 3261 §13.2.2.4). A request too large for a
 //! datagram is printed in its shortest form (§18.1.1); the sender decides which transport carries it.
 
-use std::fmt::Write as _;
 
 use crate::fault::Fault;
 use crate::flow::Flow;
@@ -233,11 +232,17 @@ impl Endpoint {
 
         let protocol = transport.via_name();
         self.via.clear();
-        write!(
-            self.via,
-            "SIP/2.0/{protocol} {sent_by};branch={branch}{rport}"
-        )
-        .expect("writing to memory does not fail");
+        for part in [
+            "SIP/2.0/",
+            protocol,
+            " ",
+            sent_by,
+            ";branch=",
+            branch.as_str(),
+            rport,
+        ] {
+            self.via.push_str(part);
+        }
     }
 
     pub(super) fn receive_response<'m>(

@@ -38,6 +38,24 @@ impl<'b> Head<'b> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// One line whose value is made of these parts.
+    pub fn concat(&mut self, name: &str, parts: &[&[u8]]) {
+        self.name(name);
+        for part in parts {
+            self.value(part);
+        }
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// The line CSeq.
+    pub fn cseq(&mut self, number: u32, method: &str) {
+        self.name("CSeq");
+        decimal(self.out, number.into());
+        self.out.push(b' ');
+        self.value(method.as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+    }
+
     /// One line with a number.
     pub fn number(&mut self, name: &str, value: u64) {
         self.name(name);
