@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use axum::http::Uri;
 use serde::{Deserialize, Serialize};
 
-use super::Failure;
 use super::output::{Output, Tabular};
+use super::{Failure, replace_file};
 
 /// Maximum length of a key on standard input, in octets.
 const MAX_KEY: u64 = 8 * 1024;
@@ -148,7 +148,6 @@ impl Contexts {
     }
 }
 
-/// Writes a new file and renames it over the old one, so that a crash leaves one or the other whole.
 fn write(path: &Path, contexts: &Contexts) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::DirBuilder::new()
@@ -156,16 +155,7 @@ fn write(path: &Path, contexts: &Contexts) -> std::io::Result<()> {
         .mode(0o700)
         .create(directory)?;
 
-    let new = path.with_extension(format!("{}.new", std::process::id()));
-    let file = std::fs::File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)?;
-
-    serde_json::to_writer_pretty(&file, contexts)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)
+    replace_file::replace(path, 0o600, &serde_json::to_vec_pretty(contexts)?)
 }
 
 /// Returns the user's folder for files of the command line.

@@ -28,6 +28,7 @@ mod number;
 mod output;
 mod paste;
 mod quickstart;
+mod replace_file;
 mod replay;
 mod resource;
 mod route;

@@ -10,11 +10,11 @@ mod keys;
 mod qr;
 mod result;
 
-use std::io::{IsTerminal as _, stdout};
-
+use std::io::{ErrorKind, IsTerminal as _, stdout};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use toml_edit::DocumentMut;
 use trunkline_model::builtin::Flow;
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
@@ -27,7 +27,7 @@ use uuid::Uuid;
 use super::audited_command::AuditedCommand;
 use super::serve::{self, PublicAddresses};
 use super::session::running_sip;
-use super::{Failure, console, now, output, startup};
+use super::{Failure, console, now, output, replace_file, startup};
 use crate::api::{SCOPES, create_partner_key, operators_login_link, token};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
@@ -65,18 +65,15 @@ impl Command {
     pub(super) fn run(self, config: &Config, given: AuditedCommand) -> Result<(), Failure> {
         let json = self.json;
         let near = near_peers(config);
-        let trusts_loopback = config.sip.trusted_runtimes.is_empty();
+        let trusts_loopback = config.sip.trusted_runtimes.is_none();
         let mut config = config.clone();
         if near.is_some() {
             config.sip.allow_private_peers.clone_from(&near);
         }
 
         if trusts_loopback {
-            let loopback = LOOPBACK.map(str::parse);
-            config
-                .sip
-                .trusted_runtimes
-                .extend(loopback.into_iter().flatten());
+            let loopback = LOOPBACK.iter().flat_map(|range| range.parse());
+            config.sip.trusted_runtimes = Some(loopback.collect());
         }
 
         let write = |config: &Config| write_peers(config, near.as_deref(), trusts_loopback);
@@ -140,6 +137,9 @@ fn near_peers(config: &Config) -> Option<Vec<IpNet>> {
 /// Addresses of runtimes on this machine, which get the session token.
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1"];
 
+/// First lines of the file that quickstart writes.
+const QUICKSTART_HEAD: &str = "# Written by trunkline quickstart. A key in trunkline.toml, the environment or a flag overrides it.\n[sip]\n";
+
 /// Writes settings that the operator hasn't made into the data directory, where every command reads them. It runs after
 /// the store is open, so that a failed start leaves the disk untouched.
 fn write_peers(
@@ -147,37 +147,42 @@ fn write_peers(
     peers: Option<&[IpNet]>,
     trusts_loopback: bool,
 ) -> Result<(), Failure> {
-    let quoted = |listed: Vec<String>| -> String {
-        let quoted: Vec<String> = listed.iter().map(|one| format!("\"{one}\"")).collect();
-        quoted.join(", ")
-    };
-    let mut lines = String::new();
+    let mut lists: Vec<(&str, Vec<String>)> = Vec::new();
     if let Some(peers) = peers {
-        let peers = quoted(peers.iter().map(IpNet::to_string).collect());
-        lines.push_str(&format!("allow_private_peers = [{peers}]\n"));
+        let peers = peers.iter().map(IpNet::to_string);
+        lists.push(("allow_private_peers", peers.collect()));
     }
 
     if trusts_loopback {
-        let trusted = quoted(LOOPBACK.map(str::to_owned).to_vec());
-        lines.push_str(&format!("trusted_runtimes = [{trusted}]\n"));
+        lists.push(("trusted_runtimes", LOOPBACK.map(str::to_owned).to_vec()));
     }
 
-    if lines.is_empty() {
+    if lists.is_empty() {
         return Ok(());
     }
 
     let path = config.data_dir.join(QUICKSTART_FILE);
-    // Keep what an earlier run has written; the file has this section only.
-    let before = std::fs::read_to_string(&path).unwrap_or_else(|_| {
-        "# Written by trunkline quickstart. A key in trunkline.toml, the environment or a flag overrides it.\n[sip]\n".to_owned()
-    });
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::Command(format!("{} can't be written: {error}", path.display()))
+    };
+
+    // Keep what an earlier run has written.
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => QUICKSTART_HEAD.to_owned(),
+        Err(error) => return Err(failed(&error)),
+    };
+    let mut document: DocumentMut = text.parse().map_err(|error| failed(&error))?;
+    for (key, values) in lists {
+        document["sip"][key] = toml_edit::value(toml_edit::Array::from_iter(values));
+    }
 
     // With PostgreSQL, nothing else has created the directory.
     let mut directory = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(directory.recursive(true), 0o700)
         .create(&config.data_dir)
-        .and_then(|()| std::fs::write(&path, before + &lines))
-        .map_err(|error| Failure::Command(format!("{} can't be written: {error}", path.display())))
+        .and_then(|()| replace_file::replace(&path, 0o644, document.to_string().as_bytes()))
+        .map_err(|error| failed(&error))
 }
 
 /// Waits until calls with this user name are accepted, so that a reader of the output may call at once.

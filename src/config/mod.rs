@@ -138,8 +138,7 @@ impl Config {
     /// # Errors
     /// All faults of all sections.
     pub fn load(sources: &Sources) -> Result<Self, ConfigFaults> {
-        let (merged, syntax) = Merged::new(sources);
-        let mut faults: Vec<ConfigFault> = syntax.into_iter().collect();
+        let (merged, mut faults) = Merged::new(sources);
         let config = Self::read(&merged, &mut faults);
         if faults.is_empty() {
             Ok(config)
@@ -219,6 +218,8 @@ impl Config {
 fn named_host(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split('/').next()?;
+    // An IPv6 address is in brackets.
     let host = authority.split(':').next()?;
-    host.parse::<std::net::IpAddr>().is_err().then_some(host)
+    let is_address = host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok();
+    (!is_address).then_some(host)
 }

@@ -80,8 +80,8 @@ pub struct Sip {
     pub allow_private_peers: Option<Vec<IpNet>>,
     /// Peers that trust this node by its address: no tenant may name them.
     pub reserved_peers: Vec<PeerPattern>,
-    /// Runtimes that get the session token without asking for it.
-    pub trusted_runtimes: Vec<PeerPattern>,
+    /// Runtimes that get the session token without asking for it; absent: none.
+    pub trusted_runtimes: Option<Vec<PeerPattern>>,
     /// Treatment of forbidden addresses: refused, or only logged.
     pub enforce_peers: Enforce,
     /// Timer T1, the round-trip estimate (RFC 3261 §17.1.1.1).
@@ -155,9 +155,7 @@ impl Sip {
             reserved_peers: section
                 .list("reserved_peers", peer_pattern)
                 .unwrap_or_default(),
-            trusted_runtimes: section
-                .list("trusted_runtimes", peer_pattern)
-                .unwrap_or_default(),
+            trusted_runtimes: section.list("trusted_runtimes", peer_pattern),
             enforce_peers: section
                 .word(
                     "enforce_peers",
@@ -385,10 +383,16 @@ fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, Strin
                 ));
             }
 
-            let field = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+            let field = |name: &str| match fields.get(name) {
+                None => Ok(None),
+                Some(value) => match value.as_str() {
+                    Some(text) => Ok(Some(text.to_owned())),
+                    None => Err(format!("`{name}` must be text in quotation marks")),
+                },
+            };
             (
-                field("listen").ok_or("a listener needs `listen`")?,
-                field("advertise"),
+                field("listen")?.ok_or("a listener needs `listen`")?,
+                field("advertise")?,
             )
         }
         Value::String(..)

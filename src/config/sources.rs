@@ -95,29 +95,23 @@ fn read(path: &Path) -> Result<(PathBuf, String), ConfigFault> {
 #[derive(Debug)]
 pub(super) struct Merged {
     figment: Figment,
-    lines: Option<Lines>,
+    files: Vec<File>,
 }
 
 impl Merged {
     /// Merges the sources. A file that isn't TOML gives one fault and counts as empty.
-    pub(super) fn new(sources: &Sources) -> (Self, Option<ConfigFault>) {
+    pub(super) fn new(sources: &Sources) -> (Self, Vec<ConfigFault>) {
         let mut figment = Figment::new();
-        let mut lines = None;
-        let mut fault = None;
-        if let Some((_, text)) = &sources.base {
-            figment = figment.merge(TomlText(text));
-        }
-
-        if let Some((path, text)) = &sources.file {
+        let mut files = Vec::new();
+        let mut faults = Vec::new();
+        for (path, text) in sources.base.iter().chain(&sources.file) {
             match ImDocument::parse(text.clone()) {
                 Ok(document) => {
-                    figment = figment.merge(TomlText(text));
-                    lines = Some(Lines {
-                        path: path.clone(),
-                        document,
-                    });
+                    figment = figment.merge(TomlText { path, text });
+                    let path = path.clone();
+                    files.push(File { path, document });
                 }
-                Err(error) => fault = Some(syntax_fault(path, text, &error)),
+                Err(error) => faults.push(syntax_fault(path, text, &error)),
             }
         }
 
@@ -142,7 +136,7 @@ impl Merged {
             });
         }
 
-        (Self { figment, lines }, fault)
+        (Self { figment, files }, faults)
     }
 
     /// All values, each tagged with its source.
@@ -167,14 +161,15 @@ impl Merged {
             .unwrap_or_default()
             .to_owned();
 
-        match (metadata.name.as_ref(), &self.lines) {
-            (VARIABLE, _) => Origin::Variable(name),
-            (FLAG, _) => Origin::Flag(name),
-            (_, Some(lines)) => Origin::File {
-                path: lines.path.clone(),
-                line: lines.of(key),
-            },
-            (_, None) => Origin::Default,
+        match metadata.name.as_ref() {
+            VARIABLE => Origin::Variable(name),
+            FLAG => Origin::Flag(name),
+            _ => {
+                let path = PathBuf::from(name);
+                let file = self.files.iter().find(|file| file.path == path);
+                let line = file.and_then(|file| file.line_of(key));
+                Origin::File { path, line }
+            }
         }
     }
 }
@@ -202,14 +197,14 @@ fn line_at(text: &str, offset: usize) -> usize {
 
 /// Parsed file with its spans, to find the line of a key.
 #[derive(Debug)]
-struct Lines {
+struct File {
     path: PathBuf,
     document: ImDocument<String>,
 }
 
-impl Lines {
+impl File {
     /// Line of `sip.udp[1]`: of the element if it can be found, else of the nearest key above.
-    fn of(&self, key: &str) -> Option<usize> {
+    fn line_of(&self, key: &str) -> Option<usize> {
         let mut item = self.document.as_item();
         let mut span = None;
         for part in key.split('.') {
@@ -240,15 +235,19 @@ fn split_index(part: &str) -> (&str, Option<usize>) {
     }
 }
 
-struct TomlText<'a>(&'a str);
+struct TomlText<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
 
 impl Provider for TomlText<'_> {
     fn metadata(&self) -> Metadata {
-        Metadata::named("file")
+        let path = self.path.to_string_lossy().into_owned();
+        Metadata::named("file").source(figment::Source::Custom(path))
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        Toml::string(self.0).data()
+        Toml::string(self.text).data()
     }
 }
 

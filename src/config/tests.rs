@@ -371,3 +371,53 @@ fn certificates_are_for_named_hosts() {
     assert_eq!(named, Some("api.example.com"));
     assert_eq!(named_host("http://127.0.0.1:8080"), None);
 }
+
+#[test]
+fn a_fault_in_quickstarts_file_is_a_fault() {
+    let base = |text: &str| Sources {
+        base: Some((PathBuf::from("data/quickstart.toml"), text.to_owned())),
+        ..file("[sip]\nnode = 3\n")
+    };
+    let found = faults(&base("[sip]\ntrusted_runtimes = [\n"));
+    let [fault] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert!(fault.starts_with("data/quickstart.toml:"), "{fault}");
+    assert!(fault.contains("is not valid TOML"), "{fault}");
+
+    let found = faults(&base("[sip]\ntrusted_runtimes = [\"a b\"]\n"));
+    assert!(
+        found[0].starts_with("data/quickstart.toml:2: sip.trusted_runtimes"),
+        "{found:?}"
+    );
+
+    let config = Config::load(&base("[sip]\nnode = 9\nshards = 2\n")).unwrap();
+    assert_eq!((config.sip.node, config.sip.shards), (3, 2));
+}
+
+#[test]
+fn a_listener_advertises_a_text() {
+    let listener = |advertise: &str| {
+        file(&format!(
+            "[sip]\nudp = [{{ listen = \"0.0.0.0:5060\", advertise = {advertise} }}]\n"
+        ))
+    };
+    assert_eq!(faults(&listener("\"sip.example.com\"")), [""; 0]);
+
+    let found = faults(&listener("5070"));
+    assert!(found[0].contains("`advertise` must be text"), "{found:?}");
+}
+
+#[test]
+fn only_names_have_to_be_in_a_certificate() {
+    for (url, name) in [
+        (
+            "https://voice.example.com:8443/x",
+            Some("voice.example.com"),
+        ),
+        ("https://192.0.2.1", None),
+        ("https://[2001:db8::1]:8443", None),
+    ] {
+        assert_eq!(named_host(url), name, "{url}");
+    }
+}

@@ -135,7 +135,7 @@ pub(crate) fn configured_policy(config: &Config) -> AddressPolicy {
 
 /// Runtimes that the operator trusts: those listed, and the host of the default runtime.
 fn trusted_runtimes(config: &Config) -> Vec<PeerPattern> {
-    let mut trusted = config.sip.trusted_runtimes.clone();
+    let mut trusted = config.sip.trusted_runtimes.clone().unwrap_or_default();
     if let DefaultRuntime::Sip(uri) = &config.phone.default_runtime {
         let host = target::host_of(uri.as_bytes());
         trusted.extend(host.and_then(|host| host.parse().ok()));

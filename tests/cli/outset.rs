@@ -53,6 +53,24 @@ fn a_faulty_configuration() {
 }
 
 #[test]
+fn a_broken_file_of_quickstarts() {
+    let shell = Shell::new();
+    std::fs::create_dir(shell.path("trunkline-data")).expect("the folder is made");
+    shell.write(
+        "trunkline-data/quickstart.toml",
+        "[sip]\ntrusted_runtimes = [\n",
+    );
+
+    for command in [&["serve"] as &[&str], &["config", "check"]] {
+        refuses(
+            &shell,
+            command,
+            &["trunkline-data/quickstart.toml:", "is not valid TOML"],
+        );
+    }
+}
+
+#[test]
 fn a_certificate_that_is_none() {
     let shell = Shell::new();
     shell.write("chain.pem", "rubbish");

@@ -325,3 +325,35 @@ fn beside_a_daemon_it_prints_the_calls_that_the_daemon_takes() {
     );
     assert_eq!(daemon.record()["status"], "completed");
 }
+
+#[test]
+fn an_operator_who_trusts_no_runtime_keeps_that() {
+    let shell = Shell::new();
+    shell.write("trunkline.toml", "[sip]\ntrusted_runtimes = []\n");
+    for _ in 0..3 {
+        shell.json(&[&["quickstart", "--no-serve"] as &[&str], &FREE].concat());
+    }
+    let written = shell.path("trunkline-data/quickstart.toml");
+    let written = std::fs::read_to_string(written).expect("quickstart's file");
+    assert!(!written.contains("trusted_runtimes"), "{written}");
+    assert_eq!(
+        written.matches("allow_private_peers").count(),
+        1,
+        "{written}"
+    );
+
+    // Once the operator says nothing, the next run trusts this machine, and keeps what the file has.
+    shell.write("trunkline.toml", "");
+    for _ in 0..2 {
+        shell.json(&[&["quickstart", "--no-serve"] as &[&str], &FREE].concat());
+    }
+    let written = shell.path("trunkline-data/quickstart.toml");
+    let written = std::fs::read_to_string(written).expect("quickstart's file");
+    assert!(
+        written.starts_with("# Written by trunkline quickstart."),
+        "{written}"
+    );
+    for key in ["allow_private_peers", "trusted_runtimes"] {
+        assert_eq!(written.matches(key).count(), 1, "{written}");
+    }
+}
