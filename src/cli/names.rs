@@ -124,7 +124,7 @@ fn id(item: &Value) -> Option<&str> {
 fn meant<'i>(items: &'i [Value], given: &str) -> Vec<&'i str> {
     let named = items
         .iter()
-        .filter(|item| NAMES.iter().any(|name| item[*name].as_str() == Some(given)))
+        .filter(|item| is_named(item, given))
         .filter_map(id);
     let mut found: Vec<&str> = named.collect();
     for of_id in with_part(items, given) {
@@ -137,6 +137,14 @@ fn meant<'i>(items: &'i [Value], given: &str) -> Vec<&'i str> {
     found.sort_unstable();
     found.dedup();
     found
+}
+
+/// Returns whether a text is an item's name. The API compares e-mails without regard to case.
+fn is_named(item: &Value, given: &str) -> bool {
+    let mut names = NAMES.iter().filter_map(|name| item[*name].as_str());
+    let email = item["email"].as_str();
+    names.any(|name| name == given)
+        || email.is_some_and(|email| email.to_lowercase() == given.to_lowercase())
 }
 
 /// Returns whether a text may be a part of an id.
@@ -233,6 +241,13 @@ mod tests {
         assert_eq!(meant(&items, "00000000000a"), [first, second]);
         assert_eq!(meant(&items, "Acme"), [first]);
         assert_eq!(meant(&items, "100b"), [second]);
+    }
+
+    #[test]
+    fn an_email_is_found_in_any_case() {
+        let items = [json!({"id": "1", "email": "Ada@Example.org", "name": "Ada"})];
+        assert_eq!(meant(&items, "ada@example.ORG"), ["1"]);
+        assert_eq!(meant(&items, "ada"), [""; 0]);
     }
 
     #[test]

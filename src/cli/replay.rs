@@ -289,7 +289,10 @@ impl Command {
         let flushed = messages.as_mut().map_or(Ok(()), Write::flush);
         let flushed = flushed.map_err(|error| format!("the messages can't be written: {error}"));
         if let Some(why) = fault.or(flushed.err()) {
-            return Err(Failure::Startup(why));
+            return Err(match played.is_empty() {
+                true => Failure::Startup(why),
+                false => Failure::Command(why),
+            });
         }
 
         if played.is_empty() {

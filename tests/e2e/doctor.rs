@@ -425,3 +425,47 @@ fn versions(file: &Path, sql: &str) -> i64 {
         version
     })
 }
+
+#[test]
+fn a_default_runtime_is_asked_without_what_only_it_may_know() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let url = format!("ws://{address}/{{agent_id}}?token=SECRET");
+    let setup = DaemonSetup::new().set("TRUNKLINE__PHONE__DEFAULT_RUNTIME", &url);
+
+    let (_, report) = setup.doctor();
+    assert!(!report.to_string().contains("SECRET"), "{report}");
+    let (level, text, _) = one(&report, "runtime");
+    assert!(level == "ok" && text.contains("answers at"), "{report}");
+}
+
+#[test]
+fn addresses_that_are_forbidden_to_tenants_are_not_contacted() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("a socket's option");
+    let port = listener.local_addr().expect("an address").port();
+
+    let names = vec![("carrier.test", Record::Address([127, 0, 0, 1].into()))];
+    let names = dns::serve(names).to_string();
+    let daemon = DaemonSetup::new()
+        .set("TRUNKLINE__SIP__NAMESERVERS", &names)
+        .set("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", "10.0.0.0/8")
+        .serve();
+    let trunk = json!({
+        "name": "Inner", "host": "carrier.test", "port": port, "transport": "tcp", "caller_number": "+442079460000",
+    });
+    let (status, made) = daemon.change("POST", "/phone/sip/outbound-trunks", &trunk);
+    assert_eq!(status, 201, "{made}");
+
+    let (_, report) = daemon.setup.doctor();
+    let refused = of(&report, "addresses");
+    let is_named = |(_, text, _): &(String, String, String)| text.contains("carrier.test");
+    assert!(refused.iter().any(is_named), "{report}");
+    assert!(of(&report, "carrier").is_empty(), "{report}");
+    let met = listener.accept().map_err(|error| error.kind());
+    assert_eq!(
+        met.err(),
+        Some(std::io::ErrorKind::WouldBlock),
+        "nobody connected"
+    );
+}

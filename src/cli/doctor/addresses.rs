@@ -2,19 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use trunkline_model::address::Refusal;
+use trunkline_model::address::{AddressPolicy, Refusal};
 
 use super::Deployment;
 use super::orgs::CheckedOrgs;
-use crate::engine::{ReservedNames, configured_policy, refused_peers};
+use crate::engine::{ReservedNames, refused_peers};
 use crate::explain::finding::Finding;
 
 const CHECK: &str = "addresses";
 
-pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> Vec<Finding> {
-    let reserved = ReservedNames::find(deployment.config, &deployment.resolver).await;
-    let policy = configured_policy(deployment.config).reserving(reserved.peers());
-    let refused = refused_peers(&orgs.rows, &deployment.resolver, &policy).await;
+pub(super) async fn examine(
+    deployment: &Deployment<'_>,
+    orgs: &CheckedOrgs,
+    reserved: &ReservedNames,
+    policy: &AddressPolicy,
+) -> Vec<Finding> {
+    let refused = refused_peers(&orgs.rows, &deployment.resolver, policy).await;
     let mut findings: Vec<Finding> = reserved.without_address().map(unresolved).collect();
     if refused.is_empty() {
         findings.push(Finding::ok(

@@ -23,7 +23,7 @@ use trunkline_store::{DatabaseAtStartup, Store};
 use super::output::{Output, json, print};
 use super::{Failure, now, startup};
 use crate::config::Config;
-use crate::engine::Resolver;
+use crate::engine::{ReservedNames, Resolver, configured_policy};
 use crate::explain::certificates;
 use crate::explain::finding::{Finding, Level};
 use crate::telemetry::redact;
@@ -120,8 +120,10 @@ async fn examine(config: &Config) -> Vec<Finding> {
                 findings.extend(orgs.examine(&store, &deployment, now()).await);
                 findings.extend(failed_calls::examine(&store, &orgs).await);
                 findings.extend(challenges::examine(&store, &orgs, now()).await);
-                findings.extend(addresses::examine(&deployment, &orgs).await);
-                findings.extend(reach::examine(&deployment, &orgs).await);
+                let reserved = ReservedNames::find(config, &deployment.resolver).await;
+                let policy = configured_policy(config).reserving(reserved.peers());
+                findings.extend(addresses::examine(&deployment, &orgs, &reserved, &policy).await);
+                findings.extend(reach::examine(&deployment, &orgs, &policy).await);
             }
             Err(error) => findings.push(Finding::error(
                 "database",

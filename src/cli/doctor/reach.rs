@@ -8,32 +8,101 @@ use futures_util::future::join_all;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use trunkline_calls::target::{self, DialTarget, Target};
+use trunkline_model::address::{AddressPolicy, NamedBy};
 use trunkline_model::settings::{Runtime, is_web_socket};
 use trunkline_sip::flow::Transport;
+use uuid::Uuid;
 
 use super::deployment::{Deployment, RUNTIME};
 use super::orgs::CheckedOrgs;
 use super::ping::{PingAnswer, ping};
 use crate::explain::finding::Finding;
 
-/// Most addresses that are probed; further ones are left out.
+/// Most addresses that are probed; a finding says how many further ones there are.
 const MAX_PROBED: usize = 64;
 /// Time for a connection to a bot.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> Vec<Finding> {
-    let mut places: BTreeMap<(&'static str, String), String> = BTreeMap::new();
-    for uri in deployment.config.phone.default_runtime.runtime().uris() {
-        places.insert((RUNTIME, uri.to_owned()), "the default runtime".to_owned());
+/// Place to ask. Runtimes come first, so that many carriers don't leave them out.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Place {
+    is_carrier: bool,
+    /// URI without what doesn't affect where it leads.
+    uri: String,
+    /// True if the address policy judges its addresses: a tenant has named it.
+    is_judged: bool,
+}
+
+impl Place {
+    fn of_runtime(uri: &str, named: NamedBy) -> Self {
+        Self {
+            is_carrier: false,
+            uri: place_alone(uri),
+            is_judged: named == NamedBy::Tenant,
+        }
+    }
+
+    const fn check(&self) -> &'static str {
+        match self.is_carrier {
+            true => "carrier",
+            false => RUNTIME,
+        }
+    }
+
+    fn target(&self) -> Option<DialTarget> {
+        match is_web_socket(&self.uri) {
+            true => target::dial_target_of_url(&self.uri),
+            false => target::dial_target(&self.uri),
+        }
+    }
+}
+
+pub(super) async fn examine(
+    deployment: &Deployment<'_>,
+    orgs: &CheckedOrgs,
+    policy: &AddressPolicy,
+) -> Vec<Finding> {
+    let places = places(deployment, orgs);
+    let left_out = places.len().saturating_sub(MAX_PROBED);
+
+    let asked = places.into_iter().take(MAX_PROBED);
+    let asked = asked.map(|(place, whose)| one(deployment, policy, place, whose));
+    let mut findings: Vec<Finding> = join_all(asked).await.into_iter().flatten().collect();
+    if left_out > 0 {
+        findings.push(Finding::warning(
+            RUNTIME,
+            format!("{left_out} further addresses of runtimes and carriers were not asked."),
+            "GET /phone/agents and GET /phone/outbound-trunks show which answer (`reachable`).",
+        ));
+    }
+
+    findings
+}
+
+/// Places of all runtimes and carriers, each with one setting that names it.
+fn places(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> BTreeMap<Place, String> {
+    let mut places = BTreeMap::new();
+    let default = deployment.config.phone.default_runtime.runtime();
+    for template in default.uris() {
+        let uri = target::fill(template, Uuid::nil(), Uuid::nil());
+        let place = Place::of_runtime(&uri, NamedBy::Operator);
+        places.insert(place, "the default runtime".to_owned());
     }
 
     for rows in &orgs.rows {
+        let named = |target: Option<DialTarget>| {
+            target.map_or(NamedBy::Tenant, |target| {
+                target.of_org(&rows.tied).named_by()
+            })
+        };
         for agent in &rows.agents {
             for template in agent.runtime.iter().flat_map(Runtime::uris) {
                 let uri = target::fill(template, agent.id, rows.org.id);
-                let place = place_alone(&uri).unwrap_or_else(|| uri.to_string());
+                let mut place = Place::of_runtime(&uri, NamedBy::Operator);
+                let is_operators = agent.runtime_by_operator == Some(true);
+                place.is_judged = !is_operators && named(place.target()) == NamedBy::Tenant;
                 let whose = format!("agent {:?} of {:?}", agent.name, rows.org.name);
-                places.entry((RUNTIME, place)).or_insert(whose);
+                places.entry(place).or_insert(whose);
             }
         }
 
@@ -43,53 +112,63 @@ pub(super) async fn examine(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> 
             };
             let transport = trunk.settings.transport.uri_name();
             let uri = format!("sip:{host}:{port};transport={transport}");
+            let is_judged = named(target::dial_target(&uri)) == NamedBy::Tenant;
             let whose = format!(
                 "outbound trunk {:?} of {:?}",
                 trunk.settings.name, rows.org.name
             );
-            places.entry(("carrier", uri)).or_insert(whose);
+            let place = Place {
+                is_carrier: true,
+                uri,
+                is_judged,
+            };
+            places.entry(place).or_insert(whose);
         }
     }
 
-    let asked = places.into_iter().take(MAX_PROBED);
-    let asked = asked.map(|((check, uri), whose)| one(deployment, check, uri, whose));
-    join_all(asked).await
+    places
 }
 
-/// URI without its user part, which doesn't affect where it leads; a URL without its query, which may hold a secret. `None` for a URL without a
-/// query.
-fn place_alone(uri: &str) -> Option<String> {
+/// URI without its user part, which doesn't affect where it leads; a URL without its query, which may hold a secret.
+fn place_alone(uri: &str) -> String {
     if is_web_socket(uri) {
-        return uri.split_once('?').map(|(url, _)| url.to_owned());
+        return uri.split_once('?').map_or(uri, |(url, _)| url).to_owned();
     }
-    let (scheme, rest) = uri.split_once(':')?;
+    let Some((scheme, rest)) = uri.split_once(':') else {
+        return uri.to_owned();
+    };
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-    Some(format!("{scheme}:{host}"))
+    format!("{scheme}:{host}")
 }
 
+/// Asks one place. `None` if the policy forbids all of its addresses, which the check of addresses reports: the daemon doesn't contact them either.
 async fn one(
     deployment: &Deployment<'_>,
-    check: &'static str,
-    uri: String,
+    policy: &AddressPolicy,
+    place: Place,
     whose: String,
-) -> Finding {
-    let is_bot = is_web_socket(&uri);
-    let place = match is_bot {
-        true => target::dial_target_of_url(&uri),
-        false => target::dial_target(&uri),
-    };
-    let targets = match place {
+) -> Option<Finding> {
+    let check = place.check();
+    let uri = &place.uri;
+    let is_bot = is_web_socket(uri);
+    let mut targets = match place.target() {
         Some(DialTarget::Resolved(target)) => vec![target],
         Some(DialTarget::Unresolved(wanted)) => deployment.resolver.resolve(&wanted).await,
         None => Vec::new(),
     };
-
     if targets.is_empty() {
-        return Finding::error(
+        return Some(Finding::error(
             check,
             format!("{uri} ({whose}) can't be reached: its host has no address."),
             "Correct the host, or add its DNS records.",
-        );
+        ));
+    }
+
+    if place.is_judged {
+        targets.retain(|target| policy.judge(target.address).is_ok());
+        if targets.is_empty() {
+            return None;
+        }
     }
 
     let mut silent = Vec::new();
@@ -100,19 +179,19 @@ async fn one(
             false => ping(target.transport, target.address).await,
         };
         if answer.is_alive() {
-            return Finding::ok(
+            return Some(Finding::ok(
                 check,
                 format!("{uri} ({whose}) answers at {}.", target.address),
-            );
+            ));
         }
         silent.push(said(target, &answer));
     }
 
-    Finding::error(
+    Some(Finding::error(
         check,
         format!("{uri} ({whose}) can't be reached: {}.", silent.join(", ")),
         "Check that it runs and listens there, and check the firewalls between.",
-    )
+    ))
 }
 
 /// Opens a connection, and sends nothing on it.

@@ -17,15 +17,13 @@ use crate::cli::output;
 const INTERVAL: Duration = Duration::from_millis(200);
 const BATCH: u32 = 100;
 
-/// Prints the calls' events that follow number `seq`, until the store is closed.
+/// Prints the calls' events that follow number `seq`, for as long as it runs. While the database is away it prints nothing.
 pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
     loop {
-        let Ok(found) = store
+        let found = store
             .read(move |tx| events::since(tx, org, seq, BATCH))
             .await
-        else {
-            return;
-        };
+            .unwrap_or_default();
 
         for event in &found {
             seq = event.seq;

@@ -188,6 +188,12 @@ impl Runtime {
                         .to_owned(),
                 ));
             }
+            Some("default") if self.runtime_username.is_some() => {
+                return Err(Failure::Command(
+                    "the default runtime's login is the operator's: leave --runtime-username out"
+                        .to_owned(),
+                ));
+            }
             Some("default") => return Ok(Some(Value::Null)),
             Some("echo") => json!({"type": "echo"}),
             Some("builtin") => json!({"type": "builtin", "flow": Flow::demo()}),

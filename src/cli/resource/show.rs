@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 use serde_json::Value;
 
 use crate::cli::output::{print, print_table};
+use crate::telemetry::redact::escape;
 
 /// Digits of an id that a list on a terminal shows: the last ones, which are random.
 const SHORT: usize = 12;
@@ -38,17 +39,23 @@ pub(in crate::cli) fn list(items: &[Value], columns: &[&str]) {
 
 /// Prints an object, a line per value.
 pub(in crate::cli) fn object(answer: &Value) {
+    print(&lines_of(answer));
+}
+
+fn lines_of(answer: &Value) -> String {
     let mut lines = Vec::new();
     flatten("", answer, &mut lines);
-    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines: Vec<String> = lines
+    // A tenant may have chosen the names in a free object too.
+    let lines = lines
         .iter()
-        .map(|(name, value)| {
-            let value = crate::telemetry::redact::escape(value);
-            format!("{name:width$}  {value}")
-        })
-        .collect();
-    print(&lines.join("\n"));
+        .map(|(name, value)| (escape(name), escape(value)));
+    let lines: Vec<_> = lines.collect();
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = lines
+        .iter()
+        .map(|(name, value)| format!("{name:width$}  {value}"));
+    let lines: Vec<String> = lines.collect();
+    lines.join("\n")
 }
 
 fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
@@ -135,6 +142,13 @@ fn runtime(parts: &serde_json::Map<String, Value>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn neither_names_nor_values_reach_the_terminal_raw() {
+        let shown = lines_of(&serde_json::json!({"metadata": {"\u{1b}]52;c;": "\u{7}"}}));
+        assert!(!shown.contains(char::is_control), "{shown:?}");
+        assert!(shown.starts_with("metadata."), "{shown:?}");
+    }
 
     #[test]
     fn times_are_relative() {

@@ -195,7 +195,7 @@ fn the_selection_stays_with_its_call_or_follows_the_newest() {
 fn a_small_terminal_is_drawn_too() {
     let mut state = state();
     for _ in 0..3 {
-        for (width, height) in [(1, 1), (12, 3), (20, 2), (30, 8)] {
+        for (width, height) in [(1, 1), (12, 3), (11, 9), (13, 9), (20, 2), (30, 8)] {
             screen(&state, width, height);
         }
         press(&mut state, &[KeyCode::Enter]);
