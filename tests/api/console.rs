@@ -447,6 +447,8 @@ async fn the_operator_has_pages_of_the_installation() {
     .await;
     assert_eq!(unproven.status, 403);
 
+    let own_page = visit(&api, &format!("/dashboard/{org}"), &admin).await;
+    let own_proof = form_token(&own_page);
     let suspended = submit(
         &api,
         &format!("{page}/suspend"),
@@ -459,6 +461,9 @@ async fn the_operator_has_pages_of_the_installation() {
     assert!(shown.contains("suspended by operator"), "{shown}");
     let refused = visit(&api, &format!("/dashboard/{org}"), &admin).await;
     assert_eq!(refused.status, 403, "{}", refused.text);
+    let own_proof = format!("form_token={own_proof}");
+    let out = submit(&api, "/dashboard/logout", &admin, &own_proof).await;
+    assert_eq!(out.status, 200, "a suspended org's people can log out");
 
     let wrong = format!("form_token={proof}&agents=many&was_agents=1000");
     let wrong = submit(&api, &format!("{page}/limits"), cookie, &wrong).await;

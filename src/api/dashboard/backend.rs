@@ -127,25 +127,33 @@ impl Client {
     ) -> Result<Value, BackendRefusal> {
         let response = self.response(method, path, "application/json", body).await;
         let status = response.status();
-        let octets = to_bytes(response.into_body(), MAX_ANSWER).await;
-        let value = octets.ok().and_then(|octets| {
-            let text = if octets.is_empty() {
-                &b"null"[..]
-            } else {
-                &octets
-            };
-            serde_json::from_slice::<Value>(text).ok()
-        });
 
-        match value {
+        match value_of(response).await {
             Some(value) if status.is_success() => Ok(value),
             Some(value) => Err(BackendRefusal::read(status, &value)),
-            None => Err(BackendRefusal {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                message: "The API's answer could not be read.".to_owned(),
-                faults: Vec::new(),
-            }),
+            None => Err(BackendRefusal::unreadable()),
         }
+    }
+
+    /// Returns the answer at a path in another form than JSON.
+    ///
+    /// # Errors
+    /// The API's refusal.
+    pub(super) async fn octets(
+        &self,
+        path: &str,
+        accept: &'static str,
+    ) -> Result<Response, BackendRefusal> {
+        let response = self.response(Method::GET, path, accept, None).await;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+
+        Err(match value_of(response).await {
+            Some(value) => BackendRefusal::read(status, &value),
+            None => BackendRefusal::unreadable(),
+        })
     }
 
     /// Changes the object at a path, unless it has another version by now: the API then refuses with 412.
@@ -219,7 +227,24 @@ impl Client {
     }
 }
 
+/// JSON of an answer; null for an empty one.
+async fn value_of(response: Response) -> Option<Value> {
+    let octets = to_bytes(response.into_body(), MAX_ANSWER).await.ok()?;
+    match octets.is_empty() {
+        true => Some(Value::Null),
+        false => serde_json::from_slice(&octets).ok(),
+    }
+}
+
 impl BackendRefusal {
+    fn unreadable() -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            message: "The API's answer could not be read.".to_owned(),
+            faults: Vec::new(),
+        }
+    }
+
     fn read(status: StatusCode, body: &Value) -> Self {
         let errors = body["errors"].as_array().map_or(&[][..], Vec::as_slice);
         let fault = |error: &Value| {

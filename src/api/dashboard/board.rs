@@ -257,13 +257,12 @@ pub(super) async fn rendered(api: &Api, org: Uuid) -> Board {
 
 /// Returns the calls that are up, newest first: those of this node from memory, those of other nodes from the database.
 async fn up(api: &Api, org: Uuid) -> Vec<Call> {
-    let live = api.live().of_org(org).into_iter();
-    let mut found: Vec<Call> = live
-        .filter(|live| !live.is_over())
-        .map(from_memory)
-        .collect();
+    let live = api.live().of_org(org);
+    // A call that has just ended is still up in the database until its end is stored.
+    let known: HashSet<Uuid> = live.iter().map(|live| live.started.call).collect();
+    let up = live.into_iter().filter(|live| !live.is_over());
+    let mut found: Vec<Call> = up.map(from_memory).collect();
     if api.store().is_shared() {
-        let known: HashSet<Uuid> = found.iter().map(|call| call.id).collect();
         for status in [Status::Queued, Status::Ringing, Status::InProgress] {
             let filter = CallFilter {
                 status: Some(status),

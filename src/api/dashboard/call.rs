@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::to_bytes;
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde_json::Value;
@@ -339,12 +339,7 @@ fn handed_off(handoff: &Handoff) -> Markup {
 async fn captured(visitor: &Visitor) -> Result<Response, ErrorPage> {
     const PCAP: &str = "application/vnd.tcpdump.pcap";
     let path = format!("/phone/calls/{}/trace", visitor.id("call_id")?);
-    // Read as JSON first, since only then an error becomes a page.
-    visitor.client.get(&path).await?;
-    Ok(visitor
-        .client
-        .response(Method::GET, &path, PCAP, None)
-        .await)
+    Ok(visitor.client.octets(&path, PCAP).await?)
 }
 
 /// `GET /dashboard/{org_id}/calls/{call_id}/trace.pcap`

@@ -8,7 +8,7 @@ use trunkline_store::sessions;
 
 use super::document::{document, mark, notice};
 use super::page::{ErrorPage, Html, base_of};
-use super::visitor::SubmittedForm;
+use super::visitor::LogOutForm;
 use crate::api::credentials::presented;
 use crate::api::dashboard_session::{self, LIFETIME};
 use crate::api::{Api, ApiError};
@@ -137,7 +137,7 @@ pub(super) async fn home(state: State<Api>, request: Request) -> Result<Redirect
 /// `POST /dashboard/logout`: ends the session for good.
 pub(super) async fn log_out(
     State(api): State<Api>,
-    form: SubmittedForm,
+    LogOutForm(form): LogOutForm,
 ) -> Result<Response, ErrorPage> {
     let hash = form.visitor.session.hash;
     api.write(move |tx, now| sessions::end(tx, hash, now))

@@ -143,6 +143,8 @@ enum Stage {
     Up,
     /// Its end was seen; its last messages are shown at the next look.
     Over,
+    /// The page has got the last messages.
+    Shown,
     /// The page has got the end of the stream.
     Done,
 }
@@ -181,6 +183,10 @@ impl Watcher {
                 tokio::time::sleep(LOOK_INTERVAL).await;
                 return None;
             }
+            if self.stage == Stage::Shown {
+                self.stage = Stage::Done;
+                return Some(sse::Event::default().event("last").data("over"));
+            }
 
             if self.looks > 0 {
                 tokio::time::sleep(LOOK_INTERVAL).await;
@@ -192,7 +198,7 @@ impl Watcher {
             }
 
             if self.stage == Stage::Over {
-                self.stage = Stage::Done;
+                self.stage = Stage::Shown;
             } else if self.is_over().await {
                 self.stage = Stage::Over;
             }
@@ -203,9 +209,6 @@ impl Watcher {
                 // An event can't hold a carriage return; in HTML a line feed alone means the same.
                 let html = part.html.replace('\r', "");
                 return Some(sse::Event::default().event("parts").data(html));
-            }
-            if self.stage == Stage::Done {
-                return Some(sse::Event::default().event("last").data("over"));
             }
         }
     }

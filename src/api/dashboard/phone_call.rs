@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ const WRITE: Duration = Duration::from_secs(5);
 /// Time in which a browser answers the end of its WebSocket (RFC 6455 §7.1.1), and the messages that may still be on their way.
 const FAREWELL: Duration = Duration::from_secs(2);
 const ON_THEIR_WAY: usize = 500;
-/// Interval of pings and of checks of the session, and the silence after which a browser has gone.
+/// Interval of pings, and of checks of the session, and the silence after which a browser has gone.
 const CHECK: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(12);
 
@@ -160,6 +161,7 @@ pub(super) async fn open(
             socket,
             allowance: Allowance::new(api.monotonic()),
             heard_at: api.monotonic(),
+            is_recorded: false,
             api,
             visitor,
             address,
@@ -234,6 +236,8 @@ struct Line {
     allowance: Allowance,
     /// Time at which the browser was last heard.
     heard_at: Moment,
+    /// True once the call has its audit entry.
+    is_recorded: bool,
     api: Api,
     visitor: Visitor,
     address: Option<IpAddr>,
@@ -344,13 +348,40 @@ impl Line {
 
     /// Carries audio and words between the browser and its call, until either ends.
     async fn carry(&mut self, mut call: BrowserCall) -> End {
+        let end = self.exchange(&mut call).await;
+
+        // A browser that goes at once may have begun a call whose beginning wasn't read yet. Without its other channels the call hangs up.
+        let BrowserCall {
+            mut events,
+            audio,
+            commands,
+        } = call;
+        drop((audio, commands));
+        let began = async {
+            while !self.is_recorded
+                && let Some(event) = events.recv().await
+            {
+                if let BrowserEvent::Began(call) = event {
+                    self.record(call);
+                }
+            }
+        };
+        let _ = timeout(FAREWELL, began).await;
+
+        end
+    }
+
+    /// Passes audio and words on. Nothing here waits for the database, since audio would wait too.
+    async fn exchange(&mut self, call: &mut BrowserCall) -> End {
         let mut checks = interval(CHECK);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut session = pin!(self.session_ends());
 
         loop {
             let done = tokio::select! {
+                () = &mut session => Err(End::LoggedOut),
                 received = self.socket.recv() => match self.read(received) {
-                    Ok(Some(read)) => self.hear(&call, read),
+                    Ok(Some(read)) => self.hear(call, read),
                     Ok(None) => Ok(()),
                     Err(end) => Err(end),
                 },
@@ -426,7 +457,7 @@ impl Line {
     async fn tell(&mut self, event: BrowserEvent) -> Result<(), End> {
         let message = match event {
             BrowserEvent::Began(call) => {
-                self.record(call).await;
+                self.record(call);
                 json!({"event": "began", "call_id": call})
             }
             BrowserEvent::Ringing => json!({"event": "ringing"}),
@@ -444,8 +475,9 @@ impl Line {
         self.say(&message).await
     }
 
-    /// Writes the call into the audit log, with the session that made it.
-    async fn record(&mut self, call: Uuid) {
+    /// Writes the call into the audit log, with the session that made it, on a task of its own.
+    fn record(&mut self, call: Uuid) {
+        self.is_recorded = true;
         let session = &self.visitor.session.record;
         let acting = Acting::new(AuditedAction {
             at: self.api.now(),
@@ -462,36 +494,41 @@ impl Line {
         };
         let org = Some(session.org_id);
 
-        acting
-            .clone()
-            .scope(async { Acting::by(actor, org, None) })
-            .await;
-        if let Err(error) = audit::record(self.api.store(), acting).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, call.id = %call, "writing the audit entry of a browser's call failed");
-        }
+        let store = self.api.store().clone();
+        tokio::spawn(async move {
+            acting
+                .clone()
+                .scope(async { Acting::by(actor, org, None) })
+                .await;
+            if let Err(error) = audit::record(&store, acting).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, call.id = %call, "writing the audit entry of a browser's call failed");
+            }
+        });
     }
 
-    /// Sends a ping, and checks that browser and session are still there.
+    /// Sends a ping, and checks that the browser is still there.
     async fn check(&mut self) -> Result<(), End> {
         if self.api.monotonic().since(self.heard_at) >= SILENCE {
             return Err(End::Gone);
         }
-        if !self.may_call().await {
-            return Err(End::LoggedOut);
-        }
         self.send(Message::Ping(axum::body::Bytes::new())).await
     }
 
-    /// Returns true if the session is open and may still call. While the database is away, it may. A suspended org's calls go on.
-    async fn may_call(&mut self) -> bool {
-        let (hash, now) = (self.visitor.session.hash, self.api.now());
-        let found = self
-            .api
-            .read_inline(move |tx| sessions::by_token(tx, hash, now));
-        match found.await {
-            Ok(found) => found.is_some_and(|session| session.writes),
-            Err(_) => true,
+    /// Waits until the session is over or may no longer call. While the database is away, it may. A suspended org's calls go on.
+    fn session_ends(&self) -> impl Future<Output = ()> + use<> {
+        let (api, hash) = (self.api.clone(), self.visitor.session.hash);
+        async move {
+            loop {
+                tokio::time::sleep(CHECK).await;
+                let now = api.now();
+                let found = api.read_inline(move |tx| sessions::by_token(tx, hash, now));
+                if let Ok(found) = found.await
+                    && !found.is_some_and(|session| session.writes)
+                {
+                    return;
+                }
+            }
         }
     }
 

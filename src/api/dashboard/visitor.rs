@@ -38,6 +38,22 @@ impl FromRequestParts<Api> for Visitor {
     type Rejection = ErrorPage;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ErrorPage> {
+        let visitor = Self::read(parts, api).await?;
+        if visitor.session.record.suspended {
+            return Err(ErrorPage::new(
+                StatusCode::FORBIDDEN,
+                "This organization is suspended",
+                "Calls that are up go on. Ask the person who gave you the login link.",
+            ));
+        }
+
+        Ok(visitor)
+    }
+}
+
+impl Visitor {
+    /// Reads the session of a request, also one of a suspended org.
+    async fn read(parts: &mut Parts, api: &Api) -> Result<Self, ErrorPage> {
         let session = dashboard_session::of(parts, api)
             .await?
             .ok_or_else(ErrorPage::logged_out)?;
@@ -55,13 +71,6 @@ impl FromRequestParts<Api> for Visitor {
             .quotas()
             .take(Policy::Console, org, limit, api.monotonic());
         Tally::of(parts).note(taken)?;
-        if session.record.suspended {
-            return Err(ErrorPage::new(
-                StatusCode::FORBIDDEN,
-                "This organization is suspended",
-                "Calls that are up go on. Ask the person who gave you the login link.",
-            ));
-        }
 
         Ok(Self {
             org,
@@ -72,9 +81,7 @@ impl FromRequestParts<Api> for Visitor {
             named: Arc::new(named),
         })
     }
-}
 
-impl Visitor {
     /// Returns true if the person may change things.
     pub(super) fn writes(&self) -> bool {
         self.session.record.writes
@@ -117,6 +124,10 @@ pub(super) struct SubmittedForm {
     pub(super) visitor: Visitor,
     pub(super) fields: FormFields,
 }
+
+/// The form that logs out. A suspended org's people can send it too.
+#[derive(Debug)]
+pub(super) struct LogOutForm(pub(super) SubmittedForm);
 
 /// Fields of a form as they were submitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -164,6 +175,25 @@ impl FromRequest<Api> for SubmittedForm {
     async fn from_request(request: Request, api: &Api) -> Result<Self, ErrorPage> {
         let (mut parts, body) = request.into_parts();
         let visitor = Visitor::from_request_parts(&mut parts, api).await?;
+        Self::read(visitor, Request::from_parts(parts, body), api).await
+    }
+}
+
+impl FromRequest<Api> for LogOutForm {
+    type Rejection = ErrorPage;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ErrorPage> {
+        let (mut parts, body) = request.into_parts();
+        let visitor = Visitor::read(&mut parts, api).await?;
+        let request = Request::from_parts(parts, body);
+        Ok(Self(SubmittedForm::read(visitor, request, api).await?))
+    }
+}
+
+impl SubmittedForm {
+    /// Reads a visitor's form, and checks that a page of the session made it.
+    async fn read(visitor: Visitor, request: Request, api: &Api) -> Result<Self, ErrorPage> {
+        let (parts, body) = request.into_parts();
         let own = dashboard_session::is_own(&parts, api);
         let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
         let fields = FormFields::read(octets.ok().as_deref())?;
@@ -175,9 +205,7 @@ impl FromRequest<Api> for SubmittedForm {
 
         Ok(form)
     }
-}
 
-impl SubmittedForm {
     /// First value of a field; empty without one.
     pub(super) fn text<'f>(&'f self, name: &'f str) -> &'f str {
         self.fields.text(name)

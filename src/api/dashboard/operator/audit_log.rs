@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::extract::RawQuery;
+use axum::http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -36,7 +37,10 @@ async fn links<'l>(visitor: &OperatorVisitor, log: &'l Value) -> BTreeMap<&'l st
             Ok(found) => {
                 html! { a href=(visitor.path(&at)) { (text(&found, "name")) } @if list == "partners" { " " span.soft { "partner" } } }
             }
-            Err(_) => html! { span.soft { "deleted " code { (id) } } },
+            Err(refusal) if refusal.status == StatusCode::NOT_FOUND => {
+                html! { span.soft { "deleted " code { (id) } } }
+            }
+            Err(_) => html! { code { (id) } },
         };
         links.insert(id, link);
     }
