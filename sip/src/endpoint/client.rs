@@ -1,7 +1,6 @@
 //! Requests that we send (RFC 3261 §8.1, §17.1), CANCEL (§9.1) and the ACK of a 2xx (RFC 3261 §13.2.2.4). A request too large for a
 //! datagram is printed in its shortest form (§18.1.1); the sender decides which transport carries it.
 
-
 use crate::fault::Fault;
 use crate::flow::Flow;
 use crate::moment::Moment;
