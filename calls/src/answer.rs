@@ -15,12 +15,10 @@ use super::allow::own_lines;
 use super::attempts::NoAnswer;
 use super::bridge::Bridge;
 use super::call::Call;
+use super::call_end::{CallEnd, Refusal};
 use super::context::Cx;
-use super::crossing::Identity;
-use super::crossing::{self, Crossing, CrossingKind, RuntimeRefusal};
+use super::crossing::{self, Crossing, RuntimeRefusal};
 use super::delayed_ack::Delayed;
-use super::dial_failure::refusal_lines;
-use super::hangup::CallEnd;
 use super::invite_client::{Accepted, Failed};
 use super::late_answer::refuse_late_answer;
 use super::leg::{Ack, AwaitedAck, LegState, Session};
@@ -179,6 +177,29 @@ impl CallEnd {
     }
 }
 
+impl<'r> Refusal<'r> {
+    /// Refusal of a call that no runtime takes.
+    pub(crate) fn of_runtime(failed: &'r Failed<'r>) -> Self {
+        let Some(message) = failed.message else {
+            let is_forbidden = failed.failure.reason == Reason::PeerNotAllowed;
+            let reason = match is_forbidden {
+                true => Reason::PeerNotAllowed,
+                false => Reason::RuntimeUnreachable,
+            };
+            return Self::saying(reason, &failed.said);
+        };
+
+        match crossing::refusal(message.status()) {
+            RuntimeRefusal::Same => Self::of_peer(CallEnd::of_runtime(message.status()), message),
+            RuntimeRefusal::FailOver
+            | RuntimeRefusal::Trouble
+            | RuntimeRefusal::Redirect
+            | RuntimeRefusal::Brief
+            | RuntimeRefusal::Unavailable => Self::saying(Reason::RuntimeRefused, &failed.said),
+        }
+    }
+}
+
 impl Call {
     /// Handles an answer to a request of ours.
     pub(crate) fn on_response(
@@ -230,7 +251,7 @@ impl Call {
         }
         let delayed = (!won.acknowledged).then(|| won.delayed(sdp_of(message.body())));
         let crossing = |head: &mut Head<'_>, prefix: &str| {
-            crossing_of_answer(prefix).copy(head, message);
+            Crossing::of_final_answer(prefix).copy(head, message);
         };
         let (fork, body) = (won.fork, message.body());
         let mut relay = self.relaying();
@@ -241,50 +262,14 @@ impl Call {
 
     /// The caller has its 200.
     pub(crate) fn on_answered(&mut self, cx: &mut Cx<'_>, runtime_call_id: Box<str>) {
-        self.answered = Some(cx.now);
+        self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, runtime_call_id);
-        self.limit_duration(cx);
+        self.lifetime
+            .limit(cx, self.bridge.key, self.outbound.as_deref());
         for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
             if let Some(mut leg) = self.bridge.at(id) {
                 leg.start_session(cx);
             }
-        }
-    }
-
-    /// No runtime takes the call.
-    pub(crate) fn on_runtime_lost(&mut self, cx: &mut Cx<'_>, failed: Failed<'_>) {
-        let Failed {
-            failure,
-            said,
-            message,
-        } = failed;
-        let Some(message) = message else {
-            let is_forbidden = failure.reason == Reason::PeerNotAllowed;
-            let reason = match is_forbidden {
-                true => Reason::PeerNotAllowed,
-                false => Reason::RuntimeUnreachable,
-            };
-            return self.refuse_saying(cx, reason, &said);
-        };
-
-        match crossing::refusal(message.status()) {
-            RuntimeRefusal::Same => {
-                let prefix = cx.core.config.header_prefix.clone();
-                let phrase = String::from_utf8_lossy(message.reason()).into_owned();
-                let end = CallEnd::of_runtime(message.status());
-                let more = |head: &mut Head<'_>| {
-                    if let Some(reason) = end.reason {
-                        refusal_lines(head, reason);
-                    }
-                    crossing_of_answer(&prefix).copy(head, message);
-                };
-                self.refuse_with(cx, end, Some(&phrase), more, message.body());
-            }
-            RuntimeRefusal::FailOver
-            | RuntimeRefusal::Trouble
-            | RuntimeRefusal::Redirect
-            | RuntimeRefusal::Brief
-            | RuntimeRefusal::Unavailable => self.refuse_saying(cx, Reason::RuntimeRefused, &said),
         }
     }
 
@@ -349,14 +334,5 @@ impl Call {
 
         let arriving = self.joining.arriving();
         self.bridge.forget_left(pending.leg, arriving);
-    }
-}
-
-/// Crossing of the runtime's final answer to the caller's INVITE.
-const fn crossing_of_answer(prefix: &str) -> Crossing<'_> {
-    Crossing {
-        kind: CrossingKind::Response,
-        identity: Identity::Crosses,
-        prefix,
     }
 }

@@ -22,6 +22,7 @@ use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use super::bot_state::{Bot, State};
 use super::bridge::Bridge;
 use super::call::Call;
+use super::call_end::CallEnd;
 use super::call_status::CallStatus;
 use super::calling::own_origin;
 use super::context::Cx;
@@ -432,7 +433,7 @@ impl Call {
             status: self.bridge.status(),
             is_outbound: self.outbound.is_some(),
             is_open: local.is_some_and(|media| media.local.is_some()),
-            answered: self.answered,
+            answered: self.lifetime.answered(),
         };
         let Some(bot) = self.bridge.bot_mut() else {
             return;
@@ -471,8 +472,10 @@ impl Call {
     /// Our media are open: the caller hears that it rings, and the bot is dialled.
     pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) {
         // An offer that can't be met is refused before a bot is dialled for it.
-        if self.agree_on_media(cx).is_none() {
-            return;
+        match self.relaying().agree_on_media() {
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            Err(no) => return self.refuse(cx, no),
         }
 
         let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
@@ -488,7 +491,7 @@ impl Call {
     pub(crate) fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
         match self.transfer.goes_on() {
             true => self.on_agent_bye(cx, self.bridge.agent_id()),
-            false => self.leave(cx, Status::Completed, HangupBy::Agent),
+            false => self.leave(cx, CallEnd::of_answered(Status::Completed, HangupBy::Agent)),
         }
     }
 
@@ -510,7 +513,7 @@ impl Call {
         let is_up = matches!(self.bridge.status(), CallStatus::Answered | CallStatus::Up);
         if is_up && self.outbound.is_some() && !has_spoken {
             self.bridge.legs.disconnect();
-            cx.cancel_timer(&mut self.deadline);
+            self.lifetime.stop(cx);
         }
 
         match self.bridge.status() {
@@ -530,7 +533,7 @@ impl Call {
             outbound.follow(bot.chain, runtime, local);
             // A callee that hasn't answered yet is connected with the runtime once it does.
             if self.bridge.legs.disconnect() {
-                cx.cancel_timer(&mut self.deadline);
+                self.lifetime.stop(cx);
                 let heard = self.bridge.leave_media(&self.ids, local);
                 self.invite_runtime(cx, heard);
             }
@@ -575,7 +578,8 @@ impl Call {
         self.joining.end();
         let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
         self.bridge.legs.connect(trunk, agent);
-        self.limit_duration(cx);
+        self.lifetime
+            .limit(cx, self.bridge.key, self.outbound.as_deref());
         let audio = self.bridge.heard().and_then(sdp::read_answer);
         self.relaying().update_media(cx, audio);
         self.with_bot(cx, Bot::dial);

@@ -11,10 +11,10 @@ use super::attempts::AttemptOwner;
 use super::bot_state::Bot;
 use super::bridge::Bridge;
 use super::call::Call;
+use super::call_end::{CallEnd, Refusal};
 use super::callee::{Callee, CalleeLeg};
 use super::context::{Config, Cx, allows, lacks_refer};
 use super::dial::{self, Dialing};
-use super::hangup::CallEnd;
 use super::ids::CallRef;
 use super::invite_client::{
     Accepted, DialledLeg, Failed, InviteClient, InviteEvent, InviteText, Patience,
@@ -212,7 +212,8 @@ impl Call {
                     None if self.outbound.is_some() => {
                         let (ids, bridge) = (&self.ids, &mut self.bridge);
                         let progress = self.joining.on_runtime(bridge, cx, ids, accepted);
-                        self.limit_duration(cx);
+                        self.lifetime
+                            .limit(cx, self.bridge.key, self.outbound.as_deref());
                         self.apply_join_progress(cx, progress, None);
                     }
                     None => {
@@ -267,7 +268,7 @@ impl Call {
                     dialing.client.pass_on(cx);
                     self.return_to_bot(cx, *chain);
                 }
-                None => self.on_runtime_lost(cx, failed),
+                None => self.refuse(cx, Refusal::of_runtime(&failed)),
             },
         }
     }

@@ -3,21 +3,18 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use trunkline_model::record::HangupBy;
 use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 
 use super::bridge::Bridge;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
-use super::dial_failure::refusal_lines;
 use super::effect::{AgreedMedia, Effect, MediaRecord};
-use super::hangup::CallEnd;
 use super::has_sdp;
 use super::hold::Hold;
 use super::ids::CallRef;
@@ -25,77 +22,9 @@ use super::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
 use super::refusal::Reason;
 use super::relay::Relay;
 use super::runtime_invite::FIRST_FORK;
+use super::unacceptable_body::UnacceptableBody;
 
 mod media_peer;
-
-/// Reason why our media can't accept a body.
-#[derive(Debug)]
-pub(crate) enum UnacceptableBody {
-    /// It isn't SDP.
-    OtherType,
-    /// It has a content coding.
-    Encoded,
-    /// Its offer can't be met.
-    NoCommonMedia(String),
-}
-
-impl UnacceptableBody {
-    const fn status(&self) -> u16 {
-        match self {
-            Self::OtherType | Self::Encoded => 415,
-            Self::NoCommonMedia(_) => 488,
-        }
-    }
-
-    /// End of a call whose first offer it is.
-    const fn end(&self) -> CallEnd {
-        let reason = Reason::NoCommonMedia;
-        CallEnd {
-            status: reason.unanswered(),
-            sip_code: self.status(),
-            reason: Some(reason),
-            by: HangupBy::Platform,
-            cause: None,
-        }
-    }
-
-    /// Writes the cause, and for a 415 the bodies that are accepted (RFC 3261 §21.4.13).
-    fn lines(&self, head: &mut Head<'_>) {
-        let (warning, cause) = match self {
-            Self::OtherType => (399, "Only a body of type application/sdp is accepted here"),
-            Self::Encoded => (399, "Only a body without Content-Encoding is accepted here"),
-            Self::NoCommonMedia(cause) => (304, cause.as_str()),
-        };
-        if self.status() == 415 {
-            head.line("Accept", b"application/sdp");
-            head.line("Accept-Encoding", b"identity");
-        }
-        head.fmt("Warning", format_args!("{warning} trunkline \"{cause}\""));
-    }
-
-    /// Refuses the change that came with it.
-    pub(crate) fn reject(&self, cx: &mut Cx<'_>, server: ServerTx) {
-        cx.respond(server, self.status(), None, |head| self.lines(head), b"");
-    }
-
-    /// A body that isn't SDP and must not be ignored (RFC 3261 §8.2.3).
-    fn of(message: &Message<'_>) -> Option<Self> {
-        let value = |name| message.first(name).map(str::from_utf8);
-        let is_optional = value(HeaderName::ContentDisposition).is_some_and(|disposition| {
-            disposition.is_ok_and(|it| it.to_ascii_lowercase().contains("handling=optional"))
-        });
-        if message.body().is_empty() || is_optional {
-            return None;
-        }
-        let is_encoded = value(HeaderName::ContentEncoding)
-            .is_some_and(|coding| coding.is_ok_and(|it| !it.eq_ignore_ascii_case("identity")));
-        if is_encoded {
-            Some(Self::Encoded)
-        } else {
-            (!has_sdp(message)).then_some(Self::OtherType)
-        }
-    }
-}
 
 impl LocalMedia {
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none. `before` is the SDP that the peer has of us.
@@ -276,6 +205,23 @@ impl Relay<'_> {
         Ok(body)
     }
 
+    /// Returns our SDP for the caller's INVITE; `None` if that has its final answer.
+    ///
+    /// # Errors
+    /// Its offer can't be met.
+    pub(crate) fn agree_on_media(
+        &mut self,
+    ) -> Result<Option<(Vec<u8>, Option<Audio>)>, UnacceptableBody> {
+        let id = self.bridge.trunk_id();
+        let Some(incoming) = self.bridge.legs.take_incoming(id) else {
+            return Ok(None);
+        };
+        let invite = incoming.invite();
+        let agreed = self.bridge.local_body(&self.holding.hold, invite);
+        self.bridge.legs.set_state(id, LegState::Incoming(incoming));
+        agreed.map(Some)
+    }
+
     /// Answers a re-INVITE or UPDATE of the caller here.
     pub(crate) fn answer_change(
         &mut self,
@@ -341,8 +287,10 @@ impl Call {
     /// Answers the caller with media of our own.
     pub(crate) fn answer_with_media(&mut self, cx: &mut Cx<'_>) {
         let id = self.bridge.trunk_id();
-        let Some((body, audio)) = self.agree_on_media(cx) else {
-            return;
+        let (body, audio) = match self.relaying().agree_on_media() {
+            Ok(Some(agreed)) => agreed,
+            Ok(None) => return,
+            Err(no) => return self.refuse(cx, no),
         };
 
         self.relaying().update_media(cx, audio);
@@ -361,27 +309,6 @@ impl Call {
         let mut relay = self.relaying();
         if relay.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
             self.on_answered(cx, Box::default());
-        }
-    }
-
-    /// Returns our SDP for the caller's INVITE; `None` if its offer can't be met and was refused.
-    pub(crate) fn agree_on_media(&mut self, cx: &mut Cx<'_>) -> Option<(Vec<u8>, Option<Audio>)> {
-        let id = self.bridge.trunk_id();
-        let incoming = self.bridge.legs.take_incoming(id)?;
-        let agreed = self
-            .bridge
-            .local_body(&self.holding.hold, incoming.invite());
-        self.bridge.legs.set_state(id, LegState::Incoming(incoming));
-        match agreed {
-            Ok(agreed) => Some(agreed),
-            Err(no) => {
-                let lines = |head: &mut Head<'_>| {
-                    no.lines(head);
-                    refusal_lines(head, Reason::NoCommonMedia);
-                };
-                self.refuse_with(cx, no.end(), None, lines, b"");
-                None
-            }
         }
     }
 }

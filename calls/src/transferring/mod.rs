@@ -26,6 +26,7 @@ use uuid::Uuid;
 use crate::Calls;
 use crate::bridge::Bridge;
 use crate::call::Call;
+use crate::call_end::CallEnd;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
@@ -264,7 +265,7 @@ impl Call {
                     untransferred = Some(TransferFailure::Failed);
                 }
                 TransferStep::Unresolved => untransferred = Some(TransferFailure::Unknown),
-                TransferStep::Leave(status, by) => self.leave(cx, status, by),
+                TransferStep::Leave(status, by) => self.leave(cx, CallEnd::of_answered(status, by)),
                 TransferStep::HangUp(reason) => self.hang_up(cx, reason),
                 TransferStep::CallEnd(ended) => cx.core.fact(Fact::Ended(ended)),
             }
