@@ -22,7 +22,7 @@ use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use super::bot_state::{Bot, State};
 use super::bridge::Bridge;
 use super::call::Call;
-use super::call_end::CallEnd;
+use super::call_end::{CallEnd, CallRefusal};
 use super::call_status::CallStatus;
 use super::calling::own_origin;
 use super::context::Cx;
@@ -35,6 +35,7 @@ use super::ids::{CallKey, CallRef};
 use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
+use super::relay::Relay;
 use super::runtime_chain::{ChainStage, RuntimeChain};
 use super::runtime_invite::{self, InvitedCall};
 
@@ -419,6 +420,27 @@ impl Bridge {
     }
 }
 
+impl Relay<'_> {
+    /// Rings at the caller, whose bot is dialled next: our media are open.
+    ///
+    /// # Errors
+    /// The caller's INVITE is to be refused.
+    pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) -> Result<(), CallRefusal<'static>> {
+        // An offer that can't be met is refused before a bot is dialled for it.
+        if self.agree_on_media()?.is_none() {
+            return Ok(());
+        }
+
+        let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
+        let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
+        let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
+        match is_dialled && is_first && !self.bridge.ring(cx, self.ids) {
+            true => Err(Reason::BadRequest.into()),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Call {
     /// Gives the bot an input, and carries out the consequence for the call.
     pub(crate) fn with_bot(
@@ -451,7 +473,8 @@ impl Call {
             }
             BotProgress::Attached => match self.bridge.status() {
                 CallStatus::SettingUp if self.bridge.incoming().is_some() => {
-                    self.answer_with_media(cx);
+                    let progress = self.relaying().answer_with_media(cx);
+                    self.apply_answer(cx, progress);
                 }
                 CallStatus::Up => {
                     let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
@@ -467,24 +490,6 @@ impl Call {
             BotProgress::NoneLeft => self.on_no_runtime_left(cx),
             BotProgress::HungUp => self.agent_hangs_up(cx),
         }
-    }
-
-    /// Our media are open: the caller hears that it rings, and the bot is dialled.
-    pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) {
-        // An offer that can't be met is refused before a bot is dialled for it.
-        match self.relaying().agree_on_media() {
-            Ok(Some(_)) => {}
-            Ok(None) => return,
-            Err(no) => return self.refuse(cx, no),
-        }
-
-        let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
-        let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
-        let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
-        if is_dialled && is_first && !self.bridge.ring(cx, &self.ids) {
-            return self.refuse(cx, Reason::BadRequest);
-        }
-        self.begin_runtime(cx);
     }
 
     /// The agent has hung up. A transfer of its caller goes on without it.

@@ -47,9 +47,9 @@ impl CallEnd {
     }
 }
 
-/// Refusal of a call that isn't answered.
+/// CallRefusal of a call that isn't answered.
 #[derive(Debug)]
-pub(crate) struct Refusal<'r> {
+pub(crate) struct CallRefusal<'r> {
     pub(crate) end: CallEnd,
     words: Words<'r>,
 }
@@ -67,7 +67,7 @@ enum Words<'r> {
     Offer(UnacceptableBody),
 }
 
-impl<'r> Refusal<'r> {
+impl<'r> CallRefusal<'r> {
     /// A refusal of ours, with the lines of the last target's.
     pub(crate) const fn saying(reason: Reason, said: &'r [u8]) -> Self {
         Self {
@@ -143,14 +143,14 @@ impl<'r> Refusal<'r> {
     }
 }
 
-impl From<Reason> for Refusal<'_> {
+impl From<Reason> for CallRefusal<'_> {
     fn from(reason: Reason) -> Self {
         Self::saying(reason, b"")
     }
 }
 
-/// Refusal of a call whose first offer our media can't accept.
-impl From<UnacceptableBody> for Refusal<'_> {
+/// CallRefusal of a call whose first offer our media can't accept.
+impl From<UnacceptableBody> for CallRefusal<'_> {
     fn from(no: UnacceptableBody) -> Self {
         let reason = Reason::NoCommonMedia;
         Self {

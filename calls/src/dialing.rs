@@ -12,7 +12,7 @@ use super::attempts::AttemptOwner;
 use super::bot_state::Bot;
 use super::bridge::Bridge;
 use super::call::Call;
-use super::call_end::{CallEnd, Refusal};
+use super::call_end::{CallEnd, CallRefusal};
 use super::callee::{Callee, CalleeLeg};
 use super::context::{Config, Cx, allows, lacks_refer};
 use super::dial::{DialedPeer, Dialing};
@@ -364,12 +364,13 @@ impl Call {
             DialProgress::RuntimeAnswers(accepted) => {
                 let (slot, message) = (self.ids.slot, accepted.message);
                 if let Some(won) = self.bridge.accept_runtime(cx, slot, *accepted) {
-                    self.take_answer(cx, won, message);
+                    let progress = self.relaying().pass_answer(cx, won, message);
+                    self.apply_answer(cx, progress);
                 }
             }
             DialProgress::Unusable(reason) => self.refuse(cx, reason),
             DialProgress::RuntimeFollows(chain) => self.return_to_bot(cx, *chain),
-            DialProgress::RuntimeLost(failed) => self.refuse(cx, Refusal::of_runtime(&failed)),
+            DialProgress::RuntimeLost(failed) => self.refuse(cx, CallRefusal::of_runtime(&failed)),
         }
     }
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
-use super::call_end::{CallEnd, Refusal};
+use super::call_end::{CallEnd, CallRefusal};
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::CrossingKind;
@@ -99,7 +99,7 @@ impl Call {
                 .cancel_relayed(cx, invite, &reasons_of(message));
         }
         self.bridge.cancel_runtime(cx, &reasons_of(message));
-        self.end_setup(cx, &Refusal::canceled());
+        self.end_setup(cx, &CallRefusal::canceled());
     }
 
     /// Handles BYE from either side; its cause crosses.
@@ -129,7 +129,7 @@ impl Call {
             }
             (CallStatus::SettingUp, true) => {
                 self.bridge.cancel_runtime(cx, &reasons_of(message));
-                self.end_setup(cx, &Refusal::canceled());
+                self.end_setup(cx, &CallRefusal::canceled());
             }
             (CallStatus::SettingUp, false) => {
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
@@ -231,7 +231,7 @@ impl Call {
     }
 
     /// Refuses a call that isn't answered.
-    pub(crate) fn refuse<'r>(&mut self, cx: &mut Cx<'_>, refusal: impl Into<Refusal<'r>>) {
+    pub(crate) fn refuse<'r>(&mut self, cx: &mut Cx<'_>, refusal: impl Into<CallRefusal<'r>>) {
         if self.bridge.status() == CallStatus::SettingUp {
             self.bridge.cancel_runtime(cx, b"");
             self.end_setup(cx, &refusal.into());
@@ -239,7 +239,7 @@ impl Call {
     }
 
     /// Ends a call that isn't answered: refuses the caller's INVITE, or ends an outbound call.
-    fn end_setup(&mut self, cx: &mut Cx<'_>, refusal: &Refusal<'_>) {
+    fn end_setup(&mut self, cx: &mut Cx<'_>, refusal: &CallRefusal<'_>) {
         self.abandon(cx);
         let end = refusal.end;
         let Some(invite) = self.bridge.incoming().map(UasInvite::server) else {

@@ -203,7 +203,8 @@ impl Call {
             Method::Prack if self.bridge.is_trunk(id) => {
                 let held = self.relaying().on_prack(cx, fork, server, message);
                 if let Some(HeldAnswer { won, answer }) = held {
-                    self.take_answer(cx, won, answer.message());
+                    let progress = self.relaying().pass_answer(cx, won, answer.message());
+                    self.apply_answer(cx, progress);
                 }
             }
             Method::Info | Method::Message => {

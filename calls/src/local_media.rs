@@ -10,6 +10,7 @@ use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
+use super::answer::AnswerProgress;
 use super::bridge::Bridge;
 use super::call::Call;
 use super::call_status::CallStatus;
@@ -222,6 +223,36 @@ impl Relay<'_> {
         agreed.map(Some)
     }
 
+    /// Answers the caller with media of our own.
+    pub(crate) fn answer_with_media(&mut self, cx: &mut Cx<'_>) -> AnswerProgress {
+        let id = self.bridge.trunk_id();
+        let (body, audio) = match self.agree_on_media() {
+            Ok(Some(agreed)) => agreed,
+            Ok(None) => return AnswerProgress::Nothing,
+            Err(no) => return AnswerProgress::Refused(no.into()),
+        };
+
+        self.update_media(cx, audio);
+        if !self.bridge.begin_local_dialog(cx, self.ids.slot) {
+            return AnswerProgress::Refused(Reason::BadRequest.into());
+        }
+
+        let Some(incoming) = self.bridge.legs.take_incoming(id) else {
+            return AnswerProgress::Nothing;
+        };
+
+        self.bridge.keep_only(cx, FIRST_FORK);
+        cx.release_incoming(&incoming);
+
+        let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
+        match self.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
+            true => AnswerProgress::Accepted {
+                runtime_call_id: Box::default(),
+            },
+            false => AnswerProgress::Nothing,
+        }
+    }
+
     /// Answers a re-INVITE or UPDATE of the caller here.
     pub(crate) fn answer_change(
         &mut self,
@@ -279,36 +310,14 @@ impl Call {
         };
         media.local = Some(local);
         match self.bridge.bot().is_some() {
-            true => self.ring_for_bot(cx),
-            false => self.answer_with_media(cx),
-        }
-    }
-
-    /// Answers the caller with media of our own.
-    pub(crate) fn answer_with_media(&mut self, cx: &mut Cx<'_>) {
-        let id = self.bridge.trunk_id();
-        let (body, audio) = match self.relaying().agree_on_media() {
-            Ok(Some(agreed)) => agreed,
-            Ok(None) => return,
-            Err(no) => return self.refuse(cx, no),
-        };
-
-        self.relaying().update_media(cx, audio);
-        if !self.bridge.begin_local_dialog(cx, self.ids.slot) {
-            return self.refuse(cx, Reason::BadRequest);
-        }
-
-        let Some(incoming) = self.bridge.legs.take_incoming(id) else {
-            return;
-        };
-
-        self.bridge.keep_only(cx, FIRST_FORK);
-        cx.release_incoming(&incoming);
-
-        let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-        let mut relay = self.relaying();
-        if relay.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
-            self.on_answered(cx, Box::default());
+            true => match self.relaying().ring_for_bot(cx) {
+                Ok(()) => self.begin_runtime(cx),
+                Err(refusal) => self.refuse(cx, refusal),
+            },
+            false => {
+                let progress = self.relaying().answer_with_media(cx);
+                self.apply_answer(cx, progress);
+            }
         }
     }
 }
