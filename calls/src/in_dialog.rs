@@ -19,6 +19,7 @@ use super::own_request::{Pending, Purpose};
 use super::pbx::Pbx;
 use super::provisional_relay::HeldAnswer;
 use super::relay::Relay;
+use super::reoffer::{Reoffer, ReofferProgress};
 use super::transfer::TransferEvent;
 use super::{has_sdp, sdp_of};
 
@@ -198,8 +199,20 @@ impl Call {
         let methods = self.bridge.methods(id);
         match message.method() {
             Method::Bye => self.on_bye(cx, id, fork, server, message),
-            Method::Invite => self.on_reinvite(cx, id, fork, server, message),
-            Method::Update => self.on_update(cx, id, fork, server, message),
+            Method::Invite | Method::Update => {
+                let reoffer = Reoffer {
+                    leg: id,
+                    fork,
+                    server,
+                    message,
+                    joining: self.joining.phase(),
+                    has_agent_left: self.transfer.has_agent_left(&self.bridge),
+                };
+                match method == Method::Invite {
+                    true => self.relaying().on_reinvite(cx, &reoffer),
+                    false => self.relaying().on_update(cx, &reoffer),
+                }
+            }
             Method::Prack if self.bridge.is_trunk(id) => {
                 let held = self.relaying().on_prack(cx, fork, server, message);
                 if let Some(HeldAnswer { won, answer }) = held {
@@ -334,8 +347,24 @@ impl Call {
                     self.apply_join_progress(cx, progress, sdp);
                 }
             }
-            (Purpose::Relay(server), Method::Invite) => {
-                self.on_reinvite_answer(cx, flow, &pending, server, message)
+            (Purpose::Relay(_), Method::Invite) => {
+                let mut relay = self.relaying();
+                match relay.on_reinvite_answer(cx, flow, &pending, message) {
+                    Ok(ReofferProgress::Nothing) => {}
+                    Ok(ReofferProgress::AgentReplaced) => {
+                        if let Some(permit) = &mut self.permit {
+                            permit.release(self.ids.agent);
+                        }
+                    }
+                    Ok(ReofferProgress::TrunkOffered) => {
+                        // The callee's own re-INVITE has brought it the runtime's media.
+                        if self.joining.arriving().is_none() {
+                            let progress = self.joining.on_crossed();
+                            self.apply_join_progress(cx, progress, None);
+                        }
+                    }
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
+                }
             }
             (Purpose::Relay(server), _) => {
                 self.relaying().answer(cx, &pending, server, message);
