@@ -31,6 +31,7 @@ use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
 use crate::flow::TransferFailure;
+use crate::hold::HoldError;
 use crate::ids::{CallKey, CallTimer};
 use crate::transfer::{
     CallFacts, DestinationChoice, LastTransfer, NewTransfer, Requester, Steps, TransferError,
@@ -259,7 +260,10 @@ impl Call {
                 TransferStep::Resume => {
                     // The caller stays with the agent. A call that can't be resumed now stays held until the API or the PBX resumes it.
                     if self.holding.hold.is_held() {
-                        let _ = self.hold(cx, false);
+                        let is_transferring = self.transfer.is_under_way();
+                        let hindrance = is_transferring.then_some(HoldError::Transferring);
+                        let bridge = &mut self.bridge;
+                        let _ = self.holding.request(bridge, cx, false, hindrance);
                     }
                     self.take_turns(cx);
                     untransferred = Some(TransferFailure::Failed);
