@@ -22,6 +22,7 @@ use super::invite_client::{
     Accepted, DialledLeg, Failed, InviteClient, InviteEvent, InviteText, Patience,
     ProvisionalResponse,
 };
+use super::join::Join;
 use super::late_answer::refuse_late_answer;
 use super::leg::{ForkDialog, LegPeer, LegState, Session, SipPeer};
 use super::pbx::Pbx;
@@ -32,6 +33,7 @@ use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{HeaderSource, RuntimeCallFacts, RuntimeInvite, RuntimeText};
 use super::sips::is_sips;
 use super::transfer::TransferEvent;
+use super::transferring::DestinationAnswer;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, ip_family, sdp_of};
 
@@ -348,7 +350,19 @@ impl Call {
                 self.on_transfer(cx, TransferEvent::DestinationRings);
             }
             DialProgress::DestinationAnswers(leg, accepted, offer) => {
-                self.on_destination_answers(cx, leg, *accepted, offer);
+                match self.bridge.meet_destination(cx, leg, *accepted, &offer) {
+                    DestinationAnswer::Late => {}
+                    DestinationAnswer::Unusable(reason) => {
+                        let event = TransferEvent::DestinationRefused(reason.status());
+                        self.on_transfer(cx, event);
+                    }
+                    DestinationAnswer::Usable(sdp) => {
+                        self.joining.wait_with(Join::arriving(offer, leg));
+                        self.on_transfer(cx, TransferEvent::DestinationAnswered);
+                        let progress = self.joining.begin(&sdp, cx.now);
+                        self.apply_join_progress(cx, progress, None);
+                    }
+                }
             }
             DialProgress::DestinationLost(failure) => {
                 self.on_transfer(cx, TransferEvent::DestinationLost(failure));

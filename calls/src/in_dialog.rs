@@ -21,6 +21,7 @@ use super::provisional_relay::HeldAnswer;
 use super::relay::Relay;
 use super::reoffer::{Reoffer, ReofferProgress};
 use super::transfer::TransferEvent;
+use super::transferring::ReferRequest;
 use super::{has_sdp, sdp_of};
 
 /// Answers of one call that may wait for their ACK at once.
@@ -225,7 +226,9 @@ impl Call {
                     true => answer_alone(cx, server, message),
                     false => self.relaying().request(cx, id, fork, server, message),
                 }
-                self.on_key(cx, org, message);
+                if let Some(digit) = self.bridge.take_key(cx, message) {
+                    self.press(cx, org, digit);
+                }
             }
             Method::Options => {
                 cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
@@ -241,7 +244,19 @@ impl Call {
                     self.on_transfer(cx, event);
                 }
             }
-            Method::Refer => self.on_refer(cx, (id, fork), server, org, message),
+            Method::Refer => {
+                let refer = ReferRequest {
+                    leg: id,
+                    fork,
+                    server,
+                    message,
+                    org,
+                };
+                let (bridge, of) = (&self.bridge, self.transferee());
+                if let Some(new) = self.transfer.on_refer(bridge, cx, of, &refer) {
+                    self.begin_transfer(cx, new);
+                }
+            }
             Method::Subscribe | Method::Publish | Method::Register => {
                 cx.respond(server, 405, None, |head| head.line("Allow", methods), b"");
             }
