@@ -149,8 +149,12 @@ pub(crate) enum BotProgress {
     Attached,
     /// A runtime over SIP is next.
     Sip(Runtime),
-    /// No runtime is left to try.
-    NoneLeft,
+    /// No runtime is left to try, for that reason.
+    NoneLeft {
+        reason: Reason,
+        /// A bot of the list has had the call.
+        has_spoken: bool,
+    },
     /// The agent has hung up.
     HungUp,
 }
@@ -190,7 +194,13 @@ impl Bot {
             Some(ChainStage::Bot(url)) => self.open_socket(cx, of, url),
             Some(ChainStage::Builtin) => self.take_builtin(cx, of),
             Some(ChainStage::Sip(runtime)) => BotProgress::Sip(runtime),
-            None => BotProgress::NoneLeft,
+            None => BotProgress::NoneLeft {
+                reason: match self.attempts.are_forbidden() {
+                    true => Reason::PeerNotAllowed,
+                    false => Reason::RuntimeUnreachable,
+                },
+                has_spoken: self.has_spoken,
+            },
         }
     }
 
@@ -487,7 +497,15 @@ impl Call {
             // The destination of a transfer is being called, and a call dials one peer at a time.
             BotProgress::Sip(_) if self.transfer.goes_on() => self.agent_hangs_up(cx),
             BotProgress::Sip(runtime) => self.invite_in_place_of_bot(cx, runtime),
-            BotProgress::NoneLeft => self.on_no_runtime_left(cx),
+            // A transfer that was ordered meanwhile goes on.
+            BotProgress::NoneLeft { .. } if self.transfer.goes_on() => self.agent_hangs_up(cx),
+            BotProgress::NoneLeft { reason, has_spoken } => {
+                // A callee that no agent has spoken with was never joined: its call has failed.
+                if self.outbound.is_some() && !has_spoken {
+                    self.bridge.legs.disconnect();
+                }
+                self.hang_up(cx, reason);
+            }
             BotProgress::HungUp => self.agent_hangs_up(cx),
         }
     }
@@ -497,34 +515,6 @@ impl Call {
         match self.transfer.goes_on() {
             true => self.on_agent_bye(cx, self.bridge.agent_id()),
             false => self.leave(cx, CallEnd::of_answered(Status::Completed, HangupBy::Agent)),
-        }
-    }
-
-    /// No runtime is left to try. A transfer that was ordered meanwhile goes on.
-    fn on_no_runtime_left(&mut self, cx: &mut Cx<'_>) {
-        if self.transfer.goes_on() {
-            return self.agent_hangs_up(cx);
-        }
-
-        let bot = self.bridge.bot();
-        let is_forbidden = bot.is_some_and(|bot| bot.attempts.are_forbidden());
-        let has_spoken = bot.is_none_or(|bot| bot.has_spoken);
-        let reason = match is_forbidden {
-            true => Reason::PeerNotAllowed,
-            false => Reason::RuntimeUnreachable,
-        };
-
-        // A callee that no agent has spoken with was never joined: its call has failed.
-        let is_up = matches!(self.bridge.status(), CallStatus::Answered | CallStatus::Up);
-        if is_up && self.outbound.is_some() && !has_spoken {
-            self.bridge.legs.disconnect();
-            self.lifetime.stop(cx);
-        }
-
-        match self.bridge.status() {
-            CallStatus::SettingUp => self.refuse(cx, reason),
-            CallStatus::Answered | CallStatus::Up => self.hang_up(cx, reason),
-            CallStatus::Over => {}
         }
     }
 

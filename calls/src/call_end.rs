@@ -34,17 +34,6 @@ impl CallEnd {
             cause: None,
         }
     }
-
-    /// End of a call that its caller gives up before it is answered.
-    pub(crate) const fn canceled() -> Self {
-        Self {
-            status: Status::Canceled,
-            sip_code: 487,
-            reason: Some(Reason::CallerCanceled),
-            by: HangupBy::Caller,
-            cause: None,
-        }
-    }
 }
 
 /// CallRefusal of a call that isn't answered.
@@ -57,8 +46,8 @@ pub(crate) struct CallRefusal<'r> {
 /// Content of the response that refuses a call.
 #[derive(Debug)]
 enum Words<'r> {
-    /// Nothing but the status.
-    Bare,
+    /// The caller gives up, with these Reason lines for the runtime.
+    Canceled(Vec<u8>),
     /// Our reason, with the lines of the last target's refusal.
     Ours(&'r [u8]),
     /// The refusal of a peer, as it crosses.
@@ -90,11 +79,25 @@ impl<'r> CallRefusal<'r> {
         }
     }
 
-    /// The answer to the INVITE of a caller that gives up.
-    pub(crate) const fn canceled() -> Self {
+    /// The answer to the INVITE of a caller that gives up, with the Reason lines of its CANCEL or BYE.
+    pub(crate) const fn canceled(reasons: Vec<u8>) -> Self {
         Self {
-            end: CallEnd::canceled(),
-            words: Words::Bare,
+            end: CallEnd {
+                status: Status::Canceled,
+                sip_code: 487,
+                reason: Some(Reason::CallerCanceled),
+                by: HangupBy::Caller,
+                cause: None,
+            },
+            words: Words::Canceled(reasons),
+        }
+    }
+
+    /// Returns the lines of our CANCEL to the runtime.
+    pub(crate) fn cancel_lines(&self) -> &[u8] {
+        match &self.words {
+            Words::Canceled(reasons) => reasons,
+            Words::Ours(_) | Words::Peer(_) | Words::Offer(_) => b"",
         }
     }
 
@@ -102,14 +105,14 @@ impl<'r> CallRefusal<'r> {
     pub(crate) fn phrase(&self) -> Option<Cow<'r, str>> {
         match &self.words {
             Words::Peer(message) => Some(String::from_utf8_lossy(message.reason())),
-            Words::Bare | Words::Ours(_) | Words::Offer(_) => None,
+            Words::Canceled(_) | Words::Ours(_) | Words::Offer(_) => None,
         }
     }
 
     /// Writes the header lines of the response.
     pub(crate) fn write(&self, head: &mut Head<'_>, config: &Config) {
         match &self.words {
-            Words::Bare => {}
+            Words::Canceled(_) => {}
             Words::Ours(said) => {
                 self.write_reason(head);
                 head.raw(said);
@@ -138,7 +141,7 @@ impl<'r> CallRefusal<'r> {
     pub(crate) fn body(&self) -> &'r [u8] {
         match &self.words {
             Words::Peer(message) => message.body(),
-            Words::Bare | Words::Ours(_) | Words::Offer(_) => b"",
+            Words::Canceled(_) | Words::Ours(_) | Words::Offer(_) => b"",
         }
     }
 }

@@ -98,8 +98,7 @@ impl Call {
                 .requests
                 .cancel_relayed(cx, invite, &reasons_of(message));
         }
-        self.bridge.cancel_runtime(cx, &reasons_of(message));
-        self.end_setup(cx, &CallRefusal::canceled());
+        self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
     }
 
     /// Handles BYE from either side; its cause crosses.
@@ -128,8 +127,7 @@ impl Call {
                 );
             }
             (CallStatus::SettingUp, true) => {
-                self.bridge.cancel_runtime(cx, &reasons_of(message));
-                self.end_setup(cx, &CallRefusal::canceled());
+                self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
             }
             (CallStatus::SettingUp, false) => {
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
@@ -230,16 +228,14 @@ impl Call {
         self.end(cx, end);
     }
 
-    /// Refuses a call that isn't answered.
-    pub(crate) fn refuse<'r>(&mut self, cx: &mut Cx<'_>, refusal: impl Into<CallRefusal<'r>>) {
-        if self.bridge.status() == CallStatus::SettingUp {
-            self.bridge.cancel_runtime(cx, b"");
-            self.end_setup(cx, &refusal.into());
-        }
-    }
-
     /// Ends a call that isn't answered: refuses the caller's INVITE, or ends an outbound call.
-    fn end_setup(&mut self, cx: &mut Cx<'_>, refusal: &CallRefusal<'_>) {
+    pub(crate) fn refuse<'r>(&mut self, cx: &mut Cx<'_>, refusal: impl Into<CallRefusal<'r>>) {
+        if self.bridge.status() != CallStatus::SettingUp {
+            return;
+        }
+
+        let refusal = refusal.into();
+        self.bridge.cancel_runtime(cx, refusal.cancel_lines());
         self.abandon(cx);
         let end = refusal.end;
         let Some(invite) = self.bridge.incoming().map(UasInvite::server) else {
