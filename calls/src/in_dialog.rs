@@ -253,7 +253,7 @@ impl Call {
                     org,
                 };
                 let (bridge, of) = (&self.bridge, self.transferee());
-                if let Some(new) = self.transfer.on_refer(bridge, cx, of, &refer) {
+                if let Some(new) = self.transfer.on_refer(bridge, cx, &of, &refer) {
                     self.begin_transfer(cx, new);
                 }
             }

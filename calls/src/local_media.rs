@@ -27,6 +27,9 @@ use super::unacceptable_body::UnacceptableBody;
 
 mod media_peer;
 
+/// SDP of our media for a message, and the audio that it agrees on with the peer.
+type LocalSdp = (Vec<u8>, Option<Audio>);
+
 impl LocalMedia {
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none. `before` is the SDP that the peer has of us.
     fn body(
@@ -34,7 +37,7 @@ impl LocalMedia {
         hold: &Hold,
         before: &[u8],
         message: &Message<'_>,
-    ) -> Result<(Vec<u8>, Option<Audio>), UnacceptableBody> {
+    ) -> Result<LocalSdp, UnacceptableBody> {
         if let Some(no) = UnacceptableBody::of(message) {
             return Err(no);
         }
@@ -74,7 +77,7 @@ impl Bridge {
         &mut self,
         hold: &Hold,
         message: &Message<'_>,
-    ) -> Result<(Vec<u8>, Option<Audio>), UnacceptableBody> {
+    ) -> Result<LocalSdp, UnacceptableBody> {
         let before = self.told_to_trunk();
         match self.local_mut() {
             Some(media) => media.body(hold, &before, message),
@@ -210,9 +213,7 @@ impl Relay<'_> {
     ///
     /// # Errors
     /// Its offer can't be met.
-    pub(crate) fn agree_on_media(
-        &mut self,
-    ) -> Result<Option<(Vec<u8>, Option<Audio>)>, UnacceptableBody> {
+    pub(crate) fn agree_on_media(&mut self) -> Result<Option<LocalSdp>, UnacceptableBody> {
         let id = self.bridge.trunk_id();
         let Some(incoming) = self.bridge.legs.take_incoming(id) else {
             return Ok(None);

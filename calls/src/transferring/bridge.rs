@@ -93,9 +93,9 @@ impl LastTransfer<Box<DestinationRoute>> {
             ..
         } = &*cx.core;
         let permit = route.permit(ids.org, outbound_limits, limits, health, cx.now);
-        let permit = permit.map_err(|reason| match reason {
-            Reason::TrunkUnreachable => TransferEvent::DestinationLost(UNREACHABLE),
-            reason => TransferEvent::DestinationRefused(reason.status()),
+        let permit = permit.map_err(|reason| match reason == Reason::TrunkUnreachable {
+            true => TransferEvent::DestinationLost(UNREACHABLE),
+            false => TransferEvent::DestinationRefused(reason.status()),
         })?;
 
         let is_at_pbx = route.is_at_pbx();

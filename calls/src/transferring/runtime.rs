@@ -80,7 +80,7 @@ impl<R> LastTransfer<R> {
         &self,
         bridge: &Bridge,
         cx: &mut Cx<'_>,
-        of: Transferee<'_>,
+        of: &Transferee<'_>,
         refer: &ReferRequest<'_>,
     ) -> Option<PlannedTransfer> {
         let (server, message) = (refer.server, refer.message);

@@ -19,7 +19,6 @@ use crate::privacy::CallerIdentity;
 use crate::registrar::bindings::Binding;
 
 /// The caller to transfer; in an outbound call the callee.
-#[derive(Copy, Clone)]
 pub(crate) struct Transferee<'c> {
     /// Its leg, on the trunk.
     pub(super) trunk: Option<&'c SipPeer>,
