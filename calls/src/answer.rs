@@ -15,12 +15,10 @@ use super::allow::own_lines;
 use super::attempts::NoAnswer;
 use super::bridge::Bridge;
 use super::call::Call;
+use super::call_end::{CallEnd, CallRefusal};
 use super::context::Cx;
-use super::crossing::Identity;
-use super::crossing::{self, Crossing, CrossingKind, RuntimeRefusal};
+use super::crossing::{self, Crossing, RuntimeRefusal};
 use super::delayed_ack::Delayed;
-use super::dial_failure::refusal_lines;
-use super::hangup::CallEnd;
 use super::invite_client::{Accepted, Failed};
 use super::late_answer::refuse_late_answer;
 use super::leg::{Ack, AwaitedAck, LegState, Session};
@@ -31,6 +29,21 @@ use super::relay::Relay;
 use super::transfer::TransferEvent;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
+
+/// Consequence of a final answer to the caller's INVITE for its call.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum AnswerProgress {
+    /// None: the INVITE has its final answer, or its dialog is gone.
+    Nothing,
+    /// The caller has its 200.
+    Accepted {
+        /// Call-ID of the runtime's leg; empty where our own media answer.
+        runtime_call_id: Box<str>,
+    },
+    /// The caller's INVITE is to be refused.
+    Refused(CallRefusal<'static>),
+}
 
 impl Bridge {
     /// Handles a 2xx of the runtime: the first one wins. Returns it, unless it waits for the caller's PRACK.
@@ -158,6 +171,37 @@ impl Relay<'_> {
         self.bridge.legs.connect(id, agent);
         true
     }
+
+    /// Passes the runtime's 2xx on to the caller.
+    pub(crate) fn pass_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        won: WinningAnswer,
+        message: &Message<'_>,
+    ) -> AnswerProgress {
+        let trunk = self.bridge.trunk_id();
+        let Some(incoming) = self.bridge.legs.take_incoming(trunk) else {
+            return AnswerProgress::Nothing;
+        };
+        cx.release_incoming(&incoming);
+        self.bridge.keep_only(cx, won.fork);
+        let agent = self.bridge.agent_id();
+        if let Some(mut leg) = self.bridge.at(agent) {
+            leg.open(cx, won.flow, message);
+        }
+
+        let delayed = (!won.acknowledged).then(|| won.delayed(sdp_of(message.body())));
+        let crossing = |head: &mut Head<'_>, prefix: &str| {
+            Crossing::of_final_answer(prefix).copy(head, message);
+        };
+        let (fork, body) = (won.fork, message.body());
+        match self.accept_caller(cx, fork, &incoming, body, delayed, crossing) {
+            true => AnswerProgress::Accepted {
+                runtime_call_id: text::lossy(message.call_id()).into(),
+            },
+            false => AnswerProgress::Nothing,
+        }
+    }
 }
 
 impl CallEnd {
@@ -179,7 +223,49 @@ impl CallEnd {
     }
 }
 
+impl<'r> CallRefusal<'r> {
+    /// CallRefusal of a call that no runtime takes.
+    pub(crate) fn of_runtime(failed: &'r Failed<'r>) -> Self {
+        let Some(message) = failed.message else {
+            let is_forbidden = failed.failure.reason == Reason::PeerNotAllowed;
+            let reason = match is_forbidden {
+                true => Reason::PeerNotAllowed,
+                false => Reason::RuntimeUnreachable,
+            };
+            return Self::saying(reason, &failed.said);
+        };
+
+        match crossing::refusal(message.status()) {
+            RuntimeRefusal::Same => Self::of_peer(CallEnd::of_runtime(message.status()), message),
+            RuntimeRefusal::FailOver
+            | RuntimeRefusal::Trouble
+            | RuntimeRefusal::Redirect
+            | RuntimeRefusal::Brief
+            | RuntimeRefusal::Unavailable => Self::saying(Reason::RuntimeRefused, &failed.said),
+        }
+    }
+}
+
 impl Call {
+    /// Carries out the consequence of a final answer to the caller.
+    pub(crate) fn apply_answer(&mut self, cx: &mut Cx<'_>, progress: AnswerProgress) {
+        let runtime_call_id = match progress {
+            AnswerProgress::Nothing => return,
+            AnswerProgress::Refused(refusal) => return self.refuse(cx, refusal),
+            AnswerProgress::Accepted { runtime_call_id } => runtime_call_id,
+        };
+
+        self.lifetime.begin(cx.now);
+        cx.note_answered(&self.ids, runtime_call_id);
+        self.lifetime
+            .limit(cx, self.bridge.key, self.outbound.as_deref());
+        for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
+            if let Some(mut leg) = self.bridge.at(id) {
+                leg.start_session(cx);
+            }
+        }
+    }
+
     /// Handles an answer to a request of ours.
     pub(crate) fn on_response(
         &mut self,
@@ -208,83 +294,6 @@ impl Call {
         let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
         if accepted && !is_awaited && !self.bridge.is_winner(message) {
             refuse_late_answer(cx, flow, Some(client), message);
-        }
-    }
-
-    /// Passes the runtime's 2xx on to the caller.
-    pub(crate) fn take_answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        won: WinningAnswer,
-        message: &Message<'_>,
-    ) {
-        let trunk = self.bridge.trunk_id();
-        let Some(incoming) = self.bridge.legs.take_incoming(trunk) else {
-            return;
-        };
-        cx.release_incoming(&incoming);
-        self.bridge.keep_only(cx, won.fork);
-        let agent = self.bridge.agent_id();
-        if let Some(mut leg) = self.bridge.at(agent) {
-            leg.open(cx, won.flow, message);
-        }
-        let delayed = (!won.acknowledged).then(|| won.delayed(sdp_of(message.body())));
-        let crossing = |head: &mut Head<'_>, prefix: &str| {
-            crossing_of_answer(prefix).copy(head, message);
-        };
-        let (fork, body) = (won.fork, message.body());
-        let mut relay = self.relaying();
-        if relay.accept_caller(cx, fork, &incoming, body, delayed, crossing) {
-            self.on_answered(cx, text::lossy(message.call_id()).into());
-        }
-    }
-
-    /// The caller has its 200.
-    pub(crate) fn on_answered(&mut self, cx: &mut Cx<'_>, runtime_call_id: Box<str>) {
-        self.answered = Some(cx.now);
-        cx.note_answered(&self.ids, runtime_call_id);
-        self.limit_duration(cx);
-        for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
-            if let Some(mut leg) = self.bridge.at(id) {
-                leg.start_session(cx);
-            }
-        }
-    }
-
-    /// No runtime takes the call.
-    pub(crate) fn on_runtime_lost(&mut self, cx: &mut Cx<'_>, failed: Failed<'_>) {
-        let Failed {
-            failure,
-            said,
-            message,
-        } = failed;
-        let Some(message) = message else {
-            let is_forbidden = failure.reason == Reason::PeerNotAllowed;
-            let reason = match is_forbidden {
-                true => Reason::PeerNotAllowed,
-                false => Reason::RuntimeUnreachable,
-            };
-            return self.refuse_saying(cx, reason, &said);
-        };
-
-        match crossing::refusal(message.status()) {
-            RuntimeRefusal::Same => {
-                let prefix = cx.core.config.header_prefix.clone();
-                let phrase = String::from_utf8_lossy(message.reason()).into_owned();
-                let end = CallEnd::of_runtime(message.status());
-                let more = |head: &mut Head<'_>| {
-                    if let Some(reason) = end.reason {
-                        refusal_lines(head, reason);
-                    }
-                    crossing_of_answer(&prefix).copy(head, message);
-                };
-                self.refuse_with(cx, end, Some(&phrase), more, message.body());
-            }
-            RuntimeRefusal::FailOver
-            | RuntimeRefusal::Trouble
-            | RuntimeRefusal::Redirect
-            | RuntimeRefusal::Brief
-            | RuntimeRefusal::Unavailable => self.refuse_saying(cx, Reason::RuntimeRefused, &said),
         }
     }
 
@@ -349,14 +358,5 @@ impl Call {
 
         let arriving = self.joining.arriving();
         self.bridge.forget_left(pending.leg, arriving);
-    }
-}
-
-/// Crossing of the runtime's final answer to the caller's INVITE.
-const fn crossing_of_answer(prefix: &str) -> Crossing<'_> {
-    Crossing {
-        kind: CrossingKind::Response,
-        identity: Identity::Crosses,
-        prefix,
     }
 }

@@ -22,6 +22,7 @@ use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use super::bot_state::{Bot, State};
 use super::bridge::Bridge;
 use super::call::Call;
+use super::call_end::{CallEnd, CallRefusal};
 use super::call_status::CallStatus;
 use super::calling::own_origin;
 use super::context::Cx;
@@ -34,6 +35,7 @@ use super::ids::{CallKey, CallRef};
 use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
+use super::relay::Relay;
 use super::runtime_chain::{ChainStage, RuntimeChain};
 use super::runtime_invite::{self, InvitedCall};
 
@@ -147,8 +149,12 @@ pub(crate) enum BotProgress {
     Attached,
     /// A runtime over SIP is next.
     Sip(Runtime),
-    /// No runtime is left to try.
-    NoneLeft,
+    /// No runtime is left to try, for that reason.
+    NoneLeft {
+        reason: Reason,
+        /// A bot of the list has had the call.
+        has_spoken: bool,
+    },
     /// The agent has hung up.
     HungUp,
 }
@@ -188,7 +194,13 @@ impl Bot {
             Some(ChainStage::Bot(url)) => self.open_socket(cx, of, url),
             Some(ChainStage::Builtin) => self.take_builtin(cx, of),
             Some(ChainStage::Sip(runtime)) => BotProgress::Sip(runtime),
-            None => BotProgress::NoneLeft,
+            None => BotProgress::NoneLeft {
+                reason: match self.attempts.are_forbidden() {
+                    true => Reason::PeerNotAllowed,
+                    false => Reason::RuntimeUnreachable,
+                },
+                has_spoken: self.has_spoken,
+            },
         }
     }
 
@@ -418,6 +430,27 @@ impl Bridge {
     }
 }
 
+impl Relay<'_> {
+    /// Rings at the caller, whose bot is dialled next: our media are open.
+    ///
+    /// # Errors
+    /// The caller's INVITE is to be refused.
+    pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) -> Result<(), CallRefusal<'static>> {
+        // An offer that can't be met is refused before a bot is dialled for it.
+        if self.agree_on_media()?.is_none() {
+            return Ok(());
+        }
+
+        let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
+        let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
+        let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
+        match is_dialled && is_first && !self.bridge.ring(cx, self.ids) {
+            true => Err(Reason::BadRequest.into()),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Call {
     /// Gives the bot an input, and carries out the consequence for the call.
     pub(crate) fn with_bot(
@@ -432,7 +465,7 @@ impl Call {
             status: self.bridge.status(),
             is_outbound: self.outbound.is_some(),
             is_open: local.is_some_and(|media| media.local.is_some()),
-            answered: self.answered,
+            answered: self.lifetime.answered(),
         };
         let Some(bot) = self.bridge.bot_mut() else {
             return;
@@ -450,7 +483,8 @@ impl Call {
             }
             BotProgress::Attached => match self.bridge.status() {
                 CallStatus::SettingUp if self.bridge.incoming().is_some() => {
-                    self.answer_with_media(cx);
+                    let progress = self.relaying().answer_with_media(cx);
+                    self.apply_answer(cx, progress);
                 }
                 CallStatus::Up => {
                     let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
@@ -463,60 +497,24 @@ impl Call {
             // The destination of a transfer is being called, and a call dials one peer at a time.
             BotProgress::Sip(_) if self.transfer.goes_on() => self.agent_hangs_up(cx),
             BotProgress::Sip(runtime) => self.invite_in_place_of_bot(cx, runtime),
-            BotProgress::NoneLeft => self.on_no_runtime_left(cx),
+            // A transfer that was ordered meanwhile goes on.
+            BotProgress::NoneLeft { .. } if self.transfer.goes_on() => self.agent_hangs_up(cx),
+            BotProgress::NoneLeft { reason, has_spoken } => {
+                // A callee that no agent has spoken with was never joined: its call has failed.
+                if self.outbound.is_some() && !has_spoken {
+                    self.bridge.legs.disconnect();
+                }
+                self.hang_up(cx, reason);
+            }
             BotProgress::HungUp => self.agent_hangs_up(cx),
         }
-    }
-
-    /// Our media are open: the caller hears that it rings, and the bot is dialled.
-    pub(crate) fn ring_for_bot(&mut self, cx: &mut Cx<'_>) {
-        // An offer that can't be met is refused before a bot is dialled for it.
-        if self.agree_on_media(cx).is_none() {
-            return;
-        }
-
-        let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
-        let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
-        let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
-        if is_dialled && is_first && !self.bridge.ring(cx, &self.ids) {
-            return self.refuse(cx, Reason::BadRequest);
-        }
-        self.begin_runtime(cx);
     }
 
     /// The agent has hung up. A transfer of its caller goes on without it.
     pub(crate) fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
         match self.transfer.goes_on() {
             true => self.on_agent_bye(cx, self.bridge.agent_id()),
-            false => self.leave(cx, Status::Completed, HangupBy::Agent),
-        }
-    }
-
-    /// No runtime is left to try. A transfer that was ordered meanwhile goes on.
-    fn on_no_runtime_left(&mut self, cx: &mut Cx<'_>) {
-        if self.transfer.goes_on() {
-            return self.agent_hangs_up(cx);
-        }
-
-        let bot = self.bridge.bot();
-        let is_forbidden = bot.is_some_and(|bot| bot.attempts.are_forbidden());
-        let has_spoken = bot.is_none_or(|bot| bot.has_spoken);
-        let reason = match is_forbidden {
-            true => Reason::PeerNotAllowed,
-            false => Reason::RuntimeUnreachable,
-        };
-
-        // A callee that no agent has spoken with was never joined: its call has failed.
-        let is_up = matches!(self.bridge.status(), CallStatus::Answered | CallStatus::Up);
-        if is_up && self.outbound.is_some() && !has_spoken {
-            self.bridge.legs.disconnect();
-            cx.cancel_timer(&mut self.deadline);
-        }
-
-        match self.bridge.status() {
-            CallStatus::SettingUp => self.refuse(cx, reason),
-            CallStatus::Answered | CallStatus::Up => self.hang_up(cx, reason),
-            CallStatus::Over => {}
+            false => self.leave(cx, CallEnd::of_answered(Status::Completed, HangupBy::Agent)),
         }
     }
 
@@ -530,7 +528,7 @@ impl Call {
             outbound.follow(bot.chain, runtime, local);
             // A callee that hasn't answered yet is connected with the runtime once it does.
             if self.bridge.legs.disconnect() {
-                cx.cancel_timer(&mut self.deadline);
+                self.lifetime.stop(cx);
                 let heard = self.bridge.leave_media(&self.ids, local);
                 self.invite_runtime(cx, heard);
             }
@@ -575,7 +573,8 @@ impl Call {
         self.joining.end();
         let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
         self.bridge.legs.connect(trunk, agent);
-        self.limit_duration(cx);
+        self.lifetime
+            .limit(cx, self.bridge.key, self.outbound.as_deref());
         let audio = self.bridge.heard().and_then(sdp::read_answer);
         self.relaying().update_media(cx, audio);
         self.with_bot(cx, Bot::dial);

@@ -3,8 +3,6 @@
 //! Plain values only: no instant of a clock, no handle, no channel.
 
 use trunkline_model::record::Direction;
-use trunkline_sip::moment::Moment;
-use trunkline_sip::wheel::TimerId;
 use uuid::Uuid;
 
 use super::bridge::Bridge;
@@ -14,6 +12,7 @@ use super::holding::Holding;
 use super::ids::CallRef;
 use super::joining::Joining;
 use super::leg::Leg;
+use super::lifetime::Lifetime;
 use super::limits::Permit;
 use super::outbound::Outbound;
 use super::privacy::CallerIdentity;
@@ -30,7 +29,6 @@ pub(crate) struct Call {
     pub(crate) contact: Option<Uuid>,
     /// Caller identity as runtimes and transfer destinations get it.
     pub(crate) identity: CallerIdentity,
-    pub(crate) answered: Option<Moment>,
     /// Max-Forwards of INVITEs of ours that follow from the caller's.
     pub(crate) hops: u8,
     /// State of a call that we began.
@@ -38,8 +36,8 @@ pub(crate) struct Call {
     /// Exchange of media between both ends by our re-INVITEs (RFC 3725 §4.4), while it runs.
     pub(crate) joining: Joining,
     pub(crate) permit: Option<Permit>,
-    /// The set-up deadline, then the longest duration.
-    pub(crate) deadline: Option<TimerId>,
+    /// Time of its answer, and the timer that ends it.
+    pub(crate) lifetime: Lifetime,
     /// The last transfer, under way or settled.
     pub(crate) transfer: LastTransfer<Box<DestinationRoute>>,
     /// Hold of the call, by the API and by its phone system.

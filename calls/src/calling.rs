@@ -5,7 +5,6 @@
 //! The callee's leg has the caller's place, so a joined call is like any other.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_model::record::{HangupBy, Status};
@@ -20,18 +19,19 @@ use super::bot_state::Bot;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
+use super::call_end::CallEnd;
 use super::callee::{Callee, CalleeLeg};
 use super::context::Cx;
 use super::dial::Dialing;
 use super::dial_failure::DialFailure;
 use super::effect::Effect;
-use super::hangup::CallEnd;
 use super::holding::Holding;
-use super::ids::{CallKey, CallRef, CallTimer, LegId};
+use super::ids::{CallKey, CallRef, LegId};
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
 use super::joining::Joining;
 use super::leg::{LegPeer, LegState, Legs, LocalMedia, Session, sdp_session};
+use super::lifetime::Lifetime;
 use super::limits::Permit;
 use super::origin::{Origin, OwnOrigin};
 use super::outbound::{Outbound, PlacedCall};
@@ -112,11 +112,10 @@ impl Calls {
                 slot: begun.slot,
             },
             hops: RequestOrigin::Ours.hops(),
-            answered: None,
             outbound: Some(Box::new(begun.outbound)),
             joining: Joining::default(),
             permit: Some(begun.permit),
-            deadline: None,
+            lifetime: Lifetime::default(),
             contact: None,
             identity: CallerIdentity::default(),
             transfer: LastTransfer::default(),
@@ -204,6 +203,32 @@ impl Bridge {
         }
         sdp
     }
+
+    /// Ends the set-up of an outbound call: takes our INVITE back, or hangs up on the callee. Returns the end as the record has it.
+    pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: CallEnd) -> CallEnd {
+        let reason = end.reason.unwrap_or(Reason::Internal);
+        let asked = reason == Reason::Operator;
+        if let Some((_, mut dialing)) = self.legs.take_dialing() {
+            dialing.cancel(cx, reason);
+            return match asked {
+                true => CallEnd {
+                    status: Status::Canceled,
+                    sip_code: 487,
+                    ..end
+                },
+                false => end,
+            };
+        }
+
+        self.send_bye(cx, self.trunk_id(), ByeContent::ours(reason));
+        // The callee had answered: a hang-up on request or by the callee completes the call.
+        let is_completed = asked || end.by == HangupBy::Callee;
+        let status = match is_completed {
+            true => Status::Completed,
+            false => Status::Failed,
+        };
+        CallEnd { status, ..end }
+    }
 }
 
 /// Origin of our own SDP in a call, which the peer's next SDP continues.
@@ -258,13 +283,14 @@ impl Call {
         let media = self.outbound.as_deref().and_then(|outbound| outbound.media);
         let origin = media.map(|local| own_origin(&self.ids, local));
         let sdp = self.bridge.meet_callee(cx, accepted, offer, origin);
-        self.answered = Some(cx.now);
+        self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, Box::default());
 
         let audio = sdp::read_answer(&sdp);
         match self.bridge.is_local() {
             true => {
-                self.limit_duration(cx);
+                self.lifetime
+                    .limit(cx, self.bridge.key, self.outbound.as_deref());
                 let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
                 self.bridge.legs.connect(trunk, agent);
                 let Some(audio) = audio else {
@@ -279,18 +305,6 @@ impl Call {
             false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
             false => self.invite_runtime(cx, sdp),
         }
-    }
-
-    /// Starts the timer of the longest duration, from the answer on.
-    pub(super) fn limit_duration(&mut self, cx: &mut Cx<'_>) {
-        let longest = match self.outbound.as_deref() {
-            Some(outbound) => outbound.max_duration,
-            None => cx.core.config.max_duration,
-        };
-        let spent = self.answered.map_or(Duration::ZERO, |at| cx.now.since(at));
-        let left = longest.saturating_sub(spent);
-        cx.cancel_timer(&mut self.deadline);
-        self.deadline = Some(cx.schedule(self.bridge.key, left, CallTimer::Deadline));
     }
 
     /// Invites the runtime with the callee's SDP.
@@ -328,42 +342,8 @@ impl Call {
         }
         self.joining.wait_with(Join::with(offer));
 
-        let deadline = cx.schedule(
-            self.bridge.key,
-            cx.core.config.setup_timeout,
-            CallTimer::Deadline,
-        );
-        self.deadline = Some(deadline);
+        let patience = cx.core.config.setup_timeout;
+        self.lifetime.await_answer(cx, self.bridge.key, patience);
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-    }
-
-    /// Ends an outbound call before both are joined.
-    pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
-        let reason = end.reason.unwrap_or(Reason::Internal);
-        let asked = reason == Reason::Operator;
-        let Some((_, mut dialing)) = self.bridge.legs.take_dialing() else {
-            self.bridge
-                .send_bye(cx, self.bridge.trunk_id(), ByeContent::ours(reason));
-            // The callee had answered: a hang-up on request or by the callee completes the call.
-            let status = if asked || end.by == HangupBy::Callee {
-                Status::Completed
-            } else {
-                Status::Failed
-            };
-            return self.end(cx, CallEnd { status, ..end });
-        };
-
-        dialing.cancel(cx, reason);
-        let end = if asked {
-            CallEnd {
-                status: Status::Canceled,
-                sip_code: 487,
-                ..end
-            }
-        } else {
-            end
-        };
-
-        self.end(cx, end);
     }
 }

@@ -153,6 +153,17 @@ fn is_wanted(message: &Message<'_>) -> bool {
         || (message.is_request() && privacy::names_nobody(message.from()))
 }
 
+impl<'p> Crossing<'p> {
+    /// Crossing of the runtime's final answer to the caller's INVITE.
+    pub(crate) const fn of_final_answer(prefix: &'p str) -> Self {
+        Self {
+            kind: CrossingKind::Response,
+            identity: Identity::Crosses,
+            prefix,
+        }
+    }
+}
+
 impl Crossing<'_> {
     /// Writes the headers that cross with the message's body.
     pub(crate) fn copy(self, head: &mut Head<'_>, message: &Message<'_>) {

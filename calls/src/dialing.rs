@@ -1,34 +1,82 @@
-//! A peer that is being dialled for this call: an [`InviteClient`] and its purpose. Events of the INVITE are handled by the part of the call that
-//! waits for them.
+//! A peer that is being dialled for this call: an [`InviteClient`] and its purpose. Events of the INVITE are handled on the bridge; what follows from
+//! them for the call is returned as progress.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::attempt::AttemptLeg;
 use trunkline_sip::dialog::session_timer::SessionTimer;
+use uuid::Uuid;
 
 use super::attempts::AttemptOwner;
 use super::bot_state::Bot;
 use super::bridge::Bridge;
 use super::call::Call;
+use super::call_end::{CallEnd, CallRefusal};
 use super::callee::{Callee, CalleeLeg};
 use super::context::{Config, Cx, allows, lacks_refer};
-use super::dial::{self, Dialing};
-use super::hangup::CallEnd;
-use super::ids::CallRef;
+use super::dial::{DialedPeer, Dialing};
+use super::dial_failure::DialFailure;
+use super::ids::{CallRef, LegId};
 use super::invite_client::{
     Accepted, DialledLeg, Failed, InviteClient, InviteEvent, InviteText, Patience,
+    ProvisionalResponse,
 };
+use super::join::Join;
 use super::late_answer::refuse_late_answer;
 use super::leg::{ForkDialog, LegPeer, LegState, Session, SipPeer};
 use super::pbx::Pbx;
+use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::role::LegRole;
+use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{HeaderSource, RuntimeCallFacts, RuntimeInvite, RuntimeText};
 use super::sips::is_sips;
-use super::transfer;
+use super::transfer::TransferEvent;
+use super::transferring::DestinationAnswer;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, ip_family, sdp_of};
+
+/// The call of a peer that is being dialled, as the INVITE to a runtime needs it.
+struct DialingCall<'c> {
+    ids: &'c CallRef,
+    contact: Option<Uuid>,
+    identity: &'c CallerIdentity,
+    /// URIs of both ends of an outbound call.
+    parties: Option<&'c [Box<str>; 2]>,
+    /// The callee's SDP, in an outbound call.
+    heard: Option<&'c [u8]>,
+}
+
+/// Consequence of an INVITE of ours for its call.
+#[derive(Debug)]
+#[must_use]
+enum DialProgress<'m> {
+    /// None.
+    Nothing,
+    /// The callee rings.
+    CalleeRings,
+    /// The callee has answered that offer.
+    CalleeAnswers(Box<Accepted<'m>>, Box<[u8]>),
+    /// The callee doesn't answer.
+    CalleeLost(DialFailure),
+    /// The destination of a transfer rings.
+    DestinationRings,
+    /// The destination has answered that offer on its leg.
+    DestinationAnswers(LegId, Box<Accepted<'m>>, Box<[u8]>),
+    /// The destination doesn't answer, and its leg is gone.
+    DestinationLost(DialFailure),
+    /// The runtime has sent a provisional response.
+    RuntimeRings(ProvisionalResponse<'m>),
+    /// The runtime has answered.
+    RuntimeAnswers(Box<Accepted<'m>>),
+    /// The caller can't use the last runtime's answer.
+    Unusable(Reason),
+    /// The runtime can't be reached, and others follow it.
+    RuntimeFollows(Box<RuntimeChain>),
+    /// No runtime takes the call.
+    RuntimeLost(Failed<'m>),
+}
 
 impl Bridge {
     /// Adds the leg of a destination, and makes ready to dial it.
@@ -139,136 +187,204 @@ impl Bridge {
     }
 }
 
-impl Call {
-    /// Runs the client and handles its event.
-    pub(crate) fn with_dialing<'m>(
+impl Bridge {
+    /// Runs the client of the peer that is being dialled, if there is one.
+    fn dial<'m>(
         &mut self,
         cx: &mut Cx<'_>,
+        of: &DialingCall<'_>,
         act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
-    ) {
-        let Some((id, mut dialing)) = self.bridge.legs.take_dialing() else {
-            return;
+    ) -> DialProgress<'m> {
+        let Some((id, mut dialing)) = self.legs.take_dialing() else {
+            return DialProgress::Nothing;
         };
+
         let Dialing { client, peer } = &mut *dialing;
         let before = client.transaction();
         let event = match peer {
-            dial::DialedPeer::Callee(called) | dial::DialedPeer::Destination(called) => {
+            DialedPeer::Callee(called) | DialedPeer::Destination(called) => {
                 act(client, cx, &called.text)
             }
-            dial::DialedPeer::Runtime(says) => {
+            DialedPeer::Runtime(says) => {
                 let config = Arc::clone(&cx.core.config);
-                match self.runtime_text(says, config) {
+                match self.runtime_text(of, says, config) {
                     Some(text) => act(client, cx, &text),
                     // Without a caller or callee there is no call for it.
                     None => InviteEvent::Waits,
                 }
             }
         };
-        self.bridge.tags.extend(client.take_tags());
+
+        self.tags.extend(client.take_tags());
         if dialing.is_runtime() && dialing.client.transaction() != before {
-            self.bridge.on_runtime_invited(cx, &dialing.client);
+            self.on_runtime_invited(cx, &dialing.client);
         }
 
         match event {
-            InviteEvent::Waits => self.bridge.legs.set_state(id, LegState::Dialing(dialing)),
+            InviteEvent::Waits => {
+                self.legs.set_state(id, LegState::Dialing(dialing));
+                DialProgress::Nothing
+            }
             InviteEvent::Provisional(heard) => {
-                self.bridge.legs.set_state(id, LegState::Dialing(dialing));
-                match self.bridge.role(id) {
-                    LegRole::Trunk if heard.is_first => {
-                        cx.note_ringing(&self.ids);
-                        self.with_bot(cx, Bot::wake);
-                    }
-                    LegRole::Destination if heard.is_first => {
-                        self.on_transfer(cx, transfer::TransferEvent::DestinationRings)
-                    }
-                    LegRole::Trunk | LegRole::Destination => {}
-                    LegRole::Agent => self.relaying().provisional(cx, heard),
+                self.legs.set_state(id, LegState::Dialing(dialing));
+                match self.role(id) {
+                    LegRole::Agent => DialProgress::RuntimeRings(heard),
+                    LegRole::Trunk if heard.is_first => DialProgress::CalleeRings,
+                    LegRole::Destination if heard.is_first => DialProgress::DestinationRings,
+                    LegRole::Trunk | LegRole::Destination => DialProgress::Nothing,
                 }
             }
-            InviteEvent::Accepted(accepted) => self.on_accepted(cx, dialing, *accepted),
+            InviteEvent::Accepted(accepted) => self.on_accepted(cx, of, dialing, accepted),
             InviteEvent::Failed(failed) => self.on_failed(cx, *dialing, failed),
         }
     }
 
-    fn on_accepted(&mut self, cx: &mut Cx<'_>, mut dialing: Box<Dialing>, accepted: Accepted<'_>) {
+    fn on_accepted<'m>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        of: &DialingCall<'_>,
+        mut dialing: Box<Dialing>,
+        accepted: Box<Accepted<'m>>,
+    ) -> DialProgress<'m> {
         dialing.stop_ringing(cx);
         match dialing.peer {
-            dial::DialedPeer::Callee(called) => {
-                self.on_callee_answers(cx, accepted, called.text.into_offer());
+            DialedPeer::Callee(called) => {
+                DialProgress::CalleeAnswers(accepted, called.text.into_offer())
             }
-            dial::DialedPeer::Destination(called) => {
+            DialedPeer::Destination(called) => {
                 let leg = dialing.client.leg();
-                self.on_destination_answers(cx, leg, accepted, called.text.into_offer());
+                DialProgress::DestinationAnswers(leg, accepted, called.text.into_offer())
             }
-            dial::DialedPeer::Runtime(_) => {
-                let heard = self.joining.heard();
-                match self.bridge.why_unusable(heard, &accepted) {
-                    Some(reason) => match self.bridge.turn_down(cx, dialing, &accepted) {
-                        true => {
-                            self.with_dialing(cx, |client, cx, text| client.pass_over(cx, text))
-                        }
-                        false => self.refuse(cx, reason),
-                    },
-                    None if self.outbound.is_some() => {
-                        let (ids, bridge) = (&self.ids, &mut self.bridge);
-                        let progress = self.joining.on_runtime(bridge, cx, ids, accepted);
-                        self.limit_duration(cx);
-                        self.apply_join_progress(cx, progress, None);
-                    }
-                    None => {
-                        let (slot, message) = (self.ids.slot, accepted.message);
-                        if let Some(won) = self.bridge.accept_runtime(cx, slot, accepted) {
-                            self.take_answer(cx, won, message);
-                        }
-                    }
-                }
-            }
+            DialedPeer::Runtime(_) => match self.why_unusable(of.heard, &accepted) {
+                None => DialProgress::RuntimeAnswers(accepted),
+                Some(reason) => match self.turn_down(cx, dialing, &accepted) {
+                    true => self.dial(cx, of, |client, cx, text| client.pass_over(cx, text)),
+                    false => DialProgress::Unusable(reason),
+                },
+            },
         }
     }
 
-    /// Text of the INVITE to this call's runtime.
+    fn on_failed<'m>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut dialing: Dialing,
+        failed: Failed<'m>,
+    ) -> DialProgress<'m> {
+        dialing.stop_ringing(cx);
+        match dialing.peer {
+            DialedPeer::Callee(_) => DialProgress::CalleeLost(failed.failure),
+            DialedPeer::Destination(_) => {
+                self.legs.remove(dialing.client.leg());
+                DialProgress::DestinationLost(failed.failure)
+            }
+            // A runtime that has answered by a refusal of its own ends the call.
+            DialedPeer::Runtime(says) => match says.then.filter(|_| failed.message.is_none()) {
+                Some(chain) => {
+                    dialing.client.pass_on(cx);
+                    DialProgress::RuntimeFollows(chain)
+                }
+                None => DialProgress::RuntimeLost(failed),
+            },
+        }
+    }
+
+    /// Text of the INVITE to the call's runtime.
     fn runtime_text<'a>(
         &'a self,
+        of: &DialingCall<'a>,
         says: &'a RuntimeInvite,
         config: Arc<Config>,
     ) -> Option<RuntimeText<'a>> {
-        let words = match (self.bridge.incoming(), self.outbound.as_deref()) {
+        let words = match (self.incoming(), of.parties) {
             (Some(incoming), _) => HeaderSource::Relayed(incoming.invite()),
-            (None, Some(outbound)) => HeaderSource::Ours {
-                parties: &outbound.parties,
-                offer: self.joining.heard()?,
+            (None, Some(parties)) => HeaderSource::Ours {
+                parties,
+                offer: of.heard?,
             },
             (None, None) => return None,
         };
 
         let facts = RuntimeCallFacts {
-            org: self.ids.org,
-            session: self.ids.session,
-            agent: self.ids.agent,
-            contact: self.contact,
-            identity: &self.identity,
-            reliable: self.bridge.trunk().map(|trunk| trunk.abilities.reliable),
+            org: of.ids.org,
+            session: of.ids.session,
+            agent: of.ids.agent,
+            contact: of.contact,
+            identity: of.identity,
+            reliable: self.trunk().map(|trunk| trunk.abilities.reliable),
         };
         Some(RuntimeText::new(facts, words, says, config))
     }
+}
 
-    fn on_failed(&mut self, cx: &mut Cx<'_>, mut dialing: Dialing, failed: Failed<'_>) {
-        dialing.stop_ringing(cx);
-        match dialing.peer {
-            dial::DialedPeer::Callee(_) => self.end(cx, CallEnd::of_callee(failed.failure)),
-            dial::DialedPeer::Destination(_) => {
-                self.bridge.legs.remove(dialing.client.leg());
-                self.on_transfer(cx, transfer::TransferEvent::DestinationLost(failed.failure));
+impl Call {
+    /// Runs the client of the peer that is being dialled, and carries out the consequence for the call.
+    pub(crate) fn with_dialing<'m>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
+    ) {
+        let of = DialingCall {
+            ids: &self.ids,
+            contact: self.contact,
+            identity: &self.identity,
+            parties: self.outbound.as_deref().map(|outbound| &outbound.parties),
+            heard: self.joining.heard(),
+        };
+        let progress = self.bridge.dial(cx, &of, act);
+        self.apply_dial_progress(cx, progress);
+    }
+
+    fn apply_dial_progress(&mut self, cx: &mut Cx<'_>, progress: DialProgress<'_>) {
+        match progress {
+            DialProgress::Nothing => {}
+            DialProgress::CalleeRings => {
+                cx.note_ringing(&self.ids);
+                self.with_bot(cx, Bot::wake);
             }
-            // A runtime that has answered by a refusal of its own ends the call.
-            dial::DialedPeer::Runtime(says) => match says.then.filter(|_| failed.message.is_none())
-            {
-                Some(chain) => {
-                    dialing.client.pass_on(cx);
-                    self.return_to_bot(cx, *chain);
+            DialProgress::CalleeAnswers(accepted, offer) => {
+                self.on_callee_answers(cx, *accepted, offer);
+            }
+            DialProgress::CalleeLost(failure) => self.end(cx, CallEnd::of_callee(failure)),
+            DialProgress::DestinationRings => {
+                self.on_transfer(cx, TransferEvent::DestinationRings);
+            }
+            DialProgress::DestinationAnswers(leg, accepted, offer) => {
+                match self.bridge.meet_destination(cx, leg, *accepted, &offer) {
+                    DestinationAnswer::Late => {}
+                    DestinationAnswer::Unusable(reason) => {
+                        let event = TransferEvent::DestinationRefused(reason.status());
+                        self.on_transfer(cx, event);
+                    }
+                    DestinationAnswer::Usable(sdp) => {
+                        self.joining.wait_with(Join::arriving(offer, leg));
+                        self.on_transfer(cx, TransferEvent::DestinationAnswered);
+                        let progress = self.joining.begin(&sdp, cx.now);
+                        self.apply_join_progress(cx, progress, None);
+                    }
                 }
-                None => self.on_runtime_lost(cx, failed),
-            },
+            }
+            DialProgress::DestinationLost(failure) => {
+                self.on_transfer(cx, TransferEvent::DestinationLost(failure));
+            }
+            DialProgress::RuntimeRings(heard) => self.relaying().provisional(cx, heard),
+            DialProgress::RuntimeAnswers(accepted) if self.outbound.is_some() => {
+                let (ids, bridge) = (&self.ids, &mut self.bridge);
+                let progress = self.joining.on_runtime(bridge, cx, ids, *accepted);
+                self.lifetime
+                    .limit(cx, self.bridge.key, self.outbound.as_deref());
+                self.apply_join_progress(cx, progress, None);
+            }
+            DialProgress::RuntimeAnswers(accepted) => {
+                let (slot, message) = (self.ids.slot, accepted.message);
+                if let Some(won) = self.bridge.accept_runtime(cx, slot, *accepted) {
+                    let progress = self.relaying().pass_answer(cx, won, message);
+                    self.apply_answer(cx, progress);
+                }
+            }
+            DialProgress::Unusable(reason) => self.refuse(cx, reason),
+            DialProgress::RuntimeFollows(chain) => self.return_to_bot(cx, *chain),
+            DialProgress::RuntimeLost(failed) => self.refuse(cx, CallRefusal::of_runtime(&failed)),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! End of a call: CANCEL, BYE from either side, our own refusals and deadlines, and answers that come too late (RFC 3261 §9, §13.2.2.4, §15).
 
+use std::sync::Arc;
+
 use trunkline_model::record::{Ended, HangupBy, Status};
 use trunkline_sip::endpoint::{Endpoint, ServerTx};
 use trunkline_sip::moment::Moment;
@@ -10,10 +12,11 @@ use uuid::Uuid;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
 use super::call::Call;
+use super::call_end::{CallEnd, CallRefusal};
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::CrossingKind;
-use super::dial_failure::{reasons, refusal_lines};
+use super::dial_failure::reasons;
 use super::ids::LegId;
 use super::ids::owner_of;
 use super::leg::LegState;
@@ -21,17 +24,6 @@ use super::refusal::Reason;
 use super::transfer::TransferEvent;
 use super::uas_invite::UasInvite;
 use super::{Calls, setup};
-
-/// End of a call, for its record.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct CallEnd {
-    pub(crate) status: Status,
-    pub(crate) sip_code: u16,
-    pub(crate) reason: Option<Reason>,
-    pub(crate) by: HangupBy,
-    /// Q.850 cause, where a peer named one.
-    pub(crate) cause: Option<u8>,
-}
 
 /// Requester of a hang-up at this node.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -106,8 +98,7 @@ impl Call {
                 .requests
                 .cancel_relayed(cx, invite, &reasons_of(message));
         }
-        self.bridge.cancel_runtime(cx, &reasons_of(message));
-        self.end_setup(cx, canceled(), None, |_| {}, b"");
+        self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
     }
 
     /// Handles BYE from either side; its cause crosses.
@@ -130,11 +121,13 @@ impl Call {
             (CallStatus::SettingUp, true) if self.outbound.is_some() => {
                 self.bridge.cancel_runtime(cx, b"");
                 self.abandon(cx);
-                self.end(cx, completed(HangupBy::Callee));
+                self.end(
+                    cx,
+                    CallEnd::of_answered(Status::Completed, HangupBy::Callee),
+                );
             }
             (CallStatus::SettingUp, true) => {
-                self.bridge.cancel_runtime(cx, &reasons_of(message));
-                self.end_setup(cx, canceled(), None, |_| {}, b"");
+                self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
             }
             (CallStatus::SettingUp, false) => {
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
@@ -160,7 +153,7 @@ impl Call {
                     self.relaying().crossing(id, CrossingKind::InDialog, prefix),
                 );
                 self.bridge.send_bye(cx, self.bridge.other(id), content);
-                self.end(cx, completed(by));
+                self.end(cx, CallEnd::of_answered(Status::Completed, by));
             }
         }
     }
@@ -183,7 +176,7 @@ impl Call {
 
     /// Handles the set-up deadline, or the longest duration.
     pub(crate) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
-        self.deadline = None;
+        self.lifetime.expire();
         match self.bridge.status() {
             CallStatus::SettingUp => {
                 let longest = cx.core.config.setup_timeout;
@@ -206,110 +199,55 @@ impl Call {
         match status {
             CallStatus::SettingUp => self.refuse(cx, reason),
             CallStatus::Answered | CallStatus::Up => {
-                self.abandon(cx);
-                for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
-                    self.bridge.send_bye(cx, id, ByeContent::ours(reason));
-                }
                 // A call that was up stays a call, even if a later 2xx isn't acknowledged.
                 let never_up = reason == Reason::NoAck && status == CallStatus::Answered;
-                let status = if never_up {
-                    Status::Failed
-                } else {
-                    Status::Completed
+                let status = match never_up {
+                    true => Status::Failed,
+                    false => Status::Completed,
                 };
-                self.end(
-                    cx,
-                    CallEnd {
-                        status,
-                        sip_code: 200,
-                        reason: Some(reason),
-                        by: HangupBy::Platform,
-                        cause: None,
-                    },
-                );
+                let end = CallEnd::of_answered(status, HangupBy::Platform);
+                let reason = Some(reason);
+                self.leave(cx, CallEnd { reason, ..end });
             }
             CallStatus::Over => self.on_transfer(cx, TransferEvent::Stopped),
         }
     }
 
-    /// Ends both legs normally.
-    pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, status: Status, by: HangupBy) {
+    /// Ends both legs, for our reason if there is one.
+    pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
         if self.bridge.status() == CallStatus::Over {
             return;
         }
 
         self.abandon(cx);
         for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
-            self.bridge.send_bye(cx, id, ByeContent::default());
+            let content = end.reason.map(ByeContent::ours).unwrap_or_default();
+            self.bridge.send_bye(cx, id, content);
         }
 
-        self.end(
-            cx,
-            CallEnd {
-                status,
-                sip_code: 200,
-                reason: None,
-                by,
-                cause: None,
-            },
-        );
-    }
-
-    /// Refuses a call that isn't answered.
-    pub(crate) fn refuse(&mut self, cx: &mut Cx<'_>, reason: Reason) {
-        self.refuse_saying(cx, reason, b"");
-    }
-
-    /// Refuses a call that isn't answered, with the lines of the last target's refusal.
-    pub(crate) fn refuse_saying(&mut self, cx: &mut Cx<'_>, reason: Reason, said: &[u8]) {
-        let end = CallEnd {
-            status: reason.unanswered(),
-            sip_code: reason.status(),
-            reason: Some(reason),
-            by: HangupBy::Platform,
-            cause: None,
-        };
-        let retry_after = u64::from(cx.core.config.retry_after);
-        let lines = |head: &mut Head<'_>| {
-            refusal_lines(head, reason);
-            head.raw(said);
-            if reason.status() == 503 {
-                head.number("Retry-After", retry_after);
-            }
-        };
-        self.refuse_with(cx, end, None, lines, b"");
-    }
-
-    /// Refuses a call that isn't answered, with a peer's reason phrase.
-    pub(crate) fn refuse_with(
-        &mut self,
-        cx: &mut Cx<'_>,
-        end: CallEnd,
-        phrase: Option<&str>,
-        lines: impl FnOnce(&mut Head<'_>),
-        body: &[u8],
-    ) {
-        if self.bridge.status() == CallStatus::SettingUp {
-            self.bridge.cancel_runtime(cx, b"");
-            self.end_setup(cx, end, phrase, lines, body);
-        }
+        self.end(cx, end);
     }
 
     /// Ends a call that isn't answered: refuses the caller's INVITE, or ends an outbound call.
-    fn end_setup(
-        &mut self,
-        cx: &mut Cx<'_>,
-        end: CallEnd,
-        phrase: Option<&str>,
-        lines: impl FnOnce(&mut Head<'_>),
-        body: &[u8],
-    ) {
+    pub(crate) fn refuse<'r>(&mut self, cx: &mut Cx<'_>, refusal: impl Into<CallRefusal<'r>>) {
+        if self.bridge.status() != CallStatus::SettingUp {
+            return;
+        }
+
+        let refusal = refusal.into();
+        self.bridge.cancel_runtime(cx, refusal.cancel_lines());
         self.abandon(cx);
+        let end = refusal.end;
         let Some(invite) = self.bridge.incoming().map(UasInvite::server) else {
-            return self.end_outbound(cx, end);
+            let end = self.bridge.end_outbound(cx, end);
+            return self.end(cx, end);
         };
+
         // The To-tag is that of earlier responses, including the one to CANCEL (RFC 3261 §9.2).
-        cx.respond_as(invite, (end.sip_code, phrase), None, lines, body);
+        let config = Arc::clone(&cx.core.config);
+        let (phrase, body) = (refusal.phrase(), refusal.body());
+        let lines = |head: &mut Head<'_>| refusal.write(head, &config);
+        cx.respond_as(invite, (end.sip_code, phrase.as_deref()), None, lines, body);
         cx.endpoint.set_owner(invite, owner_of(None));
         self.end(cx, end);
     }
@@ -338,7 +276,7 @@ impl Call {
         }
 
         self.bridge.requests.end(cx);
-        cx.cancel_timer(&mut self.deadline);
+        self.lifetime.stop(cx);
 
         for leg in self.bridge.legs.iter_mut() {
             leg.stop_timers(cx);
@@ -371,24 +309,4 @@ fn reasons_of(message: &Message<'_>) -> Vec<u8> {
     let mut lines = Vec::new();
     reasons(&mut Head::new(&mut lines), message);
     lines
-}
-
-const fn completed(by: HangupBy) -> CallEnd {
-    CallEnd {
-        status: Status::Completed,
-        sip_code: 200,
-        reason: None,
-        by,
-        cause: None,
-    }
-}
-
-const fn canceled() -> CallEnd {
-    CallEnd {
-        status: Status::Canceled,
-        sip_code: 487,
-        reason: Some(Reason::CallerCanceled),
-        by: HangupBy::Caller,
-        cause: None,
-    }
 }

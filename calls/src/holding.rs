@@ -1,7 +1,6 @@
 //! Hold and resume of a call: gives the state machine (`hold`) its inputs, and carries out its steps on the bridge. Knows neither transfers nor
 //! the exchange of media between both ends (`joining`).
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use trunkline_model::record::Fact;
@@ -72,13 +71,17 @@ impl Holding {
         self.proposed = None;
     }
 
-    /// Takes a request to hold or to resume. Breaks with the number of its change if nothing has to begin.
+    /// Takes a request to hold or to resume. Returns the number of the change that leads there; `None` if none is needed.
+    ///
+    /// # Errors
+    /// No change may begin now; `hindrance`: for this reason outside of the hold.
     pub(crate) fn request(
         &mut self,
         bridge: &mut Bridge,
         cx: &Cx<'_>,
         wanted: bool,
-    ) -> Result<ControlFlow<Option<u32>>, HoldError> {
+        hindrance: Option<HoldError>,
+    ) -> Result<Option<u32>, HoldError> {
         match bridge.status() {
             CallStatus::SettingUp => return Err(HoldError::NotAnswered),
             CallStatus::Over => return Err(HoldError::NotUp),
@@ -90,22 +93,20 @@ impl Holding {
 
         let is_waiting = bridge.requests.is_queued(RequestKind::Hold);
         match self.hold.request(wanted, is_waiting)? {
-            HoldRequest::Already(number) => Ok(ControlFlow::Break(number)),
+            HoldRequest::Already(number) => Ok(number),
             HoldRequest::Withdrawn(progress) => {
                 self.go_on(bridge, cx, progress);
-                Ok(ControlFlow::Break(None))
+                Ok(None)
             }
-            HoldRequest::New => Ok(ControlFlow::Continue(())),
+            HoldRequest::New => match hindrance {
+                Some(hindrance) => Err(hindrance),
+                None => self.begin(bridge, cx, wanted).map(Some),
+            },
         }
     }
 
     /// Begins to hold or to resume. Returns the number of the change.
-    pub(crate) fn begin(
-        &mut self,
-        bridge: &mut Bridge,
-        cx: &Cx<'_>,
-        wanted: bool,
-    ) -> Result<u32, HoldError> {
+    fn begin(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, wanted: bool) -> Result<u32, HoldError> {
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
         let is_readable = bridge.heard().is_some_and(is_readable);
         if !bridge.is_local() && !is_readable {

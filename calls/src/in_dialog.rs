@@ -19,7 +19,9 @@ use super::own_request::{Pending, Purpose};
 use super::pbx::Pbx;
 use super::provisional_relay::HeldAnswer;
 use super::relay::Relay;
+use super::reoffer::{Reoffer, ReofferProgress};
 use super::transfer::TransferEvent;
+use super::transferring::ReferRequest;
 use super::{has_sdp, sdp_of};
 
 /// Answers of one call that may wait for their ACK at once.
@@ -198,12 +200,25 @@ impl Call {
         let methods = self.bridge.methods(id);
         match message.method() {
             Method::Bye => self.on_bye(cx, id, fork, server, message),
-            Method::Invite => self.on_reinvite(cx, id, fork, server, message),
-            Method::Update => self.on_update(cx, id, fork, server, message),
+            Method::Invite | Method::Update => {
+                let reoffer = Reoffer {
+                    leg: id,
+                    fork,
+                    server,
+                    message,
+                    joining: self.joining.phase(),
+                    has_agent_left: self.transfer.has_agent_left(&self.bridge),
+                };
+                match method == Method::Invite {
+                    true => self.relaying().on_reinvite(cx, &reoffer),
+                    false => self.relaying().on_update(cx, &reoffer),
+                }
+            }
             Method::Prack if self.bridge.is_trunk(id) => {
                 let held = self.relaying().on_prack(cx, fork, server, message);
                 if let Some(HeldAnswer { won, answer }) = held {
-                    self.take_answer(cx, won, answer.message());
+                    let progress = self.relaying().pass_answer(cx, won, answer.message());
+                    self.apply_answer(cx, progress);
                 }
             }
             Method::Info | Method::Message => {
@@ -211,7 +226,9 @@ impl Call {
                     true => answer_alone(cx, server, message),
                     false => self.relaying().request(cx, id, fork, server, message),
                 }
-                self.on_key(cx, org, message);
+                if let Some(digit) = self.bridge.take_key(cx, message) {
+                    self.press(cx, org, digit);
+                }
             }
             Method::Options => {
                 cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
@@ -227,7 +244,19 @@ impl Call {
                     self.on_transfer(cx, event);
                 }
             }
-            Method::Refer => self.on_refer(cx, (id, fork), server, org, message),
+            Method::Refer => {
+                let refer = ReferRequest {
+                    leg: id,
+                    fork,
+                    server,
+                    message,
+                    org,
+                };
+                let (bridge, of) = (&self.bridge, self.transferee());
+                if let Some(new) = self.transfer.on_refer(bridge, cx, &of, &refer) {
+                    self.begin_transfer(cx, new);
+                }
+            }
             Method::Subscribe | Method::Publish | Method::Register => {
                 cx.respond(server, 405, None, |head| head.line("Allow", methods), b"");
             }
@@ -333,8 +362,24 @@ impl Call {
                     self.apply_join_progress(cx, progress, sdp);
                 }
             }
-            (Purpose::Relay(server), Method::Invite) => {
-                self.on_reinvite_answer(cx, flow, &pending, server, message)
+            (Purpose::Relay(_), Method::Invite) => {
+                let mut relay = self.relaying();
+                match relay.on_reinvite_answer(cx, flow, &pending, message) {
+                    Ok(ReofferProgress::Nothing) => {}
+                    Ok(ReofferProgress::AgentReplaced) => {
+                        if let Some(permit) = &mut self.permit {
+                            permit.release(self.ids.agent);
+                        }
+                    }
+                    Ok(ReofferProgress::TrunkOffered) => {
+                        // The callee's own re-INVITE has brought it the runtime's media.
+                        if self.joining.arriving().is_none() {
+                            let progress = self.joining.on_crossed();
+                            self.apply_join_progress(cx, progress, None);
+                        }
+                    }
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
+                }
             }
             (Purpose::Relay(server), _) => {
                 self.relaying().answer(cx, &pending, server, message);

@@ -3,21 +3,19 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use trunkline_model::record::HangupBy;
 use trunkline_sip::dialog::sdp::{self, Audio};
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::slot::Slot;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message, Method};
+use trunkline_sip::wire::{Message, Method};
 
+use super::answer::AnswerProgress;
 use super::bridge::Bridge;
 use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
-use super::dial_failure::refusal_lines;
 use super::effect::{AgreedMedia, Effect, MediaRecord};
-use super::hangup::CallEnd;
 use super::has_sdp;
 use super::hold::Hold;
 use super::ids::CallRef;
@@ -25,77 +23,12 @@ use super::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
 use super::refusal::Reason;
 use super::relay::Relay;
 use super::runtime_invite::FIRST_FORK;
+use super::unacceptable_body::UnacceptableBody;
 
 mod media_peer;
 
-/// Reason why our media can't accept a body.
-#[derive(Debug)]
-pub(crate) enum UnacceptableBody {
-    /// It isn't SDP.
-    OtherType,
-    /// It has a content coding.
-    Encoded,
-    /// Its offer can't be met.
-    NoCommonMedia(String),
-}
-
-impl UnacceptableBody {
-    const fn status(&self) -> u16 {
-        match self {
-            Self::OtherType | Self::Encoded => 415,
-            Self::NoCommonMedia(_) => 488,
-        }
-    }
-
-    /// End of a call whose first offer it is.
-    const fn end(&self) -> CallEnd {
-        let reason = Reason::NoCommonMedia;
-        CallEnd {
-            status: reason.unanswered(),
-            sip_code: self.status(),
-            reason: Some(reason),
-            by: HangupBy::Platform,
-            cause: None,
-        }
-    }
-
-    /// Writes the cause, and for a 415 the bodies that are accepted (RFC 3261 §21.4.13).
-    fn lines(&self, head: &mut Head<'_>) {
-        let (warning, cause) = match self {
-            Self::OtherType => (399, "Only a body of type application/sdp is accepted here"),
-            Self::Encoded => (399, "Only a body without Content-Encoding is accepted here"),
-            Self::NoCommonMedia(cause) => (304, cause.as_str()),
-        };
-        if self.status() == 415 {
-            head.line("Accept", b"application/sdp");
-            head.line("Accept-Encoding", b"identity");
-        }
-        head.fmt("Warning", format_args!("{warning} trunkline \"{cause}\""));
-    }
-
-    /// Refuses the change that came with it.
-    pub(crate) fn reject(&self, cx: &mut Cx<'_>, server: ServerTx) {
-        cx.respond(server, self.status(), None, |head| self.lines(head), b"");
-    }
-
-    /// A body that isn't SDP and must not be ignored (RFC 3261 §8.2.3).
-    fn of(message: &Message<'_>) -> Option<Self> {
-        let value = |name| message.first(name).map(str::from_utf8);
-        let is_optional = value(HeaderName::ContentDisposition).is_some_and(|disposition| {
-            disposition.is_ok_and(|it| it.to_ascii_lowercase().contains("handling=optional"))
-        });
-        if message.body().is_empty() || is_optional {
-            return None;
-        }
-        let is_encoded = value(HeaderName::ContentEncoding)
-            .is_some_and(|coding| coding.is_ok_and(|it| !it.eq_ignore_ascii_case("identity")));
-        if is_encoded {
-            Some(Self::Encoded)
-        } else {
-            (!has_sdp(message)).then_some(Self::OtherType)
-        }
-    }
-}
+/// SDP of our media for a message, and the audio that it agrees on with the peer.
+type LocalSdp = (Vec<u8>, Option<Audio>);
 
 impl LocalMedia {
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none. `before` is the SDP that the peer has of us.
@@ -104,7 +37,7 @@ impl LocalMedia {
         hold: &Hold,
         before: &[u8],
         message: &Message<'_>,
-    ) -> Result<(Vec<u8>, Option<Audio>), UnacceptableBody> {
+    ) -> Result<LocalSdp, UnacceptableBody> {
         if let Some(no) = UnacceptableBody::of(message) {
             return Err(no);
         }
@@ -144,7 +77,7 @@ impl Bridge {
         &mut self,
         hold: &Hold,
         message: &Message<'_>,
-    ) -> Result<(Vec<u8>, Option<Audio>), UnacceptableBody> {
+    ) -> Result<LocalSdp, UnacceptableBody> {
         let before = self.told_to_trunk();
         match self.local_mut() {
             Some(media) => media.body(hold, &before, message),
@@ -276,6 +209,51 @@ impl Relay<'_> {
         Ok(body)
     }
 
+    /// Returns our SDP for the caller's INVITE; `None` if that has its final answer.
+    ///
+    /// # Errors
+    /// Its offer can't be met.
+    pub(crate) fn agree_on_media(&mut self) -> Result<Option<LocalSdp>, UnacceptableBody> {
+        let id = self.bridge.trunk_id();
+        let Some(incoming) = self.bridge.legs.take_incoming(id) else {
+            return Ok(None);
+        };
+        let invite = incoming.invite();
+        let agreed = self.bridge.local_body(&self.holding.hold, invite);
+        self.bridge.legs.set_state(id, LegState::Incoming(incoming));
+        agreed.map(Some)
+    }
+
+    /// Answers the caller with media of our own.
+    pub(crate) fn answer_with_media(&mut self, cx: &mut Cx<'_>) -> AnswerProgress {
+        let id = self.bridge.trunk_id();
+        let (body, audio) = match self.agree_on_media() {
+            Ok(Some(agreed)) => agreed,
+            Ok(None) => return AnswerProgress::Nothing,
+            Err(no) => return AnswerProgress::Refused(no.into()),
+        };
+
+        self.update_media(cx, audio);
+        if !self.bridge.begin_local_dialog(cx, self.ids.slot) {
+            return AnswerProgress::Refused(Reason::BadRequest.into());
+        }
+
+        let Some(incoming) = self.bridge.legs.take_incoming(id) else {
+            return AnswerProgress::Nothing;
+        };
+
+        self.bridge.keep_only(cx, FIRST_FORK);
+        cx.release_incoming(&incoming);
+
+        let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
+        match self.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
+            true => AnswerProgress::Accepted {
+                runtime_call_id: Box::default(),
+            },
+            false => AnswerProgress::Nothing,
+        }
+    }
+
     /// Answers a re-INVITE or UPDATE of the caller here.
     pub(crate) fn answer_change(
         &mut self,
@@ -333,54 +311,13 @@ impl Call {
         };
         media.local = Some(local);
         match self.bridge.bot().is_some() {
-            true => self.ring_for_bot(cx),
-            false => self.answer_with_media(cx),
-        }
-    }
-
-    /// Answers the caller with media of our own.
-    pub(crate) fn answer_with_media(&mut self, cx: &mut Cx<'_>) {
-        let id = self.bridge.trunk_id();
-        let Some((body, audio)) = self.agree_on_media(cx) else {
-            return;
-        };
-
-        self.relaying().update_media(cx, audio);
-        if !self.bridge.begin_local_dialog(cx, self.ids.slot) {
-            return self.refuse(cx, Reason::BadRequest);
-        }
-
-        let Some(incoming) = self.bridge.legs.take_incoming(id) else {
-            return;
-        };
-
-        self.bridge.keep_only(cx, FIRST_FORK);
-        cx.release_incoming(&incoming);
-
-        let content = |head: &mut Head<'_>, _: &str| head.line("Content-Type", b"application/sdp");
-        let mut relay = self.relaying();
-        if relay.accept_caller(cx, FIRST_FORK, &incoming, &body, None, content) {
-            self.on_answered(cx, Box::default());
-        }
-    }
-
-    /// Returns our SDP for the caller's INVITE; `None` if its offer can't be met and was refused.
-    pub(crate) fn agree_on_media(&mut self, cx: &mut Cx<'_>) -> Option<(Vec<u8>, Option<Audio>)> {
-        let id = self.bridge.trunk_id();
-        let incoming = self.bridge.legs.take_incoming(id)?;
-        let agreed = self
-            .bridge
-            .local_body(&self.holding.hold, incoming.invite());
-        self.bridge.legs.set_state(id, LegState::Incoming(incoming));
-        match agreed {
-            Ok(agreed) => Some(agreed),
-            Err(no) => {
-                let lines = |head: &mut Head<'_>| {
-                    no.lines(head);
-                    refusal_lines(head, Reason::NoCommonMedia);
-                };
-                self.refuse_with(cx, no.end(), None, lines, b"");
-                None
+            true => match self.relaying().ring_for_bot(cx) {
+                Ok(()) => self.begin_runtime(cx),
+                Err(refusal) => self.refuse(cx, refusal),
+            },
+            false => {
+                let progress = self.relaying().answer_with_media(cx);
+                self.apply_answer(cx, progress);
             }
         }
     }

@@ -95,7 +95,11 @@ impl Call {
             JoinProgress::Joined { arrived, asks } => {
                 self.bridge.requests.withdraw(RequestKind::Join);
                 if let Some(destination) = arrived {
-                    self.hand_over(cx, destination);
+                    self.on_transfer(cx, TransferEvent::DestinationConnected);
+                    self.relaying().hand_over(cx, destination);
+                    if let Some(permit) = &mut self.permit {
+                        permit.release(self.ids.agent);
+                    }
                 }
                 // Both ends have each other's media.
                 let outbound = self.outbound.as_deref_mut();

@@ -18,7 +18,7 @@ use super::delayed_ack::Delayed;
 use super::dial_failure::refusal_lines;
 use super::ids::LegId;
 use super::join::JoinPhase;
-use super::leg::Ack;
+use super::leg::{Ack, Lost};
 use super::own_request::{Pending, Purpose};
 use super::refusal::Reason;
 use super::relay::Relay;
@@ -63,7 +63,154 @@ impl Bridge {
     }
 }
 
+/// Re-INVITE or UPDATE of a leg's peer, and what the features of its call let it do.
+#[derive(Copy, Clone)]
+pub(crate) struct Reoffer<'r> {
+    pub(crate) leg: LegId,
+    pub(crate) fork: u8,
+    pub(crate) server: ServerTx,
+    pub(crate) message: &'r Message<'r>,
+    /// The join of both ends' media, which may keep the caller's offer open.
+    pub(crate) joining: JoinPhase,
+    /// The caller is alone: its agent has hung up, and the outcome of its transfer is open.
+    pub(crate) has_agent_left: bool,
+}
+
+/// Consequence of the answer to a relayed re-INVITE for its call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum ReofferProgress {
+    /// None.
+    Nothing,
+    /// The peer on the trunk and the other one have each other's media.
+    TrunkOffered,
+    /// A new leg has taken the agent's place.
+    AgentReplaced,
+}
+
 impl Relay<'_> {
+    /// Handles a re-INVITE.
+    pub(crate) fn on_reinvite(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>) {
+        let (id, server) = (of.leg, of.server);
+        self.bridge.requests.note_theirs(server);
+        let status = self.bridge.status();
+        if status == CallStatus::SettingUp {
+            // RFC 3261 §14.2: 500 while the caller's own first INVITE has no final answer, 491 while ours hasn't.
+            let status = match self.bridge.is_trunk(id) && self.bridge.incoming().is_some() {
+                true => 500,
+                false => 491,
+            };
+            return refuse_for_now(cx, server, status);
+        }
+        if !self.bridge.may_offer(cx, id, of.fork, server, of.joining) {
+            return;
+        }
+
+        if let Some(renewal) = asked_session(cx, status, server, of.message) {
+            self.take_reoffer(cx, of, renewal);
+        }
+    }
+
+    /// Handles an UPDATE. Without a body it only refreshes this leg's session and target.
+    pub(crate) fn on_update(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>) {
+        let (id, fork, server, message) = (of.leg, of.fork, of.server, of.message);
+        if self.bridge.is_update_open(id, fork) {
+            // RFC 3311 §5.2: 500 until the one before it in this dialog has its final response.
+            return refuse_for_now(cx, server, 500);
+        }
+        let offers = has_sdp(message);
+        if offers && !self.bridge.may_offer(cx, id, fork, server, of.joining) {
+            return;
+        }
+
+        let Some(renewal) = asked_session(cx, self.bridge.status(), server, message) else {
+            return;
+        };
+        if offers {
+            return self.take_reoffer(cx, of, renewal);
+        }
+
+        let peer = self.bridge.legs.sip_mut(id);
+        if let Some(dialog) = peer.and_then(|peer| peer.dialog(fork)) {
+            dialog.refresh_target(message);
+        }
+        if let Some(mut leg) = self.bridge.at(id) {
+            leg.take_renewal(cx, renewal);
+            leg.leg.accept_change(cx, server, b"", |_| {});
+        }
+    }
+
+    /// Takes an offer that may begin: it is answered here, or relayed.
+    fn take_reoffer(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>, renewal: Option<SessionTimer>) {
+        let (id, server, message) = (of.leg, of.server, of.message);
+        self.holding.note_proposal(self.bridge, id, message);
+        if self.bridge.is_local() {
+            return self.answer_change(cx, renewal, server, message);
+        }
+        if self.bridge.is_trunk(id) && of.has_agent_left {
+            // The destination's own exchange comes first; the caller may retry after it.
+            return refuse_for_now(cx, server, 491);
+        }
+        self.change(cx, id, of.fork, server, message, renewal);
+    }
+
+    /// Handles the final answer to a relayed re-INVITE.
+    ///
+    /// # Errors
+    /// The peer is gone.
+    pub(crate) fn on_reinvite_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: &Pending,
+        message: &Message<'_>,
+    ) -> Result<ReofferProgress, Lost> {
+        let (Purpose::Relay(server), RequestOrigin::Relayed { cseq: asked, .. }) =
+            (pending.purpose, &pending.origin)
+        else {
+            return Ok(ReofferProgress::Nothing);
+        };
+
+        if message.status() >= 300 {
+            self.bridge.legs.fail_successor(server);
+            self.answer(cx, pending, server, message);
+            let lost = self.bridge.lost_by(pending, message.status());
+            return lost.map_or(Ok(ReofferProgress::Nothing), Err);
+        }
+        if let Some(leg) = self.bridge.legs.sip_mut(pending.leg) {
+            leg.flow = flow;
+        }
+
+        if let Some(mut leg) = self.bridge.at(pending.leg) {
+            leg.note_refresh(cx, pending, message);
+        }
+        self.holding.hear(self.bridge, pending.leg, message);
+
+        let is_delayed = !pending.had_sdp && has_sdp(message);
+        let delayed = is_delayed.then(|| pending.delayed(sdp_of(message.body())));
+        if let (None, Some(leg)) = (&delayed, self.bridge.legs.get_mut(pending.leg)) {
+            leg.send_ack(cx, &pending.ack());
+        }
+
+        let replaced = self.succeed(cx, server);
+        let requester = self.bridge.other(pending.leg);
+        if let Some(peer) = self.bridge.legs.sip_mut(requester) {
+            peer.move_target(pending);
+        }
+        if let Some(mut leg) = self.bridge.at(requester) {
+            leg.take_renewal(cx, pending.renewal);
+        }
+
+        self.accept_change(cx, (server, *asked), pending, delayed, message);
+        Ok(match replaced {
+            Some(LegRole::Agent | LegRole::Destination) => ReofferProgress::AgentReplaced,
+            Some(LegRole::Trunk) | None if self.bridge.is_trunk(requester) => {
+                ReofferProgress::TrunkOffered
+            }
+            Some(LegRole::Trunk) | None => ReofferProgress::Nothing,
+        })
+    }
+
     /// Relays an offer to the other leg. A new session timer and target of this leg count once the offer is accepted (RFC 3261 §8.2).
     pub(crate) fn change(
         &mut self,
@@ -167,160 +314,6 @@ impl Relay<'_> {
 }
 
 impl Call {
-    /// Handles a re-INVITE.
-    pub(crate) fn on_reinvite(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        self.bridge.requests.note_theirs(server);
-        if self.bridge.status() == CallStatus::SettingUp {
-            // RFC 3261 §14.2: 500 while the caller's own first INVITE has no final answer, 491 while ours hasn't.
-            let status = match self.bridge.is_trunk(id) && self.outbound.is_none() {
-                true => 500,
-                false => 491,
-            };
-            return refuse_for_now(cx, server, status);
-        }
-        let joining = self.joining.phase();
-        if !self.bridge.may_offer(cx, id, fork, server, joining) {
-            return;
-        }
-
-        let Some(renewal) = asked_session(cx, self.bridge.status(), server, message) else {
-            return;
-        };
-
-        self.take_change(cx, id, fork, server, message, renewal);
-    }
-
-    /// Handles an UPDATE. Without a body it only refreshes this leg's session and target.
-    pub(crate) fn on_update(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        if self.bridge.is_update_open(id, fork) {
-            // RFC 3311 §5.2: 500 until the one before it in this dialog has its final response.
-            return refuse_for_now(cx, server, 500);
-        }
-        let offers = has_sdp(message);
-        let joining = self.joining.phase();
-        if offers && !self.bridge.may_offer(cx, id, fork, server, joining) {
-            return;
-        }
-
-        let Some(renewal) = asked_session(cx, self.bridge.status(), server, message) else {
-            return;
-        };
-
-        if !offers {
-            if let Some(dialog) = self
-                .bridge
-                .legs
-                .sip_mut(id)
-                .and_then(|leg| leg.dialog(fork))
-            {
-                dialog.refresh_target(message);
-            }
-            if let Some(mut leg) = self.bridge.at(id) {
-                leg.take_renewal(cx, renewal);
-            }
-            if let Some(leg) = self.bridge.legs.get_mut(id) {
-                leg.accept_change(cx, server, b"", |_| {});
-            }
-            return;
-        }
-
-        self.take_change(cx, id, fork, server, message, renewal);
-    }
-
-    /// Takes an offer that may begin: it is answered here, or relayed.
-    fn take_change(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LegId,
-        fork: u8,
-        server: ServerTx,
-        message: &Message<'_>,
-        renewal: Option<SessionTimer>,
-    ) {
-        self.holding.note_proposal(&self.bridge, id, message);
-        let has_agent_left = self.transfer.has_agent_left(&self.bridge);
-        let mut relay = self.relaying();
-        if relay.bridge.is_local() {
-            return relay.answer_change(cx, renewal, server, message);
-        }
-        if relay.bridge.is_trunk(id) && has_agent_left {
-            // The destination's own exchange comes first; the caller may retry after it.
-            return refuse_for_now(cx, server, 491);
-        }
-        relay.change(cx, id, fork, server, message, renewal);
-    }
-
-    /// Handles the final answer to a relayed re-INVITE.
-    pub(crate) fn on_reinvite_answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        flow: Flow,
-        pending: &Pending,
-        server: ServerTx,
-        message: &Message<'_>,
-    ) {
-        let RequestOrigin::Relayed { cseq: asked, .. } = pending.origin else {
-            return;
-        };
-
-        if message.status() >= 300 {
-            self.bridge.legs.fail_successor(server);
-            self.relaying().answer(cx, pending, server, message);
-            let lost = self.bridge.lost_by(pending, message.status());
-            return self.end_if_lost(cx, pending.leg, lost);
-        }
-        if let Some(leg) = self.bridge.legs.sip_mut(pending.leg) {
-            leg.flow = flow;
-        }
-
-        if let Some(mut leg) = self.bridge.at(pending.leg) {
-            leg.note_refresh(cx, pending, message);
-        }
-        self.holding.hear(&mut self.bridge, pending.leg, message);
-
-        let is_delayed = !pending.had_sdp && has_sdp(message);
-        let delayed = is_delayed.then(|| pending.delayed(sdp_of(message.body())));
-        if let (None, Some(leg)) = (&delayed, self.bridge.legs.get_mut(pending.leg)) {
-            leg.send_ack(cx, &pending.ack());
-        }
-        let replaced = self.relaying().succeed(cx, server);
-        if matches!(replaced, Some(LegRole::Agent | LegRole::Destination))
-            && let Some(permit) = &mut self.permit
-        {
-            permit.release(self.ids.agent);
-        }
-
-        let requester = self.bridge.other(pending.leg);
-        if let Some(peer) = self.bridge.legs.sip_mut(requester) {
-            peer.move_target(pending);
-        }
-        if self.bridge.is_trunk(requester) && self.joining.arriving().is_none() {
-            // The callee's own re-INVITE has brought it the runtime's media.
-            let progress = self.joining.on_crossed();
-            self.apply_join_progress(cx, progress, None);
-        }
-        if let Some(mut leg) = self.bridge.at(requester) {
-            leg.take_renewal(cx, pending.renewal);
-        }
-
-        self.relaying()
-            .accept_change(cx, (server, asked), pending, delayed, message);
-    }
-
     /// Handles the ACK to a 2xx of ours.
     pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
         let cseq = message.cseq().number;

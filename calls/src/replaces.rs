@@ -109,9 +109,13 @@ impl Calls {
         let (key, leg, call) = self
             .leg_named(replaces, org, role)
             .ok_or(Reason::NothingReplaced)?;
-        match refusal(call.bridge.status(), replaces.early_only, || {
-            call.is_changing()
-        }) {
+        let is_changing = || {
+            call.bridge.is_changing()
+                || call.transfer.is_under_way()
+                || call.joining.phase() != JoinPhase::Idle
+                || call.holding.hold.is_turning()
+        };
+        match refusal(call.bridge.status(), replaces.early_only, is_changing) {
             Some(reason) => Err(reason),
             None => Ok((key, leg)),
         }
@@ -145,6 +149,15 @@ impl Calls {
 }
 
 impl Bridge {
+    /// Returns whether an exchange or a dialled leg is pending that a new leg would disturb.
+    fn is_changing(&self) -> bool {
+        self.dialing().is_some()
+            || self.legs.successor().is_some()
+            || self.legs.is_full()
+            || self.awaited().next().is_some()
+            || self.requests.offering().is_some()
+    }
+
     /// Answers the cancelled INVITE of a new leg at once (RFC 3261 §9.2). False if it was another INVITE.
     pub(crate) fn cancel_successor(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
         let is_meant = self.legs.successor_by(server).is_some();
@@ -274,20 +287,6 @@ impl Relay<'_> {
         }
         self.bridge.send_bye(cx, replaces, ByeContent::default());
         Some(role)
-    }
-}
-
-impl Call {
-    /// Returns whether a negotiation or a dialled leg is pending that a new leg would disturb.
-    fn is_changing(&self) -> bool {
-        self.transfer.is_under_way()
-            || self.bridge.dialing().is_some()
-            || self.bridge.legs.successor().is_some()
-            || self.bridge.legs.is_full()
-            || self.bridge.awaited().next().is_some()
-            || self.joining.phase() != JoinPhase::Idle
-            || self.holding.hold.is_turning()
-            || self.bridge.requests.offering().is_some()
     }
 }
 

@@ -32,6 +32,7 @@ use super::ids::{CallKey, CallRef, CallTimer, LegId, owner_of};
 use super::joining::Joining;
 use super::keep_alive;
 use super::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
+use super::lifetime::Lifetime;
 use super::limits::{Claim, LimitReached, Permit};
 use super::pbx::Pbx;
 use super::privacy::{ANONYMOUS_USER, CallerIdentity};
@@ -427,7 +428,8 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
         let incoming = UasInvite::new((self.server, message), new, contact, contact_timer);
         let (patience, _) = patience(message, cx.core.config.setup_timeout);
-        let deadline = cx.schedule(self.key, patience, CallTimer::Deadline);
+        let mut lifetime = Lifetime::default();
+        lifetime.await_answer(cx, self.key, patience);
         let mut legs =
             Legs::beginning_with(LegPeer::Sip(caller), LegState::Incoming(Box::new(incoming)));
         let ready = LegState::Ready(Session::default());
@@ -438,11 +440,10 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             bridge: Bridge::new(self.key, legs),
             ids,
             hops: RequestOrigin::of(message).hops(),
-            answered: None,
             outbound: None,
             joining: Joining::default(),
             permit: Some(permit),
-            deadline: Some(deadline),
+            lifetime,
             contact: None,
             identity,
             transfer: LastTransfer::default(),

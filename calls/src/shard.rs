@@ -211,7 +211,7 @@ impl Calls {
             core.tags.remove(tag);
         }
 
-        let mut timers = vec![call.deadline, call.transfer.timer()];
+        let mut timers = vec![call.lifetime.timer(), call.transfer.timer()];
         timers.extend(call.bridge.requests.timers().map(Some));
 
         let outbound = call.outbound.as_deref();

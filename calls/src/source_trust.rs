@@ -19,6 +19,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
+use super::bridge::Bridge;
 use super::call::Call;
 use super::context::{Core, Cx};
 use super::effect::{Effect, UnknownSource};
@@ -58,7 +59,10 @@ impl Calls {
         };
         let core = &mut self.core;
         let has_left = call.bridge.has_left(id);
-        let trust = trust(core, Some(view), call, (id, fork), &flow, now);
+        let org = call.ids.org;
+        let trust = call
+            .bridge
+            .trust(core, Some(view), org, (id, fork), &flow, now);
         match trust {
             SourceTrust::Known => return true,
             // It is retransmitted, and by then the name is resolved.
@@ -102,7 +106,11 @@ impl Calls {
         let Some(call) = call_at(&mut self.slab, key) else {
             return false;
         };
-        let is_let_in = match trust(&mut self.core, Some(view), call, (id, fork), flow, now) {
+        let (core, org) = (&mut self.core, call.ids.org);
+        let trust = call
+            .bridge
+            .trust(core, Some(view), org, (id, fork), flow, now);
+        let is_let_in = match trust {
             SourceTrust::Known => true,
             SourceTrust::Awaited | SourceTrust::Unknown => {
                 !has_sdp(ack) && !call.bridge.awaits_sdp_of(id, ack.cseq().number)
@@ -159,8 +167,47 @@ impl Calls {
         };
 
         asked.is_some_and(|at| {
-            trust(&mut self.core, None, call, at, flow, now) == SourceTrust::Known
+            let (core, org) = (&mut self.core, call.ids.org);
+            call.bridge.trust(core, None, org, at, flow, now) == SourceTrust::Known
         })
+    }
+}
+
+impl Bridge {
+    /// Returns the trust in an address on that leg. Without a view, the trunk's allowed networks don't count: an answer comes from the address of its
+    /// request.
+    fn trust(
+        &mut self,
+        core: &mut Core,
+        view: Option<&View>,
+        org: Uuid,
+        (id, fork): (LegId, u8),
+        flow: &Flow,
+        now: Moment,
+    ) -> SourceTrust {
+        let is_runtimes = self.role(id) == LegRole::Agent;
+        let Some(leg) = self.legs.sip_mut(id) else {
+            return SourceTrust::Unknown;
+        };
+        let ip = flow.peer.ip();
+        let known = &leg.known_addresses;
+        if !known.admits(flow.transport) {
+            return SourceTrust::LessSecure;
+        }
+        if known.knows(ip) {
+            return SourceTrust::Known;
+        }
+
+        let ip = ip.to_canonical();
+        let is_allowed = view.is_some_and(|view| !is_runtimes && is_of_trunk(view, ip, org));
+        let trust = match is_allowed {
+            true => SourceTrust::Known,
+            false => by_dialog(core, leg, fork, ip, now),
+        };
+        if trust == SourceTrust::Known {
+            leg.known_addresses.learn(ip);
+        }
+        trust
     }
 }
 
@@ -189,41 +236,6 @@ impl Cx<'_> {
 fn ways_of(dialog: &Dialog) -> impl Iterator<Item = &[u8]> {
     let routes = dialog.routes().take(ROUTES);
     routes.chain([dialog.remote_target()])
-}
-
-/// Returns the trust in an address on that leg. Without a view, the trunk's allowed networks don't count: an answer comes from the address of its
-/// request.
-fn trust(
-    core: &mut Core,
-    view: Option<&View>,
-    call: &mut Call,
-    (id, fork): (LegId, u8),
-    flow: &Flow,
-    now: Moment,
-) -> SourceTrust {
-    let (org, is_runtimes) = (call.ids.org, call.bridge.role(id) == LegRole::Agent);
-    let Some(leg) = call.bridge.legs.sip_mut(id) else {
-        return SourceTrust::Unknown;
-    };
-    let ip = flow.peer.ip();
-    let known = &leg.known_addresses;
-    if !known.admits(flow.transport) {
-        return SourceTrust::LessSecure;
-    }
-    if known.knows(ip) {
-        return SourceTrust::Known;
-    }
-
-    let ip = ip.to_canonical();
-    let is_allowed = view.is_some_and(|view| !is_runtimes && is_of_trunk(view, ip, org));
-    let trust = match is_allowed {
-        true => SourceTrust::Known,
-        false => by_dialog(core, leg, fork, ip, now),
-    };
-    if trust == SourceTrust::Known {
-        leg.known_addresses.learn(ip);
-    }
-    trust
 }
 
 /// Returns whether the org's trunk allows this source, or it belongs to the org alone.

@@ -8,21 +8,19 @@ use trunkline_sip::dialog::sdp::Direction;
 
 use crate::bridge::Bridge;
 use crate::bye::ByeContent;
-use crate::call::Call;
 use crate::call_status::CallStatus;
 use crate::context::{Core, Cx};
 use crate::destination_route::DestinationRoute;
 use crate::dial_failure::UNREACHABLE;
-use crate::ids::LegId;
+use crate::ids::{CallRef, LegId};
 use crate::invite_client::{Accepted, Patience};
 use crate::ip_family;
-use crate::join::Join;
 use crate::late_answer::bye_alone;
 use crate::leg::LegState;
 use crate::refusal::Reason;
 use crate::relay::Relay;
 use crate::target::DialTarget;
-use crate::transfer::TransferEvent;
+use crate::transfer::{LastTransfer, TransferEvent};
 
 /// Longest ringing time of a destination.
 const RINGING: Duration = Duration::from_secs(45);
@@ -48,19 +46,45 @@ impl Relay<'_> {
         self.holding.give_up(self.bridge);
         self.bridge.legs.stop_timers(cx, agent);
     }
+
+    /// Ends the agent's leg: the caller has the destination's media (RFC 3725 §4.4).
+    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
+        self.agent_goes(cx);
+        let (agent, is_local) = (self.bridge.agent_id(), self.bridge.is_local());
+        self.bridge.legs.put_in_place_of(agent, destination);
+        match is_local {
+            true => {
+                self.bridge.legs.remove(agent);
+                let closed = self.bridge.closed_media(self.ids);
+                cx.core.effects.push_back(closed);
+            }
+            false => self.bridge.send_bye(cx, agent, ByeContent::default()),
+        }
+        self.bridge.forget_left(agent, None);
+    }
 }
 
-impl Call {
-    /// Calls the destination.
-    pub(super) fn begin_bridge(&mut self, cx: &mut Cx<'_>, route: DestinationRoute) {
-        let heard = self.bridge.heard().unwrap_or_default();
+impl LastTransfer<Box<DestinationRoute>> {
+    /// Adds the leg of the destination, ready to be dialled.
+    ///
+    /// # Errors
+    /// Its call isn't permitted, or its trunk can't be reached: the event that says so.
+    pub(super) fn begin_bridge(
+        &mut self,
+        bridge: &mut Bridge,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        hops: u8,
+        route: DestinationRoute,
+    ) -> Result<(), TransferEvent> {
+        let heard = bridge.heard().unwrap_or_default();
         let is_open = |direction| direction == Direction::SendRecv;
         let offer = match direction::of(heard).into_iter().all(is_open) {
             true => heard.to_vec(),
             // The agent has put the caller on hold meanwhile.
             false => rewritten(heard, Direction::SendRecv),
         };
-        self.bridge.set_heard(&offer);
+        bridge.set_heard(&offer);
 
         let Core {
             outbound_limits,
@@ -68,21 +92,18 @@ impl Call {
             health,
             ..
         } = &*cx.core;
-        let permit = match route.permit(self.ids.org, outbound_limits, limits, health, cx.now) {
-            Ok(permit) => permit,
-            Err(Reason::TrunkUnreachable) => {
-                return self.on_transfer(cx, TransferEvent::DestinationLost(UNREACHABLE));
-            }
-            Err(reason) => {
-                return self.on_transfer(cx, TransferEvent::DestinationRefused(reason.status()));
-            }
-        };
+        let permit = route.permit(ids.org, outbound_limits, limits, health, cx.now);
+        let permit = permit.map_err(|reason| match reason == Reason::TrunkUnreachable {
+            true => TransferEvent::DestinationLost(UNREACHABLE),
+            false => TransferEvent::DestinationRefused(reason.status()),
+        })?;
+
         let is_at_pbx = route.is_at_pbx();
         let mut callee = route.callee;
         let counted_at = (!callee.leads_back).then_some(cx.now);
         if let (true, Some(DialTarget::Resolved(target))) =
             (is_at_pbx, callee.dial_targets.front_mut())
-            && let Some(trunk) = self.bridge.trunk()
+            && let Some(trunk) = bridge.trunk()
             && let Some(dialog) = trunk.first_dialog()
         {
             // A Contact may name another port of the proven source, never another host.
@@ -91,78 +112,63 @@ impl Call {
             target.by = Some(if is_proven { flow } else { trunk.flow });
         }
 
-        let patience = match self.transfer.refers_after_bridge() {
+        let patience = match self.refers_after_bridge() {
             true => Patience::WithNone,
             false => Patience::WithLast,
         };
-        self.bridge
-            .add_destination(cx, &self.ids, self.hops, callee, patience);
-        self.transfer.count(permit, counted_at);
-        self.bridge.set_offer(cx, offer, RINGING);
-        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+        bridge.add_destination(cx, ids, hops, callee, patience);
+        self.count(permit, counted_at);
+        bridge.set_offer(cx, offer, RINGING);
+        Ok(())
     }
+}
 
-    /// Offers the caller the media of the destination, which has answered.
-    pub(crate) fn on_destination_answers(
+/// Answer of a destination, by its media.
+#[must_use]
+pub(crate) enum DestinationAnswer {
+    /// The call's own dialogs are gone.
+    Late,
+    /// The caller can't use them: the destination got BYE, and its leg is gone.
+    Unusable(Reason),
+    /// The destination's leg is ready, and the caller is to get this SDP.
+    Usable(Box<[u8]>),
+}
+
+impl Bridge {
+    /// Takes the 2xx of a destination that was offered `offer`.
+    pub(crate) fn meet_destination(
         &mut self,
         cx: &mut Cx<'_>,
         leg: LegId,
         accepted: Accepted<'_>,
-        offer: Box<[u8]>,
-    ) {
+        offer: &[u8],
+    ) -> DestinationAnswer {
         accepted.acknowledge(cx);
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
         let session = accepted.session(cx);
-        let offered = offer.clone();
-        let mut peer = accepted.into_peer(offer);
-        let (Some(fork), Some(first)) = (self.bridge.fork(), peer.dialogs.first_mut()) else {
-            return;
+        let mut peer = accepted.into_peer(offer.into());
+        let (Some(fork), Some(first)) = (self.fork(), peer.dialogs.first_mut()) else {
+            return DestinationAnswer::Late;
         };
 
-        if sdp.is_empty() || ip_family::differ(&offered, &sdp) {
+        if sdp.is_empty() || ip_family::differ(offer, &sdp) {
             let target = cx.next_flow(&first.dialog, peer.flow);
             bye_alone(cx, &mut first.dialog, target, b"");
-            self.bridge.legs.remove(leg);
-            return self.on_transfer(
-                cx,
-                TransferEvent::DestinationRefused(Reason::NoCommonMedia.status()),
-            );
+            self.legs.remove(leg);
+            return DestinationAnswer::Unusable(Reason::NoCommonMedia);
         }
 
         first.fork = fork;
-        self.bridge.legs.meet(leg, peer);
-        self.bridge.legs.set_state(leg, LegState::Ready(session));
-        if let Some(mut leg) = self.bridge.at(leg) {
+        self.legs.meet(leg, peer);
+        self.legs.set_state(leg, LegState::Ready(session));
+        if let Some(mut leg) = self.at(leg) {
             leg.start_session(cx);
             leg.start_keep_alives(cx);
         }
-        self.bridge.legs.keep_origin(self.bridge.trunk_id());
+        self.legs.keep_origin(self.trunk_id());
 
         // With its answer to the re-INVITE, the destination gets what the caller has changed since.
-        self.bridge.legs.with_origin(leg, &offered);
-        self.joining.wait_with(Join::arriving(offered, leg));
-        self.on_transfer(cx, TransferEvent::DestinationAnswered);
-        let progress = self.joining.begin(&sdp, cx.now);
-        self.apply_join_progress(cx, progress, None);
-    }
-
-    /// Ends the agent's leg: the caller has the destination's media (RFC 3725 §4.4).
-    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
-        self.on_transfer(cx, TransferEvent::DestinationConnected);
-        self.relaying().agent_goes(cx);
-        let (agent, is_local) = (self.bridge.agent_id(), self.bridge.is_local());
-        self.bridge.legs.put_in_place_of(agent, destination);
-        match is_local {
-            true => {
-                self.bridge.legs.remove(agent);
-                let closed = self.bridge.closed_media(&self.ids);
-                cx.core.effects.push_back(closed);
-            }
-            false => self.bridge.send_bye(cx, agent, ByeContent::default()),
-        }
-        self.bridge.forget_left(agent, self.joining.arriving());
-        if let Some(permit) = &mut self.permit {
-            permit.release(self.ids.agent);
-        }
+        self.legs.with_origin(leg, offer);
+        DestinationAnswer::Usable(sdp)
     }
 }

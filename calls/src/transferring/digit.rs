@@ -8,7 +8,10 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Meant;
+use super::plan::PlannedTransfer;
+use super::transferee::Transferee;
 use crate::Calls;
+use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::context::Cx;
 use crate::effect::Effect;
@@ -35,43 +38,47 @@ impl Calls {
     }
 }
 
-impl Call {
-    /// Handles an INFO of a caller whose media ends here: it may carry a key.
-    pub(crate) fn on_key(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, message: &Message<'_>) {
+impl Bridge {
+    /// Takes the key in an INFO of a caller whose media ends here. A bot gets it at once; for any other agent its number is returned.
+    pub(crate) fn take_key(&self, cx: &mut Cx<'_>, message: &Message<'_>) -> Option<u8> {
         let kind = message.first(HeaderName::ContentType).unwrap_or_default();
-        let Some(key) = key(kind, message.body()) else {
-            return;
-        };
-
-        if self.bridge.bot().is_some_and(|bot| !bot.is_builtin()) {
-            let call = self.bridge.key;
-            return cx.core.effects.push_back(Effect::PressKey { call, key });
+        let key = key(kind, message.body())?;
+        if self.bot().is_some_and(|bot| !bot.is_builtin()) {
+            let call = self.key;
+            cx.core.effects.push_back(Effect::PressKey { call, key });
+            return None;
         }
-        self.press(cx, org, event(key));
+        Some(event(key))
     }
+}
 
-    /// Gives the built-in agent a key, or hands the caller of the echo agent to the destination that a digit selects.
-    fn press(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, digit: u8) {
-        self.with_bot(cx, |bot, cx, of| bot.on_key(cx, of, digit));
-        let Some(org) = org.filter(|_| self.bridge.is_echo() && digit <= 9) else {
-            return;
-        };
-        if self.transfer.may_begin(&self.bridge).is_err() {
-            return;
-        }
-        let own = org.destinations.get(&self.ids.agent);
-        let Some(destination) = own.and_then(|own| own.get(place(digit))).cloned() else {
-            return;
-        };
-        let Ok(plan) = self.transferee().plan(cx, org, &destination, None) else {
-            return;
-        };
+impl Transferee<'_> {
+    /// Returns the transfer to the agent's destination that a digit selects.
+    fn by_digit(&self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) -> Option<PlannedTransfer> {
+        let own = org.destinations.get(&self.ids.agent)?;
+        let destination = own.get(place(digit)?)?.clone();
+        let plan = self.plan(cx, org, &destination, None).ok()?;
         let meant = Meant {
             destination,
             replaces: None,
             plan,
         };
-        self.begin_transfer(cx, org, meant, Report::default(), Requester::Api);
+        Some(self.transfer_to(cx, org, meant, Report::default(), Requester::Api))
+    }
+}
+
+impl Call {
+    /// Gives the built-in agent a key, or hands the caller of the echo agent to the destination that a digit selects.
+    pub(crate) fn press(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, digit: u8) {
+        self.with_bot(cx, |bot, cx, of| bot.on_key(cx, of, digit));
+
+        let may_begin = self.bridge.is_echo() && self.transfer.may_begin(&self.bridge).is_ok();
+        let new = org
+            .filter(|_| may_begin)
+            .and_then(|org| self.transferee().by_digit(cx, org, digit));
+        if let Some(new) = new {
+            self.begin_transfer(cx, new);
+        }
     }
 }
 
@@ -86,8 +93,8 @@ fn event(key: char) -> u8 {
 }
 
 /// Index in the list that a digit selects.
-fn place(digit: u8) -> usize {
-    usize::from((digit + 9) % 10)
+fn place(digit: u8) -> Option<usize> {
+    (digit <= 9).then(|| usize::from((digit + 9) % 10))
 }
 
 /// The key in an INFO: `Signal=5` of `application/dtmf-relay`, or the bare key of `application/dtmf`. Ten and eleven are `*` and `#`.
@@ -149,6 +156,8 @@ mod tests {
 
     #[test]
     fn one_is_the_first_and_nought_the_tenth() {
-        assert_eq!([1, 2, 9, 0].map(place), [0, 1, 8, 9]);
+        let places = [0, 1, 8, 9].map(Some);
+        assert_eq!([1, 2, 9, 0].map(place), places);
+        assert_eq!(place(10), None, "a star selects none");
     }
 }

@@ -26,16 +26,20 @@ use uuid::Uuid;
 use crate::Calls;
 use crate::bridge::Bridge;
 use crate::call::Call;
+use crate::call_end::CallEnd;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
 use crate::flow::TransferFailure;
+use crate::hold::HoldError;
 use crate::ids::{CallKey, CallTimer};
 use crate::transfer::{
     CallFacts, DestinationChoice, LastTransfer, NewTransfer, Requester, Steps, TransferError,
     TransferEvent, TransferRequest, TransferStep,
 };
-use plan::TransferPlan;
+pub(crate) use bridge::DestinationAnswer;
+use plan::{PlannedTransfer, TransferPlan};
+pub(crate) use runtime::ReferRequest;
 use transferee::Transferee;
 
 /// Destination of a transfer, and the ways to it.
@@ -116,15 +120,14 @@ impl<R> LastTransfer<R> {
     }
 }
 
-impl Call {
-    /// Begins a transfer.
-    pub(crate) fn transfer(
-        &mut self,
+impl Transferee<'_> {
+    /// Returns the transfer that a client has requested.
+    fn requested(
+        &self,
         cx: &mut Cx<'_>,
         org: &OrgView,
         ask: TransferRequest,
-    ) -> Result<record::Transfer, TransferError> {
-        self.transfer.may_begin(&self.bridge)?;
+    ) -> Result<PlannedTransfer, TransferError> {
         let own = org.destinations.get(&self.ids.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
         let destination = match &ask.chosen {
@@ -132,46 +135,31 @@ impl Call {
             DestinationChoice::Id(id) => Destination::of_id(own, *id),
         };
         let destination = destination.ok_or(TransferError::NotAssigned)?.clone();
-        let plan = self.transferee().plan(cx, org, &destination, None)?;
+        let plan = self.plan(cx, org, &destination, None)?;
         let meant = Meant {
             destination,
             replaces: None,
             plan,
         };
-        Ok(self.begin_transfer(cx, org, meant, ask.report, Requester::Api))
+        Ok(self.transfer_to(cx, org, meant, ask.report, Requester::Api))
     }
 
-    fn transferee(&self) -> Transferee<'_> {
-        Transferee {
-            trunk: self.bridge.trunk(),
-            identity: &self.identity,
-            is_outbound: self.outbound.is_some(),
-            org: self.ids.org,
-            agent: self.ids.agent,
-            session: self.ids.session,
-            contact: self.contact,
-        }
-    }
-
-    /// Begins a transfer. Returns its state before any request is sent.
-    fn begin_transfer(
-        &mut self,
+    /// Makes a transfer, with its record before any request is sent.
+    fn transfer_to(
+        &self,
         cx: &mut Cx<'_>,
         org: &OrgView,
         meant: Meant,
         report: Report,
         requester: Requester,
-    ) -> record::Transfer {
+    ) -> PlannedTransfer {
         let Meant {
             destination,
             replaces,
             plan,
         } = meant;
-        let transferee = self.transferee();
         let prefix = &cx.core.config.header_prefix;
-        let refer_to = transferee.refer_to(&destination.target, replaces.as_deref(), org, prefix);
-        let trunk = transferee.trunk_asked(org);
-
+        let refer_to = self.refer_to(&destination.target, replaces.as_deref(), org, prefix);
         let record = record::Transfer {
             id: cx.mint_id(self.ids.slot),
             call: self.ids.call,
@@ -196,18 +184,48 @@ impl Call {
             step: 0,
         };
 
-        let steps = self.transfer.begin(NewTransfer {
-            record: record.clone(),
+        NewTransfer {
+            record,
             requester,
             plan,
-            trunk,
+            trunk: self.trunk_asked(org),
             refer_to: refer_to.into(),
-        });
+        }
+    }
+}
+
+impl Call {
+    /// Begins the transfer that a client has requested. Returns its state before any request is sent.
+    pub(crate) fn transfer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        ask: TransferRequest,
+    ) -> Result<record::Transfer, TransferError> {
+        self.transfer.may_begin(&self.bridge)?;
+        let new = self.transferee().requested(cx, org, ask)?;
+        let record = new.record.clone();
+        self.begin_transfer(cx, new);
+        Ok(record)
+    }
+
+    pub(crate) fn transferee(&self) -> Transferee<'_> {
+        Transferee {
+            trunk: self.bridge.trunk(),
+            identity: &self.identity,
+            is_outbound: self.outbound.is_some(),
+            ids: &self.ids,
+            contact: self.contact,
+        }
+    }
+
+    /// Begins a transfer.
+    pub(crate) fn begin_transfer(&mut self, cx: &mut Cx<'_>, new: PlannedTransfer) {
+        let steps = self.transfer.begin(new);
         self.take_steps(cx, steps);
         if self.bridge.status() == CallStatus::Up {
             self.on_transfer(cx, TransferEvent::Acknowledged);
         }
-        record
     }
 
     /// Passes the transfer an event, and carries out its steps.
@@ -243,7 +261,9 @@ impl Call {
                 }
                 TransferStep::Refer => {
                     let leg = self.bridge.trunk_id();
-                    let event = match self.send_refer(cx) {
+                    let (bridge, ids) = (&mut self.bridge, &self.ids);
+                    let sent = self.transfer.send_refer(bridge, cx, ids, self.contact);
+                    let event = match sent {
                         Some(cseq) => TransferEvent::ReferSent { leg, cseq },
                         None => TransferEvent::ReferUnsent,
                     };
@@ -254,17 +274,29 @@ impl Call {
                         self.on_transfer(cx, TransferEvent::ProbeUnsent);
                     }
                 }
-                TransferStep::Dial(route) => self.begin_bridge(cx, *route),
+                TransferStep::Dial(route) => {
+                    let (bridge, ids) = (&mut self.bridge, &self.ids);
+                    let begun = self
+                        .transfer
+                        .begin_bridge(bridge, cx, ids, self.hops, *route);
+                    match begun {
+                        Ok(()) => self.with_dialing(cx, |client, cx, text| client.begin(cx, text)),
+                        Err(event) => self.on_transfer(cx, event),
+                    }
+                }
                 TransferStep::Resume => {
                     // The caller stays with the agent. A call that can't be resumed now stays held until the API or the PBX resumes it.
                     if self.holding.hold.is_held() {
-                        let _ = self.hold(cx, false);
+                        let is_transferring = self.transfer.is_under_way();
+                        let hindrance = is_transferring.then_some(HoldError::Transferring);
+                        let bridge = &mut self.bridge;
+                        let _ = self.holding.request(bridge, cx, false, hindrance);
                     }
                     self.take_turns(cx);
                     untransferred = Some(TransferFailure::Failed);
                 }
                 TransferStep::Unresolved => untransferred = Some(TransferFailure::Unknown),
-                TransferStep::Leave(status, by) => self.leave(cx, status, by),
+                TransferStep::Leave(status, by) => self.leave(cx, CallEnd::of_answered(status, by)),
                 TransferStep::HangUp(reason) => self.hang_up(cx, reason),
                 TransferStep::CallEnd(ended) => cx.core.fact(Fact::Ended(ended)),
             }

@@ -11,10 +11,13 @@ use super::transferee::Transferee;
 use crate::context::Cx;
 use crate::destination_route::DestinationRoute;
 use crate::dial_policy::may_dial;
-use crate::transfer::{Plan, TransferError, method_in_force};
+use crate::transfer::{NewTransfer, Plan, TransferError, method_in_force};
 
 /// Ways that a transfer of a call may take.
 pub(super) type TransferPlan = Plan<Box<DestinationRoute>>;
+
+/// Transfer of a call that is about to begin.
+pub(crate) type PlannedTransfer = NewTransfer<Box<DestinationRoute>>;
 
 impl Transferee<'_> {
     /// Returns the ways to a destination.

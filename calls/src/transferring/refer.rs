@@ -5,26 +5,34 @@ use std::time::Duration;
 use trunkline_sip::auth::client::ChallengedMessage;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message, Method};
+use uuid::Uuid;
 
+use super::transferee::write_context;
 use crate::bridge::Bridge;
-use crate::call::Call;
 use crate::context::Cx;
 use crate::credentials::ChallengedRequest;
 use crate::effect::{ChallengeOutcome, Challenger, Unanswerable};
+use crate::ids::CallRef;
 use crate::leg::NewRequest;
 use crate::own_request::{Pending, Purpose};
 use crate::reply::PAUSE;
 use crate::transfer::{LastTransfer, ReferAnswer, TransferEvent};
 
-impl Call {
-    /// Sends the REFER, with answers to the PBX's challenges if there are any. Returns its CSeq.
-    pub(super) fn send_refer(&mut self, cx: &mut Cx<'_>) -> Option<u32> {
-        let fork = self.bridge.fork()?;
-        let id = self.bridge.trunk_id();
+impl<R> LastTransfer<R> {
+    /// Sends the REFER, with answers to the PBX's challenges if there are any, and the context of the call. Returns its CSeq.
+    pub(super) fn send_refer(
+        &self,
+        bridge: &mut Bridge,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        contact: Option<Uuid>,
+    ) -> Option<u32> {
+        let fork = bridge.fork()?;
+        let id = bridge.trunk_id();
         // The peer's address may have changed.
-        let leg = self.bridge.legs.get(id);
+        let leg = bridge.legs.get(id);
         let destination = leg.and_then(|leg| leg.next_hop(cx, fork));
-        let (refer, trunk) = (self.transfer.refer()?, self.bridge.trunk()?);
+        let (refer, trunk) = (self.refer()?, bridge.trunk()?);
         let dialog = trunk.first_dialog()?;
         let credentials = trunk.credentials.as_ref().zip(destination);
         let proves = credentials.is_some_and(|(credentials, destination)| {
@@ -35,21 +43,16 @@ impl Call {
         let mut head = Head::new(&mut lines);
         head.line("Refer-To", refer.to.as_bytes());
         head.line("Referred-By", dialog.local_address());
-        self.transferee()
-            .write_context(&cx.core.config.header_prefix, &mut head);
+        write_context(&mut head, ids, contact, &cx.core.config.header_prefix);
         if proves {
             refer.digest_answers.lines(&mut head);
         }
 
         let request = NewRequest::bare(fork, Method::Refer, Purpose::Transfer);
-        let sent = self
-            .bridge
-            .send(cx, id, &request, |head| head.raw(&lines))?;
+        let sent = bridge.send(cx, id, &request, |head| head.raw(&lines))?;
         Some(sent.cseq)
     }
-}
 
-impl<R> LastTransfer<R> {
     /// Handles the PBX's final answer to the REFER. `challenger`: the PBX, if its unanswered challenges are reported.
     pub(crate) fn on_refer_answer(
         &mut self,

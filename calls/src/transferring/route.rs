@@ -15,7 +15,7 @@ use trunkline_sip::header::name_addr::NameAddr;
 use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::wire::print::Head;
 
-use super::transferee::Transferee;
+use super::transferee::{Transferee, write_context};
 use crate::callee::Callee;
 use crate::context::Cx;
 use crate::credentials::LegCredentials;
@@ -35,7 +35,7 @@ impl Transferee<'_> {
         replaces: Option<&str>,
         org: &OrgView,
     ) -> Option<DestinationRoute> {
-        let way = org.outbound_routes.get(&self.agent).map(|way| &**way);
+        let way = org.outbound_routes.get(&self.ids.agent).map(|way| &**way);
         let mut route = match &destination.target {
             TransferTarget::Sip(uri) => {
                 let (callee, kind) = self.to_uri(cx, uri, way)?;
@@ -49,7 +49,8 @@ impl Transferee<'_> {
             head.raw(self.identity.lines());
         }
 
-        self.write_context(&cx.core.config.header_prefix, &mut head);
+        let prefix = &cx.core.config.header_prefix;
+        write_context(&mut head, self.ids, self.contact, prefix);
         if let Some(replaces) = replaces {
             head.line("Require", b"replaces");
             head.line("Replaces", replaces.as_bytes());
@@ -71,7 +72,10 @@ impl Transferee<'_> {
     ) -> Option<DestinationRoute> {
         let is_outbound = self.is_outbound;
         let by_trunk = is_outbound || via == Via::Trunk || !self.can_call_pbx(cx, org);
-        let way = org.outbound_routes.get(&self.agent).filter(|_| by_trunk);
+        let way = org
+            .outbound_routes
+            .get(&self.ids.agent)
+            .filter(|_| by_trunk);
         if way.is_some_and(|way| way.peer.is_none()) && self.is_with_another_node(cx, org) {
             return None;
         }
@@ -220,7 +224,7 @@ impl Transferee<'_> {
         let proven = trunk.and_then(|trunk| trunk.credentials.as_deref().cloned());
         Callee {
             credentials: proven.filter(|_| !self.is_outbound).into_iter().collect(),
-            challenger: Some(Challenger::pbx(self.org)),
+            challenger: Some(Challenger::pbx(self.ids.org)),
             ..self.callee_as_caller(place, to, host)
         }
     }

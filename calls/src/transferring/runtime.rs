@@ -12,16 +12,16 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 use super::Meant;
 use super::own::route_to_own;
+use super::plan::PlannedTransfer;
 use super::transferee::Transferee;
 use crate::bridge::Bridge;
-use crate::call::Call;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
 use crate::ids::LegId;
 use crate::leg::NewRequest;
 use crate::own_request::Purpose;
 use crate::role::LegRole;
-use crate::transfer::{Plan, Requester, Subscription, TransferError};
+use crate::transfer::{LastTransfer, Plan, Requester, Subscription, TransferError};
 
 /// Duration of the subscription that a REFER begins, in seconds: longer than a transfer takes, since SUBSCRIBE, which would extend it, isn't served.
 const EXPIRES: u32 = 600;
@@ -63,65 +63,64 @@ impl std::fmt::Display for ReferRefusal {
     }
 }
 
-impl Call {
-    /// Handles a REFER inside the call.
-    pub(crate) fn on_refer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (id, fork): (LegId, u8),
-        server: ServerTx,
-        org: Option<&OrgView>,
-        message: &Message<'_>,
-    ) {
-        let meant = match org {
-            // A peer that has replaced the agent is no runtime.
-            Some(org) if self.bridge.role(id) == LegRole::Agent => {
-                let may = self
-                    .transfer
-                    .may_begin(&self.bridge)
-                    .map_err(ReferRefusal::TransferError);
-                may.and_then(|()| self.transferee().meant_by(cx, org, message))
-            }
-            Some(_) | None => Err(ReferRefusal::TransferError(TransferError::NotAssigned)),
-        };
+/// REFER inside a call.
+#[derive(Copy, Clone)]
+pub(crate) struct ReferRequest<'r> {
+    pub(crate) leg: LegId,
+    pub(crate) fork: u8,
+    pub(crate) server: ServerTx,
+    pub(crate) message: &'r Message<'r>,
+    /// The call's org; `None` if it is gone.
+    pub(crate) org: Option<&'r OrgView>,
+}
 
-        let (org, meant) = match (org, meant) {
-            (Some(org), Ok(meant)) => (org, meant),
-            (_, Err(refused)) => return refuse(cx, server, refused),
-            (None, Ok(_)) => {
-                return refuse(
-                    cx,
-                    server,
-                    ReferRefusal::TransferError(TransferError::NotUp),
-                );
+impl<R> LastTransfer<R> {
+    /// Answers a REFER inside the call. Returns the transfer that it begins.
+    pub(crate) fn on_refer(
+        &self,
+        bridge: &Bridge,
+        cx: &mut Cx<'_>,
+        of: &Transferee<'_>,
+        refer: &ReferRequest<'_>,
+    ) -> Option<PlannedTransfer> {
+        let (server, message) = (refer.server, refer.message);
+        // A peer that has replaced the agent is no runtime.
+        let org = refer
+            .org
+            .filter(|_| bridge.role(refer.leg) == LegRole::Agent);
+        let meant = org.ok_or(TransferError::NotAssigned).and_then(|org| {
+            self.may_begin(bridge)?;
+            Ok(org)
+        });
+        let meant = meant.map_err(ReferRefusal::TransferError);
+        let meant = meant.and_then(|org| Ok((org, of.meant_by(cx, org, message)?)));
+        let (org, meant) = match meant {
+            Ok(meant) => meant,
+            Err(refused) => {
+                refuse(cx, server, refused);
+                return None;
             }
         };
 
         let wants_news = !is_false(message.first(HeaderName::ReferSub));
-        let leg = self.bridge.legs.sip_mut(id);
+        let leg = bridge.legs.sip(refer.leg);
         let contact = leg.map(|leg| cx.contact(&leg.flow, leg.is_sips));
         let contact = contact.unwrap_or_default();
-
-        cx.respond(
-            server,
-            202,
-            None,
-            |head| {
-                head.line("Contact", contact.as_bytes());
-                if !wants_news {
-                    head.line("Refer-Sub", b"false");
-                }
-            },
-            b"",
-        );
+        let lines = |head: &mut Head<'_>| {
+            head.line("Contact", contact.as_bytes());
+            if !wants_news {
+                head.line("Refer-Sub", b"false");
+            }
+        };
+        cx.respond(server, 202, None, lines, b"");
 
         let subscription = Subscription {
-            fork,
+            fork: refer.fork,
             // A second subscription in one dialog needs an id (RFC 3515 §2.4.6).
-            id: (self.transfer.referrals() > 0).then_some(message.cseq().number),
+            id: (self.referrals() > 0).then_some(message.cseq().number),
         };
         let requester = Requester::Runtime(wants_news.then_some(subscription));
-        self.begin_transfer(cx, org, meant, Report::default(), requester);
+        Some(of.transfer_to(cx, org, meant, Report::default(), requester))
     }
 }
 
@@ -147,7 +146,7 @@ impl Transferee<'_> {
             return Ok(meant);
         }
 
-        let own = org.destinations.get(&self.agent);
+        let own = org.destinations.get(&self.ids.agent);
         let own = own.map(|own| &**own).unwrap_or_default();
         let country = org
             .routing
@@ -191,7 +190,7 @@ impl Transferee<'_> {
         };
 
         let is_here = place.node == minter.node() && !is_from_ours && !replaces.early_only;
-        let own = route_to_own(cx, self.org, &replaces).filter(|_| is_here);
+        let own = route_to_own(cx, self.ids.org, &replaces).filter(|_| is_here);
         let own = own.ok_or(ReferRefusal::Ours)?;
         let uri = String::from_utf8_lossy(refer_to.name_addr.uri);
         let (uri, _) = uri.split_once('?').unwrap_or((&*uri, ""));

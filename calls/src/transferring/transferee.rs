@@ -13,19 +13,18 @@ use uuid::Uuid;
 
 use crate::context::Cx;
 use crate::destination_route::RouteKind;
+use crate::ids::CallRef;
 use crate::leg::SipPeer;
 use crate::privacy::CallerIdentity;
 use crate::registrar::bindings::Binding;
 
 /// The caller to transfer; in an outbound call the callee.
-pub(super) struct Transferee<'c> {
+pub(crate) struct Transferee<'c> {
     /// Its leg, on the trunk.
     pub(super) trunk: Option<&'c SipPeer>,
     pub(super) identity: &'c CallerIdentity,
     pub(super) is_outbound: bool,
-    pub(super) org: Uuid,
-    pub(super) agent: Uuid,
-    pub(super) session: Uuid,
+    pub(super) ids: &'c CallRef,
     pub(super) contact: Option<Uuid>,
 }
 
@@ -62,7 +61,7 @@ impl Transferee<'_> {
         }
 
         if trunk.is_none_or(|trunk| trunk.refer_headers_in_uri) {
-            for (name, id) in self.context() {
+            for (name, id) in context(self.ids, self.contact) {
                 let name = Escaped(name.as_bytes());
                 let _ = write!(value, "{separator}{prefix}-{name}={id}");
                 separator = '&';
@@ -71,21 +70,6 @@ impl Transferee<'_> {
 
         value.push('>');
         value
-    }
-
-    /// Context that a transfer carries to its destination.
-    fn context(&self) -> impl Iterator<Item = (&'static str, uuid::Uuid)> {
-        let contact = self.contact.map(|contact| ("CONTACT-ID", contact));
-        [("SESSION-ID", self.session), ("AGENT-ID", self.agent)]
-            .into_iter()
-            .chain(contact)
-    }
-
-    /// Writes that context as header lines.
-    pub(super) fn write_context(&self, prefix: &str, head: &mut Head<'_>) {
-        for (name, id) in self.context() {
-            head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
-        }
     }
 
     /// Host and port of the peer's Contact, or of the trunk that the call went out by.
@@ -114,7 +98,7 @@ impl Transferee<'_> {
     /// Trunk by which the call went out.
     pub(super) fn outbound_route<'o>(&self, org: &'o OrgView) -> Option<&'o OutboundRoute> {
         self.is_outbound.then_some(())?;
-        org.outbound_routes.get(&self.agent).map(|way| &**way)
+        org.outbound_routes.get(&self.ids.agent).map(|way| &**way)
     }
 
     /// Trunk whose PBX gets REFER.
@@ -149,6 +133,26 @@ impl Transferee<'_> {
             .bindings
             .reach(trunk.id, &core.config.addresses, cx.now);
         reach.is_empty() && !registered.is_empty() && !registered.iter().any(is_caller)
+    }
+}
+
+/// Context that a transfer carries to its destination.
+fn context(ids: &CallRef, contact: Option<Uuid>) -> impl Iterator<Item = (&'static str, Uuid)> {
+    let contact = contact.map(|contact| ("CONTACT-ID", contact));
+    [("SESSION-ID", ids.session), ("AGENT-ID", ids.agent)]
+        .into_iter()
+        .chain(contact)
+}
+
+/// Writes that context as header lines.
+pub(super) fn write_context(
+    head: &mut Head<'_>,
+    ids: &CallRef,
+    contact: Option<Uuid>,
+    prefix: &str,
+) {
+    for (name, id) in context(ids, contact) {
+        head.fmt(&format!("{prefix}-{name}"), format_args!("{id}"));
     }
 }
 
