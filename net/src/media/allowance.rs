@@ -1,6 +1,69 @@
-//! Rate limit on packets or messages of a peer or a bot: a burst, and a rate after it.
+//! Rate limits on packets or messages of a peer or a bot: a burst, and a rate after it.
+
+use std::net::SocketAddr;
 
 use trunkline_sip::moment::Moment;
+
+use super::source_filter::SourceFilter;
+
+/// Packets that a peer may send at once, and per second after that. The rate is that of four streams of 20 ms, each with the packets of keys
+/// beside it. The burst is what a network may have held up for a second.
+const PACKETS_AT_ONCE: u32 = 200;
+const PACKETS_A_SECOND: u32 = 400;
+
+/// Rate limits of a call's sockets. Neither packets of other sources nor RTCP use up what the peer may send.
+#[derive(Debug)]
+pub(super) struct PacketAllowances {
+    peer: Allowance,
+    others: Allowance,
+    rtcp: Allowance,
+}
+
+/// Cause of an exceeded rate limit on a call's RTP socket.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Flood {
+    /// The peer, or nothing has been negotiated yet.
+    Peer,
+    /// Sources other than these.
+    OtherThan(SourceFilter),
+}
+
+impl Default for PacketAllowances {
+    fn default() -> Self {
+        let allowance = || Allowance::new(PACKETS_AT_ONCE, PACKETS_A_SECOND);
+        Self {
+            peer: allowance(),
+            others: allowance(),
+            rtcp: allowance(),
+        }
+    }
+}
+
+impl PacketAllowances {
+    /// Takes a packet of the RTP socket. `expected` are the sources that may be the peer; `None` before anything is negotiated.
+    pub(super) fn take_rtp(
+        &mut self,
+        expected: Option<SourceFilter>,
+        source: SocketAddr,
+        now: Moment,
+    ) -> Result<(), Flood> {
+        let (allowance, flood) = match expected {
+            Some(expected) if !expected.admits(source) => {
+                (&mut self.others, Flood::OtherThan(expected))
+            }
+            Some(_) | None => (&mut self.peer, Flood::Peer),
+        };
+        match allowance.take(now) {
+            Taken::Within => Ok(()),
+            Taken::Exceeded => Err(flood),
+        }
+    }
+
+    /// Takes a packet of the RTCP socket.
+    pub(super) fn take_rtcp(&mut self, now: Moment) -> Taken {
+        self.rtcp.take(now)
+    }
+}
 
 /// Rate limit: `at_once` packets or messages in a burst, and `a_second` per second after that.
 #[derive(Debug)]
@@ -57,6 +120,23 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn other_sources_use_up_nothing_of_the_peer() {
+        let [peer, other] = ["192.0.2.1:4000", "192.0.2.1:4002"].map(|of| of.parse().unwrap());
+        let expected = SourceFilter::Learnt(peer);
+        let now = Moment::from_secs(1_000);
+        let mut allowances = PacketAllowances::default();
+        let mut taken = |source| {
+            let mut take = || allowances.take_rtp(Some(expected), source, now);
+            let within = std::iter::from_fn(|| take().ok()).count();
+            (within, take())
+        };
+
+        assert_eq!(taken(other), (200, Err(Flood::OtherThan(expected))));
+        assert_eq!(taken(peer), (200, Err(Flood::Peer)));
+        assert_eq!(allowances.take_rtcp(now), Taken::Within);
+    }
 
     #[test]
     fn so_much_at_once_and_so_much_a_second() {

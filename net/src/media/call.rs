@@ -13,7 +13,7 @@ use trunkline_sip::moment::Moment;
 use crate::bot::BotEnd;
 use crate::bot::wire::FRAME;
 
-use super::allowance::{Allowance, Taken};
+use super::allowance::{Flood, PacketAllowances, Taken};
 use super::bot_leg::{BotCounts, BotLeg, Scratch};
 use super::browser_leg::BrowserLeg;
 use super::clip::{Player, Sound};
@@ -40,19 +40,13 @@ const MAX_PASSED: u128 = 50;
 /// audio that is played before that is lost.
 const MAX_UNHEARD: u32 = 100;
 
-/// Packets that a peer may send at once, and per second after that. The rate is that of four streams of 20 ms, each with the packets of keys
-/// beside it. The burst is what a network may have held up for a second.
-const PACKETS_AT_ONCE: u32 = 200;
-const PACKETS_A_SECOND: u32 = 400;
-
 /// Media of one call.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) key: u64,
     pub(super) socket: Arc<UdpSocket>,
     pub(super) session: Session,
-    /// Packets that are still read, RTCP among them.
-    allowance: Allowance,
+    allowances: PacketAllowances,
     bot: Option<Box<BotLeg>>,
     browser: Option<Box<BrowserLeg>>,
     /// Audio of ours in place of the echo.
@@ -104,7 +98,7 @@ impl Call {
             key,
             socket,
             session,
-            allowance: Allowance::new(PACKETS_AT_ONCE, PACKETS_A_SECOND),
+            allowances: PacketAllowances::default(),
             bot: None,
             browser: None,
             player: None,
@@ -163,9 +157,15 @@ impl Call {
         self.figures.has_concealment = true;
     }
 
-    /// Takes a packet of any kind from the call's allowance.
-    pub(super) fn take_packet(&mut self, now: Moment) -> Taken {
-        self.allowance.take(now)
+    /// Charges a packet of any kind that came to the RTP socket.
+    pub(super) fn take_packet(&mut self, source: SocketAddr, now: Moment) -> Result<(), Flood> {
+        let expected = self.session.expected();
+        self.allowances.take_rtp(expected, source, now)
+    }
+
+    /// Charges a packet that came to the RTCP socket.
+    pub(super) fn take_report(&mut self, now: Moment) -> Taken {
+        self.allowances.take_rtcp(now)
     }
 
     /// Returns the bot, if one is attached.

@@ -16,6 +16,7 @@ use super::keys::{HeardKeys, HeardTones, KeyFrame};
 use super::learning::Learning;
 use super::negotiated::NegotiatedMedia;
 use super::rtp::{self, Packet};
+use super::source_filter::SourceFilter;
 use super::speech::{Opening, Speech, SpeechPacket};
 use super::stream::Stream;
 
@@ -250,6 +251,15 @@ impl Session {
     /// Returns the learnt address of the peer.
     pub(super) const fn peer(&self) -> Option<SocketAddr> {
         self.learning.source()
+    }
+
+    /// Returns the sources whose packets may be the peer's; `None` before negotiation.
+    pub(super) fn expected(&self) -> Option<SourceFilter> {
+        let agreed = self.agreed.as_ref()?;
+        Some(match self.learning.source() {
+            Some(learnt) => SourceFilter::Learnt(learnt),
+            None => SourceFilter::Negotiated(agreed.sources),
+        })
     }
 
     /// Returns the SSRC of the sent stream, and its timestamp now.
