@@ -139,7 +139,7 @@ impl Session {
         let silence = now.since(self.heard_at);
         if !self
             .learning
-            .hears(&agreed, source, &packet.header, silence, is_ours)
+            .hears(&agreed, source, &packet.header, silence, is_ours, now)
         {
             return None;
         }
