@@ -36,10 +36,6 @@ const TICK: Duration = Duration::from_millis(20);
 /// Most skipped ticks for which the timestamps advance, after a thread was held up for long.
 const MAX_PASSED: u128 = 50;
 
-/// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. An address is learnt from four packets of the peer, and
-/// audio that is played before that is lost.
-const MAX_UNHEARD: u32 = 100;
-
 /// Media of one call.
 #[derive(Debug)]
 pub(super) struct Call {
@@ -60,8 +56,6 @@ pub(super) struct Call {
     /// The last frame that was sent was silence.
     is_quiet: bool,
     ticked_at: Option<Moment>,
-    /// Ticks for which the bot's audio has waited for the peer.
-    unheard: u32,
     rtcp: Rtcp,
     rtcp_socket: Option<Arc<UdpSocket>>,
     reception: Reception,
@@ -107,7 +101,6 @@ impl Call {
             ended: None,
             is_quiet: true,
             ticked_at: None,
-            unheard: 0,
             rtcp: Rtcp::default(),
             rtcp_socket: None,
             reception: Reception::default(),
@@ -374,7 +367,7 @@ impl Call {
 
         let mut frame = [g711::SILENCE; FRAME];
         let mut played = Played::Filled;
-        let waits = self.waits_for_peer();
+        let waits = self.session.waits_for_peer();
         if let Some(bot) = &mut self.bot {
             // A key waits until the peer is heard, as audio does. Otherwise its beginning would be lost.
             let key = if waits { None } else { bot.key() };
@@ -425,16 +418,6 @@ impl Call {
         }
 
         Some((to, packet))
-    }
-
-    /// Returns whether the bot's audio waits until the peer is heard. A peer on hold isn't waited for.
-    fn waits_for_peer(&mut self) -> bool {
-        let is_awaited = self.session.agreed().is_some() && self.session.peer().is_none();
-        if is_awaited && self.unheard < MAX_UNHEARD {
-            self.unheard += 1;
-            return true;
-        }
-        false
     }
 
     fn send_key<'p>(

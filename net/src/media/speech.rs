@@ -109,6 +109,12 @@ impl Speech {
         is_news
     }
 
+    /// Waits anew for a listener that has moved.
+    pub(super) fn await_listener(&mut self) {
+        self.since = None;
+        self.opening = Opening::default();
+    }
+
     fn end(&mut self) {
         if self.ending == Ending::Ahead {
             self.ending = Ending::Reached;
@@ -254,6 +260,21 @@ mod tests {
             None
         );
         assert!(!speech.take_end(), "once");
+    }
+
+    #[test]
+    fn a_listener_that_moves_is_waited_for_again() {
+        let mut speech = Speech::new(vec![1; PACKET * 2], false);
+        let mut opened = || {
+            let times = (0..PATIENCE.as_millis() as u64 - 1).step_by(20);
+            let said = times
+                .filter_map(|time| speech.next(&agreed(AudioPayload::PCMU), None, at(time)))
+                .count();
+            assert!(!speech.take_end());
+            speech.await_listener();
+            said
+        };
+        assert_eq!([opened(), opened()], [4, 4]);
     }
 
     #[test]
