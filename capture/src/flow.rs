@@ -35,6 +35,8 @@ const VERSION: &str = "1";
 const MAX_LINE: u64 = 1 << 20;
 /// Most messages of a call.
 const MAX_ENTRIES: usize = 100_000;
+/// Most octets of a call's lines: its head, its messages and what is expected.
+const MAX_CALL: usize = 64 << 20;
 
 /// Role of a sender or receiver.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -255,6 +257,8 @@ pub struct Calls<R> {
     /// Head of the next call.
     title: Option<String>,
     has_begun: bool,
+    /// Octets of the call so far.
+    octets: usize,
     /// Empty lines at the end of the message so far.
     empty: usize,
     /// True if the line before them ends in `\`, so that no line end follows it on the wire.
@@ -269,6 +273,7 @@ impl<R: BufRead> Calls<R> {
             line: 0,
             title: None,
             has_begun: false,
+            octets: 0,
             empty: 0,
             is_unended: false,
         }
@@ -330,9 +335,10 @@ impl<R: BufRead> Calls<R> {
                     title: title.to_owned(),
                     ..Call::default()
                 });
+                self.octets = 0;
                 if open.is_some() {
                     self.title = call.map(|call| call.title);
-                    return open.map(|call| self.checked(call)).transpose();
+                    return Ok(open);
                 }
 
                 continue;
@@ -349,7 +355,7 @@ impl<R: BufRead> Calls<R> {
         }
 
         self.end_message(call.as_mut());
-        call.map(|call| self.checked(call)).transpose()
+        Ok(call)
     }
 
     /// Drops the empty line that separates a message from the next one, unless an editor has removed it.
@@ -366,15 +372,17 @@ impl<R: BufRead> Calls<R> {
         }
     }
 
-    fn checked(&self, call: Call) -> Result<Call, CaptureFault> {
-        if call.entries.len() > MAX_ENTRIES {
-            return Err(self.fault(format!("a call of over {MAX_ENTRIES} messages")));
-        }
-        Ok(call)
-    }
-
     fn line_of(&mut self, call: &mut Call, line: &str) -> Result<(), CaptureFault> {
+        // A line that is empty takes two octets in a message.
+        self.octets += line.len() + 2;
+        if self.octets > MAX_CALL {
+            return Err(self.fault(format!("a call of over {} MiB", MAX_CALL >> 20)));
+        }
+
         if let Some(head) = line.strip_prefix("--- ") {
+            if call.entries.len() == MAX_ENTRIES {
+                return Err(self.fault(format!("a call of over {MAX_ENTRIES} messages")));
+            }
             self.end_message(Some(call));
             let entry = entry_head(head).ok_or_else(|| {
                 self.fault("a message is opened as `--- 0.000812 caller > us udp`")
@@ -562,6 +570,27 @@ mod tests {
             match read(text) {
                 Err(CaptureFault::Flow { line: found, .. }) => assert_eq!(found, line, "{text}"),
                 other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+
+    /// Each text goes on behind the bound, so that the line of the fault shows that no more was read.
+    #[test]
+    fn a_call_is_bounded_while_it_is_read() {
+        let head = "trunkline-flow 1\n=== call 1: a\n";
+        let message = "--- 0.1 caller > us udp\n";
+        let line = "x".repeat((1 << 20) - 2) + "\n";
+        for (name, text, at) in [
+            (
+                "messages",
+                message.repeat(MAX_ENTRIES + 10),
+                MAX_ENTRIES + 1,
+            ),
+            ("octets", message.to_owned() + &line.repeat(70), 65),
+        ] {
+            match read(&format!("{head}{text}")) {
+                Err(CaptureFault::Flow { line, .. }) => assert_eq!(line, 2 + at, "{name}"),
+                other => panic!("{name}: {:?}", other.map(|calls| calls.len())),
             }
         }
     }

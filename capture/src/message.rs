@@ -106,7 +106,7 @@ pub fn without_empty_lines(mut octets: &[u8]) -> &[u8] {
 }
 
 /// Returns the end of the header, including its empty line.
-fn header_end(octets: &[u8]) -> Option<usize> {
+pub(crate) fn header_end(octets: &[u8]) -> Option<usize> {
     memchr::memmem::find(octets, b"\r\n\r\n").map(|at| at + 4)
 }
 

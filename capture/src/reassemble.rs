@@ -1,11 +1,12 @@
 //! Reassembly: IP packets from fragments, and messages from TCP streams. Bounded in number and size: a packet or message that isn't complete
 //! within the bounds is dropped and counted.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use super::decode::{Fragment, FragmentKey};
-use super::message::{is_sip, length_on_stream, without_empty_lines};
+use super::message::{header_end, is_sip, length_on_stream, without_empty_lines};
 
 /// Most incomplete packets.
 const MAX_PARTIAL: usize = 256;
@@ -17,6 +18,8 @@ const MAX_PARTS: usize = 128;
 const MAX_STREAMS: usize = 4_096;
 /// Most octets buffered for one direction of a stream, in order or not.
 const MAX_STREAM: usize = 256 * 1024;
+/// Most segments buffered out of order for one direction of a stream.
+const MAX_EARLY: usize = 4_096;
 /// Longest start line in octets.
 const LONGEST_LINE: usize = 16 * 1024;
 /// Octets without a message after which a stream counts as another protocol.
@@ -109,9 +112,12 @@ type Direction = (SocketAddr, SocketAddr);
 struct Stream {
     /// Sequence number of the next octet.
     next: u32,
+    /// Position of the next octet, counted from the first. Sequence numbers wrap, positions don't.
+    position: u64,
     held: Vec<u8>,
-    /// Segments out of order, by their sequence number.
-    early: BTreeMap<u32, Vec<u8>>,
+    progress: Progress,
+    /// Segments out of order, by their position.
+    early: BTreeMap<u64, Vec<u8>>,
     early_octets: usize,
     /// Octets since the last message that belong to none.
     garbage: usize,
@@ -119,6 +125,17 @@ struct Stream {
     is_foreign: bool,
     /// Number of the last segment, counted over all streams.
     heard: u64,
+}
+
+/// Progress with the message at the start of a stream, so that no segment has its octets read again.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Its first line is that of a message.
+    is_message: bool,
+    /// Octets in which its header doesn't end.
+    searched: usize,
+    /// Its length, once its header is complete.
+    length: Option<usize>,
 }
 
 /// The streams of a capture.
@@ -157,7 +174,9 @@ impl Streams {
         let segments = self.segments;
         let stream = self.streams.entry(direction).or_insert_with(|| Stream {
             next: sequence.wrapping_add(u32::from(is_first)),
+            position: 0,
             held: Vec::new(),
+            progress: Progress::default(),
             early: BTreeMap::new(),
             early_octets: 0,
             garbage: 0,
@@ -174,7 +193,7 @@ impl Streams {
         let mut messages = Vec::new();
         stream.messages(&mut messages, &mut self.oversized);
 
-        while stream.early_octets > MAX_STREAM || (is_last && !stream.early.is_empty()) {
+        while stream.is_too_early() || (is_last && !stream.early.is_empty()) {
             self.gaps += 1;
             stream.skip_gap();
             stream.messages(&mut messages, &mut self.oversized);
@@ -233,30 +252,32 @@ impl Stream {
         } else if ahead > u32::MAX / 2 {
             // A retransmission, possibly with new octets at its end.
             let known = self.next.wrapping_sub(start) as usize;
-            let new = octets.get(known..).unwrap_or_default().to_vec();
-            self.accept(&new);
-        } else if !self.early.contains_key(&start) {
-            self.early_octets += octets.len();
-            self.early.insert(start, octets.to_vec());
+            self.accept(octets.get(known..).unwrap_or_default());
+        } else {
+            let at = self.position + u64::from(ahead);
+            if let Entry::Vacant(place) = self.early.entry(at) {
+                self.early_octets += octets.len();
+                place.insert(octets.to_vec());
+            }
         }
 
-        while let Some((start, octets)) = self.due() {
-            let known = self.next.wrapping_sub(start) as usize;
-            let new = octets.get(known..).unwrap_or_default().to_vec();
-            self.accept(&new);
+        self.accept_due();
+    }
+
+    /// Accepts the buffered segments that are now due.
+    fn accept_due(&mut self) {
+        while let Some(nearest) = self.early.first_entry()
+            && *nearest.key() <= self.position
+        {
+            let (start, octets) = nearest.remove_entry();
+            self.early_octets -= octets.len();
+            let known = usize::try_from(self.position - start).unwrap_or(usize::MAX);
+            self.accept(octets.get(known..).unwrap_or_default());
         }
     }
 
-    /// Returns the buffered segment that is now due.
-    fn due(&mut self) -> Option<(u32, Vec<u8>)> {
-        let start = self
-            .early
-            .keys()
-            .copied()
-            .find(|start| self.next.wrapping_sub(*start) <= u32::MAX / 2)?;
-        let octets = self.early.remove(&start)?;
-        self.early_octets -= octets.len();
-        Some((start, octets))
+    fn is_too_early(&self) -> bool {
+        self.early_octets > MAX_STREAM || self.early.len() > MAX_EARLY
     }
 
     #[expect(
@@ -265,44 +286,71 @@ impl Stream {
     )]
     fn accept(&mut self, octets: &[u8]) {
         self.next = self.next.wrapping_add(octets.len() as u32);
+        self.position += octets.len() as u64;
         self.held.extend_from_slice(octets);
     }
 
     /// Skips the missing octets; a partial message before them is lost.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "sequence numbers wrap, as the cast does"
+    )]
     fn skip_gap(&mut self) {
         self.held.clear();
-        let nearest = self
-            .early
-            .keys()
-            .copied()
-            .min_by_key(|start| start.wrapping_sub(self.next));
-        if let Some(start) = nearest {
-            self.next = start;
-            while let Some((_, octets)) = self.due() {
-                self.accept(&octets);
-            }
+        self.progress = Progress::default();
+        if let Some((start, _)) = self.early.first_key_value() {
+            self.next = self.next.wrapping_add((start - self.position) as u32);
+            self.position = *start;
+            self.accept_due();
         }
+    }
+
+    /// Removes octets from the start, so that another message may begin there.
+    fn cut(&mut self, octets: usize) -> Vec<u8> {
+        if octets > 0 {
+            self.progress = Progress::default();
+        }
+        self.held.drain(..octets).collect()
+    }
+
+    /// Returns the length of the message at the start; `None` while its header is incomplete.
+    fn length(&mut self) -> Option<usize> {
+        let Progress {
+            searched, length, ..
+        } = &mut self.progress;
+        if length.is_none() {
+            // The empty line may have begun in the segment before.
+            let from = searched.saturating_sub(3);
+            *searched = self.held.len();
+            header_end(&self.held[from..])?;
+            *length = length_on_stream(&self.held);
+        }
+        *length
     }
 
     fn messages(&mut self, found: &mut Vec<Vec<u8>>, oversized: &mut u64) {
         loop {
             let skipped = self.held.len() - without_empty_lines(&self.held).len();
-            self.held.drain(..skipped);
+            self.cut(skipped);
 
             if self.held.is_empty() {
                 return;
             }
 
-            let has_line = memchr::memchr(b'\n', &self.held).is_some();
-            if (has_line || self.held.len() > LONGEST_LINE) && !is_sip(&self.held) {
-                self.resynchronise();
-                continue;
+            if !self.progress.is_message {
+                let has_line = memchr::memchr(b'\n', &self.held).is_some();
+                if (has_line || self.held.len() > LONGEST_LINE) && !is_sip(&self.held) {
+                    self.resynchronise();
+                    continue;
+                }
+                self.progress.is_message = has_line;
             }
 
-            let length = length_on_stream(&self.held);
+            let length = self.length();
             if length.unwrap_or(self.held.len()) > MAX_STREAM {
                 *oversized += 1;
                 self.held = Vec::new();
+                self.progress = Progress::default();
                 return;
             }
 
@@ -311,7 +359,7 @@ impl Stream {
             };
 
             self.garbage = 0;
-            found.push(self.held.drain(..length).collect());
+            found.push(self.cut(length));
         }
     }
 
@@ -327,7 +375,7 @@ impl Stream {
             .flatten()
             .min();
         let skipped = next.unwrap_or(self.held.len());
-        self.held.drain(..skipped);
+        self.cut(skipped);
         self.garbage = self.garbage.saturating_add(skipped);
 
         if self.garbage > MAX_GARBAGE {
@@ -388,6 +436,41 @@ mod tests {
                 .collect();
             assert_eq!(messages_of(&pieces), [ONE, TWO], "{name}");
         }
+    }
+
+    #[test]
+    fn a_message_is_found_octet_by_octet() {
+        let stream = [ONE, b"\r\n", TWO, ONE].concat();
+        let octets = (0..stream.len()).map(|at| piece(&stream, at..at + 1));
+        assert_eq!(messages_of(&octets.collect::<Vec<_>>()), [ONE, TWO, ONE]);
+    }
+
+    #[test]
+    fn octets_of_a_message_are_searched_once() {
+        let mut streams = Streams::default();
+        let head = b"OPTIONS sip:a SIP/2.0\r\nX: ";
+        streams.push(direction(), 0, [false, false], head);
+        streams.push(direction(), 26, [false, false], &[b'x'; 1_000]);
+        let progress = |streams: &Streams| {
+            let progress = &streams.streams[&direction()].progress;
+            (progress.is_message, progress.searched, progress.length)
+        };
+        assert_eq!(progress(&streams), (true, 1_026, None));
+
+        streams.push(direction(), 1_026, [false, false], b"\r\nl: 9\r\n\r\n");
+        assert_eq!(progress(&streams).2, Some(1_036 + 9));
+    }
+
+    #[test]
+    fn segments_ahead_of_a_gap_are_bounded() {
+        let mut streams = Streams::default();
+        streams.push(direction(), u32::MAX, [false, false], b"O");
+        for at in 0..100_000 {
+            streams.push(direction(), 10 + 2 * at, [false, false], b"x");
+            let stream = &streams.streams[&direction()];
+            assert!(stream.early.len() <= MAX_EARLY, "{at}");
+        }
+        assert!(streams.gaps > 0);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! length, and whether an address is private. Unknown headers and parameters are blanked, since they could hold anything.
 //!
 //! `names` assigns the replacements, `shuffle` computes them without storing every value, `body` treats bodies, `treatment` says how each
-//! header is treated.
+//! header is treated, `phrases` knows the texts that stay.
 
 mod body;
 mod names;
+mod phrases;
 mod shuffle;
 mod treatment;
 
@@ -16,6 +17,7 @@ use std::net::IpAddr;
 use trunkline_sip::header::text::{cut_quoted, elements, find_outside};
 
 use self::names::Names;
+use self::phrases::is_standard;
 use self::treatment::{Treatment, is_impersonal, is_in, treatment};
 use super::flow::Call;
 use super::message::Message;
@@ -57,7 +59,7 @@ impl Anonymiser {
             message.set_start_line(&format!("{method} {uri} SIP/2.0"));
         } else {
             let line = message.start_line().into_owned();
-            let shown = self.status_line(&line);
+            let shown = Self::status_line(&line);
             if shown.trim_end() != line {
                 message.set_start_line(&shown);
             }
@@ -80,13 +82,12 @@ impl Anonymiser {
         }
     }
 
-    /// Anonymises a status line such as `SIP/2.0 404 Not Found`. A server's own reason phrase may hold anything: its URIs, addresses and long
-    /// numbers are replaced, its words stay.
-    fn status_line(&mut self, line: &str) -> String {
+    /// Anonymises a status line such as `SIP/2.0 404 Not Found`. A server's own reason phrase may hold anything.
+    fn status_line(line: &str) -> String {
         let mut words = line.splitn(3, ' ');
         let mut word = || words.next().unwrap_or_default();
         let (version, status, phrase) = (word(), word(), word());
-        format!("{version} {status} {}", self.text(phrase))
+        format!("{version} {status} {}", phrase_or_blank(phrase))
     }
 
     fn value(&mut self, treatment: Treatment, value: &str) -> String {
@@ -102,7 +103,7 @@ impl Anonymiser {
             Treatment::CallId => each(Self::call_id),
             Treatment::Warning => each(Self::warning),
             Treatment::Protocol => self.plain(value),
-            Treatment::Text => self.text(value),
+            Treatment::Reason => each(Self::reason),
             Treatment::Program => self.plain(&without_hardware(value)),
             Treatment::Digest => self.digest(value),
             Treatment::Blank => blank(value),
@@ -118,7 +119,7 @@ impl Anonymiser {
                 Some(format!("header {name} is {text}"))
             }
             ["header", name, "contains", text] => match treatment(name) {
-                kind @ (Treatment::Protocol | Treatment::Text | Treatment::Program) => {
+                kind @ (Treatment::Protocol | Treatment::Program) => {
                     let text = self.value(kind, text);
                     Some(format!("header {name} contains {text}"))
                 }
@@ -127,6 +128,7 @@ impl Anonymiser {
                 | Treatment::CallId
                 | Treatment::Digest
                 | Treatment::Warning
+                | Treatment::Reason
                 | Treatment::Blank => None,
             },
             ["optional"]
@@ -218,8 +220,23 @@ impl Anonymiser {
             self.place(value.trim())
         } else if is_impersonal(name) {
             self.plain(value)
+        } else if is_in(&["text"], name) {
+            quoted_phrase(value)
         } else {
             blank(value)
+        }
+    }
+
+    /// Anonymises a value of Reason: a protocol, and its parameters (RFC 3326).
+    fn reason(&mut self, value: &str) -> String {
+        let (protocol, parameters) = cut_at(value, b';');
+        let protocol = match protocol.trim() {
+            known if is_in(&["SIP", "Q.850", "Preemption"], known) => known.to_owned(),
+            other => blank(other),
+        };
+        match parameters {
+            Some(parameters) => format!("{protocol};{}", self.parameters(parameters)),
+            None => protocol,
         }
     }
 
@@ -320,32 +337,7 @@ impl Anonymiser {
         let mut words = value.splitn(3, ' ');
         let mut word = || words.next().unwrap_or_default();
         let (code, agent, text) = (word(), word(), word());
-        format!("{code} {} {}", self.place(agent), self.text(text))
-    }
-
-    /// Anonymises free text: words stay; URIs, addresses, and numbers of seven and more digits are replaced.
-    fn text(&mut self, text: &str) -> String {
-        let lower = text.to_ascii_lowercase();
-        let mut shown = String::with_capacity(text.len());
-        let mut at = 0;
-        while let Some(found) = next_uri(&lower[at..]).map(|found| at + found) {
-            let uri = &text[found..];
-            let end = uri.find([' ', '"', '<', '>', ',']).unwrap_or(uri.len());
-            shown.push_str(&self.words(&text[at..found]));
-            shown.push_str(&self.uri(&uri[..end]));
-            at = found + end;
-        }
-        shown.push_str(&self.words(&text[at..]));
-        shown
-    }
-
-    fn words(&mut self, text: &str) -> String {
-        let text = self.plain(text);
-        let is_part = |char: char| char.is_ascii_digit() || char == '+';
-        with_runs(&text, is_part, |number| match number.len() {
-            7.. => self.names.number(number).into(),
-            _ => number.into(),
-        })
+        format!("{code} {} {}", self.place(agent), quoted_phrase(text))
     }
 
     /// Replaces the addresses in a text.
@@ -385,17 +377,31 @@ impl Anonymiser {
     }
 }
 
-/// Returns the start of the first URI.
-fn next_uri(lower: &str) -> Option<usize> {
-    let schemes = ["sip:", "sips:", "tel:"].iter();
-    schemes.filter_map(|scheme| lower.find(scheme)).min()
-}
-
 /// Splits at a separator outside of quotes.
 fn cut_at(text: &str, separator: u8) -> (&str, Option<&str>) {
     match find_outside(text.as_bytes(), separator) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
         None => (text, None),
+    }
+}
+
+/// Returns a standard phrase as it is, any other blanked.
+fn phrase_or_blank(text: &str) -> String {
+    match is_standard(text) {
+        true => text.to_owned(),
+        false => blank(text),
+    }
+}
+
+/// The same, with or without quotes.
+fn quoted_phrase(text: &str) -> String {
+    let text = text.trim();
+    let inner = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    match inner {
+        Some(inner) => format!("\"{}\"", phrase_or_blank(inner)),
+        None => phrase_or_blank(text),
     }
 }
 

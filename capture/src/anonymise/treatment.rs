@@ -7,8 +7,8 @@ pub(super) enum Treatment {
     Address,
     /// Only addresses are replaced.
     Protocol,
-    /// Words stay, addresses and numbers are replaced.
-    Text,
+    /// A protocol and parameters (RFC 3326).
+    Reason,
     /// The name of a program, which may contain a hardware address.
     Program,
     Via,
@@ -78,7 +78,7 @@ pub(super) fn treatment(name: &str) -> Treatment {
     } else if is_in(&PROTOCOL, name) {
         Treatment::Protocol
     } else if is_in(&["Reason"], name) {
-        Treatment::Text
+        Treatment::Reason
     } else if is_in(&["User-Agent", "Server"], name) {
         Treatment::Program
     } else if is_in(&["Via"], name) {

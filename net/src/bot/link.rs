@@ -17,7 +17,7 @@ use super::frame::{self, Opcode, Reader};
 use super::request::BotStart;
 
 /// Most octets that wait for a slow bot, besides the kernel's buffer: 4 s of audio. A bot that is further behind is too slow.
-const MAX_WAITING: usize = 64 * 1_024;
+pub(crate) const MAX_WAITING: usize = 64 * 1_024;
 
 /// Size of the kernel's send buffer; Linux allocates twice as much.
 const SEND_BUFFER: usize = 16 * 1_024;
@@ -139,10 +139,18 @@ impl Link {
 
     /// Returns the reason why the buffer is full: the bot reads too slowly, or has vanished. The kernel breaks the connection to a vanished peer
     /// only later, after [`UNACKNOWLEDGED`].
-    fn overflow(&self) -> BotEnd {
+    pub(crate) fn overflow(&self) -> BotEnd {
         match is_unacknowledged(&self.stream) {
             true => BotEnd::Lost,
             false => BotEnd::TooSlow,
+        }
+    }
+
+    /// Returns whether the socket has taken all that was sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        match &self.tls {
+            Some(tls) => !tls.wants_write(),
+            None => self.waiting.is_empty(),
         }
     }
 

@@ -246,9 +246,18 @@ impl BotLeg {
             .and_then(|()| self.count(octets, now))
             .and_then(|()| self.return_marks(scratch))
         {
-            return LinkProgress::Ended(end);
+            return LinkProgress::Ended(self.cause(end));
         }
         turn
+    }
+
+    /// Returns the cause of a bot's end. One that doesn't read the marks it gets is too slow, however many others it sends meanwhile.
+    fn cause(&self, end: BotEnd) -> BotEnd {
+        let is_behind = self.playout.has_reached() && !self.link.is_idle();
+        match end {
+            BotEnd::Protocol if is_behind => self.link.overflow(),
+            end => end,
+        }
     }
 
     /// Counts the octets and frames of a turn, and reserves memory for an unfinished message.
@@ -321,11 +330,15 @@ impl BotLeg {
         }
     }
 
+    /// Returns the marks that were reached, as far as the socket takes them. The others follow with the next ticks: a `clear` may reach more
+    /// of them than the buffer of a slow bot has room for.
     fn return_marks(&mut self, scratch: &mut Scratch) -> Result<(), BotEnd> {
         if !self.is_started() {
             return Ok(());
         }
-        while let Some(name) = self.playout.reached() {
+        while self.link.is_idle()
+            && let Some(name) = self.playout.reached()
+        {
             self.wire.mark(&mut scratch.message, &name);
             self.send(scratch)?;
         }

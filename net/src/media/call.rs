@@ -13,7 +13,7 @@ use trunkline_sip::moment::Moment;
 use crate::bot::BotEnd;
 use crate::bot::wire::FRAME;
 
-use super::allowance::{Allowance, Taken};
+use super::allowance::{Flood, PacketAllowances, Taken};
 use super::bot_leg::{BotCounts, BotLeg, Scratch};
 use super::browser_leg::BrowserLeg;
 use super::clip::{Player, Sound};
@@ -36,23 +36,13 @@ const TICK: Duration = Duration::from_millis(20);
 /// Most skipped ticks for which the timestamps advance, after a thread was held up for long.
 const MAX_PASSED: u128 = 50;
 
-/// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. An address is learnt from four packets of the peer, and
-/// audio that is played before that is lost.
-const MAX_UNHEARD: u32 = 100;
-
-/// Packets that a peer may send at once, and per second after that. The rate is that of four streams of 20 ms, each with the packets of keys
-/// beside it. The burst is what a network may have held up for a second.
-const PACKETS_AT_ONCE: u32 = 200;
-const PACKETS_A_SECOND: u32 = 400;
-
 /// Media of one call.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) key: u64,
     pub(super) socket: Arc<UdpSocket>,
     pub(super) session: Session,
-    /// Packets that are still read, RTCP among them.
-    allowance: Allowance,
+    allowances: PacketAllowances,
     bot: Option<Box<BotLeg>>,
     browser: Option<Box<BrowserLeg>>,
     /// Audio of ours in place of the echo.
@@ -66,8 +56,6 @@ pub(super) struct Call {
     /// The last frame that was sent was silence.
     is_quiet: bool,
     ticked_at: Option<Moment>,
-    /// Ticks for which the bot's audio has waited for the peer.
-    unheard: u32,
     rtcp: Rtcp,
     rtcp_socket: Option<Arc<UdpSocket>>,
     reception: Reception,
@@ -104,7 +92,7 @@ impl Call {
             key,
             socket,
             session,
-            allowance: Allowance::new(PACKETS_AT_ONCE, PACKETS_A_SECOND),
+            allowances: PacketAllowances::default(),
             bot: None,
             browser: None,
             player: None,
@@ -113,7 +101,6 @@ impl Call {
             ended: None,
             is_quiet: true,
             ticked_at: None,
-            unheard: 0,
             rtcp: Rtcp::default(),
             rtcp_socket: None,
             reception: Reception::default(),
@@ -163,9 +150,15 @@ impl Call {
         self.figures.has_concealment = true;
     }
 
-    /// Takes a packet of any kind from the call's allowance.
-    pub(super) fn take_packet(&mut self, now: Moment) -> Taken {
-        self.allowance.take(now)
+    /// Charges a packet of any kind that came to the RTP socket.
+    pub(super) fn take_packet(&mut self, source: SocketAddr, now: Moment) -> Result<(), Flood> {
+        let expected = self.session.expected();
+        self.allowances.take_rtp(expected, source, now)
+    }
+
+    /// Charges a packet that came to the RTCP socket.
+    pub(super) fn take_report(&mut self, now: Moment) -> Taken {
+        self.allowances.take_rtcp(now)
     }
 
     /// Returns the bot, if one is attached.
@@ -374,7 +367,7 @@ impl Call {
 
         let mut frame = [g711::SILENCE; FRAME];
         let mut played = Played::Filled;
-        let waits = self.waits_for_peer();
+        let waits = self.session.waits_for_peer();
         if let Some(bot) = &mut self.bot {
             // A key waits until the peer is heard, as audio does. Otherwise its beginning would be lost.
             let key = if waits { None } else { bot.key() };
@@ -425,16 +418,6 @@ impl Call {
         }
 
         Some((to, packet))
-    }
-
-    /// Returns whether the bot's audio waits until the peer is heard. A peer on hold isn't waited for.
-    fn waits_for_peer(&mut self) -> bool {
-        let is_awaited = self.session.agreed().is_some() && self.session.peer().is_none();
-        if is_awaited && self.unheard < MAX_UNHEARD {
-            self.unheard += 1;
-            return true;
-        }
-        false
     }
 
     fn send_key<'p>(

@@ -35,8 +35,28 @@ const PAD: [[u8; 4]; 4] = [[1, 2, 3, 12], [4, 5, 6, 13], [7, 8, 9, 14], [10, 0, 
 /// them counts; its timestamp identifies the event (RFC 4733 §2.5.1).
 #[derive(Debug, Default)]
 pub(super) struct HeardKeys {
-    /// SSRC and timestamp of the last event, and the time of its first packet.
-    last: Option<(u32, u32, Moment)>,
+    last: Option<HeardKey>,
+}
+
+/// Event that was reported last.
+#[derive(Copy, Clone, Debug)]
+struct HeardKey {
+    event: u8,
+    ssrc: u32,
+    /// Timestamp of its last segment.
+    timestamp: u32,
+    /// Time of its first packet.
+    at: Moment,
+}
+
+impl HeardKey {
+    /// Returns whether a packet begins the next segment of this event. An event that is longer than its field of 16 bits goes on under the
+    /// timestamp at which the segment before ended, without a marker (RFC 4733 §2.5.1.3).
+    const fn goes_on(&self, header: &Header, event: u8) -> bool {
+        const SEGMENT: u32 = 0xffff;
+        let is_next = header.timestamp.wrapping_sub(self.timestamp) == SEGMENT;
+        is_next && !header.marker && header.ssrc == self.ssrc && event == self.event
+    }
 }
 
 impl HeardKeys {
@@ -46,14 +66,26 @@ impl HeardKeys {
             return None;
         };
         let (ssrc, timestamp) = (header.ssrc, header.timestamp);
-        let is_new = self.last.is_none_or(|(of, last, at)| {
-            let later = matches!(timestamp.wrapping_sub(last), 1..0x8000_0000);
-            (of != ssrc || later) && now.since(at) >= PRESS
+        if let Some(last) = &mut self.last
+            && last.goes_on(header, event)
+        {
+            last.timestamp = timestamp;
+            return None;
+        }
+
+        let is_new = self.last.is_none_or(|last| {
+            let later = matches!(timestamp.wrapping_sub(last.timestamp), 1..0x8000_0000);
+            (last.ssrc != ssrc || later) && now.since(last.at) >= PRESS
         });
         if !is_new {
             return None;
         }
-        self.last = Some((ssrc, timestamp, now));
+        self.last = Some(HeardKey {
+            event,
+            ssrc,
+            timestamp,
+            at: now,
+        });
         (event < 16).then_some(event)
     }
 }
@@ -413,6 +445,54 @@ mod tests {
                 "{case}"
             );
             assert_eq!(keys.hear(&header, b"audio", now), None, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_held_is_one_press() {
+        const SEGMENT: u32 = 0xffff;
+        let mut keys = HeardKeys::default();
+        for (case, event, marker, timestamp, seconds, expected) in [
+            ("the press", 5, true, 800, 0, Some(5)),
+            ("its second segment", 5, false, 800 + SEGMENT, 8, None),
+            ("again", 5, false, 800 + SEGMENT, 9, None),
+            ("its third segment", 5, false, 800 + 2 * SEGMENT, 16, None),
+            (
+                "the end of the second, late",
+                5,
+                false,
+                800 + SEGMENT,
+                17,
+                None,
+            ),
+            ("another key", 6, false, 800 + 3 * SEGMENT, 24, Some(6)),
+            (
+                "a press, by its marker",
+                6,
+                true,
+                800 + 4 * SEGMENT,
+                32,
+                Some(6),
+            ),
+            (
+                "a press, by its time",
+                6,
+                false,
+                799 + 5 * SEGMENT,
+                40,
+                Some(6),
+            ),
+        ] {
+            let header = Header {
+                marker,
+                payload_type: 101,
+                sequence: 1,
+                timestamp,
+                ssrc: 7,
+            };
+            let now = Moment::from_secs(1_000 + seconds);
+            let heard = keys.hear(&header, &[event, 10, 0xff, 0xff], now);
+            assert_eq!(heard, expected, "{case}");
         }
     }
 }

@@ -7,11 +7,16 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use trunkline_sip::moment::Moment;
+
 use super::NegotiatedMedia;
 use super::rtp::Header;
 
 /// Silence of the learnt address after which another port of its IP may replace it.
 const RELEARN: Duration = Duration::from_secs(2);
+
+/// Silence of an expected source after which it no longer takes precedence over one that is merely allowed: ten packets of 20 ms.
+const YIELD: Duration = Duration::from_millis(200);
 
 /// Packets in sequence after which a source becomes the peer.
 const IN_SEQUENCE: u8 = 4;
@@ -73,17 +78,18 @@ impl Learning {
         header: &Header,
         silence: Duration,
         is_ours: impl Fn(SocketAddr) -> bool,
+        now: Moment,
     ) -> bool {
         let is_learnt = self.source == Some(source);
         let Some(rank) = self.learnable(agreed, source, silence) else {
             return is_learnt;
         };
 
-        if !self.follow(source, rank, header) {
+        if !self.follow(source, rank, header, now) {
             return is_learnt;
         }
 
-        if self.yields(source, rank) {
+        if self.yields(source, rank, now) {
             return is_learnt;
         }
 
@@ -123,17 +129,24 @@ impl Learning {
     }
 
     /// Returns whether an expected source is being followed, which takes precedence over one that is merely allowed.
-    fn yields(&self, source: SocketAddr, rank: SourceRank) -> bool {
+    fn yields(&self, source: SocketAddr, rank: SourceRank, now: Moment) -> bool {
         rank == SourceRank::Allowed
             && self
                 .candidates
                 .iter()
-                .any(|other| other.source != source && other.rank == SourceRank::Expected)
+                .filter(|other| other.source != source && other.rank == SourceRank::Expected)
+                .any(|other| now.since(other.heard_at) < YIELD)
     }
 
     /// Counts a packet, and returns whether it completes a sequence. With all places taken, the source that has been silent longest is
     /// dropped.
-    fn follow(&mut self, source: SocketAddr, rank: SourceRank, header: &Header) -> bool {
+    fn follow(
+        &mut self,
+        source: SocketAddr,
+        rank: SourceRank,
+        header: &Header,
+        now: Moment,
+    ) -> bool {
         let known = self.forget(source);
         let count = known.map_or(1, |known| known.count_with(header));
         if self.candidates.len() == CANDIDATES {
@@ -146,6 +159,7 @@ impl Learning {
             ssrc: header.ssrc,
             sequence: header.sequence,
             count,
+            heard_at: now,
         });
 
         count >= IN_SEQUENCE
@@ -179,6 +193,7 @@ struct Candidate {
     ssrc: u32,
     sequence: u16,
     count: u8,
+    heard_at: Moment,
 }
 
 impl Candidate {
@@ -206,6 +221,7 @@ mod tests {
     const SIGNALLED: &str = "192.0.2.1:4000";
     const SIGNALLING: &str = "198.51.100.9:61000";
     const OTHER: &str = "203.0.113.66:9000";
+    const START: Moment = Moment::from_secs(1_000);
     const MOVED: &str = "192.0.2.1:4002";
 
     fn address(text: &str) -> SocketAddr {
@@ -230,7 +246,8 @@ mod tests {
 
         packets
             .iter()
-            .map(|(source, sequence, silence)| {
+            .enumerate()
+            .map(|(at, (source, sequence, silence))| {
                 let header = Header {
                     marker: false,
                     payload_type: 8,
@@ -240,10 +257,10 @@ mod tests {
                 };
                 let silence = Duration::from_millis(*silence);
                 let is_ours = |of: SocketAddr| of.port() == 9_000;
-                if learning.hears(agreed, address(source), &header, silence, is_ours) {
-                    '+'
-                } else {
-                    '-'
+                let now = START + Duration::from_millis(20) * at as u32;
+                match learning.hears(agreed, address(source), &header, silence, is_ours, now) {
+                    true => '+',
+                    false => '-',
                 }
             })
             .collect()
@@ -397,6 +414,17 @@ mod tests {
     }
 
     #[test]
+    fn an_expected_source_that_falls_silent_gives_way() {
+        let mut packets = vec![(SIGNALLING, 1, 0), (SIGNALLING, 2, 0)];
+        packets.extend((1..=12).map(|sequence| (MOVED, sequence, 0)));
+        assert_eq!(
+            heard(&agreed([SIGNALLING, SIGNALLING], true), &packets),
+            "-----------+++",
+            "200 ms behind the second packet"
+        );
+    }
+
+    #[test]
     fn a_port_of_this_node_is_the_peer_only_if_it_was_named() {
         let packets = [
             (OTHER, 1, 0),
@@ -427,6 +455,7 @@ mod tests {
                     timestamp: 0,
                     ssrc: 1,
                 },
+                START,
             );
         }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
+use crate::bot::link::MAX_WAITING;
 use crate::bot::wire::FRAME;
 
 use super::audio_budget::AudioShare;
@@ -23,9 +24,13 @@ use super::g711;
 /// Octets queued at most: ten minutes.
 pub(super) const MAX_QUEUED: usize = 600 * 8_000;
 
-/// Marks that wait at most, and the octets of their names.
+/// Marks that wait at most, the octets of a name, and those of all their names.
 const MAX_MARKS: usize = 1_000;
+const MAX_NAME: usize = 8 * 1_024;
 const MAX_NAMES: usize = 64 * 1_024;
+
+// A mark goes back to the bot in one message. Its name may be six times as long there, since `\u0001` stands for one octet.
+const _: () = assert!(6 * MAX_NAME + 1_024 <= MAX_WAITING);
 
 /// Longest hold.
 const MAX_HOLD: Duration = Duration::from_millis(120);
@@ -119,7 +124,7 @@ pub(super) enum Played {
 pub(super) enum MarkOutcome {
     /// The mark will be returned.
     Kept,
-    /// Too many marks wait already, or their names are too long.
+    /// Too many marks wait already, or the name or all names are too long.
     Refused,
 }
 
@@ -173,7 +178,8 @@ impl Playout {
 
     /// Sets a mark behind the queued audio.
     pub(super) fn mark(&mut self, name: &str) -> MarkOutcome {
-        if self.marks.len() == MAX_MARKS || self.names + name.len() > MAX_NAMES {
+        let is_long = name.len() > MAX_NAME || self.names + name.len() > MAX_NAMES;
+        if is_long || self.marks.len() == MAX_MARKS {
             return MarkOutcome::Refused;
         }
         self.names += name.len();
@@ -214,10 +220,18 @@ impl Playout {
         self.share.release();
     }
 
+    /// Returns whether a mark was reached and hasn't been taken yet.
+    pub(super) fn has_reached(&self) -> bool {
+        let next = self.marks.front();
+        next.is_some_and(|mark| mark.position <= self.position)
+    }
+
     /// Returns the name of the next mark that was reached.
     pub(super) fn reached(&mut self) -> Option<Box<str>> {
-        let is_reached = self.marks.front()?.position <= self.position;
-        let mark = is_reached.then(|| self.marks.pop_front()).flatten()?;
+        let mark = self
+            .has_reached()
+            .then(|| self.marks.pop_front())
+            .flatten()?;
         self.names -= mark.name.len();
         self.counts.marks += 1;
         Some(mark.name)
@@ -491,7 +505,11 @@ mod tests {
         assert_eq!(playout.mark("a"), MarkOutcome::Refused);
         playout.clear(at(3));
         while playout.reached().is_some() {}
-        assert_eq!(playout.mark(&"x".repeat(MAX_NAMES)), MarkOutcome::Kept);
+        let longest = "x".repeat(MAX_NAME);
+        assert_eq!(playout.mark(&(longest.clone() + "x")), MarkOutcome::Refused);
+        for _ in 0..MAX_NAMES / MAX_NAME {
+            assert_eq!(playout.mark(&longest), MarkOutcome::Kept);
+        }
         assert_eq!(playout.mark("y"), MarkOutcome::Refused);
     }
 

@@ -16,6 +16,7 @@ use super::keys::{HeardKeys, HeardTones, KeyFrame};
 use super::learning::Learning;
 use super::negotiated::NegotiatedMedia;
 use super::rtp::{self, Packet};
+use super::source_filter::SourceFilter;
 use super::speech::{Opening, Speech, SpeechPacket};
 use super::stream::Stream;
 
@@ -24,6 +25,10 @@ const PER_SECOND: usize = 60;
 
 /// Longest packet of G.711 that is passed on or searched for tones: 200 ms.
 pub(super) const MAX_AUDIO: usize = 1_600;
+
+/// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. An address is learnt from four packets of the peer, and
+/// audio that is played before that is lost.
+const MAX_UNHEARD: u32 = 100;
 
 /// RTP session of one call.
 #[derive(Debug)]
@@ -43,6 +48,8 @@ pub(super) struct Session {
     /// Audio that the peer hears instead of its echo.
     speech: Option<Speech>,
     opening: Opening,
+    /// Ticks for which audio has waited for the peer.
+    unheard: u32,
     /// Audio goes to the negotiated address before the peer is heard.
     is_near: bool,
 }
@@ -63,6 +70,7 @@ impl Session {
             pace: Pace::default(),
             speech: None,
             opening: Opening::default(),
+            unheard: 0,
             is_near: false,
         }
     }
@@ -107,7 +115,7 @@ impl Session {
     }
 
     /// Sets the result of an offer and its answer, and learns the peer's address again. A peer that stays at its address goes on being heard.
-    /// For one that moves, or comes back from hold, the time of silence begins anew.
+    /// For one that moves, or comes back from hold, the time of silence begins anew. One that moves is sent opening packets and waited for again.
     pub(super) fn negotiate(&mut self, agreed: NegotiatedMedia, now: Moment) {
         let moves = self
             .agreed
@@ -115,6 +123,13 @@ impl Session {
         if moves || !self.is_missed() {
             self.heard_at = now;
             self.is_silence_reported = false;
+        }
+        if moves {
+            self.opening = Opening::default();
+            self.unheard = 0;
+            if let Some(speech) = &mut self.speech {
+                speech.await_listener();
+            }
         }
         self.learning.restart(&agreed, moves);
         self.agreed = Some(agreed);
@@ -138,7 +153,7 @@ impl Session {
         let silence = now.since(self.heard_at);
         if !self
             .learning
-            .hears(&agreed, source, &packet.header, silence, is_ours)
+            .hears(&agreed, source, &packet.header, silence, is_ours, now)
         {
             return None;
         }
@@ -203,6 +218,16 @@ impl Session {
         self.agreed.as_ref().is_some_and(NegotiatedMedia::talks)
     }
 
+    /// Returns whether a bot's audio waits in this tick until the peer is heard. A peer on hold isn't waited for.
+    pub(super) fn waits_for_peer(&mut self) -> bool {
+        let is_awaited = self.agreed().is_some() && self.peer().is_none();
+        if is_awaited && self.unheard < MAX_UNHEARD {
+            self.unheard += 1;
+            return true;
+        }
+        false
+    }
+
     /// Writes a frame of µ-law audio for the peer, and returns its destination: the learnt address, or, for a few packets of silence, the
     /// negotiated one, so that a NAT or firewall in between opens.
     pub(super) fn frame<'p>(
@@ -250,6 +275,15 @@ impl Session {
     /// Returns the learnt address of the peer.
     pub(super) const fn peer(&self) -> Option<SocketAddr> {
         self.learning.source()
+    }
+
+    /// Returns the sources whose packets may be the peer's; `None` before negotiation.
+    pub(super) fn expected(&self) -> Option<SourceFilter> {
+        let agreed = self.agreed.as_ref()?;
+        Some(match self.learning.source() {
+            Some(learnt) => SourceFilter::Learnt(learnt),
+            None => SourceFilter::Negotiated(agreed.sources),
+        })
     }
 
     /// Returns the SSRC of the sent stream, and its timestamp now.
@@ -580,6 +614,31 @@ mod tests {
         session.negotiate(agreed(OTHER), at(60));
         assert_eq!(echoed_to(&mut session, MOVED, at(70)), None);
         learn(&mut session, OTHER, at(80));
+    }
+
+    #[test]
+    fn a_peer_that_moves_gets_opening_packets_and_is_waited_for() {
+        let mut session = Session::new(0);
+        let mut began_at = 0;
+        for (name, remote, opening, waits) in [
+            ("at first", SIGNALLED, 4, MAX_UNHEARD),
+            ("no move", SIGNALLED, 0, 0),
+            ("another port", MOVED, 4, MAX_UNHEARD),
+        ] {
+            session.negotiate(agreed(remote), at(began_at));
+            let (mut opened, mut waited) = (0, 0);
+            for tick in 0..200 {
+                waited += u32::from(session.waits_for_peer());
+                let mut octets = [0; 200];
+                let now = at(began_at + 20 * tick);
+                if let Some((to, _)) = session.frame(&mut octets, &[0; 160], false, now) {
+                    assert_eq!(to, address(remote), "{name}");
+                    opened += 1;
+                }
+            }
+            assert_eq!((opened, waited), (opening, waits), "{name}");
+            began_at += 4_000;
+        }
     }
 
     #[test]

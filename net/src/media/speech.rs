@@ -36,7 +36,16 @@ pub(super) struct Speech {
     /// Time at which the next packet is due.
     due: Option<Moment>,
     opening: Opening,
-    is_over: bool,
+    ending: Ending,
+}
+
+/// The end of the speech: that of its audio, or of the wait for a listener.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum Ending {
+    #[default]
+    Ahead,
+    Reached,
+    Reported,
 }
 
 /// A packet of speech: its destination, its payload, and whether it is the first.
@@ -56,7 +65,7 @@ impl Speech {
             since: None,
             due: None,
             opening: Opening::default(),
-            is_over: false,
+            ending: Ending::default(),
         }
     }
 
@@ -80,7 +89,7 @@ impl Speech {
         }
 
         let Some(octets) = self.audio[self.at..].first_chunk::<PACKET>() else {
-            self.is_over = true;
+            self.end();
             return None;
         };
 
@@ -92,8 +101,24 @@ impl Speech {
     }
 
     /// Returns whether the speech has ended, or no listener was heard in time; true once.
-    pub(super) const fn take_end(&mut self) -> bool {
-        std::mem::replace(&mut self.is_over, false)
+    pub(super) fn take_end(&mut self) -> bool {
+        let is_news = self.ending == Ending::Reached;
+        if is_news {
+            self.ending = Ending::Reported;
+        }
+        is_news
+    }
+
+    /// Waits anew for a listener that has moved.
+    pub(super) fn await_listener(&mut self) {
+        self.since = None;
+        self.opening = Opening::default();
+    }
+
+    fn end(&mut self) {
+        if self.ending == Ending::Ahead {
+            self.ending = Ending::Reached;
+        }
     }
 
     fn open(
@@ -102,7 +127,9 @@ impl Speech {
         waited: Duration,
         now: Moment,
     ) -> Option<SpeechPacket> {
-        self.is_over |= waited >= PATIENCE;
+        if waited >= PATIENCE {
+            self.end();
+        }
         let to = self.opening.next(agreed, now)?;
         Some(said(to, &SILENCE, agreed, self.opening.sent == 1))
     }
@@ -185,7 +212,9 @@ mod tests {
         }
 
         assert_eq!(speech.next(&agreed(AudioPayload::PCMU), None, at(40)), None);
-        assert!(speech.take_end() && !speech.take_end(), "once");
+        assert!(speech.take_end(), "it has ended");
+        assert_eq!(speech.next(&agreed(AudioPayload::PCMU), None, at(60)), None);
+        assert!(!speech.take_end(), "once");
     }
 
     #[test]
@@ -226,6 +255,26 @@ mod tests {
                 .is_none()
         );
         assert!(speech.take_end());
+        assert_eq!(
+            speech.next(&agreed(AudioPayload::PCMU), None, at(10_020)),
+            None
+        );
+        assert!(!speech.take_end(), "once");
+    }
+
+    #[test]
+    fn a_listener_that_moves_is_waited_for_again() {
+        let mut speech = Speech::new(vec![1; PACKET * 2], false);
+        let mut opened = || {
+            let times = (0..PATIENCE.as_millis() as u64 - 1).step_by(20);
+            let said = times
+                .filter_map(|time| speech.next(&agreed(AudioPayload::PCMU), None, at(time)))
+                .count();
+            assert!(!speech.take_end());
+            speech.await_listener();
+            said
+        };
+        assert_eq!([opened(), opened()], [4, 4]);
     }
 
     #[test]

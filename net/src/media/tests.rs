@@ -116,6 +116,48 @@ fn a_flood_of_the_learnt_address_is_cut_and_others_are_served() {
     assert!(media.close(1, now()).is_some());
 }
 
+/// The clock doesn't move here either, so that the filter stays.
+#[test]
+fn a_flood_of_other_addresses_leaves_the_peer_served() {
+    let media = media(11, 20_000..=20_003);
+    let (good, loud) = (peer(11), peer(13));
+    let ours = media.open(1, loopback(11)).unwrap();
+    media.update(1, agreed(good.local_addr().unwrap(), None), now());
+
+    let mut echo = [0; 100];
+    let mut sequence = 0;
+    let mut speak = || {
+        good.send_to(&packet(sequence), ours).unwrap();
+        sequence += 1;
+    };
+    let flood = |packets| {
+        for _ in 0..packets {
+            loud.send_to(&packet(1), ours).unwrap();
+        }
+    };
+    for _ in 0..4 {
+        speak();
+    }
+    good.recv_from(&mut echo).expect("it is learnt");
+
+    // The first packets may be lost, while the flood fills the buffer.
+    flood(2_000);
+    good.set_read_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
+    let is_served = (0..50).any(|_| {
+        speak();
+        good.recv_from(&mut echo).is_ok()
+    });
+    assert!(is_served);
+
+    good.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    for _ in 0..20 {
+        flood(500);
+        speak();
+        good.recv_from(&mut echo).expect("none is lost");
+    }
+}
+
 /// RTCP goes to the port above the peer's RTP port. A peer that sends from the port below a listener's must not make us send reports to the
 /// listener.
 #[test]

@@ -3,7 +3,7 @@
 //! Each call has a socket of its own, so that a batch would rarely hold more than one datagram: recvmmsg and sendmmsg would save nothing. A
 //! packet costs two calls of recvfrom: one that returns it, and one that finds the socket empty.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
@@ -17,12 +17,13 @@ use trunkline_sip::moment::Moment;
 
 use crate::bot::{BotEnd, link::LinkProgress};
 
-use super::allowance::Taken;
+use super::allowance::{Flood, Taken};
 use super::bot_leg::{BotLeg, Scratch};
 use super::call::{Call, Fate};
 use super::closing_links::ClosingLinks;
 use super::command::Command;
 use super::event::MediaEvent;
+use super::floods::Floods;
 use super::meters::{Meters, Packets};
 use super::ports::Ports;
 use super::rtcp;
@@ -33,9 +34,6 @@ use super::wheel::Wheel;
 
 /// Most packets read from one socket before the other sockets have their turn.
 const TURN: usize = 16;
-
-/// Pause in reading a socket whose call receives too many packets. The kernel drops what overflows its buffer, which costs us nothing.
-const DEAF: Duration = Duration::from_millis(100);
 
 /// Interval at which a worker looks for silent calls and closes surplus sockets.
 const ROUND: Duration = Duration::from_secs(1);
@@ -62,8 +60,7 @@ pub(super) struct Worker<C, E> {
     news: Vec<(u64, MediaEvent)>,
     /// Sockets that have more to read.
     unread: Vec<Token>,
-    /// Sockets that aren't read until the time stated, since their calls receive too many packets. In the order of these times.
-    deaf: VecDeque<(Moment, u64, Token)>,
+    floods: Floods,
     packets: Packets,
     meters: Meters,
     closing_links: ClosingLinks,
@@ -93,7 +90,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             buffer: Box::new([0; LONGEST]),
             news: Vec::new(),
             unread: Vec::new(),
-            deaf: VecDeque::new(),
+            floods: Floods::default(),
             packets: Packets::default(),
             meters: Meters::new(),
             closing_links: ClosingLinks::default(),
@@ -116,14 +113,8 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         while !self.ports.is_stopped() {
             let patience = if self.unread.is_empty() {
                 let now = (self.clock)();
-                let heard = self
-                    .deaf
-                    .front()
-                    .map_or(ROUND, |(until, ..)| until.since(now));
-                self.wheel
-                    .wait(now)
-                    .map_or(ROUND, |wait| wait.min(ROUND))
-                    .min(heard)
+                let waits = [self.wheel.wait(now), self.floods.wait(now)];
+                waits.into_iter().flatten().fold(ROUND, Duration::min)
             } else {
                 Duration::ZERO
             };
@@ -198,6 +189,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             } => {
                 if let Some(call) = self.call(key) {
                     self.watch_rtcp(call, rtcp);
+                    self.unfilter(call);
                     let call = &mut self.calls[call];
                     call.negotiate(agreed, now);
                     // The peer is then a call of this node. Its agent may wait for a first packet, from which it also learns our address.
@@ -264,6 +256,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             Command::Close { key } => {
                 if let Some(call) = self.by_key.remove(&key) {
                     self.wheel.remove(call);
+                    self.unfilter(call);
                     let mut call = self.calls.remove(call);
                     self.forget(&mut call, now);
                 }
@@ -373,9 +366,11 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             let Some(call) = self.calls.get_mut(place) else {
                 return;
             };
-            if call.take_packet(now) == Taken::Exceeded {
+            if let Err(flood) = call.take_packet(source, now) {
                 self.packets.discarded += 1;
-                self.deafen(Socket::Rtp(place).token(), now);
+                if self.resist(place, flood, now) {
+                    continue;
+                }
                 return self.settle(place, now);
             }
             if length >= LONGEST || ports.is_listener(source) {
@@ -425,8 +420,8 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
             match socket.recv_from(&mut *self.buffer) {
                 Ok((length, source)) => {
                     let now = (self.clock)();
-                    if call.take_packet(now) == Taken::Exceeded {
-                        return self.deafen(Socket::Rtcp(place).token(), now);
+                    if call.take_report(now) == Taken::Exceeded {
+                        return self.pause(Socket::Rtcp(place).token(), now);
                     }
                     if self.ports.is_listener(source) {
                         continue;
@@ -441,40 +436,44 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
         self.unread.push(Socket::Rtcp(place).token());
     }
 
-    /// Stops watching a socket of a call for a while.
-    fn deafen(&mut self, token: Token, now: Moment) {
-        let Some((call, socket)) = self.socket(token) else {
-            return;
-        };
-        let key = call.key;
-        // If that fails, the socket keeps causing events; each costs one packet.
-        let _ = self
-            .poll
-            .registry()
-            .deregister(&mut SourceFd(&socket.as_raw_fd()));
-        // The socket may be in the list: it may have been read twice in this turn.
-        let is_deaf = |&(_, of, known): &(Moment, u64, Token)| (of, known) == (key, token);
-        if !self.deaf.iter().any(is_deaf) {
-            self.deaf.push_back((now + DEAF, key, token));
+    /// Acts against a flood on a call's RTP socket. Returns whether the socket is still read.
+    fn resist(&mut self, place: usize, flood: Flood, now: Moment) -> bool {
+        let token = Socket::Rtp(place).token();
+        if let Flood::OtherThan(expected) = flood
+            && let Some((call, socket)) = self.socket(token)
+        {
+            let key = call.key;
+            let filtered = self.floods.filter(&socket, &expected, key, token, now);
+            if filtered.is_ok() {
+                return true;
+            }
+        }
+        self.pause(token, now);
+        false
+    }
+
+    fn unfilter(&mut self, place: usize) {
+        let token = Socket::Rtp(place).token();
+        if let Some((call, socket)) = self.socket(token) {
+            let key = call.key;
+            self.floods.unfilter(&socket, key, token);
         }
     }
 
-    /// Watches sockets again after their pause. One that has packets causes an event at once.
+    fn pause(&mut self, token: Token, now: Moment) {
+        if let Some((call, socket)) = self.socket(token) {
+            let key = call.key;
+            let registry = self.poll.registry();
+            self.floods.pause(registry, &socket, key, token, now);
+        }
+    }
+
     fn hear_again(&mut self, now: Moment) {
-        while self.deaf.front().is_some_and(|(until, ..)| *until <= now) {
-            let (_, key, token) = self.deaf.pop_front().expect("it has a first entry");
+        while let Some(measure) = self.floods.next_over(now) {
             // The place may hold another call by now.
-            let known = self.socket(token).filter(|(call, _)| call.key == key);
-            let Some((_, socket)) = known else {
-                continue;
-            };
-            let watched = self.poll.registry().register(
-                &mut SourceFd(&socket.as_raw_fd()),
-                token,
-                Interest::READABLE,
-            );
-            if let Err(error) = watched {
-                tracing::warn!(%error, "a socket of media cannot be watched again");
+            let known = self.socket(measure.token);
+            if let Some((_, socket)) = known.filter(|(call, _)| call.key == measure.key) {
+                measure.end(self.poll.registry(), &socket);
             }
         }
     }

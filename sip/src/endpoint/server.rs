@@ -347,7 +347,8 @@ impl Endpoint {
         }
     }
 
-    /// Answers a retransmission once more; absorbs it if it is an INVITE that was acknowledged (RFC 3261 §17.2.1, RFC 6026 §7.1).
+    /// Answers a retransmission once more; absorbs it if it is an INVITE that was acknowledged (RFC 3261 §17.2.1, RFC 6026 §7.1). Its source
+    /// needn't be that of the request, so its budget is charged as for a stateless answer.
     fn answer_from_tombstone(
         &mut self,
         message: &Message<'_>,
@@ -363,10 +364,13 @@ impl Endpoint {
         let (minter, server) = (&self.minter, &self.server);
         let outbox = &mut self.shared.outbox;
         tag.with(minter, |tag| {
-            outbox.print_again(flow, |out| {
+            outbox.print(flow, |out| {
                 print::response(out, message, &flow, status, None, tag, server, b"", b"");
             });
         });
+        if flow.transport.is_reliable() || self.is_paid_for(message, &flow) {
+            self.shared.outbox.count_retransmission();
+        }
     }
 
     pub(super) fn receive_ack<'m>(&mut self, message: Message<'m>, now: Moment) -> Received<'m> {

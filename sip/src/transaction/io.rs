@@ -32,8 +32,13 @@ impl Outbox {
 
     /// Prints a message that was sent before.
     pub(crate) fn print_again(&mut self, flow: Flow, print: impl FnOnce(&mut Vec<u8>)) {
-        self.retransmissions += 1;
+        self.count_retransmission();
         self.print(flow, print);
+    }
+
+    /// Counts the message printed last as one that was sent before.
+    pub(crate) const fn count_retransmission(&mut self) {
+        self.retransmissions += 1;
     }
 
     /// Sends kept octets once more.

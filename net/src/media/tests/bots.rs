@@ -367,6 +367,30 @@ fn clear_discards_what_waits_and_returns_its_marks() {
     assert!(steps.any(|step| step.kind == MediaStepKind::Discarded));
 }
 
+/// Their names have six octets for each in a message, so that all together exceed what is kept for a slow bot.
+#[test]
+fn marks_with_long_names_all_come_back() {
+    let mut call = converse(29, AudioPayload::PCMU, b"");
+    call.media.start(5, now());
+    call.speak(0, 0x91, 0..6);
+    call.server.say(&said(&[0x90; 80_000]));
+
+    let name = |at: char, length| format!("{at}{}", "\u{1}".repeat(length));
+    let names = || ('a'..='h').map(|at| name(at, 8_191));
+    for name in names().chain([name('i', 8_192)]) {
+        let mark = json!({"event": "mark", "mark": {"name": name}});
+        call.server.say(&mark);
+    }
+    call.server.say(&json!({"event": "clear"}));
+
+    for name in names() {
+        assert_eq!(call.server.event("mark")["mark"]["name"], name);
+    }
+    let figures = call.media.close(5, now()).unwrap();
+    assert_eq!(figures.junk, 1, "the longest is refused");
+    call.server.event("stop");
+}
+
 #[test]
 fn a_bot_that_speaks_on_reads_the_end_of_its_call() {
     let mut call = converse(27, AudioPayload::PCMU, b"");

@@ -90,6 +90,41 @@ fn tombstones_yield_to_newer_ones() {
 }
 
 #[test]
+fn repeated_answers_are_charged_to_the_source_that_asks_again() {
+    let mut endpoint = small();
+    let octets = numbered("OPTIONS", 1);
+    let here = flow(Transport::Udp);
+    let Received::Request(message) = endpoint.receive(&octets, here, START) else {
+        panic!("it is new");
+    };
+    let tx = endpoint.accept(&message, here, OWNER, START);
+    endpoint.respond(tx.expect("the table has room"), &Response::bare(200), START);
+    endpoint.clear_transmits();
+
+    let mut forged = here;
+    forged.peer.set_ip([203, 0, 113, 66].into());
+    let mut repeat = |flow, times: usize| {
+        let mut sent = 0;
+        for _ in 0..times {
+            let received = endpoint.receive(&octets, flow, START);
+            assert!(matches!(received, Received::Handled));
+            sent += endpoint
+                .transmits()
+                .map(|(_, octets)| octets.len())
+                .sum::<usize>();
+            endpoint.clear_transmits();
+        }
+        sent
+    };
+
+    let sent = repeat(forged, 5_000);
+    assert!(sent > 0 && sent < 5_000 * octets.len(), "{sent}");
+    assert!(repeat(here, 1) > 0, "another source is answered");
+    let stats = endpoint.stats();
+    assert_eq!(stats.withheld + stats.retransmissions_sent, 5_001);
+}
+
+#[test]
 fn requests_of_ours_are_bounded() {
     let mut endpoint = small();
     let head = our_head("OPTIONS");
