@@ -9,6 +9,7 @@ mod block;
 pub mod dialog;
 mod export;
 mod forget;
+mod found;
 pub mod pcap;
 mod record;
 mod removal_filter;
@@ -20,10 +21,9 @@ pub mod svg;
 pub mod tag_mask;
 mod tap;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 
-use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
 
 use crate::memory;
@@ -31,6 +31,8 @@ use block::{Block, BlockQuery, Open};
 use export::Exporter;
 pub use export::{CallStarts, Collector};
 pub use forget::CallLegs;
+pub use found::FoundMessages;
+use found::MessageCollector;
 use record::Record;
 pub use segments::Disk;
 use segments::{AGE, Segments};
@@ -42,8 +44,6 @@ const CALL_OCTETS: usize = 6 << 20;
 const UNMATCHED_OCTETS: usize = 1 << 20;
 /// Calls whose later messages are recognized, twice as many at most.
 const MAX_KNOWN: usize = 16_384;
-/// Octets shown of one call.
-const SHOWN: usize = 1 << 20;
 
 /// Class of messages that are gathered together.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -86,15 +86,6 @@ pub struct Traces {
     segments: Option<Mutex<Segments>>,
     beginnings: Option<CallStarts>,
     clock: fn() -> Moment,
-}
-
-/// Messages found for some Call-IDs.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct FoundMessages {
-    /// Messages in order of time; true if we sent it.
-    pub messages: Vec<(bool, Captured)>,
-    /// Messages dropped for lack of room.
-    pub left_out: u32,
 }
 
 impl Traces {
@@ -201,7 +192,7 @@ impl Traces {
         self.write(now);
     }
 
-    /// Returns the messages of Call-IDs within a time. Reads files.
+    /// Returns the first messages of Call-IDs within a time. Reads files.
     pub fn of(&self, call_ids: &[&str], from: Moment, until: Moment) -> FoundMessages {
         let keys: Vec<u64> = call_ids.iter().map(|id| scan::key(id.as_bytes())).collect();
         let wanted = BlockQuery {
@@ -209,29 +200,14 @@ impl Traces {
             from,
             until,
         };
-        let mut messages = Vec::new();
+        let mut found = MessageCollector::default();
         self.each(&wanted, &mut |record| {
             let call_id = scan::call_id(record.octets);
             if call_ids.iter().any(|id| id.as_bytes() == call_id) {
-                messages.push((record.is_sent, record.captured()));
+                found.take(record);
             }
         });
-
-        messages.sort_by_key(|(is_sent, captured)| (captured.at, *is_sent));
-        // The first messages of a call may be stored twice: as the call's, and from before it was known as one.
-        messages.dedup();
-        let mut size = 0;
-        let fits = messages
-            .iter()
-            .take_while(|(_, captured)| {
-                size += captured.octets.len();
-                size <= SHOWN
-            })
-            .count();
-
-        let left_out = u32::try_from(messages.len() - fits).unwrap_or(u32::MAX);
-        messages.truncate(fits);
-        FoundMessages { messages, left_out }
+        found.finish()
     }
 
     /// Returns the INVITEs within a time that contain these octets, one per Call-ID in order of time, with the
@@ -243,19 +219,22 @@ impl Traces {
             until,
         };
         let finder = memchr::memmem::Finder::new(text);
-        let mut begun: Vec<(u64, bool, String)> = Vec::new();
+        // First INVITE of each Call-ID: a flood of later ones takes no memory.
+        let mut first: HashMap<String, (u64, bool)> = HashMap::new();
         self.each(&wanted, &mut |record| {
             if record.octets.starts_with(b"INVITE ") && finder.find(record.octets).is_some() {
                 let call_id = String::from_utf8_lossy(scan::call_id(record.octets));
-                begun.push((record.at, record.is_sent, call_id.into_owned()));
+                let this = (record.at, record.is_sent);
+                let first = first.entry(call_id.into_owned()).or_insert(this);
+                *first = this.min(*first);
             }
         });
 
+        let mut begun: Vec<((u64, bool), String)> =
+            first.into_iter().map(|(id, first)| (first, id)).collect();
         begun.sort();
-        let mut known = HashSet::new();
-        begun.retain(|(_, _, call_id)| known.insert(call_id.clone()));
         let legs = begun.into_iter();
-        legs.map(|(_, is_sent, call_id)| (is_sent, call_id))
+        legs.map(|((_, is_sent), call_id)| (is_sent, call_id))
             .collect()
     }
 
@@ -270,7 +249,7 @@ impl Traces {
 
         // One snapshot under both locks, so that no message that moves to disk meanwhile is missed.
         self.sweep((self.clock)());
-        let (mut closed, files) = {
+        let (closed, files) = {
             let segments = self.segments.as_ref().map(lock);
             let kept = lock(&self.kept);
             let mut closed = Vec::new();
@@ -296,12 +275,12 @@ impl Traces {
             (closed, files)
         };
 
-        // A block that has moved to disk since the snapshot is read from memory alone.
-        let in_memory = closed.len();
+        // One block of a file is in memory at a time. A block that has moved to disk since the snapshot is read from
+        // memory alone.
         for file in files {
             for block in segments::blocks(&file, wanted) {
-                if !closed[..in_memory].iter().any(|known| **known == block) {
-                    closed.push(Arc::new(block));
+                if !closed.iter().any(|known| **known == block) {
+                    record::records(&block.unpack()).for_each(&mut one);
                 }
             }
         }

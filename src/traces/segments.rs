@@ -197,13 +197,13 @@ impl Segments {
         let mut all_gone = 0;
         for (at, segment) in self.known.iter_mut().enumerate() {
             let touches = segment.touches(wanted.from, wanted.until);
-            if !touches || blocks(&segment.path, &wanted).is_empty() {
+            if !touches || blocks(&segment.path, &wanted).next().is_none() {
                 continue;
             }
 
             let mut octets = MAGIC.to_vec();
             let mut gone = 0;
-            for block in all_blocks(&segment.path) {
+            for block in blocks(&segment.path, &BlockQuery::ALL) {
                 match going.filtered(&block, scratch) {
                     None => block.write(&mut octets),
                     Some((left, count)) => {
@@ -268,34 +268,25 @@ fn began(path: &Path) -> Option<Moment> {
         .flatten()
 }
 
-/// Returns all blocks of a file.
-fn all_blocks(path: &Path) -> Vec<Block> {
-    let everything = BlockQuery {
-        keys: None,
-        from: Moment::from_micros(0),
-        until: Moment::from_micros(u64::MAX),
-    };
-    blocks(path, &everything)
+/// Reads the blocks of a file that may have wanted messages, one at a time. Ends at anything unreadable: the file was
+/// removed, or cut short.
+pub(super) fn blocks<'q>(path: &Path, wanted: &'q BlockQuery<'q>) -> impl Iterator<Item = Block> {
+    let mut file = File::open(path).ok().filter(has_magic);
+    std::iter::from_fn(move || {
+        let block = file.as_mut().and_then(|file| next_block(file, wanted));
+        if block.is_none() {
+            file = None;
+        }
+        block
+    })
 }
 
-/// Returns the blocks of a file that may have wanted messages. Stops at anything unreadable: the file was removed, or
-/// cut short.
-pub(super) fn blocks(path: &Path, wanted: &BlockQuery<'_>) -> Vec<Block> {
-    let mut found = Vec::new();
-    if let Ok(file) = File::open(path) {
-        // `found` has the blocks before the unreadable place.
-        let _ = read(file, wanted, &mut found);
-    }
-    found
-}
-
-fn read(mut file: File, wanted: &BlockQuery<'_>, found: &mut Vec<Block>) -> Option<()> {
+fn has_magic(mut file: &File) -> bool {
     let mut magic = [0; MAGIC.len()];
-    file.read_exact(&mut magic).ok()?;
-    if magic != *MAGIC {
-        return None;
-    }
+    file.read_exact(&mut magic).is_ok() && magic == *MAGIC
+}
 
+fn next_block(file: &mut File, wanted: &BlockQuery<'_>) -> Option<Block> {
     loop {
         let mut head = [0; HEAD];
         file.read_exact(&mut head).ok()?;
@@ -317,6 +308,6 @@ fn read(mut file: File, wanted: &BlockQuery<'_>, found: &mut Vec<Block>) -> Opti
 
         let mut packed = vec![0; head.packed];
         file.read_exact(&mut packed).ok()?;
-        found.push(head.block(&keys, packed));
+        return Some(head.block(&keys, packed));
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use trunkline_capture::Captured;
 use trunkline_capture::message::Message as Sip;
 use trunkline_model::record::Direction;
@@ -24,6 +25,8 @@ const BEFORE: Duration = Duration::from_secs(40);
 const AFTER: Duration = Duration::from_secs(40);
 /// Legs of each kind that are searched for.
 const MAX_LEGS: usize = 8;
+/// Traces read at once. One may search every file of a long call and holds megabytes; further requests wait.
+static READERS: Semaphore = Semaphore::const_new(4);
 
 /// Message with its leg.
 #[derive(Clone, Debug)]
@@ -56,7 +59,13 @@ pub(super) async fn messages_here(
     let traces = Arc::clone(engine.traces());
     let session_header = format!("{}-SESSION-ID", api.config().sip.header_prefix);
     let now = api.now();
+    let permit = READERS
+        .acquire()
+        .await
+        .map_err(|fault| ApiError::Broke(fault.into()))?;
     let read = tokio::task::spawn_blocking(move || {
+        // Kept until the search ends, although the client may have gone by then.
+        let _permit = permit;
         let search = Search {
             traces: &traces,
             call: &call,
@@ -88,8 +97,10 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
     let call_ids: Vec<&str> = std::iter::once(&*call.caller_call_id)
         .chain(called.iter().map(|(_, id)| &**id))
         .collect();
-    let FoundMessages { messages, left_out } = traces.of(&call_ids, from, until);
-    let mut left_out = left_out;
+    let FoundMessages {
+        messages,
+        mut is_cut,
+    } = traces.of(&call_ids, from, until);
     let mut of_caller = Vec::new();
 
     let mut legs: Vec<Message> = Vec::with_capacity(messages.len());
@@ -115,9 +126,9 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
         };
         let FoundMessages {
             messages,
-            left_out: more,
+            is_cut: is_cut_too,
         } = traces.of(&[&successor.call_id], successor.from, until);
-        left_out += more;
+        is_cut |= is_cut_too;
         let own = of_one_dialog(messages, successor.began);
         if own.is_empty() {
             break;
@@ -128,7 +139,7 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
 
     legs.extend(of_caller.into_iter().map(of("caller")));
     legs.sort_by_key(|leg| leg.captured.at);
-    (legs, left_out == 0)
+    (legs, !is_cut)
 }
 
 fn of(name: &'static str) -> impl Fn((bool, Captured)) -> Message {
