@@ -31,7 +31,7 @@ use super::browser::{BrowserCall, BrowserLine, BrowserOrder, NoPort};
 use super::clock;
 use super::inbox::{Input, ShardRouter};
 use super::media_record::steps_on_wall;
-use super::placing;
+use super::placing::PlacingRequest;
 use crate::traces::Traces;
 
 /// Time that a shard has to answer.
@@ -95,8 +95,12 @@ impl Handle {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
         let inbox = self.router.shards()[self.router.shard_of(slot)].clone();
         // A task of its own: a client that disconnects meanwhile doesn't withdraw its call.
-        let placing = tokio::spawn(placing::place(inbox, slot, order, PLACING));
-        placing.await.unwrap_or(Err(NoAnswer))
+        let (request, requester) = PlacingRequest::new(slot, order);
+        let sending = async move {
+            inbox.send(Input::Place(request)).await;
+        };
+        let placing = tokio::spawn(requester.wait(sending, PLACING));
+        placing.await.ok().flatten().ok_or(NoAnswer)
     }
 
     /// Begins a call of a browser. Its user agent calls this node and reports the outcome by events.

@@ -11,9 +11,6 @@ use trunkline_calls::outbound::{NewOutboundCall, PlacedCall};
 use trunkline_calls::outbound_limits::OutboundRefusal;
 use trunkline_sip::slot::Slot;
 
-use super::handle::NoAnswer;
-use super::inbox::{Inbox, Input};
-
 /// Answer to the requester of a call.
 type Answer = Result<PlacedCall, OutboundRefusal>;
 
@@ -34,41 +31,53 @@ pub(crate) struct PlacingPromise {
     done: oneshot::Sender<Answer>,
 }
 
-/// Has the shard of this inbox begin a call, and waits for at most `timeout`.
-///
-/// # Errors
-/// `NoAnswer`: the shard has ended, or has begun the call and ends it again.
-pub(super) async fn place(
-    inbox: Inbox,
-    slot: Slot,
-    order: NewOutboundCall,
-    timeout: Duration,
-) -> Result<Answer, NoAnswer> {
-    let (done, mut answer) = oneshot::channel();
-    let begun = Arc::new(AtomicBool::new(false));
-    let request = PlacingRequest {
-        slot,
-        order: Box::new(order),
-        begun: Arc::clone(&begun),
-        done,
-    };
+/// Requester of a call.
+#[derive(Debug)]
+pub(super) struct PlacingRequester {
+    begun: Arc<AtomicBool>,
+    answer: oneshot::Receiver<Answer>,
+}
 
-    let answered = async {
-        inbox.send(Input::Place(request)).await;
-        (&mut answer).await.map_err(|_| NoAnswer)
-    };
-    match tokio::time::timeout(timeout, answered).await {
-        Ok(answer) => answer,
-        Err(_) if !begun.swap(true, Ordering::AcqRel) => Ok(Err(Reason::Overload.into())),
-        Err(_) => {
-            // Unless the answer came just now, this has the shard end the call.
-            answer.close();
-            answer.try_recv().map_err(|_| NoAnswer)
+impl PlacingRequester {
+    /// Sends the request by `sending`, and waits for the answer for at most `timeout`. `None`: the shard has ended, or has begun the call
+    /// and ends it again.
+    pub(super) async fn wait(
+        mut self,
+        sending: impl Future<Output = ()>,
+        timeout: Duration,
+    ) -> Option<Answer> {
+        let answered = async {
+            sending.await;
+            (&mut self.answer).await.ok()
+        };
+        match tokio::time::timeout(timeout, answered).await {
+            Ok(answer) => answer,
+            Err(_) if !self.begun.swap(true, Ordering::AcqRel) => {
+                Some(Err(Reason::Overload.into()))
+            }
+            Err(_) => {
+                // Unless the answer came just now, this has the shard end the call.
+                self.answer.close();
+                self.answer.try_recv().ok()
+            }
         }
     }
 }
 
 impl PlacingRequest {
+    /// Makes the request for a call in this slot.
+    pub(super) fn new(slot: Slot, order: NewOutboundCall) -> (Self, PlacingRequester) {
+        let (done, answer) = oneshot::channel();
+        let begun = Arc::new(AtomicBool::new(false));
+        let request = Self {
+            slot,
+            order: Box::new(order),
+            begun: Arc::clone(&begun),
+            done,
+        };
+        (request, PlacingRequester { begun, answer })
+    }
+
     /// Begins the call, unless the requester has given up.
     pub(crate) fn begin(
         self,
@@ -129,30 +138,36 @@ mod tests {
         session: Uuid::from_u128(2),
     };
 
-    fn request() -> (PlacingRequest, Arc<AtomicBool>, oneshot::Receiver<Answer>) {
-        let (done, answer) = oneshot::channel();
-        let begun = Arc::new(AtomicBool::new(false));
-        let request = PlacingRequest {
-            slot: Slot::new(0).unwrap(),
-            order: Box::new(order()),
-            begun: Arc::clone(&begun),
-            done,
-        };
-        (request, begun, answer)
+    fn request() -> (PlacingRequest, PlacingRequester) {
+        PlacingRequest::new(Slot::new(0).unwrap(), order())
     }
 
     fn promise() -> (PlacingPromise, oneshot::Receiver<Answer>) {
-        let (request, _, answer) = request();
+        let (request, requester) = request();
         let promise = request.begin(|_, _| Ok(PLACED));
-        (promise.expect("it begins"), answer)
+        (promise.expect("it begins"), requester.answer)
     }
 
-    #[test]
-    fn a_request_that_was_given_up_begins_no_call() {
-        let (request, begun, _answer) = request();
-        begun.store(true, Ordering::Release);
+    #[tokio::test]
+    async fn a_request_that_was_given_up_begins_no_call() {
+        let (request, requester) = request();
+        let sending = std::future::ready(());
+        let answer = requester.wait(sending, Duration::ZERO).await;
+        assert_eq!(answer, Some(Err(Reason::Overload.into())));
+
         let promise = request.begin(|_, _| panic!("a call begins"));
         assert!(promise.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_not_on_disk_in_time_is_no_success() {
+        let (request, requester) = request();
+        let promise = request.begin(|_, _| Ok(PLACED)).expect("it begins");
+        let sending = std::future::ready(());
+        assert_eq!(requester.wait(sending, Duration::ZERO).await, None);
+
+        let synced = std::future::ready(Ok::<_, ()>(()));
+        assert_eq!(promise.keep(synced).await, Some(PLACED), "it ends");
     }
 
     #[tokio::test]
