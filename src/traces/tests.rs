@@ -493,8 +493,8 @@ fn the_leg_after_a_long_one_is_forgotten_too() {
         "SIP/2.0 200 OK\r\nX:",
         &format!("{theirs};tag=ours"),
     );
-    for _ in 0..200 {
-        let lines = format!("{theirs};tag=ours\r\nX: {filling}");
+    for number in 0..200 {
+        let lines = format!("{theirs};tag=ours\r\nX: {number}{filling}");
         pass_at(12, false, "INFO sip:a", &lines);
     }
 
