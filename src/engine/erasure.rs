@@ -4,6 +4,7 @@
 //! follow; they name the contact's calls. The traces of those calls go last. An interrupted erasure starts over with
 //! what is left.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,12 @@ use crate::traces::CallLegs;
 
 /// Interval between checks for erasures.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Checks between two looks for erasures that wait for nodes which are gone.
+/// Checks between two looks for erasures that wait for nodes which are gone, and before an erasure that couldn't be done is tried again.
 const MINUTE: u32 = 60;
+/// Erasures tried in one check.
+const MAX_PER_CHECK: usize = 20;
+/// Erasures remembered that couldn't be done. Beyond that, the next ones are tried again earlier.
+const MAX_DELAYED: usize = 1_000;
 /// Number of attempts to truncate the write-ahead log of an embedded database while a reader blocks it, and the time
 /// between them.
 const TRUNCATIONS: u32 = 200;
@@ -60,6 +65,7 @@ impl ErasureTask {
             store,
             engine,
             journal,
+            delayed: DelayedErasures::default(),
         };
         Self(tokio::spawn(worker.run()))
     }
@@ -76,10 +82,11 @@ struct ErasureWorker {
     store: Store,
     engine: Handle,
     journal: Journal<Fact>,
+    delayed: DelayedErasures,
 }
 
 impl ErasureWorker {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut turns = tokio::time::interval(CHECK_INTERVAL);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut fails = false;
@@ -96,12 +103,24 @@ impl ErasureWorker {
         }
     }
 
-    async fn turn(&self, turn: u32) -> Result<(), ErasureFault> {
-        let node = self.engine.node();
-        let open = self.store.read(move |tx| erasures::open(tx, node));
-        for erasure in open.await? {
-            self.erase(&erasure).await?;
+    /// Tries the erasures that wait. One that can't be done gives its place in the next checks to the others.
+    async fn turn(&mut self, turn: u32) -> Result<(), ErasureFault> {
+        let (node, limit) = (self.engine.node(), self.delayed.limit());
+        let waiting = self
+            .store
+            .read(move |tx| erasures::waiting(tx, node, limit))
+            .await?;
+        for id in self.delayed.due(waiting, turn) {
+            match self.erase(id).await {
+                Ok(ErasureProgress::Done) => {}
+                Ok(ErasureProgress::CallIsUp) => self.delayed.insert(id, turn),
+                Err(error) => {
+                    tracing::warn!(%error, erasure.id = %id, "erasing a contact failed; retrying in a minute");
+                    self.delayed.insert(id, turn);
+                }
+            }
         }
+
         if turn.is_multiple_of(MINUTE) {
             erasures::settle(&self.store, clock::wall_time()).await?;
         }
@@ -109,31 +128,38 @@ impl ErasureWorker {
     }
 
     /// Does this node's part of one erasure. Leaves it open while a call of the contact is up.
-    async fn erase(&self, erasure: &OpenErasure) -> Result<(), ErasureFault> {
+    async fn erase(&self, id: Uuid) -> Result<ErasureProgress, ErasureFault> {
+        let open = self.store.read(move |tx| erasures::open(tx, id)).await?;
+        let Some(erasure) = &open else {
+            return Ok(ErasureProgress::Done);
+        };
+
         self.journal.clear(JOURNAL_TIMEOUT).await?;
         let journal_lines = self.forget_set_aside(erasure).await?;
+        self.count(
+            id,
+            Erased {
+                journal_lines,
+                ..Erased::default()
+            },
+        )
+        .await?;
         let rows = erasing::erase_rows(&self.store, erasure, clock::wall_time()).await?;
         if rows == RowsErased::CallIsUp {
-            return Ok(());
+            return Ok(ErasureProgress::CallIsUp);
         }
 
-        let trace_messages = self.forget_traces(erasure).await?;
+        self.forget_traces(erasure).await?;
         self.truncate_log().await?;
-        let erased = Erased {
-            trace_messages,
-            journal_lines,
-            ..Erased::default()
-        };
         let node = self.engine.node();
-        let id = erasure.id;
         self.store
-            .write(move |tx| erasures::done(tx, id, node, &erased, clock::wall_time()))
+            .write(move |tx| erasures::done(tx, id, node, clock::wall_time()))
             .await?;
 
         // Rows that the journal search relied on may have been erased a moment ago.
         self.truncate_log().await?;
         tracing::info!(org.id = %erasure.org_id, erasure.id = %erasure.id, "a contact is erased on this node");
-        Ok(())
+        Ok(ErasureProgress::Done)
     }
 
     /// Removes unreadable journal lines that were set aside: those of the org, and those that name no org.
@@ -149,7 +175,16 @@ impl ErasureWorker {
         Ok(forgotten.await.map_err(io::Error::other)??)
     }
 
-    async fn forget_traces(&self, erasure: &OpenErasure) -> Result<u64, ErasureFault> {
+    /// Adds to the receipt, at once after each step: if a later one fails, the next attempt finds nothing left to count.
+    async fn count(&self, id: Uuid, more: Erased) -> Result<(), ErasureFault> {
+        if more != Erased::default() {
+            let counted = self.store.write(move |tx| erasures::count(tx, id, &more));
+            counted.await?;
+        }
+        Ok(())
+    }
+
+    async fn forget_traces(&self, erasure: &OpenErasure) -> Result<(), ErasureFault> {
         let id = erasure.id;
         let legs = self.store.read(move |tx| erasures::legs(tx, id)).await?;
 
@@ -168,8 +203,21 @@ impl ErasureWorker {
             .collect();
 
         let traces = Arc::clone(self.engine.traces());
-        let forgotten = tokio::task::spawn_blocking(move || traces.forget(&legs));
-        Ok(forgotten.await.map_err(io::Error::other)??)
+        let forgotten = tokio::task::spawn_blocking(move || {
+            let mut trace_messages = 0;
+            let forgotten = traces.forget(&legs, &mut trace_messages);
+            (trace_messages, forgotten)
+        });
+        let (trace_messages, forgotten) = forgotten.await.map_err(io::Error::other)?;
+        self.count(
+            id,
+            Erased {
+                trace_messages,
+                ..Erased::default()
+            },
+        )
+        .await?;
+        Ok(forgotten?)
     }
 
     async fn truncate_log(&self) -> Result<(), ErasureFault> {
@@ -183,6 +231,39 @@ impl ErasureWorker {
     }
 }
 
+/// Result of one attempt at an erasure.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum ErasureProgress {
+    /// This node's part is done.
+    Done,
+    /// A call that mentions the contact is up.
+    CallIsUp,
+}
+
+/// Erasures that couldn't be done, each with the check in which it was tried.
+#[derive(Debug, Default)]
+struct DelayedErasures(HashMap<Uuid, u32>);
+
+impl DelayedErasures {
+    /// Number of waiting erasures to read, so that enough are left beside the delayed ones.
+    fn limit(&self) -> u32 {
+        u32::try_from(MAX_PER_CHECK + self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the erasures to try in this check.
+    fn due(&mut self, waiting: Vec<Uuid>, turn: u32) -> Vec<Uuid> {
+        self.0.retain(|_, tried| turn.wrapping_sub(*tried) < MINUTE);
+        let due = waiting.into_iter().filter(|id| !self.0.contains_key(id));
+        due.take(MAX_PER_CHECK).collect()
+    }
+
+    fn insert(&mut self, erasure: Uuid, turn: u32) {
+        if self.0.len() < MAX_DELAYED {
+            self.0.insert(erasure, turn);
+        }
+    }
+}
+
 /// Returns the org that a journal line names, if it names one.
 fn org_of(line: &[u8]) -> Option<Uuid> {
     #[derive(Deserialize)]
@@ -190,4 +271,32 @@ fn org_of(line: &[u8]) -> Option<Uuid> {
         org: Uuid,
     }
     serde_json::from_slice::<OfOrg>(line).ok().map(|of| of.org)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn erasures_that_cannot_be_done_leave_their_places_to_others() {
+        let mut delayed = DelayedErasures::default();
+        let all: Vec<Uuid> = (1..=50).map(Uuid::from_u128).collect();
+        let mut tried = Vec::new();
+        for turn in 0..3 {
+            let limit = usize::try_from(delayed.limit()).unwrap();
+            let waiting = all.iter().copied().take(limit).collect();
+            for id in delayed.due(waiting, turn) {
+                tried.push(id);
+                delayed.insert(id, turn);
+            }
+        }
+        assert_eq!(tried, all);
+
+        let again = delayed.due(all.clone(), MINUTE);
+        assert_eq!(again, all[..MAX_PER_CHECK], "after a minute");
+
+        let many = (1..).map(Uuid::from_u128).take(2 * MAX_DELAYED);
+        many.for_each(|id| delayed.insert(id, MINUTE));
+        assert_eq!(delayed.0.len(), MAX_DELAYED);
+    }
 }

@@ -144,6 +144,13 @@ pub(super) struct BlockQuery<'a> {
 }
 
 impl BlockQuery<'_> {
+    /// Search for everything.
+    pub(super) const ALL: Self = Self {
+        keys: None,
+        from: Moment::from_micros(0),
+        until: Moment::from_micros(u64::MAX),
+    };
+
     fn touches(&self, (first, last): (Moment, Moment), holds: impl Fn(u64) -> bool) -> bool {
         first <= self.until
             && last >= self.from

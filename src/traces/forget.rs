@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
 
 use super::block::Block;
 use super::dialog::PeerDialog;
 use super::removal_filter::{RemovalFilter, RemovedLeg};
-use super::successor::Successor;
+use super::successor::{Successor, is_our_bye};
 use super::{Traces, lock};
 
 /// Legs of one call.
@@ -35,28 +36,26 @@ pub struct CallLegs {
 const MAX_SUCCESSORS: usize = 8;
 
 impl Traces {
-    /// Removes the messages of these calls and returns their number. Reads and writes files.
+    /// Removes the messages of these calls and adds their number to `gone`, also where it fails halfway. Reads and writes files.
     ///
     /// # Errors
-    /// A segment can't be written; it is unchanged, and the call can be repeated.
-    pub fn forget(&self, legs: &[CallLegs]) -> io::Result<u64> {
-        let mut gone = 0;
+    /// A segment can't be read or written; it is unchanged, and the call can be repeated.
+    pub fn forget(&self, legs: &[CallLegs], gone: &mut u64) -> io::Result<()> {
         for legs in legs {
-            gone += self.forget_one(&self.going(legs))?;
+            self.forget_one(&self.going(legs)?, gone)?;
         }
-        Ok(gone)
+        Ok(())
     }
 
     /// Collects all legs of a call.
-    fn going(&self, legs: &CallLegs) -> RemovalFilter {
+    fn going(&self, legs: &CallLegs) -> io::Result<RemovalFilter> {
         let (from, until) = (legs.from, legs.until);
         let mut going: HashMap<Vec<u8>, RemovedLeg> = HashMap::new();
 
         if let Some(line) = &legs.session_line {
             let line = format!("\r\n{line}\r\n");
-            let begun = self.begun(line.as_bytes(), from, until).into_iter();
-            let ours = begun.filter(|(is_sent, _)| *is_sent);
-            going.extend(ours.map(|(_, id)| (id.into_bytes(), RemovedLeg::Whole)));
+            let begun = self.begun(line.as_bytes(), from, until)?.into_iter();
+            going.extend(begun.map(|id| (id.into_bytes(), RemovedLeg::Whole)));
         }
         let known = legs.call_ids.iter();
         going.extend(known.map(|id| (id.clone().into_bytes(), RemovedLeg::Whole)));
@@ -67,25 +66,36 @@ impl Traces {
             .map(|id| (id, legs.began.as_micros()));
         for _ in 0..MAX_SUCCESSORS {
             let Some((call_id, began)) = next else { break };
-            let mut leg = self.of(&[&call_id], from, until).messages;
-            let Some(dialog) = PeerDialog::find(&leg, began) else {
+            // Not by what a trace shows of the leg: what decides may come after the part that is shown.
+            let each =
+                |take: &mut dyn FnMut(bool, &Captured)| self.each_of(&call_id, from, until, take);
+            let Some(dialog) = PeerDialog::search(each, began)? else {
                 // The INVITE has given way to newer messages, so the dialog isn't known any more. The messages that are left may name the
                 // person, so they go by their Call-ID alone.
                 going.insert(call_id.into_bytes(), RemovedLeg::Whole);
                 break;
             };
-            leg.retain(|(is_sent, captured)| dialog.holds(*is_sent, captured));
+            let mut bye: Option<Captured> = None;
+            each(&mut |is_sent, captured| {
+                let is_first = bye.as_ref().is_none_or(|first| captured.at < first.at);
+                if is_first && is_our_bye(is_sent, captured) && dialog.holds(is_sent, captured) {
+                    bye = Some(captured.clone());
+                }
+            })?;
+
             going.insert(call_id.into_bytes(), RemovedLeg::Peer(dialog));
-            let successor = Successor::find(self, &leg, Some(until));
+            let successor = match bye {
+                Some(bye) => Successor::after(self, &bye, Some(until))?,
+                None => None,
+            };
             next = successor.map(|successor| (successor.call_id, successor.began));
         }
 
-        RemovalFilter::new(going, from, until)
+        Ok(RemovalFilter::new(going, from, until))
     }
 
-    fn forget_one(&self, going: &RemovalFilter) -> io::Result<u64> {
+    fn forget_one(&self, going: &RemovalFilter, gone: &mut u64) -> io::Result<()> {
         self.sweep((self.clock)());
-        let mut gone = 0;
         let mut scratch = Vec::new();
 
         // All code takes the locks in this order, so nothing moves from memory to disk meanwhile.
@@ -95,12 +105,12 @@ impl Traces {
             let kept = &mut *kept;
             for store in [&mut kept.unmatched, &mut kept.calls] {
                 for gathered in [&mut store.full, &mut store.open] {
-                    gone += gathered.drop_if(|record| going.takes(record));
+                    *gone += gathered.drop_if(|record| going.takes(record));
                 }
                 let blocks = std::mem::take(&mut store.closed);
                 store.held = 0;
                 for block in blocks {
-                    let left = filtered(going, block, &mut scratch, &mut gone);
+                    let left = filtered(going, block, &mut scratch, gone);
                     store.held += left.as_ref().map_or(0, |block| block.size());
                     store.closed.extend(left);
                 }
@@ -108,16 +118,15 @@ impl Traces {
 
             let unwritten = std::mem::take(&mut kept.unwritten);
             for block in unwritten {
-                let left = filtered(going, block, &mut scratch, &mut gone);
+                let left = filtered(going, block, &mut scratch, gone);
                 kept.unwritten.extend(left);
             }
         }
 
-        if let Some(files) = &mut files {
-            gone += files.forget(going, &mut scratch)?;
+        match &mut files {
+            Some(files) => files.forget(going, &mut scratch, gone),
+            None => Ok(()),
         }
-
-        Ok(gone)
     }
 }
 

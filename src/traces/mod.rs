@@ -9,6 +9,7 @@ mod block;
 pub mod dialog;
 mod export;
 mod forget;
+mod found;
 pub mod pcap;
 mod record;
 mod removal_filter;
@@ -20,7 +21,8 @@ pub mod svg;
 pub mod tag_mask;
 mod tap;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
 use std::sync::{Arc, Mutex, Weak};
 
 use trunkline_capture::Captured;
@@ -31,6 +33,8 @@ use block::{Block, BlockQuery, Open};
 use export::Exporter;
 pub use export::{CallStarts, Collector};
 pub use forget::CallLegs;
+pub use found::FoundMessages;
+use found::MessageCollector;
 use record::Record;
 pub use segments::Disk;
 use segments::{AGE, Segments};
@@ -42,8 +46,6 @@ const CALL_OCTETS: usize = 6 << 20;
 const UNMATCHED_OCTETS: usize = 1 << 20;
 /// Calls whose later messages are recognized, twice as many at most.
 const MAX_KNOWN: usize = 16_384;
-/// Octets shown of one call.
-const SHOWN: usize = 1 << 20;
 
 /// Class of messages that are gathered together.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -88,15 +90,6 @@ pub struct Traces {
     clock: fn() -> Moment,
 }
 
-/// Messages found for some Call-IDs.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct FoundMessages {
-    /// Messages in order of time; true if we sent it.
-    pub messages: Vec<(bool, Captured)>,
-    /// Messages dropped for lack of room.
-    pub left_out: u32,
-}
-
 impl Traces {
     /// Makes empty traces with a queue per shard, and the thread that reads the queues until the traces are dropped.
     ///
@@ -107,7 +100,7 @@ impl Traces {
         disk: Option<Disk>,
         collector: Option<Collector>,
         clock: fn() -> Moment,
-    ) -> std::io::Result<Arc<Self>> {
+    ) -> io::Result<Arc<Self>> {
         let traces = Arc::new(Self::unattended(shards, disk, collector, clock)?);
         let weak = Arc::downgrade(&traces);
         let keeper = std::thread::Builder::new()
@@ -124,7 +117,7 @@ impl Traces {
         disk: Option<Disk>,
         collector: Option<Collector>,
         clock: fn() -> Moment,
-    ) -> std::io::Result<Self> {
+    ) -> io::Result<Self> {
         let segments = disk.map(Segments::open).transpose()?;
         let (exporter, beginnings) = collector.map(Exporter::new).unzip();
         Ok(Self {
@@ -201,7 +194,7 @@ impl Traces {
         self.write(now);
     }
 
-    /// Returns the messages of Call-IDs within a time. Reads files.
+    /// Returns the first messages of Call-IDs within a time. Reads files.
     pub fn of(&self, call_ids: &[&str], from: Moment, until: Moment) -> FoundMessages {
         let keys: Vec<u64> = call_ids.iter().map(|id| scan::key(id.as_bytes())).collect();
         let wanted = BlockQuery {
@@ -209,58 +202,91 @@ impl Traces {
             from,
             until,
         };
-        let mut messages = Vec::new();
-        self.each(&wanted, &mut |record| {
+        let mut found = MessageCollector::default();
+        let read = self.each(&wanted, &mut |record| {
             let call_id = scan::call_id(record.octets);
             if call_ids.iter().any(|id| id.as_bytes() == call_id) {
-                messages.push((record.is_sent, record.captured()));
+                found.take(record);
             }
         });
 
-        messages.sort_by_key(|(is_sent, captured)| (captured.at, *is_sent));
-        // The first messages of a call may be stored twice: as the call's, and from before it was known as one.
-        messages.dedup();
-        let mut size = 0;
-        let fits = messages
-            .iter()
-            .take_while(|(_, captured)| {
-                size += captured.octets.len();
-                size <= SHOWN
-            })
-            .count();
-
-        let left_out = u32::try_from(messages.len() - fits).unwrap_or(u32::MAX);
-        messages.truncate(fits);
-        FoundMessages { messages, left_out }
+        let mut found = found.finish();
+        if let Err(fault) = read {
+            tracing::warn!(%fault, "a trace can't be read");
+            found.is_cut = true;
+        }
+        found
     }
 
-    /// Returns the INVITEs within a time that contain these octets, one per Call-ID in order of time, with the
-    /// direction. Reads files.
-    pub fn begun(&self, text: &[u8], from: Moment, until: Moment) -> Vec<(bool, String)> {
+    /// Returns the Call-IDs of INVITEs that we sent within a time and that contain these octets, in order of time. Reads files.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub fn begun(&self, text: &[u8], from: Moment, until: Moment) -> io::Result<Vec<String>> {
+        let finder = memchr::memmem::Finder::new(text);
+        let mut first: HashMap<String, u64> = HashMap::new();
+        self.each_within(from, until, &mut |is_sent, at, octets| {
+            if is_sent && octets.starts_with(b"INVITE ") && finder.find(octets).is_some() {
+                let call_id = String::from_utf8_lossy(scan::call_id(octets));
+                let first = first.entry(call_id.into_owned()).or_insert(at);
+                *first = at.min(*first);
+            }
+        })?;
+
+        let mut begun: Vec<(u64, String)> = first.into_iter().map(|(id, at)| (at, id)).collect();
+        begun.sort();
+        Ok(begun.into_iter().map(|(_, call_id)| call_id).collect())
+    }
+
+    /// Passes every message of a Call-ID within a time to `take`, in no order, with true if we sent it. Keeps none. Reads files.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    fn each_of(
+        &self,
+        call_id: &str,
+        from: Moment,
+        until: Moment,
+        take: &mut dyn FnMut(bool, &Captured),
+    ) -> io::Result<()> {
+        let keys = [scan::key(call_id.as_bytes())];
+        let wanted = BlockQuery {
+            keys: Some(&keys),
+            from,
+            until,
+        };
+        self.each(&wanted, &mut |record| {
+            if scan::call_id(record.octets) == call_id.as_bytes() {
+                take(record.is_sent, &record.captured());
+            }
+        })
+    }
+
+    /// Passes every message within a time to `take`, in no order, with its time and true if we sent it. Reads files.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    fn each_within(
+        &self,
+        from: Moment,
+        until: Moment,
+        take: &mut dyn FnMut(bool, u64, &[u8]),
+    ) -> io::Result<()> {
         let wanted = BlockQuery {
             keys: None,
             from,
             until,
         };
-        let finder = memchr::memmem::Finder::new(text);
-        let mut begun: Vec<(u64, bool, String)> = Vec::new();
         self.each(&wanted, &mut |record| {
-            if record.octets.starts_with(b"INVITE ") && finder.find(record.octets).is_some() {
-                let call_id = String::from_utf8_lossy(scan::call_id(record.octets));
-                begun.push((record.at, record.is_sent, call_id.into_owned()));
-            }
-        });
-
-        begun.sort();
-        let mut known = HashSet::new();
-        begun.retain(|(_, _, call_id)| known.insert(call_id.clone()));
-        let legs = begun.into_iter();
-        legs.map(|(_, is_sent, call_id)| (is_sent, call_id))
-            .collect()
+            take(record.is_sent, record.at, record.octets);
+        })
     }
 
     /// Passes every message that may be wanted to `take`, in no order, and none twice from memory and disk.
-    fn each(&self, wanted: &BlockQuery<'_>, take: &mut dyn FnMut(&Record<'_>)) {
+    ///
+    /// # Errors
+    /// A file can't be read; all others were.
+    fn each(&self, wanted: &BlockQuery<'_>, take: &mut dyn FnMut(&Record<'_>)) -> io::Result<()> {
         let range = wanted.from.as_micros()..=wanted.until.as_micros();
         let mut one = |record: Record<'_>| {
             if range.contains(&record.at) {
@@ -270,7 +296,7 @@ impl Traces {
 
         // One snapshot under both locks, so that no message that moves to disk meanwhile is missed.
         self.sweep((self.clock)());
-        let (mut closed, files) = {
+        let (closed, files) = {
             let segments = self.segments.as_ref().map(lock);
             let kept = lock(&self.kept);
             let mut closed = Vec::new();
@@ -296,19 +322,22 @@ impl Traces {
             (closed, files)
         };
 
-        // A block that has moved to disk since the snapshot is read from memory alone.
-        let in_memory = closed.len();
-        for file in files {
-            for block in segments::blocks(&file, wanted) {
-                if !closed[..in_memory].iter().any(|known| **known == block) {
-                    closed.push(Arc::new(block));
-                }
+        // One block of a file is in memory at a time. A block that has moved to disk since the snapshot is read from
+        // memory alone.
+        let mut read = Ok(());
+        for block in files.iter().flat_map(|file| segments::blocks(file, wanted)) {
+            match block {
+                Ok(block) if closed.iter().any(|known| **known == block) => {}
+                Ok(block) => record::records(&block.unpack()).for_each(&mut one),
+                Err(fault) => read = Err(fault),
             }
         }
 
         for block in closed {
             record::records(&block.unpack()).for_each(&mut one);
         }
+
+        read
     }
 }
 
