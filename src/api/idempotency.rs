@@ -65,7 +65,8 @@ pub(super) struct Idempotent<C, H> {
 enum WorksOn {
     /// Rows, committed together with the kept answer.
     Rows,
-    /// A call, which is not a row, and which another node may have to begin before there is an answer.
+    /// A call, which is not a row. Another node may have to carry the command out before there is an answer, and reads it from the database: it must
+    /// be committed at once.
     Call,
 }
 
@@ -83,8 +84,13 @@ pub(super) const fn once<H>(handler: H) -> Idempotent<Caller, H> {
     once_for(handler)
 }
 
-/// Wraps a handler that places a call.
+/// Wraps a handler that places a call, for org keys.
 pub(super) const fn call_once<H>(handler: H) -> Idempotent<Caller, H> {
+    call_once_for(handler)
+}
+
+/// Wraps a handler that works on a call, for another kind of credential.
+pub(super) const fn call_once_for<C, H>(handler: H) -> Idempotent<C, H> {
     Idempotent {
         handler,
         works_on: WorksOn::Call,

@@ -132,14 +132,23 @@ fn a_call_on_one_is_transferred_at_the_other() {
     assert!(message.starts_with("destination: "), "{refused}");
 
     // The call's node may read the new destination a little later than the node that created it.
+    let once = || {
+        let body = json!({"destination": "sales", "summary": "Wants a price"});
+        pair.first.post_once(&path, &pair.key, "to sales", &body)
+    };
     let begun = Deadline::after(LIMIT).poll(|| {
-        let (status, begun) = ask(json!({"destination": "sales", "summary": "Wants a price"}));
+        let (status, begun) = once();
         (status != 400).then_some((status, begun))
     });
     let (status, begun) = begun.expect("the destination is known");
     assert_eq!(status, 202, "{begun}");
     assert_eq!(begun["state"], "requested", "{begun}");
     assert_eq!(begun["summary"], "Wants a price", "{begun}");
+    assert_eq!(
+        once(),
+        (202, begun.clone()),
+        "sent again, it is answered the same"
+    );
 
     pbx.finish();
     let ended = call_that(&pair.first, &pair.key, |call| call["ended_at"].is_string());
