@@ -270,7 +270,7 @@ async fn update(
     }
 
     let call = find(&api, caller.org, session).await?;
-    let call = call.filter(|call| call.ended_at.is_none() && has_bot(&api, call));
+    let call = call.filter(|call| call.ended_at.is_none() && may_have_bot(&api, call));
     let call = call.ok_or_else(|| BotError::not_found(call_sid))?;
     Acting::about(call.id);
 
@@ -281,12 +281,12 @@ async fn update(
 
     let shown = (call.direction, from, call.to_number.clone());
     let (command, status) = match instruction {
-        Instruction::HangUp => (RemoteCommand::HangUpByAgent, "completed"),
+        Instruction::HangUp => (RemoteCommand::HangUpByBot, "completed"),
         Instruction::Transfer(to) => {
             let chosen = chosen(&api, &call, &to)?;
             let report = Report::default();
             let ask = TransferRequest { chosen, report };
-            (RemoteCommand::Transfer { ask }, "in-progress")
+            (RemoteCommand::TransferByBot { ask }, "in-progress")
         }
     };
 
@@ -309,6 +309,9 @@ async fn update(
         "status": status,
         "direction": match direction {
             Direction::Inbound => "inbound",
+        Err(error) if error.status() == StatusCode::NOT_FOUND => {
+            return Err(BotError::not_found(call_sid));
+        }
             Direction::Outbound => "outbound-api",
         },
         "from": from,
@@ -335,16 +338,11 @@ fn is_suspended(api: &Api, org: Uuid) -> bool {
     view.org(org).is_some_and(|org| org.suspended)
 }
 
-/// Returns true if a bot is among the runtimes of the call's agent: the token controls no other calls.
-fn has_bot(api: &Api, call: &Call) -> bool {
-    let view = api.directory().load();
-    let Some(agent) = call.agent_id else {
-        return false;
-    };
-    let runtime = view
-        .org(call.org_id)
-        .and_then(|org| org.runtimes.get(&agent));
-    runtime.is_some_and(|runtime| runtime.web_sockets().next().is_some())
+/// Returns true unless no bot was dialled for a call of this node: the token controls no such call. The agent's runtime doesn't count, which may have
+/// changed since. A call of another node is judged there.
+fn may_have_bot(api: &Api, call: &Call) -> bool {
+    let live = api.live().one(call.org_id, call.id);
+    live.is_none_or(|live| live.has_bot)
 }
 
 /// Finds the destination of the call's agent by number, URI or name. A call can't be transferred to any other target.

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use trunkline_calls::HangUpRequester;
 use trunkline_calls::outbound::NewOutboundCall;
 use trunkline_calls::transfer::TransferRequest;
-use trunkline_store::{Call, CommandState, node_commands};
+use trunkline_store::{Call, CommandState, Kind, node_commands};
 use uuid::Uuid;
 
 use super::command_result::CommandResult;
@@ -36,8 +36,9 @@ const CONCURRENT: usize = 64;
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(in crate::api) enum RemoteCommand {
     HangUp,
-    /// The call's agent hangs up.
-    HangUpByAgent,
+    /// The call's bot hangs up. Earlier versions know this name.
+    #[serde(rename = "hang_up_by_agent")]
+    HangUpByBot,
     Turn {
         held: bool,
     },
@@ -47,6 +48,10 @@ pub(in crate::api) enum RemoteCommand {
     /// Reads the messages of the call, which may be over.
     Trace,
 }
+    /// The call's bot transfers it.
+    TransferByBot {
+        ask: TransferRequest,
+    },
 
 /// Command of one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -77,12 +82,19 @@ impl RemoteCommand {
     async fn run_here(self, api: &Api, call: Call) -> Result<CommandResult, ApiError> {
         match self {
             Self::HangUp => commands::hang_up::end(api, call, HangUpRequester::Operator).await,
-            Self::HangUpByAgent => commands::hang_up::end(api, call, HangUpRequester::Agent).await,
+            Self::HangUpByBot => {
+                must_have_bot(api, &call)?;
+                commands::hang_up::end(api, call, HangUpRequester::Agent).await
+            }
             Self::Turn { held } => commands::hold::turn(api, call, held).await,
             Self::Transfer { ask } => commands::transfer::begin(api, &call, ask).await,
             Self::Trace => commands::trace::given(api, call).await,
         }
     }
+            Self::TransferByBot { ask } => {
+                must_have_bot(api, &call)?;
+                commands::transfer::begin(api, &call, ask).await
+            }
 
     /// Has another node run the command.
     pub(super) async fn send(
@@ -99,6 +111,18 @@ impl RemoteCommand {
 /// Has another node place a call.
 pub(super) async fn place(
     api: &Api,
+/// Checks that a bot was dialled for the call.
+///
+/// # Errors
+/// 404 for a call of another runtime.
+fn must_have_bot(api: &Api, call: &Call) -> Result<(), ApiError> {
+    let live = api.live().one(call.org_id, call.id);
+    match live.is_some_and(|live| live.has_bot) {
+        true => Ok(()),
+        false => Err(ApiError::absent(Kind::Call)),
+    }
+}
+
     order: NewOutboundCall,
     node: u8,
 ) -> Result<CommandResult, ApiError> {
@@ -271,7 +295,7 @@ mod tests {
         };
         for command in [
             RemoteCommand::HangUp,
-            RemoteCommand::HangUpByAgent,
+            RemoteCommand::HangUpByBot,
             RemoteCommand::Turn { held: true },
             RemoteCommand::Trace,
             RemoteCommand::Transfer {
@@ -313,6 +337,9 @@ mod tests {
                 let written = Refusal::from(&error).written();
                 assert_eq!(written == body, code.is_some(), "{status}: {written}");
             }
+            RemoteCommand::TransferByBot {
+                ask: ask(DestinationChoice::Name("Sales".into())),
+            },
         }
 
         let told = heard(202, "{}".to_owned()).unwrap();
