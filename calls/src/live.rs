@@ -44,6 +44,8 @@ pub struct LiveCall {
     pub media_key: Option<u64>,
     /// Media statistics, once its own media are closed.
     pub media: Option<Arc<CallMedia>>,
+    /// True once a bot was dialled for it.
+    pub has_bot: bool,
 }
 
 impl LiveCall {
@@ -170,6 +172,7 @@ impl LiveCalls {
                     attempts: Vec::new(),
                     media_key: None,
                     media: None,
+                    has_bot: false,
                 };
                 self.sessions.insert(started.session, started.call);
                 self.calls.insert(started.call, live);
@@ -224,6 +227,11 @@ impl LiveCalls {
     /// Notes the key of a call's media, by which their steps are found while they are in use.
     pub fn note_media(&self, call: Uuid, key: u64) {
         self.change(call, |live| live.media_key = Some(key));
+    }
+
+    /// Notes that a bot is dialled for a call.
+    pub fn note_bot(&self, call: Uuid) {
+        self.change(call, |live| live.has_bot = true);
     }
 
     /// Notes the hold status of a call.

@@ -48,8 +48,13 @@ const LAST_CHECKS: u32 = 1;
 const MAX_HEAD_OCTETS: usize = 32 * 1024;
 /// Maximum number of header fields in a request.
 const MAX_HEADERS: usize = 100;
-/// Maximum number of concurrent requests on an HTTP/2 connection.
+/// Maximum number of concurrent requests on an HTTP/2 connection. Few of them run before one has authenticated (see [`RequestInProgress::turn`]); the
+/// others wait with their heads.
 const MAX_STREAMS: u32 = 100;
+/// Maximum size of a request's head in HTTP/2, in octets: less than in HTTP/1.1, since a connection holds many.
+const MAX_HTTP2_HEAD_OCTETS: u32 = 16 * 1024;
+/// Octets of a request's body, and of all bodies on an HTTP/2 connection, that may be sent before the handler reads them.
+const MAX_UNREAD: (u32, u32) = (64 * 1024, 256 * 1024);
 
 /// Time that a connection in the reserve has to send a request's head.
 const RESERVE_HEAD: Duration = Duration::from_secs(2);
@@ -165,9 +170,12 @@ fn http2<S>(stream: S, service: PeerService) -> http2::Connection<Io<S>, Answeri
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let (of_body, of_all) = MAX_UNREAD;
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .max_header_list_size(MAX_HEAD_OCTETS as u32)
+        .max_header_list_size(MAX_HTTP2_HEAD_OCTETS)
+        .initial_stream_window_size(of_body)
+        .initial_connection_window_size(of_all)
         .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(64 * 1024)
         .serve_connection(
@@ -358,11 +366,12 @@ impl Service<Request<Incoming>> for PeerService {
             extensions.insert(HealthOnly);
         }
 
-        let in_progress = self.permit.begin();
+        let mut in_progress = self.permit.begin();
         let (upgrade, permit) = (Arc::clone(&self.upgrade), Arc::clone(&self.permit));
-        let answering = self.router.call(incoming);
+        let mut router = self.router.clone();
         Box::pin(async move {
-            let response = answering.await?;
+            in_progress.turn().await;
+            let response = router.call(incoming).await?;
             progress.note();
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 upgrade.get_or_init(|| permit.begin());

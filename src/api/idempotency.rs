@@ -5,6 +5,7 @@
 //! client's next try finds the answer.
 
 use std::marker::PhantomData;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use axum::handler::Handler;
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
@@ -24,8 +26,8 @@ use uuid::Uuid;
 
 use super::body::{KeyFault, is_late};
 use super::caller::Caller;
-use super::error::{Refusal, refusal};
-use super::{Api, ApiError, body_hash};
+use super::error::{OUTCOME_UNKNOWN, Refusal, refusal};
+use super::{Api, ApiError, body_hash, panicked};
 use crate::engine::Handle;
 
 /// Header of the request.
@@ -39,6 +41,11 @@ const MAX_KEY: usize = 255;
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 /// Maximum time to wait for it.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Interval between tries to keep the answer to a command.
+const KEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of tries. With the 25 seconds that a command may take, they end before the claim does, after 120 seconds.
+const KEEP_TRIES: u32 = 80;
 
 /// Credential that scopes keys: each credential has its own.
 pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
@@ -65,7 +72,8 @@ pub(super) struct Idempotent<C, H> {
 enum WorksOn {
     /// Rows, committed together with the kept answer.
     Rows,
-    /// A call, which is not a row, and which another node may have to begin before there is an answer.
+    /// A call, which is not a row. Another node may have to carry the command out before there is an answer, and reads it from the database: it must
+    /// be committed at once.
     Call,
 }
 
@@ -83,8 +91,13 @@ pub(super) const fn once<H>(handler: H) -> Idempotent<Caller, H> {
     once_for(handler)
 }
 
-/// Wraps a handler that places a call.
+/// Wraps a handler that places a call, for org keys.
 pub(super) const fn call_once<H>(handler: H) -> Idempotent<Caller, H> {
+    call_once_for(handler)
+}
+
+/// Wraps a handler that works on a call, for another kind of credential.
+pub(super) const fn call_once_for<C, H>(handler: H) -> Idempotent<C, H> {
     Idempotent {
         handler,
         works_on: WorksOn::Call,
@@ -155,22 +168,23 @@ where
                 Ok(None) => {
                     let work = async move {
                         let effects = Effects::default();
-                        let work = handler.call(request, api.clone());
+                        let called = api.clone();
+                        let work = async move { handler.call(request, called).await };
+                        let work = AssertUnwindSafe(work).catch_unwind();
                         let response = match works_on {
                             WorksOn::Rows => effects.hold(work).await,
                             WorksOn::Call => work.await,
                         };
-                        finished(&api, &asked, response, &effects).await
+                        // Here and not by the layer around all routes: the key has to be released.
+                        let response = response.unwrap_or_else(|_| panicked());
+                        let answered = Answered { works_on, response };
+                        finished(&api, &asked, answered, &effects).await
                     };
 
                     // A task of its own, so that the request runs to its end even if the client disconnects.
                     let work = Acting::carried(Acting::current(), work);
                     let work = tokio::spawn(work.in_current_span());
-                    work.await
-                        .unwrap_or_else(|fault| match fault.try_into_panic() {
-                            Ok(panic) => std::panic::resume_unwind(panic),
-                            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-                        })
+                    work.await.unwrap_or_else(|_| panicked())
                 }
             }
         })
@@ -295,11 +309,17 @@ async fn claimed(api: &Api, asked: &RequestKey) -> Result<Option<StoredAnswer>, 
     }
 }
 
+/// Answer of a handler.
+struct Answered {
+    works_on: WorksOn,
+    response: Response,
+}
+
 /// Keeps the answer together with the changes of the request, or rolls both back if the answer isn't one to keep.
 async fn finished(
     api: &Api,
     asked: &RequestKey,
-    response: Response,
+    Answered { works_on, response }: Answered,
     effects: &Effects,
 ) -> Response {
     let (parts, body) = response.into_parts();
@@ -307,42 +327,92 @@ async fn finished(
     let refused = parts.extensions.get::<Refusal>().cloned();
     let octets = match body.collect().await {
         Ok(octets) => octets.to_bytes(),
-        Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    };
-
-    let (store, of, now) = (api.store(), asked.clone(), api.now());
-    let give_up = || {
-        let asked = asked.clone();
-        store.write(move |tx| idempotency::give_up(tx, &asked))
-    };
-
-    let given_up = match kept(status, refused.as_ref(), &octets) {
-        Some(kept) => match store
-            .write_held(effects, move |tx| idempotency::keep(tx, &of, &kept, now))
-            .await
-        {
-            Ok(()) => return Response::from_parts(parts, Body::from(octets)),
-            // The commit failed, so nothing was done, whatever the answer says.
-            Err(error) => {
-                let response = ApiError::from(error).into_response();
-                (give_up().await, response)
-            }
-        },
-        None => {
+        Err(_) => {
             effects.undo();
-            let response = Response::from_parts(parts, Body::from(octets));
-            (give_up().await, response)
+            release(api, asked).await;
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
 
-    let (outcome, response) = given_up;
-    if let Err(error) = outcome {
+    let kept = match works_on {
+        WorksOn::Call if is_unknown(status, refused.as_ref()) => Some(outcome_unknown()),
+        WorksOn::Call | WorksOn::Rows => kept(status, refused.as_ref(), &octets),
+    };
+    let response = Response::from_parts(parts, Body::from(octets));
+    let Some(kept) = kept else {
+        effects.undo();
+        release(api, asked).await;
+        return response;
+    };
+
+    match (keep(api, asked, &kept, effects).await, works_on) {
+        (Ok(()), _) => response,
+        // The commit failed, so nothing was done, whatever the answer says.
+        (Err(error), WorksOn::Rows) => {
+            release(api, asked).await;
+            ApiError::from(error).into_response()
+        }
+        // What was done to the call can't be rolled back: a key that is free again would have a retry do it once more.
+        (Err(error), WorksOn::Call) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                error,
+                "keeping the answer to a command failed; trying again"
+            );
+            tokio::spawn(keep_later(api.clone(), asked.clone(), kept));
+            response
+        }
+    }
+}
+
+/// Returns true if a command to a call was begun, and its outcome isn't known.
+fn is_unknown(status: StatusCode, refused: Option<&Refusal>) -> bool {
+    status == StatusCode::INTERNAL_SERVER_ERROR
+        || refused.is_some_and(Refusal::is_of_unknown_outcome)
+}
+
+/// Answer to a repetition of a command whose outcome isn't known: run again, it might place a second call.
+fn outcome_unknown() -> StoredAnswer {
+    let message = "The outcome of the first request with this Idempotency-Key isn't known: \
+                   look at GET /phone/calls, then use another key";
+    StoredAnswer {
+        status: StatusCode::CONFLICT.as_u16(),
+        text: Refusal::new(message, OUTCOME_UNKNOWN).written(),
+        refusal: true,
+    }
+}
+
+/// Tries to keep the answer while the claim holds.
+async fn keep_later(api: Api, asked: RequestKey, kept: StoredAnswer) {
+    for _ in 0..KEEP_TRIES {
+        tokio::time::sleep(KEEP_INTERVAL).await;
+        if keep(&api, &asked, &kept, &Effects::default()).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// Commits the answer with the changes of the request.
+async fn keep(
+    api: &Api,
+    asked: &RequestKey,
+    kept: &StoredAnswer,
+    effects: &Effects,
+) -> Result<(), trunkline_store::Error> {
+    let (asked, kept, now) = (asked.clone(), kept.clone(), api.now());
+    let kept = move |tx: &mut Tx| idempotency::keep(tx, &asked, &kept, now);
+    api.store().write_held(effects, kept).await
+}
+
+/// Gives up the claim, so that the request may be made again.
+async fn release(api: &Api, asked: &RequestKey) {
+    let asked = asked.clone();
+    let given_up = move |tx: &mut Tx| idempotency::give_up(tx, &asked);
+    if let Err(error) = api.store().write(given_up).await {
         // The claim expires by itself.
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "releasing an Idempotency-Key failed");
     }
-
-    response
 }
 
 /// Returns the answer to keep; `None` for one that isn't kept, after which the key is free again.
@@ -372,4 +442,142 @@ fn replayed(kept: &StoredAnswer) -> Response {
         .headers_mut()
         .insert(REPLAYED, HeaderValue::from_static("true"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::Router;
+    use axum::routing::post;
+    use tempfile::TempDir;
+    use tower::ServiceExt as _;
+    use trunkline_calls::live::LiveCalls;
+    use trunkline_model::settings::Runtime;
+    use trunkline_sip::moment::Moment;
+    use trunkline_store::{Options, Store};
+
+    use super::*;
+    use crate::api::ApiDeps;
+    use crate::config::{Config, Sources};
+    use crate::directory::{Defaults, Directory};
+    use crate::telemetry::metrics;
+
+    const NOW: Moment = Moment::from_secs(1_769_860_800);
+
+    /// Credential that every request has.
+    #[derive(Clone, Debug)]
+    struct Anyone;
+
+    impl FromRequestParts<Api> for Anyone {
+        type Rejection = ApiError;
+
+        async fn from_request_parts(_: &mut Parts, _: &Api) -> Result<Self, ApiError> {
+            Ok(Self)
+        }
+    }
+
+    impl Credential for Anyone {
+        fn key_id(&self) -> Uuid {
+            Uuid::from_u128(7)
+        }
+    }
+
+    async fn api() -> (Api, TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            data_dir: folder.path().to_owned(),
+            url: None,
+            master_key: None,
+            max_connections: 2,
+        };
+        let store = Store::open(&options, NOW).await.unwrap();
+        let defaults = Defaults {
+            realm: "test".into(),
+            runtime: Runtime::Echo,
+            addresses: Default::default(),
+        };
+        let directory = Directory::start(store.clone(), defaults, || NOW)
+            .await
+            .unwrap();
+
+        let api = Api::new(ApiDeps {
+            config: Arc::new(Config::load(&Sources::default()).unwrap()),
+            store,
+            directory,
+            live: LiveCalls::new(),
+            engine: None,
+            metrics: metrics::install(),
+            sip_addresses: Vec::new(),
+            dashboard_url: "https://dashboard.example".to_owned(),
+            clock: || NOW,
+            monotonic: || NOW,
+        });
+        (api, folder)
+    }
+
+    /// Handler that panics unless the body is `{}`.
+    async fn made(body: Bytes) -> (StatusCode, &'static str) {
+        assert_eq!(&*body, b"{}", "a fault of the handler");
+        (StatusCode::CREATED, "{}")
+    }
+
+    async fn post_to(router: &Router, path: &str, body: &'static str) -> Response {
+        let request = Request::post(path).header(KEY, "k").body(Body::from(body));
+        let answer = router.clone().oneshot(request.unwrap());
+        answer.await.unwrap()
+    }
+
+    /// Routes that create something by such a handler.
+    fn router(api: &Api) -> Router {
+        Router::new()
+            .route("/rows", post(once_for::<Anyone, _>(made)))
+            .route("/call", post(call_once_for::<Anyone, _>(made)))
+            .with_state(api.clone())
+    }
+
+    /// A call may have been placed before the fault: the same request places no second one.
+    #[tokio::test]
+    async fn a_fault_after_which_the_outcome_is_unknown_keeps_the_key() {
+        let (api, _folder) = api().await;
+        let router = router(&api);
+        let failed = post_to(&router, "/call", "").await;
+        assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let again = post_to(&router, "/call", "").await;
+        assert_eq!(again.status(), StatusCode::CONFLICT);
+        let refused = again.extensions().get::<Refusal>();
+        assert!(refused.is_some_and(Refusal::is_of_unknown_outcome));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_was_placed_is_answered_although_the_answer_cant_be_kept() {
+        for (path, status) in [("/rows", 503), ("/call", 201)] {
+            let (api, _folder) = api().await;
+            let closing = api.clone();
+            let placed = async move || {
+                closing.store().close().await;
+                (StatusCode::CREATED, "{}")
+            };
+            let router = Router::new()
+                .route("/rows", post(once_for::<Anyone, _>(placed.clone())))
+                .route("/call", post(call_once_for::<Anyone, _>(placed)))
+                .with_state(api);
+            let answer = post_to(&router, path, "{}").await;
+            assert_eq!(answer.status().as_u16(), status, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_leaves_the_key_free() {
+        let (api, _folder) = api().await;
+        let router = router(&api);
+
+        let failed = post_to(&router, "/rows", "").await;
+        assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        // Another body under the same key: 422 if the key were taken.
+        let done = post_to(&router, "/rows", "{}").await;
+        assert_eq!(done.status(), StatusCode::CREATED);
+        let again = post_to(&router, "/rows", "{}").await;
+        assert!(again.headers().contains_key(REPLAYED));
+    }
 }

@@ -264,6 +264,9 @@ impl EffectRunner {
             }
 
             Effect::DialBot { call, dial } => {
+                if let Some(id) = calls.id_of(call) {
+                    self.live.note_bot(id);
+                }
                 let (bots, inbox) = (self.bots.clone(), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let dialled = bots.dial(*dial).await;

@@ -30,6 +30,21 @@ pub fn change(
     (status, body)
 }
 
+/// Status and JSON body of a POST with an `Idempotency-Key`.
+pub fn post_once(
+    address: SocketAddr,
+    path: &str,
+    key: &str,
+    idempotency_key: &str,
+    body: &Value,
+) -> (u16, Value) {
+    let line = format!("Idempotency-Key: {idempotency_key}\r\n");
+    let answer = ask("POST", address, path, (Some(key), &line), Some(body));
+    let (status, body) = answer.expect("an answer");
+    let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    (status, body)
+}
+
 /// Status and JSON body of a form that is posted under a user name and a password.
 pub fn form(
     address: SocketAddr,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bots::{PEER, receiver, set, setup, token};
+use crate::bots::{Caller, PEER, receiver, set, setup, token};
 use crate::outbound::give_trunk;
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::referred::Step::{
@@ -52,6 +52,36 @@ fn twiml(verb: &str) -> String {
     };
     let text = format!("<?xml version=\"1.0\"?><Response>{verb}</Response>");
     format!("Twiml={}", text.bytes().map(escaped).collect::<String>())
+}
+
+/// The runtime of the call counts, not the one that its agent has since been given.
+#[test]
+fn the_token_controls_calls_that_a_bot_was_dialled_for() {
+    let (daemon, server, token) = served();
+    let caller = Caller::call(&daemon);
+    let (bot, start) = begun(&server);
+    set(&daemon, &json!({"type": "echo"}));
+
+    // A call of the echo, which is up while the agent has a bot again.
+    let other = Caller::dial(&daemon, "+442071838760");
+    set(&daemon, &json!({"type": "websocket", "uri": server.url}));
+    let session = |call: &Value| call["session_id"].as_str().map(|id| id.replace('-', ""));
+    let own = start["callSid"].as_str().map(|sid| sid.replace("CA", ""));
+    let echo = daemon.calls().into_iter().find(|call| session(call) != own);
+    let echo = echo.and_then(|call| session(&call)).expect("its call");
+    let of_echo = json!({"accountSid": start["accountSid"], "callSid": format!("CA{echo}")});
+    for form in ["Status=completed", &twiml("<Dial>sales</Dial>")] {
+        let (status, refused) = post(&daemon, &of_echo, &token, form);
+        assert_eq!((status, &refused["code"]), (404, &json!(20404)), "{form}");
+    }
+
+    set(&daemon, &json!({"type": "echo"}));
+    let (status, ended) = post(&daemon, &start, &token, "Status=completed");
+    assert_eq!(status, 200, "{ended}");
+    let bye = caller.talker.asked("BYE").expect("the call ends");
+    caller.talker.accept(&bye, "");
+    assert!(bot.is_over());
+    drop(other);
 }
 
 #[test]
@@ -406,4 +436,20 @@ fn a_transfer_while_the_bot_is_gone_goes_on() {
     let record = daemon.record();
     assert_eq!(record["status"], "transferred", "{record}");
     assert_eq!(record["transfer"]["state"], "completed", "{record}");
+}
+
+/// Twilio's libraries read every error as one of Twilio's.
+#[test]
+fn a_body_that_is_too_long_is_refused_in_the_form_of_the_endpoint() {
+    let daemon = setup().serve();
+    let token = token(&daemon);
+    let account = daemon.shown("/phone/bot-token")["account_sid"].take();
+    let start = json!({"accountSid": account, "callSid": "CA00000000000000000000000000000001"});
+    let (status, refused) = post(&daemon, &start, &token, &"x".repeat((1 << 20) + 1));
+    assert_eq!(
+        (status, &refused["status"]),
+        (413, &json!(413)),
+        "{refused}"
+    );
+    assert_eq!(refused["code"], 20001, "{refused}");
 }

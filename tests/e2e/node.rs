@@ -193,6 +193,17 @@ impl Node {
         http::change(method, self.setup.http, path, key, body)
     }
 
+    /// Returns status and JSON of a POST with an `Idempotency-Key`.
+    pub(crate) fn post_once(
+        &self,
+        path: &str,
+        key: &str,
+        idempotency_key: &str,
+        body: &Value,
+    ) -> (u16, Value) {
+        http::post_once(self.setup.http, path, key, idempotency_key, body)
+    }
+
     /// Returns the body of a change that must succeed.
     pub(crate) fn made(&self, method: &str, path: &str, key: &str, body: &Value) -> Value {
         let (status, made) = self.change(method, path, key, body);

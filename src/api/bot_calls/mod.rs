@@ -6,6 +6,7 @@ mod twiml;
 
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequestParts, State};
 use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
@@ -25,6 +26,7 @@ use trunkline_model::settings::TransferTarget;
 use trunkline_store::{Acting, Actor, ActorKind, Call, calls};
 use uuid::Uuid;
 
+use super::body::is_late;
 use super::connection_limiter::Proof;
 use super::path::Named;
 use super::phone::{RemoteCommand, from_memory};
@@ -91,7 +93,9 @@ impl From<ApiError> for BotError {
             StatusCode::TOO_MANY_REQUESTS => 20429,
             // The call can't be changed in its state.
             StatusCode::CONFLICT => 21220,
-            StatusCode::BAD_REQUEST => 20001,
+            StatusCode::BAD_REQUEST
+            | StatusCode::REQUEST_TIMEOUT
+            | StatusCode::PAYLOAD_TOO_LARGE => 20001,
             _ => 20500,
         };
 
@@ -108,6 +112,17 @@ impl From<ApiError> for BotError {
             retry_after: wait_s(&error),
             ..Self::new(status, code, message)
         }
+    }
+}
+
+impl From<BytesRejection> for BotError {
+    fn from(rejection: BytesRejection) -> Self {
+        let error = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge,
+            _ if is_late(&rejection) => ApiError::Late,
+            _ => ApiError::bad("The body did not arrive whole"),
+        };
+        error.into()
     }
 }
 
@@ -255,8 +270,9 @@ async fn update(
     State(api): State<Api>,
     caller: BotCaller,
     named: Named,
-    body: Bytes,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, BotError> {
+    let body = body?;
     let text = named.text("call_sid").unwrap_or_default();
     let call_sid = text.strip_suffix(".json").unwrap_or(text);
     let session = sid("CA", call_sid).ok_or_else(|| BotError::not_found(call_sid))?;
@@ -270,7 +286,7 @@ async fn update(
     }
 
     let call = find(&api, caller.org, session).await?;
-    let call = call.filter(|call| call.ended_at.is_none() && has_bot(&api, call));
+    let call = call.filter(|call| call.ended_at.is_none() && may_have_bot(&api, call));
     let call = call.ok_or_else(|| BotError::not_found(call_sid))?;
     Acting::about(call.id);
 
@@ -281,18 +297,21 @@ async fn update(
 
     let shown = (call.direction, from, call.to_number.clone());
     let (command, status) = match instruction {
-        Instruction::HangUp => (RemoteCommand::HangUpByAgent, "completed"),
+        Instruction::HangUp => (RemoteCommand::HangUpByBot, "completed"),
         Instruction::Transfer(to) => {
             let chosen = chosen(&api, &call, &to)?;
             let report = Report::default();
             let ask = TransferRequest { chosen, report };
-            (RemoteCommand::Transfer { ask }, "in-progress")
+            (RemoteCommand::TransferByBot { ask }, "in-progress")
         }
     };
 
     let is_end = status == "completed";
     match command.run(&api, call).await {
         Ok(_) => {}
+        Err(error) if error.status() == StatusCode::NOT_FOUND => {
+            return Err(BotError::not_found(call_sid));
+        }
         // It has ended meanwhile.
         Err(error) if is_end && error.status() == StatusCode::CONFLICT => {
             return Err(BotError::not_found(call_sid));
@@ -335,16 +354,11 @@ fn is_suspended(api: &Api, org: Uuid) -> bool {
     view.org(org).is_some_and(|org| org.suspended)
 }
 
-/// Returns true if a bot is among the runtimes of the call's agent: the token controls no other calls.
-fn has_bot(api: &Api, call: &Call) -> bool {
-    let view = api.directory().load();
-    let Some(agent) = call.agent_id else {
-        return false;
-    };
-    let runtime = view
-        .org(call.org_id)
-        .and_then(|org| org.runtimes.get(&agent));
-    runtime.is_some_and(|runtime| runtime.web_sockets().next().is_some())
+/// Returns true unless no bot was dialled for a call of this node: the token controls no such call. The agent's runtime doesn't count, which may have
+/// changed since. A call of another node is judged there.
+fn may_have_bot(api: &Api, call: &Call) -> bool {
+    let live = api.live().one(call.org_id, call.id);
+    live.is_none_or(|live| live.has_bot)
 }
 
 /// Finds the destination of the call's agent by number, URI or name. A call can't be transferred to any other target.

@@ -200,6 +200,7 @@ mod tests {
             attempts: Vec::new(),
             media_key: None,
             media: None,
+            has_bot: false,
         }
     }
 

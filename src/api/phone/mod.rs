@@ -59,7 +59,7 @@ pub(super) use remote::{RemoteCommand, serve as serve_others};
 pub(super) use transfer_view::TransferView;
 
 use super::audit;
-use super::idempotency::{call_once, once, once_for};
+use super::idempotency::{call_once, call_once_for, once};
 use super::openapi::OpenApiBuilder;
 use super::routes::Routes;
 use crate::config::Config;
@@ -91,7 +91,7 @@ pub(super) fn router() -> Routes {
         .route(
             "/bot-token",
             get(bot_token::show)
-                .post(bot_token::create)
+                .post(once(bot_token::create))
                 .delete(bot_token::delete),
         )
         .route("/bot-token/promote", post(bot_token::promote))
@@ -130,7 +130,7 @@ pub(super) fn router() -> Routes {
         .route("/sessions/{session_id}", get(sessions::show))
         .route(
             "/calls/{call_id}/transfer",
-            post(once_for::<CallActor, _>(transfers::create)),
+            post(call_once_for::<CallActor, _>(transfers::create)),
         )
 }
 
