@@ -254,9 +254,9 @@ impl BotLeg {
     /// Returns the cause of a bot's end. One that doesn't read the marks it gets is too slow, however many others it sends meanwhile.
     fn cause(&self, end: BotEnd) -> BotEnd {
         let is_behind = self.playout.has_reached() && !self.link.is_idle();
-        match end {
-            BotEnd::Protocol if is_behind => self.link.overflow(),
-            end => end,
+        match is_behind && end == BotEnd::Protocol {
+            true => self.link.overflow(),
+            false => end,
         }
     }
 
