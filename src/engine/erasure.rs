@@ -4,6 +4,7 @@
 //! follow; they name the contact's calls. The traces of those calls go last. An interrupted erasure starts over with
 //! what is left.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,13 @@ use crate::traces::CallLegs;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Checks between two looks for erasures that wait for nodes which are gone.
 const MINUTE: u32 = 60;
+/// Checks before an erasure that couldn't be done is tried again: the first time, and at most.
+const FIRST_PAUSE: u32 = 4;
+const LONGEST_PAUSE: u32 = MINUTE;
+/// Erasures tried in one check.
+const MAX_PER_CHECK: usize = 20;
+/// Erasures remembered that couldn't be done. Beyond that, the next ones are tried again earlier.
+const MAX_DELAYED: usize = 1_000;
 /// Number of attempts to truncate the write-ahead log of an embedded database while a reader blocks it, and the time
 /// between them.
 const TRUNCATIONS: u32 = 200;
@@ -60,6 +68,7 @@ impl ErasureTask {
             store,
             engine,
             journal,
+            delayed: DelayedErasures::default(),
         };
         Self(tokio::spawn(worker.run()))
     }
@@ -76,10 +85,11 @@ struct ErasureWorker {
     store: Store,
     engine: Handle,
     journal: Journal<Fact>,
+    delayed: DelayedErasures,
 }
 
 impl ErasureWorker {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut turns = tokio::time::interval(CHECK_INTERVAL);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut fails = false;
@@ -96,12 +106,24 @@ impl ErasureWorker {
         }
     }
 
-    async fn turn(&self, turn: u32) -> Result<(), ErasureFault> {
-        let node = self.engine.node();
-        let open = self.store.read(move |tx| erasures::open(tx, node));
-        for erasure in open.await? {
-            self.erase(&erasure).await?;
+    /// Tries the erasures that wait. One that can't be done gives its place in the next checks to the others.
+    async fn turn(&mut self, turn: u32) -> Result<(), ErasureFault> {
+        let (node, limit) = (self.engine.node(), self.delayed.limit());
+        let waiting = self
+            .store
+            .read(move |tx| erasures::waiting(tx, node, limit))
+            .await?;
+        for id in self.delayed.due(waiting, turn) {
+            match self.erase(id).await {
+                Ok(ErasureProgress::Done) => self.delayed.remove(id),
+                Ok(ErasureProgress::CallIsUp) => self.delayed.insert(id, turn),
+                Err(error) => {
+                    tracing::warn!(%error, erasure.id = %id, "erasing a contact failed; retrying within a minute");
+                    self.delayed.insert(id, turn);
+                }
+            }
         }
+
         if turn.is_multiple_of(MINUTE) {
             erasures::settle(&self.store, clock::wall_time()).await?;
         }
@@ -109,12 +131,17 @@ impl ErasureWorker {
     }
 
     /// Does this node's part of one erasure. Leaves it open while a call of the contact is up.
-    async fn erase(&self, erasure: &OpenErasure) -> Result<(), ErasureFault> {
+    async fn erase(&self, id: Uuid) -> Result<ErasureProgress, ErasureFault> {
+        let open = self.store.read(move |tx| erasures::open(tx, id)).await?;
+        let Some(erasure) = &open else {
+            return Ok(ErasureProgress::Done);
+        };
+
         self.journal.clear(JOURNAL_TIMEOUT).await?;
         let journal_lines = self.forget_set_aside(erasure).await?;
         let rows = erasing::erase_rows(&self.store, erasure, clock::wall_time()).await?;
         if rows == RowsErased::CallIsUp {
-            return Ok(());
+            return Ok(ErasureProgress::CallIsUp);
         }
 
         let trace_messages = self.forget_traces(erasure).await?;
@@ -125,7 +152,6 @@ impl ErasureWorker {
             ..Erased::default()
         };
         let node = self.engine.node();
-        let id = erasure.id;
         self.store
             .write(move |tx| erasures::done(tx, id, node, &erased, clock::wall_time()))
             .await?;
@@ -133,7 +159,7 @@ impl ErasureWorker {
         // Rows that the journal search relied on may have been erased a moment ago.
         self.truncate_log().await?;
         tracing::info!(org.id = %erasure.org_id, erasure.id = %erasure.id, "a contact is erased on this node");
-        Ok(())
+        Ok(ErasureProgress::Done)
     }
 
     /// Removes unreadable journal lines that were set aside: those of the org, and those that name no org.
@@ -183,6 +209,63 @@ impl ErasureWorker {
     }
 }
 
+/// Result of one attempt at an erasure.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum ErasureProgress {
+    /// This node's part is done.
+    Done,
+    /// A call that mentions the contact is up.
+    CallIsUp,
+}
+
+/// Erasures that couldn't be done.
+#[derive(Debug, Default)]
+struct DelayedErasures(HashMap<Uuid, Delay>);
+
+#[derive(Copy, Clone, Debug)]
+struct Delay {
+    /// Check in which the erasure was tried last.
+    tried: u32,
+    /// Checks before the next attempt.
+    pause: u32,
+}
+
+impl Delay {
+    fn is_due(self, turn: u32) -> bool {
+        turn.wrapping_sub(self.tried) >= self.pause
+    }
+}
+
+impl DelayedErasures {
+    /// Number of waiting erasures to read, so that enough are left beside the delayed ones.
+    fn limit(&self) -> u32 {
+        u32::try_from(MAX_PER_CHECK + self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the erasures to try in this check.
+    fn due(&mut self, waiting: Vec<Uuid>, turn: u32) -> Vec<Uuid> {
+        // Those that weren't tried although they are due don't wait any more: another node did the last part, or the org is gone.
+        self.0
+            .retain(|_, delay| turn.wrapping_sub(delay.tried) < 2 * LONGEST_PAUSE);
+        let is_due = |id: &Uuid| self.0.get(id).is_none_or(|delay| delay.is_due(turn));
+        let due = waiting.into_iter().filter(is_due);
+        due.take(MAX_PER_CHECK).collect()
+    }
+
+    fn insert(&mut self, erasure: Uuid, turn: u32) {
+        let before = self.0.get(&erasure);
+        let pause = before.map_or(FIRST_PAUSE, |delay| (2 * delay.pause).min(LONGEST_PAUSE));
+        if before.is_some() || self.0.len() < MAX_DELAYED {
+            let tried = turn;
+            self.0.insert(erasure, Delay { tried, pause });
+        }
+    }
+
+    fn remove(&mut self, erasure: Uuid) {
+        self.0.remove(&erasure);
+    }
+}
+
 /// Returns the org that a journal line names, if it names one.
 fn org_of(line: &[u8]) -> Option<Uuid> {
     #[derive(Deserialize)]
@@ -190,4 +273,41 @@ fn org_of(line: &[u8]) -> Option<Uuid> {
         org: Uuid,
     }
     serde_json::from_slice::<OfOrg>(line).ok().map(|of| of.org)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn erasures_that_cannot_be_done_leave_their_places_to_others() {
+        let mut delayed = DelayedErasures::default();
+        let all: Vec<Uuid> = (1..=50).map(Uuid::from_u128).collect();
+        let mut tried = Vec::new();
+        for turn in 0..3 {
+            let limit = usize::try_from(delayed.limit()).unwrap();
+            let waiting = all.iter().copied().take(limit).collect();
+            for id in delayed.due(waiting, turn) {
+                tried.push(id);
+                delayed.insert(id, turn);
+            }
+        }
+        assert_eq!(tried, all);
+
+        let again = delayed.due(all.clone(), FIRST_PAUSE);
+        assert_eq!(again, all[..MAX_PER_CHECK]);
+        // Each time later, but within a minute.
+        let mut turn = FIRST_PAUSE;
+        for pause in [8, 16, 32, 60, 60] {
+            delayed.insert(all[0], turn);
+            let first = vec![all[0]];
+            assert!(delayed.due(first.clone(), turn + pause - 1).is_empty());
+            assert_eq!(delayed.due(first, turn + pause), all[..1], "{pause}");
+            turn += pause;
+        }
+
+        let many = (1..).map(Uuid::from_u128).take(2 * MAX_DELAYED);
+        many.for_each(|id| delayed.insert(id, turn));
+        assert_eq!(delayed.0.len(), MAX_DELAYED);
+    }
 }

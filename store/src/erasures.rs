@@ -326,30 +326,40 @@ fn nodes(tx: &mut Tx) -> Result<Vec<(i64, bool)>, Error> {
     tx.all(NODES, &[&away])
 }
 
-/// Returns the erasures in which this node has to do its part, the oldest first.
+/// Returns the erasures in which this node has to do its part: the oldest of each org, then the second of each, and so on,
+/// so that no org's erasures wait for all of another's.
 ///
 /// # Errors
 /// [`Broke`]: the database fails.
-pub fn open(tx: &mut Tx, node: u8) -> Result<Vec<OpenErasure>, Error> {
-    let sql = "SELECT id, org_id, contact_id, subject, requested_at FROM erasures WHERE subject IS NOT NULL
-         AND NOT EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id AND node = $1)
-         ORDER BY requested_at LIMIT 20";
-    let rows: Vec<OpenRow> = tx.all(sql, &[&node])?;
-    let keyring = tx.keyring();
+pub fn waiting(tx: &mut Tx, node: u8, limit: u32) -> Result<Vec<Uuid>, Error> {
+    let sql = "SELECT id FROM (
+             SELECT id, requested_at, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY requested_at, id) AS place
+             FROM erasures WHERE subject IS NOT NULL
+             AND NOT EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id AND node = $1)
+         ) AS waiting ORDER BY place, requested_at, id LIMIT $2";
+    let rows: Vec<(Uuid,)> = tx.all(sql, &[&node, &limit])?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
 
-    let open = rows.into_iter().map(|row| {
-        let plain = keyring.open(&context(row.id), &row.subject)?;
-        let subject = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
-        Ok(OpenErasure {
-            id: row.id,
-            org_id: row.org_id,
-            contact_id: row.contact_id,
-            subject,
-            requested_at: row.requested_at,
-        })
-    });
+/// Returns an erasure with its search terms; `None` once no node needs them any more.
+///
+/// # Errors
+/// [`Broke`]: the database fails, or the search terms can't be unsealed.
+pub fn open(tx: &mut Tx, erasure: Uuid) -> Result<Option<OpenErasure>, Error> {
+    let sql = "SELECT id, org_id, contact_id, subject, requested_at FROM erasures WHERE id = $1 AND subject IS NOT NULL";
+    let Some(row): Option<OpenRow> = tx.one(sql, &[&erasure])? else {
+        return Ok(None);
+    };
 
-    open.collect()
+    let plain = tx.keyring().open(&context(row.id), &row.subject)?;
+    let subject = serde_json::from_slice(&plain).map_err(|_| Broke::Seal)?;
+    Ok(Some(OpenErasure {
+        id: row.id,
+        org_id: row.org_id,
+        contact_id: row.contact_id,
+        subject,
+        requested_at: row.requested_at,
+    }))
 }
 
 /// Returns the search terms of the calls that were found.
@@ -393,17 +403,25 @@ pub fn done(
 /// # Errors
 /// [`Broke`]: the database fails.
 pub async fn settle(store: &Store, now: Moment) -> Result<(), Error> {
-    let sql = "SELECT id FROM erasures WHERE subject IS NOT NULL ORDER BY requested_at LIMIT 100";
-    let open: Vec<(Uuid,)> = store.read(move |tx| tx.all(sql, &[])).await?;
-    for (erasure,) in open {
-        let settled = store.write(move |tx| {
-            let nodes = nodes(tx)?;
-            lock(tx, erasure)?;
-            complete(tx, erasure, &nodes, now)
-        });
-        settled.await?;
+    let sql = "SELECT id FROM erasures WHERE subject IS NOT NULL AND id > $1
+         AND EXISTS (SELECT 1 FROM erasure_nodes WHERE erasure_id = erasures.id) ORDER BY id LIMIT 100";
+    let mut last = Uuid::nil();
+    loop {
+        let page: Vec<(Uuid,)> = store.read(move |tx| tx.all(sql, &[&last])).await?;
+        let Some((end,)) = page.last().copied() else {
+            return Ok(());
+        };
+
+        last = end;
+        for (erasure,) in page {
+            let settled = store.write(move |tx| {
+                let nodes = nodes(tx)?;
+                lock(tx, erasure)?;
+                complete(tx, erasure, &nodes, now)
+            });
+            settled.await?;
+        }
     }
-    Ok(())
 }
 
 /// Completes an erasure if all nodes have done their part, in the caller's transaction.

@@ -16,7 +16,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use crate::test_db::{self, NOW, TestDb, done, found, later, number, org, started};
+use crate::test_db::{self, NOW, TestDb, done, found, later, number, open_erasures, org, started};
 
 crate::on_both!(
     nothing_names_an_erased_contact,
@@ -24,6 +24,7 @@ crate::on_both!(
     a_contact_in_a_call_is_not_erased,
     an_erasure_waits_for_every_node_that_lives,
     numbers_of_the_org_are_not_searched_for,
+    orgs_take_turns_with_their_erasures,
 );
 
 const NUMBER: &str = "+442071838750";
@@ -166,10 +167,6 @@ async fn erase(store: &Store, erasure: &OpenErasure, node: u8) {
     assert!(store.truncate_log().await.expect("the log is folded"));
 }
 
-async fn open(store: &Store, node: u8) -> Vec<OpenErasure> {
-    found(store, move |tx| erasures::open(tx, node)).await
-}
-
 async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure {
     done(store, move |tx| erasures::request(tx, org, contact, AFTER)).await
 }
@@ -280,7 +277,7 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
         contacts.by_id(ours, id).await,
         Err(Error::Wrong(Wrong::Absent(Kind::Contact)))
     ));
-    let [erasure] = &open(&store, 3).await[..] else {
+    let [erasure] = &open_erasures(&store, 3).await[..] else {
         panic!("one erasure")
     };
     erase(&store, erasure, 3).await;
@@ -322,7 +319,7 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(db: &TestDb) {
     let [theirs_first, ..] = calls(&store, theirs, kept).await;
     let asked = request(&store, ours, id).await;
     assert_eq!(request(&store, ours, id).await.id, asked.id);
-    let [erasure] = &open(&store, 3).await[..] else {
+    let [erasure] = &open_erasures(&store, 3).await[..] else {
         panic!("one erasure")
     };
     // The node is killed before it reports that it is done; late facts bring back erased values.
@@ -332,14 +329,14 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(db: &TestDb) {
         .read(move |tx| erasures::by_id(tx, ours, asked.id))
         .await;
     calls(&store, ours, id).await;
-    assert_eq!(open(&store, 3).await.len(), 1);
+    assert_eq!(open_erasures(&store, 3).await.len(), 1);
     erase(&store, erasure, 3).await;
 
     let receipt = request(&store, ours, id).await;
     assert!(receipt.completed_at.is_some());
     let counted = before.expect("progress").erased.calls;
     assert_eq!((counted, receipt.erased.calls), (3, 3), "each once");
-    assert_eq!(open(&store, 3).await, []);
+    assert_eq!(open_erasures(&store, 3).await, []);
     assert_eq!(request(&store, ours, id).await, receipt);
     let call = found(&store, move |tx| calls::by_id(tx, ours, first)).await;
     assert_eq!((call.contact_id, call.metadata), (None, None));
@@ -394,7 +391,7 @@ async fn a_contact_in_a_call_is_not_erased(db: &TestDb) {
     };
     let facts = [Fact::Started(late.into())];
     project(&store, &facts).await;
-    let [erasure] = &open(&store, 3).await[..] else {
+    let [erasure] = &open_erasures(&store, 3).await[..] else {
         panic!("one erasure")
     };
     let waits = erasing::erase_rows(&store, erasure, AFTER).await;
@@ -427,24 +424,28 @@ async fn an_erasure_waits_for_every_node_that_lives(db: &TestDb) {
     assert_eq!(asked.waits_for, [1, 2, 3]);
 
     let by_id = async || found(&store, move |tx| erasures::by_id(tx, ours, asked.id)).await;
-    let erasure = open(&store, 1).await.remove(0);
+    let erasure = open_erasures(&store, 1).await.remove(0);
     erase(&store, &erasure, 1).await;
-    assert_eq!(open(&store, 1).await, []);
+    assert_eq!(open_erasures(&store, 1).await, []);
 
     let halfway = by_id().await;
     assert_eq!(
         (halfway.completed_at, halfway.waits_for),
         (None, vec![2, 3])
     );
-    erase(&store, &open(&store, 2).await.remove(0), 2).await;
+    erase(&store, &open_erasures(&store, 2).await.remove(0), 2).await;
 
     let receipt = by_id().await;
     assert!(receipt.completed_at.is_some(), "the third is away");
     assert_eq!(receipt.waits_for, [3]);
-    erase(&store, &open(&store, 3).await.remove(0), 3).await;
+    erase(&store, &open_erasures(&store, 3).await.remove(0), 3).await;
 
     assert_eq!(by_id().await.waits_for, Vec::<i64>::new());
-    assert_eq!(open(&store, 4).await, [], "nothing is looked for any more");
+    assert_eq!(
+        open_erasures(&store, 4).await,
+        [],
+        "nothing is looked for any more"
+    );
 }
 
 async fn numbers_of_the_org_are_not_searched_for(db: &TestDb) {
@@ -466,11 +467,33 @@ async fn numbers_of_the_org_are_not_searched_for(db: &TestDb) {
     project(&store, &facts).await;
 
     let asked = request(&store, ours, id).await;
-    erase(&store, &open(&store, 3).await.remove(0), 3).await;
+    erase(&store, &open_erasures(&store, 3).await.remove(0), 3).await;
 
     let call = found(&store, move |tx| calls::by_id(tx, ours, call)).await;
     assert_eq!(call.to_e164, Some(number(NUMBER)));
 
     let receipt = found(&store, move |tx| erasures::by_id(tx, ours, asked.id)).await;
     assert_eq!((receipt.erased.calls, receipt.kept.numbers), (0, 1));
+}
+
+/// The erasures of one org must not keep those of another waiting.
+async fn orgs_take_turns_with_their_erasures(db: &TestDb) {
+    let store = db.open().await;
+    let (many, few) = (org(&store, "Many").await.id, org(&store, "Few").await.id);
+    let mut asked = Vec::new();
+    for (number, org) in [many, many, many, few].into_iter().enumerate() {
+        let (name, details) = (format!("crm/{number}"), ContactDetails::default());
+        let contacts = store.contacts();
+        let made = contacts.identify_by_external_id(org, &name, &details, NOW);
+        let (id, at) = (made.await.expect("a contact").id, later(number as u64));
+        asked.push(
+            done(&store, move |tx| erasures::request(tx, org, id, at))
+                .await
+                .id,
+        );
+    }
+
+    let waiting = async |limit| found(&store, move |tx| erasures::waiting(tx, 3, limit)).await;
+    assert_eq!(waiting(10).await, [asked[0], asked[3], asked[1], asked[2]]);
+    assert_eq!(waiting(2).await, [asked[0], asked[3]]);
 }

@@ -14,7 +14,9 @@ use trunkline_store::{
 use uuid::Uuid;
 
 use crate::idempotency::{Answers, asked, kept};
-use crate::test_db::{self, NOW, TestDb, done, found, later, new_agent, number, started};
+use crate::test_db::{
+    self, NOW, TestDb, done, found, later, new_agent, number, open_erasures, started,
+};
 use crate::ways_out::carrier;
 
 crate::on_both!(
@@ -149,7 +151,7 @@ async fn begin_erasure(store: &Store, org: Uuid) {
         erasures::request(tx, org, contact, later(60))
     })
     .await;
-    for erasure in found(store, move |tx| erasures::open(tx, 3)).await {
+    for erasure in open_erasures(store, 3).await {
         let rows = erasing::erase_rows(store, &erasure, later(60)).await;
         assert_eq!(rows.expect("rows are erased"), RowsErased::All);
     }
@@ -174,9 +176,7 @@ async fn opened(store: &Store, org: Uuid) -> Vec<String> {
 
     assert_eq!(answer.expect("it opens"), Some(Claim::Done(kept())));
 
-    let erasure = found(store, move |tx| erasures::open(tx, 3))
-        .await
-        .remove(0);
+    let erasure = open_erasures(store, 3).await.remove(0);
     let legs = found(store, move |tx| erasures::legs(tx, erasure.id)).await;
     vec![
         legs[0].call_ids.join(" "),

@@ -12,8 +12,8 @@ use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::{Origin, Project, Retry};
 use trunkline_store::{
-    Agent, Error, NewAgent, NewOrg, NewPartner, OpenFault, Options, Org, Store, Tx, agents, orgs,
-    partners,
+    Agent, Error, NewAgent, NewOrg, NewPartner, OpenErasure, OpenFault, Options, Org, Store, Tx,
+    agents, erasures, orgs, partners,
 };
 use uuid::Uuid;
 
@@ -200,6 +200,16 @@ pub(crate) async fn found<T: Send + 'static>(
     work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
 ) -> T {
     store.read_inline(work).await.expect("what is there")
+}
+
+/// Returns the erasures that wait for a node.
+pub(crate) async fn open_erasures(store: &Store, node: u8) -> Vec<OpenErasure> {
+    let waiting = found(store, move |tx| erasures::waiting(tx, node, 100)).await;
+    let mut open = Vec::new();
+    for id in waiting {
+        open.extend(found(store, move |tx| erasures::open(tx, id)).await);
+    }
+    open
 }
 
 pub(crate) async fn agent(store: &Store, org: Uuid, name: &str) -> Agent {
