@@ -38,23 +38,23 @@ impl Traces {
     /// Removes the messages of these calls and returns their number. Reads and writes files.
     ///
     /// # Errors
-    /// A segment can't be written; it is unchanged, and the call can be repeated.
+    /// A segment can't be read or written; it is unchanged, and the call can be repeated.
     pub fn forget(&self, legs: &[CallLegs]) -> io::Result<u64> {
         let mut gone = 0;
         for legs in legs {
-            gone += self.forget_one(&self.going(legs))?;
+            gone += self.forget_one(&self.going(legs)?)?;
         }
         Ok(gone)
     }
 
     /// Collects all legs of a call.
-    fn going(&self, legs: &CallLegs) -> RemovalFilter {
+    fn going(&self, legs: &CallLegs) -> io::Result<RemovalFilter> {
         let (from, until) = (legs.from, legs.until);
         let mut going: HashMap<Vec<u8>, RemovedLeg> = HashMap::new();
 
         if let Some(line) = &legs.session_line {
             let line = format!("\r\n{line}\r\n");
-            let begun = self.begun(line.as_bytes(), from, until).into_iter();
+            let begun = self.begun(line.as_bytes(), from, until)?.into_iter();
             let ours = begun.filter(|(is_sent, _)| *is_sent);
             going.extend(ours.map(|(_, id)| (id.into_bytes(), RemovedLeg::Whole)));
         }
@@ -76,11 +76,11 @@ impl Traces {
             };
             leg.retain(|(is_sent, captured)| dialog.holds(*is_sent, captured));
             going.insert(call_id.into_bytes(), RemovedLeg::Peer(dialog));
-            let successor = Successor::find(self, &leg, Some(until));
+            let successor = Successor::find(self, &leg, Some(until))?;
             next = successor.map(|successor| (successor.call_id, successor.began));
         }
 
-        RemovalFilter::new(going, from, until)
+        Ok(RemovalFilter::new(going, from, until))
     }
 
     fn forget_one(&self, going: &RemovalFilter) -> io::Result<u64> {

@@ -14,7 +14,7 @@ const SHOWN: usize = 1 << 20;
 pub struct FoundMessages {
     /// Messages in order of time; true if we sent it.
     pub messages: Vec<(bool, Captured)>,
-    /// True if later messages are left out for lack of room.
+    /// True if messages are missing: later ones for lack of room, or those of a file that can't be read.
     pub is_cut: bool,
 }
 

@@ -22,6 +22,7 @@ pub mod tag_mask;
 mod tap;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
 use std::sync::{Arc, Mutex, Weak};
 
 use trunkline_sip::moment::Moment;
@@ -98,7 +99,7 @@ impl Traces {
         disk: Option<Disk>,
         collector: Option<Collector>,
         clock: fn() -> Moment,
-    ) -> std::io::Result<Arc<Self>> {
+    ) -> io::Result<Arc<Self>> {
         let traces = Arc::new(Self::unattended(shards, disk, collector, clock)?);
         let weak = Arc::downgrade(&traces);
         let keeper = std::thread::Builder::new()
@@ -115,7 +116,7 @@ impl Traces {
         disk: Option<Disk>,
         collector: Option<Collector>,
         clock: fn() -> Moment,
-    ) -> std::io::Result<Self> {
+    ) -> io::Result<Self> {
         let segments = disk.map(Segments::open).transpose()?;
         let (exporter, beginnings) = collector.map(Exporter::new).unzip();
         Ok(Self {
@@ -201,18 +202,32 @@ impl Traces {
             until,
         };
         let mut found = MessageCollector::default();
-        self.each(&wanted, &mut |record| {
+        let read = self.each(&wanted, &mut |record| {
             let call_id = scan::call_id(record.octets);
             if call_ids.iter().any(|id| id.as_bytes() == call_id) {
                 found.take(record);
             }
         });
-        found.finish()
+
+        let mut found = found.finish();
+        if let Err(fault) = read {
+            tracing::warn!(%fault, "a trace can't be read");
+            found.is_cut = true;
+        }
+        found
     }
 
     /// Returns the INVITEs within a time that contain these octets, one per Call-ID in order of time, with the
     /// direction. Reads files.
-    pub fn begun(&self, text: &[u8], from: Moment, until: Moment) -> Vec<(bool, String)> {
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub fn begun(
+        &self,
+        text: &[u8],
+        from: Moment,
+        until: Moment,
+    ) -> io::Result<Vec<(bool, String)>> {
         let wanted = BlockQuery {
             keys: None,
             from,
@@ -228,18 +243,22 @@ impl Traces {
                 let first = first.entry(call_id.into_owned()).or_insert(this);
                 *first = this.min(*first);
             }
-        });
+        })?;
 
         let mut begun: Vec<((u64, bool), String)> =
             first.into_iter().map(|(id, first)| (first, id)).collect();
         begun.sort();
         let legs = begun.into_iter();
-        legs.map(|((_, is_sent), call_id)| (is_sent, call_id))
-            .collect()
+        Ok(legs
+            .map(|((_, is_sent), call_id)| (is_sent, call_id))
+            .collect())
     }
 
     /// Passes every message that may be wanted to `take`, in no order, and none twice from memory and disk.
-    fn each(&self, wanted: &BlockQuery<'_>, take: &mut dyn FnMut(&Record<'_>)) {
+    ///
+    /// # Errors
+    /// A file can't be read; all others were.
+    fn each(&self, wanted: &BlockQuery<'_>, take: &mut dyn FnMut(&Record<'_>)) -> io::Result<()> {
         let range = wanted.from.as_micros()..=wanted.until.as_micros();
         let mut one = |record: Record<'_>| {
             if range.contains(&record.at) {
@@ -277,17 +296,20 @@ impl Traces {
 
         // One block of a file is in memory at a time. A block that has moved to disk since the snapshot is read from
         // memory alone.
-        for file in files {
-            for block in segments::blocks(&file, wanted) {
-                if !closed.iter().any(|known| **known == block) {
-                    record::records(&block.unpack()).for_each(&mut one);
-                }
+        let mut read = Ok(());
+        for block in files.iter().flat_map(|file| segments::blocks(file, wanted)) {
+            match block {
+                Ok(block) if closed.iter().any(|known| **known == block) => {}
+                Ok(block) => record::records(&block.unpack()).for_each(&mut one),
+                Err(fault) => read = Err(fault),
             }
         }
 
         for block in closed {
             record::records(&block.unpack()).for_each(&mut one);
         }
+
+        read
     }
 }
 

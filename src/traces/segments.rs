@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Segments {
     ///
     /// # Errors
     /// The directory can't be created or read.
-    pub(super) fn open(disk: Disk) -> std::io::Result<Self> {
+    pub(super) fn open(disk: Disk) -> io::Result<Self> {
         private::directory(&disk.directory)?;
         let mut known = Vec::new();
         for entry in std::fs::read_dir(&disk.directory)? {
@@ -99,7 +99,7 @@ impl Segments {
         &mut self,
         blocks: &[std::sync::Arc<Block>],
         now: Moment,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let done = blocks.iter().try_for_each(|block| self.one(block, now));
         if done.is_err() {
             self.file = None;
@@ -108,7 +108,7 @@ impl Segments {
         done
     }
 
-    fn one(&mut self, block: &Block, now: Moment) -> std::io::Result<()> {
+    fn one(&mut self, block: &Block, now: Moment) -> io::Result<()> {
         let is_done = self.known.back().is_some_and(|segment| {
             segment.size >= MAX_SEGMENT_OCTETS || now.since(segment.began) > MAX_SEGMENT_AGE
         });
@@ -129,14 +129,14 @@ impl Segments {
     }
 
     /// Begins a new segment. Its name is unique even if the clock went back.
-    fn begin(&mut self, now: Moment) -> std::io::Result<()> {
+    fn begin(&mut self, now: Moment) -> io::Result<()> {
         let mut micros = now.as_micros();
         let (path, mut file) = loop {
             let path = self.disk.directory.join(format!("{micros:020}.{ENDING}"));
             match OpenOptions::new().append(true).create_new(true).open(&path) {
                 Ok(file) => break (path, file),
                 // Another process made it, or the clock went back.
-                Err(fault) if fault.kind() == std::io::ErrorKind::AlreadyExists => micros += 1,
+                Err(fault) if fault.kind() == io::ErrorKind::AlreadyExists => micros += 1,
                 Err(fault) => return Err(fault),
             }
         };
@@ -163,7 +163,7 @@ impl Segments {
                 break;
             }
             if let Err(fault) = std::fs::remove_file(&oldest.path)
-                && fault.kind() != std::io::ErrorKind::NotFound
+                && fault.kind() != io::ErrorKind::NotFound
             {
                 tracing::warn!(%fault, path = %oldest.path.display(), "a trace can't be removed");
                 break;
@@ -186,24 +186,28 @@ impl Segments {
     /// Rewrites the segments that have messages to remove; returns the number of removed messages.
     ///
     /// # Errors
-    /// Those of the disk; each segment is either unchanged or filtered.
+    /// Those of the disk, also where a segment can't be read; each segment is either unchanged or filtered.
     pub(super) fn forget(
         &mut self,
         going: &RemovalFilter,
         scratch: &mut Vec<u8>,
-    ) -> std::io::Result<u64> {
+    ) -> io::Result<u64> {
         let wanted = going.wanted();
         let newest = self.known.len().saturating_sub(1);
         let mut all_gone = 0;
         for (at, segment) in self.known.iter_mut().enumerate() {
-            let touches = segment.touches(wanted.from, wanted.until);
-            if !touches || blocks(&segment.path, &wanted).next().is_none() {
+            if !segment.touches(wanted.from, wanted.until) {
                 continue;
+            }
+            match blocks(&segment.path, &wanted).next() {
+                None => continue,
+                Some(first) => drop(first?),
             }
 
             let mut octets = MAGIC.to_vec();
             let mut gone = 0;
             for block in blocks(&segment.path, &BlockQuery::ALL) {
+                let block = block?;
                 match going.filtered(&block, scratch) {
                     None => block.write(&mut octets),
                     Some((left, count)) => {
@@ -244,7 +248,7 @@ impl Segment {
 const UNFINISHED: &str = "new";
 
 /// Replaces a segment atomically.
-fn replace(path: &Path, octets: &[u8]) -> std::io::Result<()> {
+fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension(UNFINISHED);
     let mut file = OpenOptions::new()
         .write(true)
@@ -268,46 +272,80 @@ fn began(path: &Path) -> Option<Moment> {
         .flatten()
 }
 
-/// Reads the blocks of a file that may have wanted messages, one at a time. Ends at anything unreadable: the file was
-/// removed, or cut short.
-pub(super) fn blocks<'q>(path: &Path, wanted: &'q BlockQuery<'q>) -> impl Iterator<Item = Block> {
-    let mut file = File::open(path).ok().filter(has_magic);
-    std::iter::from_fn(move || {
-        let block = file.as_mut().and_then(|file| next_block(file, wanted));
-        if block.is_none() {
-            file = None;
+/// Reads the blocks of a file that may have wanted messages, one at a time. A file that was removed has none, and one that was cut
+/// short by a crash is read up to there.
+///
+/// # Errors
+/// The file can't be read; the error is the last item. No block may be taken for missing then.
+pub(super) fn blocks<'q>(
+    path: &Path,
+    wanted: &'q BlockQuery<'q>,
+) -> impl Iterator<Item = io::Result<Block>> + use<'q> {
+    let mut opened = Some(open_segment(path));
+    std::iter::from_fn(move || match opened.take()? {
+        Ok(None) => None,
+        Ok(Some(mut file)) => {
+            let block = next_block(&mut file, wanted).transpose()?;
+            opened = block.is_ok().then_some(Ok(Some(file)));
+            Some(block)
         }
-        block
+        Err(fault) => Some(Err(fault)),
     })
 }
 
-fn has_magic(mut file: &File) -> bool {
+/// Opens a segment behind its first octets; `None` if it isn't there, or isn't one.
+fn open_segment(path: &Path) -> io::Result<Option<File>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(fault) if fault.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(fault) => return Err(fault),
+    };
+
     let mut magic = [0; MAGIC.len()];
-    file.read_exact(&mut magic).is_ok() && magic == *MAGIC
+    let is_segment = fill(&mut file, &mut magic)? && magic == *MAGIC;
+    Ok(is_segment.then_some(file))
 }
 
-fn next_block(file: &mut File, wanted: &BlockQuery<'_>) -> Option<Block> {
+/// Reads up to the next wanted block; `None` at the end of what a crash left.
+fn next_block(file: &mut File, wanted: &BlockQuery<'_>) -> io::Result<Option<Block>> {
     loop {
         let mut head = [0; HEAD];
-        file.read_exact(&mut head).ok()?;
-        let head = Head::read(&head)?;
+        if !fill(file, &mut head)? {
+            return Ok(None);
+        }
+        let Some(head) = Head::read(&head) else {
+            return Ok(None);
+        };
         if head.last() < wanted.from {
-            let length = head.keys * size_of::<u64>() + head.packed;
-            file.seek(SeekFrom::Current(i64::try_from(length).ok()?))
-                .ok()?;
+            skip(file, head.keys * size_of::<u64>() + head.packed)?;
             continue;
         }
 
         let mut keys = vec![0; head.keys * size_of::<u64>()];
-        file.read_exact(&mut keys).ok()?;
+        if !fill(file, &mut keys)? {
+            return Ok(None);
+        }
         if !head.block(&keys, Vec::new()).touches(wanted) {
-            file.seek(SeekFrom::Current(i64::try_from(head.packed).ok()?))
-                .ok()?;
+            skip(file, head.packed)?;
             continue;
         }
 
         let mut packed = vec![0; head.packed];
-        file.read_exact(&mut packed).ok()?;
-        return Some(head.block(&keys, packed));
+        let is_whole = fill(file, &mut packed)?;
+        return Ok(is_whole.then(|| head.block(&keys, packed)));
     }
+}
+
+/// Fills the buffer; false if the file ends before.
+fn fill(file: &mut File, octets: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(octets) {
+        Ok(()) => Ok(true),
+        Err(fault) if fault.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(fault) => Err(fault),
+    }
+}
+
+fn skip(file: &mut File, octets: usize) -> io::Result<()> {
+    let octets = i64::try_from(octets).map_err(io::Error::other)?;
+    file.seek(SeekFrom::Current(octets)).map(|_| ())
 }

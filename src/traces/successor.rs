@@ -1,5 +1,6 @@
 //! Leg that replaced another in a call (RFC 3891), found in the traces.
 
+use std::io;
 use std::time::Duration;
 
 use trunkline_capture::Captured;
@@ -25,27 +26,35 @@ pub struct Successor {
 impl Successor {
     /// Finds the leg that replaced this one (RFC 3891), if we sent it a BYE while the call continued. `leg` holds the messages of the
     /// replaced leg's dialog, each with true if we sent it. Reads files.
+    ///
+    /// # Errors
+    /// A file can't be read.
     pub fn find(
         traces: &Traces,
         leg: &[(bool, Captured)],
         ended_at: Option<Moment>,
-    ) -> Option<Self> {
-        let (_, bye) = leg
+    ) -> io::Result<Option<Self>> {
+        let bye = leg
             .iter()
-            .find(|(is_sent, captured)| *is_sent && captured.octets.starts_with(b"BYE "))?;
+            .find(|(is_sent, captured)| *is_sent && captured.octets.starts_with(b"BYE "));
+        let Some((_, bye)) = bye else {
+            return Ok(None);
+        };
         let left = Moment::from_micros(bye.at);
         if ended_at.is_some_and(|end| end <= left) {
-            return None;
+            return Ok(None);
         }
 
         let message = Sip::parse(&bye.octets);
-        let (replaced, ours) = (message.first("Call-ID")?, message.tag("From")?);
+        let (Some(replaced), Some(ours)) = (message.first("Call-ID"), message.tag("From")) else {
+            return Ok(None);
+        };
         let from = left - SET_UP_TIME;
 
         // A challenged INVITE appears twice; the later one began the leg. Both name our tag in Replaces, which only parties to the call know.
-        let begun = traces.begun(ours.as_bytes(), from, left);
+        let begun = traces.begun(ours.as_bytes(), from, left)?;
         let mut received = begun.into_iter().filter(|(is_sent, _)| !is_sent);
-        received.find_map(|(_, call_id)| {
+        Ok(received.find_map(|(_, call_id)| {
             let messages = traces.of(&[&call_id], from, left).messages;
             let invites = messages.iter().filter(|(is_sent, captured)| {
                 let sip = Sip::parse(&captured.octets);
@@ -60,6 +69,6 @@ impl Successor {
                 from,
                 began,
             })
-        })
+        }))
     }
 }

@@ -423,3 +423,42 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
         }
     }
 }
+
+/// A segment that can't be read has messages all the same: neither an erasure nor a trace may pass over it.
+#[test]
+fn a_segment_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(&directory);
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
+    pass(&traces, &mut tap, Moment::from_secs(10), true, &octets);
+    traces.finish();
+
+    let file = std::fs::read_dir(&disk.directory).unwrap().next().unwrap();
+    let path = file.unwrap().path();
+    let aside = directory.path().join("aside");
+    std::fs::rename(&path, &aside).unwrap();
+    // A directory can be opened like a file, and then fails to be read.
+    std::fs::create_dir(&path).unwrap();
+
+    let legs = CallLegs {
+        peer_call_id: None,
+        began: Moment::from_secs(10),
+        call_ids: vec!["a@b".to_owned()],
+        session_line: None,
+        from: NEVER,
+        until: ALWAYS,
+    };
+    assert!(traces.forget(std::slice::from_ref(&legs)).is_err());
+    assert!(found(&traces, "a@b").is_cut);
+    assert!(traces.begun(b"a@b", NEVER, ALWAYS).is_err());
+
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::rename(&aside, &path).unwrap();
+    assert_eq!(traces.forget(&[legs]).unwrap(), 1);
+
+    // A file that is gone has nothing to erase.
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(found(&traces, "a@b"), FoundMessages::default());
+}

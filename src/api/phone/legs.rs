@@ -1,6 +1,7 @@
 //! Finds the SIP messages of a call in the traces: those of its caller, of the runtimes that were called, of a transfer
 //! destination called from here, and of a leg that replaced the caller's. Reads files.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,14 +94,16 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
     let (traces, call) = (search.traces, search.call);
     let from = call.started_at - BEFORE;
     let until = call.ended_at.unwrap_or(now) + AFTER;
-    let called = called(search, now);
+    let mut is_cut = false;
+    let called = called(search, now, &mut is_cut);
     let call_ids: Vec<&str> = std::iter::once(&*call.caller_call_id)
         .chain(called.iter().map(|(_, id)| &**id))
         .collect();
     let FoundMessages {
         messages,
-        mut is_cut,
+        is_cut: is_long,
     } = traces.of(&call_ids, from, until);
+    is_cut |= is_long;
     let mut of_caller = Vec::new();
 
     let mut legs: Vec<Message> = Vec::with_capacity(messages.len());
@@ -121,14 +124,15 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
     }
 
     for _ in 0..MAX_LEGS {
-        let Some(successor) = Successor::find(traces, &of_caller, call.ended_at) else {
+        let successor = Successor::find(traces, &of_caller, call.ended_at);
+        let Some(successor) = readable(successor, &mut is_cut) else {
             break;
         };
         let FoundMessages {
             messages,
-            is_cut: is_cut_too,
+            is_cut: is_long,
         } = traces.of(&[&successor.call_id], successor.from, until);
-        is_cut |= is_cut_too;
+        is_cut |= is_long;
         let own = of_one_dialog(messages, successor.began);
         if own.is_empty() {
             break;
@@ -140,6 +144,15 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
     legs.extend(of_caller.into_iter().map(of("caller")));
     legs.sort_by_key(|leg| leg.captured.at);
     (legs, !is_cut)
+}
+
+/// Returns what was read; nothing, and marks the trace as cut, if a file can't be read.
+fn readable<T: Default>(read: io::Result<T>, is_cut: &mut bool) -> T {
+    read.unwrap_or_else(|fault| {
+        tracing::warn!(%fault, "a trace can't be read");
+        *is_cut = true;
+        T::default()
+    })
 }
 
 fn of(name: &'static str) -> impl Fn((bool, Captured)) -> Message {
@@ -156,13 +169,14 @@ fn shown(name: &'static str, is_sent: bool, mut captured: Captured) -> Message {
 }
 
 /// Finds the legs that we called, as names and Call-IDs. Each of our INVITEs names the session.
-fn called(search: &Search<'_>, now: Moment) -> Vec<(&'static str, String)> {
+fn called(search: &Search<'_>, now: Moment, is_cut: &mut bool) -> Vec<(&'static str, String)> {
     let (traces, call) = (search.traces, search.call);
     // Exactly as we write it; no caller's header passes in this form.
     let session = format!("\r\n{}: {}\r\n", search.session_header, call.session_id);
-    let begun = |from: Moment, until: Moment| {
-        let begun = traces.begun(session.as_bytes(), from, until).into_iter();
-        begun
+    let mut begun = |from: Moment, until: Moment| {
+        let begun = traces.begun(session.as_bytes(), from, until);
+        readable(begun, is_cut)
+            .into_iter()
             .filter(|(is_sent, _)| *is_sent)
             .map(|(_, call_id)| call_id)
             .take(MAX_LEGS)
