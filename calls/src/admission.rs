@@ -244,9 +244,10 @@ fn by_digest<'a, 'm>(
     core.unanswered_challenges.answered(message);
 
     let config = Arc::clone(&core.config);
+    let wall_time = core.live.wall_time(now);
     let login = view
         .login(&credentials.username_unescaped())
-        .filter(|login| login.expires_at.is_none_or(|end| now < end));
+        .filter(|login| login.is_valid(wall_time));
     let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
     let policy = Policy {
         algorithms: &config.algorithms,
@@ -290,7 +291,8 @@ fn by_digest<'a, 'm>(
         }
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
             let name = credentials.username_unescaped();
-            let attributed = failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, now);
+            let attributed =
+                failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, wall_time);
             if attributed.is_none() {
                 let unknown = UnknownUser::new(flow.peer, &name);
                 core.effects.push_back(Effect::UnknownUser(unknown));

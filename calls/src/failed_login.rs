@@ -38,14 +38,13 @@ pub(crate) fn attribute_unknown_user(
     view: &View,
     source: IpAddr,
     username: &[u8],
-    now: Moment,
+    wall_time: Moment,
 ) -> Option<(Uuid, Uuid, WrongPart)> {
     if let Some(login) = view.login(username) {
-        let has_ended = login.expires_at.is_some_and(|end| end <= now);
-        let part = if has_ended {
-            WrongPart::Expired
-        } else {
+        let part = if login.is_valid(wall_time) {
             WrongPart::User
+        } else {
+            WrongPart::Expired
         };
         return Some((login.org, login.trunk, part));
     }

@@ -83,6 +83,11 @@ impl LiveCalls {
         })
     }
 
+    /// Returns the wall-clock time of a moment on the clock of timers.
+    pub(crate) fn wall_time(&self, now: Moment) -> Moment {
+        self.wall.of(now)
+    }
+
     /// Number of live calls.
     pub fn len(&self) -> usize {
         self.calls.len()

@@ -190,8 +190,15 @@ pub struct Login {
     pub secret: Arc<Secret>,
     /// User name and password, with which the PBX's own challenges are answered once it has authenticated.
     pub pair: Arc<PeerLogin>,
-    /// Expiry; set on the old credentials after a rotation.
+    /// Expiry as a wall-clock time, since the store keeps it; set on the old credentials after a rotation.
     pub expires_at: Option<Moment>,
+}
+
+impl Login {
+    /// Returns true if the credentials are valid at this wall-clock time.
+    pub fn is_valid(&self, wall_time: Moment) -> bool {
+        self.expires_at.is_none_or(|end| wall_time < end)
+    }
 }
 
 /// Org of a source address.
@@ -227,7 +234,7 @@ impl View {
         self.orgs.get(&id)
     }
 
-    /// Returns the credentials of this digest user name. Expired ones are included: the caller compares `expires_at` with its clock.
+    /// Returns the credentials of this digest user name. Expired ones are included: ask [`Login::is_valid`].
     pub fn login(&self, username: &[u8]) -> Option<&Login> {
         self.by_username.get(std::str::from_utf8(username).ok()?)
     }

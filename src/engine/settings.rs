@@ -13,7 +13,7 @@ use trunkline_sip::auth::{Algorithm, NonceKeys};
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_store::{Keyring, Store};
 
-use super::local;
+use super::{clock, local};
 use crate::config::{Config, DefaultRuntime};
 use crate::traces::{Collector, Disk};
 
@@ -87,6 +87,7 @@ pub(super) fn registrar_config(config: &Config) -> registrar::Config {
         shortest: sip.registration_min,
         longest: sip.registration_max,
         contacts: sip.registration_contacts,
+        wall: clock::wall(),
     }
 }
 

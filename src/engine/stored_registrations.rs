@@ -100,7 +100,7 @@ impl RegistrationKeeper {
             self.held_against = Arc::downgrade(view);
         }
 
-        let pair = |user: &str| pair(view, user, now);
+        let pair = |user: &str| pair(view, user, clock::wall_time());
         if self.store.is_shared() && turn.is_multiple_of(SERVING) {
             let serving = self.store.read(nodes::serving).await?;
             let nodes: Vec<u8> = serving.iter().map(|one| one.run.node).collect();
@@ -173,8 +173,8 @@ impl RegistrationKeeper {
             .store
             .write(move |tx| kept::take_over(tx, node, &gone, clock::wall_time()));
         let taken = taken.await?;
-        let now = clock::now();
-        bindings.take_over(&on_timers(taken.kept), |user| pair(view, user, now), now);
+        let pair = |user: &str| pair(view, user, clock::wall_time());
+        bindings.take_over(&on_timers(taken.kept), pair, clock::now());
 
         for lost in taken.lost {
             registrations::note_lost(lost, BindingLoss::NodeLost);
@@ -193,8 +193,7 @@ fn on_timers(mut all: Vec<StoredBinding>) -> Vec<StoredBinding> {
 }
 
 /// Returns the credentials of a trunk, while they are valid.
-fn pair(view: &View, user: &str, now: Moment) -> Option<Arc<PeerLogin>> {
+fn pair(view: &View, user: &str, wall_time: Moment) -> Option<Arc<PeerLogin>> {
     let login = view.login(user.as_bytes())?;
-    let is_good = login.expires_at.is_none_or(|end| now < end);
-    is_good.then(|| Arc::clone(&login.pair))
+    login.is_valid(wall_time).then(|| Arc::clone(&login.pair))
 }

@@ -31,6 +31,7 @@ use uuid::Uuid;
 
 use crate::failed_login::{self, UnknownUser};
 use crate::ids::owner_of;
+use crate::wall_clock::WallClock;
 use bindings::{Binding, BindingChange, Bindings, ChangeRefused, Sender};
 use register_request::{RegisterFault, RegisterRequest};
 
@@ -49,6 +50,8 @@ pub struct Config {
     pub longest: Duration,
     /// Bindings of one trunk; beyond that, the one refreshed longest ago is removed.
     pub contacts: usize,
+    /// Wall clock, by which credentials expire.
+    pub wall: &'static WallClock,
 }
 
 /// Longest registration by a stream: the stream itself is closed after a quarter of an hour of silence.
@@ -172,7 +175,7 @@ impl Registrar {
 
         let login = view
             .login(&credentials.username_unescaped())
-            .filter(|login| login.expires_at.is_none_or(|end| now < end));
+            .filter(|login| login.is_valid(config.wall.of(now)));
         let secret = login.map_or(self.nonces.decoy(), |login| &*login.secret);
         let policy = Policy {
             algorithms: &config.algorithms,
@@ -200,8 +203,12 @@ impl Registrar {
             }
             (None, Verdict::Ok | Verdict::Wrong(_)) => {
                 let name = credentials.username_unescaped();
-                let attributed =
-                    failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, now);
+                let attributed = failed_login::attribute_unknown_user(
+                    view,
+                    flow.peer.ip(),
+                    &name,
+                    config.wall.of(now),
+                );
                 if attributed.is_none() {
                     let unknown = UnknownUser::new(flow.peer, &name);
                     self.effects.push(RegistrarEffect::UnknownUser(unknown));

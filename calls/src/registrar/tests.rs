@@ -121,6 +121,7 @@ impl Scene {
                     shortest: Duration::from_secs(seconds),
                     longest: Duration::from_secs(3600),
                     contacts: 2,
+                    wall: &crate::wall_clock::STEADY,
                 }),
                 (
                     Arc::new(Nonces::new(
@@ -275,6 +276,39 @@ fn an_unauthenticated_peer_is_challenged_whatever_user_it_names() {
     assert!(matches!(&others[..], [RegistrarEffect::UnknownUser(_)]));
     assert_eq!(scene.endpoint.counts().server_other, 0);
     assert!(scene.bindings.is_empty());
+}
+
+/// Timers don't count the time for which the machine was suspended, but a replaced password ends at a time of day.
+#[test]
+fn a_replaced_password_expires_by_the_wall_clock() {
+    static WALL: WallClock = WallClock::new();
+    let mut scene = Scene::new();
+    let config = Config::clone(&scene.registrar.config);
+    scene.registrar.config = Arc::new(Config {
+        wall: &WALL,
+        ..config
+    });
+    let day = Duration::from_secs(24 * 3600);
+    let login = scene.view.by_username.get("pbx").expect("a login").clone();
+    let replaced = Login {
+        expires_at: Some(START + day),
+        ..login
+    };
+    scene.view.by_username.insert("pbx".into(), replaced);
+
+    assert_eq!(scene.register(&Request::new(1, HOUR_HERE)).0, 200);
+    WALL.step(i64::try_from(day.as_micros()).expect("a step"));
+    assert_eq!(scene.register(&Request::new(2, HOUR_HERE)).0, 401);
+
+    let parts: Vec<WrongPart> = scene
+        .registrar
+        .effects()
+        .filter_map(|effect| match effect {
+            RegistrarEffect::AuthFailure(failure) => Some(failure.part),
+            RegistrarEffect::UnknownUser(_) | RegistrarEffect::Changed(_) => None,
+        })
+        .collect();
+    assert_eq!(parts, [WrongPart::Expired]);
 }
 
 #[test]
