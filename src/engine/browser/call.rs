@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use trunkline_model::address::{AddressPolicy, Refusal};
 use trunkline_net::listener::InProcess;
 use trunkline_net::media::{Media, NegotiatedMedia};
-use trunkline_sip::dialog::sdp::Audio;
+use trunkline_sip::dialog::sdp::{Audio, Direction};
 use trunkline_sip::wire::frame::{Frame, Framer};
 use uuid::Uuid;
 
@@ -40,6 +40,28 @@ pub(super) struct RunningCall {
     pub(super) agent: UserAgent,
     pub(super) connection: InProcess,
     pub(super) events: mpsc::Sender<BrowserEvent>,
+    pub(super) negotiation: MediaNegotiation,
+}
+
+/// Media of a call as last negotiated.
+#[derive(Debug, Default)]
+pub(super) struct MediaNegotiation(Option<NegotiatedMedia>);
+
+impl MediaNegotiation {
+    fn agree(&mut self, media: &Media, key: u64, agreed: NegotiatedMedia) {
+        self.0 = Some(agreed);
+        media.update(key, agreed, clock::now());
+        media.start(key, clock::now());
+    }
+
+    /// Ends the audio both ways, until an offer turns it on again. Nothing has to end before the first agreement.
+    fn turn_off(&mut self, media: &Media, key: u64) {
+        if let Some(agreed) = &mut self.0 {
+            agreed.remote.set_port(0);
+            agreed.direction = Direction::Inactive;
+            media.update(key, *agreed, clock::now());
+        }
+    }
 }
 
 impl RunningCall {
@@ -122,8 +144,12 @@ impl RunningCall {
     }
 
     /// Sets the negotiated media. The address in the SDP is judged like every address that a message names.
-    fn agree(&self, audio: Option<Audio>) {
-        let Some(audio) = audio else { return };
+    fn agree(&mut self, audio: Option<Audio>) {
+        let Some(audio) = audio else {
+            // A stream that was turned off by a port of 0 (RFC 3264 §8.2).
+            return self.negotiation.turn_off(&self.wires.media, self.key);
+        };
+
         let inside = self.wires.media_addresses.inside_of(audio.remote);
         let inside = inside.filter(|inside| self.wires.media.is_port(*inside));
         let mut remote = inside.unwrap_or(audio.remote);
@@ -147,8 +173,7 @@ impl RunningCall {
             sources: [remote.ip(); 2],
             from_any: false,
         };
-        self.wires.media.update(self.key, agreed, clock::now());
-        self.wires.media.start(self.key, clock::now());
+        self.negotiation.agree(&self.wires.media, self.key, agreed);
     }
 
     /// Sends an event to the page.
@@ -184,5 +209,64 @@ fn ended(end: End) -> BrowserEvent {
             code,
             sentence,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use trunkline_net::media::MediaSettings;
+    use trunkline_sip::dialog::sdp::AudioPayload;
+    use trunkline_sip::entropy::Entropy;
+    use trunkline_testkit::Deadline;
+    use trunkline_testkit::talker::Rtp;
+
+    use super::*;
+
+    const KEY: u64 = 1;
+    const PATIENCE: Duration = Duration::from_secs(15);
+
+    #[test]
+    fn audio_that_was_turned_off_is_no_longer_sent() {
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let settings = MediaSettings {
+            ports: 40_000..=40_999,
+            ips: vec![ip],
+            own: vec![ip],
+            listeners: Vec::new(),
+            silence: PATIENCE,
+            workers: 1,
+        };
+        let entropy = Entropy::from_seed([1; 32]);
+        let media = Media::new(&settings, entropy, clock::now, |_, _| {}).unwrap();
+        let ours = media.open(KEY, ip).unwrap();
+        let audio = media.attach_browser(KEY);
+        let peer = Rtp::new(ip);
+
+        let mut negotiation = MediaNegotiation::default();
+        negotiation.turn_off(&media, KEY);
+        let agreed = NegotiatedMedia {
+            remote: peer.address(),
+            payload: AudioPayload::PCMU,
+            telephone_event: None,
+            direction: Direction::SendRecv,
+            sources: [ip; 2],
+            from_any: false,
+        };
+        negotiation.agree(&media, KEY, agreed);
+        let hears = || {
+            peer.speak(ours);
+            // A full queue already has frames to send.
+            let _ = audio.spoken.try_send([0x23; 160]);
+            peer.audio()
+        };
+        let heard = Deadline::after(PATIENCE).poll(hears);
+        assert!(heard.is_some(), "the peer hears the microphone");
+
+        negotiation.turn_off(&media, KEY);
+        let is_silent = || (0..20).all(|_| hears().is_none());
+        let silent = Deadline::after(PATIENCE).poll(|| is_silent().then_some(()));
+        assert!(silent.is_some(), "the peer hears nothing any more");
     }
 }

@@ -10,7 +10,7 @@ use trunkline_net::listener::InProcess;
 use trunkline_net::listener::connections::Connections;
 use trunkline_sip::flow::{Flow, Transport};
 
-use super::call::{RunningCall, Wires};
+use super::call::{MediaNegotiation, RunningCall, Wires};
 use super::order::{BrowserCall, BrowserCallee, BrowserOrder, NoPort};
 use super::user_agent::{Dial, Identity, UserAgent};
 use crate::engine::clock;
@@ -99,6 +99,7 @@ impl BrowserLine {
             agent,
             connection,
             events,
+            negotiation: MediaNegotiation::default(),
         };
         self.runtime.spawn(running.run(first, began, pressed));
 
