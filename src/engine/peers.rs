@@ -56,11 +56,34 @@ const MAX_AT_ADDRESS: usize = 8;
 type Named = VecDeque<(PeerKey, Option<Uuid>)>;
 
 /// Orgs and trunks that name a peer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct PeerOwners {
-    /// Index of the org; `None` if several orgs name the peer.
-    org: Option<usize>,
+    /// Indices of the orgs.
+    orgs: HashSet<usize>,
     trunks: Vec<Uuid>,
+}
+
+/// Number of peers at each address, by org.
+#[derive(Debug, Default)]
+struct AddressShares(HashMap<(usize, SocketAddr), usize>);
+
+impl AddressShares {
+    /// Returns true if a peer of these orgs may be probed at this address, and counts it for each of them: two orgs that name the
+    /// same peers would have no limit otherwise.
+    fn take(&mut self, orgs: &HashSet<usize>, address: SocketAddr) -> bool {
+        let Self(taken) = self;
+        let has_room = |org: &usize| {
+            let taken = taken.get(&(*org, address));
+            taken.is_none_or(|taken| *taken < MAX_AT_ADDRESS)
+        };
+        let may = orgs.iter().any(has_room);
+        if may {
+            for org in orgs {
+                *taken.entry((*org, address)).or_default() += 1;
+            }
+        }
+        may
+    }
 }
 
 /// [`probe_uri`] of a peer, and the party that names it. A peer named by the operator is separate: a tenant that names the same address must learn
@@ -256,11 +279,8 @@ fn take_in_turn(mut named: Vec<Named>) -> Probed {
                     continue;
                 }
 
-                let owners = probed.entry(peer).or_insert_with(|| PeerOwners {
-                    org: Some(org),
-                    trunks: Vec::new(),
-                });
-                owners.org = owners.org.filter(|first| *first == org);
+                let owners = probed.entry(peer).or_default();
+                owners.orgs.insert(org);
                 let trunk = trunk.filter(|trunk| !owners.trunks.contains(trunk));
                 owners.trunks.extend(trunk);
 
@@ -288,18 +308,14 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
     let mut resolving = futures_util::stream::iter(resolving).buffer_unordered(CONCURRENT);
     let mut targets: HashMap<ProbedPeer, Target> = HashMap::new();
     let mut of_trunks: HashMap<Uuid, Vec<ProbedPeer>> = HashMap::new();
-    let mut per_address: HashMap<(usize, SocketAddr), usize> = HashMap::new();
+    let mut shares = AddressShares::default();
     while let Some((by, found)) = resolving.next().await {
         for target in found {
             let Some(peer) = ProbedPeer::of(&target) else {
                 continue;
             };
-            if let Some(org) = by.org {
-                let per_address = per_address.entry((org, target.address)).or_default();
-                if *per_address >= MAX_AT_ADDRESS {
-                    continue;
-                }
-                *per_address += 1;
+            if !shares.take(&by.orgs, target.address) {
+                continue;
             }
 
             for trunk in &by.trunks {
@@ -608,8 +624,22 @@ mod tests {
         assert_eq!(of(&probed, "greedy"), MAX_PEERS - 911);
 
         let both = take_in_turn(vec![named("same", 2), named("same", 1)]);
-        let org = |uri: &str| both[&(uri.into(), NamedBy::Tenant)].org;
-        assert_eq!(org("sip:same-0.example"), None, "several name it");
-        assert_eq!(org("sip:same-1.example"), Some(0));
+        let orgs = |uri: &str| both[&(uri.into(), NamedBy::Tenant)].orgs.clone();
+        assert_eq!(orgs("sip:same-0.example"), [0, 1].into());
+        assert_eq!(orgs("sip:same-1.example"), [0].into());
+    }
+
+    #[test]
+    fn orgs_that_name_the_same_peers_flood_no_address() {
+        let (one, other): (SocketAddr, SocketAddr) = (
+            "192.0.2.1:5060".parse().unwrap(),
+            "192.0.2.2:5060".parse().unwrap(),
+        );
+        let mut shares = AddressShares::default();
+        let (both, third) = ([1, 2].into(), [3].into());
+        let taken = (0..100).filter(|_| shares.take(&both, one));
+        assert_eq!(taken.count(), MAX_AT_ADDRESS);
+        assert!(shares.take(&both, other), "at another address");
+        assert!(shares.take(&third, one), "of another org");
     }
 }
