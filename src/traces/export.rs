@@ -2,9 +2,10 @@
 //! the caller's leg. The session in our INVITE tells which leg belongs to which call.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use trunkline_capture::hep;
@@ -74,6 +75,9 @@ impl CallStarts {
 pub(super) struct Exporter {
     collector: Collector,
     socket: Option<UdpSocket>,
+    /// Result of a look-up that is under way, on a thread of its own: the exporter is used under the lock of the traces, which must not wait
+    /// for a name server.
+    connecting: Option<Receiver<io::Result<UdpSocket>>>,
     begun: Receiver<(Uuid, Box<str>)>,
     sessions: GenerationalMap<Uuid, Arc<str>>,
     legs: GenerationalMap<u64, Arc<str>>,
@@ -85,22 +89,33 @@ pub(super) struct Exporter {
 impl Exporter {
     pub(super) fn new(collector: Collector) -> (Self, CallStarts) {
         let (tell, begun) = sync_channel(QUEUE);
-        let exporter = Self {
+        let mut exporter = Self {
             collector,
             socket: None,
+            connecting: None,
             begun,
             sessions: GenerationalMap::new(),
             legs: GenerationalMap::new(),
             next_look: Moment::from_secs(0),
             lost: 0,
         };
+        // Looked up before the first message.
+        exporter.prepare(Moment::from_secs(0));
         (exporter, CallStarts(tell))
     }
 
-    /// Prepares for sending: resolves the collector, and reads the calls that have begun.
+    /// Prepares for sending: has the collector resolved, and reads the calls that have begun. Never waits.
     pub(super) fn prepare(&mut self, now: Moment) {
         while let Ok((session, call_id)) = self.begun.try_recv() {
             self.sessions.insert(session, call_id.into());
+        }
+
+        match self.connecting.as_ref().map(Receiver::try_recv) {
+            Some(Ok(connected)) => self.use_socket(connected),
+            // The thread ends only after it has sent.
+            Some(Err(TryRecvError::Disconnected)) => self.connecting = None,
+            Some(Err(TryRecvError::Empty)) => return,
+            None => {}
         }
 
         if now < self.next_look || (self.socket.is_some() && self.lost == 0) {
@@ -113,7 +128,32 @@ impl Exporter {
             self.lost = 0;
         }
 
-        match connect(&self.collector) {
+        // An address takes no look-up, and then not even the first copies are lost.
+        match self.collector.host.parse() {
+            Ok(ip) => self.use_socket(connect([SocketAddr::new(ip, self.collector.port)])),
+            Err(_) => self.look_up(),
+        }
+    }
+
+    /// Has a thread look the collector up.
+    fn look_up(&mut self) {
+        let (host, port) = (self.collector.host.clone(), self.collector.port);
+        let (done, connecting) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("hep-look-up".to_owned());
+        let spawned = thread.spawn(move || {
+            let found = (host.as_str(), port).to_socket_addrs();
+            // The exporter may have gone.
+            let _ = done.send(found.and_then(connect));
+        });
+        match spawned {
+            Ok(_) => self.connecting = Some(connecting),
+            Err(fault) => self.use_socket(Err(fault)),
+        }
+    }
+
+    fn use_socket(&mut self, connected: io::Result<UdpSocket>) {
+        self.connecting = None;
+        match connected {
             Ok(socket) => self.socket = Some(socket),
             Err(fault) => {
                 tracing::warn!(%fault, collector = %self.collector.host, "the HEP collector can't be reached");
@@ -154,9 +194,8 @@ impl Exporter {
     }
 }
 
-fn connect(collector: &Collector) -> std::io::Result<UdpSocket> {
-    let addresses = (collector.host.as_str(), collector.port).to_socket_addrs()?;
-    let mut fault = std::io::Error::other("it has no address");
+fn connect(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<UdpSocket> {
+    let mut fault = io::Error::other("it has no address");
     for address in addresses {
         let any: SocketAddr = if address.is_ipv4() {
             ([0, 0, 0, 0], 0).into()
@@ -181,6 +220,30 @@ fn connect(collector: &Collector) -> std::io::Result<UdpSocket> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_server_is_not_waited_for() {
+        let (mut exporter, _beginnings) = Exporter::new(Collector {
+            host: "localhost".to_owned(),
+            port: 9,
+            node: 1,
+            session_header: "X-ACME-SESSION-ID".to_owned(),
+        });
+        let (answer, connecting) = sync_channel(1);
+        exporter.connecting = Some(connecting);
+        // The name server doesn't answer yet.
+        exporter.prepare(Moment::from_secs(100));
+        assert!(exporter.socket.is_none() && exporter.connecting.is_some());
+
+        let socket = UdpSocket::bind("127.0.0.1:0");
+        answer.send(socket).unwrap();
+        exporter.prepare(Moment::from_secs(101));
+        assert!(exporter.socket.is_some() && exporter.connecting.is_none());
+
+        exporter.socket = None;
+        exporter.prepare(Moment::from_secs(200));
+        assert!(exporter.connecting.is_some(), "on a thread of its own");
+    }
 
     #[test]
     fn a_leg_is_joined_by_the_header_that_is_configured() {
