@@ -10,12 +10,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot, watch};
 use trunkline_calls::live::LiveCalls;
-use trunkline_calls::outbound::PlacedCall;
-use trunkline_calls::outbound_limits::OutboundRefusal;
 use trunkline_calls::peers;
 use trunkline_calls::registrar;
 use trunkline_calls::verification::SpokenCode;
-use trunkline_calls::{AuthFailure, CallKey, Calls, ChallengeReport, Effect, UnknownUser};
+use trunkline_calls::{
+    AuthFailure, CallKey, Calls, ChallengeReport, Effect, HangUpRequester, UnknownUser,
+};
 use trunkline_model::record::Fact;
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
@@ -35,6 +35,7 @@ use super::media_addresses::{MediaAddress, MediaAddresses};
 use super::media_record::recorded;
 use super::member_invite::AwaitedRecord;
 use super::observe::Observer;
+use super::placing::PlacingPromise;
 use super::prompts::{Prompts, WantedSound};
 use super::registrations;
 use super::resolve::{QueryOrigin, Resolver, query_origin};
@@ -45,12 +46,6 @@ use crate::traces::CallStarts;
 
 /// Ended calls that a shard keeps visible until they are rows in the database.
 const MAX_UNPROJECTED: usize = 16_384;
-
-/// Calls begun on request, each with the requester's channel.
-pub(crate) type Promises = Vec<(
-    PlacedCall,
-    oneshot::Sender<Result<PlacedCall, OutboundRefusal>>,
-)>;
 
 /// Connections from a shard to everything outside it.
 pub(crate) struct EffectRunner {
@@ -78,7 +73,7 @@ pub(crate) struct EffectRunner {
     /// Facts recorded in this turn of the shard.
     pub(crate) facts: Vec<Fact>,
     /// Calls begun on request in this turn, with the requesters that wait.
-    pub(crate) promised: Promises,
+    pub(crate) promised: Vec<PlacingPromise>,
     /// Calls that began or ended and may not be on disk yet.
     pub(crate) unsynced: Unsynced,
     /// Calls that ended in this turn.
@@ -432,21 +427,20 @@ impl EffectRunner {
         }
     }
 
-    /// Answers the requesters of new calls, once the first fact of each call is on disk.
+    /// Answers the requesters of new calls, once the first fact of each call is on disk, and ends the calls that can't
+    /// be acknowledged.
     fn keep_promises(&mut self, position: FactPosition) {
-        if self.promised.is_empty() {
-            return;
-        }
-        let promised = std::mem::take(&mut self.promised);
-        let journal = self.journal.clone();
-        self.runtime.spawn(async move {
-            if journal.synced(position).await.is_ok() {
-                for (placed, done) in promised {
-                    // The requester may have stopped waiting.
-                    let _ = done.send(Ok(placed));
+        for promise in self.promised.drain(..) {
+            let (journal, inbox) = (self.journal.clone(), self.inbox.clone());
+            self.runtime.spawn(async move {
+                if let Some(placed) = promise.keep(journal.synced(position)).await {
+                    // Nothing waits for the answer.
+                    let (done, _) = oneshot::channel();
+                    let (call, by) = (placed.call, HangUpRequester::Operator);
+                    inbox.send(Input::HangUp { call, by, done }).await;
                 }
-            }
-        });
+            });
+        }
     }
 
     /// Forgets ended calls that have become rows.

@@ -31,6 +31,7 @@ use super::browser::{BrowserCall, BrowserLine, BrowserOrder, NoPort};
 use super::clock;
 use super::inbox::{Input, ShardRouter};
 use super::media_record::steps_on_wall;
+use super::placing::PlacingRequest;
 use crate::traces::Traces;
 
 /// Time that a shard has to answer.
@@ -86,23 +87,20 @@ impl Handle {
     /// Begins an outbound call, and returns once the call's first fact is on disk.
     ///
     /// # Errors
-    /// `NoAnswer` if a shard doesn't answer; inside, the reason why the call can't begin.
+    /// `NoAnswer` if the call isn't on disk in time, and is ended again; inside, the reason why the call can't begin.
     pub async fn place(
         &self,
         order: NewOutboundCall,
     ) -> Result<Result<PlacedCall, OutboundRefusal>, NoAnswer> {
         let slot = Slot::new(rand::random_range(0..Slot::COUNT)).ok_or(NoAnswer)?;
-        let inbox = &self.router.shards()[self.router.shard_of(slot)];
-        let (done, answer) = oneshot::channel();
-        let order = Box::new(order);
-
-        let asked = async {
-            inbox.send(Input::Place { slot, order, done }).await;
-            answer.await.map_err(|_| NoAnswer)
+        let inbox = self.router.shards()[self.router.shard_of(slot)].clone();
+        // A task of its own: a client that disconnects meanwhile doesn't withdraw its call.
+        let (request, requester) = PlacingRequest::new(slot, order);
+        let sending = async move {
+            inbox.send(Input::Place(request)).await;
         };
-        tokio::time::timeout(PLACING, asked)
-            .await
-            .map_err(|_| NoAnswer)?
+        let placing = tokio::spawn(requester.wait(sending, PLACING));
+        placing.await.ok().flatten().ok_or(NoAnswer)
     }
 
     /// Begins a call of a browser. Its user agent calls this node and reports the outcome by events.

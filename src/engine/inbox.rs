@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::{mpsc, oneshot};
 use trunkline_calls::attempts::Resolution;
 use trunkline_calls::bot::{BotFailure, BotGone};
-use trunkline_calls::outbound::{NewOutboundCall, PlacedCall};
 use trunkline_calls::outbound_limits::OutboundRefusal;
 use trunkline_calls::peers::OptionsBatch;
 use trunkline_calls::peers::carrier_registration::RegisteringTrunk;
@@ -29,6 +28,7 @@ use super::bots::DialledBot;
 use super::cancel_router::CancelRouter;
 use super::clock;
 use super::member_invite::MemberInvite;
+use super::placing::PlacingRequest;
 
 /// Message that arrived on a stream, or on the socket of another shard.
 #[derive(Debug)]
@@ -90,12 +90,8 @@ pub(crate) enum Input {
     },
     /// Refuses new calls from now on.
     Drain,
-    /// Begins an outbound call in this slot. Answers once its first fact is on disk, or at once if it can't begin.
-    Place {
-        slot: Slot,
-        order: Box<NewOutboundCall>,
-        done: oneshot::Sender<Result<PlacedCall, OutboundRefusal>>,
-    },
+    /// Begins an outbound call.
+    Place(PlacingRequest),
     /// Ends one call; answers true if it was up.
     HangUp {
         call: Uuid,

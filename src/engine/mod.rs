@@ -28,6 +28,7 @@ mod observe;
 pub mod offline_core;
 mod pace;
 mod peers;
+mod placing;
 mod prompts;
 mod recording;
 mod refused_peers;

@@ -457,12 +457,10 @@ impl Shard {
                 let view = self.directory.load();
                 answer(done, calls.verify(endpoint, &view, (slot, &asked), now));
             }
-            Input::Place { slot, order, done } => {
+            Input::Place(request) => {
                 let view = self.directory.load();
-                match calls.place(endpoint, &view, (slot, &order), now) {
-                    Ok(placed) => self.effect_runner.promised.push((placed, done)),
-                    Err(reason) => answer(done, Err(reason)),
-                }
+                let place = |slot, order: &_| calls.place(endpoint, &view, (slot, order), now);
+                self.effect_runner.promised.extend(request.begin(place));
             }
             Input::Transfer { call, ask, done } => {
                 let view = self.directory.load();
