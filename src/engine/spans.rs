@@ -1,7 +1,7 @@
 //! Exports calls as OpenTelemetry traces, by OTLP over HTTP with JSON. The trace id is the session's id; set-up and
 //! talk are child spans of the call's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +63,7 @@ impl Spans {
 
         let tracker = Tracker {
             up: HashMap::new(),
+            begun: VecDeque::new(),
             owe,
             ended,
         };
@@ -99,6 +100,8 @@ struct TracedCall {
 /// Makes spans of the facts of calls.
 struct Tracker {
     up: HashMap<Uuid, TracedCall>,
+    /// Calls in the order in which they began, including some that have ended.
+    begun: VecDeque<Uuid>,
     owe: mpsc::Sender<Vec<Value>>,
     ended: Arc<Notify>,
 }
@@ -118,13 +121,18 @@ impl Tracker {
 
         match fact {
             Fact::Started(started) => {
-                if self.up.len() < MAX_UP {
-                    let up = TracedCall {
-                        started,
-                        answered: None,
-                        events: Vec::new(),
-                    };
-                    self.up.insert(call, up);
+                if self.up.len() >= MAX_UP {
+                    self.drop_oldest();
+                }
+                let up = TracedCall {
+                    started,
+                    answered: None,
+                    events: Vec::new(),
+                };
+                self.up.insert(call, up);
+                self.begun.push_back(call);
+                if self.begun.len() > 2 * MAX_UP {
+                    self.begun.retain(|call| self.up.contains_key(call));
                 }
             }
 
@@ -157,6 +165,17 @@ impl Tracker {
                 }
             }
             Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } | Fact::Media(_) => {}
+        }
+    }
+
+    /// Drops the call that began first. The end of such a call may have been lost to a full queue, and calls without an end would
+    /// otherwise take the places of all later ones.
+    fn drop_oldest(&mut self) {
+        while let Some(oldest) = self.begun.pop_front() {
+            if self.up.remove(&oldest).is_some() {
+                metrics::counter!("trunkline_spans_lost_total").increment(1);
+                return;
+            }
         }
     }
 
@@ -332,4 +351,52 @@ fn spans(up: &TracedCall, ended: &Ended) -> Vec<Value> {
     }
 
     spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(call: u128) -> Fact {
+        let call = Uuid::from_u128(call);
+        let started = Started {
+            call,
+            org: Uuid::nil(),
+            session: call,
+            agent: None,
+            trunk: None,
+            direction: Direction::Inbound,
+            from: "100".into(),
+            to: "200".into(),
+            from_e164: None,
+            to_e164: None,
+            caller_call_id: "a@b".into(),
+            at: Moment::from_secs(1),
+            decision: None,
+            headers: Vec::new(),
+            metadata: None,
+            invite_facts: None,
+        };
+        Fact::Started(started.into())
+    }
+
+    /// The end of a call is lost when the queue is full. Such calls must not keep later ones from being traced.
+    #[test]
+    fn calls_whose_end_was_lost_give_way_to_later_ones() {
+        let (owe, _owed) = mpsc::channel(1);
+        let mut tracker = Tracker {
+            up: HashMap::new(),
+            begun: VecDeque::new(),
+            owe,
+            ended: Arc::default(),
+        };
+        let last = 3 * MAX_UP as u128;
+        for call in 0..=last {
+            tracker.take_down(started(call));
+            assert!(tracker.begun.len() <= 2 * MAX_UP);
+        }
+        assert_eq!(tracker.up.len(), MAX_UP);
+        assert!(tracker.up.contains_key(&Uuid::from_u128(last)));
+        assert!(!tracker.up.contains_key(&Uuid::nil()));
+    }
 }
