@@ -10,7 +10,7 @@ use trunkline_calls::limits::Limits;
 use trunkline_calls::outbound_limits::OutboundLimits;
 use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_calls::registrar::{self, Registrar};
-use trunkline_calls::{self as calls, Calls, Core, ProvenSources};
+use trunkline_calls::{self as calls, CallKey, Calls, Core, ProvenSources};
 use trunkline_net::listener::Lost;
 use trunkline_net::listener::connections::Connections;
 use trunkline_net::listener::tcp;
@@ -445,9 +445,6 @@ fn start_media(
     };
 
     let (router, runtime) = (router.clone(), deps.runtime.clone());
-    let offer = |inbox: &Inbox, input| {
-        inbox.offer(input);
-    };
     Media::new(
         &settings,
         Entropy::from_seed(rand::random()),
@@ -458,22 +455,32 @@ fn start_media(
                 return;
             };
 
-            match event {
-                // Without these a call would be silent until its longest duration.
-                media::MediaEvent::BotClosed(end) => {
-                    inbox.deliver(Input::BotClosed(call, bots::gone(end)), &runtime);
-                }
-                media::MediaEvent::Played(serial) => {
-                    inbox.deliver(Input::Played(call, serial), &runtime);
-                }
-                // Under load the others may get lost.
-                media::MediaEvent::Silent => offer(inbox, Input::MediaSilent(call)),
-                media::MediaEvent::Digit(digit) => offer(inbox, Input::MediaDigit(call, digit)),
-                media::MediaEvent::Spoken => offer(inbox, Input::Spoken(call)),
-                media::MediaEvent::BotSpoke { .. } => {}
-            }
+            report_media(inbox, call, event, &runtime);
         },
     )
+}
+
+/// Reports an event of a call's media to its shard.
+fn report_media(
+    inbox: &Inbox,
+    call: CallKey,
+    event: media::MediaEvent,
+    runtime: &tokio::runtime::Handle,
+) {
+    // Each of these comes once. Without it a call would be silent until its longest duration.
+    let input = match event {
+        media::MediaEvent::BotClosed(end) => Input::BotClosed(call, bots::gone(end)),
+        media::MediaEvent::Played(serial) => Input::Played(call, serial),
+        media::MediaEvent::Silent => Input::MediaSilent(call),
+        media::MediaEvent::Spoken => Input::Spoken(call),
+        // Under load a key may get lost.
+        media::MediaEvent::Digit(digit) => {
+            inbox.offer(Input::MediaDigit(call, digit));
+            return;
+        }
+        media::MediaEvent::BotSpoke { .. } => return,
+    };
+    inbox.deliver(input, runtime);
 }
 
 fn start_streams(
@@ -522,5 +529,27 @@ impl tcp::Sink for Streams {
         for inbox in self.0.shards() {
             inbox.send(Input::Lost(lost.clone())).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn silence_is_reported_although_the_inbox_is_full() {
+        let (inbox, mut inputs) = Inbox::new();
+        while inbox.offer(Input::Drain) {}
+
+        let call = effect_runner::call_of_media(0).1;
+        let runtime = tokio::runtime::Handle::current();
+        report_media(&inbox, call, media::MediaEvent::Silent, &runtime);
+
+        let mut silent = 0;
+        for _ in 0..=inbox.depth() {
+            let input = inputs.recv().await.expect("an input");
+            silent += usize::from(matches!(input, Input::MediaSilent(_)));
+        }
+        assert_eq!(silent, 1);
     }
 }
