@@ -16,7 +16,9 @@ const QUEUE: usize = 256;
 /// Time during which the same unanswered challenge isn't stored again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Unanswered challenges remembered to recognize repetitions.
-const MAX_REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 1_024;
+/// Those of one org, so that its peers can't keep the challenges of other orgs from being stored.
+const MAX_OF_ORG: usize = 32;
 
 /// Starts the task that stores challenges, and returns its sender.
 pub(super) fn start(store: Store, runtime: &runtime::Handle) -> mpsc::Sender<Box<ChallengeReport>> {
@@ -54,10 +56,12 @@ impl Written {
             held.pop_front();
         }
 
-        let is_known = held
-            .iter()
-            .any(|(known, cause, _)| (*known, *cause) == (challenger, *why));
-        if is_known || held.len() >= MAX_REMEMBERED {
+        let of_org = || {
+            let held = held.iter();
+            held.filter(|(known, ..)| known.org == challenger.org)
+        };
+        let is_known = of_org().any(|(known, cause, _)| (*known, *cause) == (challenger, *why));
+        if is_known || of_org().count() >= MAX_OF_ORG || held.len() >= MAX_REMEMBERED {
             return false;
         }
 
@@ -150,6 +154,16 @@ mod tests {
         }
 
         assert_eq!(written.0.len(), MAX_REMEMBERED);
+
+        // One org with many trunks takes no more than its share.
+        let mut written = Written::default();
+        let taken = (0..2 * MAX_REMEMBERED as u128).filter(|trunk| {
+            let mut challenged = unanswered(1, Unanswerable::NoQop, 61);
+            challenged.challenger.trunk = Some(Uuid::from_u128(*trunk));
+            written.should_store(&challenged)
+        });
+        assert_eq!(taken.count(), MAX_OF_ORG);
+        assert!(written.should_store(&unanswered(2, Unanswerable::NoQop, 61)));
 
         let seen = ChallengeReport {
             news: ChallengeOutcome::Seen(KnownRealm {
