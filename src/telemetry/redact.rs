@@ -126,24 +126,27 @@ fn hide(text: &str) -> Cow<'_, str> {
 fn credential_at(text: &str, at: usize) -> Option<(usize, usize)> {
     let rest = text.as_bytes().get(at..)?;
     let at_word_start = at == 0 || !text.as_bytes()[at - 1].is_ascii_alphanumeric();
-    let (mark, ends) = CREDENTIAL_MARKS
+    let (start, end) = CREDENTIAL_MARKS
         .iter()
         .find(|(mark, _)| {
             rest.len() > mark.len() && rest[..mark.len()].eq_ignore_ascii_case(mark.as_bytes())
         })
         .filter(|_| at_word_start)
-        .map(|(mark, ends)| (mark.len(), *ends))
-        .or_else(|| user_info(rest))?;
+        .map(|(mark, ends)| {
+            let value = &rest[mark.len()..];
+            let length = value
+                .iter()
+                .position(|octet| ends.contains(octet) || octet.is_ascii_control())
+                .unwrap_or(value.len());
+            (mark.len(), mark.len() + length)
+        })
+        .or_else(|| password_in_url(rest))?;
 
-    let length = rest[mark..]
-        .iter()
-        .position(|octet| ends.contains(octet) || octet.is_ascii_control())
-        .unwrap_or(rest.len() - mark);
-    (length > 0).then_some((at + mark, at + mark + length))
+    (start < end).then_some((at + start, at + end))
 }
 
-/// Password in `://user:password@`, if an `@` follows in the same word.
-fn user_info(rest: &[u8]) -> Option<(usize, &'static [u8])> {
+/// Returns the span of the password in `://user:password@`. It ends at the last `@` of the word, since people forget to escape one in it.
+fn password_in_url(rest: &[u8]) -> Option<(usize, usize)> {
     let word = rest.strip_prefix(b"://")?;
     let word = &word[..word
         .iter()
@@ -152,7 +155,7 @@ fn user_info(rest: &[u8]) -> Option<(usize, &'static [u8])> {
         .unwrap_or(word.len().min(256))];
     let at = word.iter().rposition(|octet| *octet == b'@')?;
     let colon = word[..at].iter().position(|octet| *octet == b':')?;
-    Some((3 + colon + 1, b"@"))
+    Some((3 + colon + 1, 3 + at))
 }
 
 #[cfg(test)]
@@ -172,6 +175,8 @@ mod tests {
                 "Authorization: Bearer [hidden]",
             ),
             ("postgres://u:hunter2@db/x", "postgres://u:[hidden]@db/x"),
+            ("postgres://u:p@ss@w@db/x", "postgres://u:[hidden]@db/x"),
+            ("http://u:p@a http://h", "http://u:[hidden]@a http://h"),
             ("sip:alice@host", "sip:alice@host"),
             ("key tlp_AAAA, next", "key tlp_[hidden], next"),
             ("jwt eyJhbGciOiJFZERTQSJ9.x.y", "jwt eyJ[hidden]"),
