@@ -231,6 +231,15 @@ impl Visit for FieldWriter {
         self.plain(field, &value.to_string());
     }
 
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        let shown = match self.format {
+            LogFormat::Text => format!("{value:?}"),
+            // JSON has no number for infinity and NaN: they become null.
+            LogFormat::Json => serde_json::Value::from(value).to_string(),
+        };
+        self.plain(field, &shown);
+    }
+
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.plain(field, &value.to_string());
     }
@@ -324,6 +333,16 @@ mod tests {
             let said = !lines.0.lock().unwrap().is_empty();
             assert_eq!(said, says, "{level}");
         }
+    }
+
+    #[test]
+    fn a_fraction_is_a_number_in_json() {
+        let log = || tracing::info!(share = 0.5, rest = f64::NAN, "measured");
+        let line = logged(LogFormat::Json, log);
+        let object: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(object["share"], 0.5);
+        assert_eq!(object["rest"], serde_json::Value::Null);
+        assert!(logged(LogFormat::Text, log).ends_with("measured share=0.5 rest=NaN\n"));
     }
 
     #[test]
