@@ -213,7 +213,8 @@ enum Run {
         #[arg(long, default_value_t = 5)]
         seconds: u64,
     },
-    /// All of the above against the daemon, a daemon for each.
+    /// Calls (with fresh and reused nonces, and at a fixed rate), OPTIONS, ringing and established calls, overload and tracing, with a
+    /// daemon for each.
     All {
         /// The fixed rate, in calls a second.
         #[arg(long, default_value = "3000", value_parser = positive)]
