@@ -1,6 +1,7 @@
 //! Dialog of a leg that a peer began. The peer chooses its Call-ID, and another tenant may use the same: the Call-ID alone doesn't tell to which
 //! call a message belongs.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 
 use trunkline_capture::Captured;
@@ -21,26 +22,55 @@ impl PeerDialog {
     /// Finds the dialog of the last INVITE that came until `began`, in microseconds since 1970. `messages` are those of one Call-ID in order of
     /// time, each with true if it was sent by us.
     pub fn find(messages: &[(bool, Captured)], began: u64) -> Option<Self> {
-        let is_invite = |is_sent: bool, captured: &Captured| {
-            !is_sent && captured.octets.starts_with(b"INVITE ") && captured.at <= began
+        let each = |take: &mut dyn FnMut(bool, &Captured)| {
+            for (is_sent, captured) in messages {
+                take(*is_sent, captured);
+            }
+            Ok::<_, Infallible>(())
         };
-        let (_, invite) = messages
-            .iter()
-            .rev()
-            .find(|(is_sent, captured)| is_invite(*is_sent, captured))?;
+        match Self::search(each, began) {
+            Ok(found) => found,
+        }
+    }
+
+    /// Finds it among messages that come in no order. `each` passes all of them, and is called twice: they may be too many to be kept.
+    ///
+    /// # Errors
+    /// That of `each`.
+    pub(super) fn search<E>(
+        each: impl Fn(&mut dyn FnMut(bool, &Captured)) -> Result<(), E>,
+        began: u64,
+    ) -> Result<Option<Self>, E> {
+        let mut invite: Option<Captured> = None;
+        each(&mut |is_sent, captured| {
+            let is_invite =
+                !is_sent && captured.octets.starts_with(b"INVITE ") && captured.at <= began;
+            if is_invite && invite.as_ref().is_none_or(|last| last.at <= captured.at) {
+                invite = Some(captured.clone());
+            }
+        })?;
+        let Some(invite) = invite else {
+            return Ok(None);
+        };
 
         let peer = invite.source.ip();
-        let ours = messages.iter().find_map(|(is_sent, captured)| {
-            let is_answer = *is_sent && captured.at >= began && captured.target.ip() == peer;
-            let tag = Sip::parse(&captured.octets).tag("To")?;
-            is_answer.then_some(tag)
-        });
+        let mut ours: Option<(u64, String)> = None;
+        each(&mut |is_sent, captured| {
+            let is_answer = is_sent && captured.at >= began && captured.target.ip() == peer;
+            let is_first = ours.as_ref().is_none_or(|(first, _)| captured.at < *first);
+            if is_answer
+                && is_first
+                && let Some(tag) = Sip::parse(&captured.octets).tag("To")
+            {
+                ours = Some((captured.at, tag));
+            }
+        })?;
 
-        Some(Self {
+        Ok(Some(Self {
             peer,
             theirs: Sip::parse(&invite.octets).tag("From"),
-            ours,
-        })
+            ours: ours.map(|(_, tag)| tag),
+        }))
     }
 
     /// Returns true if a message with the leg's Call-ID belongs to the dialog: it has the peer's tag, and either our tag or the peer's address.

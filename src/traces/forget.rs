@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
 
 use super::block::Block;
 use super::dialog::PeerDialog;
 use super::removal_filter::{RemovalFilter, RemovedLeg};
-use super::successor::Successor;
+use super::successor::{Successor, is_our_bye};
 use super::{Traces, lock};
 
 /// Legs of one call.
@@ -55,8 +56,7 @@ impl Traces {
         if let Some(line) = &legs.session_line {
             let line = format!("\r\n{line}\r\n");
             let begun = self.begun(line.as_bytes(), from, until)?.into_iter();
-            let ours = begun.filter(|(is_sent, _)| *is_sent);
-            going.extend(ours.map(|(_, id)| (id.into_bytes(), RemovedLeg::Whole)));
+            going.extend(begun.map(|id| (id.into_bytes(), RemovedLeg::Whole)));
         }
         let known = legs.call_ids.iter();
         going.extend(known.map(|id| (id.clone().into_bytes(), RemovedLeg::Whole)));
@@ -67,16 +67,28 @@ impl Traces {
             .map(|id| (id, legs.began.as_micros()));
         for _ in 0..MAX_SUCCESSORS {
             let Some((call_id, began)) = next else { break };
-            let mut leg = self.of(&[&call_id], from, until).messages;
-            let Some(dialog) = PeerDialog::find(&leg, began) else {
+            // Not by what a trace shows of the leg: what decides may come after the part that is shown.
+            let each =
+                |take: &mut dyn FnMut(bool, &Captured)| self.each_of(&call_id, from, until, take);
+            let Some(dialog) = PeerDialog::search(each, began)? else {
                 // The INVITE has given way to newer messages, so the dialog isn't known any more. The messages that are left may name the
                 // person, so they go by their Call-ID alone.
                 going.insert(call_id.into_bytes(), RemovedLeg::Whole);
                 break;
             };
-            leg.retain(|(is_sent, captured)| dialog.holds(*is_sent, captured));
+            let mut bye: Option<Captured> = None;
+            each(&mut |is_sent, captured| {
+                let is_first = bye.as_ref().is_none_or(|first| captured.at < first.at);
+                if is_first && is_our_bye(is_sent, captured) && dialog.holds(is_sent, captured) {
+                    bye = Some(captured.clone());
+                }
+            })?;
+
             going.insert(call_id.into_bytes(), RemovedLeg::Peer(dialog));
-            let successor = Successor::find(self, &leg, Some(until))?;
+            let successor = match bye {
+                Some(bye) => Successor::after(self, &bye, Some(until))?,
+                None => None,
+            };
             next = successor.map(|successor| (successor.call_id, successor.began));
         }
 

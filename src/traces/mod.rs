@@ -25,6 +25,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, Weak};
 
+use trunkline_capture::Captured;
 use trunkline_sip::moment::Moment;
 
 use crate::memory;
@@ -217,41 +218,68 @@ impl Traces {
         found
     }
 
-    /// Returns the INVITEs within a time that contain these octets, one per Call-ID in order of time, with the
-    /// direction. Reads files.
+    /// Returns the Call-IDs of INVITEs that we sent within a time and that contain these octets, in order of time. Reads files.
     ///
     /// # Errors
     /// A file can't be read.
-    pub fn begun(
+    pub fn begun(&self, text: &[u8], from: Moment, until: Moment) -> io::Result<Vec<String>> {
+        let finder = memchr::memmem::Finder::new(text);
+        let mut first: HashMap<String, u64> = HashMap::new();
+        self.each_within(from, until, &mut |is_sent, at, octets| {
+            if is_sent && octets.starts_with(b"INVITE ") && finder.find(octets).is_some() {
+                let call_id = String::from_utf8_lossy(scan::call_id(octets));
+                let first = first.entry(call_id.into_owned()).or_insert(at);
+                *first = at.min(*first);
+            }
+        })?;
+
+        let mut begun: Vec<(u64, String)> = first.into_iter().map(|(id, at)| (at, id)).collect();
+        begun.sort();
+        Ok(begun.into_iter().map(|(_, call_id)| call_id).collect())
+    }
+
+    /// Passes every message of a Call-ID within a time to `take`, in no order, with true if we sent it. Keeps none. Reads files.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    fn each_of(
         &self,
-        text: &[u8],
+        call_id: &str,
         from: Moment,
         until: Moment,
-    ) -> io::Result<Vec<(bool, String)>> {
+        take: &mut dyn FnMut(bool, &Captured),
+    ) -> io::Result<()> {
+        let keys = [scan::key(call_id.as_bytes())];
+        let wanted = BlockQuery {
+            keys: Some(&keys),
+            from,
+            until,
+        };
+        self.each(&wanted, &mut |record| {
+            if scan::call_id(record.octets) == call_id.as_bytes() {
+                take(record.is_sent, &record.captured());
+            }
+        })
+    }
+
+    /// Passes every message within a time to `take`, in no order, with its time and true if we sent it. Reads files.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    fn each_within(
+        &self,
+        from: Moment,
+        until: Moment,
+        take: &mut dyn FnMut(bool, u64, &[u8]),
+    ) -> io::Result<()> {
         let wanted = BlockQuery {
             keys: None,
             from,
             until,
         };
-        let finder = memchr::memmem::Finder::new(text);
-        // First INVITE of each Call-ID: a flood of later ones takes no memory.
-        let mut first: HashMap<String, (u64, bool)> = HashMap::new();
         self.each(&wanted, &mut |record| {
-            if record.octets.starts_with(b"INVITE ") && finder.find(record.octets).is_some() {
-                let call_id = String::from_utf8_lossy(scan::call_id(record.octets));
-                let this = (record.at, record.is_sent);
-                let first = first.entry(call_id.into_owned()).or_insert(this);
-                *first = this.min(*first);
-            }
-        })?;
-
-        let mut begun: Vec<((u64, bool), String)> =
-            first.into_iter().map(|(id, first)| (first, id)).collect();
-        begun.sort();
-        let legs = begun.into_iter();
-        Ok(legs
-            .map(|((_, is_sent), call_id)| (is_sent, call_id))
-            .collect())
+            take(record.is_sent, record.at, record.octets);
+        })
     }
 
     /// Passes every message that may be wanted to `take`, in no order, and none twice from memory and disk.

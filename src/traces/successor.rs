@@ -7,7 +7,7 @@ use trunkline_capture::Captured;
 use trunkline_capture::message::{Message as Sip, parameter};
 use trunkline_sip::moment::Moment;
 
-use super::Traces;
+use super::{Traces, scan};
 
 /// Longest time from the INVITE of a leg that replaces another to our BYE to the other: the search goes back so far.
 const SET_UP_TIME: Duration = Duration::from_secs(120);
@@ -36,10 +36,22 @@ impl Successor {
     ) -> io::Result<Option<Self>> {
         let bye = leg
             .iter()
-            .find(|(is_sent, captured)| *is_sent && captured.octets.starts_with(b"BYE "));
-        let Some((_, bye)) = bye else {
-            return Ok(None);
-        };
+            .find(|(is_sent, captured)| is_our_bye(*is_sent, captured));
+        match bye {
+            Some((_, bye)) => Self::after(traces, bye, ended_at),
+            None => Ok(None),
+        }
+    }
+
+    /// Finds the leg that replaced the one which this BYE of ours ended. Keeps no more than one message in memory.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub(super) fn after(
+        traces: &Traces,
+        bye: &Captured,
+        ended_at: Option<Moment>,
+    ) -> io::Result<Option<Self>> {
         let left = Moment::from_micros(bye.at);
         if ended_at.is_some_and(|end| end <= left) {
             return Ok(None);
@@ -51,24 +63,46 @@ impl Successor {
         };
         let from = left - SET_UP_TIME;
 
-        // A challenged INVITE appears twice; the later one began the leg. Both name our tag in Replaces, which only parties to the call know.
-        let begun = traces.begun(ours.as_bytes(), from, left)?;
-        let mut received = begun.into_iter().filter(|(is_sent, _)| !is_sent);
-        Ok(received.find_map(|(_, call_id)| {
-            let messages = traces.of(&[&call_id], from, left).messages;
-            let invites = messages.iter().filter(|(is_sent, captured)| {
-                let sip = Sip::parse(&captured.octets);
-                let replaces = sip.first("Replaces").unwrap_or_default();
-                let is_meant = replaces.split(';').next().map(str::trim) == Some(&*replaced);
-                let tag = parameter(&replaces, "to-tag");
-                !*is_sent && is_meant && tag.as_deref() == Some(&*ours)
-            });
-            let began = invites.map(|(_, captured)| captured.at).max()?;
-            Some(Self {
-                call_id,
-                from,
-                began,
-            })
+        // It names our tag in Replaces, which only parties to the call know.
+        let finder = memchr::memmem::Finder::new(ours.as_bytes());
+        let is_meant = |is_sent: bool, octets: &[u8]| {
+            if is_sent || !octets.starts_with(b"INVITE ") || finder.find(octets).is_none() {
+                return false;
+            }
+            let replaces = Sip::parse(octets).first("Replaces").unwrap_or_default();
+            replaces.split(';').next().map(str::trim) == Some(&*replaced)
+                && parameter(&replaces, "to-tag").as_deref() == Some(&*ours)
+        };
+
+        let mut first: Option<(u64, String)> = None;
+        traces.each_within(from, left, &mut |is_sent, at, octets| {
+            let is_first = first.as_ref().is_none_or(|(first, _)| at < *first);
+            if is_first && is_meant(is_sent, octets) {
+                let call_id = String::from_utf8_lossy(scan::call_id(octets));
+                first = Some((at, call_id.into_owned()));
+            }
+        })?;
+        let Some((first, call_id)) = first else {
+            return Ok(None);
+        };
+
+        // A challenged INVITE appears twice; the later one began the leg.
+        let mut began = first;
+        traces.each_of(&call_id, from, left, &mut |is_sent, captured| {
+            if captured.at > began && is_meant(is_sent, &captured.octets) {
+                began = captured.at;
+            }
+        })?;
+
+        Ok(Some(Self {
+            call_id,
+            from,
+            began,
         }))
     }
+}
+
+/// Returns true for a BYE that we sent.
+pub(super) fn is_our_bye(is_sent: bool, captured: &Captured) -> bool {
+    is_sent && captured.octets.starts_with(b"BYE ")
 }

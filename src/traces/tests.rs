@@ -462,3 +462,50 @@ fn a_segment_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     std::fs::remove_file(&path).unwrap();
     assert_eq!(found(&traces, "a@b"), FoundMessages::default());
 }
+
+/// A leg may have more messages than a trace shows, so that the BYE which leads to the next leg isn't shown.
+#[test]
+fn the_leg_after_a_long_one_is_forgotten_too() {
+    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let mut pass_at = |second, is_sent, start: &str, lines: &str| {
+        let octets = format!("{start} SIP/2.0\r\n{lines}\r\n\r\n").into_bytes();
+        pass(
+            &traces,
+            &mut tap,
+            Moment::from_secs(second),
+            is_sent,
+            &octets,
+        );
+    };
+    let theirs = "Call-ID: first@x\r\nFrom: <sip:b>;tag=theirs\r\nTo: <sip:a>";
+    let filling = "x".repeat(8_000);
+    pass_at(10, false, "INVITE sip:a", theirs);
+    pass_at(
+        11,
+        true,
+        "SIP/2.0 200 OK\r\nX:",
+        &format!("{theirs};tag=ours"),
+    );
+    for number in 0..200 {
+        let lines = format!("{theirs};tag=ours\r\nX: {number}{filling}");
+        pass_at(12, false, "INFO sip:a", &lines);
+    }
+
+    let replaces = "Call-ID: second@x\r\nFrom: <sip:c>;tag=others\r\nTo: <sip:a>\r\nReplaces: first@x;to-tag=ours;from-tag=theirs";
+    pass_at(13, false, "INVITE sip:a", replaces);
+    let bye = "Call-ID: first@x\r\nFrom: <sip:a>;tag=ours\r\nTo: <sip:b>;tag=theirs";
+    pass_at(14, true, "BYE sip:b", bye);
+    assert!(found(&traces, "first@x").is_cut);
+
+    let legs = CallLegs {
+        peer_call_id: Some("first@x".to_owned()),
+        began: Moment::from_secs(10),
+        call_ids: Vec::new(),
+        session_line: None,
+        from: Moment::from_secs(5),
+        until: Moment::from_secs(20),
+    };
+    assert_eq!(traces.forget(&[legs]).unwrap(), 204);
+    assert_eq!(found(&traces, "second@x"), FoundMessages::default());
+}

@@ -177,8 +177,6 @@ fn called(search: &Search<'_>, now: Moment, is_cut: &mut bool) -> Vec<(&'static 
         let begun = traces.begun(session.as_bytes(), from, until);
         readable(begun, is_cut)
             .into_iter()
-            .filter(|(is_sent, _)| *is_sent)
-            .map(|(_, call_id)| call_id)
             .take(MAX_LEGS)
             .collect::<Vec<_>>()
     };
