@@ -109,11 +109,15 @@ impl Segments {
     }
 
     fn one(&mut self, block: &Block, now: Moment) -> io::Result<()> {
+        let first = block.span.0;
         let is_done = self.known.back().is_some_and(|segment| {
-            segment.size >= MAX_SEGMENT_OCTETS || now.since(segment.began) > MAX_SEGMENT_AGE
+            segment.size >= MAX_SEGMENT_OCTETS
+                || now.since(segment.began) > MAX_SEGMENT_AGE
+                || !segment.may_hold(first)
         });
         if is_done || self.file.is_none() {
-            self.begin(now)?;
+            // Not `now`: the clock may have been set since the messages came.
+            self.begin(first.min(now))?;
         }
 
         let (Some(file), Some(segment)) = (&mut self.file, self.known.back_mut()) else {
@@ -128,9 +132,9 @@ impl Segments {
         Ok(())
     }
 
-    /// Begins a new segment. Its name is unique even if the clock went back.
-    fn begin(&mut self, now: Moment) -> io::Result<()> {
-        let mut micros = now.as_micros();
+    /// Begins a new segment with messages from this time on. Its name is unique even if the clock went back.
+    fn begin(&mut self, from: Moment) -> io::Result<()> {
+        let mut micros = from.as_micros();
         let (path, mut file) = loop {
             let path = self.disk.directory.join(format!("{micros:020}.{ENDING}"));
             match OpenOptions::new().append(true).create_new(true).open(&path) {
@@ -239,8 +243,14 @@ impl Segments {
 impl Segment {
     /// Returns true if it may have messages of a time.
     fn touches(&self, from: Moment, until: Moment) -> bool {
+        self.may_hold(until) && self.last >= from
+    }
+
+    /// Returns true unless a message of this time is too old for it. A segment has no older ones, also after the clock was set back, since its
+    /// name is all that is known of its messages after a restart.
+    fn may_hold(&self, at: Moment) -> bool {
         // Messages wait in memory for up to `AGE`, so the segment has some from before it began.
-        self.began <= until + AGE && self.last >= from
+        self.began <= at + AGE
     }
 }
 

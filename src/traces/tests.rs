@@ -509,3 +509,36 @@ fn the_leg_after_a_long_one_is_forgotten_too() {
     assert_eq!(traces.forget(&[legs]).unwrap(), 204);
     assert_eq!(found(&traces, "second@x"), FoundMessages::default());
 }
+
+/// The wall clock may be set back while a segment is written.
+#[test]
+fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk {
+        retention: Duration::from_secs(86_400),
+        ..disk(&directory)
+    };
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    for (second, call_id) in [(1_000, "before"), (100, "after"), (5_000, "ahead")] {
+        let at = Moment::from_secs(second);
+        let octets = message("INVITE sip:a SIP/2.0", call_id, 1);
+        pass(&traces, &mut tap, at, true, &octets);
+        traces.sweep(at + AGE);
+        // The last step is forward, before the messages are written.
+        traces.write(if second == 5_000 {
+            Moment::from_secs(9_000)
+        } else {
+            at + AGE
+        });
+    }
+
+    let again = Traces::unattended(1, Some(disk), None, clock).unwrap();
+    for traces in [&traces, &again] {
+        for (second, call_id) in [(1_000, "before"), (100, "after"), (5_000, "ahead")] {
+            let at = Moment::from_secs(second);
+            let found = traces.of(&[call_id], at - AGE, at + AGE);
+            assert_eq!(found.messages.len(), 1, "{call_id}");
+        }
+    }
+}
