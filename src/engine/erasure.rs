@@ -139,21 +139,24 @@ impl ErasureWorker {
 
         self.journal.clear(JOURNAL_TIMEOUT).await?;
         let journal_lines = self.forget_set_aside(erasure).await?;
+        self.count(
+            id,
+            Erased {
+                journal_lines,
+                ..Erased::default()
+            },
+        )
+        .await?;
         let rows = erasing::erase_rows(&self.store, erasure, clock::wall_time()).await?;
         if rows == RowsErased::CallIsUp {
             return Ok(ErasureProgress::CallIsUp);
         }
 
-        let trace_messages = self.forget_traces(erasure).await?;
+        self.forget_traces(erasure).await?;
         self.truncate_log().await?;
-        let erased = Erased {
-            trace_messages,
-            journal_lines,
-            ..Erased::default()
-        };
         let node = self.engine.node();
         self.store
-            .write(move |tx| erasures::done(tx, id, node, &erased, clock::wall_time()))
+            .write(move |tx| erasures::done(tx, id, node, clock::wall_time()))
             .await?;
 
         // Rows that the journal search relied on may have been erased a moment ago.
@@ -175,7 +178,16 @@ impl ErasureWorker {
         Ok(forgotten.await.map_err(io::Error::other)??)
     }
 
-    async fn forget_traces(&self, erasure: &OpenErasure) -> Result<u64, ErasureFault> {
+    /// Adds to the receipt, at once after each step: if a later one fails, the next attempt finds nothing left to count.
+    async fn count(&self, id: Uuid, more: Erased) -> Result<(), ErasureFault> {
+        if more != Erased::default() {
+            let counted = self.store.write(move |tx| erasures::count(tx, id, &more));
+            counted.await?;
+        }
+        Ok(())
+    }
+
+    async fn forget_traces(&self, erasure: &OpenErasure) -> Result<(), ErasureFault> {
         let id = erasure.id;
         let legs = self.store.read(move |tx| erasures::legs(tx, id)).await?;
 
@@ -194,8 +206,21 @@ impl ErasureWorker {
             .collect();
 
         let traces = Arc::clone(self.engine.traces());
-        let forgotten = tokio::task::spawn_blocking(move || traces.forget(&legs));
-        Ok(forgotten.await.map_err(io::Error::other)??)
+        let forgotten = tokio::task::spawn_blocking(move || {
+            let mut trace_messages = 0;
+            let forgotten = traces.forget(&legs, &mut trace_messages);
+            (trace_messages, forgotten)
+        });
+        let (trace_messages, forgotten) = forgotten.await.map_err(io::Error::other)?;
+        self.count(
+            id,
+            Erased {
+                trace_messages,
+                ..Erased::default()
+            },
+        )
+        .await?;
+        Ok(forgotten?)
     }
 
     async fn truncate_log(&self) -> Result<(), ErasureFault> {

@@ -36,16 +36,15 @@ pub struct CallLegs {
 const MAX_SUCCESSORS: usize = 8;
 
 impl Traces {
-    /// Removes the messages of these calls and returns their number. Reads and writes files.
+    /// Removes the messages of these calls and adds their number to `gone`, also where it fails halfway. Reads and writes files.
     ///
     /// # Errors
     /// A segment can't be read or written; it is unchanged, and the call can be repeated.
-    pub fn forget(&self, legs: &[CallLegs]) -> io::Result<u64> {
-        let mut gone = 0;
+    pub fn forget(&self, legs: &[CallLegs], gone: &mut u64) -> io::Result<()> {
         for legs in legs {
-            gone += self.forget_one(&self.going(legs)?)?;
+            self.forget_one(&self.going(legs)?, gone)?;
         }
-        Ok(gone)
+        Ok(())
     }
 
     /// Collects all legs of a call.
@@ -95,9 +94,8 @@ impl Traces {
         Ok(RemovalFilter::new(going, from, until))
     }
 
-    fn forget_one(&self, going: &RemovalFilter) -> io::Result<u64> {
+    fn forget_one(&self, going: &RemovalFilter, gone: &mut u64) -> io::Result<()> {
         self.sweep((self.clock)());
-        let mut gone = 0;
         let mut scratch = Vec::new();
 
         // All code takes the locks in this order, so nothing moves from memory to disk meanwhile.
@@ -107,12 +105,12 @@ impl Traces {
             let kept = &mut *kept;
             for store in [&mut kept.unmatched, &mut kept.calls] {
                 for gathered in [&mut store.full, &mut store.open] {
-                    gone += gathered.drop_if(|record| going.takes(record));
+                    *gone += gathered.drop_if(|record| going.takes(record));
                 }
                 let blocks = std::mem::take(&mut store.closed);
                 store.held = 0;
                 for block in blocks {
-                    let left = filtered(going, block, &mut scratch, &mut gone);
+                    let left = filtered(going, block, &mut scratch, gone);
                     store.held += left.as_ref().map_or(0, |block| block.size());
                     store.closed.extend(left);
                 }
@@ -120,16 +118,15 @@ impl Traces {
 
             let unwritten = std::mem::take(&mut kept.unwritten);
             for block in unwritten {
-                let left = filtered(going, block, &mut scratch, &mut gone);
+                let left = filtered(going, block, &mut scratch, gone);
                 kept.unwritten.extend(left);
             }
         }
 
-        if let Some(files) = &mut files {
-            gone += files.forget(going, &mut scratch)?;
+        match &mut files {
+            Some(files) => files.forget(going, &mut scratch, gone),
+            None => Ok(()),
         }
-
-        Ok(gone)
     }
 }
 

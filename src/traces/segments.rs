@@ -187,7 +187,7 @@ impl Segments {
             .collect()
     }
 
-    /// Rewrites the segments that have messages to remove; returns the number of removed messages.
+    /// Rewrites the segments that have messages to remove, and adds the number of removed messages to `all_gone`.
     ///
     /// # Errors
     /// Those of the disk, also where a segment can't be read; each segment is either unchanged or filtered.
@@ -195,10 +195,10 @@ impl Segments {
         &mut self,
         going: &RemovalFilter,
         scratch: &mut Vec<u8>,
-    ) -> io::Result<u64> {
+        all_gone: &mut u64,
+    ) -> io::Result<()> {
         let wanted = going.wanted();
         let newest = self.known.len().saturating_sub(1);
-        let mut all_gone = 0;
         for (at, segment) in self.known.iter_mut().enumerate() {
             if !segment.touches(wanted.from, wanted.until) {
                 continue;
@@ -229,14 +229,14 @@ impl Segments {
 
             replace(&segment.path, &octets)?;
             segment.size = octets.len() as u64;
-            all_gone += gone;
+            *all_gone += gone;
             if at == newest && self.file.is_some() {
                 // The name now leads to a new file: append to that one. If it can't be opened, the next block begins a new segment.
                 self.file = OpenOptions::new().append(true).open(&segment.path).ok();
             }
         }
 
-        Ok(all_gone)
+        Ok(())
     }
 }
 

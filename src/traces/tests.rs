@@ -47,6 +47,12 @@ fn pass(traces: &Traces, tap: &mut Tap, at: Moment, is_sent: bool, octets: &[u8]
     traces.write(at);
 }
 
+/// Removes the messages of these calls, and returns their number.
+fn forget(traces: &Traces, legs: &[CallLegs]) -> io::Result<u64> {
+    let mut gone = 0;
+    traces.forget(legs, &mut gone).map(|()| gone)
+}
+
 fn found(traces: &Traces, call_id: &str) -> FoundMessages {
     traces.of(&[call_id], NEVER, ALWAYS)
 }
@@ -360,7 +366,7 @@ fn a_call_id_of_the_callers_choice_removes_its_own_dialog_alone() {
         from: Moment::from_secs(5),
         until: Moment::from_secs(20),
     };
-    assert_eq!(traces.forget(std::slice::from_ref(&legs)).unwrap(), 1);
+    assert_eq!(forget(&traces, std::slice::from_ref(&legs)).unwrap(), 1);
     let left = |call_id: &str| found(&traces, call_id).messages.len();
     assert_eq!((left("sip"), left("theirs@x"), left("forged")), (1, 1, 1));
 
@@ -371,7 +377,7 @@ fn a_call_id_of_the_callers_choice_removes_its_own_dialog_alone() {
         peer_call_id: Some("long@x".to_owned()),
         ..legs
     };
-    assert_eq!(traces.forget(&[legs]).unwrap(), 1);
+    assert_eq!(forget(&traces, &[legs]).unwrap(), 1);
 }
 
 /// Legs of one call in memory and on disk are removed; other calls, and the same Call-ID at another time, stay.
@@ -403,10 +409,10 @@ fn the_messages_of_a_call_are_forgotten_and_no_others() {
             from: Moment::from_secs(5),
             until: Moment::from_secs(20),
         };
-        assert_eq!(traces.forget(std::slice::from_ref(&legs)).unwrap(), 3);
+        assert_eq!(forget(&traces, std::slice::from_ref(&legs)).unwrap(), 3);
         let left = |call_id: &str| found(&traces, call_id).messages.len();
         assert_eq!((left("a@b"), left("c@d"), left("leg@us")), (1, 1, 0));
-        assert_eq!(traces.forget(&[legs]).unwrap(), 0, "again");
+        assert_eq!(forget(&traces, &[legs]).unwrap(), 0, "again");
 
         // Messages written from now on are found.
         let octets = message("INVITE sip:e SIP/2.0", "e@f", 1);
@@ -450,13 +456,13 @@ fn a_segment_that_cannot_be_read_is_not_taken_for_an_empty_one() {
         from: NEVER,
         until: ALWAYS,
     };
-    assert!(traces.forget(std::slice::from_ref(&legs)).is_err());
+    assert!(forget(&traces, std::slice::from_ref(&legs)).is_err());
     assert!(found(&traces, "a@b").is_cut);
     assert!(traces.begun(b"a@b", NEVER, ALWAYS).is_err());
 
     std::fs::remove_dir(&path).unwrap();
     std::fs::rename(&aside, &path).unwrap();
-    assert_eq!(traces.forget(&[legs]).unwrap(), 1);
+    assert_eq!(forget(&traces, &[legs]).unwrap(), 1);
 
     // A file that is gone has nothing to erase.
     std::fs::remove_file(&path).unwrap();
@@ -506,7 +512,7 @@ fn the_leg_after_a_long_one_is_forgotten_too() {
         from: Moment::from_secs(5),
         until: Moment::from_secs(20),
     };
-    assert_eq!(traces.forget(&[legs]).unwrap(), 204);
+    assert_eq!(forget(&traces, &[legs]).unwrap(), 204);
     assert_eq!(found(&traces, "second@x"), FoundMessages::default());
 }
 
@@ -541,4 +547,34 @@ fn messages_from_before_and_after_a_step_of_the_clock_are_found() {
             assert_eq!(found.messages.len(), 1, "{call_id}");
         }
     }
+}
+
+/// A part that is removed before an error is counted: the next attempt doesn't find it any more.
+#[test]
+fn messages_removed_before_an_error_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(&directory);
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
+    pass(&traces, &mut tap, Moment::from_secs(10), true, &octets);
+    traces.finish();
+    pass(&traces, &mut tap, Moment::from_secs(11), true, &octets);
+
+    let file = std::fs::read_dir(&disk.directory).unwrap().next().unwrap();
+    let path = file.unwrap().path();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+
+    let legs = CallLegs {
+        peer_call_id: None,
+        began: Moment::from_secs(10),
+        call_ids: vec!["a@b".to_owned()],
+        session_line: None,
+        from: NEVER,
+        until: Moment::from_secs(20),
+    };
+    let mut gone = 0;
+    assert!(traces.forget(&[legs], &mut gone).is_err());
+    assert_eq!(gone, 1, "the one in memory");
 }

@@ -377,20 +377,13 @@ pub fn legs(tx: &mut Tx, erasure: Uuid) -> Result<Vec<ErasedLegs>, Error> {
     legs.collect()
 }
 
-/// Reports that a node has done its part, with the numbers that it erased outside the database. The last live node completes the erasure,
-/// and the last node of all deletes the search terms.
+/// Reports that a node has done its part. The last live node completes the erasure, and the last node of all deletes the search terms.
 ///
 /// # Errors
 /// [`Broke`]: the database fails.
-pub fn done(
-    tx: &mut Tx,
-    erasure: Uuid,
-    node: u8,
-    erased: &Erased,
-    now: Moment,
-) -> Result<(), Error> {
+pub fn done(tx: &mut Tx, erasure: Uuid, node: u8, now: Moment) -> Result<(), Error> {
     let nodes = nodes(tx)?;
-    count(tx, erasure, erased)?;
+    lock(tx, erasure)?;
     tx.run(
         "INSERT INTO erasure_nodes (erasure_id, node, done_at) VALUES ($1, $2, $3) ON CONFLICT (erasure_id, node) DO NOTHING",
         &[&erasure, &node, &now],
@@ -470,7 +463,10 @@ fn lock(tx: &mut Tx, erasure: Uuid) -> Result<Erased, Error> {
 }
 
 /// Adds to the counts in the caller's transaction.
-pub(super) fn count(tx: &mut Tx, erasure: Uuid, more: &Erased) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Broke`]: the database fails.
+pub fn count(tx: &mut Tx, erasure: Uuid, more: &Erased) -> Result<(), Error> {
     let mut erased = lock(tx, erasure)?;
     erased.add(more);
     let sql = "UPDATE erasures SET erased = $2 WHERE id = $1";

@@ -11,8 +11,8 @@ use trunkline_model::transfer::{State as TransferState, Transfer, TransferMethod
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Conflict, ContactDetails, Erased, Erasure, Error, Kind, NewHandoff, OpenErasure, RowsErased,
-    Store, Tx, Wrong, calls, erasing, erasures, events, handoffs, nodes, numbers,
+    Conflict, ContactDetails, Erasure, Error, Kind, NewHandoff, OpenErasure, RowsErased, Store, Tx,
+    Wrong, calls, erasing, erasures, events, handoffs, nodes, numbers,
 };
 use uuid::Uuid;
 
@@ -160,10 +160,7 @@ async fn erase(store: &Store, erasure: &OpenErasure, node: u8) {
     let rows = erasing::erase_rows(store, erasure, AFTER).await;
     assert_eq!(rows.expect("rows are erased"), RowsErased::All);
     let id = erasure.id;
-    done(store, move |tx| {
-        erasures::done(tx, id, node, &Erased::default(), AFTER)
-    })
-    .await;
+    done(store, move |tx| erasures::done(tx, id, node, AFTER)).await;
     assert!(store.truncate_log().await.expect("the log is folded"));
 }
 
