@@ -21,8 +21,11 @@ use crate::traces::CallLegs;
 
 /// Interval between checks for erasures.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Checks between two looks for erasures that wait for nodes which are gone, and before an erasure that couldn't be done is tried again.
+/// Checks between two looks for erasures that wait for nodes which are gone.
 const MINUTE: u32 = 60;
+/// Checks before an erasure that couldn't be done is tried again: the first time, and at most.
+const FIRST_PAUSE: u32 = 4;
+const LONGEST_PAUSE: u32 = MINUTE;
 /// Erasures tried in one check.
 const MAX_PER_CHECK: usize = 20;
 /// Erasures remembered that couldn't be done. Beyond that, the next ones are tried again earlier.
@@ -112,10 +115,10 @@ impl ErasureWorker {
             .await?;
         for id in self.delayed.due(waiting, turn) {
             match self.erase(id).await {
-                Ok(ErasureProgress::Done) => {}
+                Ok(ErasureProgress::Done) => self.delayed.remove(id),
                 Ok(ErasureProgress::CallIsUp) => self.delayed.insert(id, turn),
                 Err(error) => {
-                    tracing::warn!(%error, erasure.id = %id, "erasing a contact failed; retrying in a minute");
+                    tracing::warn!(%error, erasure.id = %id, "erasing a contact failed; retrying within a minute");
                     self.delayed.insert(id, turn);
                 }
             }
@@ -240,9 +243,23 @@ enum ErasureProgress {
     CallIsUp,
 }
 
-/// Erasures that couldn't be done, each with the check in which it was tried.
+/// Erasures that couldn't be done.
 #[derive(Debug, Default)]
-struct DelayedErasures(HashMap<Uuid, u32>);
+struct DelayedErasures(HashMap<Uuid, Delay>);
+
+#[derive(Copy, Clone, Debug)]
+struct Delay {
+    /// Check in which the erasure was tried last.
+    tried: u32,
+    /// Checks before the next attempt.
+    pause: u32,
+}
+
+impl Delay {
+    fn is_due(self, turn: u32) -> bool {
+        turn.wrapping_sub(self.tried) >= self.pause
+    }
+}
 
 impl DelayedErasures {
     /// Number of waiting erasures to read, so that enough are left beside the delayed ones.
@@ -252,15 +269,25 @@ impl DelayedErasures {
 
     /// Returns the erasures to try in this check.
     fn due(&mut self, waiting: Vec<Uuid>, turn: u32) -> Vec<Uuid> {
-        self.0.retain(|_, tried| turn.wrapping_sub(*tried) < MINUTE);
-        let due = waiting.into_iter().filter(|id| !self.0.contains_key(id));
+        // Those that weren't tried although they are due don't wait any more: another node did the last part, or the org is gone.
+        self.0
+            .retain(|_, delay| turn.wrapping_sub(delay.tried) < 2 * LONGEST_PAUSE);
+        let is_due = |id: &Uuid| self.0.get(id).is_none_or(|delay| delay.is_due(turn));
+        let due = waiting.into_iter().filter(is_due);
         due.take(MAX_PER_CHECK).collect()
     }
 
     fn insert(&mut self, erasure: Uuid, turn: u32) {
-        if self.0.len() < MAX_DELAYED {
-            self.0.insert(erasure, turn);
+        let before = self.0.get(&erasure);
+        let pause = before.map_or(FIRST_PAUSE, |delay| (2 * delay.pause).min(LONGEST_PAUSE));
+        if before.is_some() || self.0.len() < MAX_DELAYED {
+            let tried = turn;
+            self.0.insert(erasure, Delay { tried, pause });
         }
+    }
+
+    fn remove(&mut self, erasure: Uuid) {
+        self.0.remove(&erasure);
     }
 }
 
@@ -292,11 +319,20 @@ mod tests {
         }
         assert_eq!(tried, all);
 
-        let again = delayed.due(all.clone(), MINUTE);
-        assert_eq!(again, all[..MAX_PER_CHECK], "after a minute");
+        let again = delayed.due(all.clone(), FIRST_PAUSE);
+        assert_eq!(again, all[..MAX_PER_CHECK]);
+        // Each time later, but within a minute.
+        let mut turn = FIRST_PAUSE;
+        for pause in [8, 16, 32, 60, 60] {
+            delayed.insert(all[0], turn);
+            let first = vec![all[0]];
+            assert!(delayed.due(first.clone(), turn + pause - 1).is_empty());
+            assert_eq!(delayed.due(first, turn + pause), all[..1], "{pause}");
+            turn += pause;
+        }
 
         let many = (1..).map(Uuid::from_u128).take(2 * MAX_DELAYED);
-        many.for_each(|id| delayed.insert(id, MINUTE));
+        many.for_each(|id| delayed.insert(id, turn));
         assert_eq!(delayed.0.len(), MAX_DELAYED);
     }
 }
