@@ -5,6 +5,7 @@
 //! client's next try finds the answer.
 
 use std::marker::PhantomData;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use axum::handler::Handler;
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
@@ -24,7 +26,7 @@ use uuid::Uuid;
 
 use super::body::{KeyFault, is_late};
 use super::caller::Caller;
-use super::error::{Refusal, refusal};
+use super::error::{Refusal, panicked, refusal};
 use super::{Api, ApiError, body_hash};
 use crate::engine::Handle;
 
@@ -161,22 +163,22 @@ where
                 Ok(None) => {
                     let work = async move {
                         let effects = Effects::default();
-                        let work = handler.call(request, api.clone());
+                        let called = api.clone();
+                        let work = async move { handler.call(request, called).await };
+                        let work = AssertUnwindSafe(work).catch_unwind();
                         let response = match works_on {
                             WorksOn::Rows => effects.hold(work).await,
                             WorksOn::Call => work.await,
                         };
+                        // Here and not by the layer around all routes: the key has to be released.
+                        let response = response.unwrap_or_else(|_| panicked());
                         finished(&api, &asked, response, &effects).await
                     };
 
                     // A task of its own, so that the request runs to its end even if the client disconnects.
                     let work = Acting::carried(Acting::current(), work);
                     let work = tokio::spawn(work.in_current_span());
-                    work.await
-                        .unwrap_or_else(|fault| match fault.try_into_panic() {
-                            Ok(panic) => std::panic::resume_unwind(panic),
-                            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-                        })
+                    work.await.unwrap_or_else(|_| panicked())
                 }
             }
         })
@@ -313,42 +315,52 @@ async fn finished(
     let refused = parts.extensions.get::<Refusal>().cloned();
     let octets = match body.collect().await {
         Ok(octets) => octets.to_bytes(),
-        Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    };
-
-    let (store, of, now) = (api.store(), asked.clone(), api.now());
-    let give_up = || {
-        let asked = asked.clone();
-        store.write(move |tx| idempotency::give_up(tx, &asked))
-    };
-
-    let given_up = match kept(status, refused.as_ref(), &octets) {
-        Some(kept) => match store
-            .write_held(effects, move |tx| idempotency::keep(tx, &of, &kept, now))
-            .await
-        {
-            Ok(()) => return Response::from_parts(parts, Body::from(octets)),
-            // The commit failed, so nothing was done, whatever the answer says.
-            Err(error) => {
-                let response = ApiError::from(error).into_response();
-                (give_up().await, response)
-            }
-        },
-        None => {
+        Err(_) => {
             effects.undo();
-            let response = Response::from_parts(parts, Body::from(octets));
-            (give_up().await, response)
+            release(api, asked).await;
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
 
-    let (outcome, response) = given_up;
-    if let Err(error) = outcome {
+    let kept = kept(status, refused.as_ref(), &octets);
+    let response = Response::from_parts(parts, Body::from(octets));
+    let Some(kept) = kept else {
+        effects.undo();
+        release(api, asked).await;
+        return response;
+    };
+
+    match keep(api, asked, &kept, effects).await {
+        Ok(()) => response,
+        // The commit failed, so nothing was done, whatever the answer says.
+        Err(error) => {
+            release(api, asked).await;
+            ApiError::from(error).into_response()
+        }
+    }
+}
+
+/// Commits the answer with the changes of the request.
+async fn keep(
+    api: &Api,
+    asked: &RequestKey,
+    kept: &StoredAnswer,
+    effects: &Effects,
+) -> Result<(), trunkline_store::Error> {
+    let (asked, kept, now) = (asked.clone(), kept.clone(), api.now());
+    let kept = move |tx: &mut Tx| idempotency::keep(tx, &asked, &kept, now);
+    api.store().write_held(effects, kept).await
+}
+
+/// Gives up the claim, so that the request may be made again.
+async fn release(api: &Api, asked: &RequestKey) {
+    let asked = asked.clone();
+    let given_up = move |tx: &mut Tx| idempotency::give_up(tx, &asked);
+    if let Err(error) = api.store().write(given_up).await {
         // The claim expires by itself.
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "releasing an Idempotency-Key failed");
     }
-
-    response
 }
 
 /// Returns the answer to keep; `None` for one that isn't kept, after which the key is free again.
@@ -378,4 +390,105 @@ fn replayed(kept: &StoredAnswer) -> Response {
         .headers_mut()
         .insert(REPLAYED, HeaderValue::from_static("true"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::Router;
+    use axum::routing::post;
+    use tempfile::TempDir;
+    use tower::ServiceExt as _;
+    use trunkline_calls::live::LiveCalls;
+    use trunkline_model::settings::Runtime;
+    use trunkline_sip::moment::Moment;
+    use trunkline_store::{Options, Store};
+
+    use super::*;
+    use crate::api::ApiDeps;
+    use crate::config::{Config, Sources};
+    use crate::directory::{Defaults, Directory};
+    use crate::telemetry::metrics;
+
+    const NOW: Moment = Moment::from_secs(1_769_860_800);
+
+    /// Credential that every request has.
+    #[derive(Clone, Debug)]
+    struct Anyone;
+
+    impl FromRequestParts<Api> for Anyone {
+        type Rejection = ApiError;
+
+        async fn from_request_parts(_: &mut Parts, _: &Api) -> Result<Self, ApiError> {
+            Ok(Self)
+        }
+    }
+
+    impl Credential for Anyone {
+        fn key_id(&self) -> Uuid {
+            Uuid::from_u128(7)
+        }
+    }
+
+    async fn api() -> (Api, TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            data_dir: folder.path().to_owned(),
+            url: None,
+            master_key: None,
+            max_connections: 2,
+        };
+        let store = Store::open(&options, NOW).await.unwrap();
+        let defaults = Defaults {
+            realm: "test".into(),
+            runtime: Runtime::Echo,
+            addresses: Default::default(),
+        };
+        let directory = Directory::start(store.clone(), defaults, || NOW)
+            .await
+            .unwrap();
+
+        let api = Api::new(ApiDeps {
+            config: Arc::new(Config::load(&Sources::default()).unwrap()),
+            store,
+            directory,
+            live: LiveCalls::new(),
+            engine: None,
+            metrics: metrics::install(),
+            sip_addresses: Vec::new(),
+            dashboard_url: "https://dashboard.example".to_owned(),
+            clock: || NOW,
+            monotonic: || NOW,
+        });
+        (api, folder)
+    }
+
+    /// Handler that panics unless the body is `{}`.
+    async fn made(body: Bytes) -> (StatusCode, &'static str) {
+        assert_eq!(&*body, b"{}", "a fault of the handler");
+        (StatusCode::CREATED, "{}")
+    }
+
+    async fn post_to(router: &Router, path: &str, body: &'static str) -> Response {
+        let request = Request::post(path).header(KEY, "k").body(Body::from(body));
+        let answer = router.clone().oneshot(request.unwrap());
+        answer.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_panic_leaves_the_key_free() {
+        let (api, _folder) = api().await;
+        let router = Router::new()
+            .route("/rows", post(once_for::<Anyone, _>(made)))
+            .with_state(api);
+
+        let failed = post_to(&router, "/rows", "").await;
+        assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        // Another body under the same key: 422 if the key were taken.
+        let done = post_to(&router, "/rows", "{}").await;
+        assert_eq!(done.status(), StatusCode::CREATED);
+        let again = post_to(&router, "/rows", "{}").await;
+        assert!(again.headers().contains_key(REPLAYED));
+    }
 }
