@@ -74,6 +74,9 @@ pub enum ApiError {
         /// Seconds until another try may pass.
         wait_s: u64,
     },
+    /// 503: a command was sent to a node that hasn't answered. It may still be carried out.
+    #[error("{0}")]
+    OutcomeUnknown(String),
     /// 502: a third party that has to be asked doesn't answer.
     #[error("{0}")]
     BadGateway(String),
@@ -131,6 +134,11 @@ impl Refusal {
         }
     }
 
+    /// Returns true if the outcome of the refused request isn't known.
+    pub(super) fn is_of_unknown_outcome(&self) -> bool {
+        self.code == OUTCOME_UNKNOWN
+    }
+
     /// Text form, kept for an `Idempotency-Key` and sent to other nodes: the code in a line of its own, then the
     /// message.
     pub(super) fn written(&self) -> String {
@@ -149,6 +157,9 @@ impl Refusal {
 /// Cause of a 500, on its way to the log.
 #[derive(Clone, Debug)]
 pub(super) struct Cause(pub(super) Arc<str>);
+
+/// Code of a request whose outcome isn't known.
+pub(super) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
 /// Maximum number of faults that one answer names.
 const MOST_FAULTS: usize = 50;
@@ -316,6 +327,7 @@ impl ApiError {
             Self::TooManyAtOnce(_) => "too_many_at_once",
             Self::AtLimit { .. } => "at_limit",
             Self::Unavailable { .. } => "unavailable",
+            Self::OutcomeUnknown(_) => OUTCOME_UNKNOWN,
             Self::BadGateway(_) => "bad_gateway",
             Self::Broke(_) => "internal_error",
         };
@@ -339,7 +351,7 @@ impl ApiError {
             Self::TooMany { .. } | Self::TooManyAtOnce(_) | Self::AtLimit { .. } => {
                 StatusCode::TOO_MANY_REQUESTS
             }
-            Self::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable { .. } | Self::OutcomeUnknown(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::BadGateway(_) => StatusCode::BAD_GATEWAY,
             Self::Broke(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -382,6 +394,13 @@ impl IntoResponse for ApiError {
             | Self::Unavailable { wait_s, .. } => {
                 let headers = response.headers_mut();
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(*wait_s));
+            }
+
+            Self::OutcomeUnknown(_) => {
+                /// Seconds after which the call may show the outcome.
+                const RETRY_AFTER_S: u64 = 1;
+                let headers = response.headers_mut();
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
             }
 
             Self::TooManyAtOnce(_) => {

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use super::body::{KeyFault, is_late};
 use super::caller::Caller;
-use super::error::{Refusal, panicked, refusal};
+use super::error::{OUTCOME_UNKNOWN, Refusal, panicked, refusal};
 use super::{Api, ApiError, body_hash};
 use crate::engine::Handle;
 
@@ -41,6 +41,11 @@ const MAX_KEY: usize = 255;
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 /// Maximum time to wait for it.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Interval between tries to keep the answer to a command.
+const KEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of tries. With the 25 seconds that a command may take, they end before the claim does, after 120 seconds.
+const KEEP_TRIES: u32 = 80;
 
 /// Credential that scopes keys: each credential has its own.
 pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
@@ -172,7 +177,8 @@ where
                         };
                         // Here and not by the layer around all routes: the key has to be released.
                         let response = response.unwrap_or_else(|_| panicked());
-                        finished(&api, &asked, response, &effects).await
+                        let answered = Answered { works_on, response };
+                        finished(&api, &asked, answered, &effects).await
                     };
 
                     // A task of its own, so that the request runs to its end even if the client disconnects.
@@ -303,11 +309,17 @@ async fn claimed(api: &Api, asked: &RequestKey) -> Result<Option<StoredAnswer>, 
     }
 }
 
+/// Answer of a handler.
+struct Answered {
+    works_on: WorksOn,
+    response: Response,
+}
+
 /// Keeps the answer together with the changes of the request, or rolls both back if the answer isn't one to keep.
 async fn finished(
     api: &Api,
     asked: &RequestKey,
-    response: Response,
+    Answered { works_on, response }: Answered,
     effects: &Effects,
 ) -> Response {
     let (parts, body) = response.into_parts();
@@ -322,7 +334,10 @@ async fn finished(
         }
     };
 
-    let kept = kept(status, refused.as_ref(), &octets);
+    let kept = match works_on {
+        WorksOn::Call if is_unknown(status, refused.as_ref()) => Some(outcome_unknown()),
+        WorksOn::Call | WorksOn::Rows => kept(status, refused.as_ref(), &octets),
+    };
     let response = Response::from_parts(parts, Body::from(octets));
     let Some(kept) = kept else {
         effects.undo();
@@ -330,12 +345,49 @@ async fn finished(
         return response;
     };
 
-    match keep(api, asked, &kept, effects).await {
-        Ok(()) => response,
+    match (keep(api, asked, &kept, effects).await, works_on) {
+        (Ok(()), _) => response,
         // The commit failed, so nothing was done, whatever the answer says.
-        Err(error) => {
+        (Err(error), WorksOn::Rows) => {
             release(api, asked).await;
             ApiError::from(error).into_response()
+        }
+        // What was done to the call can't be rolled back: a key that is free again would have a retry do it once more.
+        (Err(error), WorksOn::Call) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                error,
+                "keeping the answer to a command failed; trying again"
+            );
+            tokio::spawn(keep_later(api.clone(), asked.clone(), kept));
+            response
+        }
+    }
+}
+
+/// Returns true if a command to a call was begun, and its outcome isn't known.
+fn is_unknown(status: StatusCode, refused: Option<&Refusal>) -> bool {
+    status == StatusCode::INTERNAL_SERVER_ERROR
+        || refused.is_some_and(Refusal::is_of_unknown_outcome)
+}
+
+/// Answer to a repetition of a command whose outcome isn't known: run again, it might place a second call.
+fn outcome_unknown() -> StoredAnswer {
+    let message = "The outcome of the first request with this Idempotency-Key isn't known: \
+                   look at GET /phone/calls, then use another key";
+    StoredAnswer {
+        status: StatusCode::CONFLICT.as_u16(),
+        text: Refusal::new(message, OUTCOME_UNKNOWN).written(),
+        refusal: true,
+    }
+}
+
+/// Tries to keep the answer while the claim holds.
+async fn keep_later(api: Api, asked: RequestKey, kept: StoredAnswer) {
+    for _ in 0..KEEP_TRIES {
+        tokio::time::sleep(KEEP_INTERVAL).await;
+        if keep(&api, &asked, &kept, &Effects::default()).await.is_ok() {
+            return;
         }
     }
 }
@@ -476,12 +528,49 @@ mod tests {
         answer.await.unwrap()
     }
 
+    /// Routes that create something by such a handler.
+    fn router(api: &Api) -> Router {
+        Router::new()
+            .route("/rows", post(once_for::<Anyone, _>(made)))
+            .route("/call", post(call_once_for::<Anyone, _>(made)))
+            .with_state(api.clone())
+    }
+
+    /// A call may have been placed before the fault: the same request places no second one.
+    #[tokio::test]
+    async fn a_fault_after_which_the_outcome_is_unknown_keeps_the_key() {
+        let (api, _folder) = api().await;
+        let router = router(&api);
+        let failed = post_to(&router, "/call", "").await;
+        assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let again = post_to(&router, "/call", "").await;
+        assert_eq!(again.status(), StatusCode::CONFLICT);
+        let refused = again.extensions().get::<Refusal>();
+        assert!(refused.is_some_and(Refusal::is_of_unknown_outcome));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_was_placed_is_answered_although_the_answer_cant_be_kept() {
+        for (path, status) in [("/rows", 503), ("/call", 201)] {
+            let (api, _folder) = api().await;
+            let closing = api.clone();
+            let placed = async move || {
+                closing.store().close().await;
+                (StatusCode::CREATED, "{}")
+            };
+            let router = Router::new()
+                .route("/rows", post(once_for::<Anyone, _>(placed.clone())))
+                .route("/call", post(call_once_for::<Anyone, _>(placed)))
+                .with_state(api);
+            let answer = post_to(&router, path, "{}").await;
+            assert_eq!(answer.status().as_u16(), status, "{path}");
+        }
+    }
+
     #[tokio::test]
     async fn a_panic_leaves_the_key_free() {
         let (api, _folder) = api().await;
-        let router = Router::new()
-            .route("/rows", post(once_for::<Anyone, _>(made)))
-            .with_state(api);
+        let router = router(&api);
 
         let failed = post_to(&router, "/rows", "").await;
         assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);

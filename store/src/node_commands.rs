@@ -126,13 +126,24 @@ pub fn state(tx: &mut Tx, org: Uuid, ask: Uuid) -> Result<CommandState, Error> {
     }))
 }
 
-/// Withdraws a command. Returns true if the node had not taken it, and so never will.
+/// Withdraws a command that the node hasn't taken. Returns true if so: it never will.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn forget(tx: &mut Tx, org: Uuid, ask: Uuid) -> Result<bool, Error> {
-    let sql = "DELETE FROM asks WHERE org_id = $1 AND id = $2 RETURNING taken_at, status, answer";
-    let gone: Option<Row> = tx.one(sql, &[&org, &ask])?;
+pub fn withdraw(tx: &mut Tx, org: Uuid, ask: Uuid) -> Result<bool, Error> {
+    let sql = "DELETE FROM asks WHERE org_id = $1 AND id = $2 AND taken_at IS NULL";
+    let withdrawn = tx.run(sql, &[&org, &ask])?;
     tx.mark_internal();
-    Ok(gone.is_some_and(|row| row.taken_at.is_none()))
+    Ok(withdrawn > 0)
+}
+
+/// Forgets a command, with its answer.
+///
+/// # Errors
+/// [`Broke`](super::Broke): the database fails.
+pub fn forget(tx: &mut Tx, org: Uuid, ask: Uuid) -> Result<(), Error> {
+    let sql = "DELETE FROM asks WHERE org_id = $1 AND id = $2";
+    tx.run(sql, &[&org, &ask])?;
+    tx.mark_internal();
+    Ok(())
 }

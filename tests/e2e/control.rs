@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, text};
+use crate::node::{Node, NodeSetup, text};
 use crate::nodes::Pair;
+use trunkline_testkit::database::Database;
 use trunkline_testkit::referred::Step::{Answer, Bye, ByeComes, Pause, Refer, Turned};
-use trunkline_testkit::{Deadline, Runtime, tools};
+use trunkline_testkit::{Deadline, Responder, Runtime, tools};
 
 /// Far beyond the usual time, since other tests share the machine.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -156,6 +157,58 @@ fn a_call_on_one_is_transferred_at_the_other() {
     assert_eq!(ended["transfer"]["sip_code"], 403, "{ended}");
 }
 
+/// A node that has taken a command may need longer than five seconds. A client that got an error meanwhile would do it twice.
+#[test]
+fn a_command_that_was_taken_is_waited_for() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+
+    let Some(pair) = Pair::new(&[("TRUNKLINE__SIP__NODE_LEASE_S", "120")]) else {
+        return;
+    };
+    let pbx = pair.caller(&pair.second).takes(&[Pause(60_000)]);
+    let call = answered(&pair.first, &pair.key);
+    let path = format!("/phone/calls/{call}/transfer");
+    let ask = |key: &str| {
+        let body = json!({"destination": "Sales"});
+        pair.first.post_once(&path, &pair.key, key, &body)
+    };
+
+    // In place of the other node, the test takes the command.
+    pair.second.signal("STOP");
+    let taken = |key: &str, answer: &str| {
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| ask(key));
+            let sent = Deadline::after(LIMIT).poll(|| {
+                let waiting = "SELECT id::text FROM asks WHERE taken_at IS NULL";
+                (!pair.database.texts(waiting).is_empty()).then_some(())
+            });
+            assert!(sent.is_some(), "the command is sent");
+            pair.database.run("UPDATE asks SET taken_at = asked_at");
+            std::thread::sleep(Duration::from_secs(6));
+            pair.database.run(answer);
+            asking.join().expect("an answer")
+        })
+    };
+
+    let done = r#"UPDATE asks SET status = 202, answer = '{"id":"7"}'"#;
+    assert_eq!(taken("slow", done), (202, json!({"id": "7"})));
+    assert_eq!(ask("slow"), (202, json!({"id": "7"})), "it is kept");
+
+    let (status, unknown) = taken("silent", "SELECT 1");
+    assert_eq!((status, &unknown["code"]), (503, &json!("outcome_unknown")));
+    let (status, again) = ask("silent");
+    assert_eq!(
+        (status, &again["code"]),
+        (409, &json!("outcome_unknown")),
+        "{again}"
+    );
+
+    pair.second.signal("CONT");
+    drop(pbx);
+}
+
 /// The runtime doesn't know which node has its call: its token works at both, for its own call only.
 #[test]
 fn a_runtime_hangs_up_at_the_other_by_its_token() {
@@ -227,4 +280,34 @@ fn a_call_of_a_dead_node_is_out_of_reach() {
     let sentence = "Node 1 has the call and does not answer: nothing was done";
     assert_eq!(refused["message"], sentence, "{refused}");
     drop(pbx);
+}
+
+/// A call can't be rolled back: if its answer can't be kept, the client gets it all the same, and the key is kept from placing another.
+#[test]
+fn an_answer_that_cant_be_kept_at_once_is_kept_later() {
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let setup = NodeSetup::new(&database.environment());
+    let outset = setup.run(&["quickstart", "--json", "--no-serve"]);
+    let (agent, key) = (text(&outset["agent_id"]), text(&outset["api_key"]));
+    let node = setup.serve();
+
+    let carrier = Responder::busy();
+    let trunk = json!({"name": "Carrier", "host": "127.0.0.1", "port": carrier.address.port(), "caller_number": "+442071838750"});
+    let trunk = node.made("POST", "/phone/sip/outbound-trunks", &key, &trunk);
+    let path = format!("/phone/sip/agents/{agent}/outbound-trunk");
+    node.made("PUT", &path, &key, &json!({"trunk_id": trunk["id"]}));
+
+    database.run("ALTER TABLE idempotency_keys ADD CONSTRAINT no_answer CHECK (status IS NULL)");
+    let dials = json!({"phone_agent_id": agent, "phone_number": "+442071838752"});
+    let dial = || node.post_once("/phone/outbound-call", &key, "once", &dials);
+    let (status, placed) = dial();
+    assert_eq!(status, 201, "{placed}");
+
+    database.run("ALTER TABLE idempotency_keys DROP CONSTRAINT no_answer");
+    assert_eq!(dial(), (201, placed));
+    let calls = "SELECT id::text FROM calls";
+    let recorded = Deadline::after(LIMIT).poll(|| (database.texts(calls).len() == 1).then_some(()));
+    assert!(recorded.is_some(), "{:?}", database.texts(calls));
 }

@@ -214,19 +214,19 @@ async fn what_a_node_is_asked_is_done_once(db: &TestDb) {
     assert_eq!(state(ORG, first).await, no);
 
     let foreign = Uuid::from_u128(2);
-    assert_eq!(
-        state(foreign, first).await,
-        CommandState::Waits,
-        "another org's"
-    );
+    let others = state(foreign, first).await;
+    assert_eq!(others, CommandState::Waits);
 
-    for (ask, untouched) in [(first, false), (other, true)] {
-        assert!(!done(&store, move |tx| commands::forget(tx, foreign, ask)).await);
-        let forgotten = done(&store, move |tx| commands::forget(tx, ORG, ask)).await;
-        assert_eq!(forgotten, untouched);
-    }
-
+    let withdraw = async |org, ask| done(&store, move |tx| commands::withdraw(tx, org, ask)).await;
+    assert!(!withdraw(ORG, first).await && !withdraw(foreign, other).await);
+    assert!(withdraw(ORG, other).await);
     assert_eq!(take(2, NOW).await, [], "taken back");
+
+    // A command that was taken keeps its answer until its sender forgets it.
+    for (org, then) in [(foreign, no), (ORG, CommandState::Waits)] {
+        done(&store, move |tx| commands::forget(tx, org, first)).await;
+        assert_eq!(state(ORG, first).await, then);
+    }
 
     let old = done(&store, move |tx| commands::put(tx, of(3), 1, "old", NOW)).await;
     done(&store, move |tx| {
@@ -235,7 +235,7 @@ async fn what_a_node_is_asked_is_done_once(db: &TestDb) {
     .await;
 
     assert_eq!(state(ORG, old).await, CommandState::Waits);
-    assert!(!done(&store, move |tx| commands::forget(tx, ORG, old)).await);
+    assert!(!withdraw(ORG, old).await);
 }
 
 async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {

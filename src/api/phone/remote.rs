@@ -24,8 +24,11 @@ use crate::engine::Handle;
 const LISTEN_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval between checks for the answer of another node.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
-/// Time that another node may take. Its own limit is about two seconds, except for placing a call, which may take longer.
+/// Time after which a command that the other node hasn't taken is withdrawn.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time in which a command that it has taken must be done, from the time that it was sent. Placing a call takes up to 16 seconds there: after a shorter
+/// time, a client would get an error for a call that was placed, and would dial twice.
+const DONE_WITHIN: Duration = Duration::from_secs(25);
 /// `Retry-After` in seconds if another node can't answer now.
 const RETRY_AFTER_S: u64 = 5;
 /// Number of running commands of other nodes at which no more are taken.
@@ -45,13 +48,13 @@ pub(in crate::api) enum RemoteCommand {
     Transfer {
         ask: TransferRequest,
     },
-    /// Reads the messages of the call, which may be over.
-    Trace,
-}
     /// The call's bot transfers it.
     TransferByBot {
         ask: TransferRequest,
     },
+    /// Reads the messages of the call, which may be over.
+    Trace,
+}
 
 /// Command of one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -88,13 +91,13 @@ impl RemoteCommand {
             }
             Self::Turn { held } => commands::hold::turn(api, call, held).await,
             Self::Transfer { ask } => commands::transfer::begin(api, &call, ask).await,
-            Self::Trace => commands::trace::given(api, call).await,
-        }
-    }
             Self::TransferByBot { ask } => {
                 must_have_bot(api, &call)?;
                 commands::transfer::begin(api, &call, ask).await
             }
+            Self::Trace => commands::trace::given(api, call).await,
+        }
+    }
 
     /// Has another node run the command.
     pub(super) async fn send(
@@ -108,9 +111,6 @@ impl RemoteCommand {
     }
 }
 
-/// Has another node place a call.
-pub(super) async fn place(
-    api: &Api,
 /// Checks that a bot was dialled for the call.
 ///
 /// # Errors
@@ -123,6 +123,9 @@ fn must_have_bot(api: &Api, call: &Call) -> Result<(), ApiError> {
     }
 }
 
+/// Has another node place a call.
+pub(super) async fn place(
+    api: &Api,
     order: NewOutboundCall,
     node: u8,
 ) -> Result<CommandResult, ApiError> {
@@ -145,37 +148,67 @@ async fn ask(
         .write(move |tx, now| node_commands::put(tx, of, node, &what, now))
         .await?;
 
-    let answered = tokio::time::timeout(TIMEOUT, async {
-        loop {
-            tokio::time::sleep(CHECK_INTERVAL).await;
-            if let CommandState::Answered(status, body) = api
-                .read(move |tx| node_commands::state(tx, org, ask))
-                .await?
-            {
-                return Ok::<_, trunkline_store::Error>((status, body));
-            }
-        }
-    })
-    .await;
-
-    let untouched = api
-        .write(move |tx, _| node_commands::forget(tx, org, ask))
-        .await;
-    match answered {
-        Ok(answered) => {
-            let (status, body) = answered?;
-            heard(status, body)
-        }
-        Err(_) if untouched? => Err(ApiError::Unavailable {
+    match outcome(api, org, ask).await {
+        Outcome::Answered(status, body) => heard(status, body),
+        Outcome::Withdrawn => Err(ApiError::Unavailable {
             message: format!("Node {node} has {has} and does not answer: nothing was done"),
             wait_s: RETRY_AFTER_S,
         }),
-        Err(_) => Err(ApiError::Unavailable {
-            message: format!(
-                "Node {node} has {has} and has not answered yet: the command may still be carried out"
-            ),
-            wait_s: 1,
-        }),
+        Outcome::Unknown => Err(ApiError::OutcomeUnknown(format!(
+            "Node {node} has {has} and has not answered yet: the command may still be carried out"
+        ))),
+    }
+}
+
+/// Outcome of a command to another node.
+enum Outcome {
+    /// Status and body of the node's answer.
+    Answered(u16, String),
+    /// The node hasn't taken the command, and never will.
+    Withdrawn,
+    /// The node has taken the command and doesn't answer, or the database is away.
+    Unknown,
+}
+
+/// Waits for the outcome of a command.
+async fn outcome(api: &Api, org: Uuid, ask: Uuid) -> Outcome {
+    let answered = async || {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let state = api.read(move |tx| node_commands::state(tx, org, ask));
+            if let CommandState::Answered(status, body) = state.await? {
+                return Ok::<_, trunkline_store::Error>((status, body));
+            }
+        }
+    };
+
+    let answer = match tokio::time::timeout(TIMEOUT, answered()).await {
+        Ok(answer) => Some(answer),
+        Err(_) => match api
+            .write(move |tx, _| node_commands::withdraw(tx, org, ask))
+            .await
+        {
+            Ok(true) => return Outcome::Withdrawn,
+            Ok(false) => tokio::time::timeout(DONE_WITHIN - TIMEOUT, answered())
+                .await
+                .ok(),
+            Err(error) => Some(Err(error)),
+        },
+    };
+
+    match answer {
+        Some(Ok((status, body))) => {
+            // A command that stays is deleted with later ones.
+            let _ = api
+                .write(move |tx, _| node_commands::forget(tx, org, ask))
+                .await;
+            Outcome::Answered(status, body)
+        }
+        Some(Err(error)) => {
+            tracing::warn!(%error, "reading another node's answer failed");
+            Outcome::Unknown
+        }
+        None => Outcome::Unknown,
     }
 }
 
@@ -304,6 +337,9 @@ mod tests {
             RemoteCommand::Transfer {
                 ask: ask(DestinationChoice::Id(uuid::Uuid::from_u128(7))),
             },
+            RemoteCommand::TransferByBot {
+                ask: ask(DestinationChoice::Name("Sales".into())),
+            },
         ] {
             let asked = NodeCommand::Call(command);
             let written = serde_json::to_string(&asked).unwrap();
@@ -337,9 +373,6 @@ mod tests {
                 let written = Refusal::from(&error).written();
                 assert_eq!(written == body, code.is_some(), "{status}: {written}");
             }
-            RemoteCommand::TransferByBot {
-                ask: ask(DestinationChoice::Name("Sales".into())),
-            },
         }
 
         let told = heard(202, "{}".to_owned()).unwrap();
