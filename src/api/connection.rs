@@ -35,6 +35,7 @@ use tower_service::Service;
 
 use super::connection_limiter::{ConnectionPermit, RequestInProgress};
 use super::operator::Operator;
+use super::parted_body::PartedBody;
 use crate::config::HttpTimeouts;
 
 /// ALPN protocols of HTTPS, preferred first.
@@ -335,6 +336,7 @@ impl Service<Request<Incoming>> for PeerService {
         self.heads.fetch_add(1, Ordering::Relaxed);
 
         let is_clear = names_one_host(&request);
+        let is_http2 = request.version() == Version::HTTP_2;
         let mut incoming = request.map(|body| {
             Body::new(TrackedBody {
                 body,
@@ -377,7 +379,10 @@ impl Service<Request<Incoming>> for PeerService {
                 upgrade.get_or_init(|| permit.begin());
             }
             Ok(response.map(|body| TrackedBody {
-                body,
+                body: match is_http2 {
+                    true => Body::new(PartedBody::new(body)),
+                    false => body,
+                },
                 progress,
                 deadline: None,
                 in_progress: Some(in_progress),

@@ -445,6 +445,11 @@ pub(super) fn refusal(status: StatusCode, refusal: Refusal) -> Response {
     response
 }
 
+/// Answers a request whose handler panicked. The panic hook printed the panic; `request` makes the body.
+pub(super) fn panicked() -> Response {
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}
+
 /// Code of a refusal that has none of its own.
 pub(super) const fn code_of(status: StatusCode) -> &'static str {
     match status.as_u16() {

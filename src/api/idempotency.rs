@@ -26,8 +26,8 @@ use uuid::Uuid;
 
 use super::body::{KeyFault, is_late};
 use super::caller::Caller;
-use super::error::{OUTCOME_UNKNOWN, Refusal, refusal};
-use super::{Api, ApiError, body_hash, panicked};
+use super::error::{OUTCOME_UNKNOWN, Refusal, panicked, refusal};
+use super::{Api, ApiError, body_hash};
 use crate::engine::Handle;
 
 /// Header of the request.

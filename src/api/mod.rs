@@ -36,6 +36,7 @@ mod openapi;
 mod operator;
 mod operator_sessions;
 mod page;
+mod parted_body;
 mod partner;
 mod path;
 mod phone;
@@ -137,7 +138,7 @@ fn served(routes: Routes, api: Api) -> Router {
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(body::LONGEST))
         .layer(CatchPanicLayer::custom(
-            |_: Box<dyn std::any::Any + Send>| panicked(),
+            |_: Box<dyn std::any::Any + Send>| error::panicked(),
         ))
         .layer(axum::middleware::from_fn_with_state(
             api.clone(),
@@ -173,9 +174,4 @@ async fn unknown_method(uri: Uri) -> Response {
         _ => "This path does not take this method; see Allow",
     };
     error::refusal(status, error::Refusal::new(message, error::code_of(status)))
-}
-
-/// Answers a request whose handler panicked. The panic hook printed the panic; `request` makes the body.
-fn panicked() -> Response {
-    StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }

@@ -6,7 +6,9 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use trunkline_store::{Acting, AuditEntry, AuditFilter, AuditScope, AuditedAction, audit};
+use trunkline_store::{
+    Acting, Actor, ActorKind, AuditEntry, AuditFilter, AuditScope, AuditedAction, audit,
+};
 use uuid::Uuid;
 
 use crate::call_export::accepting;
@@ -370,7 +372,12 @@ async fn an_export_that_breaks_off_is_logged() {
             request_id: None,
         });
         let recorded = acting.clone().scope(async {
-            Acting::of_org(tenant.org);
+            let actor = Actor {
+                kind: ActorKind::OrgKey,
+                id: None,
+                name: "Test".to_owned(),
+            };
+            Acting::by(actor, Some(tenant.org), None);
             audit::record(&api.store, acting).await
         });
         recorded.await.expect("an entry");
