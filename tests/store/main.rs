@@ -34,6 +34,7 @@ mod telephony;
 mod tenants;
 mod test_db;
 mod transactions;
+mod transfers;
 mod usage;
 mod ways_out;
 mod webhooks;
