@@ -119,30 +119,15 @@ fn delete_handoffs(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error>
     tx.run(sql, &[&org, &before, &ROWS_AT_ONCE])
 }
 
-/// Clears the session data of a portion of the ended calls, the oldest first, and stores in the org's row how far it has come. Stops at the
-/// first call that is still up: later calls wait for its end.
+/// Clears the session data of a portion of the ended calls, the oldest first. A call that is up is cleared once it has ended, and one that
+/// is projected late in the next pass.
 fn empty_sessions(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> {
-    let sql = "SELECT started_at, ended_at IS NULL FROM calls
-        WHERE org_id = $1 AND started_at > COALESCE((SELECT sessions_emptied_to FROM orgs WHERE id = $1), 0)
-        AND started_at < $2 ORDER BY started_at LIMIT $3";
-    let rows: Vec<(i64, bool)> = tx.all(sql, &[&org, &before, &ROWS_AT_ONCE])?;
-    let ended = rows.iter().take_while(|(_, is_up)| !is_up);
-
-    let Some(last) = ended.map(|(at, _)| *at).last() else {
-        return Ok(0);
-    };
-
-    let emptied = tx.run(
-        "UPDATE calls SET headers = NULL, metadata = NULL, asked = NULL
-         WHERE org_id = $1 AND started_at > COALESCE((SELECT sessions_emptied_to FROM orgs WHERE id = $1), 0)
-         AND started_at <= $2 AND ended_at IS NOT NULL",
-        &[&org, &last],
-    )?;
-
-    let sql = "UPDATE orgs SET sessions_emptied_to = $2 WHERE id = $1";
-    tx.run(sql, &[&org, &last])?;
-
-    Ok(emptied)
+    let sql = "UPDATE calls SET headers = NULL, metadata = NULL, asked = NULL
+        WHERE id IN (
+            SELECT id FROM calls WHERE org_id = $1 AND started_at < $2 AND ended_at IS NOT NULL
+            AND (headers IS NOT NULL OR metadata IS NOT NULL OR asked IS NOT NULL)
+            ORDER BY started_at LIMIT $3)";
+    tx.run(sql, &[&org, &before, &ROWS_AT_ONCE])
 }
 
 /// Returns contacts that no call names, those first whose last change is oldest.

@@ -17,6 +17,7 @@ use crate::test_db::{self, NOW, TestDb, done, found, number, org, started};
 crate::on_both!(
     old_calls_go_and_are_counted_on,
     sessions_are_emptied_and_their_calls_stay,
+    sessions_of_late_calls_are_emptied,
     contacts_go_once_no_call_names_them,
     old_handoffs_go,
     an_orgs_own_days_stand_before_the_operators,
@@ -168,6 +169,34 @@ async fn sessions_are_emptied_and_their_calls_stay(db: &TestDb) {
     }
     // The next sweep continues where the last one ended.
     assert_eq!(delete(&store, Retained::Sessions, None, day(30)).await, 1);
+}
+
+/// A node projects an old call after newer ones, and a call ends late that began at the same time as one that is emptied already.
+async fn sessions_of_late_calls_are_emptied(db: &TestDb) {
+    let store = db.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let mut facts = call(ours, 1, day(0), true);
+    facts.extend(call(ours, 2, day(0), false));
+    facts.extend(call(ours, 3, day(1), true));
+    project(&store, &facts).await;
+    assert_eq!(
+        delete(&store, Retained::Sessions, Some(7), day(10)).await,
+        2,
+        "one is up"
+    );
+
+    let mut late = call(ours, 2, day(0), true).split_off(1);
+    late.extend(call(ours, 4, day(0) - Duration::from_secs(60), true));
+    project(&store, &late).await;
+    assert_eq!(
+        delete(&store, Retained::Sessions, Some(7), day(10)).await,
+        2
+    );
+    for id in 1..=4 {
+        let session = Uuid::from_u128(id + 1_000_000);
+        let (call, headers) = found(&store, move |tx| calls::of_session(tx, ours, session)).await;
+        assert_eq!((headers.len(), call.metadata), (0, None), "{id}");
+    }
 }
 
 async fn contacts_go_once_no_call_names_them(db: &TestDb) {
