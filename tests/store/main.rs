@@ -24,6 +24,7 @@ mod explained;
 mod feed;
 mod handoffs;
 mod idempotency;
+mod keys;
 mod number_codes;
 mod projection;
 mod retention;
