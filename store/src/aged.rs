@@ -62,7 +62,7 @@ impl Store {
                 .write(move |tx| events::prune_old(tx, now - kept))
                 .await?;
             pruned += some;
-            if some < events::PRUNED_AT_ONCE.unsigned_abs() {
+            if some == 0 {
                 break;
             }
         }
