@@ -19,7 +19,7 @@ crate::on_both!(
     an_entry_from_the_future_keeps_no_old_ones,
 );
 
-fn acting(at: Moment) -> Acting {
+pub(crate) fn acting(at: Moment) -> Acting {
     Acting::new(AuditedAction {
         at,
         address: None,
@@ -30,7 +30,7 @@ fn acting(at: Moment) -> Acting {
     })
 }
 
-fn operator() -> Actor {
+pub(crate) fn operator() -> Actor {
     Actor {
         kind: ActorKind::Command,
         id: None,
@@ -51,7 +51,7 @@ async fn make(store: &Store, name: &str, at: Moment) -> Uuid {
     acting(at).scope(made).await.expect("an org").id
 }
 
-async fn all(store: &Store) -> Vec<AuditEntry> {
+pub(crate) async fn all(store: &Store) -> Vec<AuditEntry> {
     let filter = AuditFilter::default();
     found(store, move |tx| {
         audit::after(tx, AuditScope::All, &filter, 0, 10_000)
