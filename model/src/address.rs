@@ -1,7 +1,8 @@
 //! Rule for the addresses that a tenant or a message may have this node contact: no loopback, private or reserved address, and none of this
 //! node's own listeners, unless the operator permits it. Built once from the configuration; judging an address needs no I/O.
 //!
-//! An IPv6 address that embeds an IPv4 address (mapped, compatible, translated, NAT64, 6to4, Teredo, ISATAP) is judged by both.
+//! An IPv6 address that embeds an IPv4 address (mapped, compatible, translated, NAT64, 6to4, Teredo, ISATAP) is judged by both: each that
+//! isn't public has to be permitted.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -275,8 +276,13 @@ impl AddressPolicy {
         let is_listed = |ip: IpAddr| self.allowed.iter().any(|network| network.contains(&ip));
         match reach {
             Reach::Public => Ok(()),
-            Reach::Private if leads_to.into_iter().flatten().any(is_listed) => Ok(()),
-            Reach::Private => Err(Refusal::Private),
+            Reach::Private => {
+                let mut near = leads_to.into_iter().flatten();
+                match near.all(|ip| Reach::of(ip) == Reach::Public || is_listed(ip)) {
+                    true => Ok(()),
+                    false => Err(Refusal::Private),
+                }
+            }
             Reach::Nobody => Err(Refusal::NoHost),
         }
     }
@@ -575,7 +581,10 @@ mod tests {
     #[test]
     fn addresses_are_judged_by_where_they_lead() {
         let strict = policy(&[], &["0.0.0.0:5060", "127.0.0.1:8080"]);
-        let open = policy(&["127.0.0.0/8", "::1/128", "10.0.0.0/8"], &["0.0.0.0:5060"]);
+        let open = policy(
+            &["127.0.0.0/8", "::1/128", "10.0.0.0/8", "fd34::/16"],
+            &["0.0.0.0:5060"],
+        );
         let private = Err(Refusal::Private);
         for (name, address, unlisted, listed) in [
             ("public", "8.8.8.8:5060", Ok(()), Ok(())),
@@ -599,8 +608,32 @@ mod tests {
             ),
             ("local NAT64", "[64:ff9b:1::1]:6379", private, private),
             ("6to4", "[2002:a9fe:a9fe::1]:80", private, private),
-            ("Teredo", "[2001:0:808:808::80ff:fffe]:1", private, Ok(())),
+            ("Teredo", "[2001:0:808:808::80ff:fffe]:1", private, private),
             ("ISATAP", "[2606:4700::5efe:c0a8:1]:1", private, private),
+            (
+                "ISATAP of a listed one",
+                "[2606:4700::5efe:a00:1]:1",
+                private,
+                Ok(()),
+            ),
+            (
+                "ISATAP in another LAN",
+                "[fd12::5efe:a00:1]:1",
+                private,
+                private,
+            ),
+            (
+                "ISATAP of another LAN",
+                "[fd34::5efe:c0a8:1]:1",
+                private,
+                private,
+            ),
+            (
+                "ISATAP in a listed LAN",
+                "[fd34::5efe:a00:1]:1",
+                private,
+                Ok(()),
+            ),
             ("link-local IPv6", "[fe80::1]:1", private, private),
             ("unique local", "[fd12::1]:1", private, private),
         ] {

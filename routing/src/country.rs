@@ -45,6 +45,14 @@ impl Country {
         Ok(country)
     }
 
+    /// Returns the countries whose numbers begin with this calling code, which is given without plus sign. Compiles their plans.
+    pub fn of_calling_code(code: &str) -> impl Iterator<Item = Self> {
+        let code: Option<u16> = code.parse().ok();
+        let countries = code.and_then(|code| DATABASE.by_code(&code));
+        let ids = countries.into_iter().flatten().map(|data| data.id());
+        ids.filter_map(|id| Self::parse(id).ok())
+    }
+
     /// Returns the two letters, in upper case.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("parse accepts ASCII letters alone")
@@ -145,6 +153,12 @@ impl Plan {
     pub fn after_international<'d>(&self, digits: &'d str) -> Option<&'d str> {
         let prefix = self.international.as_ref()?.find(digits)?;
         Some(&digits[prefix.end()..])
+    }
+
+    /// Returns whether these digits are dialled before a `national` number: the national prefix, with or without the code of a carrier.
+    pub fn is_national_prefix(&self, digits: &str, national: &str) -> bool {
+        let dialled = [digits, national].concat();
+        self.after_national(&dialled).as_deref() == Some(national)
     }
 
     /// Returns the national number without its prefix, if the digits begin with one.
@@ -267,6 +281,27 @@ mod tests {
             {
                 assert!(plan.is_national(example), "{country}: {example}");
             }
+        }
+    }
+
+    #[test]
+    fn a_national_prefix_is_that_of_a_country_with_the_code() {
+        for (code, digits, national, is_prefix) in [
+            ("7", "8", "9161234567", true),
+            ("7", "9", "9161234567", false),
+            ("36", "06", "301234567", true),
+            ("36", "6", "301234567", false),
+            ("44", "0", "2071838750", true),
+            ("1", "1", "5551234567", true),
+            ("55", "0", "11987654321", true),
+            ("55", "015", "11987654321", true),
+            ("34", "0", "912345678", false),
+            ("999", "0", "2071838750", false),
+            ("", "0", "2071838750", false),
+        ] {
+            let found = Country::of_calling_code(code)
+                .any(|country| country.plan().is_national_prefix(digits, national));
+            assert_eq!(found, is_prefix, "{code} {digits}");
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! The usage of deleted calls is counted before. A call that is up stays, and so does a contact that a call still names.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
@@ -16,6 +17,8 @@ use super::{Change, Store, contact_counts, events, purge};
 const ROWS_AT_ONCE: i64 = 500;
 /// Most contacts without a call that one query finds.
 const CONTACTS_AT_ONCE: i64 = 10_000;
+/// Time in which the beginning of a call is projected, at the latest, while the database answers.
+const LATELY: Duration = Duration::from_secs(3600);
 
 /// Returns the org's own retention.
 ///
@@ -59,7 +62,7 @@ impl Store {
                 .write(move |tx| events::prune_old(tx, now - kept))
                 .await?;
             pruned += some;
-            if some < events::PRUNED_AT_ONCE.unsigned_abs() {
+            if some == 0 {
                 break;
             }
         }
@@ -116,30 +119,15 @@ fn delete_handoffs(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error>
     tx.run(sql, &[&org, &before, &ROWS_AT_ONCE])
 }
 
-/// Clears the session data of a portion of the ended calls, the oldest first, and stores in the org's row how far it has come. Stops at the
-/// first call that is still up: later calls wait for its end.
+/// Clears the session data of a portion of the ended calls, the oldest first. A call that is up is cleared once it has ended, and one that
+/// is projected late in the next pass.
 fn empty_sessions(tx: &mut Tx, org: Uuid, before: Moment) -> Result<u64, Error> {
-    let sql = "SELECT started_at, ended_at IS NULL FROM calls
-        WHERE org_id = $1 AND started_at > COALESCE((SELECT sessions_emptied_to FROM orgs WHERE id = $1), 0)
-        AND started_at < $2 ORDER BY started_at LIMIT $3";
-    let rows: Vec<(i64, bool)> = tx.all(sql, &[&org, &before, &ROWS_AT_ONCE])?;
-    let ended = rows.iter().take_while(|(_, is_up)| !is_up);
-
-    let Some(last) = ended.map(|(at, _)| *at).last() else {
-        return Ok(0);
-    };
-
-    let emptied = tx.run(
-        "UPDATE calls SET headers = NULL, metadata = NULL, asked = NULL
-         WHERE org_id = $1 AND started_at > COALESCE((SELECT sessions_emptied_to FROM orgs WHERE id = $1), 0)
-         AND started_at <= $2 AND ended_at IS NOT NULL",
-        &[&org, &last],
-    )?;
-
-    let sql = "UPDATE orgs SET sessions_emptied_to = $2 WHERE id = $1";
-    tx.run(sql, &[&org, &last])?;
-
-    Ok(emptied)
+    let sql = "UPDATE calls SET headers = NULL, metadata = NULL, asked = NULL
+        WHERE id IN (
+            SELECT id FROM calls WHERE org_id = $1 AND started_at < $2 AND ended_at IS NOT NULL
+            AND (headers IS NOT NULL OR metadata IS NOT NULL OR asked IS NOT NULL)
+            ORDER BY started_at LIMIT $3)";
+    tx.run(sql, &[&org, &before, &ROWS_AT_ONCE])
 }
 
 /// Returns contacts that no call names, those first whose last change is oldest.
@@ -151,7 +139,7 @@ fn unnamed_contacts(tx: &mut Tx, org: Uuid, before: Moment) -> Result<Vec<(Uuid,
     tx.all(sql, &[&org, &before, &CONTACTS_AT_ONCE])
 }
 
-/// Deletes contacts, unless they were changed meanwhile. Has all nodes drop the contacts that they cache by number.
+/// Deletes contacts, unless they were changed or a call named them meanwhile. Has all nodes drop the contacts that they cache by number.
 fn delete_contacts(
     tx: &mut Tx,
     org: Uuid,
@@ -159,12 +147,64 @@ fn delete_contacts(
     before: Moment,
     now: Moment,
 ) -> Result<u64, Error> {
+    // Only calls that have begun lately can name a contact that none named before.
+    let sql = "SELECT DISTINCT contact_id FROM calls WHERE org_id = $1 AND started_at >= $2 AND contact_id IS NOT NULL";
+    let named: Vec<(Uuid,)> = tx.all(sql, &[&org, &(now - LATELY)])?;
+    let named: HashSet<(Uuid,)> = named.into_iter().collect();
+
     let mut deleted = 0;
-    for (contact,) in contacts {
+    for (contact,) in contacts.iter().filter(|contact| !named.contains(contact)) {
         let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2 AND updated_at < $3";
         deleted += tx.run(sql, &[&org, contact, &before])?;
     }
     contact_counts::removed(tx, org, deleted)?;
     tx.changed(Change::Contacts(org), now);
     Ok(deleted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ContactDetails, NewOrg, Options, orgs};
+
+    const NOW: Moment = Moment::from_secs(1_800_000_000);
+
+    #[tokio::test]
+    async fn a_contact_that_a_call_has_just_named_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options {
+            data_dir: directory.path().join("data"),
+            url: None,
+            master_key: None,
+            max_connections: 8,
+        };
+        let store = Store::open(&options, NOW).await.unwrap();
+        let made = store.write(|tx| orgs::create(tx, None, &NewOrg::named("Org"), NOW));
+        let org = made.await.unwrap().id;
+
+        let mut contacts = Vec::new();
+        for id in ["named", "unnamed"] {
+            let details = ContactDetails::default();
+            let made = store
+                .contacts()
+                .identify_by_external_id(org, id, &details, NOW);
+            contacts.push(made.await.unwrap().id);
+        }
+
+        let now = NOW + 400 * Duration::from_secs(24 * 3600);
+        let unnamed = store.read(move |tx| unnamed_contacts(tx, org, now));
+        let unnamed = unnamed.await.unwrap();
+        assert_eq!(unnamed.len(), 2);
+        let named = contacts[0];
+        let deleted = store.write(move |tx| {
+            let sql = "INSERT INTO calls (id, org_id, node, boot, status, started_at, contact_id)
+                VALUES ($1, $1, 1, 1, 'queued', $2, $3)";
+            tx.run(sql, &[&org, &now, &named])?;
+            delete_contacts(tx, org, &unnamed, now, now)
+        });
+        assert_eq!(deleted.await.unwrap(), 1);
+
+        store.contacts().by_id(org, named).await.unwrap();
+        assert!(store.contacts().by_id(org, contacts[1]).await.is_err());
+    }
 }

@@ -231,7 +231,7 @@ pub async fn prune(store: &Store, kept: Duration, now: Moment) -> Result<u64, Er
         });
         let some = some.await?;
         pruned += some;
-        if some < PRUNED_AT_ONCE.unsigned_abs() {
+        if some == 0 {
             return Ok(pruned);
         }
     }

@@ -13,7 +13,7 @@ use super::call_events::CallRow;
 use super::calls::{Call, CallFilter, matching};
 use super::column::micros;
 use super::error::Error;
-use super::transfers::CallTransfer;
+use super::transfers::last_transfers;
 use super::tx::Tx;
 
 /// An ended call, with its number.
@@ -95,15 +95,10 @@ pub fn after(
         ],
     )?;
 
-    let transfers: Vec<CallTransfer> = tx.all(
-        "SELECT *, type || ' ' || value AS target FROM transfers WHERE org_id = $1
-         AND call_id IN (SELECT call_id FROM call_ends WHERE org_id = $1 AND seq BETWEEN $2 AND $3) ORDER BY requested_at, id",
-        &[&org, &first, &last],
-    )?;
-
     let mut calls: HashMap<Uuid, Call> = rows.into_iter().map(|row| (row.id, row)).collect();
-    for transfer in transfers {
-        if let Some(call) = calls.get_mut(&transfer.call_id) {
+    let ids: Vec<Uuid> = calls.keys().copied().collect();
+    for (id, transfer) in last_transfers(tx, org, &ids)? {
+        if let Some(call) = calls.get_mut(&id) {
             call.transfer = Some(transfer);
         }
     }

@@ -236,7 +236,7 @@ impl CallRow {
 
         between
             .filter_map(|((kind, _), at)| Some(self.event(kind, at?)))
-            .chain(ended.map(|at| self.end(at)))
+            .chain(ended.map(|at| self.end(started_at, at)))
             .collect()
     }
 
@@ -258,12 +258,11 @@ impl CallRow {
         settled.events(end)
     }
 
-    fn end(&self, at: Moment) -> NewEvent {
+    fn end(&self, started_at: Moment, at: Moment) -> NewEvent {
         if self.status == Status::Lost.as_str() {
             // The end is an assumption that the row may later correct, while the recorded event stays.
-            let kind = EventType::CallEnded;
-            let data = self.at(kind.as_str(), Form::NEWEST);
-            return NewEvent::of(self.org_id, kind, self.id, &data, at);
+            let data = self.at(EventType::CallEnded.as_str(), Form::NEWEST);
+            return NewEvent::lost_end(self.org_id, self.id, started_at, &data, at);
         }
         let kind = if self.status == Status::Refused.as_str() {
             EventType::CallRefused

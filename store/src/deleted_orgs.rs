@@ -67,7 +67,8 @@ const UNREGISTER: &str = "UPDATE registrations SET expires_at = $2, saved_at = $
 const FREE_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = verified_at, verified_at = NULL
     WHERE org_id = $1 AND verified_at IS NOT NULL";
 
-/// Takes back the numbers that are verified in no other org now.
+/// Takes back the numbers that no other org has verified since: such a verification ends the claim, unless a node of an earlier version
+/// made it.
 const TAKE_NUMBERS_BACK: &str =
     "UPDATE numbers SET verified_at = freed_verified_at, freed_verified_at = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL AND NOT EXISTS (
@@ -107,7 +108,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, purge: Purge, now: Moment) -> Result<(), E
     Ok(())
 }
 
-/// Restores a deleted org, with those of its numbers that are verified in no other org now. Keys, sessions, links and dedicated networks
+/// Restores a deleted org, with those of its numbers that no other org has verified since. Keys, sessions, links and dedicated networks
 /// don't come back. An org that isn't deleted stays as it is.
 ///
 /// # Errors

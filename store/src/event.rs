@@ -191,6 +191,18 @@ impl NewEvent {
         Self::with_id(repeatable_id(kind, subject, at), org, kind, data, at)
     }
 
+    /// Creates the event for the assumed end of a lost call.
+    pub(super) fn lost_end(
+        org: Uuid,
+        call: Uuid,
+        started_at: Moment,
+        data: &impl Serialize,
+        at: Moment,
+    ) -> Self {
+        let id = lost_end_id(call, started_at);
+        Self::with_id(id, org, EventType::CallEnded, data, at)
+    }
+
     /// Creates an event of a call. Its JSON is built from the call's row when it is read.
     pub(super) fn of_call(
         org: Uuid,
@@ -227,6 +239,12 @@ pub(super) fn body(id: Uuid, kind: &str, at: Moment, data: &impl Serialize) -> S
         timestamp: written(at),
         data,
     })
+}
+
+/// Returns the id of the event for the assumed end of a lost call. The true end may change the time in the call's row later, so the id is
+/// derived from the call's start.
+pub(super) fn lost_end_id(call: Uuid, started_at: Moment) -> Uuid {
+    repeatable_id(EventType::CallEnded, call, started_at)
 }
 
 /// Returns a UUIDv7 whose random part is derived from type, subject and time.

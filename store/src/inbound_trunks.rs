@@ -19,6 +19,8 @@ use super::{Change, lock_org, new_id, set};
 
 /// Time for which the old credentials work after a rotation.
 const OLD_PAIR_WORKS: Duration = Duration::from_secs(24 * 3600);
+/// Most old credentials of a trunk that work: every node has them all in memory.
+const OLD_PAIRS: i64 = 10;
 
 /// An org's inbound trunk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -201,7 +203,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, now: Moment) -> Result<(), Error> {
     Ok(())
 }
 
-/// Replaces the trunk's credentials; the old ones work for 24 hours more.
+/// Replaces the trunk's credentials; the old ones work for 24 hours more, those of the last [`OLD_PAIRS`] rotations at most.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -220,6 +222,12 @@ pub fn rotate_credentials(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Inbound
         "DELETE FROM old_credentials WHERE org_id = $1 AND expires_at <= $2",
         &[&org, &now],
     )?;
+    tx.run(
+        "DELETE FROM old_credentials WHERE org_id = $1 AND username NOT IN (
+             SELECT username FROM old_credentials WHERE org_id = $1 ORDER BY expires_at DESC, username LIMIT $2)",
+        &[&org, &OLD_PAIRS],
+    )?;
+
     (trunk.username, trunk.password) = new_credentials();
     trunk.updated_at = now;
     tx.run(

@@ -100,6 +100,7 @@ pub fn make(
     let expires_at = now + LIFE;
 
     if let Some(wait) = used_up(tx, org, per_day, day_ago)? {
+        tx.mark_internal();
         return Ok(MadeCode::UsedUp { wait });
     }
 

@@ -68,6 +68,9 @@ pub fn create(
     }
 
     leave_room_for(tx, org, OrgLimit::Numbers, now)?;
+    if verified {
+        end_claims(tx, number)?;
+    }
     let row = tx.one(
         "INSERT INTO numbers (id, org_id, number, verified_at, created_at) VALUES ($1, $2, $3, $4, $5)
          ON CONFLICT DO NOTHING RETURNING *",
@@ -274,8 +277,18 @@ pub fn unassign_one(
 const BY_ID: &str = "SELECT * FROM numbers WHERE org_id = $1 AND id = $2";
 const BY_NUMBER: &str = "SELECT * FROM numbers WHERE org_id = $1 AND number = $2";
 
+/// Ends the claims of deleted orgs to a number that another org verifies: their proof would be out of date once they are restored. Called
+/// before the number is marked as verified, so that it can't deadlock with a restore.
+fn end_claims(tx: &mut Tx, number: E164) -> Result<(), Error> {
+    let sql = "UPDATE numbers SET freed_verified_at = NULL, agent_id = NULL
+        WHERE number = $1 AND freed_verified_at IS NOT NULL AND org_id IN (SELECT id FROM orgs WHERE purge_at > 0)";
+    tx.run(sql, &[&number])?;
+    Ok(())
+}
+
 /// Marks a number as verified, and records the event.
 pub(super) fn mark_verified(tx: &mut Tx, mut number: Number, now: Moment) -> Result<Number, Error> {
+    end_claims(tx, number.number)?;
     let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
     match tx.run(sql, &[&number.org_id, &number.id, &now]) {
         Err(fault) if fault.is_taken() => {

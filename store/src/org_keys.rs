@@ -102,13 +102,17 @@ from_row!(SignedKeys {
     keys: count
 });
 
+/// Most keys of an org that have ended and are still listed.
+const ENDED_KEYS: i64 = 100;
+
 const LIST: List = List {
     columns: "*",
     table: "org_keys",
     by: ["name", "''"],
 };
 
-/// Creates a key's row; `issue` signs the token for the key of this id.
+/// Creates a key's row; `issue` signs the token for the key of this id. Of the org's keys that have ended, deletes all but the last
+/// [`ENDED_KEYS`].
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Conflict::AtLimit`](super::Conflict::AtLimit).
@@ -125,6 +129,13 @@ pub fn create(
     if by == IssuedBy::Tenant {
         leave_room_for(tx, org, OrgLimit::ApiKeys, now)?;
     }
+
+    // Keys that have ended don't count towards the limit, so they need a bound of their own.
+    tx.run(
+        "DELETE FROM org_keys WHERE org_id = $1 AND expires_at <= $2 AND id NOT IN (
+             SELECT id FROM org_keys WHERE org_id = $1 AND expires_at <= $2 ORDER BY expires_at DESC, id DESC LIMIT $3)",
+        &[&org, &now, &ENDED_KEYS],
+    )?;
 
     let id = new_id(now);
     let issued = issue(id);

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::column::{from_row, maybe, micros, moment};
 use super::error::Error;
-use super::event::{EventType, repeatable_id};
+use super::event::{EventType, lost_end_id, repeatable_id};
 use super::tx::Tx;
 use super::usage::{MICROS_OF_DAY, whole_seconds};
 
@@ -35,6 +35,8 @@ struct Going {
     ringing_at: Option<Moment>,
     answered_at: Option<Moment>,
     ended_at: Option<Moment>,
+    /// See [`CallRow`](super::call_events::CallRow).
+    lost_told: Option<bool>,
 }
 from_row!(Going {
     id,
@@ -45,13 +47,14 @@ from_row!(Going {
     ringing_at: maybe(moment),
     answered_at: maybe(moment),
     ended_at: maybe(moment),
+    lost_told,
 });
 
 /// The oldest calls of an org except those that are up; on PostgreSQL the rows are locked.
 macro_rules! oldest {
     ($since:literal, $locked:literal) => {
         concat!(
-            "SELECT id, agent_id, trunk_id, direction, started_at, ringing_at, answered_at, ended_at FROM calls
+            "SELECT id, agent_id, trunk_id, direction, started_at, ringing_at, answered_at, ended_at, lost_told FROM calls
              WHERE org_id = $1 AND ended_at IS NOT NULL ",
             $since,
             " ORDER BY started_at, id LIMIT $2",
@@ -70,9 +73,12 @@ const BODY_FROM_CALL: [EventType; 5] = [
 ];
 
 impl Going {
-    /// Returns the ids of the events that are built from the row.
+    /// Returns the ids of the events that are built from the row, and that of its assumed end.
     fn events(&self) -> impl Iterator<Item = Uuid> {
-        BODY_FROM_CALL.into_iter().filter_map(|kind| {
+        let lost = self.started_at.filter(|_| self.lost_told == Some(true));
+        let lost = lost.map(|started_at| lost_end_id(self.id, started_at));
+
+        let built = BODY_FROM_CALL.into_iter().filter_map(|kind| {
             let at = match kind {
                 EventType::CallStarted => self.started_at,
                 EventType::CallRinging => self.ringing_at,
@@ -88,7 +94,8 @@ impl Going {
             };
 
             at.map(|at| repeatable_id(kind, self.id, at))
-        })
+        });
+        built.chain(lost)
     }
 }
 

@@ -87,7 +87,8 @@ impl Retained {
             Self::Sessions => {
                 "SELECT orgs.id, $1 - COALESCE(retain_sessions_days, $2) * 86400000000 FROM orgs
                  WHERE COALESCE(retain_sessions_days, $2) IS NOT NULL AND EXISTS (
-                     SELECT 1 FROM calls WHERE calls.org_id = orgs.id AND started_at > COALESCE(sessions_emptied_to, 0)
+                     SELECT 1 FROM calls WHERE calls.org_id = orgs.id AND ended_at IS NOT NULL
+                     AND (headers IS NOT NULL OR metadata IS NOT NULL OR asked IS NOT NULL)
                      AND started_at < $1 - COALESCE(retain_sessions_days, $2) * 86400000000)"
             }
             Self::Contacts => {

@@ -282,6 +282,10 @@ impl ConnectionGuard {
     ) -> Result<(), Error> {
         let Open { connection, places } = self.opened();
         let mut statement = connection.prepare_cached(sql)?;
+        if statement.get_status(StatementStatus::Run) == 0 {
+            // Prepared anew, perhaps after the schema has changed. It counts its preparations from 0 again.
+            places.remove(sql);
+        }
         bind(&mut statement)?;
         let mut rows = statement.raw_query();
 
@@ -571,6 +575,30 @@ mod tests {
                  INSERT INTO shoes VALUES ('red', 44, 'heel')",
             )
             .unwrap();
+        assert_eq!(held.one::<Shoe>(sql, &[]).unwrap(), boot("heel"));
+    }
+
+    #[test]
+    fn columns_are_found_again_for_a_statement_that_left_the_cache() {
+        let (_folder, writer, connections) = shop();
+        let mut held = connections.read().unwrap();
+        let sql = "SELECT * FROM shoes WHERE size = 44";
+        let boot = |name: &str| Shoe {
+            size: 44,
+            name: name.to_owned(),
+        };
+        assert_eq!(held.one::<Shoe>(sql, &[]).unwrap(), boot("boot"));
+        writer
+            .execute_batch(
+                "DROP TABLE shoes; CREATE TABLE shoes (colour TEXT, size INTEGER, name TEXT);
+                 INSERT INTO shoes VALUES ('red', 44, 'heel')",
+            )
+            .unwrap();
+
+        for other in 0..PREPARED {
+            let sql = format!("SELECT COUNT(*) + {other} FROM shoes");
+            held.one::<(i64,)>(&sql, &[]).unwrap();
+        }
         assert_eq!(held.one::<Shoe>(sql, &[]).unwrap(), boot("heel"));
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use trunkline_routing::E164;
+use trunkline_routing::{Country, E164};
 
 use super::anonymous::ANONYMOUS;
 use super::identify::phone_key;
@@ -221,13 +221,21 @@ impl Run {
             let end = start + national.len();
             let ends_there = end == self.digits.len() || self.gaps.contains(&end);
             // Digits directly before the number, since the last separator, may only be a dialling prefix: zeros, 11 (of 011), the country
-            // code, and zeros again.
+            // code, and zeros or the national prefix.
             let since = self.gaps.iter().rev().find(|gap| **gap <= start);
             let before = &self.digits[since.copied().unwrap_or(0)..start];
-            let before = before.trim_start_matches('0');
-            let before = before.strip_prefix("11").unwrap_or(before);
-            let before = before.strip_prefix(code).unwrap_or(before);
-            ends_there && before.trim_start_matches('0').is_empty()
+            let abroad = before.trim_start_matches('0');
+            let abroad = abroad.strip_prefix("11").unwrap_or(abroad);
+            let rest = abroad.strip_prefix(code).unwrap_or(abroad);
+            let is_prefix = || {
+                rest.trim_start_matches('0').is_empty()
+                    || Country::of_calling_code(code).any(|country| {
+                        let is_prefix =
+                            |digits| country.plan().is_national_prefix(digits, national);
+                        is_prefix(before) || is_prefix(rest)
+                    })
+            };
+            ends_there && is_prefix()
         })
     }
 }
@@ -311,6 +319,10 @@ mod tests {
             ("+15551234567", "555-123-4567", "455-123-4567"),
             ("+79161234567", "916 123-45-67", "816 123-45-67"),
             ("+353861234567", "086 123 4567", "085 123 4567"),
+            ("+79161234567", "89161234567", "99161234567"),
+            ("+79161234567", "+789161234567", "+799161234567"),
+            ("+36301234567", "06301234567", "16301234567"),
+            ("+5511987654321", "01511987654321", "71511987654321"),
         ] {
             let subject = Subject::new(Some(number), None);
             assert!(subject.mentioned_in(national), "{national}");

@@ -113,28 +113,37 @@ impl From<&Transfer> for CallTransfer {
     }
 }
 
+/// The last transfer of one call.
+const LAST_OF_CALL: &str = "SELECT *, type || ' ' || value AS target FROM transfers
+    WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at DESC, id DESC LIMIT 1";
+
+/// The last transfers of several calls, whose ids are one text: for PostgreSQL.
+const LAST_OF_EACH: &str =
+    "SELECT last.* FROM unnest(CAST(string_to_array($2, ',') AS UUID[])) AS wanted (wanted_call)
+    CROSS JOIN LATERAL (
+        SELECT *, type || ' ' || value AS target FROM transfers
+        WHERE org_id = $1 AND call_id = wanted_call ORDER BY requested_at DESC, id DESC LIMIT 1
+    ) AS last";
+
 /// Returns the last transfer of each of these calls, by call.
 pub(super) fn last_transfers(
     tx: &mut Tx,
     org: Uuid,
     calls: &[Uuid],
 ) -> Result<HashMap<Uuid, CallTransfer>, Error> {
-    let Some((first, last)) = calls.iter().min().zip(calls.iter().max()) else {
-        return Ok(HashMap::new());
+    let rows: Vec<CallTransfer> = if tx.is_shared() {
+        // In one round trip.
+        let calls: Vec<String> = calls.iter().map(Uuid::to_string).collect();
+        tx.all(LAST_OF_EACH, &[&org, &calls.join(",")])?
+    } else {
+        let mut rows = Vec::new();
+        for call in calls {
+            rows.extend(tx.one::<CallTransfer>(LAST_OF_CALL, &[&org, call])?);
+        }
+        rows
     };
 
-    // Ids sort by time, so a page of calls is a range of ids.
-    let rows: Vec<CallTransfer> = tx.all(
-        "SELECT *, type || ' ' || value AS target FROM transfers
-         WHERE org_id = $1 AND call_id BETWEEN $2 AND $3 ORDER BY requested_at, id",
-        &[&org, &first, &last],
-    )?;
-
-    Ok(rows
-        .into_iter()
-        .filter(|row| calls.contains(&row.call_id))
-        .map(|row| (row.call_id, row))
-        .collect())
+    Ok(rows.into_iter().map(|row| (row.call_id, row)).collect())
 }
 
 /// Returns when the first transfer of a call was requested.

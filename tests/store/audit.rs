@@ -16,9 +16,10 @@ crate::on_both!(
     a_change_and_its_entry_are_one,
     a_reader_misses_no_entry_of_another_node,
     old_entries_are_forgotten,
+    an_entry_from_the_future_keeps_no_old_ones,
 );
 
-fn acting(at: Moment) -> Acting {
+pub(crate) fn acting(at: Moment) -> Acting {
     Acting::new(AuditedAction {
         at,
         address: None,
@@ -29,7 +30,7 @@ fn acting(at: Moment) -> Acting {
     })
 }
 
-fn operator() -> Actor {
+pub(crate) fn operator() -> Actor {
     Actor {
         kind: ActorKind::Command,
         id: None,
@@ -50,7 +51,7 @@ async fn make(store: &Store, name: &str, at: Moment) -> Uuid {
     acting(at).scope(made).await.expect("an org").id
 }
 
-async fn all(store: &Store) -> Vec<AuditEntry> {
+pub(crate) async fn all(store: &Store) -> Vec<AuditEntry> {
     let filter = AuditFilter::default();
     found(store, move |tx| {
         audit::after(tx, AuditScope::All, &filter, 0, 10_000)
@@ -131,4 +132,17 @@ async fn old_entries_are_forgotten(db: &TestDb) {
     assert_eq!(pruned.expect("pruned"), 2);
     let times: Vec<_> = all(&store).await.iter().map(|entry| entry.at).collect();
     assert_eq!(times, [later(2), later(3), later(4)]);
+}
+
+async fn an_entry_from_the_future_keeps_no_old_ones(db: &TestDb) {
+    let store = db.open().await;
+    db.execute(
+        "INSERT INTO audit_log (seq, at, actor, actor_name, action, resource, fields)
+         WITH RECURSIVE counted (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < 1101)
+         SELECT n, CASE WHEN n = 1 THEN 9000000000000000 ELSE 0 END, 'command', '', '', 'org', '[]' FROM counted",
+    )
+    .await;
+    let pruned = audit::prune(&store, Duration::from_secs(2), NOW).await;
+    assert_eq!(pruned.expect("pruned"), 1_100);
+    assert_eq!(all(&store).await.len(), 1);
 }

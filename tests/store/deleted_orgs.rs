@@ -19,6 +19,7 @@ use crate::test_db::{
 crate::on_both!(
     a_deleted_org_is_absent_and_comes_back,
     what_others_took_meanwhile_stays_theirs,
+    a_number_that_another_org_verified_and_gave_back_needs_a_new_proof,
     a_deleted_org_is_purged_and_its_usage_stays,
     windows_that_adjoin_count_a_purged_day_once,
     two_restores_and_a_creation_at_once_give_one_external_id,
@@ -171,8 +172,10 @@ async fn what_others_took_meanwhile_stays_theirs(db: &TestDb) {
     ));
 
     let numbers_of = async |org, id| found(&store, move |tx| numbers::by_id(tx, org, id)).await;
-    assert!(numbers_of(first, ours.id).await.verified_at.is_some());
-    assert_eq!(numbers_of(second, theirs.id).await.verified_at, None);
+    for (org, id) in [(first, ours.id), (second, theirs.id)] {
+        let number = numbers_of(org, id).await;
+        assert_eq!(number.verified_at, None, "the first one's proof is older");
+    }
 
     let late = NOW + 30 * DAYS;
     assert!(
@@ -183,6 +186,52 @@ async fn what_others_took_meanwhile_stays_theirs(db: &TestDb) {
         .read_inline(move |tx| deleted_orgs::partner_of_restorable(tx, second, late))
         .await;
     assert!(is_absent(&partner_of), "as if absent");
+}
+
+async fn a_number_that_another_org_verified_and_gave_back_needs_a_new_proof(db: &TestDb) {
+    let store = db.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let answers = agent(&store, ours, "Agent").await.id;
+    let mut held = Vec::new();
+    for text in ["+442071838750", "+442071838751", "+442071838752"] {
+        let made = done(&store, move |tx| {
+            let made = numbers::create(tx, ours, number(text), true, NOW)?;
+            numbers::assign_one(tx, ours, answers, made.id, NOW)?;
+            Ok(made)
+        });
+        held.push(made.await);
+    }
+
+    done(&store, move |tx| {
+        deleted_orgs::delete(tx, ours, Purge::Later, NOW)
+    })
+    .await;
+
+    // The first is verified as it is added, the second afterwards, and the third is only added.
+    let texts = [held[0].number, held[1].number, held[2].number];
+    done(&store, move |tx| {
+        let first = numbers::create(tx, theirs, texts[0], true, NOW)?;
+        let second = numbers::create(tx, theirs, texts[1], false, NOW)?;
+        numbers::verify(tx, theirs, second.id, NOW)?;
+        numbers::create(tx, theirs, texts[2], false, NOW)?;
+        numbers::delete(tx, theirs, first.id, NOW)?;
+        numbers::unverify(tx, theirs, second.id, NOW)
+    })
+    .await;
+
+    let restored = deleted_orgs::restore(&store, ours, later(60)).await;
+    restored.expect("restored");
+    for (number, is_back) in held.iter().zip([false, false, true]) {
+        let id = number.id;
+        let now = found(&store, move |tx| numbers::by_id(tx, ours, id)).await;
+        let expected = is_back.then_some((number.verified_at, Some(answers)));
+        assert_eq!(
+            (now.verified_at, now.agent_id),
+            expected.unwrap_or_default(),
+            "{}",
+            number.number
+        );
+    }
 }
 
 async fn two_restores_and_a_creation_at_once_give_one_external_id(db: &TestDb) {

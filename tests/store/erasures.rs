@@ -25,6 +25,8 @@ crate::on_both!(
     an_erasure_waits_for_every_node_that_lives,
     numbers_of_the_org_are_not_searched_for,
     orgs_take_turns_with_their_erasures,
+    two_nodes_at_once_count_each_row_once,
+    changes_of_other_contacts_survive,
 );
 
 const NUMBER: &str = "+442071838750";
@@ -498,4 +500,91 @@ async fn orgs_take_turns_with_their_erasures(db: &TestDb) {
     let waiting = async |limit| found(&store, move |tx| erasures::waiting(tx, 3, limit)).await;
     assert_eq!(waiting(10).await, [asked[0], asked[3], asked[1], asked[2]]);
     assert_eq!(waiting(2).await, [asked[0], asked[3]]);
+}
+
+async fn two_nodes_at_once_count_each_row_once(db: &TestDb) {
+    let nodes = db.open_nodes(2).await;
+    let store = &nodes[0];
+    let mut receipts = Vec::new();
+    for name in ["One node", "Two nodes"] {
+        let org = org(store, name).await.id;
+        let id = contact(store, org).await;
+        calls(store, org, id).await;
+        for at in 0..20 {
+            let told = NewHandoff {
+                session_id: format!("s-{at}"),
+                summary: "call 020 7183 8750 back".to_owned(),
+                explanation: None,
+                reasons: Vec::new(),
+                sentiment: None,
+            };
+            done(store, move |tx| {
+                handoffs::record(tx, org, told, later(40 + at))
+            })
+            .await;
+        }
+        receipts.push((org, request(store, org, id).await.id));
+    }
+
+    let erasures = open(store, 3).await;
+    let of = |place: usize| erasures.iter().find(|it| it.id == receipts[place].1);
+    let (one, two) = (of(0).expect("open"), of(1).expect("open"));
+    let alone = erasing::erase_rows(store, one, AFTER).await;
+    assert_eq!(alone.expect("erased"), RowsErased::All);
+    let (first, second) = tokio::join!(
+        erasing::erase_rows(&nodes[0], two, AFTER),
+        erasing::erase_rows(&nodes[1], two, AFTER)
+    );
+    let both = (first.expect("erased"), second.expect("erased"));
+    assert_eq!(both, (RowsErased::All, RowsErased::All));
+
+    let mut counts = Vec::new();
+    for (org, id) in receipts {
+        let receipt = found(store, move |tx| erasures::by_id(tx, org, id)).await;
+        counts.push(receipt.erased);
+    }
+    assert_eq!(counts[0].handoffs, 21);
+    assert_eq!(counts[0], counts[1]);
+}
+
+async fn changes_of_other_contacts_survive(db: &TestDb) {
+    let store = db.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let id = contact(&store, ours).await;
+    let named = |name: &str| ContactDetails {
+        name: Some(Some(name.to_owned())),
+        ..ContactDetails::default()
+    };
+    let mut others = Vec::new();
+    for place in 0..200 {
+        let shares = ContactDetails {
+            phone: Some(Some(NUMBER.to_owned())),
+            ..named("Old")
+        };
+        let external_id = format!("shares/{place}");
+        let made = store
+            .contacts()
+            .identify_by_external_id(ours, &external_id, &shares, NOW);
+        others.push(made.await.expect("a contact").id);
+    }
+
+    request(&store, ours, id).await;
+    let erasure = open(&store, 3).await.remove(0);
+    let rename = async {
+        for other in &others {
+            let renamed = store
+                .contacts()
+                .update(ours, *other, &named("New"), AFTER)
+                .await;
+            renamed.expect("a contact");
+        }
+    };
+    let (erased, ()) = tokio::join!(erasing::erase_rows(&store, &erasure, AFTER), rename);
+    assert_eq!(erased.expect("erased"), RowsErased::All);
+
+    for other in others {
+        let left = store.contacts().by_id(ours, other).await;
+        let left = left.expect("a contact");
+        assert_eq!((left.name.as_deref(), left.phone), (Some("New"), None));
+    }
 }

@@ -27,6 +27,7 @@ crate::on_both!(
     readers_never_miss_a_number,
     another_node_learns_within_a_second,
     old_and_surplus_events_are_forgotten,
+    an_event_from_the_future_keeps_no_old_ones,
 );
 
 pub(crate) const RUN: Origin = Origin { node: 3, boot: 7 };
@@ -550,4 +551,20 @@ async fn old_and_surplus_events_are_forgotten(db: &TestDb) {
     for (org, left) in [(quiet, 2), (busy, 3)] {
         assert_eq!(told(&store, org).await.len(), left);
     }
+}
+
+async fn an_event_from_the_future_keeps_no_old_ones(db: &TestDb) {
+    let store = db.open().await;
+    let org = Uuid::from_u128(1);
+    let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), later(10_000));
+    store.emit(event).await.expect("emitted");
+
+    let call = |id| Fact::Started(test_db::started(Uuid::from_u128(id), org, NOW).into());
+    let facts: Vec<Fact> = (1..=1_100).map(call).collect();
+    let projected = test_db::project(&store, RUN, &facts).await;
+    projected.expect("projected");
+
+    let pruned = store.prune_events(Duration::from_secs(150), 10_000, later(200));
+    assert_eq!(pruned.await.expect("pruned"), 1_100);
+    assert_eq!(told(&store, org).await.len(), 1);
 }

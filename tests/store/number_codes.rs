@@ -5,11 +5,12 @@ use std::time::Duration;
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Conflict, Error, MadeCode, Number, Purge, Store, TriedCode, deleted_orgs, events, number_codes,
-    numbers, purge,
+    Acting, Conflict, Error, MadeCode, Number, Purge, Store, TriedCode, deleted_orgs, events,
+    number_codes, numbers, purge,
 };
 use uuid::Uuid;
 
+use crate::audit::{acting, all, operator};
 use crate::test_db::{NOW, TestDb, done, found, later, of_partner, org, partner};
 
 crate::on_both!(
@@ -214,6 +215,15 @@ async fn a_partner_has_half_of_the_deployments_calls(db: &TestDb) {
     let made = ask(3, 10).await;
     assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
     assert_eq!(ask(2, 10).await, day_after(0), "all of them");
+
+    let refused = async {
+        Acting::by(operator(), None, None);
+        ask(2, 10).await
+    };
+    let refused = acting(later(10)).scope(refused).await;
+    assert_eq!(refused, day_after(0));
+    assert_eq!(all(&store).await, [], "a refusal changes nothing");
+
     let made = ask(2, DAY).await;
     assert!(matches!(made, MadeCode::Code { .. }), "{made:?}");
 }

@@ -7,7 +7,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
     ContactDetails, HandoffFilter, NewHandoff, OrgChange, Retained, RetentionChange, RetentionDays,
-    Store, UsageParts, UsageWindow, aged, calls, handoffs, orgs, usage,
+    Store, UsageParts, UsageWindow, aged, calls, events, handoffs, lost, orgs, usage,
 };
 use uuid::Uuid;
 
@@ -16,7 +16,9 @@ use crate::test_db::{self, NOW, TestDb, done, found, number, org, started};
 
 crate::on_both!(
     old_calls_go_and_are_counted_on,
+    the_events_of_a_lost_call_go_with_it,
     sessions_are_emptied_and_their_calls_stay,
+    sessions_of_late_calls_are_emptied,
     contacts_go_once_no_call_names_them,
     old_handoffs_go,
     an_orgs_own_days_stand_before_the_operators,
@@ -140,6 +142,28 @@ async fn old_calls_go_and_are_counted_on(db: &TestDb) {
     .await;
 }
 
+/// The end that a lost call is assumed to have differs from the true one, which comes later.
+async fn the_events_of_a_lost_call_go_with_it(db: &TestDb) {
+    let store = db.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let facts = call(ours, 1, day(0), true);
+    project(&store, &facts[..1]).await;
+    done(&store, |tx| {
+        let gone = day(0) + Duration::from_secs(10);
+        lost::close(tx, RUN.node, RUN.boot + 1, gone)?;
+        lost::record_ends(tx, RUN.node, RUN.boot + 1)
+    })
+    .await;
+    project(&store, &facts[1..]).await;
+
+    let told = async || found(&store, move |tx| events::since(tx, ours, 0, 10)).await;
+    let kinds: Vec<String> = told().await.into_iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, ["call.started", "call.ended", "call.answered"]);
+
+    assert_eq!(delete(&store, Retained::Calls, Some(30), day(31)).await, 1);
+    assert_eq!(told().await, []);
+}
+
 async fn sessions_are_emptied_and_their_calls_stay(db: &TestDb) {
     let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
@@ -168,6 +192,34 @@ async fn sessions_are_emptied_and_their_calls_stay(db: &TestDb) {
     }
     // The next sweep continues where the last one ended.
     assert_eq!(delete(&store, Retained::Sessions, None, day(30)).await, 1);
+}
+
+/// A node projects an old call after newer ones, and a call ends late that began at the same time as one that is emptied already.
+async fn sessions_of_late_calls_are_emptied(db: &TestDb) {
+    let store = db.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let mut facts = call(ours, 1, day(0), true);
+    facts.extend(call(ours, 2, day(0), false));
+    facts.extend(call(ours, 3, day(1), true));
+    project(&store, &facts).await;
+    assert_eq!(
+        delete(&store, Retained::Sessions, Some(7), day(10)).await,
+        2,
+        "one is up"
+    );
+
+    let mut late = call(ours, 2, day(0), true).split_off(1);
+    late.extend(call(ours, 4, day(0) - Duration::from_secs(60), true));
+    project(&store, &late).await;
+    assert_eq!(
+        delete(&store, Retained::Sessions, Some(7), day(10)).await,
+        2
+    );
+    for id in 1..=4 {
+        let session = Uuid::from_u128(id + 1_000_000);
+        let (call, headers) = found(&store, move |tx| calls::of_session(tx, ours, session)).await;
+        assert_eq!((headers.len(), call.metadata), (0, None), "{id}");
+    }
 }
 
 async fn contacts_go_once_no_call_names_them(db: &TestDb) {

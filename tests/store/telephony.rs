@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trunkline_store::{
     Conflict, Error, InboundTrunkChange, Kind, NewAuthFailure, Wrong, agents, auth_failures,
-    dedications, inbound_trunks, numbers,
+    dedications, inbound_trunks, numbers, old_pairs,
 };
 use uuid::Uuid;
 
@@ -15,6 +15,7 @@ crate::on_both!(
     a_number_has_one_agent,
     a_trunk_lists_verified_numbers,
     a_rotated_password_is_new_and_sealed,
+    the_credentials_of_ten_rotations_work,
     a_network_is_dedicated_once,
     callers_become_contacts,
     two_at_once_make_one_contact,
@@ -368,6 +369,37 @@ async fn a_rotated_password_is_new_and_sealed(db: &TestDb) {
                 && !holds(before.password.reveal())
         );
     }
+}
+
+async fn the_credentials_of_ten_rotations_work(db: &TestDb) {
+    let store = db.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    for (org, phone) in [(ours, "+4930000001"), (theirs, "+4930000002")] {
+        done(&store, move |tx| {
+            numbers::create(tx, org, number(phone), true, NOW)?;
+            inbound_trunks::create(tx, org, &InboundTrunkChange::default(), NOW)?;
+            inbound_trunks::rotate_credentials(tx, org, NOW)
+        })
+        .await;
+    }
+
+    let mut rotated = Vec::new();
+    for at in 1..=13 {
+        let trunk = done(&store, move |tx| {
+            inbound_trunks::rotate_credentials(tx, ours, later(at))
+        })
+        .await;
+        rotated.push(trunk.username);
+    }
+
+    let names = async |org| -> Vec<String> {
+        let old = found(&store, move |tx| old_pairs::list(tx, org, later(14))).await;
+        old.into_iter().map(|pair| pair.username).collect()
+    };
+    rotated.pop();
+    rotated.reverse();
+    assert_eq!(names(ours).await, rotated[..10], "the newest ones");
+    assert_eq!(names(theirs).await.len(), 1);
 }
 
 async fn a_network_is_dedicated_once(db: &TestDb) {

@@ -48,10 +48,13 @@ fn read_flow(value: &Value, faults: &mut Vec<FlowFault>) -> Option<Flow> {
     let (mut read, mut unread) = (BTreeMap::new(), BTreeSet::new());
     for (name, step) in steps {
         let pointer = format!("/steps/{}", escaped(name));
-        if !is_name(name) {
+        let is_named = is_name(name);
+        if !is_named {
             faults.push(FlowFault::new(pointer.clone(), NAME));
         }
-        match read_step(step, pointer, faults) {
+
+        // The check of the whole flow shows names as they are, so it gets no step whose name may be anything.
+        match read_step(step, pointer, faults).filter(|_| is_named) {
             Some(step) => drop(read.insert(name.as_str().into(), step)),
             None => drop(unread.insert(name.as_str().into())),
         }
@@ -482,6 +485,15 @@ mod tests {
             faults(&no_start),
             [r#"/start: "b" is no step of this flow"#]
         );
+    }
+
+    #[test]
+    fn a_wrong_name_of_a_step_is_shown_cut_alone() {
+        let long = "x".repeat(100_000);
+        let loops = json!({"do": "play", "prompt": {"bundled": "welcome"}, "next": "nowhere"});
+        let flow = json!({"start": "a", "steps": {"a": {"do": "hang_up"}, long: loops}});
+        let cut = "x".repeat(LONGEST_NAME + 1);
+        assert_eq!(faults(&flow), [format!("/steps/{cut}: {NAME}")]);
     }
 
     #[test]

@@ -314,7 +314,7 @@ pub(crate) async fn sync(
     }))
 }
 
-/// `POST /phone/sip/inbound-trunk/rotate-credentials`: creates new credentials; the old ones work for another 24 hours.
+/// `POST /phone/sip/inbound-trunk/rotate-credentials`: creates new credentials; the last ten old ones work for another 24 hours.
 pub(crate) async fn rotate_credentials(
     State(api): State<Api>,
     caller: Caller,

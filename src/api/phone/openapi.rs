@@ -239,7 +239,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.post(
         &beneath("rotate-credentials"),
         "rotateTrunkCredentials",
-        "Creates new credentials; the old ones work for another 24 hours",
+        "Creates new credentials; the last ten old ones work for another 24 hours",
         |op| {
             op.may_refuse(&[404])
                 .once()

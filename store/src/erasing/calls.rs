@@ -390,7 +390,6 @@ impl Searched for TransferRow {
     }
 
     fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
-        count(tx, search.erasure.id, &Erased::default())?;
         let transfers = search.erase_transfers(tx, found, false)?;
         let erased = Erased {
             transfers,

@@ -11,7 +11,7 @@ use super::search::{ROWS_AT_ONCE, Search, Searched};
 use crate::Change;
 use crate::column::{from_row, moment, to_json};
 use crate::contact_counts;
-use crate::contacts::Contact;
+use crate::contacts::{self, Contact};
 use crate::erasures::{Erased, ErasedLegs, KeptConfiguration, count};
 use crate::error::Error;
 use crate::idempotency::{self, StoredAnswer};
@@ -255,6 +255,10 @@ impl Searched for Contact {
         contact_without(self, &search.erasure.subject).is_some()
     }
 
+    fn lock(tx: &mut Tx, search: &Search) -> Result<(), Error> {
+        contacts::lock(tx, std::iter::once(search.erasure.org_id))
+    }
+
     fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
         let subject = &search.erasure.subject;
         let without = found.iter().filter_map(|row| contact_without(row, subject));
@@ -288,6 +292,8 @@ impl Searched for Contact {
 impl Search {
     /// Deletes commands between nodes that concern the contact's calls, and void ones.
     pub(super) fn node_commands(&self, tx: &mut Tx, now: Moment) -> Result<(), Error> {
+        // Locks the erasure first, so that two nodes don't count the same commands.
+        count(tx, self.erasure.id, &Erased::default())?;
         let sql = "SELECT id, call_id, what, asked_at, answer FROM asks WHERE org_id = $1";
         let rows: Vec<CommandRow> = tx.all(sql, &[&self.erasure.org_id])?;
         let subject = &self.erasure.subject;

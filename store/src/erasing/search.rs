@@ -7,7 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::Store;
-use crate::erasures::OpenErasure;
+use crate::erasures::{Erased, OpenErasure, count};
 use crate::error::Error;
 use crate::tx::Tx;
 
@@ -52,6 +52,11 @@ pub(super) trait Searched: Sized + Send + 'static {
     /// Returns whether the row mentions the contact.
     fn is_found(&self, search: &Search) -> bool;
 
+    /// Excludes other changes of the rows until the commit.
+    fn lock(_: &mut Tx, _: &Search) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Erases the contact from the rows found, and counts them.
     fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error>;
 }
@@ -60,26 +65,42 @@ pub(super) trait Searched: Sized + Send + 'static {
 pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> Result<(), Error> {
     let mut place = R::start();
     loop {
-        let (of, after) = (Arc::clone(search), place);
-        let rows = store.read(move |tx| R::read(tx, &of, &after)).await?;
+        let (of, from, after) = (Arc::clone(search), place.clone(), place);
+        let rows = store.read(move |tx| R::read(tx, &of, &from)).await?;
         let Some(last) = rows.last() else {
             return Ok(());
         };
 
-        place = last.place();
-        let found: Vec<R> = rows
-            .into_iter()
-            .filter(|row| row.is_found(search))
-            .collect();
-        if found.is_empty() {
-            continue;
+        let next = last.place();
+
+        if rows.iter().any(|row| row.is_found(search)) {
+            let of = Arc::clone(search);
+            store
+                .write(move |tx| erase_after::<R>(tx, &of, &after))
+                .await?;
+            tokio::time::sleep(PAUSE).await;
         }
 
-        let of = Arc::clone(search);
-        store.write(move |tx| R::erase(tx, &of, &found)).await?;
-
-        tokio::time::sleep(PAUSE).await;
+        place = next;
     }
+}
+
+/// Erases the contact from the first rows after a position. They are read again under locks: meanwhile another node may have erased and
+/// counted them, and a request may have changed them.
+fn erase_after<R: Searched>(
+    tx: &mut Tx,
+    search: &Search,
+    after: &R::Position,
+) -> Result<(), Error> {
+    R::lock(tx, search)?;
+    count(tx, search.erasure.id, &Erased::default())?;
+
+    let mut found = R::read(tx, search, after)?;
+    found.retain(|row| row.is_found(search));
+    if found.is_empty() {
+        return Ok(());
+    }
+    R::erase(tx, search, &found)
 }
 
 impl Search {
