@@ -40,14 +40,17 @@ pub struct BotServer {
     dialled: Arc<AtomicUsize>,
 }
 
-/// A WebSocket that was accepted.
+/// A WebSocket that was accepted. A wait for an event panics if the daemon breaks the protocol.
 #[derive(Debug)]
 pub struct BotCall {
     /// Head of the request.
     pub head: String,
-    events: mpsc::Receiver<Value>,
+    events: mpsc::Receiver<Heard>,
     orders: mpsc::Sender<Order>,
 }
+
+/// An event, or the rule of the protocol that the daemon has broken: then nothing follows.
+type Heard = Result<Value, String>;
 
 /// Sends octets to the daemon from another thread.
 #[derive(Clone, Debug)]
@@ -136,7 +139,7 @@ impl BotCall {
 
     /// Returns the next event; `None` if none comes within that time, or if the connection has ended.
     pub fn within(&self, limit: Duration) -> Option<Value> {
-        self.events.recv_timeout(limit).ok()
+        self.events.recv_timeout(limit).ok().map(sound)
     }
 
     /// Waits for the next event of this kind, skipping others.
@@ -148,10 +151,10 @@ impl BotCall {
     pub fn until(&self, what: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
         let limit = Deadline::after(PATIENCE);
         while !limit.is_over() {
-            match self.events.recv_timeout(limit.left()) {
-                Ok(event) if is_meant(&event) => return event,
-                Ok(_) => {}
-                Err(_) => break,
+            match self.within(limit.left()) {
+                Some(event) if is_meant(&event) => return event,
+                Some(_) => {}
+                None => break,
             }
         }
         panic!("no {what} came")
@@ -162,10 +165,13 @@ impl BotCall {
         audio_of(&self.event("media"))
     }
 
-    /// Returns true once the connection's thread has ended: either side has closed, the socket has failed, or a check in the thread has panicked.
+    /// Returns true once the connection has ended: either side has closed, or the socket has failed.
     pub fn is_over(&self) -> bool {
-        let ended = |event: Result<Value, mpsc::RecvTimeoutError>| match event {
-            Ok(_) => None,
+        let ended = |event: Result<Heard, mpsc::RecvTimeoutError>| match event {
+            Ok(event) => {
+                sound(event);
+                None
+            }
             Err(mpsc::RecvTimeoutError::Disconnected) => Some(()),
             Err(mpsc::RecvTimeoutError::Timeout) => None,
         };
@@ -219,6 +225,23 @@ impl BotCall {
     fn obey(&self, order: Order) {
         self.orders.send(order).expect("the connection is up");
     }
+}
+
+/// A test that reads no further events fails nevertheless if the daemon has broken the protocol by then.
+impl Drop for BotCall {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        for event in self.events.try_iter() {
+            sound(event);
+        }
+    }
+}
+
+/// Returns the event; panics if the daemon has broken the protocol instead.
+fn sound(event: Heard) -> Value {
+    event.unwrap_or_else(|violation| panic!("the daemon broke the protocol: {violation}"))
 }
 
 /// Returns the audio of a frame.
@@ -307,7 +330,7 @@ fn serve(
 fn converse(
     stream: &mut Stream,
     orders: &mpsc::Receiver<Order>,
-    heard: &mpsc::Sender<Value>,
+    heard: &mpsc::Sender<Heard>,
 ) -> io::Result<()> {
     let (mut octets, mut part) = (Vec::new(), [0; 16_384]);
     let mut is_stalled = false;
@@ -346,10 +369,14 @@ fn converse(
             Err(error) => return Err(error),
         }
 
-        while let Some(event) = take(&mut octets) {
-            let is_last = event["event"] == "close";
+        while let Some(event) = take(&mut octets).transpose() {
+            let is_broken = event.is_err();
+            let is_last = event.as_ref().is_ok_and(|event| event["event"] == "close");
             // The receiver may be gone if the test has heard enough.
             let _ = heard.send(event);
+            if is_broken {
+                return Ok(());
+            }
             if is_last {
                 return stream.write(&[0x88, 0]);
             }
@@ -357,24 +384,27 @@ fn converse(
     }
 }
 
-/// Takes the next frame: a message, or an event made from a control frame.
-fn take(octets: &mut Vec<u8>) -> Option<Value> {
+/// Takes the next frame: a message, or an event made from a control frame. `None`: it hasn't arrived whole.
+///
+/// # Errors
+/// The rule that the frame breaks (RFC 6455 §5.1, §5.2), or that we keep beyond those.
+fn take(octets: &mut Vec<u8>) -> Result<Option<Value>, String> {
     let &[first, second, ..] = &octets[..] else {
-        return None;
+        return Ok(None);
     };
-    assert_eq!(second & 0x80, 0x80, "a client masks");
+    if second & 0x80 == 0 {
+        return Err("a client masks".to_owned());
+    }
 
-    let (length, payload) = match second & 0x7f {
-        126 => (
-            4,
-            usize::from(u16::from_be_bytes([*octets.get(2)?, *octets.get(3)?])),
-        ),
-        127 => panic!("no message of ours is that long"),
-        short => (2, usize::from(short)),
+    let (length, payload) = match (second & 0x7f, octets.get(2..4)) {
+        (126, Some(&[high, low])) => (4, usize::from(u16::from_be_bytes([high, low]))),
+        (126, _) => return Ok(None),
+        (127, _) => return Err("no message of ours is that long".to_owned()),
+        (short, _) => (2, usize::from(short)),
     };
     let end = length + 4 + payload;
     if octets.len() < end {
-        return None;
+        return Ok(None);
     }
 
     let frame: Vec<u8> = octets.drain(..end).collect();
@@ -384,15 +414,15 @@ fn take(octets: &mut Vec<u8>) -> Option<Value> {
         .zip(mask.iter().cycle())
         .map(|(octet, mask)| octet ^ mask)
         .collect();
-    Some(match first {
-        0x81 => serde_json::from_slice(&payload).expect("JSON"),
+    Ok(Some(match first {
+        0x81 => serde_json::from_slice(&payload).map_err(|error| format!("JSON: {error}"))?,
         0x88 => {
             let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
             json!({"event": "close", "code": code})
         }
         0x8a => json!({"event": "pong", "data": String::from_utf8_lossy(&payload)}),
-        other => panic!("a frame of kind {other:x}"),
-    })
+        other => return Err(format!("a frame of kind {other:x}")),
+    }))
 }
 
 fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {

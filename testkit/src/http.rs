@@ -11,9 +11,33 @@ use serde_json::Value;
 /// Longer than any answer of the daemon takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// An answer.
+#[derive(Debug)]
+pub struct HttpAnswer {
+    pub status: u16,
+    head: String,
+    body: String,
+}
+
+impl HttpAnswer {
+    /// Returns the value of the first header of this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = lines.find(|(of, _)| of.eq_ignore_ascii_case(name))?;
+        Some(value.trim())
+    }
+
+    /// The body, which must be JSON.
+    pub fn json(&self) -> Value {
+        let body = &self.body;
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+    }
+}
+
 /// Status and body of a GET; `None` if no server answers.
 pub fn get(address: SocketAddr, path: &str, key: Option<&str>) -> Option<(u16, String)> {
-    ask("GET", address, path, (key, ""), None)
+    let answer = ask("GET", address, path, (key, ""), None)?;
+    Some((answer.status, answer.body))
 }
 
 /// Status and JSON body of a request that changes something.
@@ -24,10 +48,20 @@ pub fn change(
     key: &str,
     body: &Value,
 ) -> (u16, Value) {
+    let answer = answer(method, address, path, key, body);
+    (answer.status, answer.json())
+}
+
+/// Answer to a request that changes something.
+pub fn answer(
+    method: &str,
+    address: SocketAddr,
+    path: &str,
+    key: &str,
+    body: &Value,
+) -> HttpAnswer {
     let answer = ask(method, address, path, (Some(key), ""), Some(body));
-    let (status, body) = answer.expect("an answer");
-    let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
-    (status, body)
+    answer.expect("an answer")
 }
 
 /// Status and JSON body of a POST with an `Idempotency-Key`.
@@ -56,10 +90,8 @@ pub fn form(
     let login = STANDARD.encode(format!("{user}:{password}"));
     let lines = format!("Authorization: Basic {login}\r\n");
     let content = ("application/x-www-form-urlencoded", body.to_owned());
-    let answer = send("POST", address, path, &lines, content);
-    let (status, body) = answer.expect("an answer");
-    let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
-    (status, body)
+    let answer = send("POST", address, path, &lines, content).expect("an answer");
+    (answer.status, answer.json())
 }
 
 /// Sends a request with this key and further header lines.
@@ -69,7 +101,7 @@ fn ask(
     path: &str,
     (key, lines): (Option<&str>, &str),
     body: Option<&Value>,
-) -> Option<(u16, String)> {
+) -> Option<HttpAnswer> {
     let authorization = key
         .map(|key| format!("Authorization: Bearer {key}\r\n"))
         .unwrap_or_default();
@@ -84,7 +116,7 @@ fn send(
     path: &str,
     lines: &str,
     (kind, body): (&str, String),
-) -> Option<(u16, String)> {
+) -> Option<HttpAnswer> {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;
     stream.set_read_timeout(Some(LIMIT)).ok()?;
 
@@ -103,7 +135,7 @@ fn send(
     parse(&String::from_utf8(answer).ok()?)
 }
 
-fn parse(answer: &str) -> Option<(u16, String)> {
+fn parse(answer: &str) -> Option<HttpAnswer> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let chunked = head
@@ -114,7 +146,11 @@ fn parse(answer: &str) -> Option<(u16, String)> {
     } else {
         body.to_owned()
     };
-    Some((status, body))
+    Some(HttpAnswer {
+        status,
+        head: head.to_owned(),
+        body,
+    })
 }
 
 fn unchunk(mut body: &str) -> Option<String> {
@@ -141,9 +177,10 @@ pub fn json(address: SocketAddr, path: &str, key: &str) -> Value {
 /// The objects of a list in lines of JSON, whose status must be 200.
 pub fn json_lines(address: SocketAddr, path: &str, key: &str) -> Vec<Value> {
     let wanted = (Some(key), "Accept: application/x-ndjson\r\n");
-    let (status, body) =
-        ask("GET", address, path, wanted, None).unwrap_or_else(|| panic!("{path}: no answer"));
-    assert_eq!(status, 200, "{path}: {body}");
+    let answer = ask("GET", address, path, wanted, None);
+    let answer = answer.unwrap_or_else(|| panic!("{path}: no answer"));
+    let body = answer.body;
+    assert_eq!(answer.status, 200, "{path}: {body}");
     let object = |line: &str| -> Value {
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{path}: {error}: {line}"))
     };

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -84,6 +84,14 @@ impl Process {
 
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Takes the child's output.
+    ///
+    /// # Panics
+    /// It isn't a pipe, or was taken before.
+    pub fn stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("a pipe")
     }
 
     /// Sends SIGTERM.

@@ -160,11 +160,23 @@ impl Rtp {
         octets.get(HEADER..length).map(<[u8]>::to_vec)
     }
 
-    /// Presses a key by sending its event three times.
+    /// Presses a key and releases it: one packet of its event, and three of the event's end (RFC 4733 §2.5.1.4). All have the timestamp of its
+    /// beginning, where the marker is set (§2.5.1.1, §2.5.1.2).
     pub fn press(&self, to: SocketAddr, digit: u8) {
+        const MARKER: u8 = 0x80;
+        const END: u8 = 0x80;
+        const VOLUME: u8 = 10;
+
+        let port = self.address().port();
+        let begins = [digit, VOLUME, 0, 160];
+        let first = packet(MARKER | 101, self.next(), port, &begins);
+        self.send(to, &first);
+
         for _ in 0..3 {
-            let event = [digit, 10, 0, 160];
-            self.send(to, &packet(101, self.next(), self.address().port(), &event));
+            let ended = [digit, END | VOLUME, 2, 128];
+            let mut last = packet(101, self.next(), port, &ended);
+            last[TIMESTAMP].copy_from_slice(&first[TIMESTAMP]);
+            self.send(to, &last);
         }
     }
 
@@ -195,6 +207,9 @@ impl Rtp {
         })
     }
 }
+
+/// Place of the timestamp in an RTP packet.
+const TIMESTAMP: std::ops::Range<usize> = 4..8;
 
 /// An RTP packet; its SSRC is derived from the port.
 pub fn packet(payload_type: u8, sequence: u16, port: u16, payload: &[u8]) -> Vec<u8> {

@@ -149,6 +149,38 @@ async fn lists_are_narrowed_and_cursors_carry_what_narrows_them() {
         .await
         .with(201);
     api.agent(tenant.org, "Reception").await;
+
+    // One that the filter keeps, and others that it leaves out.
+    for (path, body) in [
+        ("/webhooks", json!({"url": "https://hooks.example.com/on"})),
+        (
+            "/webhooks",
+            json!({"url": "https://hooks.example.com/off", "enabled": false}),
+        ),
+        (
+            "/phone/sip/outbound-trunks",
+            json!({"name": "Plain", "host": "192.0.2.1", "caller_number": NUMBER, "transport": "udp"}),
+        ),
+        (
+            "/phone/sip/outbound-trunks",
+            json!({"name": "Secured", "host": "192.0.2.1", "caller_number": NUMBER, "transport": "tls"}),
+        ),
+        (
+            "/phone/sip/transfer-destinations",
+            json!({"name": "Desk", "type": "sip", "value": "sip:desk@pbx.example.com"}),
+        ),
+        (
+            "/phone/sip/transfer-destinations",
+            json!({"name": "Hall", "type": "sip", "value": "sip:hall@pbx.example.com"}),
+        ),
+        (
+            "/phone/sip/transfer-destinations",
+            json!({"name": "Sales", "type": "phone", "value": NUMBER}),
+        ),
+    ] {
+        api.post(path, &tenant.token, body).await.with(201);
+    }
+
     let total = async |path: &str| {
         let page = api.get(path, &tenant.token).await.with(200);
         assert_eq!(
@@ -172,9 +204,19 @@ async fn lists_are_narrowed_and_cursors_carry_what_narrows_them() {
         ("/phone?enabled=false", 0),
         ("/api-keys?name=Test", 1),
         ("/api-keys?name=Other", 0),
-        ("/webhooks?enabled=true", 0),
-        ("/phone/sip/outbound-trunks?transport=tls", 0),
-        ("/phone/sip/transfer-destinations?type=sip&name=Desk", 0),
+        ("/webhooks", 2),
+        ("/webhooks?enabled=true", 1),
+        (
+            "/webhooks?url=https%3A%2F%2Fhooks.example.com%2Foff&enabled=true",
+            0,
+        ),
+        ("/phone/sip/outbound-trunks", 2),
+        ("/phone/sip/outbound-trunks?transport=tls", 1),
+        ("/phone/sip/outbound-trunks?transport=tls&name=Plain", 0),
+        ("/phone/sip/transfer-destinations", 3),
+        ("/phone/sip/transfer-destinations?type=sip", 2),
+        ("/phone/sip/transfer-destinations?type=sip&name=Desk", 1),
+        ("/phone/sip/transfer-destinations?type=sip&name=Sales", 0),
     ] {
         assert_eq!(total(path).await, expected, "{path}");
     }

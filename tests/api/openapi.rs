@@ -64,7 +64,7 @@ fn described(document: &Value) -> BTreeSet<String> {
     operations.collect()
 }
 
-fn document() -> Value {
+pub(crate) fn document() -> Value {
     let config = Config::load(&Sources::default()).expect("the defaults are sound");
     api::document(&config)
 }

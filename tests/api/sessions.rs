@@ -222,6 +222,10 @@ async fn a_token_opens_its_own_session_while_the_call_is_up() {
         assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer"), "{name}");
     }
 
+    // A token that names this session but another org.
+    let foreign = token(&api, other.org, SESSION);
+    all_absent(&[api.get(&path(SESSION), &foreign).await], "session");
+
     let malformed = api.get("/phone/sessions/7", &good).await;
     assert_eq!(malformed.status, 401);
 

@@ -27,7 +27,7 @@ async fn every_route_has_a_row_and_every_row_a_route() {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Expected {
     Status(u16),
-    /// Its own object of this kind, or none. Only the status is judged: the credential isn't refused, and nothing breaks.
+    /// Its own object of this kind, or none: the credential isn't refused, nothing breaks, and the body has no id of the owner's.
     ItsOwn,
 }
 
@@ -90,6 +90,29 @@ fn expected(of: Of, who: Who) -> Option<Expected> {
         | (Of::Stream | Of::Visitor | Of::Partner | Of::PartnerId | Of::Reseller, _) => Status(401),
         (of, who) => panic!("what may {who:?} do with {of:?}?"),
     })
+}
+
+/// Checks that the answer has no id of the owner's, except those that the request itself named. The orgs have one id in common: that of a person who
+/// is a member of both.
+fn holds_nothing_of(
+    row: &Row,
+    who: &str,
+    (test_org, other): (&TestOrg, &TestOrg),
+    answer: &Answer,
+) {
+    let is_unique = |id: &str| id.starts_with('+') || id.parse::<Uuid>().is_ok();
+    let ids = test_org.ids.iter().filter(|(name, id)| {
+        let is_named = row.body.contains(&format!("<{name}>"));
+        is_unique(id) && !is_named && other.ids[*name] != **id
+    });
+    let leaked: Vec<_> = ids.filter(|(_, id)| answer.text.contains(*id)).collect();
+
+    let operation = row.operation();
+    assert!(
+        leaked.is_empty(),
+        "{operation}, {who}: {leaked:?} of the owner: {}",
+        answer.text
+    );
 }
 
 fn judge(row: &Row, who: &str, answer: &Answer, expected: Expected) {
@@ -168,6 +191,9 @@ async fn nobody_reaches_what_is_anothers() {
 
             let answer = row.ask(&api, test_org, asker).await;
             judge(row, &format!("{who:?}"), &answer, expected);
+            if expected == Expected::ItsOwn {
+                holds_nothing_of(row, &format!("{who:?}"), (test_org, &other), &answer);
+            }
             if row.path.contains('{')
                 && [403, 404].contains(&answer.status)
                 && row.of != Of::PartnerId

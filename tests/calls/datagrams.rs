@@ -345,7 +345,7 @@ fn answers_go_to_the_port_where_the_peer_listens() {
     }
 }
 
-/// Returns the number of octets that come back to a peer until no more do.
+/// Returns the number of octets that come back to a peer until none has come for [`AGAIN`].
 fn octets_back(peer: &Peer) -> usize {
     let came = std::iter::from_fn(|| peer.receive_within(AGAIN));
     came.map(|message| message.as_ref().len()).sum()
@@ -359,6 +359,10 @@ fn a_forged_datagram_brings_at_most_twice_its_size() {
         Ipv4Addr::LOCALHOST.into(),
         vec![("TRUNKLINE__SIP__ALLOW_PRIVATE_PEERS", allowed.to_string())],
     );
+    // Retransmissions, at most `T2` apart, come before `octets_back` has waited long enough.
+    let setup = setup
+        .set("TRUNKLINE__SIP__T1_MS", "40")
+        .set("TRUNKLINE__SIP__T2_MS", "160");
     let number = setup.first_number.clone();
     let daemon = setup.serve();
     let change = serde_json::json!({ "allowed_addresses": [allowed] });

@@ -128,22 +128,35 @@ fn a_call_to_a_runtime_that_was_found_down_fails_as_unreachable() {
         return;
     }
 
-    // Nothing listens there, so the kernel refuses.
-    let runtime = Runtime::new();
+    // It listens all the time, so no INVITE there would be refused by the kernel.
+    let answers = Arc::new(AtomicBool::new(true));
+    let says = Arc::clone(&answers);
+    let runtime = Responder::start(Ipv4Addr::LOCALHOST, move |request| {
+        let is_said = says.load(Ordering::Relaxed);
+        is_said.then(|| request.reply("200 OK", ""))
+    });
     let setup = watching(DaemonSetup::new());
-    setup.runtime(&setup.first_agent, &runtime.uri());
+    let uri = format!("sip:{{agent_id}}@{}", runtime.address);
+    setup.runtime(&setup.first_agent, &uri);
 
     let daemon = setup.serve();
+
+    // Silence counts only after an answer: the second request shows that the first answer has come.
+    let asked = || (runtime.requests("OPTIONS").len() > 1).then_some(());
+    assert!(Deadline::after(PATIENCE).poll(asked).is_some());
+    answers.store(false, Ordering::Relaxed);
     let told = || daemon.log().contains("doesn't answer OPTIONS");
     assert!(
         Deadline::after(PATIENCE)
             .poll(|| told().then_some(()))
             .is_some()
     );
+
     daemon.caller().play("caller_is_refused").finish();
 
     let call = daemon.record();
     assert_eq!(call["reason"], "runtime_unreachable", "{call}");
+    assert_eq!(runtime.taken(), 0, "the call isn't sent to it");
 }
 
 #[test]

@@ -2,15 +2,19 @@
 //! up.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use trunkline_testkit::dns::{self, Record};
 use trunkline_testkit::probe::Probe;
-use trunkline_testkit::{DaemonSetup, Responder};
+use trunkline_testkit::{DaemonSetup, Deadline, Responder};
 
 /// Enough to rule out chance: the share of three quarters has a standard deviation of 2.2 in a hundred.
 const CALLS: usize = 400;
 const LEAST: usize = CALLS * 60 / 100;
 const MOST: usize = CALLS * 90 / 100;
+
+/// Far longer than the calls take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The discard service, which nothing on this machine offers.
 const NOBODY: u16 = 9;
@@ -58,7 +62,9 @@ fn calls_are_shared_by_weight_within_the_first_priority() {
 
     let taken = || heavy.taken() + light.taken() + later.taken();
     // Calls that the daemon refused for lack of time went to no host.
+    let limit = Deadline::after(PATIENCE);
     while taken() < CALLS {
+        assert!(!limit.is_over(), "only {} calls got through", taken());
         call(&pool);
     }
 
@@ -73,7 +79,9 @@ fn calls_are_shared_by_weight_within_the_first_priority() {
         "an earlier priority is there"
     );
 
+    let limit = Deadline::after(PATIENCE);
     while later.taken() < 5 {
+        assert!(!limit.is_over(), "only {} calls got through", later.taken());
         call(&rest);
     }
 }

@@ -2,13 +2,18 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use trunkline_testkit::daemon::DaemonSetup;
-use trunkline_testkit::process::trunkline;
+use trunkline_testkit::process::{Deadline, Process, trunkline};
 use trunkline_testkit::shell::{Shell, text};
+
+/// Longer than any step takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const FREE: [&str; 6] = [
     "--set",
@@ -18,6 +23,43 @@ const FREE: [&str; 6] = [
     "--set",
     "sip.tcp=127.0.0.1:0",
 ];
+
+/// The command while it runs, and the lines that it prints.
+struct Quickstart {
+    process: Process,
+    lines: Receiver<String>,
+}
+
+impl Quickstart {
+    fn start(command: &mut Command) -> Self {
+        let mut process = Process::start("quickstart", command.stdout(Stdio::piped()));
+        let printed = BufReader::new(process.stdout()).lines();
+
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in printed.map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { process, lines }
+    }
+
+    /// Returns the next line that has this text; `None` if none comes in time.
+    fn line(&self, part: &str) -> Option<String> {
+        let limit = Deadline::after(PATIENCE);
+        let next = || self.lines.recv_timeout(limit.left()).ok();
+        std::iter::from_fn(next).find(|line| line.contains(part))
+    }
+
+    /// Ends it by this signal; returns whether it succeeded.
+    fn ends_by(&mut self, signal: &str) -> bool {
+        self.process.signal(signal);
+        let status = self.process.wait(Deadline::after(PATIENCE));
+        status.expect("it ends").success()
+    }
+}
 
 #[test]
 fn again_it_shows_the_same_org_trunk_and_keys() {
@@ -160,17 +202,10 @@ fn its_text_fits_a_screen_and_names_what_is_pasted() {
 #[test]
 fn it_goes_on_serving_and_its_key_works() {
     let shell = Shell::new();
-    let mut daemon = shell
-        .command(&[&["quickstart", "--json"] as &[&str], &FREE].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary runs");
+    let mut command = shell.command(&[&["quickstart", "--json"] as &[&str], &FREE].concat());
+    let mut daemon = Quickstart::start(command.stderr(Stdio::null()));
 
-    let mut line = String::new();
-    BufReader::new(daemon.stdout.take().expect("a pipe"))
-        .read_line(&mut line)
-        .expect("a line");
+    let line = daemon.line("").expect("a line");
     let made: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
     let address = text(&made["http"])
         .strip_prefix("http://")
@@ -186,18 +221,14 @@ fn it_goes_on_serving_and_its_key_works() {
     let visit = || get(&address, &format!("/partner-login{link}"), "");
     let visits = [visit(), visit()];
 
-    let signalled = std::process::Command::new("kill")
-        .args(["-TERM", &daemon.id().to_string()])
-        .status()
-        .expect("kill runs");
-    let ended = daemon.wait().expect("the daemon ends");
+    let has_succeeded = daemon.ends_by("TERM");
 
     assert!(
         answer.starts_with("HTTP/1.1 200 OK")
             && answer.ends_with(r#"{"items":[],"next":null,"total":0}"#),
         "{answer}"
     );
-    assert!(signalled.success() && ended.success(), "{ended}");
+    assert!(has_succeeded, "its exit code is 0");
 
     let [first, second] = &visits;
     assert!(
@@ -214,63 +245,47 @@ fn the_pasted_sipp_line_places_a_call() {
     }
 
     let shell = Shell::new();
-    let mut daemon = shell
-        .command(&[&["quickstart"] as &[&str], &FREE].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary runs");
-    let mut lines = BufReader::new(daemon.stdout.take().expect("a pipe"))
-        .lines()
-        .map_while(Result::ok);
-    let line = lines.by_ref().find(|line| line.starts_with("sipp "));
+    let mut command = shell.command(&[&["quickstart"] as &[&str], &FREE].concat());
+    let daemon = Quickstart::start(command.stderr(Stdio::null()));
+    let line = daemon.line("sipp -sf ").expect("a line for sipp");
 
     // The configured port is 0, so the address is the running daemon's.
     let pasted = shell.run(&[&["trunk", "paste", "sipp"] as &[&str], &FREE].concat());
-    let called = line.as_deref().and_then(|line| line.rsplit(' ').next());
     assert_eq!(
         pasted.stdout.trim_end().rsplit(' ').next(),
-        called,
+        line.rsplit(' ').next(),
         "{pasted:?}"
     );
 
-    let call = line.map(|line| {
-        let mut sipp = std::process::Command::new("sh");
-        sipp.args([
-            "-c",
-            &format!("{line} -i 127.0.0.1 -nostdin -timeout 20 -timeout_error"),
-        ])
-        .current_dir(shell.path(""));
-        sipp.stdin(Stdio::null()).output().expect("sh runs")
-    });
-
-    // Each step of the call is a line.
-    let steps = [
-        "sipp calls +12025550123 from 127.0.0.1:",
-        "step 2 of 4 chose agent \"Echo\": it holds the dialled number",
-        "answered after ",
-        "ended by the caller after 2.",
-    ];
-    let seen = call.as_ref().filter(|call| call.status.success()).map(|_| {
-        let told = steps.map(|step| lines.by_ref().find(|line| line.contains(step)));
-        told.map(|line| line.is_some())
-    });
-    let killed = daemon.kill();
-    let ended = daemon.wait();
-    assert_eq!(seen, Some([true; 4]), "the steps of the call");
-
-    let call = call.expect("a line for sipp");
+    let mut sipp = Command::new("sh");
+    sipp.args([
+        "-c",
+        &format!("{line} -i 127.0.0.1 -nostdin -timeout 20 -timeout_error"),
+    ])
+    .current_dir(shell.path(""));
+    let call = sipp.stdin(Stdio::null()).output().expect("sh runs");
     assert!(
         call.status.success(),
         "{}\n{}",
         String::from_utf8_lossy(&call.stdout),
         String::from_utf8_lossy(&call.stderr)
     );
-    assert!(killed.is_ok() && ended.is_ok());
+
+    // Each step of the call is a line.
+    for step in [
+        "sipp calls +12025550123 from 127.0.0.1:",
+        "step 2 of 4 chose agent \"Echo\": it holds the dialled number",
+        "answered after ",
+        "ended by the caller after 2.",
+    ] {
+        assert!(daemon.line(step).is_some(), "{step}");
+    }
 }
 
 fn get(address: &str, path: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the daemon listens");
+    let limit = stream.set_read_timeout(Some(PATIENCE));
+    limit.expect("a limit above zero");
     let head =
         format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
     stream
@@ -290,39 +305,20 @@ fn beside_a_daemon_it_prints_the_calls_that_the_daemon_takes() {
 
     let daemon = DaemonSetup::new().serve();
     let mut command = daemon.setup.program(&trunkline().display().to_string());
-    let mut watching = command
-        .arg("quickstart")
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    let mut lines = BufReader::new(watching.stdout.take().expect("a pipe"))
-        .lines()
-        .map_while(Result::ok);
-    let line = lines.by_ref().find(|line| line.starts_with("sipp "));
+    let mut watching = Quickstart::start(command.arg("quickstart"));
+    let line = watching.line("sipp -sf ").expect("a line for sipp");
 
     let call = daemon
         .setup
         .program("sh")
-        .args([
-            "-c",
-            &format!("{} -nostdin -timeout 20", line.unwrap_or_default()),
-        ])
+        .args(["-c", &format!("{line} -nostdin -timeout 20")])
         .output()
         .expect("sh runs");
 
-    let ended = lines
-        .by_ref()
-        .find(|line| line.contains("ended by the caller"));
-    let signalled = std::process::Command::new("kill")
-        .args(["-INT", &watching.id().to_string()])
-        .status()
-        .expect("kill runs");
-    let status = watching.wait().expect("it ends");
     assert!(call.status.success(), "{call:?}");
-    assert!(
-        ended.is_some() && signalled.success() && status.success(),
-        "{status}"
-    );
+    let ended = watching.line("ended by the caller");
+    assert!(ended.is_some(), "the call's end is printed");
+    assert!(watching.ends_by("INT"), "its exit code is 0");
     assert_eq!(daemon.record()["status"], "completed");
 }
 

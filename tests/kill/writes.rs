@@ -159,10 +159,19 @@ struct Ledger {
     gone: BTreeSet<String>,
     /// Deletions under way when the daemon died: each may have happened or not.
     unsure: BTreeSet<String>,
-    /// The daemon no longer answered: a request was under way when it died, or could no longer be sent.
+    /// A request was under way when the daemon died.
     is_cut: bool,
     /// Creations under way when the daemon died.
     cut: Vec<Cut>,
+}
+
+/// A request without a whole answer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Unanswered {
+    /// It couldn't be sent.
+    NotSent,
+    /// It was sent.
+    Cut,
 }
 
 /// A `POST` without an answer.
@@ -184,7 +193,7 @@ impl Cut {
             done: &AtomicUsize::new(0),
         };
         match client.ask("POST", self.path, Some(&self.body)) {
-            Some((201, made)) => Ok(made),
+            Ok((201, made)) => Ok(made),
             answer => Err(format!("{self:?}, made again: {answer:?}")),
         }
     }
@@ -291,7 +300,7 @@ fn all(daemon: &Daemon, path: &str) -> Vec<Value> {
     let mut next = Some(String::new());
     while let Some(cursor) = next {
         let answer = client.ask("GET", &format!("{path}?limit=100{cursor}"), None);
-        let Some((200, mut page)) = answer else {
+        let Ok((200, mut page)) = answer else {
             panic!("{path}: {answer:?}; log:\n{}", daemon.log());
         };
         let Value::Array(found) = page["items"].take() else {
@@ -318,15 +327,18 @@ impl Client<'_> {
     fn write(&self) -> Ledger {
         let mut ledger = Ledger::default();
         let mut turn = 0;
-        while self.turn(turn, &mut ledger).is_some() {
-            turn += 1;
-        }
-        ledger.is_cut = true;
+        let last = loop {
+            match self.turn(turn, &mut ledger) {
+                Ok(()) => turn += 1,
+                Err(unanswered) => break unanswered,
+            }
+        };
+        ledger.is_cut = last == Unanswered::Cut;
         ledger
     }
 
-    /// Makes, changes and deletes; `None` once the daemon is gone.
-    fn turn(&self, turn: u32, ledger: &mut Ledger) -> Option<()> {
+    /// Makes, changes and deletes, until the daemon is gone.
+    fn turn(&self, turn: u32, ledger: &mut Ledger) -> Result<(), Unanswered> {
         let name = format!("{} {turn}", self.name);
         let handoff = json!({"session_id": name});
         self.made(HANDOFFS, handoff, ledger)?;
@@ -361,13 +373,18 @@ impl Client<'_> {
             ledger.gone.insert(key);
         }
 
-        Some(())
+        Ok(())
     }
 
     /// Makes an object; notes the request for a repeat if no answer comes.
-    fn made(&self, path: &'static str, body: Value, ledger: &mut Ledger) -> Option<Value> {
+    fn made(
+        &self,
+        path: &'static str,
+        body: Value,
+        ledger: &mut Ledger,
+    ) -> Result<Value, Unanswered> {
         let made = self.acknowledged("POST", path, Some(&body), 201);
-        if made.is_none() {
+        if made.is_err() {
             ledger.cut.push(Cut {
                 path,
                 body,
@@ -383,19 +400,24 @@ impl Client<'_> {
         path: &str,
         body: Option<&Value>,
         expected: u16,
-    ) -> Option<Value> {
+    ) -> Result<Value, Unanswered> {
         let (status, body) = self.ask(method, path, body)?;
         assert_eq!(status, expected, "{method} {path}: {body}");
         self.done.fetch_add(1, Ordering::Relaxed);
-        Some(body)
+        Ok(body)
     }
 
-    /// Returns status and body; `None` without a whole answer.
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
-        let mut stream = TcpStream::connect_timeout(&self.at, Duration::from_secs(30)).ok()?;
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .ok()?;
+    /// Returns status and body of the answer.
+    fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, Value), Unanswered> {
+        let connected = TcpStream::connect_timeout(&self.at, Duration::from_secs(30));
+        let mut stream = connected.map_err(|_| Unanswered::NotSent)?;
+        let limit = stream.set_read_timeout(Some(Duration::from_secs(60)));
+        limit.expect("a limit above zero");
 
         let body = body.map(Value::to_string).unwrap_or_default();
         let content = match body.len() {
@@ -419,15 +441,21 @@ impl Client<'_> {
         let request = format!(
             "{method} {path} HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer {key}\r\n{once}{content}\r\n{body}"
         );
-        stream.write_all(request.as_bytes()).ok()?;
+        let sent = stream.write_all(request.as_bytes());
+        sent.map_err(|_| Unanswered::NotSent)?;
 
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some((status, serde_json::from_str(body).ok()?))
+        let read = stream.read_to_string(&mut answer);
+        read.map_err(|_| Unanswered::Cut)?;
+        parse(&answer).ok_or(Unanswered::Cut)
     }
+}
+
+/// Status and body of an answer; `None` if it isn't whole.
+fn parse(answer: &str) -> Option<(u16, Value)> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, serde_json::from_str(body).ok()?))
 }
 
 fn text(value: &Value) -> String {

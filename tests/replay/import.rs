@@ -330,18 +330,28 @@ fn octets_at_random_crash_nothing() {
 #[test]
 fn a_flow_passed_on_names_nobody() {
     let shell = Shell::new();
-    let packets = [
-        ipv4(&udp(INVITE.as_bytes(), false), 17, 0, false),
-        ipv4(&udp(OK.as_bytes(), true), 17, 0, true),
-    ];
+
+    // A public and a private address that no replacement has.
+    let (caller, us) = ([81, 2, 69, 160], [172, 20, 30, 41]);
+    let packet = |message: &str, back: bool| {
+        let message = message.replace("10.0.0.1", "81.2.69.160");
+        let message = message.replace("10.0.0.2", "172.20.30.41");
+        let mut packet = ipv4(&udp(message.as_bytes(), back), 17, 0, back);
+        let (source, target) = if back { (us, caller) } else { (caller, us) };
+        packet[12..16].copy_from_slice(&source);
+        packet[16..20].copy_from_slice(&target);
+        packet
+    };
+
+    let packets = [packet(INVITE, false), packet(OK, true)];
+    let plain = import(&shell, &pcap(101, &packets), &[]).expect("as the test made it");
     let flow = import(&shell, &pcap(101, &packets), &["--anonymise"]).expect("as the test made it");
 
-    for gone in ["1838750", "1111111", "one@", "10.0.0.1:"] {
-        assert!(
-            !flow.contains(gone) || gone == "10.0.0.1:",
-            "{gone}: {flow}"
-        );
+    for gone in ["1838750", "1111111", "one@", "81.2.69.160", "172.20.30.41"] {
+        assert!(plain.contains(gone), "{gone}: {plain}");
+        assert!(!flow.contains(gone), "{gone}: {flow}");
     }
+    assert!(flow.contains("\n= caller 192.0.2.1:"), "{flow}");
     assert!(flow.contains("SIP/2.0 486 Busy Here"), "{flow}");
 
     // An imported flow is read again and stays the same.

@@ -422,7 +422,12 @@ async fn a_deleted_org_is_purged_and_its_usage_stays(db: &TestDb) {
 
     let theirs = store.read(move |tx| usage::of_org(tx, other, window, UsageParts::default(), 10));
     assert_eq!(theirs.await.expect("usage")[0].calls, 250);
-    found(&store, events::position).await;
+
+    // Three events a call: started, answered, ended.
+    for (org, expected) in [(id, 0), (other, 750)] {
+        let left = found(&store, move |tx| events::since(tx, org, 0, 1_000)).await;
+        assert_eq!(left.len(), expected);
+    }
 }
 
 /// The calls of a purged day count at its beginning: windows that meet within that day count them once.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sqlx::{Connection as _, PgConnection};
 use trunkline_store::{
     Conflict, Error, InboundTrunkChange, Kind, NewAuthFailure, Wrong, agents, auth_failures,
     dedications, inbound_trunks, numbers, old_pairs,
@@ -357,18 +358,32 @@ async fn a_rotated_password_is_new_and_sealed(db: &TestDb) {
     assert!(!format!("{after:?}").contains(after.password.reveal()));
 
     store.close().await;
-    if !db.is_postgres() {
-        let file = std::fs::read(db.options.data_dir.join("trunkline.db")).expect("the database");
-        let holds = |text: &str| {
-            file.windows(text.len())
-                .any(|window| window == text.as_bytes())
-        };
-        assert!(
-            holds(&after.username)
-                && !holds(after.password.reveal())
-                && !holds(before.password.reveal())
-        );
-    }
+    let stored = stored(db).await;
+    let holds = |text: &str| {
+        stored
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+    };
+    assert!(holds(&after.username) && holds(&before.username));
+    assert!(!holds(after.password.reveal()) && !holds(before.password.reveal()));
+}
+
+/// Returns the octets in which the database has the trunk's credentials: on SQLite the whole file.
+async fn stored(db: &TestDb) -> Vec<u8> {
+    let Some(url) = &db.options.url else {
+        return std::fs::read(db.options.data_dir.join("trunkline.db")).expect("the database");
+    };
+
+    let sql = "SELECT convert_to(username, 'UTF8') || password FROM inbound_trunks
+        UNION ALL SELECT convert_to(username, 'UTF8') || password FROM old_credentials";
+    let mut connection = PgConnection::connect(url)
+        .await
+        .expect("the database answers");
+    let rows: Vec<Vec<u8>> = sqlx::query_scalar(sql)
+        .fetch_all(&mut connection)
+        .await
+        .expect("rows");
+    rows.concat()
 }
 
 async fn the_credentials_of_ten_rotations_work(db: &TestDb) {

@@ -17,7 +17,7 @@ use trunkline_store::{
 };
 use uuid::Uuid;
 
-use trunkline_testkit::postgres::{administer, server};
+use trunkline_testkit::database::Database;
 
 pub(crate) const NOW: Moment = Moment::from_secs(1_800_000_000);
 
@@ -64,14 +64,13 @@ pub(crate) fn on_sqlite(story: impl FnOnce(&TestDb) -> Told<'_>) {
 }
 
 pub(crate) fn on_postgres(story: impl FnOnce(&TestDb) -> Told<'_>) {
-    let Some(server) = server() else { return };
+    // Dropped last, and also if the story fails.
+    let Some(database) = Database::new() else {
+        return;
+    };
     run(async {
-        let name = format!("trunkline_test_{}", Uuid::new_v4().simple());
-        administer(&server, format!("CREATE DATABASE {name}")).await;
-        let (host, _) = server.rsplit_once('/').expect("a URL with a database");
-        let db = TestDb::new(Some(format!("{host}/{name}")));
+        let db = TestDb::new(Some(database.url()));
         story(&db).await;
-        administer(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await;
     });
 }
 

@@ -63,11 +63,12 @@ async fn what_webhooks_are_owed_is_held_by_one_node(db: &TestDb) {
     });
 
     let nodes: Vec<_> = nodes.collect();
-    let mut held = Vec::new();
+    let mut by_node = Vec::new();
     for node in nodes {
-        held.extend(node.await.expect("a node"));
+        by_node.push(node.await.expect("a node"));
     }
 
+    let mut held = by_node.concat();
     let count = held.len();
     held.sort_unstable();
     held.dedup();
@@ -75,10 +76,23 @@ async fn what_webhooks_are_owed_is_held_by_one_node(db: &TestDb) {
     assert_eq!((count, held.len()), (DUE, DUE));
     assert_eq!(found(&store, move |tx| deliveries::due(tx, NOW)).await, []);
 
-    // A restarted node releases its own deliveries, if it held any; those of others stay until their lease ends.
-    let freed = done(&store, move |tx| deliveries::release(tx, "node 0")).await;
+    // A restarted node releases its own deliveries; those of others stay until their lease ends.
+    let counts = by_node.iter().map(|held| held.len() as u64).zip(0..);
+    let (own, node) = counts.max().expect("four nodes");
+    let freed = done(&store, move |tx| {
+        deliveries::release(tx, &format!("node {node}"))
+    })
+    .await;
+    assert_eq!(freed, own);
     let due = found(&store, move |tx| deliveries::due(tx, NOW)).await;
-    assert_eq!(due.is_empty(), freed == 0);
+    assert_eq!(due.len(), 1);
+
+    let again = done(&store, move |tx| {
+        deliveries::lease(tx, webhook.id, "node 4", 100, lease, NOW)
+    })
+    .await;
+    assert_eq!(again.len() as u64, own);
+    assert_eq!(found(&store, move |tx| deliveries::due(tx, NOW)).await, []);
     assert_eq!(
         found(&store, move |tx| deliveries::due(tx, later(90)))
             .await

@@ -1,5 +1,5 @@
 //! Peers that know a call's tags and send malformed requests inside it: the daemon answers or ignores them, without a fault of its own.
-//! `PROPTEST_CASES` sets the number of messages per test; the default is a thousand.
+//! `PROPTEST_CASES` sets the number of messages per test, rounded up to whole calls; the default is a thousand.
 
 use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
@@ -142,7 +142,7 @@ fn a_caller_may_babble_at_the_echo_agent() {
     let daemon = served_by_one();
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let mut changes = Changes::new();
-    for call in 0..messages() / CALL {
+    for call in 0..messages().div_ceil(CALL) {
         let id = format!("babble-{call}");
         let dialling = Dialling::new(&id, &daemon.setup.first_number, daemon.sip());
         let tag = caller.connect(&dialling);
@@ -165,7 +165,7 @@ fn a_caller_may_babble_at_a_runtime() {
     );
     let (mut changes, mut relayed) = (Changes::new(), 0);
 
-    for call in 0..messages() / CALL {
+    for call in 0..messages().div_ceil(CALL) {
         let id = format!("babble-{call}");
         let dialling = Dialling::new(&id, &daemon.setup.first_number, daemon.sip());
         let (tag, _) = caller.connect_to(&runtime, &dialling, (&contact, OFFER));
@@ -252,7 +252,7 @@ fn a_runtime_may_babble_at_a_call_that_is_set_up() {
     let caller = Caller::new(daemon.sip(), daemon.credentials());
     let mut changes = Changes::new();
 
-    for call in 0..messages() / BATCH {
+    for call in 0..messages().div_ceil(BATCH) {
         let rel = if call % 2 == 0 {
             "Supported: 100rel, timer"
         } else {

@@ -223,12 +223,12 @@ fn a_foreign_nonce_is_stale_for_those_who_know_the_password() {
         ..daemon.credentials()
     };
 
-    for (case, nonce_of) in [("foreign", &foreign), ("made up", &Message::of(made_up))] {
+    for (case, nonce_of) in [("foreign", &foreign), ("made-up", &Message::of(made_up))] {
         for (credentials, stale) in [(daemon.credentials(), true), (wrong.clone(), false)] {
             let caller = Caller::new(daemon.sip(), credentials);
             let line = caller.authorization(nonce_of, &dialling, 1);
-            let dialling = Dialling::new(&format!("{}-{stale}", case.len()), &number, daemon.sip())
-                .with(&line);
+            let id = format!("{case}-{stale}");
+            let dialling = Dialling::new(&id, &number, daemon.sip()).with(&line);
             caller.peer.send(dialling.invite(1, caller.peer.own));
             assert_eq!(is_stale(&caller.peer.receive()), stale, "{case}");
         }
