@@ -74,9 +74,8 @@ pub fn post_once(
 ) -> (u16, Value) {
     let line = format!("Idempotency-Key: {idempotency_key}\r\n");
     let answer = ask("POST", address, path, (Some(key), &line), Some(body));
-    let (status, body) = answer.expect("an answer");
-    let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
-    (status, body)
+    let answer = answer.expect("an answer");
+    (answer.status, answer.json())
 }
 
 /// Status and JSON body of a form that is posted under a user name and a password.
