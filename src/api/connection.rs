@@ -35,6 +35,7 @@ use tower_service::Service;
 
 use super::connection_limiter::{ConnectionPermit, RequestInProgress};
 use super::operator::Operator;
+use super::parted_body::PartedBody;
 use crate::config::HttpTimeouts;
 
 /// ALPN protocols of HTTPS, preferred first.
@@ -48,8 +49,13 @@ const LAST_CHECKS: u32 = 1;
 const MAX_HEAD_OCTETS: usize = 32 * 1024;
 /// Maximum number of header fields in a request.
 const MAX_HEADERS: usize = 100;
-/// Maximum number of concurrent requests on an HTTP/2 connection.
+/// Maximum number of concurrent requests on an HTTP/2 connection. Few of them run before one has authenticated (see [`RequestInProgress::turn`]); the
+/// others wait with their heads.
 const MAX_STREAMS: u32 = 100;
+/// Maximum size of a request's head in HTTP/2, in octets: less than in HTTP/1.1, since a connection holds many.
+const MAX_HTTP2_HEAD_OCTETS: u32 = 16 * 1024;
+/// Octets of a request's body, and of all bodies on an HTTP/2 connection, that may be sent before the handler reads them.
+const MAX_UNREAD: (u32, u32) = (64 * 1024, 256 * 1024);
 
 /// Time that a connection in the reserve has to send a request's head.
 const RESERVE_HEAD: Duration = Duration::from_secs(2);
@@ -165,9 +171,12 @@ fn http2<S>(stream: S, service: PeerService) -> http2::Connection<Io<S>, Answeri
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let (of_body, of_all) = MAX_UNREAD;
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .max_header_list_size(MAX_HEAD_OCTETS as u32)
+        .max_header_list_size(MAX_HTTP2_HEAD_OCTETS)
+        .initial_stream_window_size(of_body)
+        .initial_connection_window_size(of_all)
         .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(64 * 1024)
         .serve_connection(
@@ -327,6 +336,7 @@ impl Service<Request<Incoming>> for PeerService {
         self.heads.fetch_add(1, Ordering::Relaxed);
 
         let is_clear = names_one_host(&request);
+        let is_http2 = request.version() == Version::HTTP_2;
         let mut incoming = request.map(|body| {
             Body::new(TrackedBody {
                 body,
@@ -358,17 +368,21 @@ impl Service<Request<Incoming>> for PeerService {
             extensions.insert(HealthOnly);
         }
 
-        let in_progress = self.permit.begin();
+        let mut in_progress = self.permit.begin();
         let (upgrade, permit) = (Arc::clone(&self.upgrade), Arc::clone(&self.permit));
-        let answering = self.router.call(incoming);
+        let mut router = self.router.clone();
         Box::pin(async move {
-            let response = answering.await?;
+            in_progress.turn().await;
+            let response = router.call(incoming).await?;
             progress.note();
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 upgrade.get_or_init(|| permit.begin());
             }
             Ok(response.map(|body| TrackedBody {
-                body,
+                body: match is_http2 {
+                    true => Body::new(PartedBody::new(body)),
+                    false => body,
+                },
                 progress,
                 deadline: None,
                 in_progress: Some(in_progress),

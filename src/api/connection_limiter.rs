@@ -10,13 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::request::Parts;
 use ipnet::IpNet;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use trunkline_sip::flow::source;
 
 use super::client::within;
 
 /// Connections beyond the total, on which only health checks are answered.
 const RESERVE: usize = 16;
+/// Requests that run at once on a connection that never authenticated; further ones wait. HTTP/2 lets a client begin many and read no answer, so that
+/// each holds its answer in memory.
+const UNPROVEN_REQUESTS: usize = 4;
 
 /// Bounds of one listener's connections.
 #[derive(Clone, Debug)]
@@ -55,12 +58,34 @@ struct HeldConnection {
     signs: Arc<Signs>,
 }
 
-/// State of a connection that decides whether it may be evicted.
-#[derive(Debug, Default)]
+/// State of a connection that decides whether it may be evicted, and how many requests it may run.
+#[derive(Debug)]
 struct Signs {
     authenticated: AtomicBool,
+    proven: Notify,
+    /// Requests that it may run before it has authenticated.
+    unproven: Arc<Semaphore>,
     under_way: AtomicU32,
     evicted: Notify,
+}
+
+impl Default for Signs {
+    fn default() -> Self {
+        Self {
+            authenticated: AtomicBool::default(),
+            proven: Notify::default(),
+            unproven: Arc::new(Semaphore::new(UNPROVEN_REQUESTS)),
+            under_way: AtomicU32::default(),
+            evicted: Notify::default(),
+        }
+    }
+}
+
+impl Signs {
+    fn note_proof(&self) {
+        self.authenticated.store(true, Ordering::Relaxed);
+        self.proven.notify_waiters();
+    }
 }
 
 /// Permit of one connection, released when dropped.
@@ -74,7 +99,27 @@ pub(super) struct ConnectionPermit {
 
 /// Marks a request in progress; dropped with the last octet of its answer.
 #[derive(Debug)]
-pub(super) struct RequestInProgress(Arc<Signs>);
+pub(super) struct RequestInProgress {
+    signs: Arc<Signs>,
+    /// Its place among those of a connection that hasn't authenticated.
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+impl RequestInProgress {
+    /// Waits until the request may run: at once on a connection that has authenticated.
+    pub(super) async fn turn(&mut self) {
+        // Begun before the check, so that a proof in between isn't missed.
+        let proven = self.signs.proven.notified();
+        if self.signs.authenticated.load(Ordering::Relaxed) {
+            return;
+        }
+
+        self.turn = tokio::select! {
+            turn = Arc::clone(&self.signs.unproven).acquire_owned() => turn.ok(),
+            () = proven => None,
+        };
+    }
+}
 
 /// Records that a request on this connection was authenticated. Travels in the request's extensions.
 #[derive(Clone, Debug)]
@@ -85,7 +130,7 @@ impl Proof {
     pub(super) fn note(parts: &Parts) {
         // Requests that tests make without a connection have no limiter.
         if let Some(Self(signs)) = parts.extensions.get() {
-            signs.authenticated.store(true, Ordering::Relaxed);
+            signs.note_proof();
         }
     }
 }
@@ -261,7 +306,10 @@ impl ConnectionPermit {
     /// Counts a request as in progress.
     pub(super) fn begin(&self) -> RequestInProgress {
         self.signs.under_way.fetch_add(1, Ordering::Relaxed);
-        RequestInProgress(Arc::clone(&self.signs))
+        RequestInProgress {
+            signs: Arc::clone(&self.signs),
+            turn: None,
+        }
     }
 
     /// Returns true if a request is in progress.
@@ -289,12 +337,14 @@ impl Drop for ConnectionPermit {
 
 impl Drop for RequestInProgress {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.signs.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn limiter(total: usize, per_source: usize) -> ConnectionLimiter {
@@ -314,7 +364,7 @@ mod tests {
     }
 
     fn authenticate(place: &ConnectionPermit) {
-        place.signs.authenticated.store(true, Ordering::Relaxed);
+        place.signs.note_proof();
     }
 
     #[test]
@@ -381,6 +431,35 @@ mod tests {
         drop(busy);
         assert!(!enter(&limiter, "192.0.2.8").is_reserve());
         drop(under_way);
+    }
+
+    #[test]
+    fn a_connection_that_never_authenticated_runs_few_requests_at_once() {
+        let limiter = limiter(1, 1);
+        let place = enter(&limiter, "192.0.2.1");
+        let begin = || {
+            let mut request = place.begin();
+            Box::pin(async move {
+                request.turn().await;
+                request
+            })
+        };
+
+        let mut running: Vec<_> = (0..UNPROVEN_REQUESTS)
+            .map(|_| begin().now_or_never().expect("it runs"))
+            .collect();
+        let (mut next, mut last) = (begin(), begin());
+        assert!(next.as_mut().now_or_never().is_none());
+
+        running.pop();
+        let ran = next.as_mut().now_or_never();
+        assert!(ran.is_some(), "another one has ended");
+        assert!(last.as_mut().now_or_never().is_none());
+
+        authenticate(&place);
+        assert!(last.as_mut().now_or_never().is_some());
+        let more: Vec<_> = (0..100).map(|_| begin().now_or_never()).collect();
+        assert!(more.iter().all(Option::is_some));
     }
 
     #[test]

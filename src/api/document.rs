@@ -77,7 +77,7 @@ const ONLY_ITSELF: (HeaderName, &str) = (
 /// `GET /docs`
 pub(super) async fn docs(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     query.finish()?;
-    let made = || page(&document(api.config()));
+    let made = || Bytes::from(page(&document(api.config())));
     let page = api.rendered_docs().page.get_or_init(made).clone();
     Ok(([ONLY_ITSELF], Html(page)).into_response())
 }

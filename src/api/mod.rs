@@ -36,6 +36,7 @@ mod openapi;
 mod operator;
 mod operator_sessions;
 mod page;
+mod parted_body;
 mod partner;
 mod path;
 mod phone;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use axum::body::Body;
 use axum::http::Request;
+use http_body_util::BodyExt as _;
 use serde_json::Value;
 use trunkline::api;
 use trunkline::config::{Config, Sources};
@@ -251,4 +252,23 @@ fn schemas_have_plain_names_and_words_are_enumerations() {
     let ended = &document["webhooks"]["call.ended"]["post"]["requestBody"];
     let schema = &ended["content"]["application/json"]["schema"];
     assert_eq!(schema["$ref"], "#/components/schemas/CallEvent");
+}
+
+/// Answers that nobody reads, each of half a megabyte, would let any client fill memory.
+#[tokio::test]
+async fn all_answers_share_the_octets_of_the_document_and_its_page() {
+    let api = TestApi::new().await;
+    for path in ["/openapi.json", "/docs"] {
+        let octets = async || {
+            let answer = api.begin(Request::get(path).body(Body::empty())).await;
+            answer
+                .into_body()
+                .collect()
+                .await
+                .expect("a body")
+                .to_bytes()
+        };
+        let (first, second) = (octets().await, octets().await);
+        assert_eq!(first.as_ptr(), second.as_ptr(), "{path}");
+    }
 }

@@ -304,15 +304,18 @@ impl TestApi {
         self.db
     }
 
-    pub(crate) async fn send(&self, request: axum::http::Result<Request<Body>>) -> Answer {
+    /// Sends a request and returns the answer with its body unread.
+    pub(crate) async fn begin(
+        &self,
+        request: axum::http::Result<Request<Body>>,
+    ) -> axum::response::Response {
         let request = request.expect("a sound request");
-        let response = self
-            .router
-            .clone()
-            .oneshot(request)
-            .await
-            .expect("a router always answers");
-        let (parts, body) = response.into_parts();
+        let answer = self.router.clone().oneshot(request);
+        answer.await.expect("a router always answers")
+    }
+
+    pub(crate) async fn send(&self, request: axum::http::Result<Request<Body>>) -> Answer {
+        let (parts, body) = self.begin(request).await.into_parts();
         let content_type = parts.headers.get("Content-Type");
 
         // A stream never ends, so its body isn't read.

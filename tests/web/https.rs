@@ -14,6 +14,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -138,6 +140,56 @@ async fn both_versions_of_http_are_spoken_over_tls() {
         "{}",
         daemon.log()
     );
+}
+
+/// HTTP/2 lets a client begin requests and read no answer, each of which takes memory: a connection that never authenticated runs few at once. One with
+/// a key has all of its requests answered.
+#[tokio::test]
+async fn a_client_without_credentials_has_few_requests_run_at_once() {
+    const MANY: usize = 60;
+
+    let authority = Authority::new();
+    authority.issue();
+    let daemon = authority.serve();
+    let at = daemon.setup.http;
+    let begin = async |path: &str, key: Option<&str>| {
+        let stream = authority.connect(at, &["h2"]).await;
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(1)
+            .handshake(TokioIo::new(stream))
+            .await
+            .expect("HTTP/2");
+        tokio::spawn(connection);
+
+        let mut answers = JoinSet::new();
+        for _ in 0..MANY {
+            let mut request = Request::get(format!("https://{at}{path}"));
+            if let Some(key) = key {
+                request = request.header("Authorization", format!("Bearer {key}"));
+            }
+            let request = request.body(Body::empty()).expect("a sound request");
+            let mut sender = sender.clone();
+            answers.spawn(async move { sender.send_request(request).await });
+        }
+        answers
+    };
+
+    let mut answers = begin("/docs", None).await;
+    let mut unread = Vec::new();
+    while let Ok(answer) = timeout(Duration::from_secs(2), answers.join_next()).await {
+        unread.push(answer.expect("one more").expect("it runs"));
+    }
+    assert!(unread.len() < 10, "{} run at once", unread.len());
+    unread.pop();
+    assert!(answers.join_next().await.is_some(), "the next one runs");
+
+    let mut answers = begin("/phone", Some(daemon.key())).await;
+    let mut unread = Vec::new();
+    while let Some(answer) = answers.join_next().await {
+        unread.push(answer.expect("it runs").expect("an answer"));
+    }
+    let answered = unread.iter().filter(|answer| answer.status() == 200);
+    assert_eq!(answered.count(), MANY);
 }
 
 #[tokio::test]

@@ -41,11 +41,11 @@ pub(super) struct Area<'b> {
     write: &'static str,
 }
 
-/// Document and page, rendered when they are first requested.
+/// Document and page, rendered when they are first requested. All answers share their octets: many that nobody reads take no more memory than one.
 #[derive(Debug, Default)]
 pub(super) struct RenderedDocs {
     pub(super) json: OnceLock<Bytes>,
-    pub(super) page: OnceLock<String>,
+    pub(super) page: OnceLock<Bytes>,
 }
 
 impl OpenApiBuilder {
