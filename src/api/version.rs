@@ -1,5 +1,7 @@
 //! Versions of objects: `ETag` of an answer, and `If-Match` of a change (RFC 9110 §8.8.3, §13.1.1). The tag is `updated_at` in quotes.
 
+use std::convert::Infallible;
+
 use axum::Json;
 use axum::extract::FromRequestParts;
 use axum::http::header::{ETAG, IF_MATCH};
@@ -36,28 +38,34 @@ impl<T: HasVersion + Serialize> IntoResponse for Tagged<T> {
 }
 
 /// Versions that a change was made for; `None` if it is for any.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct IfMatch(Option<Vec<String>>);
+type Versions = Option<Vec<String>>;
+
+/// `If-Match` of a request. As with a body, extracting it refuses nothing: the credential is judged before the content.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct IfMatch(Option<Versions>);
 
 impl<S: Sync> FromRequestParts<S> for IfMatch {
-    type Rejection = ApiError;
+    type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        read(&parts.headers).ok_or_else(|| {
-            ApiError::bad("If-Match: expected the ETag of an answer, such as \"2026-01-31T12:00:00.000Z\", or *")
-        })
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(read(&parts.headers)))
     }
 }
 
 impl IfMatch {
     /// The versions, as the store compares them.
-    pub(super) fn versions(&self) -> Option<&[String]> {
-        self.0.as_deref()
+    ///
+    /// # Errors
+    /// 400 for a header that is no list of tags.
+    pub(super) fn versions(self) -> Result<Versions, ApiError> {
+        self.0.ok_or_else(|| {
+            ApiError::bad("If-Match: expected the ETag of an answer, such as \"2026-01-31T12:00:00.000Z\", or *")
+        })
     }
 }
 
 /// Reads the header; `None` for one that is no list of tags. A weak tag equals none (RFC 9110 §8.8.3.2).
-fn read(headers: &HeaderMap) -> Option<IfMatch> {
+fn read(headers: &HeaderMap) -> Option<Versions> {
     let mut versions = None;
     for line in headers.get_all(IF_MATCH) {
         let line = line.to_str().ok().filter(|line| line.len() <= LONGEST)?;
@@ -82,7 +90,7 @@ fn read(headers: &HeaderMap) -> Option<IfMatch> {
         }
     }
 
-    Some(IfMatch(versions))
+    Some(versions)
 }
 
 #[cfg(test)]
@@ -93,12 +101,12 @@ mod tests {
     fn tags_are_read() {
         let of = |versions: &[&str]| {
             let versions = versions.iter().map(|version| (*version).to_owned());
-            Some(IfMatch(Some(versions.collect())))
+            Some(Some(versions.collect()))
         };
 
         for (name, lines, read_as) in [
-            ("none", &[][..], Some(IfMatch(None))),
-            ("any", &["*"], Some(IfMatch(None))),
+            ("none", &[][..], Some(None)),
+            ("any", &["*"], Some(None)),
             ("one", &["\"a\""], of(&["a"])),
             ("two", &["\"a\", \"b\""], of(&["a", "b"])),
             ("two lines", &["\"a\"", "\"b\""], of(&["a", "b"])),

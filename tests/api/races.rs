@@ -191,6 +191,43 @@ async fn a_version_is_replaced_once(api: &TestApi) {
     }
 }
 
+/// A credential is judged before the content of `If-Match`, as before that of a body.
+#[tokio::test]
+async fn a_malformed_version_is_refused_after_the_credential() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let (_, reader) = api.key(tenant.org, &["phone:read"]).await;
+    let agent = api.agent(tenant.org, "Agent").await;
+    let destination = json!({"name": "Desk", "type": "phone", "value": "+442071838751"});
+    let destinations = "/phone/sip/transfer-destinations";
+    let made = api.post(destinations, &tenant.token, destination).await;
+    let destination = format!("{destinations}/{}", id_of(&made.with(201)));
+
+    let (ours, other) = (api.reseller("Ours").await, api.reseller("Other").await);
+    let org = crate::pages::org_of(&api, &ours, "Bakery").await;
+    let org = format!("/partner/v1/orgs/{org}");
+
+    for (path, key, status) in [
+        (format!("/phone/{agent}"), &tenant.token, 400),
+        (format!("/phone/{agent}"), &reader, 403),
+        (destination.clone(), &tenant.token, 400),
+        (destination, &reader, 403),
+        ("/webhooks/none".to_owned(), &reader, 403),
+        ("/webhooks/none".to_owned(), &tenant.token, 404),
+        ("/phone/sip/inbound-trunk".to_owned(), &reader, 403),
+        ("/phone/sip/outbound-trunks/none".to_owned(), &reader, 403),
+        (org.clone(), &ours.key, 400),
+        (org, &other.key, 403),
+    ] {
+        let request = Request::patch(&path)
+            .header("Authorization", format!("Bearer {key}"))
+            .header("Content-Type", "application/json")
+            .header("If-Match", "x");
+        let answer = api.send(request.body(Body::from("{}"))).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.text);
+    }
+}
+
 /// Returns the version that a form carries, escaped for the body of its request.
 fn version_in(page: &str) -> String {
     let (_, rest) = page

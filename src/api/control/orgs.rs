@@ -198,10 +198,11 @@ pub(super) async fn update(
     body: Body,
 ) -> Result<Tagged<OrgView>, ApiError> {
     let id = org_in(&api, &named).await?.id;
+    let version = version.versions()?;
     let (name, calls) = changed_org(body.fields()?)?;
 
     let changed = api.write(move |tx, now| {
-        let now = versions::must_be(tx, id, Versioned::Org, version.versions(), now)?;
+        let now = versions::must_be(tx, id, Versioned::Org, version.as_deref(), now)?;
         if let Some(name) = name {
             trunkline_store::orgs::must_be_only(tx, &name, Some(id))?;
             let change = OrgChange {

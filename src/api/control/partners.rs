@@ -142,11 +142,12 @@ pub(super) async fn update(
     body: Body,
 ) -> Result<Tagged<PartnerView>, ApiError> {
     let id = partner_in(&api, &named).await?.id;
+    let version = version.versions()?;
     let change = changed_partner(body.fields()?)?;
 
     let changed = api.write(move |tx, now| {
         use trunkline_store::partners;
-        let now = versions::partner_must_be(tx, id, version.versions(), now)?;
+        let now = versions::partner_must_be(tx, id, version.as_deref(), now)?;
 
         if let Some(name) = change.name {
             partners::rename(tx, id, &name, now)?;

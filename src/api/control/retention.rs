@@ -51,12 +51,13 @@ pub(super) async fn update(
     body: Body,
 ) -> Result<Json<Listed<RetentionRow>>, ApiError> {
     let org = org_in(&api, &named).await?.id;
+    let version = version.versions()?;
     let change = OrgChange {
         retention: changed_days(body.fields()?)?,
         ..OrgChange::default()
     };
     api.write(move |tx, now| {
-        let now = versions::must_be(tx, org, Versioned::Org, version.versions(), now)?;
+        let now = versions::must_be(tx, org, Versioned::Org, version.as_deref(), now)?;
         trunkline_store::orgs::update(tx, org, &change, now)
     })
     .await?;

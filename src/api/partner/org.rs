@@ -105,13 +105,14 @@ pub(super) async fn update(
     body: Body,
 ) -> Result<Tagged<WholeOrgView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
+    let version = version.versions()?;
     let change = changed(api.config(), body.fields()?)?;
     let bookings = change.bookings.as_deref().unwrap_or_default();
     connections::check(&api, bookings, "Nothing was changed").await?;
 
     let org = api
         .write(move |tx, now| {
-            let now = versions::must_be(tx, org, Versioned::Org, version.versions(), now)?;
+            let now = versions::must_be(tx, org, Versioned::Org, version.as_deref(), now)?;
             trunkline_store::orgs::update(tx, org, &change, now)
         })
         .await?;

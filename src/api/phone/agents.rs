@@ -156,6 +156,7 @@ pub(crate) async fn update(
 ) -> Result<Tagged<AgentView>, ApiError> {
     caller.needs(WRITE)?;
     let agent = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     let change = change(body.fields()?, &api.config().phone.voices)?;
     let runtime = change.runtime.as_ref().and_then(Option::as_ref);
     let (org, by_operator) = (caller.org, caller.is_operator());
@@ -163,7 +164,7 @@ pub(crate) async fn update(
 
     let changed = api.write(move |tx, now| {
         let object = Versioned::Agent(agent.id);
-        let now = versions::must_be(tx, org, object, version.versions(), now)?;
+        let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
         let changed = agents::update(tx, org, agent.id, &change, now)?;
         if by_operator && matches!(change.runtime, Some(Some(_))) {
             agents::trust_runtime(tx, org, agent.id, now)?;

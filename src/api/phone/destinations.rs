@@ -135,6 +135,7 @@ pub(crate) async fn update(
 ) -> Result<Tagged<DestinationView>, ApiError> {
     caller.needs(WRITE)?;
     let destination = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     let change = change(body.fields()?, &destination.target)?;
 
     let target = change.target.iter();
@@ -145,7 +146,7 @@ pub(crate) async fn update(
     let changed = api
         .write(move |tx, now| {
             let (org, object) = (caller.org, Versioned::Destination(destination.id));
-            let now = versions::must_be(tx, org, object, version.versions(), now)?;
+            let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
             destinations::update(tx, org, destination.id, &change, now)
         })
         .await?;

@@ -230,12 +230,13 @@ pub(crate) async fn update(
 ) -> Result<Tagged<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller).await?;
+    let version = version.versions()?;
     let mut change = change(body.fields()?)?;
     may_trust(&api, &caller, Some(&trunk), &mut change)?;
     let trunk = api
         .write(move |tx, now| {
             let (org, object) = (caller.org, Versioned::InboundTrunk);
-            let now = versions::must_be(tx, org, object, version.versions(), now)?;
+            let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
             inbound_trunks::update(tx, org, &change, now)
         })
         .await

@@ -239,12 +239,13 @@ pub(crate) async fn update(
 ) -> Result<Tagged<OutboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
     let trunk = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     let change = change(body.fields()?)?;
 
     let changed = api
         .write(move |tx, now| {
             let (org, object) = (caller.org, Versioned::OutboundTrunk(trunk.id));
-            let now = versions::must_be(tx, org, object, version.versions(), now)?;
+            let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
             outbound_trunks::update(tx, org, trunk.id, &change, now)
         })
         .await?;

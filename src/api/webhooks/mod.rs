@@ -284,11 +284,12 @@ async fn update(
 ) -> Result<Tagged<WebhookView>, ApiError> {
     caller.needs(SCOPE)?;
     let webhook = find(&api, &caller, &named).await?;
+    let version = version.versions()?;
     let change = change(api.config(), body.fields()?)?;
     let changed = api
         .write(move |tx, now| {
             let (org, object) = (caller.org, Versioned::Webhook(webhook.id));
-            let now = versions::must_be(tx, org, object, version.versions(), now)?;
+            let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
             trunkline_store::webhooks::update(tx, org, webhook.id, &change, now)
         })
         .await?;
