@@ -1,5 +1,8 @@
 //! The life of orgs and partners, by commands that only the operator has, and the orgs of a partner.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
 use serde_json::{Value, json};
 use trunkline_testkit::daemon::DaemonSetup;
 use trunkline_testkit::shell::text;
@@ -174,4 +177,20 @@ fn a_partners_key_reaches_its_orgs_by_address() {
         code == Some(2) && said.contains("only the operator"),
         "{said}"
     );
+}
+
+/// A request over the control socket acts for the org that it names, so that a session of another id is absent, not unauthorized.
+#[test]
+fn the_operator_may_read_sessions() {
+    let daemon = DaemonSetup::new().serve();
+    let socket = daemon.setup.folder.path().join("data/control.sock");
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    let org = &daemon.setup.org;
+    let path = "/phone/sessions/0198c0de-0000-7000-8000-000000000001";
+    let lines = format!("Host: x\r\nTrunkline-Org: {org}\r\nConnection: close");
+    write!(stream, "GET {path} HTTP/1.1\r\n{lines}\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("a whole answer");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    assert!(answer.contains("There is no such session"), "{answer}");
 }

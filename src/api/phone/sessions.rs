@@ -26,6 +26,7 @@ use super::agents::AgentView;
 use crate::api::caller::{Caller, credential};
 use crate::api::connection_limiter::Proof;
 use crate::api::integrations::{self, Disclosure, IntegrationsView};
+use crate::api::operator::Operator;
 use crate::api::path::Named;
 use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
@@ -51,7 +52,8 @@ impl FromRequestParts<Api> for SessionReader {
         let required =
             "A session token or an API key is required: Authorization: Bearer <credential>";
         let by_cookie = dashboard_session::is_presented(&parts.headers, api);
-        if by_cookie || !credential(parts, required)?.starts_with(token::PREFIX) {
+        let is_org = by_cookie || Operator::of(parts).is_some();
+        if is_org || !credential(parts, required)?.starts_with(token::PREFIX) {
             return Ok(Self::Org(Caller::from_request_parts(parts, api).await?));
         }
 
