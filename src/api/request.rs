@@ -36,6 +36,7 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
         .iter()
         .any(|name| request.headers().contains_key(name));
 
+    set_host(&mut request);
     let tally = Tally::default();
     request.extensions_mut().insert(tally.clone());
 
@@ -89,6 +90,15 @@ fn guard(headers: &mut HeaderMap, has_credential: bool) {
     if has_credential {
         let entry = headers.entry(header::CACHE_CONTROL);
         entry.or_insert(HeaderValue::from_static("no-store"));
+    }
+}
+
+/// Gives a request of HTTP/2, which names its host in `:authority`, the `Host` that handlers read (RFC 9113 §8.3.1).
+fn set_host(request: &mut Request) {
+    let authority = request.uri().authority();
+    let host = authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let Some(host) = host {
+        request.headers_mut().entry(header::HOST).or_insert(host);
     }
 }
 

@@ -4,6 +4,8 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
 
+use crate::dashboard::session;
+use crate::pages::{ask, form_token, visit};
 use crate::test_api::TestApi;
 
 #[tokio::test]
@@ -187,5 +189,28 @@ async fn answers_say_how_browsers_and_caches_are_to_treat_them() {
     let unknown = api.get("/nowhere", "").await;
     for answer in [&made, &open, &unknown] {
         assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
+    }
+}
+
+/// HTTP/2 names the host in `:authority`, without `Host`; it may be another name than `http.dashboard_url`.
+#[tokio::test]
+async fn a_console_takes_forms_under_the_name_that_was_asked() {
+    let api = TestApi::new().await;
+    let (_, cookie, page) = session(&api).await;
+    let proof = form_token(&visit(&api, &page, &cookie).await);
+    let fields = format!("form_token={proof}&scopes=phone%3Aread");
+    let path = format!("https://console.example{page}/keys");
+    for (origin, status) in [
+        ("https://console.example", 200),
+        ("http://console.example", 403),
+        ("https://evil.example", 403),
+    ] {
+        let headers = [
+            ("Content-Type", "application/x-www-form-urlencoded"),
+            ("Origin", origin),
+            ("X-Forwarded-Proto", "https"),
+        ];
+        let answer = ask(&api, "POST", &path, &cookie, &headers, fields.clone()).await;
+        assert_eq!(answer.status, status, "{origin}: {}", answer.text);
     }
 }
