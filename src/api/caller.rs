@@ -201,7 +201,6 @@ impl FromRequestParts<Api> for Caller {
 
         if let Some(operator) = Operator::of(parts) {
             let known = operator.in_org(api, parts).await?;
-            Proof::note(parts);
             let org = known.key.org_id;
             return Ok(Self {
                 org,

@@ -12,6 +12,7 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Acting, Actor, ActorKind, Error, OrgKey, Wrong, orgs};
 use uuid::Uuid;
 
+use super::connection_limiter::Proof;
 use super::credentials::KnownOrg;
 use super::error::ApiError;
 use super::field_type::id;
@@ -77,6 +78,7 @@ impl Operator {
             api.monotonic(),
         );
         Tally::of(parts).note(taken)?;
+        Proof::note(parts);
 
         let actor = Actor {
             kind: ActorKind::Command,

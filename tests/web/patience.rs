@@ -4,7 +4,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use trunkline_testkit::{Daemon, DaemonSetup};
+use serde_json::json;
+use trunkline_testkit::{Daemon, DaemonSetup, http};
 
 /// Enough for a cut-off after a second or two, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -191,6 +192,13 @@ fn idle_connections_of_one_client_take_nothing_from_the_others() {
     let mut honest = connect(at);
     assert!(is_ok(ask(&mut honest, "/phone/calls", Some(key))));
 
+    // The token of a visitor is a credential as well.
+    let person = json!({"email": "ada@example.org"});
+    let (_, made) = http::change("POST", at, "/widget/authenticate-user", key, &person);
+    let token = made["token"].as_str().expect("a token");
+    let mut visitor = connect(at);
+    assert!(is_ok(ask(&mut visitor, "/widget/me", Some(token))));
+
     // Through a trusted proxy, so that no bound per source applies.
     let idle: Vec<_> = (0..64).map(|_| connect(at)).collect();
     for path in ["/healthz", "/readyz"] {
@@ -201,6 +209,10 @@ fn idle_connections_of_one_client_take_nothing_from_the_others() {
     assert!(
         is_ok(ask(&mut honest, "/phone/calls", Some(key))),
         "an authenticated connection gave way to idle ones"
+    );
+    assert!(
+        is_ok(ask(&mut visitor, "/widget/me", Some(token))),
+        "a visitor's connection gave way to idle ones"
     );
 
     drop(idle);

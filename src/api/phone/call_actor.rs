@@ -8,6 +8,7 @@ use trunkline_store::{Acting, Actor, ActorKind, Error, Kind, calls};
 use uuid::Uuid;
 
 use crate::api::caller::{Caller, credential};
+use crate::api::connection_limiter::Proof;
 use crate::api::idempotency::Credential;
 use crate::api::operator::Operator;
 use crate::api::path::Named;
@@ -93,6 +94,7 @@ impl FromRequestParts<Api> for CallActor {
 
         let tokens = api.session_tokens();
         let org = tokens.read(&presented, session).ok_or(NO_TOKEN)?;
+        Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
         Tally::of(parts).note(quotas.take(Policy::Session, session, limit, api.monotonic()))?;

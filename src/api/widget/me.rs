@@ -13,6 +13,7 @@ use trunkline_store::{Contact, Error, Wrong, orgs};
 use uuid::Uuid;
 
 use crate::api::caller::credential;
+use crate::api::connection_limiter::Proof;
 use crate::api::query::Query;
 use crate::api::quota::{Policy, Tally};
 use crate::api::time::written;
@@ -36,6 +37,7 @@ impl FromRequestParts<Api> for Visitor {
             return Err(invalid);
         };
 
+        Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
         Tally::of(parts).note(quotas.take(Policy::Visitor, claims.sub, limit, api.monotonic()))?;
