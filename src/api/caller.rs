@@ -127,17 +127,11 @@ impl FromRequestParts<Api> for StreamCaller {
 
         let token = credential(parts, REQUIRED)?.to_owned();
         let known = known(api, &token).await?.ok_or(REVOKED)?;
-        known.must_not_be_suspended()?;
         Proof::note(parts);
 
         let org = known.key.org_id;
         let (limit, now) = (known.streams_per_minute, api.now());
-        Tally::of(parts).note(api.quotas().take(
-            Policy::OrgStreams,
-            org,
-            limit,
-            api.monotonic(),
-        ))?;
+        known.count(api, parts, (Policy::OrgStreams, limit))?;
         api.credentials().uses.note_org_key(known.key.id, now);
 
         let caller = Caller {
@@ -153,14 +147,22 @@ impl FromRequestParts<Api> for StreamCaller {
 }
 
 impl KnownOrg {
-    /// Checks that the org is not suspended.
+    /// Counts a request.
     ///
     /// # Errors
-    /// 403 for a suspended org.
-    fn must_not_be_suspended(&self) -> Result<(), ApiError> {
+    /// 403 for a suspended org, also beyond its limit; 429 if there were too many.
+    fn count(
+        &self,
+        api: &Api,
+        parts: &Parts,
+        (policy, limit): (Policy, u32),
+    ) -> Result<(), ApiError> {
+        let org = self.key.org_id;
+        let taken = api.quotas().take(policy, org, limit, api.monotonic());
+        let counted = Tally::of(parts).note(taken);
         match self.suspended {
             true => Err(ApiError::suspended()),
-            false => Ok(()),
+            false => counted,
         }
     }
 }
@@ -212,16 +214,9 @@ impl FromRequestParts<Api> for Caller {
         let now = api.now();
         if let Some(session) = dashboard_session::of(parts, api).await? {
             let known = session.as_key(parts, api)?;
-            known.must_not_be_suspended()?;
-
-            let org = known.key.org_id;
-            let limit = CONSOLE_REQUESTS_PER_MINUTE;
-            let taken = api
-                .quotas()
-                .take(Policy::Console, org, limit, api.monotonic());
-            Tally::of(parts).note(taken)?;
+            known.count(api, parts, (Policy::Console, CONSOLE_REQUESTS_PER_MINUTE))?;
             return Ok(Self {
-                org,
+                org: known.key.org_id,
                 known,
                 party: Party::Tenant,
             });
@@ -229,12 +224,10 @@ impl FromRequestParts<Api> for Caller {
 
         let token = credential(parts, REQUIRED)?;
         let known = known(api, token).await?.ok_or(REVOKED)?;
-        known.must_not_be_suspended()?;
         Proof::note(parts);
 
         let org = known.key.org_id;
-        let limit = known.requests_per_minute;
-        Tally::of(parts).note(api.quotas().take(Policy::Org, org, limit, api.monotonic()))?;
+        known.count(api, parts, (Policy::Org, known.requests_per_minute))?;
         api.credentials().uses.note_org_key(known.key.id, now);
 
         let actor = Actor {

@@ -276,8 +276,9 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
         ("/phone?nonsense=1", &token),
         ("/widget/me", &visitor),
     ] {
-        let refused = api.get(path, credential).await.with(403);
-        assert_eq!(refused["code"], "org_suspended", "{path}");
+        let refused = api.get(path, credential).await;
+        assert!(refused.header("RateLimit").is_some(), "{path}: it counts");
+        assert_eq!(refused.with(403)["code"], "org_suspended", "{path}");
     }
 
     api.get("/phone", "wrong").await.with(401);
@@ -427,5 +428,24 @@ async fn a_partner_sets_for_how_long_data_is_kept() {
         let refused = api.patch(&path, &partner.key, change).await.with(400);
         let message = refused["message"].as_str().expect("a sentence");
         assert!(message.contains(fault), "{message}");
+    }
+}
+
+/// Requests of a suspended org count, and are 403 also beyond its limit.
+#[tokio::test]
+async fn requests_of_a_suspended_org_count() {
+    let api = TestApi::with("[limits]\nrequests_per_minute = 3").await;
+    let tenant = api.tenant("Acme").await;
+    let org = tenant.org;
+    done(&api.store, move |tx, now| {
+        orgs::suspend(tx, org, Suspender::Operator, Some(now), now)
+    })
+    .await;
+
+    for left in [2, 1, 0, 0] {
+        let refused = api.get("/phone", &tenant.token).await;
+        assert_eq!(refused.with(403)["code"], "org_suspended");
+        let counted = refused.header("RateLimit").map(str::to_owned);
+        assert_eq!(counted, Some(format!("\"org\";r={left};t=60")));
     }
 }
