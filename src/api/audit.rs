@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::audited_request::KINDS;
 use super::caller::Caller;
 use super::csv::{foreign, line, plain};
-use super::feed_page::FeedPaging;
+use super::feed_page::{FeedPaging, log_broken_off};
 use super::field_type::id;
 use super::openapi::Operation;
 use super::page::Page;
@@ -313,7 +313,8 @@ async fn stream_of(
         if export.after.is_none() {
             return Ok(None);
         }
-        let some = export.read().await?;
+        let some = export.read().await;
+        let some = some.inspect_err(|error| log_broken_off(OLDEST_FIRST, error))?;
         Ok::<_, Error>(Some((Bytes::from(some), export)))
     });
 

@@ -67,6 +67,16 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> FeedPaging<F
     }
 }
 
+/// Logs that the rest of a list can't be read. Its status was sent with the first lines, so that all the client sees is a stream that breaks off.
+pub(super) fn log_broken_off(list: &'static str, error: &trunkline_store::Error) {
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(
+        error,
+        list,
+        "reading further lines failed: the stream breaks off"
+    );
+}
+
 fn decode<F: DeserializeOwned>(list: &str, text: &str) -> Result<Cursor<F>, String> {
     let octets = (text.len() <= LONGEST)
         .then(|| URL_SAFE_NO_PAD.decode(text).ok())

@@ -1,14 +1,21 @@
 //! The audit log: every operation that changes something leaves an entry with actor, action, object and fields, and without secrets.
 
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use trunkline_store::{AuditEntry, AuditFilter, AuditScope, audit};
+use trunkline_store::{
+    Acting, Actor, ActorKind, AuditEntry, AuditFilter, AuditScope, AuditedAction, audit,
+};
 use uuid::Uuid;
 
 use crate::call_export::accepting;
 use crate::dashboard::session;
 use crate::idempotency::ask;
 use crate::pages::{form_token, submit, visit};
-use crate::test_api::{Answer, TestApi, found};
+use crate::test_api::{Answer, NOW, TestApi, found};
 use crate::test_org::{Of, Row, TestOrg, rows};
 
 /// Operations that answer and change nothing.
@@ -348,4 +355,68 @@ async fn a_request_made_again_and_one_that_is_refused_leave_none() {
         new[0].resource_id.map(|id| json!(id)),
         Some(made["id"].clone())
     );
+}
+
+/// The status of an export has been sent when a later part fails, so that the log alone says why it breaks off.
+#[tokio::test]
+async fn an_export_that_breaks_off_is_logged() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    for _ in 0..501 {
+        let acting = Acting::new(AuditedAction {
+            at: NOW,
+            address: None,
+            action: "POST /phone/outbound-call".to_owned(),
+            resource: "call",
+            resource_id: None,
+            request_id: None,
+        });
+        let recorded = acting.clone().scope(async {
+            let actor = Actor {
+                kind: ActorKind::OrgKey,
+                id: None,
+                name: "Test".to_owned(),
+            };
+            Acting::by(actor, Some(tenant.org), None);
+            audit::record(&api.store, acting).await
+        });
+        recorded.await.expect("an entry");
+    }
+
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+
+    let request = Request::get("/phone/audit")
+        .header("Authorization", format!("Bearer {}", tenant.token))
+        .header("Accept", "text/csv");
+    let answer = api.begin(request.body(Body::empty())).await;
+    assert_eq!(answer.status(), 200);
+    api.break_by("DROP TABLE audit_log").await;
+    assert!(answer.into_body().collect().await.is_err(), "it breaks off");
+    let said = log.text();
+    assert!(said.contains("the stream breaks off"), "{said}");
+}
+
+/// Lines that this test's thread logs.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("nobody panics")).into_owned()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panics").write(octets)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

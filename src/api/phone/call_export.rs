@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::call_filters::CallFilters;
 use super::calls::CallView;
 use crate::api::csv::{foreign, line, plain};
-use crate::api::feed_page::FeedPaging;
+use crate::api::feed_page::{FeedPaging, log_broken_off};
 use crate::api::{Api, ApiError};
 
 /// Name of the list in its cursors.
@@ -147,10 +147,8 @@ pub(super) async fn answer(
         if export.after.is_none() {
             return Ok(None);
         }
-        let some = export.read().await.inspect_err(|error| {
-            let error = error as &dyn std::error::Error;
-            tracing::warn!(error, "reading further calls failed: the stream breaks off");
-        })?;
+        let some = export.read().await;
+        let some = some.inspect_err(|error| log_broken_off(LIST, error))?;
         Ok::<_, Error>(Some((Bytes::from(some), export)))
     });
 
