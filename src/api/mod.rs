@@ -154,6 +154,11 @@ fn health_router(api: Api) -> Router {
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::rendered))
         .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(axum::middleware::from_fn_with_state(
+            api.clone(),
+            request::wrap,
+        ))
         .with_state(api)
 }
 

@@ -1,10 +1,14 @@
 //! Earlier credentials of inbound trunks, which work for a day after a rotation unless they are ended.
 
+use std::cmp::Reverse;
+
+use sha2::{Digest as _, Sha256};
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, moment};
 use super::error::Error;
+use super::page::{Page, Position};
 use super::tx::Tx;
 use super::{Change, lock_org};
 
@@ -21,15 +25,44 @@ from_row!(OldPair {
     expires_at: moment
 });
 
-/// Returns the earlier credentials that still work, the last one to expire first.
+impl OldPair {
+    /// Place in the list. A pair has no id, so that its user name makes one.
+    fn position(&self) -> Position {
+        let hash: [u8; 32] = Sha256::digest(&self.username).into();
+        let id = hash.first_chunk().expect("a hash has 32 octets");
+        Position {
+            at: self.expires_at,
+            id: Uuid::from_bytes(*id),
+        }
+    }
+}
+
+/// Returns a page of the earlier credentials that still work, the last one to expire first, after `after`.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn list(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Vec<OldPair>, Error> {
-    tx.all(
-        "SELECT username, expires_at FROM old_credentials WHERE org_id = $1 AND expires_at > $2 ORDER BY expires_at DESC, username",
-        &[&org, &now],
-    )
+pub fn page(
+    tx: &mut Tx,
+    org: Uuid,
+    now: Moment,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<OldPair>, Error> {
+    let sql =
+        "SELECT username, expires_at FROM old_credentials WHERE org_id = $1 AND expires_at > $2";
+    let mut pairs: Vec<OldPair> = tx.all(sql, &[&org, &now])?;
+    let total = pairs.len() as i64;
+
+    let place = |pair: &OldPair| {
+        let Position { at, id } = pair.position();
+        (at, id)
+    };
+    if let Some(Position { at, id }) = after {
+        pairs.retain(|pair| place(pair) < (at, id));
+    }
+    pairs.sort_by_key(|pair| Reverse(place(pair)));
+
+    Ok(Page::of(pairs, limit, total, OldPair::position))
 }
 
 /// Ends the earlier credentials at once.

@@ -262,3 +262,17 @@ async fn answers_outlive_a_restart_and_are_sealed() {
         json!({"statusCode": 422, "message": message, "code": "idempotency_key_reused"})
     );
 }
+
+/// A client that lost the answer gets the token that it was made, instead of the next one.
+#[tokio::test]
+async fn a_bot_token_is_made_once() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    let path = "/phone/bot-token";
+    let first = ask(&api, path, &tenant.token, "k", &json!({})).await;
+    let again = ask(&api, path, &tenant.token, "k", &json!({})).await;
+    assert!(is_replay(&again) && !is_replay(&first));
+    assert_eq!(again.with(201), first.with(201));
+    let shown = api.get(path, &tenant.token).await.with(200);
+    assert_eq!(shown["next_created_at"], Value::Null);
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trunkline_store::rows_of;
 
-use crate::test_api::{Tenant, TestApi, all_absent, all_lack, done, found, masked, pass};
+use crate::test_api::{Tenant, TestApi, all_absent, all_lack, done, found, masked, pass, walk};
 
 const TRUNK: &str = "/phone/sip/inbound-trunk";
 const NUMBERS: &str = "/phone/sip/inbound-trunk/phone-numbers";
@@ -308,4 +308,30 @@ async fn pairs_from_before_a_rotation_are_shown_and_ended() {
     assert_eq!(api.get(&old, &tenant.token).await.with(200)["total"], 0);
     let rows = found(&api.store, move |tx| rows_of(tx, Some(tenant.org))).await;
     assert_eq!(rows[0].old_credentials, []);
+}
+
+#[tokio::test]
+async fn pairs_from_before_rotations_come_in_pages() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    api.number(tenant.org, "+442071838750").await;
+    api.post(TRUNK, &tenant.token, json!({})).await.with(201);
+    // Two expire at the same time.
+    for seconds in [0, 0, 1] {
+        pass(seconds);
+        let rotate = format!("{TRUNK}/rotate-credentials");
+        api.post(&rotate, &tenant.token, json!({})).await.with(200);
+    }
+
+    let old = format!("{TRUNK}/old-credentials");
+    let all = api.get(&old, &tenant.token).await.with(200);
+    let names = all["items"].as_array().expect("items").iter();
+    let names: Vec<_> = names.map(|pair| pair["auth_username"].clone()).collect();
+    assert_eq!(names.len(), 3, "{all}");
+    assert_eq!(all["items"][0]["expires_at"], "2026-02-01T12:00:01.000Z");
+
+    let walked = walk(&api, &old, &tenant.token, 1, "auth_username").await;
+    assert_eq!(walked, names);
+    let page = api.get(&format!("{old}?limit=2"), &tenant.token).await;
+    assert_eq!(page.with(200)["total"], 3);
 }

@@ -437,3 +437,19 @@ fn a_transfer_while_the_bot_is_gone_goes_on() {
     assert_eq!(record["status"], "transferred", "{record}");
     assert_eq!(record["transfer"]["state"], "completed", "{record}");
 }
+
+/// Twilio's libraries read every error as one of Twilio's.
+#[test]
+fn a_body_that_is_too_long_is_refused_in_the_form_of_the_endpoint() {
+    let daemon = setup().serve();
+    let token = token(&daemon);
+    let account = daemon.shown("/phone/bot-token")["account_sid"].take();
+    let start = json!({"accountSid": account, "callSid": "CA00000000000000000000000000000001"});
+    let (status, refused) = post(&daemon, &start, &token, &"x".repeat((1 << 20) + 1));
+    assert_eq!(
+        (status, &refused["status"]),
+        (413, &json!(413)),
+        "{refused}"
+    );
+    assert_eq!(refused["code"], 20001, "{refused}");
+}

@@ -1,6 +1,7 @@
 //! The daemon under a supervisor: systemd's notifications and watchdog, health by the command line, and health on a separate address.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
@@ -85,6 +86,20 @@ fn health_is_asked_by_the_command_line_and_has_an_address_of_its_own() {
     ] {
         let answered = http::get(address, path, None).map(|(status, _)| status);
         assert_eq!(answered, Some(status), "{address}{path}");
+    }
+
+    // Refusals there are those of the API.
+    for (request, status) in [("GET /phone", 404), ("POST /healthz", 405)] {
+        let mut stream = TcpStream::connect(own).expect("it listens");
+        let lines = "Host: x\r\nX-Request-Id: ours-7\r\nConnection: close";
+        write!(stream, "{request} HTTP/1.1\r\n{lines}\r\n\r\n").expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("a whole answer");
+        let expected = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&expected), "{answer}");
+        assert!(answer.contains("x-request-id: ours-7\r\n"), "{answer}");
+        let body = format!("\"statusCode\":{status},");
+        assert!(answer.contains(&body), "{answer}");
     }
 }
 

@@ -6,6 +6,7 @@ mod twiml;
 
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequestParts, State};
 use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
@@ -25,6 +26,7 @@ use trunkline_model::settings::TransferTarget;
 use trunkline_store::{Acting, Actor, ActorKind, Call, calls};
 use uuid::Uuid;
 
+use super::body::is_late;
 use super::connection_limiter::Proof;
 use super::path::Named;
 use super::phone::{RemoteCommand, from_memory};
@@ -91,7 +93,9 @@ impl From<ApiError> for BotError {
             StatusCode::TOO_MANY_REQUESTS => 20429,
             // The call can't be changed in its state.
             StatusCode::CONFLICT => 21220,
-            StatusCode::BAD_REQUEST => 20001,
+            StatusCode::BAD_REQUEST
+            | StatusCode::REQUEST_TIMEOUT
+            | StatusCode::PAYLOAD_TOO_LARGE => 20001,
             _ => 20500,
         };
 
@@ -108,6 +112,17 @@ impl From<ApiError> for BotError {
             retry_after: wait_s(&error),
             ..Self::new(status, code, message)
         }
+    }
+}
+
+impl From<BytesRejection> for BotError {
+    fn from(rejection: BytesRejection) -> Self {
+        let error = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge,
+            _ if is_late(&rejection) => ApiError::Late,
+            _ => ApiError::bad("The body did not arrive whole"),
+        };
+        error.into()
     }
 }
 
@@ -255,8 +270,9 @@ async fn update(
     State(api): State<Api>,
     caller: BotCaller,
     named: Named,
-    body: Bytes,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, BotError> {
+    let body = body?;
     let text = named.text("call_sid").unwrap_or_default();
     let call_sid = text.strip_suffix(".json").unwrap_or(text);
     let session = sid("CA", call_sid).ok_or_else(|| BotError::not_found(call_sid))?;
@@ -293,6 +309,9 @@ async fn update(
     let is_end = status == "completed";
     match command.run(&api, call).await {
         Ok(_) => {}
+        Err(error) if error.status() == StatusCode::NOT_FOUND => {
+            return Err(BotError::not_found(call_sid));
+        }
         // It has ended meanwhile.
         Err(error) if is_end && error.status() == StatusCode::CONFLICT => {
             return Err(BotError::not_found(call_sid));
@@ -309,9 +328,6 @@ async fn update(
         "status": status,
         "direction": match direction {
             Direction::Inbound => "inbound",
-        Err(error) if error.status() == StatusCode::NOT_FOUND => {
-            return Err(BotError::not_found(call_sid));
-        }
             Direction::Outbound => "outbound-api",
         },
         "from": from,

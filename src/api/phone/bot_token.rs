@@ -29,8 +29,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
 
     of.post(AT, "createBotToken", "Makes the org's first bot token, or the next one; it is shown once", |op| {
         op.note("The first one signs the handshakes of WebSockets at once. The next one is accepted by the endpoint for bots at once, and signs once it is promoted.")
-            .body(read_by(|fields| fields.done(|| Some(()))))
-            .gives::<NewBotTokenView>(201)
+            .makes::<NewBotTokenView>(read_by(|fields| fields.done(|| Some(()))))
     });
 
     of.post(

@@ -91,7 +91,7 @@ pub(super) fn router() -> Routes {
         .route(
             "/bot-token",
             get(bot_token::show)
-                .post(bot_token::create)
+                .post(once(bot_token::create))
                 .delete(bot_token::delete),
         )
         .route("/bot-token/promote", post(bot_token::promote))

@@ -5,11 +5,11 @@ use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use trunkline_store::{OldPair, inbound_trunks, old_pairs};
+use trunkline_store::{OldPair, Tx, inbound_trunks, old_pairs};
 
 use super::{READ, WRITE};
 use crate::api::caller::Caller;
-use crate::api::page::Page;
+use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::{Api, ApiError, Success};
@@ -31,28 +31,24 @@ impl From<OldPair> for OldPairView {
     }
 }
 
-/// `GET /phone/sip/inbound-trunk/old-credentials`: all old credentials that still work.
+/// `GET /phone/sip/inbound-trunk/old-credentials?limit&cursor`: old credentials that still work.
 pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
-    query: Query,
+    mut query: Query,
 ) -> Result<Page<OldPairView>, ApiError> {
     caller.needs(READ)?;
     api.read_inline(move |tx| inbound_trunks::of_org(tx, caller.org))
         .await?;
+    let paging: Paging = Paging::read(&mut query, "old-credentials", ());
     query.finish()?;
 
     let now = api.now();
-    let pairs = api
-        .read_inline(move |tx| old_pairs::list(tx, caller.org, now))
-        .await?;
-
-    let items: Vec<_> = pairs.into_iter().map(OldPairView::from).collect();
-    Ok(Page {
-        total: items.len() as u64,
-        next: None,
-        items,
-    })
+    let page =
+        move |tx: &mut Tx, org, (): &(), after, limit| old_pairs::page(tx, org, now, after, limit);
+    paging
+        .find(api.store(), caller.org, page, OldPairView::from)
+        .await
 }
 
 /// `DELETE /phone/sip/inbound-trunk/old-credentials`: ends them at once. A PBX that still uses them is challenged

@@ -23,7 +23,6 @@ use super::transfers;
 use super::verification::{self, VerificationView};
 use super::{READ, WRITE};
 use crate::api::openapi::{OpenApiBuilder, Operation, read_by};
-use crate::api::page::Page;
 use crate::api::query::text_schema;
 use crate::config::{Config, Voice};
 use crate::explain::DecisionView;
@@ -253,7 +252,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         &beneath("old-credentials"),
         "listOldCredentials",
         "Old user names that still work after a rotation, with their expiry",
-        |op| op.may_refuse(&[404]).gives::<Page<OldPairView>>(200),
+        |op| op.may_refuse(&[404]).lists::<OldPairView>(),
     );
     of.delete(
         &beneath("old-credentials"),
