@@ -526,7 +526,7 @@ async fn two_nodes_at_once_count_each_row_once(db: &TestDb) {
         receipts.push((org, request(store, org, id).await.id));
     }
 
-    let erasures = open(store, 3).await;
+    let erasures = open_erasures(store, 3).await;
     let of = |place: usize| erasures.iter().find(|it| it.id == receipts[place].1);
     let (one, two) = (of(0).expect("open"), of(1).expect("open"));
     let alone = erasing::erase_rows(store, one, AFTER).await;
@@ -569,7 +569,7 @@ async fn changes_of_other_contacts_survive(db: &TestDb) {
     }
 
     request(&store, ours, id).await;
-    let erasure = open(&store, 3).await.remove(0);
+    let erasure = open_erasures(&store, 3).await.remove(0);
     let rename = async {
         for other in &others {
             let renamed = store

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
 use trunkline_store::{
-    Conflict, Error, InboundTrunkChange, Kind, NewAuthFailure, Wrong, agents, auth_failures,
+    Conflict, Error, InboundTrunkChange, Kind, NewAuthFailure, Tx, Wrong, agents, auth_failures,
     dedications, inbound_trunks, numbers, old_pairs,
 };
 use uuid::Uuid;
@@ -408,7 +408,8 @@ async fn the_credentials_of_ten_rotations_work(db: &TestDb) {
     }
 
     let names = async |org| -> Vec<String> {
-        let old = found(&store, move |tx| old_pairs::list(tx, org, later(14))).await;
+        let old = move |tx: &mut Tx| old_pairs::page(tx, org, later(14), None, 100);
+        let old = found(&store, old).await.items;
         old.into_iter().map(|pair| pair.username).collect()
     };
     rotated.pop();
