@@ -203,7 +203,7 @@ pub fn delete(tx: &mut Tx, org: Uuid, now: Moment) -> Result<(), Error> {
     Ok(())
 }
 
-/// Replaces the trunk's credentials; the old ones work for 24 hours more, those of the last [`OLD_PAIRS`] rotations at most.
+/// Replaces the trunk's credentials; the old ones work for 24 hours more, those of the last ten rotations at most.
 ///
 /// # Errors
 /// [`Wrong::Absent`].

@@ -112,7 +112,7 @@ const LIST: List = List {
 };
 
 /// Creates a key's row; `issue` signs the token for the key of this id. Of the org's keys that have ended, deletes all but the last
-/// [`ENDED_KEYS`].
+/// hundred.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if there is no such org, [`Conflict::AtLimit`](super::Conflict::AtLimit).
