@@ -44,8 +44,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval between tries to keep the answer to a command.
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of tries. With the 25 seconds that a command may take, they end before the claim does, after 120 seconds.
-const KEEP_TRIES: u32 = 80;
+/// Time for all tries. With the 25 seconds that a command may take, it ends before the claim does, after 120 seconds.
+const KEEP_TIMEOUT: Duration = Duration::from_secs(80);
 
 /// Credential that scopes keys: each credential has its own.
 pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
@@ -374,7 +374,7 @@ fn is_unknown(status: StatusCode, refused: Option<&Refusal>) -> bool {
 /// Answer to a repetition of a command whose outcome isn't known: run again, it might place a second call.
 fn outcome_unknown() -> StoredAnswer {
     let message = "The outcome of the first request with this Idempotency-Key isn't known: \
-                   look at GET /phone/calls, then use another key";
+                   see whether it placed a call (GET /phone/calls lists all but verification calls), then use another key";
     StoredAnswer {
         status: StatusCode::CONFLICT.as_u16(),
         text: Refusal::new(message, OUTCOME_UNKNOWN).written(),
@@ -384,12 +384,15 @@ fn outcome_unknown() -> StoredAnswer {
 
 /// Tries to keep the answer while the claim holds.
 async fn keep_later(api: Api, asked: RequestKey, kept: StoredAnswer) {
-    for _ in 0..KEEP_TRIES {
-        tokio::time::sleep(KEEP_INTERVAL).await;
-        if keep(&api, &asked, &kept, &Effects::default()).await.is_ok() {
-            return;
+    let kept = async {
+        loop {
+            tokio::time::sleep(KEEP_INTERVAL).await;
+            if keep(&api, &asked, &kept, &Effects::default()).await.is_ok() {
+                return;
+            }
         }
-    }
+    };
+    let _ = tokio::time::timeout(KEEP_TIMEOUT, kept).await;
 }
 
 /// Commits the answer with the changes of the request.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot, watch};
 use trunkline_calls::live::LiveCalls;
+use trunkline_calls::outbound::PlacedCall;
 use trunkline_calls::peers;
 use trunkline_calls::registrar;
 use trunkline_calls::verification::SpokenCode;
@@ -426,7 +427,21 @@ impl EffectRunner {
                     .extend(self.ended.drain(..).map(|call| (position, call)));
                 self.keep_promises(position);
             }
-            Err(_) => metrics::counter!("trunkline_journal_full_total").increment(1),
+            Err(_) => {
+                metrics::counter!("trunkline_journal_full_total").increment(1);
+                self.end_given_up();
+            }
+        }
+    }
+
+    /// Ends the calls whose requesters no longer wait, while the journal takes no facts of them.
+    fn end_given_up(&mut self) {
+        let given_up = self
+            .promised
+            .extract_if(.., |promise| promise.given_up().is_some());
+        for placed in given_up.filter_map(|promise| promise.given_up()) {
+            let inbox = self.inbox.clone();
+            self.runtime.spawn(end_placed(inbox, placed));
         }
     }
 
@@ -437,10 +452,7 @@ impl EffectRunner {
             let (journal, inbox) = (self.journal.clone(), self.inbox.clone());
             self.runtime.spawn(async move {
                 if let Some(placed) = promise.keep(journal.synced(position)).await {
-                    // Nothing waits for the answer.
-                    let (done, _) = oneshot::channel();
-                    let (call, by) = (placed.call, HangUpRequester::Operator);
-                    inbox.send(Input::HangUp { call, by, done }).await;
+                    end_placed(inbox, placed).await;
                 }
             });
         }
@@ -465,6 +477,14 @@ impl EffectRunner {
     fn media_key(&self, call: CallKey) -> u64 {
         media_key(self.shard, call)
     }
+}
+
+/// Hangs up a call that its requester doesn't learn of.
+async fn end_placed(inbox: Inbox, placed: PlacedCall) {
+    // Nothing waits for the answer.
+    let (done, _) = oneshot::channel();
+    let (call, by) = (placed.call, HangUpRequester::Operator);
+    inbox.send(Input::HangUp { call, by, done }).await;
 }
 
 /// Number that names a call's media: 8 bits of shard, 24 of slab index, 32 of generation.

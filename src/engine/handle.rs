@@ -37,8 +37,8 @@ use crate::traces::Traces;
 /// Time that a shard has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time that an outbound call has to begin: its first fact is synced to disk, which takes long on a busy disk. After a shorter time, a client
-/// would get an error for a call that was placed, and would dial twice.
+/// Time that an outbound call has to begin: its first fact is synced to disk, which takes long on a busy disk. After a shorter time, calls would
+/// be ended again only because the disk is busy.
 const PLACING: Duration = Duration::from_secs(15);
 
 /// Access to the shards from outside. Clones reach the same shards.

@@ -1,5 +1,6 @@
 //! Outbound calls on request: each is acknowledged once its first fact is on disk. A call that can't be acknowledged in
-//! time is withdrawn before it begins, or ended, so that a client which gets an error may try again.
+//! time is withdrawn before it begins, or ended, so that a client which gets an error may try again
+//! (under another Idempotency-Key: after a 500 the API doesn't know what became of a command).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,6 +101,11 @@ impl PlacingRequest {
 }
 
 impl PlacingPromise {
+    /// The call, if its requester no longer waits: it has to end.
+    pub(crate) fn given_up(&self) -> Option<PlacedCall> {
+        self.done.is_closed().then_some(self.placed)
+    }
+
     /// Acknowledges the call once it is on disk. Returns the call if it isn't acknowledged, and so has to end: the
     /// journal has closed, or the requester no longer waits.
     pub(crate) async fn keep<E>(
@@ -146,6 +152,14 @@ mod tests {
         let (request, requester) = request();
         let promise = request.begin(|_, _| Ok(PLACED));
         (promise.expect("it begins"), requester.answer)
+    }
+
+    #[test]
+    fn a_call_that_nobody_waits_for_is_given_up() {
+        let (promise, requester) = promise();
+        assert_eq!(promise.given_up(), None);
+        drop(requester);
+        assert_eq!(promise.given_up(), Some(PLACED));
     }
 
     #[tokio::test]

@@ -249,7 +249,7 @@ impl Segment {
     /// Returns true unless a message of this time is too old for it. A segment has no older ones, also after the clock was set back, since its
     /// name is all that is known of its messages after a restart.
     fn may_hold(&self, at: Moment) -> bool {
-        // Messages wait in memory for up to `AGE`, so the segment has some from before it began.
+        // Most messages wait in memory for up to `AGE`, so the segment has some from before it began. An older one begins another segment.
         self.began <= at + AGE
     }
 }

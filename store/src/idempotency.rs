@@ -142,7 +142,7 @@ pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Cl
     }))
 }
 
-/// Stores the answer to a claimed request.
+/// Stores the answer to a claimed request. A late answer changes nothing where the claim has ended and another request has the key.
 ///
 /// # Errors
 /// [`Broke`]: the database fails.
@@ -156,20 +156,31 @@ pub fn keep(
         .keyring()
         .seal(&context_of(asked), to_json(kept).as_bytes());
     let sql = "UPDATE idempotency_keys SET status = $5, answer = $6, expires_at = $7
-               WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4";
+               WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4
+                 AND body_hash = $8 AND status IS NULL";
 
     let RequestKey {
         credential,
         method,
         path,
         key,
+        body,
         ..
     } = asked;
 
     let until = now + KEPT;
     tx.run(
         sql,
-        &[credential, method, path, key, &kept.status, &sealed, &until],
+        &[
+            credential,
+            method,
+            path,
+            key,
+            &kept.status,
+            &sealed,
+            &until,
+            body,
+        ],
     )?;
 
     Ok(())

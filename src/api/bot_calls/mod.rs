@@ -302,7 +302,7 @@ async fn update(
             let chosen = chosen(&api, &call, &to)?;
             let report = Report::default();
             let ask = TransferRequest { chosen, report };
-            (RemoteCommand::TransferByBot { ask }, "in-progress")
+            (RemoteCommand::Transfer { ask, by_bot: true }, "in-progress")
         }
     };
 

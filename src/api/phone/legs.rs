@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use trunkline_capture::Captured;
 use trunkline_capture::message::Message as Sip;
 use trunkline_model::record::Direction;
@@ -28,6 +29,8 @@ const AFTER: Duration = Duration::from_secs(40);
 const MAX_LEGS: usize = 8;
 /// Traces read at once. One may search every file of a long call and holds megabytes; further requests wait.
 static READERS: Semaphore = Semaphore::const_new(4);
+/// Time that a request waits for its turn. Another node that asks waits longer, and commands of other nodes wait behind those under way.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Message with its leg.
 #[derive(Clone, Debug)]
@@ -60,10 +63,15 @@ pub(super) async fn messages_here(
     let traces = Arc::clone(engine.traces());
     let session_header = format!("{}-SESSION-ID", api.config().sip.header_prefix);
     let now = api.now();
-    let permit = READERS
-        .acquire()
-        .await
-        .map_err(|fault| ApiError::Broke(fault.into()))?;
+    let permit = match timeout(PATIENCE, READERS.acquire()).await {
+        Ok(permit) => permit.map_err(|fault| ApiError::Broke(fault.into()))?,
+        Err(_) => {
+            return Err(ApiError::Unavailable {
+                message: "Other traces are being read".to_owned(),
+                wait_s: PATIENCE.as_secs(),
+            });
+        }
+    };
     let read = tokio::task::spawn_blocking(move || {
         // Kept until the search ends, although the client may have gone by then.
         let _permit = permit;

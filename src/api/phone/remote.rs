@@ -47,10 +47,9 @@ pub(in crate::api) enum RemoteCommand {
     },
     Transfer {
         ask: TransferRequest,
-    },
-    /// The call's bot transfers it.
-    TransferByBot {
-        ask: TransferRequest,
+        /// True if the call's bot transfers it. Earlier versions neither send nor read this.
+        #[serde(default)]
+        by_bot: bool,
     },
     /// Reads the messages of the call, which may be over.
     Trace,
@@ -90,9 +89,10 @@ impl RemoteCommand {
                 commands::hang_up::end(api, call, HangUpRequester::Agent).await
             }
             Self::Turn { held } => commands::hold::turn(api, call, held).await,
-            Self::Transfer { ask } => commands::transfer::begin(api, &call, ask).await,
-            Self::TransferByBot { ask } => {
-                must_have_bot(api, &call)?;
+            Self::Transfer { ask, by_bot } => {
+                if by_bot {
+                    must_have_bot(api, &call)?;
+                }
                 commands::transfer::begin(api, &call, ask).await
             }
             Self::Trace => commands::trace::given(api, call).await,
@@ -143,6 +143,7 @@ async fn ask(
     asked: &NodeCommand,
 ) -> Result<CommandResult, ApiError> {
     let what = serde_json::to_string(asked).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
+    let changes_nothing = matches!(asked, NodeCommand::Call(RemoteCommand::Trace));
     let (org, _) = of;
     let ask = api
         .write(move |tx, now| node_commands::put(tx, of, node, &what, now))
@@ -152,6 +153,10 @@ async fn ask(
         Outcome::Answered(status, body) => heard(status, body),
         Outcome::Withdrawn => Err(ApiError::Unavailable {
             message: format!("Node {node} has {has} and does not answer: nothing was done"),
+            wait_s: RETRY_AFTER_S,
+        }),
+        Outcome::Unknown if changes_nothing => Err(ApiError::Unavailable {
+            message: format!("Node {node} has {has} and has not answered yet"),
             wait_s: RETRY_AFTER_S,
         }),
         Outcome::Unknown => Err(ApiError::OutcomeUnknown(format!(
@@ -333,12 +338,11 @@ mod tests {
             RemoteCommand::Trace,
             RemoteCommand::Transfer {
                 ask: ask(DestinationChoice::Name("Sales".into())),
+                by_bot: false,
             },
             RemoteCommand::Transfer {
                 ask: ask(DestinationChoice::Id(uuid::Uuid::from_u128(7))),
-            },
-            RemoteCommand::TransferByBot {
-                ask: ask(DestinationChoice::Name("Sales".into())),
+                by_bot: true,
             },
         ] {
             let asked = NodeCommand::Call(command);

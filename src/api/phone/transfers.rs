@@ -28,7 +28,10 @@ pub(crate) async fn create(
     let call = find(&api, caller.org, id).await?;
     caller.must_not_be_suspended()?;
     let ask = read_request(body.fields()?)?;
-    RemoteCommand::Transfer { ask }.run(&api, call).await
+    let by_bot = false;
+    RemoteCommand::Transfer { ask, by_bot }
+        .run(&api, call)
+        .await
 }
 
 pub(super) fn read_request(mut fields: Fields) -> Result<TransferRequest, ApiError> {

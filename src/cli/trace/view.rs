@@ -289,7 +289,6 @@ fn arrow(line: &mut [char], message: &MessageItem, columns: &[usize]) {
     let ends = [message.from, message.to].map(|party| columns.get(party).copied());
     let [Some(from), Some(to)] = ends else { return };
     let (left, right) = (from.min(to) + 1, from.max(to));
-    // In a narrow terminal both columns may be one.
     // In a narrow terminal both columns may be the same.
     if right <= left {
         return;

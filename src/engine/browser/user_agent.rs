@@ -214,8 +214,12 @@ impl UserAgent {
         }
 
         self.state = State::Up;
-        let audio = sdp::read_answer(sdp_of(message.body()));
-        output.events.push(Event::Media(audio));
+        // The SDP may have come in the 183 alone.
+        if has_sdp(message) {
+            let audio = sdp::read_answer(sdp_of(message.body()));
+            output.events.push(Event::Media(audio));
+        }
+
         output.events.push(Event::Answered);
     }
 
@@ -233,7 +237,7 @@ impl UserAgent {
     fn handle_request(&mut self, message: &Message<'_>, output: &mut Output) {
         match message.method() {
             Method::Ack => {
-                if self.offered.take() == Some(message.cseq().number) {
+                if self.offered.take() == Some(message.cseq().number) && has_sdp(message) {
                     let audio = sdp::read_answer(sdp_of(message.body()));
                     output.events.push(Event::Media(audio));
                 }
@@ -621,6 +625,19 @@ mod tests {
         let (_, events) = after(&mut agent, &answer(&bye, "200 OK", "", ""));
         assert_eq!(events, [Event::Ended(End::Own)]);
         assert!(agent.is_over());
+    }
+
+    #[test]
+    fn the_sdp_of_the_183_alone_will_do() {
+        let (mut agent, invite) = agent();
+        let contact = "Contact: <sip:c@127.0.0.1:5060;transport=tcp>\r\n";
+        let with_sdp = format!("{contact}Content-Type: application/sdp\r\n");
+        let early = answer(&invite, "183 Session Progress", &with_sdp, OFFER);
+        let (_, events) = after(&mut agent, &early);
+        assert_eq!(kinds(&events), ["ringing", "media"]);
+
+        let (_, events) = after(&mut agent, &answer(&invite, "200 OK", contact, ""));
+        assert_eq!(kinds(&events), ["answered"]);
     }
 
     #[test]
