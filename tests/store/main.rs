@@ -15,6 +15,7 @@ mod call_ends;
 mod call_figures;
 mod call_seconds;
 mod contacts;
+mod dedications;
 mod deleted_orgs;
 mod directory;
 mod erasures;

@@ -1,11 +1,11 @@
-//! Numbers, inbound trunks, dedicated networks, contacts, failed log-ins.
+//! Numbers, inbound trunks, contacts, failed log-ins.
 
 use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
 use trunkline_store::{
     Conflict, Error, InboundTrunkChange, Kind, NewAuthFailure, Tx, Wrong, agents, auth_failures,
-    dedications, inbound_trunks, numbers, old_pairs,
+    inbound_trunks, numbers, old_pairs,
 };
 use uuid::Uuid;
 
@@ -17,7 +17,6 @@ crate::on_both!(
     a_trunk_lists_verified_numbers,
     a_rotated_password_is_new_and_sealed,
     the_credentials_of_ten_rotations_work,
-    a_network_is_dedicated_once,
     callers_become_contacts,
     two_at_once_make_one_contact,
     failed_logins_are_bounded,
@@ -416,49 +415,6 @@ async fn the_credentials_of_ten_rotations_work(db: &TestDb) {
     rotated.reverse();
     assert_eq!(names(ours).await, rotated[..10], "the newest ones");
     assert_eq!(names(theirs).await.len(), 1);
-}
-
-async fn a_network_is_dedicated_once(db: &TestDb) {
-    let store = db.open().await;
-    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
-    let network = "192.0.2.7/24".parse().expect("a network");
-    let made = done(&store, move |tx| {
-        dedications::create(tx, ours, network, NOW)
-    })
-    .await;
-    assert_eq!(made.network.to_string(), "192.0.2.0/24");
-
-    done(&store, move |tx| {
-        dedications::create(tx, ours, network, NOW)
-    })
-    .await;
-
-    let refused = store
-        .write(move |tx| dedications::create(tx, theirs, network, NOW))
-        .await;
-
-    assert!(
-        matches!(refused, Err(Error::Conflict(Conflict::NetworkDedicated { org, .. })) if org == ours)
-    );
-    assert_eq!(
-        found(&store, move |tx| dedications::list(tx, ours)).await,
-        [made]
-    );
-    assert!(
-        store
-            .write(move |tx| dedications::delete(tx, theirs, network, NOW))
-            .await
-            .is_err()
-    );
-
-    done(&store, move |tx| {
-        dedications::delete(tx, ours, network, NOW)
-    })
-    .await;
-    done(&store, move |tx| {
-        dedications::create(tx, theirs, network, NOW)
-    })
-    .await;
 }
 
 async fn callers_become_contacts(db: &TestDb) {
