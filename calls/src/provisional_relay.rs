@@ -492,6 +492,33 @@ mod tests {
     }
 
     #[test]
+    fn an_unreliable_sdp_is_no_offer_to_a_caller_that_made_none() {
+        let ours = Delivery::UntilPrack { rseq: None };
+        let theirs = Delivery::UntilPrack { rseq: Some(7) };
+        for (rest, delivery, is_bare) in [
+            (EMPTY, ours, true),
+            (EMPTY, theirs, false),
+            (EMPTY, Delivery::Once, false),
+            (OFFER, ours, false),
+        ] {
+            assert_eq!(
+                relay(rest).is_bare(delivery),
+                is_bare,
+                "{rest} {delivery:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_caller_hears_nothing_until_the_first_response() {
+        let (mut relay, mut to) = (relay(OFFER), Recorder::new());
+        assert!(relay.is_silent());
+
+        relay.handle_provisional(&mut to, 1, Delivery::Once, answer(180, false));
+        assert!(!relay.is_silent());
+    }
+
+    #[test]
     fn each_fork_counts_by_itself_and_has_one_answer_out() {
         let (mut relay, mut to) = (relay(OFFER), Recorder::new());
         for (fork, rseq, status) in [(0, 7, 180), (1, 40, 181), (0, 8, 183), (0, 9, 184)] {
