@@ -69,22 +69,19 @@ struct Signs {
     evicted: Notify,
 }
 
-impl Signs {
-    /// Signs of a new connection. A proxy's carries the requests of many clients, so that none of them waits for another.
-    fn of(is_proxy: bool) -> Self {
-        let unproven = match is_proxy {
-            true => Semaphore::MAX_PERMITS,
-            false => UNPROVEN_REQUESTS,
-        };
+impl Default for Signs {
+    fn default() -> Self {
         Self {
             authenticated: AtomicBool::default(),
             proven: Notify::default(),
-            unproven: Arc::new(Semaphore::new(unproven)),
+            unproven: Arc::new(Semaphore::new(UNPROVEN_REQUESTS)),
             under_way: AtomicU32::default(),
             evicted: Notify::default(),
         }
     }
+}
 
+impl Signs {
     fn note_proof(&self) {
         self.authenticated.store(true, Ordering::Relaxed);
         self.proven.notify_waiters();
@@ -153,8 +150,7 @@ impl ConnectionLimiter {
         let bounds = &self.0.bounds;
         let peer = peer.to_canonical();
         let source = source(peer);
-        let is_proxy = within(&bounds.trusted_proxies, peer);
-        let of_source = if is_proxy {
+        let of_source = if within(&bounds.trusted_proxies, peer) {
             usize::MAX
         } else {
             bounds.per_source
@@ -176,7 +172,7 @@ impl ConnectionLimiter {
             return None;
         }
 
-        Some(table.enter(self, source, is_proxy, is_reserve))
+        Some(table.enter(self, source, is_reserve))
     }
 
     /// Waits until all permits are released.
@@ -223,11 +219,10 @@ impl ConnectionTable {
         &mut self,
         limiter: &ConnectionLimiter,
         source: IpAddr,
-        is_proxy: bool,
         is_reserve: bool,
     ) -> ConnectionPermit {
         self.last += 1;
-        let signs = Arc::new(Signs::of(is_proxy));
+        let signs = Arc::new(Signs::default());
         let entry = HeldConnection {
             source,
             is_reserve,
@@ -465,18 +460,6 @@ mod tests {
         assert!(last.as_mut().now_or_never().is_some());
         let more: Vec<_> = (0..100).map(|_| begin().now_or_never()).collect();
         assert!(more.iter().all(Option::is_some));
-    }
-
-    #[test]
-    fn clients_behind_a_proxy_do_not_wait_for_each_other() {
-        let limiter = limiter(1, 1);
-        let place = enter(&limiter, "127.0.0.1");
-        for number in 0..100 {
-            let mut request = place.begin();
-            let ran = request.turn().now_or_never();
-            assert!(ran.is_some(), "{number}");
-            std::mem::forget(request);
-        }
     }
 
     #[test]
