@@ -28,7 +28,7 @@ CANT_HOLD = {
         "a cursor is opaque": [
             "listAgents", "listVoices", "listNumbers", "listAuthFailures", "listOutboundTrunks", "listDestinations",
             "listAgentDestinations", "listKeys", "listOrgKeys", "listOrgNumbers", "listRoles", "listWebhooks", "listDeliveries", "listDashboardSessions", "exportContact",
-            "listPrompts", "listContacts",
+            "listPrompts", "listContacts", "listOldCredentials",
         ],
         "a version is opaque": ["updateOrg"],
         "audio must be a WAV file": ["createPrompt"],
