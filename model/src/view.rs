@@ -161,7 +161,7 @@ pub struct TrunkView {
     pub id: Uuid,
     /// Noise suppression, handed to the runtime.
     pub krisp_enabled: bool,
-    /// Where SDP names a private address, RTP may come from an address that neither SDP nor signalling names.
+    /// If SDP names a private address, RTP may come from an address that neither SDP nor signalling names.
     pub rtp_from_any_address: bool,
     /// The digest user name.
     pub username: Box<str>,

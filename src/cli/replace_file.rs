@@ -5,13 +5,13 @@ use std::io::{Result, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Writes a new file beside `path` and renames it over the old one, so that a crash leaves one or the other whole.
+/// Writes a new file beside `path` and renames it over the old one, so that a crash leaves one or the other whole. A file that is there under the
+/// new one's name isn't taken over, since others might read it.
 pub(super) fn replace(path: &Path, mode: u32, content: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let mut file = fs::File::options()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(mode)
         .open(&new)?;
 

@@ -39,7 +39,7 @@ pub struct InboundTrunk {
     pub numbers: Vec<E164>,
     /// Noise suppression, handed to the runtime.
     pub krisp_enabled: bool,
-    /// Where SDP names a private address, RTP may come from an address that neither SDP nor signalling names.
+    /// If SDP names a private address, RTP may come from an address that neither SDP nor signalling names.
     pub rtp_from_any_address: bool,
     /// Networks whose calls to `numbers` need no credentials.
     pub allowed_addresses: Vec<IpNet>,

@@ -559,47 +559,44 @@ mod tests {
         assert!(connections.write().is_err(), "another writes");
     }
 
+    const OF_SIZE_44: &str = "SELECT * FROM shoes WHERE size = 44";
+    /// Gives the table another first column, and its shoe of size 44 another name.
+    const CHANGE: &str =
+        "DROP TABLE shoes; CREATE TABLE shoes (colour TEXT, size INTEGER, name TEXT);
+         INSERT INTO shoes VALUES ('red', 44, 'heel')";
+
+    fn size_44(name: &str) -> Shoe {
+        let name = name.to_owned();
+        Shoe { size: 44, name }
+    }
+
     #[test]
     fn columns_are_found_again_when_the_table_has_changed() {
         let (_folder, writer, connections) = shop();
         let mut held = connections.read().unwrap();
-        let sql = "SELECT * FROM shoes WHERE size = 44";
-        let boot = |name: &str| Shoe {
-            size: 44,
-            name: name.to_owned(),
-        };
-        assert_eq!(held.one::<Shoe>(sql, &[]).unwrap(), boot("boot"));
-        writer
-            .execute_batch(
-                "DROP TABLE shoes; CREATE TABLE shoes (colour TEXT, size INTEGER, name TEXT);
-                 INSERT INTO shoes VALUES ('red', 44, 'heel')",
-            )
-            .unwrap();
-        assert_eq!(held.one::<Shoe>(sql, &[]).unwrap(), boot("heel"));
+        let found = held.one::<Shoe>(OF_SIZE_44, &[]).unwrap();
+        assert_eq!(found, size_44("boot"));
+
+        writer.execute_batch(CHANGE).unwrap();
+        let found = held.one::<Shoe>(OF_SIZE_44, &[]).unwrap();
+        assert_eq!(found, size_44("heel"));
     }
 
     #[test]
     fn columns_are_found_again_for_a_statement_that_left_the_cache() {
         let (_folder, writer, connections) = shop();
         let mut held = connections.read().unwrap();
-        let sql = "SELECT * FROM shoes WHERE size = 44";
-        let boot = |name: &str| Shoe {
-            size: 44,
-            name: name.to_owned(),
-        };
-        assert_eq!(held.one::<Shoe>(sql, &[]).unwrap(), boot("boot"));
-        writer
-            .execute_batch(
-                "DROP TABLE shoes; CREATE TABLE shoes (colour TEXT, size INTEGER, name TEXT);
-                 INSERT INTO shoes VALUES ('red', 44, 'heel')",
-            )
-            .unwrap();
+        let found = held.one::<Shoe>(OF_SIZE_44, &[]).unwrap();
+        assert_eq!(found, size_44("boot"));
+        writer.execute_batch(CHANGE).unwrap();
 
         for other in 0..PREPARED {
             let sql = format!("SELECT COUNT(*) + {other} FROM shoes");
             held.one::<(i64,)>(&sql, &[]).unwrap();
         }
-        assert_eq!(held.one::<Shoe>(sql, &[]).unwrap(), boot("heel"));
+
+        let found = held.one::<Shoe>(OF_SIZE_44, &[]).unwrap();
+        assert_eq!(found, size_44("heel"));
     }
 
     #[test]

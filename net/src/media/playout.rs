@@ -29,7 +29,7 @@ const MAX_MARKS: usize = 1_000;
 const MAX_NAME: usize = 8 * 1_024;
 const MAX_NAMES: usize = 64 * 1_024;
 
-// A mark goes back to the bot in one message. Its name may be six times as long there, since `\u0001` stands for one octet.
+// A mark goes back to the bot in one message. Its name may be six times as long there, since one octet may be written as `\u0001`.
 const _: () = assert!(6 * MAX_NAME + 1_024 <= MAX_WAITING);
 
 /// Longest hold.

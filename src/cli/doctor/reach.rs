@@ -34,11 +34,12 @@ struct Place {
 }
 
 impl Place {
-    fn of_runtime(uri: &str, named: NamedBy) -> Self {
+    /// A runtime that the operator has named.
+    fn of_runtime(uri: &str) -> Self {
         Self {
             is_carrier: false,
             uri: place_alone(uri),
-            is_judged: named == NamedBy::Tenant,
+            is_judged: false,
         }
     }
 
@@ -72,7 +73,7 @@ pub(super) async fn examine(
         findings.push(Finding::warning(
             RUNTIME,
             format!("{left_out} further addresses of runtimes and carriers were not asked."),
-            "GET /phone/agents and GET /phone/outbound-trunks show which answer (`reachable`).",
+            "`reachable` in GET /phone/sip/outbound-trunks says which carriers answer.",
         ));
     }
 
@@ -85,7 +86,7 @@ fn places(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> BTreeMap<Place, St
     let default = deployment.config.phone.default_runtime.runtime();
     for template in default.uris() {
         let uri = target::fill(template, Uuid::nil(), Uuid::nil());
-        let place = Place::of_runtime(&uri, NamedBy::Operator);
+        let place = Place::of_runtime(&uri);
         places.insert(place, "the default runtime".to_owned());
     }
 
@@ -98,7 +99,7 @@ fn places(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> BTreeMap<Place, St
         for agent in &rows.agents {
             for template in agent.runtime.iter().flat_map(Runtime::uris) {
                 let uri = target::fill(template, agent.id, rows.org.id);
-                let mut place = Place::of_runtime(&uri, NamedBy::Operator);
+                let mut place = Place::of_runtime(&uri);
                 let is_operators = agent.runtime_by_operator == Some(true);
                 place.is_judged = !is_operators && named(place.target()) == NamedBy::Tenant;
                 let whose = format!("agent {:?} of {:?}", agent.name, rows.org.name);
@@ -165,7 +166,10 @@ async fn one(
     }
 
     if place.is_judged {
-        targets.retain(|target| policy.judge(target.address).is_ok());
+        let is_secure = !uri.starts_with("ws:");
+        let judged =
+            |target: &Target| policy.judge_web_socket(target.address, NamedBy::Tenant, is_secure);
+        targets.retain(|target| judged(target).is_ok());
         if targets.is_empty() {
             return None;
         }
