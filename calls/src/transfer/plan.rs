@@ -92,6 +92,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_reason_is_a_sentence_of_its_own() {
+        for (reason, names) in [
+            (MethodReason::Configured, "The trunk's transfer_way"),
+            (MethodReason::NotProven, "Nothing shows yet"),
+            (MethodReason::KeptCaller, "was seen to keep its caller"),
+        ] {
+            assert!(reason.sentence().contains(names), "{reason:?}");
+        }
+    }
+
+    #[test]
     fn what_is_in_force_has_a_reason() {
         for (set, keeps, way, reason) in [
             (

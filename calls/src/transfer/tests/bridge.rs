@@ -72,6 +72,7 @@ fn a_bridge_that_reached_nobody_is_followed_by_a_refer_once() {
     let mut story = Story::of(by_bridge())
         .at(Pbx::Asterisk)
         .after([TransferEvent::Acknowledged]);
+    assert!(story.transfer.refers_after_bridge());
     assert_eq!(
         story.on(unreachable()),
         "requested - REFER",

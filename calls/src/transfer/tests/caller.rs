@@ -128,3 +128,22 @@ fn a_caller_that_left_is_handed_over_unless_the_pbx_says_otherwise() {
     let answer = refer_answered(ReferAnswer::Refused(603));
     assert_eq!(refused.on(answer), "failed603 - end:Completed");
 }
+
+/// RFC 5057 §5.1: these two say that the dialog is gone.
+#[test]
+fn a_probe_is_answered_by_a_pbx_that_knows_the_call() {
+    for (status, is_gone) in [
+        (200, false),
+        (404, false),
+        (405, false),
+        (408, true),
+        (481, true),
+        (500, false),
+    ] {
+        let event = TransferEvent::of_probe(status);
+        match is_gone {
+            true => assert!(matches!(event, TransferEvent::DialogGone), "{status}"),
+            false => assert!(matches!(event, TransferEvent::ProbeAnswered), "{status}"),
+        }
+    }
+}
