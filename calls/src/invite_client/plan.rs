@@ -178,6 +178,9 @@ mod tests {
         let listed = || FailoverRule::WhileOthersAreLeft {
             listed: [FailoverOn::NotFound, FailoverOn::Redirect].into(),
         };
+        let unavailable = || FailoverRule::WhileOthersAreLeft {
+            listed: [FailoverOn::Unavailable].into(),
+        };
         let people = || FailoverRule::BeforeRinging;
 
         for (case, plan, status, rang, has_more, follows) in [
@@ -210,6 +213,7 @@ mod tests {
                 false,
             ),
             ("listed", listed(), 404, false, true, true),
+            ("480 is listed", unavailable(), 480, false, true, true),
             ("listed, the last", listed(), 404, false, false, false),
             ("not listed", listed(), 480, false, true, false),
             (

@@ -420,4 +420,4 @@ fn contact_line(head: &mut Head<'_>, binding: &Binding, now: Moment) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

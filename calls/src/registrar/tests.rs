@@ -29,6 +29,19 @@ struct Scene {
     branch: u32,
 }
 
+/// Bindings with one PBX, and the flow of its REGISTER.
+pub(crate) fn registered() -> (Arc<Bindings>, Flow) {
+    let request = Request::new(1, "Contact: <sip:pbx@192.0.2.1>\r\n");
+    let mut scene = Scene::new();
+    scene.register(&request);
+    (scene.bindings, request.flow)
+}
+
+/// Returns whether the PBX of [`registered`] counts as unreachable.
+pub(crate) fn is_unreachable(bindings: &Bindings) -> bool {
+    bindings.of(TRUNK, START)[0].liveness.is_unreachable()
+}
+
 /// One REGISTER.
 #[derive(Clone)]
 struct Request {

@@ -1,5 +1,10 @@
 //! Each state of an INVITE of ours with each event, at the last target and where another is left.
 
+mod early;
+mod names;
+mod peer;
+mod sent;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +12,7 @@ use std::time::Duration;
 use smallvec::smallvec;
 use trunkline_model::address::NamedBy;
 use trunkline_model::attempt::AttemptLeg;
+use trunkline_model::record::Fact;
 use trunkline_model::settings::Runtime;
 use trunkline_sip::auth::{Algorithm, NonceKeys, NonceWindow, Nonces};
 use trunkline_sip::endpoint::{self, Endpoint};
