@@ -1,0 +1,253 @@
+//! Each answer to a re-INVITE of a hold or resume, and the requests that meet one under way.
+
+use super::*;
+
+const NOW: Moment = Moment::from_secs(1_790_000_000);
+const CALLER: &[u8] = b"v=0\r\no=c 1 1 IN IP4 h\r\nm=audio 1 RTP/AVP 0\r\n";
+const AGENT: &[u8] = b"v=0\r\no=a 1 1 IN IP4 h\r\nm=audio 2 RTP/AVP 0\r\n";
+const MOVED: &[u8] = b"v=0\r\no=c 1 2 IN IP4 h\r\nm=audio 3 RTP/AVP 0\r\n";
+
+/// Answer to a re-INVITE: the SDP of a 2xx, if any, or the status of a refusal.
+type Answer = Result<Option<&'static [u8]>, u16>;
+
+fn answer(hold: &mut Hold, answer: Answer) -> HoldProgress {
+    let role = hold.asked();
+    match answer {
+        Ok(sdp) => hold.accepted(sdp, Some(CALLER), NOW),
+        Err(status) => hold.refused(HoldRefusal { role, status }, NOW),
+    }
+}
+
+/// Returns the next side, and the direction of its offer.
+fn offer(hold: &Hold) -> Option<(LegRole, Direction)> {
+    let (role, sdp) = hold.next_offer(CALLER)?;
+    Some((role, direction::of(&sdp)[0]))
+}
+
+#[test]
+fn a_change_turns_the_call_until_it_is_settled() {
+    let mut hold = Hold::default();
+    assert_eq!((hold.is_turning(), hold.until()), (false, None));
+
+    let (_, progress) = hold.begin(true, NOW);
+    let until = NOW + PATIENCE;
+    assert_eq!(progress, HoldProgress::Ask(until));
+    assert_eq!((hold.is_turning(), hold.until()), (true, Some(until)));
+
+    let _ = answer(&mut hold, Ok(Some(AGENT)));
+    assert!(hold.is_turning() && !hold.is_held());
+    let _ = answer(&mut hold, Ok(Some(CALLER)));
+    assert!(!hold.is_turning() && hold.is_held());
+
+    let ended = hold.take().expect("a status");
+    assert!(!ended.held, "with its call");
+    assert!(!hold.is_held());
+}
+
+#[test]
+fn what_crosses_a_held_call_is_inactive_and_the_callers_sdp_is_kept_open() {
+    let directions = |hold: &Hold, sdp: &[u8]| {
+        let of = |sdp: &[u8]| direction::of(sdp)[0];
+        (of(&hold.crossing_sdp(sdp)), of(&hold.heard_sdp(sdp)))
+    };
+    let paused = rewritten(CALLER, Direction::SendOnly);
+    let mut hold = Hold::default();
+    let open = directions(&hold, &paused);
+    assert_eq!(open, (Direction::SendOnly, Direction::SendOnly));
+
+    let _ = hold.begin(true, NOW);
+    let _ = answer(&mut hold, Ok(Some(AGENT)));
+    let _ = answer(&mut hold, Ok(Some(CALLER)));
+    let held = directions(&hold, &paused);
+    assert_eq!(held, (Direction::Inactive, Direction::SendRecv));
+    let other = b"Signal=5".as_slice();
+    assert_eq!(*hold.crossing_sdp(other), *other);
+    assert_eq!(*hold.heard_sdp(other), *other);
+}
+
+#[test]
+fn each_answer_leads_to_the_next_offer_or_the_end() {
+    use Direction::{SendOnly, SendRecv};
+    use LegRole::{Agent, Trunk};
+    let accepts = Ok(Some(AGENT));
+    let refused = |role, status| Some(HoldRefusal { role, status });
+    let [hold, resume] = [true, false];
+    let agent_held = Some((Agent, SendOnly));
+    let agent_open = Some((Agent, SendRecv));
+    let caller_held = Some((Trunk, SendOnly));
+    let caller_open = Some((Trunk, SendRecv));
+    // Whether the call is held before, and the request; each answer and the offer that follows it; at the end the refusing side.
+    type Row<'a> = (
+        &'a str,
+        bool,
+        bool,
+        &'a [(Answer, Option<(LegRole, Direction)>)],
+        bool,
+        Option<HoldRefusal>,
+    );
+    let rows: [Row<'_>; 8] = [
+        (
+            "held",
+            resume,
+            hold,
+            &[(accepts, caller_held), (Ok(Some(CALLER)), None)],
+            true,
+            None,
+        ),
+        (
+            "the agent refuses",
+            resume,
+            hold,
+            &[(Err(488), None)],
+            false,
+            refused(Agent, 488),
+        ),
+        (
+            "the agent answers with nothing",
+            resume,
+            hold,
+            &[(Ok(None), agent_open), (accepts, None)],
+            false,
+            refused(Agent, 488),
+        ),
+        (
+            "the caller refuses",
+            resume,
+            hold,
+            &[
+                (accepts, caller_held),
+                (Err(486), agent_open),
+                (accepts, None),
+            ],
+            false,
+            refused(Trunk, 486),
+        ),
+        (
+            "nor does the agent take that back",
+            resume,
+            hold,
+            &[
+                (accepts, caller_held),
+                (Err(486), agent_open),
+                (Err(500), None),
+            ],
+            false,
+            refused(Trunk, 486),
+        ),
+        (
+            "resumed",
+            hold,
+            resume,
+            &[(accepts, caller_open), (Ok(Some(CALLER)), None)],
+            false,
+            None,
+        ),
+        (
+            "the caller has moved",
+            hold,
+            resume,
+            &[
+                (accepts, caller_open),
+                (Ok(Some(MOVED)), agent_open),
+                (accepts, None),
+            ],
+            false,
+            None,
+        ),
+        (
+            "and the agent won't follow",
+            hold,
+            resume,
+            &[
+                (accepts, caller_open),
+                (Ok(Some(MOVED)), agent_open),
+                (Err(488), None),
+            ],
+            false,
+            None,
+        ),
+    ];
+    for (case, before, wanted, answers, held, refused) in rows {
+        let mut hold = Hold::default();
+        if before {
+            let _ = hold.begin(true, NOW);
+            let _ = answer(&mut hold, accepts);
+            let _ = answer(&mut hold, Ok(Some(CALLER)));
+        }
+        let (number, progress) = hold.begin(wanted, NOW);
+        assert_eq!(progress, HoldProgress::Ask(NOW + PATIENCE), "{case}");
+        let first = if wanted { agent_held } else { agent_open };
+        assert_eq!(offer(&hold), first, "{case}");
+
+        let mut last = HoldProgress::Nothing;
+        for (reply, next) in answers {
+            last = answer(&mut hold, *reply);
+            assert_eq!(offer(&hold), *next, "{case}: {reply:?}");
+        }
+        let status = HoldStatus {
+            held,
+            settled: number,
+            refused,
+        };
+        assert_eq!(last, HoldProgress::Settled(status), "{case}");
+        assert_eq!((hold.is_held(), hold.is_closed()), (held, held), "{case}");
+    }
+}
+
+#[test]
+fn a_request_is_measured_by_what_is_under_way() {
+    let mut hold = Hold::default();
+    assert_eq!(hold.request(false, false), Ok(HoldRequest::Already(None)));
+    assert_eq!(hold.request(true, false), Ok(HoldRequest::New));
+    let (number, _) = hold.begin(true, NOW);
+    assert_eq!(
+        hold.request(true, true),
+        Ok(HoldRequest::Already(Some(number)))
+    );
+    assert_eq!(
+        hold.request(false, false),
+        Err(HoldError::Opposite),
+        "it is asked"
+    );
+    let Ok(HoldRequest::Withdrawn(HoldProgress::Settled(status))) = hold.request(false, true)
+    else {
+        panic!("neither side has heard of it");
+    };
+    assert!(!status.held && status.refused.is_none());
+
+    let _ = hold.begin(true, NOW);
+    let _ = answer(&mut hold, Ok(Some(AGENT)));
+    let said = hold.request(false, true);
+    assert_eq!(said, Err(HoldError::Opposite), "the agent has agreed");
+    let _ = answer(&mut hold, Ok(Some(CALLER)));
+    assert_eq!(hold.request(true, false), Ok(HoldRequest::Already(None)));
+    assert_eq!(hold.request(false, false), Ok(HoldRequest::New));
+}
+
+#[test]
+fn what_crosses_meanwhile_is_switched_off_and_a_change_has_both_asked_anew() {
+    let mut hold = Hold::default();
+    let _ = hold.begin(true, NOW);
+    assert_eq!(*hold.crossing_sdp(CALLER), *CALLER);
+    let _ = answer(&mut hold, Ok(Some(AGENT)));
+    let crosses = hold.crossing_sdp(CALLER);
+    assert_eq!(direction::of(&crosses), [Direction::Inactive]);
+    hold.disturb();
+    assert_eq!(offer(&hold), Some((LegRole::Agent, Direction::SendOnly)));
+}
+
+#[test]
+fn the_built_in_agent_has_the_caller_alone_asked() {
+    for (reply, held) in [(Ok(Some(CALLER)), true), (Err(488), false)] {
+        let mut hold = Hold::default();
+        let _ = hold.begin(true, NOW);
+        let own = hold.own_offer(AGENT).map(|(role, _)| role);
+        assert_eq!(own, Some(LegRole::Trunk));
+        let role = hold.asked();
+        let progress = match reply {
+            Ok(sdp) => hold.accepted(sdp, None, NOW),
+            Err(status) => hold.refused(HoldRefusal { role, status }, NOW),
+        };
+        assert!(matches!(progress, HoldProgress::Settled(status) if status.held == held));
+    }
+}
