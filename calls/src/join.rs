@@ -545,6 +545,7 @@ mod tests {
     fn a_join_names_its_destination_its_deadline_and_the_answer_that_waits() {
         let mut arriving = Join::<u8>::arriving(CALLER.into(), LegId::SECOND);
         assert_eq!(arriving.destination(), Some(LegId::SECOND));
+        assert_eq!(arriving.heard(), CALLER);
         assert_eq!(
             arriving.begin(AGENT, NOW),
             JoinProgress::Ask(NOW + PATIENCE)

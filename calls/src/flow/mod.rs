@@ -41,6 +41,7 @@ impl Builtin {
 mod tests {
     use serde_json::json;
     use trunkline_model::builtin::Flow;
+    use trunkline_sip::wheel::Wheel;
 
     use super::*;
 
@@ -55,7 +56,11 @@ mod tests {
         };
         let mut builtin = Builtin::of(&Arc::new(runtime)).expect("it has a flow");
         assert_eq!(builtin.timer(), None);
-        builtin.machine.handle_start(Moment::from_secs(1));
+        let now = Moment::from_secs(1);
+        let timer = Wheel::new(now).schedule(now, ());
+        builtin.timer = Some((timer, now));
+        assert_eq!(builtin.timer(), Some(timer));
+        builtin.machine.handle_start(now);
         assert_eq!(builtin.machine.poll_action(), Some(Action::NextRuntime));
     }
 }

@@ -251,3 +251,67 @@ fn the_built_in_agent_has_the_caller_alone_asked() {
         assert!(matches!(progress, HoldProgress::Settled(status) if status.held == held));
     }
 }
+
+/// A peer that has answered the re-INVITEs so far has its whole time for the next one.
+#[test]
+fn each_re_invite_has_its_own_deadline() {
+    let later = NOW + Duration::from_secs(3);
+    let mut hold = Hold::default();
+    let _ = hold.begin(true, NOW);
+    let _ = answer(&mut hold, Ok(Some(AGENT)));
+    let refusal = HoldRefusal {
+        role: LegRole::Trunk,
+        status: 486,
+    };
+    let progress = hold.refused(refusal, later);
+    assert_eq!(
+        progress,
+        HoldProgress::Ask(later + PATIENCE),
+        "it is undone"
+    );
+
+    let mut hold = Hold::default();
+    for wanted in [true, false] {
+        let _ = hold.begin(wanted, NOW);
+        let _ = answer(&mut hold, Ok(Some(AGENT)));
+        if wanted {
+            let _ = answer(&mut hold, Ok(Some(CALLER)));
+        }
+    }
+    let progress = hold.accepted(Some(MOVED), Some(CALLER), later);
+    let until = later + PATIENCE;
+    assert!(
+        matches!(progress, HoldProgress::Follow(status, at) if !status.held && at == until),
+        "the caller has moved: {progress:?}"
+    );
+    assert_eq!(hold.until(), Some(until));
+}
+
+#[test]
+fn a_side_with_an_obsolete_sdp_gets_the_other_ones_held_or_not() {
+    use Direction::{SendOnly, SendRecv};
+    use LegRole::{Agent, Destination, Trunk};
+    for (case, is_held, role, direction) in [
+        ("the agent of a held call", true, Agent, SendOnly),
+        (
+            "the destination of a held call",
+            true,
+            Destination,
+            SendOnly,
+        ),
+        ("the caller of a held call", true, Trunk, SendOnly),
+        ("the agent of an open call", false, Agent, SendRecv),
+        ("the caller of an open call", false, Trunk, SendRecv),
+    ] {
+        let mut hold = Hold::default();
+        if is_held {
+            let _ = hold.begin(true, NOW);
+            let _ = answer(&mut hold, Ok(Some(AGENT)));
+            let _ = answer(&mut hold, Ok(Some(CALLER)));
+        }
+        let progress = hold.restore(role, NOW);
+        assert_eq!(progress, HoldProgress::Ask(NOW + PATIENCE), "{case}");
+        // The agent's SDP isn't kept, so the agent's side is asked first either way.
+        assert_eq!(offer(&hold), Some((Agent, direction)), "{case}");
+    }
+}

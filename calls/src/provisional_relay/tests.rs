@@ -1,7 +1,11 @@
 //! Reliable and unreliable responses of several forks to one caller, their PRACKs, and the 2xx that waits for one.
 
+use trunkline_sip::endpoint::{Config, Endpoint, Owner, Request};
+use trunkline_sip::entropy::Entropy;
+use trunkline_sip::flow::Transport;
+use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::wheel::Wheel;
-use trunkline_sip::wire::{Framing, lex};
+use trunkline_sip::wire::{Framing, Method, lex};
 
 use super::*;
 
@@ -254,4 +258,129 @@ fn a_late_prack_is_that_of_its_fork_and_answer() {
         let prack = lex(prack.as_bytes(), Framing::Datagram).expect(case);
         assert_eq!(late.is_brought_by(fork, &prack), is_it, "{case}");
     }
+}
+
+fn flow() -> Flow {
+    let local = std::net::SocketAddr::from(([192, 0, 2, 1], 5060));
+    Flow {
+        transport: Transport::Udp,
+        listener: 0,
+        connection: 0,
+        local,
+        peer: local,
+    }
+}
+
+/// Transactions of two INVITEs.
+fn transactions() -> [ClientTx; 2] {
+    let config = Config {
+        minter: Minter::new(Node(7), [7; 16]),
+        t1: T1,
+        t2: Duration::from_secs(4),
+        t4: Duration::from_secs(5),
+        server: String::new(),
+        sent_by: vec!["h".into()],
+        max_transactions: 2,
+    };
+    let mut endpoint = Endpoint::new(config, Entropy::from_seed([5; 32]));
+    [1, 2].map(|owner| {
+        let request = Request {
+            method: Method::Invite,
+            token: "INVITE",
+            uri: b"sip:a@h",
+            head: b"From: <sip:c@h>;tag=c\r\nTo: <sip:a@h>\r\nCall-ID: i\r\nCSeq: 1 INVITE\r\n",
+            body: b"",
+        };
+        let now = Moment::from_secs(1_790_000_000);
+        let sent = endpoint.request(flow(), &request, Owner(owner), now);
+        sent.expect("room for it")
+    })
+}
+
+fn held(client: ClientTx, fork: u8) -> HeldAnswer {
+    let ok = format!(
+        "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP h;branch=z9hG4bKa\r\nFrom: <sip:c@h>;tag=c\r\nTo: <sip:a@h>;tag=a\r\n\
+         Call-ID: i\r\nCSeq: 1 INVITE\r\n{EMPTY}"
+    );
+    let ok = lex(ok.as_bytes(), Framing::Datagram).expect("a 2xx");
+    HeldAnswer {
+        won: WinningAnswer {
+            client,
+            flow: flow(),
+            fork,
+            cseq: 1,
+            acknowledged: false,
+        },
+        answer: (&ok).into(),
+    }
+}
+
+/// RFC 3262 §3: a final response may come before the PRACKs "unless the final response is 2xx and any of the unacknowledged reliable
+/// provisional responses contained a session description".
+#[test]
+fn a_2xx_waits_for_the_prack_of_its_sdp() {
+    let [client, other] = transactions();
+    let (mut relay, mut to) = (relay(OFFER), Recorder::new());
+    for (fork, rseq) in [(0, 1), (0, 2), (1, 1), (1, 2)] {
+        let delivery = relay.delivery(Some(rseq));
+        relay.handle_provisional(&mut to, fork, delivery, answer(183, true));
+    }
+    assert_eq!(relay.held_fork(), None);
+    assert!(!relay.holds(client));
+    assert_eq!(relay.timers().count(), 2, "one for each fork");
+
+    relay.hold_back(held(client, 1));
+    assert_eq!(relay.held_fork(), Some(1));
+    assert!(relay.holds(client) && !relay.holds(other));
+
+    to.got.clear();
+    for (case, fork, rack, got, is_free) in [
+        // Once a fork has won, the others get nothing more.
+        ("another fork's", 0, "1 1 INVITE", None, false),
+        (
+            "its first SDP",
+            1,
+            "1 1 INVITE",
+            Some((1, 183, Some(2))),
+            false,
+        ),
+        ("its second SDP", 1, "2 1 INVITE", None, true),
+    ] {
+        let prack = request("PRACK", &format!("RAck: {rack}\r\n{EMPTY}"));
+        let prack = lex(prack.as_bytes(), Framing::Datagram).expect("a PRACK");
+        relay.handle_prack(&mut to, fork, &prack).expect(case);
+        let freed = relay.go_on(&mut to, fork);
+        assert_eq!(
+            freed.map(|held| held.won.fork),
+            is_free.then_some(1),
+            "{case}"
+        );
+        assert_eq!(to.got.pop(), got, "{case}");
+    }
+    assert!(!relay.holds(client));
+    assert_eq!(relay.timers().count(), 0);
+}
+
+#[test]
+fn a_held_2xx_may_be_taken_away() {
+    let [client, _] = transactions();
+    let (mut relay, mut to) = (relay(OFFER), Recorder::new());
+    let delivery = relay.delivery(Some(1));
+    relay.handle_provisional(&mut to, 2, delivery, answer(183, true));
+    relay.hold_back(held(client, 2));
+
+    assert!(relay.take_held().is_some_and(|held| held.won.fork == 2));
+    assert!(relay.take_held().is_none() && !relay.holds(client));
+}
+
+#[test]
+fn a_prack_is_missing_while_a_response_of_the_fork_is_out() {
+    let (mut relay, mut to) = (relay(OFFER), Recorder::new());
+    let delivery = relay.delivery(Some(1));
+    relay.handle_provisional(&mut to, 2, delivery, answer(183, false));
+    assert_eq!(relay.late_prack(2), Some(LatePrack { fork: 2, rseq: 1 }));
+    assert_eq!(relay.late_prack(0), None, "another fork");
+
+    acknowledge(&mut relay, &mut to, 2, "1 1 INVITE").expect("it is out");
+    assert_eq!(relay.late_prack(2), None);
 }
