@@ -389,6 +389,15 @@ fn a_dialog_is_written_down_and_read_again() {
     assert!(Dialog::try_from(torn).is_err());
 }
 
+/// The owner of the Call-ID waits longer after glare (RFC 3261 §14.1), also once another node has taken its call over.
+#[test]
+fn a_dialog_of_ours_owns_its_call_id_when_it_is_read_again() {
+    let dialog = uac(&ANSWER).unwrap();
+    let read = Dialog::try_from(Stored::from(dialog.clone())).unwrap();
+    assert!(read.owns_call_id());
+    assert_eq!(read, dialog);
+}
+
 #[test]
 fn a_target_moves_once_the_request_that_named_it_is_accepted() {
     let mut dialog = uas(&Sent {
