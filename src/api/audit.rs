@@ -223,36 +223,37 @@ pub(super) async fn answer(
     headers: &HeaderMap,
     mut query: Query,
 ) -> Result<Response, ApiError> {
-    let form = accept::first_known(headers, |kind| match kind {
+    let format = accept::first_known(headers, |kind| match kind {
         "application/json" | "application/*" | "*/*" => Some(AuditFormat::Page),
         "text/csv" | "text/*" => Some(AuditFormat::Csv),
         "application/x-ndjson" => Some(AuditFormat::Lines),
         _ => None,
     });
-    let form = form.unwrap_or(AuditFormat::Page);
+    let format = format.unwrap_or(AuditFormat::Page);
 
     let given = AuditFilters::read(&mut query, of);
-    let list = match form {
+    let list = match format {
         AuditFormat::Page => NEWEST_FIRST,
         AuditFormat::Csv | AuditFormat::Lines => OLDEST_FIRST,
     };
 
-    let onward = FeedPaging::read(&mut query, list, given);
+    let paging = FeedPaging::read(&mut query, list, given);
     query.finish()?;
-    match form {
-        AuditFormat::Page => Ok(page(&api, of, &onward).await?.into_response()),
-        AuditFormat::Csv | AuditFormat::Lines => stream_of(api, of, onward, form).await,
+    match format {
+        AuditFormat::Page => Ok(page(&api, of, &paging).await?.into_response()),
+        AuditFormat::Csv | AuditFormat::Lines => stream_of(api, of, paging, format).await,
     }
 }
 
 async fn page(
     api: &Api,
     of: AuditScope,
-    onward: &FeedPaging<AuditFilters>,
+    paging: &FeedPaging<AuditFilters>,
 ) -> Result<Page<AuditView>, ApiError> {
-    let limit = onward.limit.unwrap_or(DEFAULT_LIMIT);
-    let filter = onward.filters.for_store();
-    let before = match onward.after {
+    let limit = paging.limit.unwrap_or(DEFAULT_LIMIT);
+    let filter = paging.filters.for_store();
+    let before = match paging.after {
+        // Without a cursor the page begins at the newest entry.
         0 => i64::MAX,
         seq => seq,
     };
@@ -262,11 +263,13 @@ async fn page(
         Ok((audit::before(tx, of, &filter, before, limit + 1)?, total))
     });
     let (mut entries, total) = found.await?;
+
     let has_more = entries.len() > limit as usize;
     entries.truncate(limit as usize);
     let last = entries.last().filter(|_| has_more);
+
     Ok(Page {
-        next: last.map(|entry| onward.cursor(entry.seq)),
+        next: last.map(|entry| paging.cursor(entry.seq)),
         items: entries.into_iter().map(AuditView::from).collect(),
         total,
     })
@@ -276,76 +279,80 @@ async fn page(
 struct Export {
     api: Api,
     of: AuditScope,
-    onward: FeedPaging<AuditFilters>,
-    form: AuditFormat,
+    paging: FeedPaging<AuditFilters>,
+    format: AuditFormat,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
     /// Maximum number of further entries.
-    left: u32,
+    remaining: u32,
 }
 
 async fn stream_of(
     api: Api,
     of: AuditScope,
-    onward: FeedPaging<AuditFilters>,
-    form: AuditFormat,
+    paging: FeedPaging<AuditFilters>,
+    format: AuditFormat,
 ) -> Result<Response, ApiError> {
     let mut export = Export {
         api,
         of,
-        form,
-        after: Some(onward.after),
-        left: onward.limit.unwrap_or(u32::MAX),
-        onward,
+        format,
+        after: Some(paging.after),
+        remaining: paging.limit.unwrap_or(u32::MAX),
+        paging,
     };
 
-    let (mut first, kind) = match form {
-        AuditFormat::Csv => (String::new(), "text/csv; charset=utf-8"),
-        AuditFormat::Page | AuditFormat::Lines => (String::new(), "application/x-ndjson"),
+    let content_type = match format {
+        AuditFormat::Csv => "text/csv; charset=utf-8",
+        AuditFormat::Page | AuditFormat::Lines => "application/x-ndjson",
     };
 
-    if form == AuditFormat::Csv {
+    let mut first = String::new();
+    if format == AuditFormat::Csv {
         line(&mut first, &COLUMNS.map(Cow::Borrowed));
     }
 
     first.push_str(&export.read().await?);
+
     let rest = stream::try_unfold(export, |mut export| async move {
         if export.after.is_none() {
             return Ok(None);
         }
-        let some = export.read().await;
-        let some = some.inspect_err(|error| log_broken_off(OLDEST_FIRST, error))?;
-        Ok::<_, Error>(Some((Bytes::from(some), export)))
+
+        let lines = export.read().await;
+        let lines = lines.inspect_err(|error| log_broken_off(OLDEST_FIRST, error))?;
+        Ok::<_, Error>(Some((Bytes::from(lines), export)))
     });
 
     let first = stream::iter([Ok(Bytes::from(first))]);
     let body = Body::from_stream(first.chain(rest));
-    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+    Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
 impl Export {
+    /// Returns the lines of the next batch.
     async fn read(&mut self) -> Result<String, Error> {
         let Some(after) = self.after else {
             return Ok(String::new());
         };
 
-        let most = BATCH.min(self.left);
-        let filter = self.onward.filters.for_store();
+        let most = BATCH.min(self.remaining);
+        let filter = self.paging.filters.for_store();
         let of = self.of;
         let entries = self
             .api
             .read(move |tx| audit::after(tx, of, &filter, after, most))
             .await?;
 
-        self.left -= entries.len() as u32;
-        let is_full = entries.len() == most as usize && self.left > 0;
+        self.remaining -= entries.len() as u32;
+        let is_full = entries.len() == most as usize && self.remaining > 0;
         self.after = entries.last().map(|entry| entry.seq).filter(|_| is_full);
 
         let mut lines = String::new();
         for entry in entries {
-            let cursor = self.onward.cursor(entry.seq);
+            let cursor = self.paging.cursor(entry.seq);
             let entry = AuditView::from(entry);
-            match self.form {
+            match self.format {
                 AuditFormat::Csv => line(&mut lines, &entry.cells(&cursor)),
                 AuditFormat::Page | AuditFormat::Lines => {
                     let json = Line {

@@ -109,35 +109,35 @@ const COLUMNS: [&str; 33] = [
 struct Export {
     api: Api,
     org: Uuid,
-    onward: FeedPaging<CallFilters>,
-    form: ExportFormat,
+    paging: FeedPaging<CallFilters>,
+    format: ExportFormat,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
     /// Maximum number of further calls.
-    left: u32,
+    remaining: u32,
 }
 
-/// Answers with all calls that match.
+/// Streams the ended calls that match, up to the limit. The first batch is read before the answer begins.
 ///
 /// # Errors
 /// The first calls can't be read. If later ones can't, the stream breaks off.
 pub(super) async fn answer(
     api: Api,
     org: Uuid,
-    onward: FeedPaging<CallFilters>,
-    form: ExportFormat,
+    paging: FeedPaging<CallFilters>,
+    format: ExportFormat,
 ) -> Result<Response, ApiError> {
     let mut export = Export {
         api,
         org,
-        form,
-        after: Some(onward.after),
-        left: onward.limit.unwrap_or(u32::MAX),
-        onward,
+        format,
+        after: Some(paging.after),
+        remaining: paging.limit.unwrap_or(u32::MAX),
+        paging,
     };
 
     let mut first = String::new();
-    if form == ExportFormat::Csv {
+    if format == ExportFormat::Csv {
         line(&mut first, &COLUMNS.map(Cow::Borrowed));
     }
 
@@ -147,14 +147,15 @@ pub(super) async fn answer(
         if export.after.is_none() {
             return Ok(None);
         }
-        let some = export.read().await;
-        let some = some.inspect_err(|error| log_broken_off(LIST, error))?;
-        Ok::<_, Error>(Some((Bytes::from(some), export)))
+
+        let lines = export.read().await;
+        let lines = lines.inspect_err(|error| log_broken_off(LIST, error))?;
+        Ok::<_, Error>(Some((Bytes::from(lines), export)))
     });
 
     let first = stream::iter([Ok(Bytes::from(first))]);
     let body = Body::from_stream(futures_util::StreamExt::chain(first, rest));
-    Ok(([(header::CONTENT_TYPE, form.content_type())], body).into_response())
+    Ok(([(header::CONTENT_TYPE, format.content_type())], body).into_response())
 }
 
 impl Export {
@@ -164,7 +165,7 @@ impl Export {
             return Ok(String::new());
         };
 
-        let filter = self.onward.filters.for_store();
+        let filter = self.paging.filters.for_store();
         let org = self.org;
         let found = self
             .api
@@ -172,13 +173,13 @@ impl Export {
             .await?;
 
         let mut lines = String::new();
-        for CallEnd { seq, call } in found.ends.into_iter().take(self.left as usize) {
-            let cursor = self.onward.cursor(seq);
-            self.form.write(&mut lines, &call.into(), &cursor);
-            self.left -= 1;
+        for CallEnd { seq, call } in found.ends.into_iter().take(self.remaining as usize) {
+            let cursor = self.paging.cursor(seq);
+            self.format.write(&mut lines, &call.into(), &cursor);
+            self.remaining -= 1;
         }
 
-        self.after = found.more_after.filter(|_| self.left > 0);
+        self.after = found.more_after.filter(|_| self.remaining > 0);
         Ok(lines)
     }
 }
