@@ -22,7 +22,7 @@ use super::feed_page::{FeedPaging, log_broken_off};
 use super::field_type::id;
 use super::openapi::Operation;
 use super::page::Page;
-use super::query::Query;
+use super::query::{Query, date_schema};
 use super::time::{self, written};
 use super::{Api, ApiError, accept};
 
@@ -372,7 +372,6 @@ impl Export {
 
 /// Adds the query and the answers to the OpenAPI document.
 pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
-    let date = || json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]});
     let uuid = || json!({"type": "string", "format": "uuid"});
     let actors = ActorKind::ALL.map(ActorKind::as_str);
     op.note(
@@ -383,8 +382,8 @@ pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
     .query("actor_id", uuid(), "Only changes by this key or session.")
     .query("resource", json!({"type": "string", "enum": KINDS}), "Only changes to objects of this kind.")
     .query("resource_id", uuid(), "Only changes to this object.")
-    .query("start_date", date(), "The earliest change; a date without a time is its beginning, UTC.")
-    .query("end_date", date(), "The latest change, inclusive; a date without a time is its end, UTC.")
+    .query("start_date", date_schema(), "The earliest change; a date without a time is its beginning, UTC.")
+    .query("end_date", date_schema(), "The latest change, inclusive; a date without a time is its end, UTC.")
     .lists::<AuditView>()
     .gives_text(200, "text/csv")
     .gives_text(200, "application/x-ndjson")

@@ -20,6 +20,11 @@ pub(super) fn text_schema() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": no_controls})
 }
 
+/// Schema of a parameter that [`time::start`](super::time::start) or [`time::end`](super::time::end) reads.
+pub(super) fn date_schema() -> Value {
+    json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]})
+}
+
 /// Parameters of a request that haven't been read yet.
 #[derive(Debug, Default)]
 pub(super) struct Query {

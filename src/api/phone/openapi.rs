@@ -23,7 +23,7 @@ use super::transfers;
 use super::verification::{self, VerificationView};
 use super::{READ, WRITE};
 use crate::api::openapi::{OpenApiBuilder, Operation, read_by};
-use crate::api::query::text_schema;
+use crate::api::query::{date_schema, text_schema};
 use crate::config::{Config, Voice};
 use crate::explain::DecisionView;
 
@@ -418,12 +418,12 @@ fn calls(builder: &mut OpenApiBuilder) {
             )
             .query(
                 "start_date",
-                date(),
+                date_schema(),
                 "The earliest start; a date without a time is its beginning, UTC.",
             )
             .query(
                 "end_date",
-                date(),
+                date_schema(),
                 "The latest start, inclusive; a date without a time is its end, UTC.",
             )
             .lists::<CallView>()
@@ -528,9 +528,4 @@ fn calls(builder: &mut OpenApiBuilder) {
             .may_refuse(&[503])
             .gives_text(200, "text/event-stream")
     });
-}
-
-/// Schema of a date or a time.
-fn date() -> serde_json::Value {
-    json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]})
 }
