@@ -24,7 +24,7 @@ use crate::explain::captured::{CapturedCall, caller, last_invite};
 use crate::explain::suggested_commands::commands;
 use crate::telemetry::redact;
 
-/// Most calls of a capture that are explained; further ones are left out.
+/// Maximum number of calls of a capture that are explained; further ones are left out.
 const MAX_CALLS: usize = 100;
 
 /// Explains how the calls of a capture, or one recorded call, were routed, and how to fix those that were refused.
@@ -202,15 +202,18 @@ async fn explain_recorded(
 ) -> Result<ExplainedView, Failure> {
     let call = session.json(&format!("/phone/calls/{id}")).await?;
     let known = session.json(&format!("/phone/calls/{id}/routing")).await?;
+
     let near: Vec<NearMiss> =
         serde_json::from_value(known["near_misses"].clone()).map_err(|fault| {
             Failure::Command(format!(
                 "this version can't read the API's explanation: {fault}"
             ))
         })?;
+
     let org = match (target.org(), session.operators_org()) {
         (Some(named), _) => named,
         (None, Some(org)) => org.to_string(),
+        // A placeholder in the suggested commands.
         (None, None) => "ORG".to_owned(),
     };
 
@@ -219,6 +222,7 @@ async fn explain_recorded(
         Some(code) => format!(" ({code})"),
         None => String::new(),
     };
+
     Ok(ExplainedView {
         title: format!(
             "Call {id} from {} to {}: {}{code}",

@@ -408,7 +408,7 @@ fn calls(builder: &mut OpenApiBuilder) {
             .query_of::<Status>("status", "Only calls in this state.")
             .query(
                 "number",
-                // An unescaped `+` alone arrives as a blank.
+                // One blank is refused: an unescaped `+` without a number is decoded to that.
                 json!({
                     "type": "string",
                     "minLength": 1,
