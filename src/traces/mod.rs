@@ -366,7 +366,7 @@ impl StoredTraces {
     fn take_in(&mut self) {
         let mut batch = std::mem::take(&mut self.spare);
         for mark in &mut batch.marks {
-            let seen = scan::look(&mut batch.octets[mark.start..mark.end], mark.is_sent);
+            let seen = scan::strike_out(&mut batch.octets[mark.start..mark.end], mark.is_sent);
             mark.key = seen.key;
             if seen.is_call {
                 self.know(seen.key);
