@@ -1,5 +1,7 @@
 //! Scan of a message on its way into a trace: finds its key and its class, and strikes out credentials in place.
 
+use trunkline_sip::header::text;
+
 /// Replacement for each octet of a credential.
 const STRUCK: u8 = b'x';
 /// Header parameters that prove an identity.
@@ -189,36 +191,35 @@ fn strike_proofs(value: &mut [u8]) {
     strike_parameters(&mut value[DIGEST.len()..]);
 }
 
-/// Strikes out the proofs among a header's parameters.
+/// Strikes out the proofs among a header's parameters. A name inside the quotes of another value counts as well: readers differ on where a string
+/// with `\"` ends, and what is struck out beyond the proofs is no loss.
 fn strike_parameters(value: &mut [u8]) {
     let mut at = 0;
     while let Some(equals) = memchr::memchr(b'=', &value[at..]) {
         let name = value[at..at + equals].trim_ascii_end();
         let start = name
             .iter()
-            .rposition(|octet| matches!(octet, b',' | b' ' | b'\t' | b'\r' | b'\n'))
+            .rposition(|octet| matches!(octet, b',' | b';' | b'"' | b' ' | b'\t' | b'\r' | b'\n'))
             .map_or(0, |before| before + 1);
         let is_proof = PROOFS
             .iter()
             .any(|proof| name[start..].eq_ignore_ascii_case(proof));
 
         at += equals + 1;
+        if !is_proof {
+            continue;
+        }
+
         at += value[at..].len() - value[at..].trim_ascii_start().len();
-        let struck = if value.get(at) == Some(&b'"') {
-            at += 1;
-            let closing = memchr::memchr(b'"', &value[at..]).map_or(value.len(), |end| at + end);
-            let struck = at..closing;
-            at = (closing + 1).min(value.len());
-            struck
-        } else {
-            let start = at;
-            at = memchr::memchr(b',', &value[at..]).map_or(value.len(), |end| at + end);
-            start..at
+        let struck = match text::cut_quoted(&value[at..]) {
+            Some((inner, _)) => at + 1..at + 1 + inner.len(),
+            // The quote is never closed.
+            None if value.get(at) == Some(&b'"') => at + 1..value.len(),
+            None => at..memchr::memchr(b',', &value[at..]).map_or(value.len(), |end| at + end),
         };
 
-        if is_proof {
-            value[struck].fill(STRUCK);
-        }
+        at = struck.end;
+        value[struck].fill(STRUCK);
     }
 }
 
@@ -369,6 +370,18 @@ mod tests {
             "ice-pwd:kept",
         ] {
             assert!(shown.contains(kept), "{kept} not in {shown}");
+        }
+    }
+
+    #[test]
+    fn an_escaped_quote_hides_no_proof() {
+        for proofs in [
+            r#"realm="a\"b=", response="p1", nonce="p2""#,
+            r#"username="a\"=", nonce="b\"p1", response="p2""#,
+        ] {
+            let message = format!("BYE sip:a SIP/2.0\r\nAuthorization: Digest {proofs}\r\n\r\n");
+            let (shown, _) = scanned(&message, false);
+            assert!(!shown.contains("p1") && !shown.contains("p2"), "{shown}");
         }
     }
 
