@@ -237,17 +237,27 @@ fn strike_passwords(head: &mut [u8]) {
         let start = head[from..end].iter().rposition(is_before);
         let uri = start.map_or(from, |before| from + before + 1);
 
-        if let Some(user) = [&b"sip:"[..], b"sips:"].into_iter().find_map(|scheme| {
-            let named = head[uri..end].get(..scheme.len())?;
-            named
-                .eq_ignore_ascii_case(scheme)
-                .then_some(uri + scheme.len())
-        }) && let Some(colon) = memchr::memchr(b':', &head[user..end])
+        if let Some(user) = user_part(&head[uri..end])
+            && let Some(colon) = memchr::memchr(b':', &head[uri + user..end])
         {
-            head[user + colon + 1..end].fill(STRUCK);
+            head[uri + user + colon + 1..end].fill(STRUCK);
         }
         from = end + 1;
     }
+}
+
+/// Returns the start of the user part in a text that begins with a SIP URI, or with a header's name, a colon and a SIP URI: a blank behind the
+/// colon is optional (RFC 3261 §7.3.1).
+fn user_part(text: &[u8]) -> Option<usize> {
+    let behind_name = memchr::memchr(b':', text).map(|colon| colon + 1);
+    [Some(0), behind_name].into_iter().flatten().find_map(|at| {
+        [&b"sip:"[..], b"sips:"].into_iter().find_map(|scheme| {
+            let named = text[at..].get(..scheme.len())?;
+            named
+                .eq_ignore_ascii_case(scheme)
+                .then_some(at + scheme.len())
+        })
+    })
 }
 
 /// Strikes out keys of media in SDP: those of SDES, ICE, MIKEY and `k=`. Names are compared without regard to case, as lenient peers do.
@@ -368,6 +378,22 @@ mod tests {
             "qop=auth",
             "|2^31;",
             "ice-pwd:kept",
+        ] {
+            assert!(shown.contains(kept), "{kept} not in {shown}");
+        }
+    }
+
+    #[test]
+    fn a_password_right_behind_a_headers_name_is_struck_out() {
+        let (shown, _) = scanned(
+            "INVITE sip:a SIP/2.0\r\nFrom:sip:u:pw1@b;tag=1\r\nm:SIPS:v:pw2@c\r\nContact:sip:w@d\r\nCall-ID:a:b@c\r\n\r\n",
+            false,
+        );
+        for kept in [
+            "From:sip:u:xxx@b;tag=1",
+            "m:SIPS:v:xxx@c",
+            "Contact:sip:w@d",
+            "Call-ID:a:b@c",
         ] {
             assert!(shown.contains(kept), "{kept} not in {shown}");
         }
