@@ -13,11 +13,14 @@ use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status}
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::{Journal, Origin, Settings};
 use trunkline_store::{Options, Store, UsageParts, UsageRow, UsageWindow, lost, usage};
+use trunkline_testkit::Deadline;
 use uuid::Uuid;
 
 const BEGINNING: Moment = Moment::from_secs(1_800_000_000);
 /// Calls that are up at the same time.
 const UP: u64 = 40;
+/// Longest wait for room in the journal.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Ended calls between two acknowledgements.
 const ACKNOWLEDGE_EVERY: u64 = 50;
 /// Environment variables of a recording process: its folder, the number of its first call, and the number of its boot.
@@ -296,9 +299,11 @@ async fn write(folder: &Path) {
         let ends = number.checked_sub(UP).filter(|ended| *ended >= from);
         facts.extend(ends.into_iter().flat_map(|ended| Made::new(ended).end()));
 
+        let deadline = Deadline::after(PATIENCE);
         let position = loop {
             match journal.append(&mut facts) {
                 Ok(position) => break position,
+                Err(_) if deadline.is_over() => panic!("the journal has no room"),
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
