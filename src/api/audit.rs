@@ -3,11 +3,9 @@
 
 use std::borrow::Cow;
 
-use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
-use futures_util::{StreamExt as _, stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -17,8 +15,9 @@ use uuid::Uuid;
 
 use super::audited_request::KINDS;
 use super::caller::Caller;
-use super::csv::{foreign, line, plain};
-use super::feed_page::{FeedPaging, log_broken_off};
+use super::csv::{foreign, plain};
+use super::export::{self, Batch, ExportFormat, ExportRow, ExportRows};
+use super::feed_page::FeedPaging;
 use super::field_type::id;
 use super::openapi::Operation;
 use super::page::Page;
@@ -32,9 +31,6 @@ pub(super) const SCOPE: &str = "keys:write";
 const DEFAULT_LIMIT: u32 = 50;
 /// Entries read at once for a stream.
 const BATCH: u32 = 500;
-/// Names of the lists inside cursors.
-const NEWEST_FIRST: &str = "audit";
-const OLDEST_FIRST: &str = "audit, oldest first";
 
 /// Filters of a list. The cursor carries them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -121,8 +117,10 @@ const COLUMNS: [&str; 13] = [
     "cursor",
 ];
 
-impl AuditView {
-    pub(crate) fn cells<'c>(&'c self, cursor: &'c str) -> [Cow<'c, str>; COLUMNS.len()] {
+impl ExportRow for AuditView {
+    const COLUMNS: &'static [&'static str] = &COLUMNS;
+
+    fn cells<'c>(&'c self, cursor: &'c str) -> Vec<Cow<'c, str>> {
         fn id(id: Option<Uuid>) -> Cow<'static, str> {
             Cow::Owned(id.map(|id| id.to_string()).unwrap_or_default())
         }
@@ -131,7 +129,7 @@ impl AuditView {
             foreign(text.as_deref().unwrap_or_default())
         }
 
-        [
+        let cells: [_; COLUMNS.len()] = [
             plain(&self.at),
             id(self.org_id),
             id(self.partner_id),
@@ -145,24 +143,9 @@ impl AuditView {
             Cow::Owned(foreign(&self.fields.join(" ")).into_owned()),
             text(&self.request_id),
             plain(cursor),
-        ]
+        ];
+        cells.into()
     }
-}
-
-/// Format of the answer.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum AuditFormat {
-    Page,
-    Csv,
-    Lines,
-}
-
-/// Entry as a line of JSON.
-#[derive(Serialize)]
-struct Line<'e> {
-    #[serde(flatten)]
-    entry: &'e AuditView,
-    cursor: &'e str,
 }
 
 impl AuditFilters {
@@ -181,11 +164,7 @@ impl AuditFilters {
             end_date: query.read("end_date", time::end),
         };
 
-        let window = filters.start_date.zip(filters.end_date);
-        if window.is_some_and(|(start, end)| start > end) {
-            query.refuse("start_date: lies after end_date");
-        }
-
+        query.expect_ordered_dates(filters.start_date.zip(filters.end_date), "");
         filters
     }
 
@@ -223,26 +202,21 @@ pub(super) async fn answer(
     headers: &HeaderMap,
     mut query: Query,
 ) -> Result<Response, ApiError> {
-    let format = accept::first_known(headers, |kind| match kind {
-        "application/json" | "application/*" | "*/*" => Some(AuditFormat::Page),
-        "text/csv" | "text/*" => Some(AuditFormat::Csv),
-        "application/x-ndjson" => Some(AuditFormat::Lines),
-        _ => None,
-    });
-    let format = format.unwrap_or(AuditFormat::Page);
-
     let given = AuditFilters::read(&mut query, of);
-    let list = match format {
-        AuditFormat::Page => NEWEST_FIRST,
-        AuditFormat::Csv | AuditFormat::Lines => OLDEST_FIRST,
-    };
+    let format = accept::first_known(headers, |kind| match kind {
+        "application/json" | "application/*" | "*/*" => Some(None),
+        kind => ExportFormat::of(kind).map(Some),
+    });
 
-    let paging = FeedPaging::read(&mut query, list, given);
-    query.finish()?;
-    match format {
-        AuditFormat::Page => Ok(page(&api, of, &paging).await?.into_response()),
-        AuditFormat::Csv | AuditFormat::Lines => stream_of(api, of, paging, format).await,
+    if let Some(format) = format.flatten() {
+        let paging = FeedPaging::read(&mut query, AuditExport::LIST, given);
+        query.finish()?;
+        return export::answer(AuditExport::new(api, of, paging), format).await;
     }
+
+    let paging = FeedPaging::read(&mut query, "audit", given);
+    query.finish()?;
+    Ok(page(&api, of, &paging).await?.into_response())
 }
 
 async fn page(
@@ -275,65 +249,37 @@ async fn page(
     })
 }
 
-/// State of a streamed answer.
-struct Export {
+/// The entries that match, up to the limit, oldest first.
+struct AuditExport {
     api: Api,
     of: AuditScope,
     paging: FeedPaging<AuditFilters>,
-    format: AuditFormat,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
     /// Maximum number of further entries.
     remaining: u32,
 }
 
-async fn stream_of(
-    api: Api,
-    of: AuditScope,
-    paging: FeedPaging<AuditFilters>,
-    format: AuditFormat,
-) -> Result<Response, ApiError> {
-    let mut export = Export {
-        api,
-        of,
-        format,
-        after: Some(paging.after),
-        remaining: paging.limit.unwrap_or(u32::MAX),
-        paging,
-    };
-
-    let content_type = match format {
-        AuditFormat::Csv => "text/csv; charset=utf-8",
-        AuditFormat::Page | AuditFormat::Lines => "application/x-ndjson",
-    };
-
-    let mut first = String::new();
-    if format == AuditFormat::Csv {
-        line(&mut first, &COLUMNS.map(Cow::Borrowed));
-    }
-
-    first.push_str(&export.read().await?);
-
-    let rest = stream::try_unfold(export, |mut export| async move {
-        if export.after.is_none() {
-            return Ok(None);
+impl AuditExport {
+    fn new(api: Api, of: AuditScope, paging: FeedPaging<AuditFilters>) -> Self {
+        Self {
+            api,
+            of,
+            after: Some(paging.after),
+            remaining: paging.limit.unwrap_or(u32::MAX),
+            paging,
         }
-
-        let lines = export.read().await;
-        let lines = lines.inspect_err(|error| log_broken_off(OLDEST_FIRST, error))?;
-        Ok::<_, Error>(Some((Bytes::from(lines), export)))
-    });
-
-    let first = stream::iter([Ok(Bytes::from(first))]);
-    let body = Body::from_stream(first.chain(rest));
-    Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
+    }
 }
 
-impl Export {
-    /// Returns the lines of the next batch.
-    async fn read(&mut self) -> Result<String, Error> {
+impl ExportRows for AuditExport {
+    type Row = AuditView;
+
+    const LIST: &'static str = "audit, oldest first";
+
+    async fn next(&mut self) -> Result<Option<Batch<AuditView>>, Error> {
         let Some(after) = self.after else {
-            return Ok(String::new());
+            return Ok(None);
         };
 
         let most = BATCH.min(self.remaining);
@@ -348,25 +294,11 @@ impl Export {
         let is_full = entries.len() == most as usize && self.remaining > 0;
         self.after = entries.last().map(|entry| entry.seq).filter(|_| is_full);
 
-        let mut lines = String::new();
-        for entry in entries {
+        let row = |entry: AuditEntry| {
             let cursor = self.paging.cursor(entry.seq);
-            let entry = AuditView::from(entry);
-            match self.format {
-                AuditFormat::Csv => line(&mut lines, &entry.cells(&cursor)),
-                AuditFormat::Page | AuditFormat::Lines => {
-                    let json = Line {
-                        entry: &entry,
-                        cursor: &cursor,
-                    };
-                    let json = serde_json::to_string(&json);
-                    lines.push_str(&json.expect("an entry is plain data"));
-                    lines.push('\n');
-                }
-            }
-        }
-
-        Ok(lines)
+            (entry.into(), cursor)
+        };
+        Ok(Some(entries.into_iter().map(row).collect()))
     }
 }
 

@@ -111,10 +111,7 @@ impl UsageRequest {
 
         let to = end.unwrap_or(now);
         let from = start.unwrap_or(to - DEFAULT_WINDOW);
-        if from > to {
-            query.refuse("start_date: lies after end_date (default: now)");
-        }
-
+        query.expect_ordered_dates(Some((from, to)), " (default: now)");
         query.finish()?;
         Ok(Self {
             window: UsageWindow { from, to },
