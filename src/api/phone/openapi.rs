@@ -264,7 +264,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.get(
         &beneath("auth-failures"),
         "listAuthFailures",
-        "Failed log-ins under the trunk's user name, newest first",
+        "Failed log-ins at the org's trunk, newest first",
         |op| {
             op.may_refuse(&[404])
                 .query(
