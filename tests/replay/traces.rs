@@ -1,4 +1,5 @@
-//! `GET /phone/calls/{call_id}/trace`: the messages of both legs, as JSON, ladder and pcap, without credentials.
+//! `GET /phone/calls/{call_id}/trace`: the messages of all legs, as JSON, ladder, picture and pcap, without credentials; the copies for
+//! collectors; and `trunkline trace`.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -11,9 +12,9 @@ use crate::flows::{Stage, folder};
 use trunkline_testkit::process::Deadline;
 use trunkline_testkit::{DaemonSetup, tools};
 
-/// Returns status and body.
+/// Returns the status and the body of a GET, which needn't be text.
 fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) {
-    let mut stream = TcpStream::connect(http).expect("the API is there");
+    let mut stream = TcpStream::connect(http).expect("the API listens");
     let request = format!(
         "GET {path} HTTP/1.0\r\nHost: {http}\r\nAuthorization: Bearer {key}\r\nAccept: {accept}\r\n\r\n"
     );
@@ -39,6 +40,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
 }
 
+/// A call that was played, and the path of its trace.
 struct Traced {
     stage: Stage,
     key: String,
@@ -46,7 +48,7 @@ struct Traced {
 }
 
 impl Traced {
-    /// Plays a call after this flow.
+    /// Plays the call of this flow.
     fn new(flow: &str) -> Self {
         Self::on(Stage::new(), flow)
     }
@@ -55,9 +57,11 @@ impl Traced {
         let flow = folder().join(flow).display().to_string();
         let ran = stage.replay(&flow, &["--speed", "max"]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
+
         let setup = &stage.daemon.setup;
         let key = text(&setup.run(&["key", "create", "--org", &setup.org, "--json"])["api_key"])
             .to_owned();
+
         // The first call was the stage's own.
         let call = stage.daemon.records(2).remove(0);
         let path = format!("/phone/calls/{}/trace", text(&call["id"]));
@@ -80,6 +84,7 @@ fn a_call_shows_both_legs_in_three_forms() {
         .iter()
         .filter(|item| item["type"] == "message")
         .collect();
+
     let of = |leg: &str| -> Vec<(&str, &str)> {
         let leg = messages.iter().filter(|message| message["leg"] == leg);
         leg.map(|message| (text(&message["direction"]), text(&message["summary"])))
@@ -146,7 +151,7 @@ fn a_call_shows_both_legs_in_three_forms() {
 
     // Another org's key, or an unknown call: the same 404.
     let setup = &traced.stage.daemon.setup;
-    let other = setup.run(&["org", "create", "--name", "Elsewhere", "--json"]);
+    let other = setup.run(&["org", "create", "--name", "Other", "--json"]);
     let other = setup.run(&["key", "create", "--org", text(&other["id"]), "--json"]);
     let (status, _) = get(setup.http, &traced.path, text(&other["api_key"]), "*/*");
     assert_eq!(status, 404);
@@ -212,8 +217,8 @@ fn a_destination_that_is_called_from_here_is_shown() {
     ] {
         assert!(passed.contains(&expected), "{expected:?}: {passed:?}");
     }
-    let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
 
+    let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
     assert!(ladder.contains("---> INVITE  [destination]"), "{ladder}");
 
     let picture = String::from_utf8(traced.get("image/svg+xml")).expect("text");
@@ -225,7 +230,6 @@ fn a_destination_that_is_called_from_here_is_shown() {
 
     let setup = &traced.stage.daemon.setup;
     let id = traced.path.split('/').nth(3).expect("an id");
-
     let ran = Command::new(env!("CARGO_BIN_EXE_trunkline"))
         .args([
             "trace",
@@ -237,18 +241,21 @@ fn a_destination_that_is_called_from_here_is_shown() {
         .env("TRUNKLINE_API_KEY", &traced.key)
         .output()
         .expect("it runs");
-    let told = String::from_utf8_lossy(&ran.stdout).into_owned();
-    assert!(told.contains("trunkline --> destination INVITE"), "{told}");
+    let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(
+        printed.contains("trunkline --> destination INVITE"),
+        "{printed}"
+    );
 }
 
-/// Messages on disk are shown after a restart, without credentials.
+/// After a restart the messages come from disk.
 #[test]
-fn a_daemon_that_starts_again_shows_what_was() {
+fn a_restarted_daemon_shows_the_same_trace() {
     let mut traced = Traced::new("answered.flow");
     let before = traced.get("text/plain");
+
     let daemon = &mut traced.stage.daemon;
     daemon.process.terminate();
-
     let ended = daemon
         .process
         .wait(Deadline::after(Duration::from_secs(30)));
@@ -257,14 +264,13 @@ fn a_daemon_that_starts_again_shows_what_was() {
     let folder = daemon.setup.folder.path().join("data/traces");
     let files: Vec<_> = std::fs::read_dir(&folder).expect("traces").collect();
     assert_eq!(files.len(), 1, "{files:?}");
-    daemon.process = daemon.setup.start();
 
+    daemon.process = daemon.setup.start();
     assert_eq!(
         String::from_utf8_lossy(&traced.get("text/plain")),
         String::from_utf8_lossy(&before)
     );
 
-    // Stored without credentials, so that a reader of the file learns no more than a client of the API.
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
     let items = shown["items"].as_array().expect("items");
     assert_eq!(items.len(), 18, "{shown}");
@@ -275,6 +281,7 @@ fn chunks(mut envelope: &[u8]) -> Vec<(u16, Vec<u8>)> {
     assert_eq!(&envelope[..4], b"HEP3");
     let word = |octets: &[u8]| u16::from_be_bytes([octets[0], octets[1]]);
     assert_eq!(usize::from(word(&envelope[4..])), envelope.len());
+
     envelope = &envelope[6..];
     let mut chunks = Vec::new();
     while !envelope.is_empty() {
@@ -294,6 +301,7 @@ fn a_collector_gets_both_legs_under_one_id() {
     let setup = DaemonSetup::new()
         .set("TRUNKLINE__TRACES__HEP", &address)
         .set("TRUNKLINE__TRACES__HEP_NODE", "2026");
+
     let traced = Traced::on(Stage::within(setup), "answered.flow");
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
     let items = shown["items"].as_array().expect("items");
@@ -309,7 +317,6 @@ fn a_collector_gets_both_legs_under_one_id() {
     };
     let caller = call_id(&texts("caller")[0]);
     let runtime = call_id(&texts("runtime")[0]);
-
     assert_ne!(caller, runtime);
 
     let mut envelope = vec![0; 65_536];
@@ -323,12 +330,14 @@ fn a_collector_gets_both_legs_under_one_id() {
         };
         assert_eq!(chunk(12), 2026_u32.to_be_bytes());
         assert_eq!(chunk(11), [1], "SIP");
+
         let message = String::from_utf8(chunk(15)).expect("text");
         for secret in ["response=\"", "SESSION-TOKEN: "] {
             if let Some((_, value)) = message.split_once(secret) {
                 assert!(value.starts_with("xxx"), "{message}");
             }
         }
+
         let leg = call_id(&message);
         if leg == caller || leg == runtime {
             assert_eq!(chunk(17), caller.as_bytes(), "{message}");
@@ -340,9 +349,9 @@ fn a_collector_gets_both_legs_under_one_id() {
     assert_eq!((of_caller, of_runtime), (10, 6));
 }
 
-/// `trunkline trace` lists calls, filters them, and shows one to its end.
+/// `trunkline trace` without a terminal lists calls, filters them, and prints one to its end.
 #[test]
-fn calls_are_shown_in_the_terminal() {
+fn calls_are_listed_and_printed() {
     let traced = Traced::new("answered.flow");
     let trace = |arguments: &[&str]| -> (Option<i32>, String, String) {
         let setup = &traced.stage.daemon.setup;
@@ -401,16 +410,16 @@ fn calls_are_shown_in_the_terminal() {
 }
 
 /// Takes one request, answers 200, and returns its body.
-fn taken(collector: &std::net::TcpListener) -> Value {
+fn posted(collector: &std::net::TcpListener) -> Value {
     collector.set_nonblocking(true).expect("an option");
     let accepted = Deadline::after(Duration::from_secs(30)).poll(|| collector.accept().ok());
     let (mut stream, _) = accepted.expect("spans in time");
     stream.set_nonblocking(false).expect("an option");
     let wait = Some(Duration::from_secs(10));
     stream.set_read_timeout(wait).expect("a timeout");
+
     let mut request = Vec::new();
     let mut piece = [0; 4_096];
-
     loop {
         let length = stream.read(&mut piece).expect("a request");
         assert!(
@@ -423,6 +432,7 @@ fn taken(collector: &std::net::TcpListener) -> Value {
         let Some((head, body)) = text.split_once("\r\n\r\n") else {
             continue;
         };
+
         let head = head.to_ascii_lowercase();
         assert!(head.starts_with("post /v1/traces http/1.1"), "{head}");
         let promised = head.split("content-length: ").nth(1).expect("a length");
@@ -431,6 +441,7 @@ fn taken(collector: &std::net::TcpListener) -> Value {
             .next()
             .and_then(|text| text.parse().ok())
             .expect("a number");
+
         if body.len() >= promised {
             let body = serde_json::from_str(body).expect("JSON");
             stream
@@ -452,13 +463,12 @@ fn a_call_is_a_trace_for_opentelemetry() {
 
     // The stage's own call may come before it.
     let spans = Deadline::after(Duration::from_secs(30)).poll(|| {
-        let body = taken(&collector);
+        let body = posted(&collector);
         let spans = body["resourceSpans"][0]["scopeSpans"][0]["spans"]
             .as_array()
             .cloned();
         spans.filter(|_| body.to_string().contains(&call))
     });
-
     let spans = spans.expect("the call's spans");
     let of_call = |name: &str| {
         let id = &spans
@@ -507,7 +517,7 @@ fn tags(message: &str) -> Vec<String> {
     lines.filter_map(tag).collect()
 }
 
-/// A key that may read calls and not end them gets every form without tags, and can still explain and replay it.
+/// A key that may read calls but not end them gets every form without tags; the pcap can still be explained and replayed.
 #[test]
 fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     let traced = Traced::new("answered.flow");
@@ -519,6 +529,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         assert_eq!(status, 200);
         body
     };
+
     let messages = |body: &[u8]| -> Vec<String> {
         let shown: Value = serde_json::from_slice(body).expect("JSON");
         let items = shown["items"].as_array().expect("items").iter();
@@ -531,8 +542,9 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     // JSON: each tag is replaced by letters, the same in every message and of the same length.
     let whole = messages(&traced.get("application/json"));
     let shown = messages(&hidden("application/json"));
-    let mut known = std::collections::BTreeMap::new();
+    assert_eq!(shown.len(), whole.len());
 
+    let mut known = std::collections::BTreeMap::new();
     for (shown, whole) in shown.iter().zip(&whole) {
         assert_eq!(shown.len(), whole.len(), "{shown}");
         for (hidden, tag) in tags(shown).into_iter().zip(tags(whole)) {
@@ -549,7 +561,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     assert_eq!(
         shown,
         messages(&hidden("application/json")),
-        "and next time"
+        "a second request hides each tag in the same way"
     );
 
     let forms = [
@@ -558,7 +570,6 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         "image/svg+xml",
         "application/vnd.tcpdump.pcap",
     ];
-
     for form in forms {
         let body = hidden(form);
         let holds = |tag: &String| {
@@ -578,16 +589,15 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         ("whole.pcap", traced.get(forms[3])),
         ("hidden.pcap", hidden(forms[3])),
     ];
-    let mut told = Vec::new();
-
+    let mut explained = Vec::new();
     for (name, octets) in files {
         let file = traced.stage.shell.path(name);
         std::fs::write(&file, octets).expect("it can be written");
         let file = file.display().to_string();
-        told.push(setup.run(&["explain", &file, "--org", &setup.org, "--json"]));
+        explained.push(setup.run(&["explain", &file, "--org", &setup.org, "--json"]));
         let ran = traced.stage.replay(&file, &["--speed", "max"]);
         assert_eq!(ran.code, Some(0), "{name}: {ran:?}");
     }
-    assert_eq!(told[0], told[1]);
-    assert!(told[0].to_string().contains("200"), "{}", told[0]);
+    assert_eq!(explained[0], explained[1]);
+    assert!(explained[0].to_string().contains("200"), "{}", explained[0]);
 }
