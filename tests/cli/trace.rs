@@ -390,10 +390,10 @@ fn a_load_costs_the_org_no_requests_and_little_memory() {
     let text = std::fs::read_to_string(&scenario).expect("the scenario");
     let text = text.replace("sip:sipp@", "sip:+4930[call_number]@");
     std::fs::write(&scenario, text.replace("\"2000\"", "\"500\"")).expect("written");
-    let mut load = load.spawn().expect("sipp runs");
+    let mut load = Killed(load.spawn().expect("sipp runs"));
 
     let (list_full, mut full) = (Deadline::after(FULL), None);
-    while load.try_wait().expect("a child").is_none() {
+    while load.0.try_wait().expect("a child").is_none() {
         std::thread::sleep(Duration::from_secs(1));
         let now = resident_kib(tracer);
         assert!(now < MOST_KIB, "{now} KiB");
