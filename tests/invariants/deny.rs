@@ -78,13 +78,22 @@ impl Rules {
         demands("sources", "unknown-registry", "deny");
         demands("sources", "unknown-git", "deny");
 
+        let is_on = |item: &Item, rule: &str| assert_eq!(item.as_bool(), Some(true), "{rule}");
+        is_on(
+            &document["bans"]["allow-wildcard-paths"],
+            "allow-wildcard-paths",
+        );
+        is_on(&document["licenses"]["private"]["ignore"], "private.ignore");
+
         let bans = document["bans"]["deny"].as_array().expect("a list of bans");
         let banned = bans.iter().map(|ban| {
             let ban = ban.as_inline_table().expect("a ban is a table");
-            ban["crate"]
-                .as_str()
-                .expect("a ban names a crate")
-                .to_owned()
+            for (key, _) in ban.iter() {
+                assert!(matches!(key, "crate" | "reason"), "unknown in a ban: {key}");
+            }
+            let name = ban["crate"].as_str().expect("a ban names a crate");
+            assert!(!name.contains(['@', ':']), "a ban of all versions: {name}");
+            name.to_owned()
         });
         Self {
             targets: strings(&document["graph"]["targets"]),
@@ -262,6 +271,29 @@ fn licence_expressions_are_met_or_not() {
         ("", false),
     ] {
         assert_eq!(is_allowed(expression, &allowed), met, "{expression}");
+    }
+}
+
+#[test]
+fn a_rule_or_a_value_that_is_not_known_fails() {
+    let rules = include_str!("../../deny.toml");
+    Rules::read(rules);
+
+    for (known, unknown) in [
+        ("yanked = ", "unmaintained = \"all\"\nyanked = "),
+        ("wildcards = \"deny\"", "wildcards = \"warn\""),
+        ("wildcard-paths = true", "wildcard-paths = false"),
+        ("ignore = true", "ignore = false"),
+        (
+            "reason = \"one runtime: tokio\"",
+            "wrappers = [\"wrapper\"]",
+        ),
+        ("\"openssl\"", "\"openssl@0.10\""),
+    ] {
+        let changed = rules.replace(known, unknown);
+        assert_ne!(changed, rules, "{known}");
+        let read = std::panic::catch_unwind(|| Rules::read(&changed));
+        assert!(read.is_err(), "{unknown}");
     }
 }
 
