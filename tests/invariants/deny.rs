@@ -92,7 +92,10 @@ impl Rules {
                 assert!(matches!(key, "crate" | "reason"), "unknown in a ban: {key}");
             }
             let name = ban["crate"].as_str().expect("a ban names a crate");
-            assert!(!name.contains(['@', ':']), "a ban of all versions: {name}");
+            assert!(
+                !name.contains(['@', ':']),
+                "one version of a crate is banned: {name}"
+            );
             name.to_owned()
         });
         Self {
