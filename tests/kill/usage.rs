@@ -1,5 +1,6 @@
 //! kill -9 of a process that records simulated calls. Afterwards usage equals the calls made, to the call and to the second, however often
-//! unacknowledged facts are written again. 6,000 calls and 3 kills; `TRUNKLINE_KILL_USAGE_CALLS` and `TRUNKLINE_KILL_USAGE_KILLS` set more.
+//! facts without an acknowledgement are written again. 6,000 calls and 3 kills, unless `TRUNKLINE_KILL_USAGE_CALLS` and
+//! `TRUNKLINE_KILL_USAGE_KILLS` say otherwise.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,13 +12,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
-use trunkline_store::journal::{Journal, Origin, Settings};
+use trunkline_store::journal::{Full, Journal, Origin, Settings};
 use trunkline_store::{Options, Store, UsageParts, UsageRow, UsageWindow, lost, usage};
 use trunkline_testkit::Deadline;
 use uuid::Uuid;
 
 const BEGINNING: Moment = Moment::from_secs(1_800_000_000);
-/// Calls that are up at the same time.
+/// Number of calls that are up at the same time: each call ends when the one this many places later starts.
 const UP: u64 = 40;
 /// Longest wait for room in the journal.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -125,6 +126,7 @@ type Group = (
 /// Calls, answered calls and answered seconds.
 type Counts = (i64, i64, i64);
 
+/// Returns the usage of all calls made.
 fn made_usage() -> BTreeMap<Group, Counts> {
     let mut usage: BTreeMap<Group, Counts> = BTreeMap::new();
     for made in (0..calls()).map(Made::new) {
@@ -137,6 +139,7 @@ fn made_usage() -> BTreeMap<Group, Counts> {
             started.trunk,
             Some(started.direction.as_str()),
         );
+
         let counts = usage.entry(group).or_default();
         counts.0 += 1;
         if let Some(answered_at) = made.answered_at {
@@ -149,6 +152,7 @@ fn made_usage() -> BTreeMap<Group, Counts> {
     usage
 }
 
+/// Returns the usage that the store has counted.
 async fn counted_usage(folder: &Path) -> BTreeMap<Group, Counts> {
     let store = open(folder).await;
     let window = UsageWindow {
@@ -211,7 +215,7 @@ fn usage_is_what_was_made_after_kills() {
         // Half a share to a whole one after the last acknowledgement. The process records on until the signal comes, so it dies at any point.
         let enough = acknowledged + each / 2 + boot * 7_919 % each.max(1) / 2;
         acknowledged = record(folder.path(), boot, acknowledged, Some(enough));
-        assert!(acknowledged < calls(), "the kill {boot} came too late");
+        assert!(acknowledged < calls(), "kill {boot} came too late");
     }
 
     let done = record(folder.path(), kills + 1, acknowledged, None);
@@ -287,8 +291,10 @@ async fn write(folder: &Path) {
         .write(move |tx| lost::close(tx, run.node, run.boot, BEGINNING))
         .await;
     closed.expect("closed");
+
     let projecting = tokio::spawn(projector.run(store.clone()));
 
+    // Starts with the first call that isn't acknowledged, so that facts of up to a batch of calls are written again.
     for number in from..calls() + UP {
         let mut facts = Vec::new();
         if number < calls() {
@@ -303,8 +309,9 @@ async fn write(folder: &Path) {
         let position = loop {
             match journal.append(&mut facts) {
                 Ok(position) => break position,
-                Err(_) if deadline.is_over() => panic!("the journal has no room"),
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(Full) if deadline.is_over() => panic!("the journal has no room"),
+                // The queue is full until the disk has caught up.
+                Err(Full) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
 
