@@ -158,15 +158,15 @@ impl Captured {
         let source = caller(call);
 
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        let sent_at = (call.started > 0).then(|| written(Moment::from_micros(call.started)));
+        let sent_at = (call.started > 0).then(|| Moment::from_micros(call.started));
         let body = json!({
             "invite": text(invite),
             "response": response.map(text),
             "source": source.map(|source| source.to_string()),
-            "sent_at": sent_at,
+            "sent_at": sent_at.map(written),
         });
         Some(Self {
-            seen: seen.sent(Moment::from_micros(call.started), source),
+            seen: seen.sent(sent_at, source),
             body,
         })
     }
@@ -186,7 +186,7 @@ async fn explain_captured(session: &Session, call: Captured) -> Result<Explained
         sip_call_id: json!(seen.call_id),
         request_uri: Some(seen.request_uri),
         source: json!(seen.source),
-        sip_code: json!((seen.status > 0).then_some(seen.status)),
+        sip_code: json!(seen.status),
         phrase: seen.phrase,
         call_id: explained["call_id"].clone(),
         explanation: texts(&explained["explanation"]),
@@ -250,8 +250,8 @@ fn texts(list: &Value) -> Vec<String> {
 fn title(seen: &CapturedCall) -> String {
     let source = seen.source.map(|source| format!(" from {source}"));
     let answer = match seen.status {
-        0 => "no final response in the capture".to_owned(),
-        code => format!("{code} {}", seen.phrase),
+        None => "no final response in the capture".to_owned(),
+        Some(code) => format!("{code} {}", seen.phrase),
     };
     let source = source.unwrap_or_default();
     format!("INVITE {}{source}: {answer}", seen.request_uri)

@@ -100,9 +100,8 @@ pub(super) fn read_request(mut fields: Fields) -> Result<ExplainRequest, ApiErro
 impl ExplainRequest {
     fn read(&self, prefix: &str) -> Result<CapturedCall, ApiError> {
         let response = self.response.as_deref().map(str::as_bytes);
-        let at = self.sent_at.unwrap_or(Moment::from_micros(0));
         CapturedCall::of(self.invite.as_bytes(), response, prefix)
-            .map(|seen| seen.sent(at, self.source))
+            .map(|seen| seen.sent(self.sent_at, self.source))
             .ok_or_else(|| ApiError::bad("invite: is no INVITE that begins a call".to_owned()))
     }
 }
@@ -114,7 +113,7 @@ async fn recorded(
     org_name: &str,
     seen: &CapturedCall,
 ) -> Result<Option<ExplainedInviteView>, ApiError> {
-    let at = seen.at;
+    let at = seen.at.unwrap_or_else(|| api.now());
     let skew = u64::try_from(MAX_SKEW.as_micros()).unwrap_or(u64::MAX);
     let earliest = Moment::from_micros(at.as_micros().saturating_sub(skew));
     let (call_id, period) = (seen.call_id.clone(), (earliest, at + MAX_SKEW));
