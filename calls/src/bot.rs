@@ -10,13 +10,11 @@ use trunkline_model::record::{Direction, HangupBy, Status};
 use trunkline_model::settings::{OnClose, Runtime, Wake};
 use trunkline_model::ws_url::WsUrl;
 use trunkline_sip::dialog::sdp;
-use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Calls;
 pub use super::attempts::BotGone;
 use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use super::bot_state::{Bot, State};
@@ -78,40 +76,6 @@ impl From<BotFault> for AttemptResult {
             BotFault::Handshake(what) => Self::Handshake(what),
             BotFault::Overloaded => Self::Overloaded,
         }
-    }
-}
-
-impl Calls {
-    /// Handles the answer to [`Effect::DialBot`]; false if the call doesn't want the bot any more.
-    pub fn handle_bot(
-        &mut self,
-        endpoint: &mut Endpoint,
-        key: CallKey,
-        dialled: Result<SocketAddr, BotFailure>,
-        now: Moment,
-    ) -> bool {
-        let mut is_wanted = false;
-        self.with(key, endpoint, now, |call, cx| {
-            call.with_bot(cx, |bot, cx, of| {
-                let progress = bot.on_dialled(cx, of, dialled);
-                is_wanted = progress.is_some();
-                progress.unwrap_or(BotProgress::Nothing)
-            });
-        });
-        is_wanted
-    }
-
-    /// Handles a bot that has closed its WebSocket, or broken its protocol.
-    pub fn handle_bot_closed(
-        &mut self,
-        endpoint: &mut Endpoint,
-        key: CallKey,
-        how: BotGone,
-        now: Moment,
-    ) {
-        self.with(key, endpoint, now, |call, cx| {
-            call.with_bot(cx, |bot, cx, of| bot.on_closed(cx, of, how));
-        });
     }
 }
 
@@ -241,7 +205,7 @@ impl Bot {
     }
 
     /// Handles the result of dialling a bot; `None` if the call doesn't want it any more.
-    fn on_dialled(
+    pub(crate) fn on_dialled(
         &mut self,
         cx: &mut Cx<'_>,
         of: &BotCall<'_>,
@@ -296,7 +260,12 @@ impl Bot {
     }
 
     /// Handles the end of the bot's WebSocket.
-    fn on_closed(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>, how: BotGone) -> BotProgress {
+    pub(crate) fn on_closed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        of: &BotCall<'_>,
+        how: BotGone,
+    ) -> BotProgress {
         let was_open = matches!(self.state, State::Attached | State::Started);
         if !was_open || of.status == CallStatus::Over {
             return BotProgress::Nothing;

@@ -2,12 +2,10 @@
 
 use trunkline_model::builtin::Key;
 use trunkline_model::handoff::Report;
-use trunkline_model::view::{OrgView, View};
-use trunkline_sip::endpoint::Endpoint;
+use trunkline_model::view::OrgView;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Calls;
 use super::bot::{BotCall, BotProgress};
 use super::bot_state::Bot;
 use super::call::Call;
@@ -18,41 +16,9 @@ use super::flow::{Action, Builtin, Machine, TransferFailure};
 use super::ids::{CallKey, CallTimer};
 use super::transfer::{DestinationChoice, TransferRequest};
 
-impl Calls {
-    /// Handles the end of a sound of the built-in agent, or that it could not be played.
-    pub fn handle_played(
-        &mut self,
-        endpoint: &mut Endpoint,
-        key: CallKey,
-        serial: u32,
-        now: Moment,
-    ) {
-        self.with(key, endpoint, now, |call, cx| {
-            call.with_bot(cx, |bot, cx, of| {
-                bot.run_builtin(cx, of, |machine, now| machine.handle_played(serial, now))
-            });
-        });
-    }
-
-    /// Handles the answer to [`Effect::HandOff`].
-    pub fn handle_hand_off(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &View,
-        key: CallKey,
-        now: Moment,
-    ) {
-        let slot = self.slab.get(key.index as usize);
-        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
-        self.with(key, endpoint, now, |call, cx| {
-            call.hand_off(cx, org.map(|org| &**org));
-        });
-    }
-}
-
 impl Call {
     /// Begins the transfer that the machine has requested.
-    fn hand_off(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>) {
+    pub(crate) fn hand_off(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>) {
         let builtin = self.bridge.bot_mut().and_then(Bot::builtin_mut);
         let Some(wanted) = builtin.and_then(|builtin| builtin.wanted.take()) else {
             return;

@@ -13,7 +13,6 @@ use trunkline_sip::dialog::sdp;
 use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
-use super::Calls;
 use super::attempts::AttemptOwner;
 use super::bot_state::Bot;
 use super::bridge::Bridge;
@@ -25,22 +24,16 @@ use super::context::Cx;
 use super::dial::Dialing;
 use super::dial_failure::DialFailure;
 use super::effect::Effect;
-use super::holding::Holding;
 use super::ids::{CallKey, CallRef, LegId};
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
 use super::join::Join;
-use super::joining::Joining;
-use super::leg::{LegPeer, LegState, Legs, LocalMedia, Session, sdp_session};
-use super::lifetime::Lifetime;
-use super::limits::Permit;
+use super::leg::{LegPeer, LegState, LocalMedia, sdp_session};
 use super::origin::{Origin, OwnOrigin};
 use super::outbound::{Outbound, PlacedCall};
-use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
 use super::runtime_invite::{self, InvitedCall};
-use super::transfer::LastTransfer;
 
 impl PlacedCall {
     /// The ids of a call in `slot`.
@@ -87,57 +80,6 @@ pub(super) fn dial_first(
     let (plan, text) = callee.split(callee_leg, Patience::WithLast);
     let client = InviteClient::new(leg, plan);
     (placed, call_id, Dialing::callee(client, text))
-}
-
-impl Calls {
-    /// Stores a call that begins with a callee.
-    pub(super) fn begin(&mut self, begun: CalleeCall) {
-        let CalleeCall { key, placed, .. } = begun;
-        let mut legs = Legs::beginning_with(LegPeer::Unknown, LegState::Dialing(begun.dialing));
-        if let Some(agent_peer) = begun.agent_peer {
-            legs.add(
-                LegRole::Agent,
-                agent_peer,
-                LegState::Ready(Session::default()),
-            );
-        }
-
-        let call = Call {
-            bridge: Bridge::new(key, legs),
-            ids: CallRef {
-                call: placed.call,
-                session: placed.session,
-                org: begun.org,
-                agent: begun.agent,
-                slot: begun.slot,
-            },
-            hops: RequestOrigin::Ours.hops(),
-            outbound: Some(Box::new(begun.outbound)),
-            joining: Joining::default(),
-            permit: Some(begun.permit),
-            lifetime: Lifetime::default(),
-            contact: None,
-            identity: CallerIdentity::default(),
-            transfer: LastTransfer::default(),
-            holding: Holding::default(),
-        };
-
-        self.insert(call);
-    }
-}
-
-/// Parts of a call that begins with a callee.
-pub(super) struct CalleeCall {
-    pub(super) key: CallKey,
-    pub(super) slot: Slot,
-    pub(super) placed: PlacedCall,
-    pub(super) org: Uuid,
-    pub(super) agent: Uuid,
-    pub(super) dialing: Box<Dialing>,
-    pub(super) outbound: Outbound,
-    /// The agent, if its audio passes through us.
-    pub(super) agent_peer: Option<LegPeer>,
-    pub(super) permit: Permit,
 }
 
 /// Looks up the callee's host, if it is a name, or opens our RTP address at once.

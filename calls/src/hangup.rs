@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use trunkline_model::record::{Ended, HangupBy, Status};
-use trunkline_sip::endpoint::{Endpoint, ServerTx};
-use trunkline_sip::moment::Moment;
+use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use uuid::Uuid;
 
 use super::bridge::Bridge;
 use super::bye::ByeContent;
@@ -22,44 +20,7 @@ use super::ids::owner_of;
 use super::leg::LegState;
 use super::refusal::Reason;
 use super::transfer::TransferEvent;
-use super::uas_invite::UasInvite;
-use super::{Calls, setup};
-
-/// Requester of a hang-up at this node.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum HangUpRequester {
-    /// The org, or the operator.
-    Operator,
-    /// The call's agent.
-    Agent,
-}
-
-impl Calls {
-    /// Ends the call with this id; false if it isn't up. Searches all calls, which is fine for a rare request.
-    pub fn hang_up_by_id(
-        &mut self,
-        endpoint: &mut Endpoint,
-        id: Uuid,
-        by: HangUpRequester,
-        now: Moment,
-    ) -> bool {
-        let is_up = |call: &&Call| call.ids.call == id && call.bridge.status() != CallStatus::Over;
-        let Some(key) = self.iter().find(is_up).map(|call| call.bridge.key) else {
-            return false;
-        };
-        match by {
-            HangUpRequester::Operator => self.hang_up(endpoint, key, Reason::Operator, now),
-            HangUpRequester::Agent => {
-                self.with(key, endpoint, now, |call, cx| match call.bridge.status() {
-                    CallStatus::SettingUp => call.refuse(cx, Reason::RuntimeRefused),
-                    CallStatus::Answered | CallStatus::Up => call.agent_hangs_up(cx),
-                    CallStatus::Over => {}
-                });
-            }
-        }
-        true
-    }
-}
+use super::uas_invite::{UasInvite, patience};
 
 impl Bridge {
     /// Handles a 2xx of ours without an ACK; true if the call ends with it.
@@ -180,7 +141,7 @@ impl Call {
         match self.bridge.status() {
             CallStatus::SettingUp => {
                 let longest = cx.core.config.setup_timeout;
-                let own = |incoming: &UasInvite| setup::patience(incoming.invite(), longest).1;
+                let own = |incoming: &UasInvite| patience(incoming.invite(), longest).1;
                 let reason = self.bridge.incoming().map_or(Reason::SetupTimeout, own);
                 if let Some(dialing) = self.bridge.dialing_mut() {
                     dialing.client.note_silence(cx);

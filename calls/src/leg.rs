@@ -25,11 +25,12 @@ use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::body::sdp_of;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::bot_state::Bot;
 use super::bye::ByeContent;
-use super::context::Cx;
+use super::context::{Cx, allows, lacks_refer};
 use super::credentials::LegCredentials;
 use super::dial::Dialing;
 use super::ids::LegId;
@@ -98,6 +99,18 @@ pub(crate) struct Abilities {
     pub(crate) no_refer: bool,
     /// Kind of phone system, by its User-Agent.
     pub(crate) pbx: Option<Pbx>,
+}
+
+impl Abilities {
+    /// Abilities that this message of the peer states.
+    pub(crate) fn of(message: &Message<'_>) -> Self {
+        Self {
+            update: allows(message, "UPDATE"),
+            reliable: Reliability::of(message),
+            no_refer: lacks_refer(message),
+            pbx: Pbx::of_message(message),
+        }
+    }
 }
 
 /// The peer of a leg over SIP.

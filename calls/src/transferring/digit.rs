@@ -2,41 +2,17 @@
 //! agent's N-th destination, 0 to the tenth, so that a transfer can be tried with a phone and nothing else.
 
 use trunkline_model::handoff::Report;
-use trunkline_model::view::{OrgView, View};
-use trunkline_sip::endpoint::Endpoint;
-use trunkline_sip::moment::Moment;
+use trunkline_model::view::OrgView;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Meant;
 use super::plan::PlannedTransfer;
 use super::transferee::Transferee;
-use crate::Calls;
 use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::context::Cx;
 use crate::effect::Effect;
-use crate::ids::CallKey;
 use crate::transfer::Requester;
-
-impl Calls {
-    /// Handles a key that the caller of the echo agent presses, in its audio (RFC 4733).
-    pub fn handle_media_digit(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &View,
-        key: CallKey,
-        digit: u8,
-        now: Moment,
-    ) {
-        let slot = self.slab.get(key.index as usize);
-        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
-        if let Some(org) = org {
-            self.with(key, endpoint, now, |call, cx| {
-                call.press(cx, Some(org), digit)
-            });
-        }
-    }
-}
 
 impl Bridge {
     /// Takes the key in an INFO of a caller whose media ends here. A bot gets it at once; for any other agent its number is returned.

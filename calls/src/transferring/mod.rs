@@ -16,14 +16,9 @@ use trunkline_model::destinations::Destination;
 use trunkline_model::handoff::Report;
 use trunkline_model::record::Fact;
 use trunkline_model::transfer::{self as record, State};
-use trunkline_model::view::{OrgView, View};
-use trunkline_sip::endpoint::Endpoint;
-use trunkline_sip::moment::Moment;
+use trunkline_model::view::OrgView;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{Message, Method};
-use uuid::Uuid;
 
-use crate::Calls;
 use crate::bridge::Bridge;
 use crate::call::Call;
 use crate::call_end::CallEnd;
@@ -38,6 +33,7 @@ use crate::transfer::{
     TransferEvent, TransferRequest, TransferStep,
 };
 pub(crate) use bridge::DestinationAnswer;
+pub(crate) use own::asked_by_ourselves;
 use plan::{PlannedTransfer, TransferPlan};
 pub(crate) use runtime::ReferRequest;
 use transferee::Transferee;
@@ -48,51 +44,6 @@ struct Meant {
     /// Dialog to replace there.
     replaces: Option<String>,
     plan: TransferPlan,
-}
-
-impl Calls {
-    /// Transfers the call of this id.
-    ///
-    /// # Errors
-    /// Nothing was done.
-    pub fn transfer(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &View,
-        id: Uuid,
-        ask: TransferRequest,
-        now: Moment,
-    ) -> Result<record::Transfer, TransferError> {
-        let (key, org) = self.place_of_call(id).ok_or(TransferError::NotUp)?;
-        let org = view.org(org).ok_or(TransferError::NotUp)?;
-        let mut outcome = Err(TransferError::NotUp);
-        self.with(key, endpoint, now, |call, cx| {
-            outcome = call.transfer(cx, org, ask);
-        });
-        outcome
-    }
-
-    /// Returns the org of a call if a request inside it may ask for a transfer.
-    pub(super) fn org_for<'v>(
-        &self,
-        view: &'v View,
-        key: CallKey,
-        message: &Message<'_>,
-    ) -> Option<&'v OrgView> {
-        if !matches!(message.method(), Method::Refer | Method::Info) {
-            return None;
-        }
-        let slot = self.slab.get(key.index as usize)?;
-        view.org(slot.call.ids.org).map(|org| &**org)
-    }
-
-    /// Searches all calls, which is fine for a rare request.
-    pub(crate) fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
-        let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let call =
-            calls.find(|call| call.ids.call == id && call.bridge.status() != CallStatus::Over)?;
-        Some((call.bridge.key, call.ids.org))
-    }
 }
 
 impl<R> LastTransfer<R> {
