@@ -14,10 +14,8 @@ use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
 use super::attempts::AttemptOwner;
-use super::bot_state::Bot;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
-use super::call::Call;
 use super::call_end::CallEnd;
 use super::callee::{Callee, CalleeLeg};
 use super::context::Cx;
@@ -26,14 +24,12 @@ use super::dial_failure::DialFailure;
 use super::effect::Effect;
 use super::ids::{CallKey, CallRef, LegId};
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
-use super::join::Join;
-use super::leg::{LegPeer, LegState, LocalMedia, sdp_session};
+use super::leg::{LegState, LocalMedia, sdp_session};
 use super::origin::{Origin, OwnOrigin};
 use super::outbound::{Outbound, PlacedCall};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
-use super::runtime_invite::{self, InvitedCall};
 
 impl PlacedCall {
     /// The ids of a call in `slot`.
@@ -122,7 +118,7 @@ impl Bridge {
     }
 
     /// Acknowledges the callee's 2xx, with which its leg is up. `origin`: that of our SDP which other media follow. Returns the callee's SDP.
-    fn meet_callee(
+    pub(crate) fn meet_callee(
         &mut self,
         cx: &mut Cx<'_>,
         accepted: Accepted<'_>,
@@ -211,81 +207,5 @@ impl CallEnd {
             by,
             cause: failure.cause,
         }
-    }
-}
-
-impl Call {
-    /// Acknowledges the callee's 2xx. An agent with media of ours is connected at once; a runtime over SIP is invited with the callee's SDP.
-    pub(super) fn on_callee_answers(
-        &mut self,
-        cx: &mut Cx<'_>,
-        accepted: Accepted<'_>,
-        offer: Box<[u8]>,
-    ) {
-        let media = self.outbound.as_deref().and_then(|outbound| outbound.media);
-        let origin = media.map(|local| own_origin(&self.ids, local));
-        let sdp = self.bridge.meet_callee(cx, accepted, offer, origin);
-        self.lifetime.begin(cx.now);
-        cx.note_answered(&self.ids, Box::default());
-
-        let audio = sdp::read_answer(&sdp);
-        match self.bridge.is_local() {
-            true => {
-                self.lifetime
-                    .limit(cx, self.bridge.key, self.outbound.as_deref());
-                let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
-                self.bridge.legs.connect(trunk, agent);
-                let Some(audio) = audio else {
-                    return self.hang_up(cx, Reason::NoCommonMedia);
-                };
-                let remote = audio.remote.ip();
-                self.relaying().update_media(cx, Some(audio));
-                self.bridge.speak_code(cx, remote);
-                self.with_bot(cx, Bot::start);
-                self.with_bot(cx, Bot::dial);
-            }
-            false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
-            false => self.invite_runtime(cx, sdp),
-        }
-    }
-
-    /// Invites the runtime with the callee's SDP.
-    pub(super) fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
-        let Some(outbound) = self.outbound.as_deref() else {
-            return;
-        };
-
-        let [called, caller] = outbound.users();
-        let (key, krisp) = (self.bridge.key, outbound.krisp);
-        let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
-
-        let invite = outbound.runtime.as_deref().and_then(|runtime| {
-            let runtime = (runtime, &outbound.namer);
-            runtime_invite::invite(runtime, &cx.core.config, &to)
-        });
-        // This runtime takes over the leg of a bot, if there is one.
-        let follows = self.bridge.legs.get(LegId::SECOND).is_some();
-        let chain = self.outbound.as_deref_mut().and_then(|it| it.chain.take());
-        let dialing = invite.map(|invite| {
-            let dialing = Dialing::runtime(invite).leading_to(chain.map(|chain| *chain));
-            match follows {
-                true => dialing.following(),
-                false => dialing,
-            }
-        });
-        let state = dialing.map_or(LegState::Gone, LegState::Dialing);
-        match follows {
-            true => self.bridge.legs.set_state(LegId::SECOND, state),
-            false => {
-                self.bridge
-                    .legs
-                    .add(LegRole::Agent, LegPeer::Unknown, state);
-            }
-        }
-        self.joining.wait_with(Join::with(offer));
-
-        let patience = cx.core.config.setup_timeout;
-        self.lifetime.await_answer(cx, self.bridge.key, patience);
-        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 }

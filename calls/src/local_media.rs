@@ -12,7 +12,6 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::answer::AnswerProgress;
 use super::bridge::Bridge;
-use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::effect::{AgreedMedia, Effect, MediaRecord};
@@ -277,48 +276,6 @@ impl Relay<'_> {
         match message.method() == Method::Update {
             true => leg.accept_change(cx, server, &body, content),
             false => leg.accept_reinvite(cx, (server, cseq), &body, None, content),
-        }
-    }
-}
-
-impl Call {
-    /// Handles our RTP address: the callee is called, or the caller answered; refuses the call if no port was free.
-    pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
-        match self.bridge.status() {
-            CallStatus::Over if local.is_some() => {
-                let closed = self.bridge.closed_media(&self.ids);
-                return cx.core.effects.push_back(closed);
-            }
-            CallStatus::Over | CallStatus::Answered | CallStatus::Up => return,
-            CallStatus::SettingUp => {}
-        }
-
-        let Some(local) = local else {
-            return self.refuse(cx, Reason::NoMediaPort);
-        };
-        let media = self.bridge.local_mut();
-        if let Some(outbound) = self.outbound.as_deref_mut() {
-            let (offer, patience) = (
-                outbound.offer(self.ids.call, media, local),
-                outbound.ringing_timeout,
-            );
-            self.bridge.set_offer(cx, offer, patience);
-            return self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-        }
-
-        let Some(media) = media else {
-            return;
-        };
-        media.local = Some(local);
-        match self.bridge.bot().is_some() {
-            true => match self.relaying().ring_for_bot(cx) {
-                Ok(()) => self.begin_runtime(cx),
-                Err(refusal) => self.refuse(cx, refusal),
-            },
-            false => {
-                let progress = self.relaying().answer_with_media(cx);
-                self.apply_answer(cx, progress);
-            }
         }
     }
 }

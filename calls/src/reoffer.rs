@@ -1,16 +1,13 @@
 //! Re-INVITE and UPDATE: one offer/answer exchange at a time crosses the bridge (RFC 3261 §14, RFC 3311). Also the ACK of every 2xx, with the SDP
 //! answer of a delayed offer.
 
-use trunkline_sip::dialog::sdp;
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::bot_state::Bot;
 use super::bridge::Bridge;
-use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::CrossingKind;
@@ -24,7 +21,6 @@ use super::refusal::Reason;
 use super::relay::Relay;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
-use super::transfer::TransferEvent;
 use super::{has_sdp, ip_family, sdp_of};
 
 impl Bridge {
@@ -45,7 +41,7 @@ impl Bridge {
     }
 
     /// Continues what has waited for the ACK of a leg's first INVITE. True if this was that ACK, and the call is up.
-    fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) -> bool {
+    pub(crate) fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) -> bool {
         let Some(leg) = self.legs.get_mut(id) else {
             return false;
         };
@@ -60,6 +56,27 @@ impl Bridge {
             }
             None => self.is_trunk(id),
         }
+    }
+    /// Handles a 2xx of ours without an ACK; true if the call ends with it.
+    pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
+        let overdue = self.legs.iter_mut().find_map(|leg| {
+            let ack = leg.session_mut()?.take_overdue(server)?;
+            Some((leg.id, ack, leg.take_owed_bye()))
+        });
+        let Some((id, ack, owed)) = overdue else {
+            return false;
+        };
+        if let Some(delayed) = &ack.delayed {
+            let other = self.other(id);
+            if let Some(leg) = self.legs.get_mut(other) {
+                leg.reject_offer(cx, delayed);
+            }
+        }
+        let ends = owed.is_none();
+        if let Some(content) = owed {
+            self.send_bye(cx, id, content);
+        }
+        ends
     }
 }
 
@@ -280,7 +297,7 @@ impl Relay<'_> {
     }
 
     /// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer its offer is rejected.
-    fn acknowledge(
+    pub(crate) fn acknowledge(
         &mut self,
         cx: &mut Cx<'_>,
         id: LegId,
@@ -309,42 +326,6 @@ impl Relay<'_> {
         };
         if let Some(leg) = self.bridge.legs.get_mut(other) {
             leg.send_ack(cx, &ack);
-        }
-    }
-}
-
-impl Call {
-    /// Handles the ACK to a 2xx of ours.
-    pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
-        let cseq = message.cseq().number;
-        let session = self.bridge.legs.session_mut(id);
-        let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
-            return;
-        };
-
-        cx.endpoint.acknowledged(ack.server);
-        self.bridge.legs.hear(id, cx.now);
-        self.holding.hear(&mut self.bridge, id, message);
-        // Without an answer to a delayed offer the call has no media (RFC 3261 §13.2.2.4).
-        let lacks_answer = ack.delayed.is_some() && !has_sdp(message);
-        match ack.delayed {
-            Some(delayed) => self.relaying().acknowledge(cx, id, &delayed, message),
-            // The ACK may bring the answer to an offer of our own media.
-            None => {
-                let media = self.bridge.local_mut();
-                if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
-                    let audio = sdp::read_answer(message.body());
-                    self.relaying().update_media(cx, audio);
-                }
-            }
-        }
-
-        if self.bridge.confirmed(cx, id, ack.server) {
-            self.with_bot(cx, Bot::start);
-            self.on_transfer(cx, TransferEvent::Acknowledged);
-        }
-        if lacks_answer {
-            self.hang_up(cx, Reason::NoCommonMedia);
         }
     }
 }

@@ -9,7 +9,6 @@ use super::Meant;
 use super::plan::PlannedTransfer;
 use super::transferee::Transferee;
 use crate::bridge::Bridge;
-use crate::call::Call;
 use crate::context::Cx;
 use crate::effect::Effect;
 use crate::transfer::Requester;
@@ -30,7 +29,12 @@ impl Bridge {
 
 impl Transferee<'_> {
     /// Returns the transfer to the agent's destination that a digit selects.
-    fn by_digit(&self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) -> Option<PlannedTransfer> {
+    pub(crate) fn by_digit(
+        &self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        digit: u8,
+    ) -> Option<PlannedTransfer> {
         let own = org.destinations.get(&self.ids.agent)?;
         let destination = own.get(place(digit)?)?.clone();
         let plan = self.plan(cx, org, &destination, None).ok()?;
@@ -40,21 +44,6 @@ impl Transferee<'_> {
             plan,
         };
         Some(self.transfer_to(cx, org, meant, Report::default(), Requester::Api))
-    }
-}
-
-impl Call {
-    /// Gives the built-in agent a key, or hands the caller of the echo agent to the destination that a digit selects.
-    pub(crate) fn press(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, digit: u8) {
-        self.with_bot(cx, |bot, cx, of| bot.on_key(cx, of, digit));
-
-        let may_begin = self.bridge.is_echo() && self.transfer.may_begin(&self.bridge).is_ok();
-        let new = org
-            .filter(|_| may_begin)
-            .and_then(|org| self.transferee().by_digit(cx, org, digit));
-        if let Some(new) = new {
-            self.begin_transfer(cx, new);
-        }
     }
 }
 

@@ -1,22 +1,21 @@
-//! Both ends of a join of their media (`joining`): the runtime's 2xx begins one in an outbound call, and a step of one may end a leg, a transfer or the
-//! call.
+//! Join of both ends' media: the runtime's 2xx begins one in an outbound call, and a step of one may end a leg, a transfer or the call.
 
 use std::time::Duration;
 
 use trunkline_model::record::Fact;
 
-use super::bridge::Bridge;
-use super::call::Call;
-use super::context::Cx;
-use super::delayed_ack::Delayed;
-use super::ids::{CallRef, LegId};
-use super::invite_client::Accepted;
-use super::join::JoinProgress;
-use super::joining::Joining;
-use super::leg::{Ack, ForkDialog, LegState, Lost, Session};
-use super::own_request::RequestKind;
-use super::refusal::Reason;
-use super::transfer::TransferEvent;
+use super::Call;
+use crate::bridge::Bridge;
+use crate::context::Cx;
+use crate::delayed_ack::Delayed;
+use crate::ids::CallRef;
+use crate::invite_client::Accepted;
+use crate::join::JoinProgress;
+use crate::joining::Joining;
+use crate::leg::{Ack, ForkDialog, LegState, Session};
+use crate::own_request::RequestKind;
+use crate::refusal::Reason;
+use crate::transfer::TransferEvent;
 
 impl Joining {
     /// Connects the callee with the runtime, which has accepted our INVITE, and offers the callee the runtime's SDP.
@@ -69,21 +68,8 @@ impl Joining {
 }
 
 impl Call {
-    /// Ends a leg whose peer is lost, and the call with it if the leg is one of the two connected ones.
-    pub(crate) fn end_if_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
-        let Some(lost) = lost else {
-            return;
-        };
-        if !self.bridge.has_left(id) {
-            return self.hang_up(cx, lost.reason);
-        }
-        if self.joining.arriving() == Some(id) && self.joining.reject(&mut self.bridge, cx) {
-            self.on_transfer(cx, TransferEvent::DestinationRefused(lost.status));
-        }
-    }
-
     /// Carries out the machine's step. `answer`: the SDP of the 2xx that led to it.
-    pub(crate) fn apply_join_progress(
+    pub(super) fn apply_join_progress(
         &mut self,
         cx: &mut Cx<'_>,
         progress: JoinProgress<Delayed>,
