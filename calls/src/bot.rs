@@ -20,7 +20,6 @@ use super::bot_state::{Bot, State};
 use super::bridge::Bridge;
 use super::call_end::CallRefusal;
 use super::call_status::CallStatus;
-use super::calling::own_origin;
 use super::context::Cx;
 use super::crossing::own_headers;
 pub use super::effect::BotDial;
@@ -28,6 +27,7 @@ use super::effect::Effect;
 use super::flow::{Builtin, Machine};
 use super::ids::{CallKey, CallRef};
 use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
+use super::origin::OwnOrigin;
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
 use super::relay::Relay;
@@ -382,7 +382,7 @@ impl Bridge {
         let Some(trunk) = self.trunk_mut() else {
             return Box::default();
         };
-        let origin = local.map(|local| own_origin(ids, local));
+        let origin = local.map(|local| OwnOrigin::of_call(ids.call, local));
         trunk.origin = origin.map(Box::new);
         trunk.heard.as_deref().unwrap_or_default().into()
     }

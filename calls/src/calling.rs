@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use trunkline_model::attempt::AttemptLeg;
-use trunkline_model::record::{HangupBy, Status};
+use trunkline_model::record::{Fact, HangupBy, Status};
 use trunkline_model::view::OutboundRoute;
 use trunkline_sip::dialog::sdp;
 use trunkline_sip::slot::{CallId, Slot};
@@ -24,8 +24,8 @@ use super::dial_failure::DialFailure;
 use super::effect::Effect;
 use super::ids::{CallKey, CallRef, LegId};
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
-use super::leg::{LegState, LocalMedia, sdp_session};
-use super::origin::{Origin, OwnOrigin};
+use super::leg::{Ack, ForkDialog, LegState, LocalMedia, Session};
+use super::origin::{OwnOrigin, sdp_session};
 use super::outbound::{Outbound, PlacedCall};
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
@@ -142,6 +142,50 @@ impl Bridge {
         sdp
     }
 
+    /// Connects the callee with the runtime, whose 2xx accepts the callee's SDP `heard`. Returns the runtime's SDP.
+    pub(crate) fn meet_runtime(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        accepted: Accepted<'_>,
+        heard: &[u8],
+    ) -> Option<Box<[u8]>> {
+        let message = accepted.message;
+        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
+        if let Some(peer) = self.agent_mut() {
+            peer.dialogs
+                .push(ForkDialog::new(0, accepted.dialog, Some(heard.into())));
+            peer.credentials = accepted.credentials;
+        }
+
+        let (trunk, agent) = (self.trunk_id(), self.agent_id());
+        let ready = LegState::Ready(Session::default());
+        self.legs.set_state(agent, ready);
+        if let Some(mut leg) = self.at(agent) {
+            leg.open(cx, accepted.flow, message);
+            let ack = Ack {
+                client: accepted.client,
+                fork: 0,
+                cseq: accepted.cseq,
+                lines: &accepted.ack_lines,
+                body: b"",
+            };
+            leg.leg.send_ack(cx, &ack);
+        }
+        self.legs.connect(trunk, agent);
+        if let Some(mut leg) = self.at(agent) {
+            leg.start_session(cx);
+        }
+        cx.core.fact(Fact::Joined {
+            call: ids.call,
+            org: ids.org,
+            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
+        });
+
+        self.legs.with_origin(agent, heard);
+        sdp
+    }
+
     /// Ends the set-up of an outbound call: takes our INVITE back, or hangs up on the callee. Returns the end as the record has it.
     pub(crate) fn end_outbound(&mut self, cx: &mut Cx<'_>, end: CallEnd) -> CallEnd {
         let reason = end.reason.unwrap_or(Reason::Internal);
@@ -167,11 +211,6 @@ impl Bridge {
         };
         CallEnd { status, ..end }
     }
-}
-
-/// Origin of our own SDP in a call, which the peer's next SDP continues.
-pub(super) fn own_origin(ids: &CallRef, local: SocketAddr) -> OwnOrigin {
-    OwnOrigin::Own(Origin::new(sdp_session(ids.call), local.ip()))
 }
 
 impl Outbound {

@@ -35,7 +35,7 @@ use super::credentials::LegCredentials;
 use super::dial::Dialing;
 use super::ids::LegId;
 use super::known_addresses::KnownAddresses;
-use super::origin::{Origin, OwnOrigin, origin_line};
+use super::origin::{Origin, OwnOrigin, origin_line, sdp_session};
 use super::pbx::Pbx;
 use super::provisional_relay::Reliability;
 use super::role::LegRole;
@@ -266,11 +266,6 @@ pub(crate) enum LocalAgent {
     Code(Option<SpokenCode>),
     /// A bot on a WebSocket, or the built-in agent.
     Bot(Box<Bot>),
-}
-
-/// `sess-id` of the SDP that we make in a call.
-pub(crate) const fn sdp_session(call: Uuid) -> u64 {
-    call.as_u64_pair().1 >> 2
 }
 
 impl LocalMedia {

@@ -185,6 +185,15 @@ impl Relay<'_> {
         });
     }
 
+    /// Takes the answer in the ACK of the trunk's peer, if our media have made an offer.
+    pub(crate) fn take_late_answer(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+        let media = self.bridge.local_mut();
+        if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
+            let audio = sdp::read_answer(message.body());
+            self.update_media(cx, audio);
+        }
+    }
+
     /// Takes the caller's change of media, Contact and session timer. Returns our SDP for the 200.
     fn take_change(
         &mut self,

@@ -41,7 +41,7 @@ impl Bridge {
     }
 
     /// Continues what has waited for the ACK of a leg's first INVITE. True if this was that ACK, and the call is up.
-    pub(crate) fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) -> bool {
+    fn confirmed(&mut self, cx: &mut Cx<'_>, id: LegId, server: ServerTx) -> bool {
         let Some(leg) = self.legs.get_mut(id) else {
             return false;
         };
@@ -91,6 +91,16 @@ pub(crate) struct Reoffer<'r> {
     pub(crate) joining: JoinPhase,
     /// The caller is alone: its agent has hung up, and the outcome of its transfer is open.
     pub(crate) has_agent_left: bool,
+}
+
+/// Consequence of an ACK for its call.
+#[derive(Copy, Clone, Default, Debug)]
+#[must_use]
+pub(crate) struct AckProgress {
+    /// The call is up from now on.
+    pub(crate) begins: bool,
+    /// It lacks the answer to a delayed offer.
+    pub(crate) lacks_answer: bool,
 }
 
 /// Consequence of the answer to a relayed re-INVITE for its call.
@@ -296,8 +306,36 @@ impl Relay<'_> {
         }
     }
 
+    /// Handles the ACK to a 2xx of ours.
+    pub(crate) fn on_ack(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        message: &Message<'_>,
+    ) -> AckProgress {
+        let cseq = message.cseq().number;
+        let session = self.bridge.legs.session_mut(id);
+        let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
+            return AckProgress::default();
+        };
+
+        cx.endpoint.acknowledged(ack.server);
+        self.bridge.legs.hear(id, cx.now);
+        self.holding.hear(self.bridge, id, message);
+        let lacks_answer = ack.delayed.is_some() && !has_sdp(message);
+        match ack.delayed {
+            Some(delayed) => self.acknowledge(cx, id, &delayed, message),
+            None => self.take_late_answer(cx, message),
+        }
+
+        AckProgress {
+            begins: self.bridge.confirmed(cx, id, ack.server),
+            lacks_answer,
+        }
+    }
+
     /// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer its offer is rejected.
-    pub(crate) fn acknowledge(
+    fn acknowledge(
         &mut self,
         cx: &mut Cx<'_>,
         id: LegId,

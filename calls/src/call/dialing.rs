@@ -5,14 +5,14 @@ use trunkline_sip::dialog::sdp;
 use super::Call;
 use crate::bot_state::Bot;
 use crate::call_end::{CallEnd, CallRefusal};
-use crate::calling::own_origin;
 use crate::context::Cx;
 use crate::dial::Dialing;
 use crate::dialing::{DialProgress, DialingCall};
 use crate::ids::LegId;
 use crate::invite_client::{Accepted, InviteClient, InviteEvent, InviteText};
-use crate::join::Join;
+use crate::join::{Join, JoinProgress};
 use crate::leg::{LegPeer, LegState};
+use crate::origin::OwnOrigin;
 use crate::refusal::Reason;
 use crate::role::LegRole;
 use crate::runtime_invite::{self, InvitedCall};
@@ -71,8 +71,11 @@ impl Call {
             }
             DialProgress::RuntimeRings(heard) => self.relaying().provisional(cx, heard),
             DialProgress::RuntimeAnswers(accepted) if self.outbound.is_some() => {
-                let (ids, bridge) = (&self.ids, &mut self.bridge);
-                let progress = self.joining.on_runtime(bridge, cx, ids, *accepted);
+                let heard = self.joining.heard().unwrap_or_default();
+                let progress = match self.bridge.meet_runtime(cx, &self.ids, *accepted, heard) {
+                    Some(sdp) => self.joining.begin(&sdp, cx.now),
+                    None => JoinProgress::Refused(Reason::NoCommonMedia),
+                };
                 self.lifetime
                     .limit(cx, self.bridge.key, self.outbound.as_deref());
                 self.apply_join_progress(cx, progress, None);
@@ -93,7 +96,7 @@ impl Call {
     /// Acknowledges the callee's 2xx. An agent with media of ours is connected at once; a runtime over SIP is invited with the callee's SDP.
     fn on_callee_answers(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>, offer: Box<[u8]>) {
         let media = self.outbound.as_deref().and_then(|outbound| outbound.media);
-        let origin = media.map(|local| own_origin(&self.ids, local));
+        let origin = media.map(|local| OwnOrigin::of_call(self.ids.call, local));
         let sdp = self.bridge.meet_callee(cx, accepted, offer, origin);
         self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, Box::default());

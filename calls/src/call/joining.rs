@@ -1,71 +1,13 @@
-//! Join of both ends' media: the runtime's 2xx begins one in an outbound call, and a step of one may end a leg, a transfer or the call.
+//! Join of both ends' media (`join`): a step of one may end a leg, a transfer or the call.
 
 use std::time::Duration;
 
-use trunkline_model::record::Fact;
-
 use super::Call;
-use crate::bridge::Bridge;
 use crate::context::Cx;
 use crate::delayed_ack::Delayed;
-use crate::ids::CallRef;
-use crate::invite_client::Accepted;
 use crate::join::JoinProgress;
-use crate::joining::Joining;
-use crate::leg::{Ack, ForkDialog, LegState, Session};
 use crate::own_request::RequestKind;
-use crate::refusal::Reason;
 use crate::transfer::TransferEvent;
-
-impl Joining {
-    /// Connects the callee with the runtime, which has accepted our INVITE, and offers the callee the runtime's SDP.
-    pub(crate) fn on_runtime(
-        &mut self,
-        bridge: &mut Bridge,
-        cx: &mut Cx<'_>,
-        ids: &CallRef,
-        accepted: Accepted<'_>,
-    ) -> JoinProgress<Delayed> {
-        let message = accepted.message;
-        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
-        let heard = self.heard().unwrap_or_default();
-        if let Some(peer) = bridge.agent_mut() {
-            peer.dialogs
-                .push(ForkDialog::new(0, accepted.dialog, Some(heard.into())));
-            peer.credentials = accepted.credentials;
-        }
-
-        let (trunk, agent) = (bridge.trunk_id(), bridge.agent_id());
-        let ready = LegState::Ready(Session::default());
-        bridge.legs.set_state(agent, ready);
-        if let Some(mut leg) = bridge.at(agent) {
-            leg.open(cx, accepted.flow, message);
-            let ack = Ack {
-                client: accepted.client,
-                fork: 0,
-                cseq: accepted.cseq,
-                lines: &accepted.ack_lines,
-                body: b"",
-            };
-            leg.leg.send_ack(cx, &ack);
-        }
-        bridge.legs.connect(trunk, agent);
-        if let Some(mut leg) = bridge.at(agent) {
-            leg.start_session(cx);
-        }
-        cx.core.fact(Fact::Joined {
-            call: ids.call,
-            org: ids.org,
-            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
-        });
-
-        bridge.legs.with_origin(agent, heard);
-        match sdp {
-            Some(sdp) => self.begin(&sdp, cx.now),
-            None => JoinProgress::Refused(Reason::NoCommonMedia),
-        }
-    }
-}
 
 impl Call {
     /// Carries out the machine's step. `answer`: the SDP of the 2xx that led to it.

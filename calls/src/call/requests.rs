@@ -2,7 +2,6 @@
 //! §12.2).
 
 use trunkline_model::view::OrgView;
-use trunkline_sip::dialog::sdp;
 use trunkline_sip::endpoint::Response;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::{HeaderName, Message, Method};
@@ -27,6 +26,19 @@ use crate::transferring::ReferRequest;
 const MAX_AWAITED: usize = 8;
 
 impl Call {
+    /// Handles the ACK to a 2xx of ours.
+    pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
+        let progress = self.relaying().on_ack(cx, id, message);
+        if progress.begins {
+            self.with_bot(cx, Bot::start);
+            self.on_transfer(cx, TransferEvent::Acknowledged);
+        }
+        // Without an answer to a delayed offer the call has no media (RFC 3261 §13.2.2.4).
+        if progress.lacks_answer {
+            self.hang_up(cx, Reason::NoCommonMedia);
+        }
+    }
+
     /// Handles a request with the tags of this call. `org` is given if the request may ask for a transfer.
     pub(crate) fn on_request(
         &mut self,
@@ -161,40 +173,6 @@ impl Call {
             Method::Other => {
                 cx.respond(server, 501, None, |head| head.line("Allow", methods), b"");
             }
-        }
-    }
-
-    /// Handles the ACK to a 2xx of ours.
-    pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
-        let cseq = message.cseq().number;
-        let session = self.bridge.legs.session_mut(id);
-        let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
-            return;
-        };
-
-        cx.endpoint.acknowledged(ack.server);
-        self.bridge.legs.hear(id, cx.now);
-        self.holding.hear(&mut self.bridge, id, message);
-        // Without an answer to a delayed offer the call has no media (RFC 3261 §13.2.2.4).
-        let lacks_answer = ack.delayed.is_some() && !has_sdp(message);
-        match ack.delayed {
-            Some(delayed) => self.relaying().acknowledge(cx, id, &delayed, message),
-            // The ACK may bring the answer to an offer of our own media.
-            None => {
-                let media = self.bridge.local_mut();
-                if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
-                    let audio = sdp::read_answer(message.body());
-                    self.relaying().update_media(cx, audio);
-                }
-            }
-        }
-
-        if self.bridge.confirmed(cx, id, ack.server) {
-            self.with_bot(cx, Bot::start);
-            self.on_transfer(cx, TransferEvent::Acknowledged);
-        }
-        if lacks_answer {
-            self.hang_up(cx, Reason::NoCommonMedia);
         }
     }
 }
