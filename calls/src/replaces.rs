@@ -9,7 +9,6 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::Message;
-use trunkline_sip::wire::print::Head;
 
 use super::bridge::Bridge;
 use super::bye::ByeContent;
@@ -111,23 +110,10 @@ impl Relay<'_> {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        match self.bridge.local_body(&self.holding.hold, message) {
-            Ok((body, audio)) => {
+        match self.local_sdp(message) {
+            Ok(sdp) => {
                 self.succeed(cx, server);
-                let id = self.bridge.trunk_id();
-                self.update_media(cx, audio);
-                if let Some(mut leg) = self.bridge.at(id) {
-                    leg.take_renewal(cx, renewal);
-                }
-                let fork = self.bridge.fork().unwrap_or_default();
-                self.bridge.legs.remember_sdp(id, fork, &body);
-                let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-                let cseq = message.cseq().number;
-                let trunk = self.bridge.trunk_id();
-                self.holding.hear_proposed(self.bridge, trunk);
-                if let Some(leg) = self.bridge.legs.get_mut(trunk) {
-                    leg.accept_reinvite(cx, (server, cseq), &body, None, content);
-                }
+                self.accept_with_media(cx, renewal, server, message, sdp);
             }
             Err(no) => {
                 self.bridge.legs.fail_successor(server);
