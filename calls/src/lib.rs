@@ -1,7 +1,8 @@
 //! The back-to-back user agent, pure: messages, time and results of effects go in, transmits and effects come out. It has no socket, store or clock.
 //!
-//! [`Calls`] holds the calls of one shard. A new INVITE goes through [`admission`] and `setup`; what the runtime answers through
-//! `answer`; what happens inside a call through `in_dialog` and `reoffer`; its end through `hangup`.
+//! [`Calls`] holds the calls of one shard and brings each input to its call (`shard`). A new INVITE goes through [`admission`] and `shard::setup`. A
+//! call (`call`) gives its input to the feature that it is for: each feature works on its own state and on the legs, and returns what follows for
+//! the call.
 
 #![warn(missing_docs)]
 
