@@ -87,6 +87,9 @@ impl Call {
                     self.apply_answer(cx, progress);
                 }
             }
+            DialProgress::Unusable(Reason::CallerCanceled) => {
+                self.refuse(cx, CallRefusal::canceled(Vec::new()));
+            }
             DialProgress::Unusable(reason) => self.refuse(cx, reason),
             DialProgress::RuntimeFollows(chain) => self.return_to_bot(cx, *chain),
             DialProgress::RuntimeLost(failed) => self.refuse(cx, CallRefusal::of_runtime(&failed)),

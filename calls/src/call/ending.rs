@@ -62,7 +62,9 @@ impl Call {
                 );
             }
             (CallStatus::SettingUp, true) => {
-                self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
+                if !self.relaying().end_early_dialog(cx, fork, message) {
+                    self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
+                }
             }
             (CallStatus::SettingUp, false) => {
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);

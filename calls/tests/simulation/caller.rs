@@ -445,7 +445,7 @@ impl Caller {
         }
     }
 
-    /// BYE in every early dialog (RFC 3261 §15).
+    /// BYE in every early dialog, or in the first (RFC 3261 §15).
     fn bye_early(&mut self, hands: &mut Hands<'_>) {
         if self.outcome != Outcome::Dialling {
             return;
@@ -455,6 +455,9 @@ impl Caller {
                 self.party.seen.push("hangs up early");
                 let method = (Method::Bye, Purpose::Other);
                 self.party.request(hands, session, method, "", b"");
+                if self.plan.byes_first_alone {
+                    return;
+                }
             }
         }
     }
