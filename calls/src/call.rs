@@ -1,6 +1,19 @@
-//! One call as data: its legs, its set-up while it lasts, what is in flight between the legs.
+//! One call as data: its legs, its set-up while it lasts, what is in flight between the legs, and the state of each feature.
 //!
 //! Plain values only: no instant of a clock, no handle, no channel.
+//!
+//! A feature works on its own state and on the legs, and returns progress; it names neither the call nor another feature. The files below this one
+//! name them all: each takes a kind of input, gives it to the feature that it is for, and carries out what follows for the others.
+
+mod bot;
+mod dialing;
+mod ending;
+mod joining;
+mod requests;
+mod responses;
+mod set_up;
+mod transferring;
+mod turns;
 
 use trunkline_model::record::Direction;
 use uuid::Uuid;

@@ -179,6 +179,8 @@ struct CallerFork {
     rseq: u32,
     unacknowledged: Option<Unacknowledged>,
     queued: VecDeque<Reliable>,
+    /// The caller has hung up on it.
+    has_ended: bool,
     /// Both sides have negotiated media before the 2xx (in a reliable response or its PRACK).
     agreed: bool,
 }
@@ -190,6 +192,7 @@ impl CallerFork {
             rseq: 0,
             unacknowledged: None,
             queued: VecDeque::new(),
+            has_ended: false,
             agreed: false,
         }
     }
@@ -263,6 +266,9 @@ impl ProvisionalRelay {
     ) {
         let queued: usize = self.forks.iter().map(|fork| fork.queued.len()).sum();
         let fork = self.fork(fork);
+        if fork.has_ended {
+            return;
+        }
         let theirs = match delivery {
             Delivery::Once => return to.send(fork.number, &answer, None),
             Delivery::UntilPrack { rseq } => rseq,
@@ -374,6 +380,21 @@ impl ProvisionalRelay {
         for fork in &mut self.forks {
             fork.queued.clear();
         }
+    }
+
+    /// Ends a fork that the caller has hung up on: it gets nothing more of that fork.
+    pub(crate) fn end_fork(&mut self, to: &mut impl ProvisionalSink, fork: u8) {
+        let fork = self.fork(fork);
+        fork.has_ended = true;
+        fork.queued.clear();
+        if let Some(sent) = fork.unacknowledged.take() {
+            to.cancel(sent.timer);
+        }
+    }
+
+    /// Returns whether the caller has hung up on a fork.
+    pub(crate) fn has_ended(&self, fork: u8) -> bool {
+        self.find(fork).is_some_and(|fork| fork.has_ended)
     }
 
     /// Returns the PRACK that is still missing in a fork.
@@ -516,6 +537,28 @@ mod tests {
 
         relay.handle_provisional(&mut to, 1, Delivery::Once, answer(180, false));
         assert!(!relay.is_silent());
+    }
+
+    #[test]
+    fn a_fork_that_the_caller_has_hung_up_on_says_nothing_more() {
+        let (mut relay, mut to) = (relay(OFFER), Recorder::new());
+        for (fork, rseq, status) in [(0, 7, 180), (0, 8, 183), (1, 40, 180)] {
+            let delivery = relay.delivery(Some(rseq));
+            relay.handle_provisional(&mut to, fork, delivery, answer(status, true));
+        }
+        relay.end_fork(&mut to, 0);
+        assert_eq!([0, 1].map(|fork| relay.has_ended(fork)), [true, false]);
+        assert!(!relay.owes_answer(0));
+        assert_eq!(relay.timers().count(), 1, "that of the other fork");
+
+        to.got.clear();
+        let goes_on = relay.handle_timer(&mut to, 0);
+        assert_eq!(goes_on, Retransmission::GoesOn);
+        assert_eq!(acknowledge(&mut relay, &mut to, 0, "1 1 INVITE"), None);
+        for fork in [0, 1] {
+            relay.handle_provisional(&mut to, fork, Delivery::Once, answer(182, false));
+        }
+        assert_eq!(to.got, [(1, 182, None)]);
     }
 
     #[test]

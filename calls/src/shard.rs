@@ -1,5 +1,20 @@
 //! Calls of one shard: their storage, access to one of them, and its release.
 
+mod commands;
+mod dialogs;
+mod dispatch;
+mod early;
+mod media;
+pub mod member;
+mod placing;
+mod replaces;
+mod setup;
+mod source_trust;
+mod verification;
+
+pub use commands::HangUpRequester;
+pub use setup::DOCTOR;
+
 use std::collections::HashMap;
 
 use slab::Slab;

@@ -460,7 +460,7 @@ impl Caller {
         }
     }
 
-    /// Sends BYE in every early dialog (RFC 3261 §15).
+    /// Sends BYE in every early dialog, or in the first (RFC 3261 §15).
     fn bye_early(&mut self, hands: &mut Hands<'_>) {
         if self.outcome != Outcome::Dialling {
             return;
@@ -470,6 +470,9 @@ impl Caller {
                 self.party.seen.push("hangs up early");
                 let method = (Method::Bye, Purpose::Other);
                 self.party.request(hands, session, method, "", b"");
+                if self.plan.byes_first_alone {
+                    return;
+                }
             }
         }
     }

@@ -9,14 +9,14 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use super::allow::{capabilities, own_lines, to_peer};
-use super::attempt_counter::AttemptCounter;
-use super::context::Cx;
-use super::crossing::lacking_options;
-use super::has_sdp;
-use super::ids::{CallKey, owner_of};
-use super::invite_client::OurOffer;
-use super::sips::is_sips;
+use crate::allow::{capabilities, own_lines, to_peer};
+use crate::attempt_counter::AttemptCounter;
+use crate::context::Cx;
+use crate::crossing::lacking_options;
+use crate::has_sdp;
+use crate::ids::{CallKey, owner_of};
+use crate::invite_client::OurOffer;
+use crate::sips::is_sips;
 
 /// Facts about an early dialog of an INVITE of ours that the answer to a request in it needs.
 struct EarlyDialogFacts {

@@ -14,38 +14,36 @@ use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::text;
 use trunkline_sip::header::uri::Scheme;
 use trunkline_sip::slot::Slot;
-use trunkline_sip::wire::{HeaderName, Message};
+use trunkline_sip::wire::HeaderName;
 use uuid::Uuid;
 
-use super::admission::{self, CallerInvite};
-use super::bot_state::Bot;
-use super::bridge::Bridge;
-use super::call::Call;
-use super::context::{Core, Cx, allows, lacks_refer};
-use super::crossing::{lacking_options, own_headers};
-use super::dial::Dialing;
-use super::dial_failure::refusal_lines;
-use super::effect::Effect;
-use super::generation::LAST_GENERATION;
-use super::holding::Holding;
-use super::ids::{CallKey, CallRef, CallTimer, LegId, owner_of};
-use super::joining::Joining;
-use super::keep_alive;
-use super::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
-use super::lifetime::Lifetime;
-use super::limits::{Claim, LimitReached, Permit};
-use super::pbx::Pbx;
-use super::privacy::{ANONYMOUS_USER, CallerIdentity};
-use super::provisional_relay::Reliability;
-use super::refusal::Reason;
-use super::request_origin::RequestOrigin;
-use super::role::LegRole;
-use super::runtime_chain::{First, NewChain};
-use super::runtime_invite::{self, InvitedCall};
-use super::target;
-use super::transfer::LastTransfer;
-use super::uas_invite::{ContactState, NewDialog, UasInvite};
-use super::{invite_facts, sips};
+use crate::admission::{self, CallerInvite};
+use crate::bot_state::Bot;
+use crate::bridge::Bridge;
+use crate::call::Call;
+use crate::context::{Core, Cx};
+use crate::crossing::{lacking_options, own_headers};
+use crate::dial::Dialing;
+use crate::dial_failure::refusal_lines;
+use crate::effect::Effect;
+use crate::generation::LAST_GENERATION;
+use crate::holding::Holding;
+use crate::ids::{CallKey, CallRef, CallTimer, LegId, owner_of};
+use crate::joining::Joining;
+use crate::keep_alive;
+use crate::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
+use crate::lifetime::Lifetime;
+use crate::limits::{Claim, LimitReached, Permit};
+use crate::privacy::{ANONYMOUS_USER, CallerIdentity};
+use crate::refusal::Reason;
+use crate::request_origin::RequestOrigin;
+use crate::role::LegRole;
+use crate::runtime_chain::{First, NewChain};
+use crate::runtime_invite::{self, InvitedCall};
+use crate::target;
+use crate::transfer::LastTransfer;
+use crate::uas_invite::{ContactState, NewDialog, UasInvite, patience};
+use crate::{invite_facts, sips};
 
 /// User part that requests a report on the trunk.
 pub const DOCTOR: &str = "doctor";
@@ -375,7 +373,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
 
         let identity = CallerIdentity::of(message, is_anonymous, &cx.core.config.header_prefix);
         let mut caller = SipPeer::begun(flow);
-        caller.abilities = abilities(message);
+        caller.abilities = Abilities::of(message);
         caller.is_sips = sips::wants_sips(message.request_uri(), &new.dialog);
         caller.credentials = verified.map(Box::new);
         caller.takes_calls = proof != Proof::Session;
@@ -458,16 +456,6 @@ fn is_for_the_doctor(facts: &Facts) -> bool {
     user.is_some_and(|user| user.eq_ignore_ascii_case(DOCTOR))
 }
 
-/// Returns how long an INVITE may lack a final answer, at most its Expires, and the reason of the refusal then (RFC 3261 §13.3.1).
-pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Reason) {
-    let expires = invite.first(HeaderName::Expires);
-    let expires = expires.and_then(text::delta_seconds);
-    match expires.map(|seconds| Duration::from_secs(seconds.into())) {
-        Some(own) if own < longest => (own, Reason::InviteExpired),
-        Some(_) | None => (longest, Reason::SetupTimeout),
-    }
-}
-
 /// Checks a new INVITE as RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 demand; returns its dialog and session.
 pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<NewDialog, Reason> {
     let message = caller.message;
@@ -495,15 +483,6 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
         Ok(session) => Ok(NewDialog { dialog, session }),
         Err(Unacceptable::TooBrief { .. }) => Err(Reason::SessionTooBrief),
         Err(Unacceptable::Unreadable) => Err(Reason::BadRequest),
-    }
-}
-
-pub(crate) fn abilities(message: &Message<'_>) -> Abilities {
-    Abilities {
-        update: allows(message, "UPDATE"),
-        reliable: Reliability::of(message),
-        no_refer: lacks_refer(message),
-        pbx: Pbx::of_message(message),
     }
 }
 
