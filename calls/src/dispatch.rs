@@ -16,7 +16,7 @@ use super::context::Cx;
 use super::effect::Effect;
 use super::ids::{CallKey, CallTimer, key_of};
 use super::invite_client::InviteEvent;
-use super::late_answer::refuse_late_answer;
+use super::late_answer::{refuse_late_answer, refuse_stray_answer};
 use super::outbound::Outbound;
 use super::refusal::{Reason, uri_refusal};
 use super::shard::Calls;
@@ -79,7 +79,7 @@ impl Calls {
                     attempt_counter: &mut AttemptCounter::default(),
                     now,
                 };
-                refuse_late_answer(&mut cx, flow, None, &message);
+                refuse_stray_answer(&mut cx, flow, &message);
             }
             Received::Response { tx, owner, message } => {
                 self.response(endpoint, flow, tx, owner, &message, now)
@@ -351,7 +351,7 @@ impl Calls {
                 attempt_counter: &mut AttemptCounter::default(),
                 now,
             };
-            refuse_late_answer(&mut cx, flow, Some(tx), message);
+            refuse_late_answer(&mut cx, flow, tx, message);
         }
     }
 
