@@ -1,6 +1,6 @@
 //! Queue of new INVITEs under load, so that messages of existing calls go first.
 //!
-//! It has two halves: INVITEs that are expected (an answer to our challenge, or a known source address) go before those
+//! It has two halves: INVITEs that are expected (a proven password, or a known source address) go before those
 //! of unauthenticated peers. This file also decides when the waits are too long, so that INVITEs are shed.
 
 use std::collections::VecDeque;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use trunkline_model::view::{Login, PeerLogin, View};
 use trunkline_sip::auth::{
-    self, Algorithm, ChallengeCause, NonceWindow, Nonces, Policy, Verdict, WrongPart,
+    self, Algorithm, ChallengeCause, NonceSource, NonceWindow, Nonces, Policy, Verdict, WrongPart,
 };
 use trunkline_sip::endpoint::{Endpoint, Response};
 use trunkline_sip::flow::Flow;
@@ -180,6 +180,7 @@ impl Registrar {
         let policy = Policy {
             algorithms: &config.algorithms,
             allow_rfc2069: config.allow_rfc2069,
+            source: NonceSource::of(&flow),
         };
         let verdict = auth::verify(
             &credentials,
@@ -320,8 +321,10 @@ impl Registrar {
     ) {
         let config = Arc::clone(&self.config);
         let slot = endpoint.minter().dispatch(message);
-        let (nonces, tag) = (&self.nonces, slot.index());
-        let nonce = nonces.for_challenge(cause, tag, endpoint.entropy(), now);
+        let (tag, source) = (slot.index(), NonceSource::of(&flow));
+        let nonce = self
+            .nonces
+            .for_challenge(cause, tag, source, endpoint.entropy(), now);
         self.stateless(endpoint, message, flow, 401, |head| {
             auth::challenge(
                 head,

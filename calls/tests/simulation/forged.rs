@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use trunkline_sip::auth::client::{self, ChallengedMessage, Login};
 use trunkline_sip::entropy::Entropy;
+use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Minter, Node as NodeNumber, Slot};
+use trunkline_sip::wire::{Framing, lex};
 
 use crate::dice::Dice;
 use crate::network::Datagram;
-use crate::node::{NODE, Node, address};
+use crate::node::{NODE, Node, address, flow_of};
 
 const START: Moment = Moment::from_secs(1_750_000_000);
 const ATTACKER: &str = "198.51.100.66:5060";
@@ -74,4 +77,85 @@ fn a_flood_of_stray_answers_brings_less_than_its_size() {
         sent += answers.iter().map(|sent| sent.octets.len()).sum::<usize>();
     }
     assert!(sent < received, "{sent} octets for {received}");
+}
+
+/// Returns an INVITE to our number, with these header lines.
+fn invite(cseq: u32, lines: &str) -> Vec<u8> {
+    format!(
+        "INVITE sip:+442071838750@{NODE} SIP/2.0\r\nVia: SIP/2.0/UDP {ATTACKER};branch=z9hG4bK{cseq};rport\r\n\
+         From: <sip:a@example.org>;tag=a\r\nTo: <sip:+442071838750@{NODE}>\r\nCall-ID: forged\r\nCSeq: {cseq} INVITE\r\n\
+         Max-Forwards: 70\r\nContact: <sip:a@{ATTACKER}>\r\n{lines}Content-Length: 0\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// Has the node challenge an INVITE of the attacker, and answers with this password.
+fn answered(node: &mut Node, password: &str) -> Vec<u8> {
+    let bare = Datagram {
+        from: address(ATTACKER),
+        to: address(NODE),
+        connection: None,
+        octets: invite(1, ""),
+    };
+    node.receive(&bare, START);
+    let sent = node.transmits();
+    let challenged = lex(&sent[0].octets, Framing::Datagram).expect("an answer");
+    let (_, challenge) = client::challenge(&challenged).expect("a challenge");
+    let uri = format!("sip:+442071838750@{NODE}");
+    let request = ChallengedMessage {
+        method: "INVITE",
+        uri: uri.as_bytes(),
+        body: b"",
+    };
+    let login = Login {
+        user: "trunk-user",
+        password,
+    };
+    let value = client::answer(&challenge, &request, &login, 1, "c0ffee").expect("an answer");
+    invite(2, &format!("Authorization: {value}\r\n"))
+}
+
+/// A tenant who has the password forges the source of its INVITEs.
+#[test]
+fn a_nonce_brings_a_forged_source_nothing_but_a_challenge() {
+    for (source, answers) in [
+        (ATTACKER, &["100"][..]),
+        ("198.51.100.7:1024", &["100"]),
+        (VICTIM, &["401"]),
+    ] {
+        let mut node = Node::new(&mut Dice::new(1), None, false, START);
+        let octets = answered(&mut node, "secret");
+        let forged = Datagram {
+            from: address(source),
+            to: address(NODE),
+            connection: None,
+            octets,
+        };
+        node.receive(&forged, START);
+        let sent = node.transmits();
+        let to_source = sent.iter().filter(|sent| sent.to == address(source));
+        let statuses: Vec<_> = to_source
+            .map(|sent| String::from_utf8_lossy(&sent.octets[8..11]).into_owned())
+            .collect();
+        assert_eq!(statuses[..1], *answers, "{source}");
+
+        let text = String::from_utf8_lossy(&sent[0].octets);
+        assert_eq!(text.contains("stale=true"), source == VICTIM, "{source}");
+    }
+}
+
+#[test]
+fn only_a_password_sets_an_invite_apart_under_load() {
+    for (password, source, is_expected) in [
+        ("secret", ATTACKER, true),
+        ("a guess", ATTACKER, false),
+        ("secret", VICTIM, false),
+    ] {
+        let mut node = Node::new(&mut Dice::new(1), None, false, START);
+        let octets = answered(&mut node, password);
+        let message = lex(&octets, Framing::Datagram).expect("an INVITE");
+        let flow: Flow = flow_of(address(source), None);
+        let expected = node.calls.expects(node.view(), &flow, &message, START);
+        assert_eq!(expected, is_expected, "{password} from {source}");
+    }
 }

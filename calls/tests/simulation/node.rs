@@ -435,7 +435,7 @@ impl Node {
     }
 }
 
-fn flow_of(peer: SocketAddr, connection: Option<u32>) -> Flow {
+pub(crate) fn flow_of(peer: SocketAddr, connection: Option<u32>) -> Flow {
     let (transport, listener) = match connection {
         Some(_) => (Transport::Tcp, 1),
         None => (Transport::Udp, 0),
