@@ -2,7 +2,7 @@
 //! (RFC 3261 §12.2).
 
 use trunkline_model::view::OrgView;
-use trunkline_sip::endpoint::{Response, ServerTx};
+use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
@@ -145,6 +145,10 @@ impl Call {
 
         // A BYE needs no room: it ends the call.
         if is_full && method != Method::Bye {
+            return busy(cx, flow, message);
+        }
+        let leg = self.bridge.legs.get_mut(id);
+        if !leg.is_some_and(|leg| leg.allowance.take(method, cx.now)) {
             return busy(cx, flow, message);
         }
         let Ok(server) = cx
@@ -412,7 +416,9 @@ fn refuse_options(cx: &mut Cx<'_>, server: ServerTx, lacking: &[u8]) {
 }
 
 /// Refuses a request for lack of room: the peer may retry.
-fn busy(cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
-    cx.endpoint
-        .respond_stateless(message, &flow, &Response::bare(503));
+pub(crate) fn busy(cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
+    let retry_after = u64::from(cx.core.config.retry_after);
+    cx.core.stateless(cx.endpoint, message, flow, 503, |head| {
+        head.number("Retry-After", retry_after);
+    });
 }

@@ -27,6 +27,7 @@ use trunkline_sip::flow::Flow;
 use trunkline_sip::wheel::TimerId;
 use uuid::Uuid;
 
+use super::allowance::RequestAllowance;
 use super::bot_state::Bot;
 use super::bye::ByeContent;
 use super::context::Cx;
@@ -48,6 +49,8 @@ pub(crate) struct Leg {
     pub(crate) role: LegRole,
     pub(crate) peer: LegPeer,
     pub(crate) state: LegState,
+    /// Requests that its peer may send.
+    pub(crate) allowance: RequestAllowance,
 }
 
 /// The far end of a leg.

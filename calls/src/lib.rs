@@ -8,6 +8,7 @@
 mod address_change;
 pub mod admission;
 mod allow;
+mod allowance;
 mod answer;
 mod attempt_counter;
 pub mod attempts;

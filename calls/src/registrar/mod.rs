@@ -11,6 +11,7 @@ mod liveness;
 mod register_request;
 pub mod stored;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
+use crate::allowance::{Allowance, Rate};
 use crate::failed_login::{self, UnknownUser};
 use crate::ids::owner_of;
 use crate::wall_clock::WallClock;
@@ -56,6 +58,14 @@ pub struct Config {
 
 /// Longest registration by a stream: the stream itself is closed after a quarter of an hour of silence.
 const LONGEST_BY_STREAM: Duration = Duration::from_secs(600);
+
+/// REGISTERs of one trunk, at once and over time: over UDP an answer stays for 32 seconds in a table that all calls share.
+const RATE: Rate = Rate {
+    burst: 1_024,
+    interval: Duration::from_millis(25),
+};
+/// Number of trunks after which those that have their whole burst are forgotten.
+const SWEEP: usize = 4_096;
 
 /// Event for the engine.
 #[derive(Debug)]
@@ -96,6 +106,8 @@ pub struct Registrar {
     bindings: Arc<Bindings>,
     effects: Vec<RegistrarEffect>,
     lines: Vec<u8>,
+    /// REGISTERs that each trunk may send.
+    allowances: HashMap<Uuid, Allowance>,
 }
 
 impl Registrar {
@@ -112,6 +124,7 @@ impl Registrar {
             bindings,
             effects: Vec::new(),
             lines: Vec::new(),
+            allowances: HashMap::new(),
         }
     }
 
@@ -146,11 +159,30 @@ impl Registrar {
         let Some(login) = self.admit(endpoint, view, flow, message, now) else {
             return;
         };
+        if !self.may_register(login.trunk, now) {
+            return self.busy(endpoint, message, flow);
+        }
         let is_suspended = view.org(login.org).is_some_and(|org| org.suspended);
         if is_suspended || is_anothers(view, login, message) {
             return self.answer(endpoint, message, flow, now, 403, |_| {});
         }
         self.register(endpoint, login, flow, message, now);
+    }
+
+    /// Counts a REGISTER of a trunk; false if it has sent too many.
+    fn may_register(&mut self, trunk: Uuid, now: Moment) -> bool {
+        if self.allowances.len() >= SWEEP {
+            self.allowances
+                .retain(|_, allowance| !allowance.is_whole(now));
+        }
+        self.allowances.entry(trunk).or_default().take(RATE, now)
+    }
+
+    /// Refuses a REGISTER for lack of room.
+    fn busy(&mut self, endpoint: &mut Endpoint, message: &Message<'_>, flow: Flow) {
+        self.stateless(endpoint, message, flow, 503, |head| {
+            head.number("Retry-After", 5);
+        });
     }
 
     /// Authenticates the trunk's PBX, or answers the REGISTER.
@@ -364,9 +396,7 @@ impl Registrar {
         head: impl FnOnce(&mut Head<'_>),
     ) {
         let Ok(tx) = endpoint.accept(message, flow, owner_of(None), now) else {
-            return self.stateless(endpoint, message, flow, 503, |head| {
-                head.number("Retry-After", 5);
-            });
+            return self.busy(endpoint, message, flow);
         };
         self.lines.clear();
         head(&mut Head::new(&mut self.lines));

@@ -109,7 +109,7 @@ impl Scene {
                     t4: Duration::from_secs(5),
                     server: String::new(),
                     sent_by: vec!["us:5060".to_owned()],
-                    max_transactions: 1_000,
+                    max_transactions: 10_000,
                 },
                 Entropy::from_seed([1; 32]),
             ),
@@ -131,7 +131,7 @@ impl Scene {
                         },
                         Duration::from_secs(30),
                     )),
-                    Arc::new(NonceWindow::new(Duration::from_secs(30), 1_000)),
+                    Arc::new(NonceWindow::new(Duration::from_secs(30), 10_000)),
                 ),
                 Arc::clone(&bindings),
             ),
@@ -418,6 +418,23 @@ fn a_retransmission_gets_the_same_answer() {
     let first = scene.send(&octets, request.flow);
     assert!(first.starts_with("SIP/2.0 200 "), "{first}");
     assert_eq!(scene.send(&octets, request.flow), first);
+}
+
+#[test]
+fn a_trunk_that_registers_without_end_leaves_room_for_others() {
+    let mut scene = Scene::new();
+    let mut statuses = (1..1_100).map(|cseq| scene.register(&Request::new(cseq, HOUR_HERE)).0);
+    assert!(statuses.by_ref().take(1_024).all(|status| status == 200));
+    assert!(statuses.all(|status| status == 503));
+
+    let other = Request {
+        user: "other",
+        call_id: "b",
+        ..Request::new(1, HOUR_HERE)
+    };
+    assert_eq!(scene.register(&other).0, 200);
+    scene.later(1);
+    assert_eq!(scene.register(&Request::new(2_000, HOUR_HERE)).0, 200);
 }
 
 #[test]

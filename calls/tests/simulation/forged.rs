@@ -11,7 +11,8 @@ use trunkline_sip::wire::{Framing, lex};
 
 use crate::dice::Dice;
 use crate::network::Datagram;
-use crate::node::{NODE, Node, address, flow_of};
+use crate::node::{NODE, Node, address, agent_id, flow_of};
+use crate::plan::Agent;
 
 const START: Moment = Moment::from_secs(1_750_000_000);
 const ATTACKER: &str = "198.51.100.66:5060";
@@ -158,4 +159,70 @@ fn only_a_password_sets_an_invite_apart_under_load() {
         let expected = node.calls.expects(node.view(), &flow, &message, START);
         assert_eq!(expected, is_expected, "{password} from {source}");
     }
+}
+
+/// A call to the echo agent from an address that its org has named.
+struct Admitted {
+    node: Node,
+    to: String,
+}
+
+const PBX: &str = "198.51.101.10:5060";
+
+impl Admitted {
+    fn new() -> Self {
+        let mut call = Self {
+            node: Node::new(&mut Dice::new(1), None, false, START),
+            to: format!("<sip:1@{NODE}>"),
+        };
+        let sdp = "v=0\r\no=- 1 1 IN IP4 198.51.101.10\r\ns=-\r\nc=IN IP4 198.51.101.10\r\nt=0 0\r\nm=audio 4000 RTP/AVP 0\r\n";
+        let agent = agent_id(Agent::Echo);
+        let lines =
+            format!("X-PLATFORM-AGENT-ID: {agent}\r\nContent-Type: application/sdp\r\n");
+        let answers = call.send("INVITE", 1, &lines, sdp);
+        let accepted = answers.iter().find(|answer| answer.starts_with("SIP/2.0 200"));
+        let accepted = accepted.unwrap_or_else(|| panic!("{answers:?}"));
+        let to = accepted.lines().find_map(|line| line.strip_prefix("To: "));
+        call.to = to.expect("it has To").to_owned();
+        call.send("ACK", 1, "", "");
+        call
+    }
+
+    /// Sends a request in the call; returns the answers.
+    fn send(&mut self, method: &str, cseq: u32, lines: &str, body: &str) -> Vec<String> {
+        let octets = format!(
+            "{method} sip:1@{NODE} SIP/2.0\r\nVia: SIP/2.0/UDP {PBX};branch=z9hG4bK{method}{cseq};rport\r\n\
+             From: <sip:a@example.org>;tag=a\r\nTo: {}\r\nCall-ID: admitted\r\nCSeq: {cseq} {method}\r\n\
+             Max-Forwards: 70\r\nContact: <sip:a@{PBX}>\r\n{lines}Content-Length: {}\r\n\r\n{body}",
+            self.to,
+            body.len()
+        );
+        let request = Datagram {
+            from: address(PBX),
+            to: address(NODE),
+            connection: None,
+            octets: octets.into_bytes(),
+        };
+        self.node.receive(&request, START);
+        let sent = self.node.transmits();
+        sent.iter()
+            .map(|sent| String::from_utf8_lossy(&sent.octets).into_owned())
+            .collect()
+    }
+}
+
+#[test]
+fn a_leg_that_sends_without_end_can_only_hang_up() {
+    let mut call = Admitted::new();
+    let answers: Vec<String> = (2..1_000)
+        .flat_map(|cseq| call.send("OPTIONS", cseq, "", ""))
+        .collect();
+    let of = |status: &str| answers.iter().filter(move |text| text.starts_with(status));
+    assert_eq!(of("SIP/2.0 200").count(), 64);
+    assert_eq!(of("SIP/2.0 503").count(), answers.len() - 64);
+    assert!(of("SIP/2.0 503").all(|busy| busy.contains("Retry-After: ")));
+    assert!(call.node.endpoint.counts().server_other <= 64);
+
+    let ended = call.send("BYE", 1_000, "", "");
+    assert!(ended[0].starts_with("SIP/2.0 200"), "{ended:?}");
 }

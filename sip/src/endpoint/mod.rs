@@ -42,6 +42,8 @@ use merged::MergedRequests;
 
 /// Most timers and tombstones that one call of [`Endpoint::handle_timeout`] serves, so that the output stays bounded.
 const TIMEOUTS_PER_TURN: usize = 1024;
+/// Share of the server transactions that BYEs may have beyond [`Config::max_transactions`]: a full table must not keep calls from ending.
+const RESERVE_FOR_BYE: usize = 16;
 /// Tombstones per transaction that may be alive: a tombstone lives longer and is smaller.
 const TOMBSTONES_PER_TRANSACTION: usize = 4;
 
@@ -61,7 +63,7 @@ pub struct Config {
     /// `host:port` for our Via, indexed by [`Flow::listener`].
     pub sent_by: Vec<String>,
     /// Most transactions alive on either side. An INVITE that was answered with 2xx stays alive as a client
-    /// transaction for 64*T1, so that the table must hold that many seconds' worth of calls.
+    /// transaction for 64*T1, so that the table must hold that many seconds' worth of calls. BYEs have a sixteenth more.
     pub max_transactions: usize,
 }
 
@@ -193,6 +195,8 @@ pub struct Endpoint {
     latest: Moment,
     clients: Table<Client>,
     servers: Table<Server>,
+    /// Most server transactions of methods other than BYE.
+    max_servers: usize,
     tombstones: Tombstones,
     merged: MergedRequests,
     shared: MachineContext,
@@ -217,6 +221,7 @@ impl Endpoint {
         } = config;
 
         let times = Times { t1, t2, t4 };
+        let reserve = max_transactions.div_ceil(RESERVE_FOR_BYE);
         let max_tombstones = max_transactions.saturating_mul(TOMBSTONES_PER_TRANSACTION);
 
         Self {
@@ -229,7 +234,8 @@ impl Endpoint {
             scratch: Vec::new(),
             latest: Moment::default(),
             clients: Table::new(minter.clone(), max_transactions),
-            servers: Table::new(minter.clone(), max_transactions),
+            servers: Table::new(minter.clone(), max_transactions + reserve),
+            max_servers: max_transactions,
             tombstones: Tombstones::new(times, max_tombstones),
             merged: MergedRequests::default(),
             shared: MachineContext {

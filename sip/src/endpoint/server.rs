@@ -49,7 +49,7 @@ impl Endpoint {
     /// request must be answered within 64*T1, when its sender gives up.
     ///
     /// # Errors
-    /// The table of server transactions is full: answer 503 with [`Endpoint::respond_stateless`].
+    /// The table of server transactions is full: answer 503 with [`Endpoint::respond_stateless`]. A BYE finds room in a reserve.
     pub fn accept(
         &mut self,
         request: &Message<'_>,
@@ -57,7 +57,11 @@ impl Endpoint {
         owner: Owner,
         now: Moment,
     ) -> Result<ServerTx, TableFull> {
-        if self.servers.is_full() {
+        let is_full = match request.method() == Method::Bye {
+            true => self.servers.is_full(),
+            false => self.servers.len() >= self.max_servers,
+        };
+        if is_full {
             return Err(TableFull);
         }
 

@@ -61,6 +61,26 @@ fn accepted_transactions_and_their_tombstones_are_bounded() {
 }
 
 #[test]
+fn a_full_table_has_room_for_a_bye() {
+    let mut endpoint = small();
+    let flow = flow(Transport::Udp);
+    let mut accept = |method: &str, number: u32| {
+        let octets = numbered(method, number);
+        let Received::Request(message) = endpoint.receive(&octets, flow, START) else {
+            panic!("each is a request of its own");
+        };
+        endpoint.accept(&message, flow, OWNER, START).is_ok()
+    };
+
+    let accepted = (0..200).filter(|number| accept("OPTIONS", *number)).count();
+    assert_eq!(accepted, 100);
+    assert!(accept("BYE", 1_000), "a call can end");
+    let byes = (1_001..1_100).filter(|number| accept("BYE", *number)).count();
+    assert_eq!(byes, 6, "the reserve has a bound too");
+    drain(&mut endpoint);
+}
+
+#[test]
 fn tombstones_yield_to_newer_ones() {
     let mut endpoint = small();
     let flow = flow(Transport::Udp);
