@@ -82,6 +82,7 @@ mod proven_sources;
 mod provisional;
 mod provisional_relay;
 mod refusal;
+mod refusal_records;
 pub mod registrar;
 mod relay;
 mod reoffer;

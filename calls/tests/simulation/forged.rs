@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use trunkline_model::record::Fact;
 use trunkline_sip::auth::client::{self, ChallengedMessage, Login};
 use trunkline_sip::entropy::Entropy;
 use trunkline_sip::flow::Flow;
@@ -177,10 +178,11 @@ impl Admitted {
         };
         let sdp = "v=0\r\no=- 1 1 IN IP4 198.51.101.10\r\ns=-\r\nc=IN IP4 198.51.101.10\r\nt=0 0\r\nm=audio 4000 RTP/AVP 0\r\n";
         let agent = agent_id(Agent::Echo);
-        let lines =
-            format!("X-PLATFORM-AGENT-ID: {agent}\r\nContent-Type: application/sdp\r\n");
+        let lines = format!("X-PLATFORM-AGENT-ID: {agent}\r\nContent-Type: application/sdp\r\n");
         let answers = call.send("INVITE", 1, &lines, sdp);
-        let accepted = answers.iter().find(|answer| answer.starts_with("SIP/2.0 200"));
+        let accepted = answers
+            .iter()
+            .find(|answer| answer.starts_with("SIP/2.0 200"));
         let accepted = accepted.unwrap_or_else(|| panic!("{answers:?}"));
         let to = accepted.lines().find_map(|line| line.strip_prefix("To: "));
         call.to = to.expect("it has To").to_owned();
@@ -217,7 +219,7 @@ fn a_leg_that_sends_without_end_can_only_hang_up() {
     let answers: Vec<String> = (2..1_000)
         .flat_map(|cseq| call.send("OPTIONS", cseq, "", ""))
         .collect();
-    let of = |status: &str| answers.iter().filter(move |text| text.starts_with(status));
+    let of = |status: &'static str| answers.iter().filter(move |text| text.starts_with(status));
     assert_eq!(of("SIP/2.0 200").count(), 64);
     assert_eq!(of("SIP/2.0 503").count(), answers.len() - 64);
     assert!(of("SIP/2.0 503").all(|busy| busy.contains("Retry-After: ")));
@@ -225,4 +227,50 @@ fn a_leg_that_sends_without_end_can_only_hang_up() {
 
     let ended = call.send("BYE", 1_000, "", "");
     assert!(ended[0].starts_with("SIP/2.0 200"), "{ended:?}");
+}
+
+/// Returns an INVITE of the PBX that is refused with 483.
+fn refused(number: usize, text: &str) -> Datagram {
+    let octets = format!(
+        "INVITE sip:{text}@{NODE} SIP/2.0\r\nVia: SIP/2.0/UDP {PBX};branch=z9hG4bKrefused{number};rport\r\n\
+         From: <sip:{text}@example.org>;tag=a\r\nTo: <sip:1@{NODE}>\r\nCall-ID: {number}-{text}\r\n\
+         CSeq: 1 INVITE\r\nMax-Forwards: 0\r\nContact: <sip:a@{PBX}>\r\nContent-Length: 0\r\n\r\n"
+    );
+    Datagram {
+        from: address(PBX),
+        to: address(NODE),
+        connection: None,
+        octets: octets.into_bytes(),
+    }
+}
+
+#[test]
+fn a_flood_of_refused_calls_is_recorded_within_bounds() {
+    let mut node = Node::new(&mut Dice::new(1), None, false, START);
+    for number in 0..10_500 {
+        node.receive(&refused(number, "1"), START);
+        let sent = node.transmits();
+        let is_refused = |sent: &Datagram| sent.octets.starts_with(b"SIP/2.0 483 ");
+        // A UDP source gets no more stateless answers than it pays for.
+        assert!(number >= 10_000 || sent.iter().any(is_refused), "{number}");
+    }
+    let records = node
+        .facts
+        .iter()
+        .filter(|fact| matches!(fact, Fact::Started(_)));
+    assert_eq!(records.count(), 10_000);
+    assert_eq!(node.endpoint.counts().server_invite, 10_000);
+}
+
+#[test]
+fn the_texts_of_a_record_are_cut() {
+    let mut node = Node::new(&mut Dice::new(1), None, false, START);
+    let long = "é".repeat(1_000);
+    node.receive(&refused(1, &long), START);
+    let Some(Fact::Started(started)) = node.facts.first() else {
+        panic!("{:?}", node.facts);
+    };
+    for text in [&started.from, &started.to, &started.caller_call_id] {
+        assert!((250..=255).contains(&text.len()), "{text}");
+    }
 }
