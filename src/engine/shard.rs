@@ -547,6 +547,10 @@ impl Shard {
             }
         }
 
+        while let Some(connection) = endpoint.poll_proven_connection() {
+            self.connections.prove(connection);
+        }
+
         for effect in self.registrar.effects() {
             self.effect_runner.run_registrar_effect(effect, now);
         }

@@ -35,6 +35,8 @@ const REFUSAL_LOOKS: u32 = 200;
 pub(super) enum Ended {
     #[error("closed by the peer")]
     ByPeer,
+    #[error("its peer has proved nothing, and another connection needs its place")]
+    GaveWay,
     #[error("nothing came for the idle time")]
     Idle,
     #[error("a message was begun and not finished in time")]
@@ -56,6 +58,7 @@ impl Ended {
     pub(super) const fn as_str(&self) -> &'static str {
         match self {
             Self::ByPeer => "by_peer",
+            Self::GaveWay => "gave_way",
             Self::Idle => "idle",
             Self::SlowToSend => "slow_to_send",
             Self::SlowToRead => "slow_to_read",
@@ -72,9 +75,12 @@ impl Ended {
             Self::NotOpened => Fault::NotOpened,
             Self::NotSecured(reason) => Fault::NotSecured(Arc::clone(reason)),
             Self::Io(error) => fault_of(error),
-            Self::ByPeer | Self::Idle | Self::SlowToSend | Self::SlowToRead | Self::Framing(_) => {
-                Fault::Closed
-            }
+            Self::ByPeer
+            | Self::GaveWay
+            | Self::Idle
+            | Self::SlowToSend
+            | Self::SlowToRead
+            | Self::Framing(_) => Fault::Closed,
         }
     }
 }

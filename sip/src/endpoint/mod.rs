@@ -203,6 +203,8 @@ pub struct Endpoint {
     large: LargeRequests,
     budget: Budget,
     events: VecDeque<Event>,
+    /// Connections by which a request has come that was accepted.
+    proven: Vec<u32>,
     counts: Counts,
     stats: Stats,
 }
@@ -245,6 +247,7 @@ impl Endpoint {
             },
             large: LargeRequests::default(),
             events: VecDeque::new(),
+            proven: Vec::new(),
             counts: Counts::default(),
             stats: Stats::default(),
             minter,
@@ -341,6 +344,11 @@ impl Endpoint {
     /// Takes the next event, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Takes the number of a connection by which a request has come that was accepted, so that its peer is known.
+    pub fn poll_proven_connection(&mut self) -> Option<u32> {
+        self.proven.pop()
     }
 
     /// Returns the messages to send, in order. They stay until [`Endpoint::clear_transmits`].

@@ -66,8 +66,12 @@ impl Endpoint {
         }
 
         let flow = reply_flow(request, flow);
-        if !flow.transport.is_reliable() {
-            self.budget.prove(flow.peer.ip(), now);
+        match flow.transport.is_reliable() {
+            false => self.budget.prove(flow.peer.ip(), now),
+            true if self.proven.last() != Some(&flow.connection) => {
+                self.proven.push(flow.connection);
+            }
+            true => {}
         }
 
         let RequestKeys {
