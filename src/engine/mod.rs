@@ -18,6 +18,7 @@ mod failed_log_ins;
 mod handle;
 mod inbox;
 mod invite_queue;
+mod invite_waits;
 mod lease;
 mod listener_sockets;
 mod media_addresses;

@@ -274,3 +274,57 @@ fn the_texts_of_a_record_are_cut() {
         assert!((250..=255).contains(&text.len()), "{text}");
     }
 }
+
+/// An INVITE from an allowed address waits for the proof of its source, and is cancelled meanwhile.
+#[test]
+fn an_invite_that_waits_for_its_source_can_be_canceled() {
+    const ALLOWED: &str = "198.51.104.1:5060";
+    let mut node = Node::new(&mut Dice::new(1), None, false, START);
+    node.allow("198.51.104.0/24", "+442071838750");
+
+    let octets = invite(1, &format!("X-Padding: {}\r\n", "x".repeat(300)));
+    let from_allowed = |octets: Vec<u8>| Datagram {
+        from: address(ALLOWED),
+        to: address(NODE),
+        connection: None,
+        octets,
+    };
+    let text = String::from_utf8_lossy(&octets).into_owned();
+    node.receive(&from_allowed(octets), START);
+    let probe = node.transmits();
+    assert!(probe[0].octets.starts_with(b"OPTIONS "), "{probe:?}");
+
+    let canceling = text
+        .replace("INVITE sip", "CANCEL sip")
+        .replace("1 INVITE", "1 CANCEL");
+    let message = lex(canceling.as_bytes(), Framing::Datagram).expect("a CANCEL");
+    let mut cancel = |source: &str| {
+        let flow = flow_of(address(source), None);
+        node.calls
+            .cancel_waiting(&mut node.endpoint, flow, &message)
+    };
+    assert!(!cancel(ATTACKER), "from another source");
+    assert!(cancel(ALLOWED));
+    assert!(!cancel(ALLOWED), "it waits no more");
+
+    let answers: Vec<String> = node
+        .transmits()
+        .iter()
+        .map(|sent| String::from_utf8_lossy(&sent.octets).into_owned())
+        .collect();
+    let has = |at: usize, status: &str, cseq: &str| {
+        answers[at].starts_with(status) && answers[at].contains(cseq)
+    };
+    assert!(has(0, "SIP/2.0 200 ", "CSeq: 1 CANCEL"), "{answers:?}");
+    assert!(has(1, "SIP/2.0 487 ", "CSeq: 1 INVITE"), "{answers:?}");
+
+    let asked = String::from_utf8_lossy(&probe[0].octets).into_owned();
+    let named = ["Via", "From", "To", "Call-ID", "CSeq"];
+    let lines = asked
+        .lines()
+        .filter(|line| named.iter().any(|name| line.starts_with(name)));
+    let lines: Vec<&str> = lines.collect();
+    let proof = format!("SIP/2.0 200 OK\r\n{}\r\n\r\n", lines.join("\r\n"));
+    node.receive(&from_allowed(proof.into_bytes()), START);
+    assert!(node.facts.is_empty(), "no call begins: {:?}", node.facts);
+}

@@ -67,6 +67,10 @@ pub struct Config {
     pub max_transactions: usize,
 }
 
+/// The transaction of an INVITE, as its CANCEL names it too (RFC 3261 §9.2): a keyed hash.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct InviteKey(pub u128);
+
 /// Outcome of a received message.
 #[derive(Debug)]
 pub enum Received<'m> {
