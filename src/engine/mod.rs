@@ -21,6 +21,7 @@ mod invite_queue;
 mod invite_waits;
 mod lease;
 mod listener_sockets;
+mod log_in_shares;
 mod media_addresses;
 mod media_record;
 mod member_call;
