@@ -146,8 +146,7 @@ impl Bridge {
         dialing: Box<Dialing>,
         accepted: &Accepted<'_>,
     ) -> bool {
-        let (flow, client) = (accepted.flow, Some(accepted.client));
-        refuse_late_answer(cx, flow, client, accepted.message);
+        refuse_late_answer(cx, accepted.flow, accepted.client, accepted.message);
         let has_another = dialing.client.has_another();
         if has_another {
             let id = dialing.client.leg();

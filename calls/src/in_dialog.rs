@@ -2,6 +2,7 @@
 //! (RFC 3261 §12.2).
 
 use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::{Message, Method};
 
 use super::allow::capabilities;
@@ -135,4 +136,12 @@ pub(crate) fn refuse_options(cx: &mut Cx<'_>, server: ServerTx, lacking: &[u8]) 
         |head| head.line("Unsupported", lacking),
         b"",
     );
+}
+
+/// Refuses a request for lack of room: the peer may retry.
+pub(crate) fn busy(cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
+    let retry_after = u64::from(cx.core.config.retry_after);
+    cx.core.stateless(cx.endpoint, message, flow, 503, |head| {
+        head.number("Retry-After", retry_after);
+    });
 }

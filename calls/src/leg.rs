@@ -28,6 +28,7 @@ use trunkline_sip::wheel::TimerId;
 use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
+use super::allowance::RequestAllowance;
 use super::bot_state::Bot;
 use super::bye::ByeContent;
 use super::context::{Cx, allows, lacks_refer};
@@ -49,6 +50,8 @@ pub(crate) struct Leg {
     pub(crate) role: LegRole,
     pub(crate) peer: LegPeer,
     pub(crate) state: LegState,
+    /// Requests that its peer may send.
+    pub(crate) allowance: RequestAllowance,
 }
 
 /// The far end of a leg.

@@ -9,6 +9,7 @@
 mod address_change;
 pub mod admission;
 mod allow;
+mod allowance;
 mod answer;
 mod attempt_counter;
 pub mod attempts;
@@ -73,6 +74,7 @@ mod proven_sources;
 mod provisional;
 mod provisional_relay;
 mod refusal;
+mod refusal_records;
 pub mod registrar;
 mod relay;
 mod reoffer;

@@ -266,6 +266,11 @@ impl Calls {
         (slot.generation == key.generation).then_some(&*slot.call)
     }
 
+    pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
+        let slot = self.slab.get_mut(key.index as usize)?;
+        (slot.generation == key.generation).then_some(&mut *slot.call)
+    }
+
     /// All calls.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Call> {
         self.slab.iter().map(|(_, slot)| &*slot.call)

@@ -2,7 +2,6 @@
 //! §12.2).
 
 use trunkline_model::view::OrgView;
-use trunkline_sip::endpoint::Response;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::{HeaderName, Message, Method};
 
@@ -14,7 +13,7 @@ use crate::context::Cx;
 use crate::crossing::lacking_options;
 use crate::has_sdp;
 use crate::ids::{LegId, owner_of};
-use crate::in_dialog::{answer_alone, refuse_options};
+use crate::in_dialog::{answer_alone, busy, refuse_options};
 use crate::leg::Lost;
 use crate::provisional_relay::HeldAnswer;
 use crate::refusal::Reason;
@@ -57,6 +56,12 @@ impl Call {
         if is_full && method != Method::Bye {
             return busy(cx, flow, message);
         }
+
+        let leg = self.bridge.legs.get_mut(id);
+        if !leg.is_some_and(|leg| leg.allowance.take(method, cx.now)) {
+            return busy(cx, flow, message);
+        }
+
         let Ok(server) = cx
             .endpoint
             .accept(message, flow, owner_of(Some(self.bridge.key)), cx.now)
@@ -175,10 +180,4 @@ impl Call {
             }
         }
     }
-}
-
-/// Refuses a request for lack of room: the peer may retry.
-fn busy(cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
-    cx.endpoint
-        .respond_stateless(message, &flow, &Response::bare(503));
 }

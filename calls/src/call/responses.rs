@@ -41,7 +41,7 @@ impl Call {
         let accepted = message.method() == Method::Invite && message.status() < 300;
         let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
         if accepted && !is_awaited && !self.bridge.is_winner(message) {
-            refuse_late_answer(cx, flow, Some(client), message);
+            refuse_late_answer(cx, flow, client, message);
         }
     }
 

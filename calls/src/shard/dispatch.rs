@@ -17,9 +17,9 @@ use crate::bot_state::Bot;
 use crate::context::Cx;
 use crate::ids::{CallKey, CallTimer, key_of};
 use crate::invite_client::InviteEvent;
-use crate::late_answer::refuse_late_answer;
+use crate::late_answer::{refuse_late_answer, refuse_stray_answer};
 use crate::refusal::{Reason, uri_refusal};
-use crate::{admission, attempts, target, transfer, transferring};
+use crate::{admission, attempts, source_probe, target, transfer, transferring};
 
 impl Calls {
     /// Refuses a new INVITE that has waited too long.
@@ -30,6 +30,16 @@ impl Calls {
     /// Returns whether a new INVITE goes before those of unknown senders under overload.
     pub fn expects(&self, view: &View, flow: &Flow, invite: &Message<'_>, now: Moment) -> bool {
         admission::is_expected(&self.core, view, flow, invite, now)
+    }
+
+    /// Answers the CANCEL of an INVITE that waits for the proof of its source, and the INVITE; false if none waits.
+    pub fn cancel_waiting(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: Flow,
+        cancel: &Message<'_>,
+    ) -> bool {
+        source_probe::cancel_waiting(&mut self.core, endpoint, flow, cancel)
     }
 
     /// Handles the endpoint's result for a message.
@@ -78,7 +88,7 @@ impl Calls {
                     attempt_counter: &mut AttemptCounter::default(),
                     now,
                 };
-                refuse_late_answer(&mut cx, flow, None, &message);
+                refuse_stray_answer(&mut cx, flow, &message);
             }
             Received::Response { tx, owner, message } => {
                 self.response(endpoint, flow, tx, owner, &message, now)
@@ -345,7 +355,7 @@ impl Calls {
                 attempt_counter: &mut AttemptCounter::default(),
                 now,
             };
-            refuse_late_answer(&mut cx, flow, Some(tx), message);
+            refuse_late_answer(&mut cx, flow, tx, message);
         }
     }
 
