@@ -1,5 +1,5 @@
-//! Costs of the store: point reads, sequential and concurrent, an edit, and the projection of calls. On SQLite, and on the
-//! PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names. Run it with `cargo bench --bench store`; compare two versions by alternating runs.
+//! Costs of the store on SQLite, and on the PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names: point reads, sequential and concurrent,
+//! updates, and the projection of calls. Run it with `cargo bench --bench store`; compare two versions by alternating runs.
 
 use std::time::Duration;
 
@@ -37,11 +37,13 @@ fn main() {
 }
 
 async fn administer(server: &str, sql: String) {
-    let mut connection = PgConnection::connect(server).await.expect("it answers");
+    let mut connection = PgConnection::connect(server)
+        .await
+        .expect("the server answers");
     let done = sqlx::raw_sql(AssertSqlSafe(sql))
         .execute(&mut connection)
         .await;
-    done.expect("it is done");
+    done.expect("the statement runs");
 }
 
 async fn measure(name: &str, url: Option<String>, times: u64) {
@@ -52,7 +54,7 @@ async fn measure(name: &str, url: Option<String>, times: u64) {
         master_key: Some("the bench's own master key, long enough".to_owned().into()),
         max_connections: 10,
     };
-    let store = Store::open(&options, NOW).await.expect("it opens");
+    let store = Store::open(&options, NOW).await.expect("the store opens");
 
     let org = store
         .write(move |tx| orgs::create(tx, None, &NewOrg::named("Bench"), NOW))
@@ -96,10 +98,12 @@ async fn measure(name: &str, url: Option<String>, times: u64) {
     }
     report(name, "update_us", clock.now(), times / 40);
 
-    let facts: Vec<Fact> = (0..2_000).flat_map(|call| life(org, call)).collect();
+    let facts: Vec<Fact> = (0..2_000)
+        .flat_map(|number| facts_of_call(org, number))
+        .collect();
     let clock = Clock::start();
     for batch in facts.chunks(BATCH) {
-        written(&store, batch).await;
+        project_batch(&store, batch).await;
     }
     report(name, "project_fact_us", clock.now(), facts.len() as u64);
     store.close().await;
@@ -140,20 +144,20 @@ async fn update(store: &Store, org: Uuid, agent: Uuid) {
     changed.expect("changed");
 }
 
-async fn written(store: &Store, facts: &[Fact]) {
+async fn project_batch(store: &Store, facts: &[Fact]) {
     let facts = facts.to_vec();
     let projected = store.write(move |tx| project(tx, RUN, &facts)).await;
     projected.expect("projected");
 }
 
-/// The facts of a complete call.
-fn life(org: Uuid, place: u128) -> [Fact; 4] {
-    let call = Uuid::from_u128(place + 1);
+/// Returns the facts of the complete call with this number.
+fn facts_of_call(org: Uuid, number: u128) -> [Fact; 4] {
+    let call = Uuid::from_u128(number + 1);
     let at = |seconds| NOW + Duration::from_secs(seconds);
     let started = Started {
         call,
         org,
-        session: Uuid::from_u128(1_000_000 + place),
+        session: Uuid::from_u128(1_000_000 + number),
         agent: None,
         trunk: None,
         direction: Direction::Inbound,

@@ -88,6 +88,7 @@ impl<F: FnMut() -> bool> Network<F> {
             if self.exchange.live() == 0 {
                 return;
             }
+
             let due = self.exchange.next_due().unwrap_or(self.now + 1_000_000);
             self.now = self.now.max(due);
             self.exchange.handle_due(self.now);
@@ -119,6 +120,7 @@ fn calls_complete_and_leave_nothing() {
         talk: Span::For(60_000_000),
         ..loopback_plan()
     };
+
     for (name, plan, gate) in [
         ("no digest", fresh.clone(), None),
         ("a challenge a call", fresh, gate()),
@@ -129,6 +131,7 @@ fn calls_complete_and_leave_nothing() {
         assert_eq!(exchange.tally.completed, 50, "{name}: {:?}", exchange.tally);
         assert_eq!(exchange.tally.failed(), 0, "{name}");
         assert_eq!(exchange.tally.set_up.total(), 50, "{name}");
+
         assert_eq!(
             (exchange.tally.daemon, exchange.tally.ours),
             Default::default(),
@@ -146,9 +149,9 @@ fn calls_complete_and_leave_nothing() {
     }
 }
 
-/// Ten messages per call: INVITE, 401, ACK, INVITE, 100, 180, 200, ACK, BYE, 200 with a challenge; seven without.
+/// A call with a challenge takes ten messages: INVITE, 401, ACK, INVITE, 100, 180, 200, ACK, BYE, 200. Without one it takes seven.
 #[test]
-fn a_nonce_is_asked_for_once_when_it_is_reused() {
+fn a_reused_nonce_saves_all_challenges_but_the_first() {
     let carried = |reuse_nonce| {
         let plan = Plan {
             reuse_nonce,
@@ -162,11 +165,12 @@ fn a_nonce_is_asked_for_once_when_it_is_reused() {
         }
         network.carried
     };
+
     assert_eq!((carried(false), carried(true)), (200, 143));
 }
 
 #[test]
-fn set_up_counts_from_when_the_call_was_to_begin() {
+fn set_up_time_counts_from_the_planned_start() {
     let mut network = Network::new(Exchange::new(&parties(), loopback_plan(), None, 1), || {
         false
     });
@@ -198,7 +202,7 @@ fn a_missing_context_header_is_a_failure() {
 }
 
 #[test]
-fn more_calls_than_room_are_failures_and_not_waits() {
+fn a_call_beyond_the_room_fails_and_does_not_wait() {
     let mut network = Network::new(Exchange::new(&parties(), loopback_plan(), None, 1), || {
         false
     });
@@ -268,6 +272,7 @@ fn every_call_ends_on_a_network_that_loses_a_fifth() {
             state ^= state << 17;
             state % 5 == 0
         };
+
         let plan = Plan {
             reuse_nonce: seed % 2 == 0,
             ..loopback_plan()
@@ -275,6 +280,7 @@ fn every_call_ends_on_a_network_that_loses_a_fifth() {
         let mut network = Network::new(Exchange::new(&parties(), plan, gate(), 10), loses);
         (0..10).for_each(|_| assert!(network.exchange.begin_call(0, 0)));
         network.run_out();
+
         let tally = &network.exchange.tally;
         assert_eq!(
             tally.completed + tally.failed(),

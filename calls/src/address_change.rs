@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use trunkline_model::view::{PeerLogin, View};
-use trunkline_sip::auth::{self, ChallengeCause, Policy, Secret, Verdict};
+use trunkline_sip::auth::{self, ChallengeCause, NonceSource, Policy, Secret, Verdict};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -40,6 +40,7 @@ pub(super) fn proves_pair(
         let policy = Policy {
             algorithms: &config.algorithms,
             allow_rfc2069: config.allow_rfc2069,
+            source: NonceSource::of(&flow),
         };
         let (nonces, window) = (&core.nonces, &core.window);
         auth::verify(credentials, message, &secret, nonces, window, policy, now)

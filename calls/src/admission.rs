@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use trunkline_model::invite_facts::Proof;
 use trunkline_model::view::{OrgView, Source, View};
 use trunkline_routing::Facts;
-use trunkline_sip::auth::{self, ChallengeCause, NonceState, Nonces, Policy, Verdict, WrongPart};
+use trunkline_sip::auth::{self, ChallengeCause, NonceSource, Policy, Verdict, WrongPart};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::auth::Credentials;
@@ -193,8 +193,9 @@ pub(crate) fn challenge_unproven(
     challenge(core, endpoint, flow, message, ChallengeCause::Bare, now);
 }
 
-/// Returns whether an INVITE goes before those of unknown senders under overload: it answers a fresh challenge of ours, so that its source is
-/// reachable, or comes from an address that an org has named. Must not depend on whether the user name exists (no oracle).
+/// Returns whether an INVITE goes before those of unknown senders under overload: it proves a password with a fresh nonce of ours, or comes from an
+/// address that an org has named. A nonce alone isn't enough, since one is free and good for many INVITEs. Must not depend on whether the user name
+/// exists (no oracle).
 pub(crate) fn is_expected(
     core: &Core,
     view: &View,
@@ -202,16 +203,23 @@ pub(crate) fn is_expected(
     invite: &Message<'_>,
     now: Moment,
 ) -> bool {
-    answers_us(&core.nonces, &core.config.realm, invite, now).unwrap_or_else(|| {
+    let config = &core.config;
+    let Some(credentials) = auth::credentials(invite, &config.realm) else {
         let source = view.by_source(flow.peer.ip().to_canonical());
-        !matches!(source, Source::Unknown)
-    })
-}
+        return !matches!(source, Source::Unknown);
+    };
 
-/// Returns whether the nonce is good, if there are credentials for our realm.
-fn answers_us(nonces: &Nonces, realm: &str, invite: &Message<'_>, now: Moment) -> Option<bool> {
-    let credentials = auth::credentials(invite, realm)?;
-    Some(nonces.check(credentials.nonce, now) == NonceState::Fresh)
+    let wall_time = core.live.wall_time(now);
+    let login = view
+        .login(&credentials.username_unescaped())
+        .filter(|login| login.is_valid(wall_time));
+    let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
+    let policy = Policy {
+        algorithms: &config.algorithms,
+        allow_rfc2069: config.allow_rfc2069,
+        source: NonceSource::of(flow),
+    };
+    auth::proves_password(&credentials, invite, secret, &core.nonces, policy, now)
 }
 
 /// Answers a stateless 503: this node takes no new calls.
@@ -252,6 +260,7 @@ fn by_digest<'a, 'm>(
     let policy = Policy {
         algorithms: &config.algorithms,
         allow_rfc2069: config.allow_rfc2069,
+        source: NonceSource::of(&flow),
     };
     let verdict = auth::verify(
         credentials,
@@ -416,9 +425,10 @@ pub(super) fn challenge(
 ) {
     let config = Arc::clone(&core.config);
     let slot = core.minter.dispatch(message);
+    let (tag, source) = (slot.index(), NonceSource::of(&flow));
     let nonce = core
         .nonces
-        .for_challenge(cause, slot.index(), endpoint.entropy(), now);
+        .for_challenge(cause, tag, source, endpoint.entropy(), now);
     core.stateless(endpoint, message, flow, 401, |head| {
         auth::challenge(
             head,
@@ -428,69 +438,4 @@ pub(super) fn challenge(
             &config.algorithms,
         );
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use trunkline_sip::auth::NonceKeys;
-    use trunkline_sip::entropy::Entropy;
-    use trunkline_sip::wire::{Framing, lex};
-
-    use super::*;
-
-    const NOW: Moment = Moment::from_secs(1_790_000_000);
-    const LIFETIME: Duration = Duration::from_secs(30);
-
-    #[test]
-    fn only_a_nonce_of_ours_that_is_good_sets_an_invite_apart() {
-        let nonces = Nonces::new(
-            NonceKeys {
-                node: [1; 32],
-                deployment: [0; 32],
-            },
-            LIFETIME,
-        );
-        let mut entropy = Entropy::from_seed([2; 32]);
-        let fresh = nonces.issue(0, &mut entropy, NOW).to_string();
-        let old = nonces
-            .issue(0, &mut entropy, NOW - LIFETIME * 2)
-            .to_string();
-        let foreign = Nonces::new(
-            NonceKeys {
-                node: [3; 32],
-                deployment: [0; 32],
-            },
-            LIFETIME,
-        )
-        .issue(0, &mut entropy, NOW)
-        .to_string();
-        let digest = |realm: &str, nonce: &str| {
-            format!(
-                "Authorization: Digest username=\"u\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"sip:b\", response=\"0\"\r\n"
-            )
-        };
-        let cases = [
-            ("no credentials", String::new(), None),
-            (
-                "no digest",
-                "Authorization: Basic eA==\r\n".to_owned(),
-                None,
-            ),
-            ("another realm", digest("elsewhere", &fresh), None),
-            ("a nonce made up", digest("us", "made-up"), Some(false)),
-            ("another node's nonce", digest("us", &foreign), Some(false)),
-            ("an old nonce", digest("us", &old), Some(false)),
-            ("a good nonce", digest("us", &fresh), Some(true)),
-        ];
-        for (case, line, expected) in cases {
-            let octets = format!(
-                "INVITE sip:b SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a>;tag=1\r\nTo: <sip:b>\r\n\
-                 Call-ID: x\r\nCSeq: 1 INVITE\r\n{line}\r\n"
-            );
-            let invite = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
-            assert_eq!(answers_us(&nonces, "us", &invite, NOW), expected, "{case}");
-        }
-    }
 }

@@ -4,29 +4,22 @@
 use std::sync::Arc;
 
 use trunkline_model::record::{HangupBy, Status};
-use trunkline_sip::endpoint::ClientTx;
-use trunkline_sip::flow::Flow;
 use trunkline_sip::header::text;
 use trunkline_sip::slot::Slot;
+use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
 
 use super::allow::own_lines;
-use super::attempts::NoAnswer;
 use super::bridge::Bridge;
-use super::call::Call;
 use super::call_end::{CallEnd, CallRefusal};
 use super::context::Cx;
 use super::crossing::{self, Crossing, RuntimeRefusal};
 use super::delayed_ack::Delayed;
 use super::invite_client::{Accepted, Failed};
-use super::late_answer::refuse_late_answer;
 use super::leg::{Ack, AwaitedAck, LegState, Session};
-use super::own_request::Purpose;
 use super::provisional_relay::{HeldAnswer, WinningAnswer};
 use super::refusal::Reason;
 use super::relay::Relay;
-use super::transfer::TransferEvent;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, sdp_of};
 
@@ -243,120 +236,5 @@ impl<'r> CallRefusal<'r> {
             | RuntimeRefusal::Brief
             | RuntimeRefusal::Unavailable => Self::saying(Reason::RuntimeRefused, &failed.said),
         }
-    }
-}
-
-impl Call {
-    /// Carries out the consequence of a final answer to the caller.
-    pub(crate) fn apply_answer(&mut self, cx: &mut Cx<'_>, progress: AnswerProgress) {
-        let runtime_call_id = match progress {
-            AnswerProgress::Nothing => return,
-            AnswerProgress::Refused(refusal) => return self.refuse(cx, refusal),
-            AnswerProgress::Accepted { runtime_call_id } => runtime_call_id,
-        };
-
-        self.lifetime.begin(cx.now);
-        cx.note_answered(&self.ids, runtime_call_id);
-        self.lifetime
-            .limit(cx, self.bridge.key, self.outbound.as_deref());
-        for id in [self.bridge.trunk_id(), self.bridge.agent_id()] {
-            if let Some(mut leg) = self.bridge.at(id) {
-                leg.start_session(cx);
-            }
-        }
-    }
-
-    /// Handles an answer to a request of ours.
-    pub(crate) fn on_response(
-        &mut self,
-        cx: &mut Cx<'_>,
-        flow: Flow,
-        client: ClientTx,
-        message: &Message<'_>,
-    ) {
-        if self.bridge.dials_by(client) {
-            return self.with_dialing(cx, |client, cx, text| {
-                client.handle_response(cx, text, flow, message)
-            });
-        }
-
-        if message.status() < 200 {
-            return;
-        }
-
-        if let Some(pending) = self.bridge.requests.take(cx, client) {
-            let leg = pending.leg;
-            self.on_in_dialog_answer(cx, flow, pending, message);
-            return self.bridge.forget_left(leg, self.joining.arriving());
-        }
-
-        let accepted = message.method() == Method::Invite && message.status() < 300;
-        let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
-        if accepted && !is_awaited && !self.bridge.is_winner(message) {
-            refuse_late_answer(cx, flow, Some(client), message);
-        }
-    }
-
-    /// Handles a transaction of ours that timed out, or whose flow broke.
-    pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, client: ClientTx, why: NoAnswer) {
-        let status = why.status();
-        if self.bridge.dials_by(client) {
-            return self.with_dialing(cx, |client, cx, text| {
-                client.handle_no_answer(cx, text, &why)
-            });
-        }
-
-        let Some(pending) = self.bridge.requests.take(cx, client) else {
-            return;
-        };
-
-        // A broken flow counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: only 408 and 481 end that (§12.2.1.2).
-        let broken = status == 503;
-        match pending.purpose {
-            Purpose::Relay(server) => {
-                self.bridge.legs.fail_successor(server);
-                cx.respond(server, status, None, |_| {}, b"");
-                let lost = self.bridge.lost_by(&pending, status);
-                self.end_if_lost(cx, pending.leg, lost);
-            }
-            Purpose::Transfer => {
-                let event = TransferEvent::ReferUnanswered {
-                    cseq: pending.cseq,
-                    status,
-                    was_connected: pending.connected,
-                };
-                self.on_transfer(cx, event);
-            }
-            // The transfer's own timer covers this.
-            Purpose::Probe => {}
-            Purpose::Refresh => {
-                let leg = self.bridge.at(pending.leg);
-                let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
-                self.end_if_lost(cx, pending.leg, lost);
-            }
-            Purpose::Join(_) => {
-                let bridge = &mut self.bridge;
-                match self.joining.on_unanswered(bridge, cx, &pending, status) {
-                    Ok(progress) => self.apply_join_progress(cx, progress, None),
-                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
-                }
-            }
-            Purpose::Hold => {
-                let bridge = &mut self.bridge;
-                let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
-                self.end_if_lost(cx, pending.leg, lost);
-            }
-            Purpose::Stale => {
-                let lost = self.bridge.lost_by(&pending, status);
-                self.end_if_lost(cx, pending.leg, lost);
-            }
-            Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
-                self.bridge.send_bye_again(cx, &pending);
-            }
-            Purpose::Own | Purpose::SecondBye => {}
-        }
-
-        let arriving = self.joining.arriving();
-        self.bridge.forget_left(pending.leg, arriving);
     }
 }

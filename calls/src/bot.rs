@@ -6,38 +6,33 @@ use std::net::SocketAddr;
 
 use trunkline_model::address::Refusal;
 use trunkline_model::attempt::AttemptLeg;
-use trunkline_model::record::{Direction, HangupBy, Status};
+use trunkline_model::record::Direction;
 use trunkline_model::settings::{OnClose, Runtime, Wake};
 use trunkline_model::ws_url::WsUrl;
-use trunkline_sip::dialog::sdp;
-use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Transport;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
-use super::Calls;
 pub use super::attempts::BotGone;
 use super::attempts::{AttemptOwner, AttemptResult, AttemptTarget, DnsFault};
 use super::bot_state::{Bot, State};
 use super::bridge::Bridge;
-use super::call::Call;
-use super::call_end::{CallEnd, CallRefusal};
+use super::call_end::CallRefusal;
 use super::call_status::CallStatus;
-use super::calling::own_origin;
 use super::context::Cx;
 use super::crossing::own_headers;
-use super::dial::Dialing;
 pub use super::effect::BotDial;
 use super::effect::Effect;
 use super::flow::{Builtin, Machine};
 use super::ids::{CallKey, CallRef};
 use super::leg::{LegPeer, LegState, LocalAgent, LocalMedia, Session};
+use super::origin::OwnOrigin;
 use super::provisional_relay::Provisional;
 use super::refusal::Reason;
 use super::relay::Relay;
-use super::runtime_chain::{ChainStage, RuntimeChain};
-use super::runtime_invite::{self, InvitedCall};
+use super::runtime_chain::ChainStage;
+use super::runtime_invite;
 
 /// Octets of all parameters of a call, names and values: what platforms let a stream carry.
 const PARAMETERS: usize = 500;
@@ -81,50 +76,16 @@ impl From<BotFault> for AttemptResult {
     }
 }
 
-impl Calls {
-    /// Handles the answer to [`Effect::DialBot`]; false if the call doesn't want the bot any more.
-    pub fn handle_bot(
-        &mut self,
-        endpoint: &mut Endpoint,
-        key: CallKey,
-        dialled: Result<SocketAddr, BotFailure>,
-        now: Moment,
-    ) -> bool {
-        let mut is_wanted = false;
-        self.with(key, endpoint, now, |call, cx| {
-            call.with_bot(cx, |bot, cx, of| {
-                let progress = bot.on_dialled(cx, of, dialled);
-                is_wanted = progress.is_some();
-                progress.unwrap_or(BotProgress::Nothing)
-            });
-        });
-        is_wanted
-    }
-
-    /// Handles a bot that has closed its WebSocket, or broken its protocol.
-    pub fn handle_bot_closed(
-        &mut self,
-        endpoint: &mut Endpoint,
-        key: CallKey,
-        how: BotGone,
-        now: Moment,
-    ) {
-        self.with(key, endpoint, now, |call, cx| {
-            call.with_bot(cx, |bot, cx, of| bot.on_closed(cx, of, how));
-        });
-    }
-}
-
 /// The call of a bot, as the bot needs it.
 pub(crate) struct BotCall<'c> {
     pub(crate) key: CallKey,
     pub(crate) ids: &'c CallRef,
     pub(crate) status: CallStatus,
     /// We have called the peer.
-    is_outbound: bool,
+    pub(crate) is_outbound: bool,
     /// Our media are open.
-    is_open: bool,
-    answered: Option<Moment>,
+    pub(crate) is_open: bool,
+    pub(crate) answered: Option<Moment>,
 }
 
 impl BotCall<'_> {
@@ -241,7 +202,7 @@ impl Bot {
     }
 
     /// Handles the result of dialling a bot; `None` if the call doesn't want it any more.
-    fn on_dialled(
+    pub(crate) fn on_dialled(
         &mut self,
         cx: &mut Cx<'_>,
         of: &BotCall<'_>,
@@ -296,7 +257,12 @@ impl Bot {
     }
 
     /// Handles the end of the bot's WebSocket.
-    fn on_closed(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>, how: BotGone) -> BotProgress {
+    pub(crate) fn on_closed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        of: &BotCall<'_>,
+        how: BotGone,
+    ) -> BotProgress {
         let was_open = matches!(self.state, State::Attached | State::Started);
         if !was_open || of.status == CallStatus::Over {
             return BotProgress::Nothing;
@@ -347,7 +313,7 @@ impl Bridge {
     }
 
     /// Facts of the call as its bot gets them. The caller's own headers come last, as far as there is room.
-    fn parameters(
+    pub(crate) fn parameters(
         &self,
         ids: &CallRef,
         contact: Option<Uuid>,
@@ -384,7 +350,7 @@ impl Bridge {
     }
 
     /// Takes the bot from the agent's leg, which a runtime over SIP gets, with the address of our media.
-    fn take_bot(&mut self) -> Option<(Box<Bot>, Option<SocketAddr>)> {
+    pub(crate) fn take_bot(&mut self) -> Option<(Box<Bot>, Option<SocketAddr>)> {
         let leg = self.legs.get_mut(self.agent_id())?;
         match std::mem::replace(&mut leg.peer, LegPeer::Unknown) {
             LegPeer::Media(LocalMedia {
@@ -400,7 +366,7 @@ impl Bridge {
     }
 
     /// Opens media of our own for the caller.
-    fn open_media(&self, cx: &mut Cx<'_>) {
+    pub(crate) fn open_media(&self, cx: &mut Cx<'_>) {
         let Some(flow) = self.trunk().map(|trunk| trunk.flow) else {
             return;
         };
@@ -412,11 +378,11 @@ impl Bridge {
     }
 
     /// Keeps the origin of our SDP for the peer on the trunk, whose next SDP is a runtime's. Returns the peer's own.
-    fn leave_media(&mut self, ids: &CallRef, local: Option<SocketAddr>) -> Box<[u8]> {
+    pub(crate) fn leave_media(&mut self, ids: &CallRef, local: Option<SocketAddr>) -> Box<[u8]> {
         let Some(trunk) = self.trunk_mut() else {
             return Box::default();
         };
-        let origin = local.map(|local| own_origin(ids, local));
+        let origin = local.map(|local| OwnOrigin::of_call(ids.call, local));
         trunk.origin = origin.map(Box::new);
         trunk.heard.as_deref().unwrap_or_default().into()
     }
@@ -448,136 +414,6 @@ impl Relay<'_> {
             true => Err(Reason::BadRequest.into()),
             false => Ok(()),
         }
-    }
-}
-
-impl Call {
-    /// Gives the bot an input, and carries out the consequence for the call.
-    pub(crate) fn with_bot(
-        &mut self,
-        cx: &mut Cx<'_>,
-        act: impl FnOnce(&mut Bot, &mut Cx<'_>, &BotCall<'_>) -> BotProgress,
-    ) {
-        let local = self.bridge.local();
-        let of = BotCall {
-            key: self.bridge.key,
-            ids: &self.ids,
-            status: self.bridge.status(),
-            is_outbound: self.outbound.is_some(),
-            is_open: local.is_some_and(|media| media.local.is_some()),
-            answered: self.lifetime.answered(),
-        };
-        let Some(bot) = self.bridge.bot_mut() else {
-            return;
-        };
-
-        match act(bot, cx, &of) {
-            BotProgress::Nothing => {}
-            BotProgress::Dial(mut dial) => {
-                let (ids, direction) = (&self.ids, self.direction());
-                let prefix = &cx.core.config.header_prefix;
-                let parameters = self.bridge.parameters(ids, self.contact, direction, prefix);
-                dial.parameters = parameters;
-                let call = self.bridge.key;
-                cx.core.effects.push_back(Effect::DialBot { call, dial });
-            }
-            BotProgress::Attached => match self.bridge.status() {
-                CallStatus::SettingUp if self.bridge.incoming().is_some() => {
-                    let progress = self.relaying().answer_with_media(cx);
-                    self.apply_answer(cx, progress);
-                }
-                CallStatus::Up => {
-                    let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
-                    self.relaying().update_media(cx, kept);
-                    self.with_bot(cx, Bot::start);
-                }
-                // The callee still rings, or the caller's ACK is to come.
-                CallStatus::SettingUp | CallStatus::Answered | CallStatus::Over => {}
-            },
-            // The destination of a transfer is being called, and a call dials one peer at a time.
-            BotProgress::Sip(_) if self.transfer.goes_on() => self.agent_hangs_up(cx),
-            BotProgress::Sip(runtime) => self.invite_in_place_of_bot(cx, runtime),
-            // A transfer that was ordered meanwhile goes on.
-            BotProgress::NoneLeft { .. } if self.transfer.goes_on() => self.agent_hangs_up(cx),
-            BotProgress::NoneLeft { reason, has_spoken } => {
-                // A callee that no agent has spoken with was never joined: its call has failed.
-                if self.outbound.is_some() && !has_spoken {
-                    self.bridge.legs.disconnect();
-                }
-                self.hang_up(cx, reason);
-            }
-            BotProgress::HungUp => self.agent_hangs_up(cx),
-        }
-    }
-
-    /// The agent has hung up. A transfer of its caller goes on without it.
-    pub(crate) fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
-        match self.transfer.goes_on() {
-            true => self.on_agent_bye(cx, self.bridge.agent_id()),
-            false => self.leave(cx, CallEnd::of_answered(Status::Completed, HangupBy::Agent)),
-        }
-    }
-
-    /// A runtime over SIP follows a bot that can't be reached: the caller's media go to it directly.
-    fn invite_in_place_of_bot(&mut self, cx: &mut Cx<'_>, runtime: Runtime) {
-        let Some((mut bot, local)) = self.bridge.take_bot() else {
-            return;
-        };
-        bot.attempts.pass_on(cx);
-        if let Some(outbound) = self.outbound.as_deref_mut() {
-            outbound.follow(bot.chain, runtime, local);
-            // A callee that hasn't answered yet is connected with the runtime once it does.
-            if self.bridge.legs.disconnect() {
-                self.lifetime.stop(cx);
-                let heard = self.bridge.leave_media(&self.ids, local);
-                self.invite_runtime(cx, heard);
-            }
-            return;
-        }
-
-        cx.core
-            .effects
-            .push_back(self.bridge.closed_media(&self.ids));
-
-        let (caller, called) = bot.chain.parties();
-        let (key, krisp) = (self.bridge.key, bot.chain.wants_krisp());
-        let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
-        let runtime = (&runtime, bot.chain.namer());
-        let invite = runtime_invite::invite(runtime, &cx.core.config, &to);
-        let Some(dialing) = invite.map(Dialing::runtime) else {
-            return;
-        };
-
-        let dialing = dialing.following().leading_to(Some(bot.chain));
-        let agent = self.bridge.agent_id();
-        self.bridge
-            .legs
-            .set_state(agent, LegState::Dialing(dialing));
-        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-    }
-
-    /// A bot follows runtimes over SIP that can't be reached.
-    pub(crate) fn return_to_bot(&mut self, cx: &mut Cx<'_>, chain: RuntimeChain) {
-        let from_any = chain.takes_rtp_from_any();
-        let agent = LocalAgent::Bot(Box::new(Bot::new(chain)));
-        let mut media = LocalMedia::of(self.ids.call, agent, from_any);
-        let Some(outbound) = self.outbound.as_deref_mut() else {
-            self.bridge.set_local(media);
-            return self.bridge.open_media(cx);
-        };
-
-        // The callee has answered, and has the SDP of our media.
-        media.local = outbound.media.take();
-        media.version = 1;
-        self.bridge.set_local(media);
-        self.joining.end();
-        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
-        self.bridge.legs.connect(trunk, agent);
-        self.lifetime
-            .limit(cx, self.bridge.key, self.outbound.as_deref());
-        let audio = self.bridge.heard().and_then(sdp::read_answer);
-        self.relaying().update_media(cx, audio);
-        self.with_bot(cx, Bot::dial);
     }
 }
 

@@ -1,81 +1,15 @@
 //! The built-in agent of a call: gives the machine that runs its flow the events of the call, and carries out the actions that it requests.
 
 use trunkline_model::builtin::Key;
-use trunkline_model::handoff::Report;
-use trunkline_model::view::{OrgView, View};
-use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::moment::Moment;
-use uuid::Uuid;
 
-use super::Calls;
 use super::bot::{BotCall, BotProgress};
 use super::bot_state::Bot;
-use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::effect::Effect;
 use super::flow::{Action, Builtin, Machine, TransferFailure};
 use super::ids::{CallKey, CallTimer};
-use super::transfer::{DestinationChoice, TransferRequest};
-
-impl Calls {
-    /// Handles the end of a sound of the built-in agent, or that it could not be played.
-    pub fn handle_played(
-        &mut self,
-        endpoint: &mut Endpoint,
-        key: CallKey,
-        serial: u32,
-        now: Moment,
-    ) {
-        self.with(key, endpoint, now, |call, cx| {
-            call.with_bot(cx, |bot, cx, of| {
-                bot.run_builtin(cx, of, |machine, now| machine.handle_played(serial, now))
-            });
-        });
-    }
-
-    /// Handles the answer to [`Effect::HandOff`].
-    pub fn handle_hand_off(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &View,
-        key: CallKey,
-        now: Moment,
-    ) {
-        let slot = self.slab.get(key.index as usize);
-        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
-        self.with(key, endpoint, now, |call, cx| {
-            call.hand_off(cx, org.map(|org| &**org));
-        });
-    }
-}
-
-impl Call {
-    /// Begins the transfer that the machine has requested.
-    fn hand_off(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>) {
-        let builtin = self.bridge.bot_mut().and_then(Bot::builtin_mut);
-        let Some(wanted) = builtin.and_then(|builtin| builtin.wanted.take()) else {
-            return;
-        };
-
-        let begun = org.and_then(|org| {
-            let chosen = match wanted {
-                Some(name) => DestinationChoice::Name(name),
-                None => DestinationChoice::Name(first(org, self.ids.agent)?),
-            };
-            let ask = TransferRequest {
-                chosen,
-                report: Report::default(),
-            };
-            self.transfer(cx, org, ask).ok()
-        });
-        if begun.is_none() {
-            self.with_bot(cx, |bot, cx, of| {
-                bot.on_untransferred(cx, of, TransferFailure::Failed)
-            });
-        }
-    }
-}
 
 impl Bot {
     /// Passes a key of the peer to the built-in agent.
@@ -175,10 +109,4 @@ impl Builtin {
             cx.cancel_timer(&mut Some(timer));
         }
     }
-}
-
-/// Name of the first destination of an agent.
-fn first(org: &OrgView, agent: Uuid) -> Option<Box<str>> {
-    let own = org.destinations.get(&agent)?;
-    Some(own.first()?.name.clone())
 }

@@ -7,40 +7,29 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use trunkline_model::attempt::AttemptLeg;
-use trunkline_model::record::{HangupBy, Status};
+use trunkline_model::record::{Fact, HangupBy, Status};
 use trunkline_model::view::OutboundRoute;
 use trunkline_sip::dialog::sdp;
 use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
-use super::Calls;
 use super::attempts::AttemptOwner;
-use super::bot_state::Bot;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
-use super::call::Call;
 use super::call_end::CallEnd;
 use super::callee::{Callee, CalleeLeg};
 use super::context::Cx;
 use super::dial::Dialing;
 use super::dial_failure::DialFailure;
 use super::effect::Effect;
-use super::holding::Holding;
 use super::ids::{CallKey, CallRef, LegId};
 use super::invite_client::{Accepted, DialledLeg, InviteClient, Patience};
-use super::join::Join;
-use super::joining::Joining;
-use super::leg::{LegPeer, LegState, Legs, LocalMedia, Session, sdp_session};
-use super::lifetime::Lifetime;
-use super::limits::Permit;
-use super::origin::{Origin, OwnOrigin};
+use super::leg::{Ack, ForkDialog, LegState, LocalMedia, Session};
+use super::origin::{OwnOrigin, sdp_session};
 use super::outbound::{Outbound, PlacedCall};
-use super::privacy::CallerIdentity;
 use super::refusal::Reason;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
-use super::runtime_invite::{self, InvitedCall};
-use super::transfer::LastTransfer;
 
 impl PlacedCall {
     /// The ids of a call in `slot`.
@@ -89,57 +78,6 @@ pub(super) fn dial_first(
     (placed, call_id, Dialing::callee(client, text))
 }
 
-impl Calls {
-    /// Stores a call that begins with a callee.
-    pub(super) fn begin(&mut self, begun: CalleeCall) {
-        let CalleeCall { key, placed, .. } = begun;
-        let mut legs = Legs::beginning_with(LegPeer::Unknown, LegState::Dialing(begun.dialing));
-        if let Some(agent_peer) = begun.agent_peer {
-            legs.add(
-                LegRole::Agent,
-                agent_peer,
-                LegState::Ready(Session::default()),
-            );
-        }
-
-        let call = Call {
-            bridge: Bridge::new(key, legs),
-            ids: CallRef {
-                call: placed.call,
-                session: placed.session,
-                org: begun.org,
-                agent: begun.agent,
-                slot: begun.slot,
-            },
-            hops: RequestOrigin::Ours.hops(),
-            outbound: Some(Box::new(begun.outbound)),
-            joining: Joining::default(),
-            permit: Some(begun.permit),
-            lifetime: Lifetime::default(),
-            contact: None,
-            identity: CallerIdentity::default(),
-            transfer: LastTransfer::default(),
-            holding: Holding::default(),
-        };
-
-        self.insert(call);
-    }
-}
-
-/// Parts of a call that begins with a callee.
-pub(super) struct CalleeCall {
-    pub(super) key: CallKey,
-    pub(super) slot: Slot,
-    pub(super) placed: PlacedCall,
-    pub(super) org: Uuid,
-    pub(super) agent: Uuid,
-    pub(super) dialing: Box<Dialing>,
-    pub(super) outbound: Outbound,
-    /// The agent, if its audio passes through us.
-    pub(super) agent_peer: Option<LegPeer>,
-    pub(super) permit: Permit,
-}
-
 /// Looks up the callee's host, if it is a name, or opens our RTP address at once.
 pub(super) fn prepare(cx: &mut Cx<'_>, call: CallKey, dialing: &mut Dialing) {
     dialing.client.look_ahead(cx);
@@ -180,7 +118,7 @@ impl Bridge {
     }
 
     /// Acknowledges the callee's 2xx, with which its leg is up. `origin`: that of our SDP which other media follow. Returns the callee's SDP.
-    fn meet_callee(
+    pub(crate) fn meet_callee(
         &mut self,
         cx: &mut Cx<'_>,
         accepted: Accepted<'_>,
@@ -201,6 +139,50 @@ impl Bridge {
             leg.start_session(cx);
             leg.start_keep_alives(cx);
         }
+        sdp
+    }
+
+    /// Connects the callee with the runtime, whose 2xx accepts the callee's SDP `heard`. Returns the runtime's SDP.
+    pub(crate) fn meet_runtime(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ids: &CallRef,
+        accepted: Accepted<'_>,
+        heard: &[u8],
+    ) -> Option<Box<[u8]>> {
+        let message = accepted.message;
+        let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
+        if let Some(peer) = self.agent_mut() {
+            peer.dialogs
+                .push(ForkDialog::new(0, accepted.dialog, Some(heard.into())));
+            peer.credentials = accepted.credentials;
+        }
+
+        let (trunk, agent) = (self.trunk_id(), self.agent_id());
+        let ready = LegState::Ready(Session::default());
+        self.legs.set_state(agent, ready);
+        if let Some(mut leg) = self.at(agent) {
+            leg.open(cx, accepted.flow, message);
+            let ack = Ack {
+                client: accepted.client,
+                fork: 0,
+                cseq: accepted.cseq,
+                lines: &accepted.ack_lines,
+                body: b"",
+            };
+            leg.leg.send_ack(cx, &ack);
+        }
+        self.legs.connect(trunk, agent);
+        if let Some(mut leg) = self.at(agent) {
+            leg.start_session(cx);
+        }
+        cx.core.fact(Fact::Joined {
+            call: ids.call,
+            org: ids.org,
+            runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
+        });
+
+        self.legs.with_origin(agent, heard);
         sdp
     }
 
@@ -229,11 +211,6 @@ impl Bridge {
         };
         CallEnd { status, ..end }
     }
-}
-
-/// Origin of our own SDP in a call, which the peer's next SDP continues.
-pub(super) fn own_origin(ids: &CallRef, local: SocketAddr) -> OwnOrigin {
-    OwnOrigin::Own(Origin::new(sdp_session(ids.call), local.ip()))
 }
 
 impl Outbound {
@@ -269,81 +246,5 @@ impl CallEnd {
             by,
             cause: failure.cause,
         }
-    }
-}
-
-impl Call {
-    /// Acknowledges the callee's 2xx. An agent with media of ours is connected at once; a runtime over SIP is invited with the callee's SDP.
-    pub(super) fn on_callee_answers(
-        &mut self,
-        cx: &mut Cx<'_>,
-        accepted: Accepted<'_>,
-        offer: Box<[u8]>,
-    ) {
-        let media = self.outbound.as_deref().and_then(|outbound| outbound.media);
-        let origin = media.map(|local| own_origin(&self.ids, local));
-        let sdp = self.bridge.meet_callee(cx, accepted, offer, origin);
-        self.lifetime.begin(cx.now);
-        cx.note_answered(&self.ids, Box::default());
-
-        let audio = sdp::read_answer(&sdp);
-        match self.bridge.is_local() {
-            true => {
-                self.lifetime
-                    .limit(cx, self.bridge.key, self.outbound.as_deref());
-                let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
-                self.bridge.legs.connect(trunk, agent);
-                let Some(audio) = audio else {
-                    return self.hang_up(cx, Reason::NoCommonMedia);
-                };
-                let remote = audio.remote.ip();
-                self.relaying().update_media(cx, Some(audio));
-                self.bridge.speak_code(cx, remote);
-                self.with_bot(cx, Bot::start);
-                self.with_bot(cx, Bot::dial);
-            }
-            false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
-            false => self.invite_runtime(cx, sdp),
-        }
-    }
-
-    /// Invites the runtime with the callee's SDP.
-    pub(super) fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
-        let Some(outbound) = self.outbound.as_deref() else {
-            return;
-        };
-
-        let [called, caller] = outbound.users();
-        let (key, krisp) = (self.bridge.key, outbound.krisp);
-        let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
-
-        let invite = outbound.runtime.as_deref().and_then(|runtime| {
-            let runtime = (runtime, &outbound.namer);
-            runtime_invite::invite(runtime, &cx.core.config, &to)
-        });
-        // This runtime takes over the leg of a bot, if there is one.
-        let follows = self.bridge.legs.get(LegId::SECOND).is_some();
-        let chain = self.outbound.as_deref_mut().and_then(|it| it.chain.take());
-        let dialing = invite.map(|invite| {
-            let dialing = Dialing::runtime(invite).leading_to(chain.map(|chain| *chain));
-            match follows {
-                true => dialing.following(),
-                false => dialing,
-            }
-        });
-        let state = dialing.map_or(LegState::Gone, LegState::Dialing);
-        match follows {
-            true => self.bridge.legs.set_state(LegId::SECOND, state),
-            false => {
-                self.bridge
-                    .legs
-                    .add(LegRole::Agent, LegPeer::Unknown, state);
-            }
-        }
-        self.joining.wait_with(Join::with(offer));
-
-        let patience = cx.core.config.setup_timeout;
-        self.lifetime.await_answer(cx, self.bridge.key, patience);
-        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
     }
 }

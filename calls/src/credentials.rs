@@ -323,8 +323,9 @@ fn destination_of(uri: &[u8]) -> Option<Host<'_>> {
 mod tests {
     use std::time::Duration;
 
-    use trunkline_sip::auth::NonceKeys;
+    use trunkline_sip::auth::{NonceKeys, NonceSource};
     use trunkline_sip::entropy::Entropy;
+    use trunkline_sip::flow::{Flow, Transport};
     use trunkline_sip::moment::Moment;
     use trunkline_sip::wire::{Framing, lex};
 
@@ -391,7 +392,20 @@ mod tests {
             deployment: [2; 32],
         };
         let nonces = Nonces::new(keys, Duration::from_secs(30));
-        let nonce = nonces.issue(0, &mut Entropy::from_seed([3; 32]), Moment::from_secs(1));
+        let peer = ([192, 0, 2, 1], 5060).into();
+        let source = NonceSource::of(&Flow {
+            transport: Transport::Udp,
+            listener: 0,
+            connection: 0,
+            local: peer,
+            peer,
+        });
+        let nonce = nonces.issue(
+            0,
+            source,
+            &mut Entropy::from_seed([3; 32]),
+            Moment::from_secs(1),
+        );
         let text = format!(
             "SIP/2.0 401 No\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n\
              Call-ID: x\r\nCSeq: 1 BYE\r\nWWW-Authenticate: Digest {}\r\nContent-Length: 0\r\n\r\n",

@@ -9,10 +9,7 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use uuid::Uuid;
 
 use super::attempts::AttemptOwner;
-use super::bot_state::Bot;
 use super::bridge::Bridge;
-use super::call::Call;
-use super::call_end::{CallEnd, CallRefusal};
 use super::callee::{Callee, CalleeLeg};
 use super::context::{Config, Cx, allows, lacks_refer};
 use super::dial::{DialedPeer, Dialing};
@@ -22,7 +19,6 @@ use super::invite_client::{
     Accepted, DialledLeg, Failed, InviteClient, InviteEvent, InviteText, Patience,
     ProvisionalResponse,
 };
-use super::join::Join;
 use super::late_answer::refuse_late_answer;
 use super::leg::{ForkDialog, LegPeer, LegState, Session, SipPeer};
 use super::pbx::Pbx;
@@ -32,26 +28,24 @@ use super::role::LegRole;
 use super::runtime_chain::RuntimeChain;
 use super::runtime_invite::{HeaderSource, RuntimeCallFacts, RuntimeInvite, RuntimeText};
 use super::sips::is_sips;
-use super::transfer::TransferEvent;
-use super::transferring::DestinationAnswer;
 use super::uas_invite::UasInvite;
 use super::{has_sdp, ip_family, sdp_of};
 
 /// The call of a peer that is being dialled, as the INVITE to a runtime needs it.
-struct DialingCall<'c> {
-    ids: &'c CallRef,
-    contact: Option<Uuid>,
-    identity: &'c CallerIdentity,
+pub(crate) struct DialingCall<'c> {
+    pub(crate) ids: &'c CallRef,
+    pub(crate) contact: Option<Uuid>,
+    pub(crate) identity: &'c CallerIdentity,
     /// URIs of both ends of an outbound call.
-    parties: Option<&'c [Box<str>; 2]>,
+    pub(crate) parties: Option<&'c [Box<str>; 2]>,
     /// The callee's SDP, in an outbound call.
-    heard: Option<&'c [u8]>,
+    pub(crate) heard: Option<&'c [u8]>,
 }
 
 /// Consequence of an INVITE of ours for its call.
 #[derive(Debug)]
 #[must_use]
-enum DialProgress<'m> {
+pub(crate) enum DialProgress<'m> {
     /// None.
     Nothing,
     /// The callee rings.
@@ -124,6 +118,11 @@ impl Bridge {
     /// Returns the reason why the caller can't use the runtime's 2xx, if there is one. `heard`: the callee's SDP, in an outbound call.
     fn why_unusable(&self, heard: Option<&[u8]>, accepted: &Accepted<'_>) -> Option<Reason> {
         let incoming = self.incoming();
+        // It has crossed the caller's BYE in its early dialog.
+        if incoming.is_some_and(|incoming| incoming.relay.has_ended(accepted.fork)) {
+            return Some(Reason::CallerCanceled);
+        }
+
         let invite = incoming.map(UasInvite::invite);
         let offer = match invite.filter(|invite| has_sdp(invite)) {
             Some(invite) => Some(invite.body()),
@@ -147,8 +146,7 @@ impl Bridge {
         dialing: Box<Dialing>,
         accepted: &Accepted<'_>,
     ) -> bool {
-        let (flow, client) = (accepted.flow, Some(accepted.client));
-        refuse_late_answer(cx, flow, client, accepted.message);
+        refuse_late_answer(cx, accepted.flow, accepted.client, accepted.message);
         let has_another = dialing.client.has_another();
         if has_another {
             let id = dialing.client.leg();
@@ -189,7 +187,7 @@ impl Bridge {
 
 impl Bridge {
     /// Runs the client of the peer that is being dialled, if there is one.
-    fn dial<'m>(
+    pub(crate) fn dial<'m>(
         &mut self,
         cx: &mut Cx<'_>,
         of: &DialingCall<'_>,
@@ -314,78 +312,6 @@ impl Bridge {
             reliable: self.trunk().map(|trunk| trunk.abilities.reliable),
         };
         Some(RuntimeText::new(facts, words, says, config))
-    }
-}
-
-impl Call {
-    /// Runs the client of the peer that is being dialled, and carries out the consequence for the call.
-    pub(crate) fn with_dialing<'m>(
-        &mut self,
-        cx: &mut Cx<'_>,
-        act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
-    ) {
-        let of = DialingCall {
-            ids: &self.ids,
-            contact: self.contact,
-            identity: &self.identity,
-            parties: self.outbound.as_deref().map(|outbound| &outbound.parties),
-            heard: self.joining.heard(),
-        };
-        let progress = self.bridge.dial(cx, &of, act);
-        self.apply_dial_progress(cx, progress);
-    }
-
-    fn apply_dial_progress(&mut self, cx: &mut Cx<'_>, progress: DialProgress<'_>) {
-        match progress {
-            DialProgress::Nothing => {}
-            DialProgress::CalleeRings => {
-                cx.note_ringing(&self.ids);
-                self.with_bot(cx, Bot::wake);
-            }
-            DialProgress::CalleeAnswers(accepted, offer) => {
-                self.on_callee_answers(cx, *accepted, offer);
-            }
-            DialProgress::CalleeLost(failure) => self.end(cx, CallEnd::of_callee(failure)),
-            DialProgress::DestinationRings => {
-                self.on_transfer(cx, TransferEvent::DestinationRings);
-            }
-            DialProgress::DestinationAnswers(leg, accepted, offer) => {
-                match self.bridge.meet_destination(cx, leg, *accepted, &offer) {
-                    DestinationAnswer::Late => {}
-                    DestinationAnswer::Unusable(reason) => {
-                        let event = TransferEvent::DestinationRefused(reason.status());
-                        self.on_transfer(cx, event);
-                    }
-                    DestinationAnswer::Usable(sdp) => {
-                        self.joining.wait_with(Join::arriving(offer, leg));
-                        self.on_transfer(cx, TransferEvent::DestinationAnswered);
-                        let progress = self.joining.begin(&sdp, cx.now);
-                        self.apply_join_progress(cx, progress, None);
-                    }
-                }
-            }
-            DialProgress::DestinationLost(failure) => {
-                self.on_transfer(cx, TransferEvent::DestinationLost(failure));
-            }
-            DialProgress::RuntimeRings(heard) => self.relaying().provisional(cx, heard),
-            DialProgress::RuntimeAnswers(accepted) if self.outbound.is_some() => {
-                let (ids, bridge) = (&self.ids, &mut self.bridge);
-                let progress = self.joining.on_runtime(bridge, cx, ids, *accepted);
-                self.lifetime
-                    .limit(cx, self.bridge.key, self.outbound.as_deref());
-                self.apply_join_progress(cx, progress, None);
-            }
-            DialProgress::RuntimeAnswers(accepted) => {
-                let (slot, message) = (self.ids.slot, accepted.message);
-                if let Some(won) = self.bridge.accept_runtime(cx, slot, *accepted) {
-                    let progress = self.relaying().pass_answer(cx, won, message);
-                    self.apply_answer(cx, progress);
-                }
-            }
-            DialProgress::Unusable(reason) => self.refuse(cx, reason),
-            DialProgress::RuntimeFollows(chain) => self.return_to_bot(cx, *chain),
-            DialProgress::RuntimeLost(failed) => self.refuse(cx, CallRefusal::of_runtime(&failed)),
-        }
     }
 }
 

@@ -1,4 +1,7 @@
 //! 2xx that come too late, or belong to no call: each is acknowledged and ended with BYE (RFC 3261 §13.2.2.4).
+//!
+//! A 2xx without a transaction may be forged by a peer that once got an INVITE of ours. Its Contact and Record-Route decide nothing:
+//! ACK and BYE go back by its own flow, once each, and are charged to its source.
 
 use trunkline_sip::dialog::body::{has_sdp, sdp_of};
 use trunkline_sip::dialog::{Dialog, sdp};
@@ -20,30 +23,79 @@ const FORGOTTEN: u32 = 10_000;
 /// Target of an unknown dialog whose 2xx has no Contact.
 const UNKNOWN_URI: &[u8] = b"sip:invalid";
 
-/// Handles a 2xx for a finished call, or of a fork that lost: ACK, then BYE (RFC 3261 §13.2.2.4). If its transaction is known, retransmissions get
-/// the same ACK and no further BYE.
+/// Handles a 2xx for a finished call, or of a fork that lost: ACK, then BYE (RFC 3261 §13.2.2.4). Retransmissions get the same ACK and no further
+/// BYE.
 pub(crate) fn refuse_late_answer(
     cx: &mut Cx<'_>,
     flow: Flow,
-    client: Option<ClientTx>,
+    client: ClientTx,
     message: &Message<'_>,
 ) {
-    let from_tag = message.from_tag().unwrap_or_default();
-    if cx.core.minter.read_tag(from_tag).is_none() {
+    let Some((mut dialog, has_routes)) = dialog_of(cx, message) else {
         return;
-    }
+    };
+    let target = match has_routes {
+        true => cx.next_flow(&dialog, flow),
+        false => flow,
+    };
 
-    let routed = Dialog::uac(UNKNOWN_URI, message).map(|dialog| {
-        let target = cx.next_flow(&dialog, flow);
-        (dialog, target)
-    });
+    let late = LateAnswer {
+        message,
+        flow,
+        client: Some(client),
+    };
+    acknowledge(cx, &late, &mut dialog, target);
 
-    // Without an ACK the 2xx would be retransmitted, and its peer take the call for answered (§13.2.2.4), so unreadable routes are ignored.
-    let direct = || Dialog::uac_without_routes(UNKNOWN_URI, message).zip(Some(flow));
-    let Some((mut dialog, target)) = routed.or_else(direct) else {
+    // The BYE carries the Reason of the CANCEL that this 2xx has crossed (RFC 3326 §2).
+    let lines: Box<[u8]> = cx.endpoint.canceled_with(client).into();
+    bye_alone(cx, &mut dialog, target, &lines);
+}
+
+/// Handles a 2xx of ours without a transaction: ACK and BYE by its own flow, which its source pays for. Both are repeated with each retransmission
+/// of the 2xx.
+pub(crate) fn refuse_stray_answer(cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
+    let Some((mut dialog, _)) = dialog_of(cx, message) else {
         return;
     };
 
+    let waiting = cx.endpoint.waiting();
+    let late = LateAnswer {
+        message,
+        flow,
+        client: None,
+    };
+    acknowledge(cx, &late, &mut dialog, flow);
+    with_bye(cx, &mut dialog, b"", |cx, bye| {
+        cx.endpoint.request_once(flow, bye);
+    });
+    cx.endpoint.charge_since(waiting, message, &flow);
+}
+
+/// Returns the dialog that a 2xx of ours has made, and whether its routes can be read. Without an ACK the 2xx would be retransmitted, and its peer
+/// take the call for answered (§13.2.2.4), so unreadable routes are ignored.
+fn dialog_of(cx: &Cx<'_>, message: &Message<'_>) -> Option<(Dialog, bool)> {
+    let from_tag = message.from_tag().unwrap_or_default();
+    cx.core.minter.read_tag(from_tag)?;
+
+    let routed = Dialog::uac(UNKNOWN_URI, message).map(|dialog| (dialog, true));
+    let direct = || Some((Dialog::uac_without_routes(UNKNOWN_URI, message)?, false));
+    routed.or_else(direct)
+}
+
+/// A 2xx that nobody waits for, with its transaction if that is known.
+struct LateAnswer<'a, 'm> {
+    message: &'a Message<'m>,
+    flow: Flow,
+    client: Option<ClientTx>,
+}
+
+/// Acknowledges a 2xx, and refuses the offer in it.
+fn acknowledge(cx: &mut Cx<'_>, late: &LateAnswer<'_, '_>, dialog: &mut Dialog, target: Flow) {
+    let LateAnswer {
+        message,
+        flow,
+        client,
+    } = *late;
     let uri = dialog.request_uri().to_vec();
     let cseq = message.cseq().number;
 
@@ -77,17 +129,30 @@ pub(crate) fn refuse_late_answer(
         }
     });
     dialog.skip(FORGOTTEN);
-
-    // The BYE carries the Reason of the CANCEL that this 2xx has crossed (RFC 3326 §2).
-    let lines: Box<[u8]> = match client {
-        Some(client) => cx.endpoint.canceled_with(client).into(),
-        None => Box::default(),
-    };
-    bye_alone(cx, &mut dialog, target, &lines);
 }
 
 /// Sends BYE in a dialog without a call, with these further lines.
 pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow, lines: &[u8]) {
+    with_bye(cx, dialog, lines, |cx, bye| {
+        // Without a transaction it is repeated with each retransmission of the 2xx.
+        if cx.core.late_byes >= MAX_LATE_BYES {
+            return cx.endpoint.request_once(target, bye);
+        }
+        // A full table loses this BYE; the peer's session timer or media time-out ends its side.
+        let sent = cx.endpoint.request(target, bye, owner_of(None), cx.now);
+        if sent.is_ok() {
+            cx.core.late_byes += 1;
+        }
+    });
+}
+
+/// Has `send` send the BYE of a dialog, with these further lines.
+fn with_bye(
+    cx: &mut Cx<'_>,
+    dialog: &mut Dialog,
+    lines: &[u8],
+    send: impl FnOnce(&mut Cx<'_>, &Request<'_>),
+) {
     let uri = dialog.request_uri().to_vec();
     let bye = |head: &mut Head<'_>| {
         dialog.begin("BYE", RequestOrigin::Ours.hops(), head);
@@ -102,16 +167,6 @@ pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow, line
             head,
             body: b"",
         };
-        // Without a transaction it is repeated with each retransmission of the 2xx.
-        if cx.core.late_byes >= MAX_LATE_BYES {
-            return cx.endpoint.request_once(target, &request);
-        }
-        // A full table loses this BYE; the peer's session timer or media time-out ends its side.
-        let sent = cx
-            .endpoint
-            .request(target, &request, owner_of(None), cx.now);
-        if sent.is_ok() {
-            cx.core.late_byes += 1;
-        }
+        send(cx, &request);
     });
 }

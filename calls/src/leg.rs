@@ -25,16 +25,18 @@ use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::body::sdp_of;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wheel::TimerId;
+use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
+use super::allowance::RequestAllowance;
 use super::bot_state::Bot;
 use super::bye::ByeContent;
-use super::context::Cx;
+use super::context::{Cx, allows, lacks_refer};
 use super::credentials::LegCredentials;
 use super::dial::Dialing;
 use super::ids::LegId;
 use super::known_addresses::KnownAddresses;
-use super::origin::{Origin, OwnOrigin, origin_line};
+use super::origin::{Origin, OwnOrigin, origin_line, sdp_session};
 use super::pbx::Pbx;
 use super::provisional_relay::Reliability;
 use super::role::LegRole;
@@ -48,6 +50,8 @@ pub(crate) struct Leg {
     pub(crate) role: LegRole,
     pub(crate) peer: LegPeer,
     pub(crate) state: LegState,
+    /// Requests that its peer may send.
+    pub(crate) allowance: RequestAllowance,
 }
 
 /// The far end of a leg.
@@ -98,6 +102,18 @@ pub(crate) struct Abilities {
     pub(crate) no_refer: bool,
     /// Kind of phone system, by its User-Agent.
     pub(crate) pbx: Option<Pbx>,
+}
+
+impl Abilities {
+    /// Abilities that this message of the peer states.
+    pub(crate) fn of(message: &Message<'_>) -> Self {
+        Self {
+            update: allows(message, "UPDATE"),
+            reliable: Reliability::of(message),
+            no_refer: lacks_refer(message),
+            pbx: Pbx::of_message(message),
+        }
+    }
 }
 
 /// The peer of a leg over SIP.
@@ -253,11 +269,6 @@ pub(crate) enum LocalAgent {
     Code(Option<SpokenCode>),
     /// A bot on a WebSocket, or the built-in agent.
     Bot(Box<Bot>),
-}
-
-/// `sess-id` of the SDP that we make in a call.
-pub(crate) const fn sdp_session(call: Uuid) -> u64 {
-    call.as_u64_pair().1 >> 2
 }
 
 impl LocalMedia {

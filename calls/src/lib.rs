@@ -1,13 +1,15 @@
 //! The back-to-back user agent, pure: messages, time and results of effects go in, transmits and effects come out. It has no socket, store or clock.
 //!
-//! [`Calls`] holds the calls of one shard. A new INVITE goes through [`admission`] and `setup`; what the runtime answers through
-//! `answer`; what happens inside a call through `in_dialog` and `reoffer`; its end through `hangup`.
+//! [`Calls`] holds the calls of one shard and brings each input to its call (`shard`). A new INVITE goes through [`admission`] and `shard::setup`. A
+//! call (`call`) gives its input to the feature that it is for: each feature works on its own state and on the legs, and returns what follows for
+//! the call.
 
 #![warn(missing_docs)]
 
 mod address_change;
 pub mod admission;
 mod allow;
+mod allowance;
 mod answer;
 mod attempt_counter;
 pub mod attempts;
@@ -22,7 +24,6 @@ mod call_status;
 mod callee;
 mod calling;
 mod challenge;
-mod contact;
 mod context;
 mod credentials;
 mod crossing;
@@ -32,20 +33,15 @@ mod dial;
 mod dial_failure;
 mod dial_policy;
 mod dialing;
-mod dialogs;
 mod digest_answers;
-mod dispatch;
-mod early;
 mod effect;
 mod exchange;
 mod failed_login;
 pub mod flow;
 pub mod flow_choice;
 mod generation;
-mod hangup;
 pub mod health;
 pub mod hold;
-mod hold_command;
 mod hold_state;
 mod holding;
 mod ids;
@@ -65,8 +61,6 @@ pub mod limits;
 pub mod live;
 mod local_media;
 mod loop_counter;
-mod media_joining;
-pub mod member;
 mod org_shares;
 mod origin;
 pub mod outbound;
@@ -75,12 +69,12 @@ mod own_request;
 pub mod pbx;
 mod peer_liveness;
 pub mod peers;
-mod place_call;
 mod privacy;
 mod proven_sources;
 mod provisional;
 mod provisional_relay;
 mod refusal;
+mod refusal_records;
 pub mod registrar;
 mod relay;
 mod reoffer;
@@ -94,7 +88,6 @@ mod role;
 mod runtime_chain;
 mod runtime_invite;
 mod session;
-mod setup;
 mod shard;
 mod sips;
 mod source_probe;
@@ -105,7 +98,6 @@ pub mod target;
 pub mod token;
 pub mod transfer;
 mod transferring;
-mod turns;
 mod uas_invite;
 mod unacceptable_body;
 mod unanswered_challenges;
@@ -119,12 +111,10 @@ pub use effect::{
     AgreedMedia, AuthFailure, ChallengeOutcome, ChallengeReport, Challenger, Effect, MediaRecord,
     Unanswerable, UnansweredChallenge, UnknownSource, UnknownUser,
 };
-pub use hangup::HangUpRequester;
 pub use ids::CallKey;
 pub use privacy::ANONYMOUS_USER;
 pub use proven_sources::ProvenSources;
 pub use refusal::Reason;
 pub use role::LegRole;
-pub use setup::DOCTOR;
-pub use shard::Calls;
+pub use shard::{Calls, DOCTOR, HangUpRequester, member};
 pub use trunkline_sip::flow::is_private;

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::loop_counter::LoopCounter;
 use super::org_shares::{OrgShares, ShareUse};
+use super::refusal_records::RefusalRecords;
 
 /// Limit that is reached.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -43,6 +44,7 @@ pub struct Limits {
     max_calls: usize,
     loop_counter: LoopCounter,
     shares: OrgShares,
+    refusals: RefusalRecords,
 }
 
 impl Limits {
@@ -64,12 +66,18 @@ impl Limits {
             max_calls,
             loop_counter: LoopCounter::new(setups),
             shares: OrgShares::new(max_calls),
+            refusals: RefusalRecords::default(),
         })
     }
 
     /// Counts a set-up of `caller` to `called` through `trunk`; `false` if there were too many lately (a loop).
     pub(crate) fn admits(&self, caller: &str, called: &str, trunk: Uuid, now: Moment) -> bool {
         self.loop_counter.admits(caller, called, trunk, now)
+    }
+
+    /// Counts a refused INVITE of an org; `false` if it isn't to be recorded.
+    pub(crate) fn records_refusal(&self, org: Uuid, now: Moment) -> bool {
+        self.refusals.take(org, now)
     }
 
     /// The live calls of an agent, trunk or org.

@@ -12,12 +12,10 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::answer::AnswerProgress;
 use super::bridge::Bridge;
-use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::effect::{AgreedMedia, Effect, MediaRecord};
 use super::has_sdp;
-use super::hold::Hold;
 use super::ids::CallRef;
 use super::leg::{ForkDialog, Leg, LegState, LocalMedia, SipPeer};
 use super::refusal::Reason;
@@ -32,12 +30,7 @@ type LocalSdp = (Vec<u8>, Option<Audio>);
 
 impl LocalMedia {
     /// Our SDP for a message: an answer to its offer, or an offer of ours if it has none. `before` is the SDP that the peer has of us.
-    fn body(
-        &mut self,
-        hold: &Hold,
-        before: &[u8],
-        message: &Message<'_>,
-    ) -> Result<LocalSdp, UnacceptableBody> {
+    fn body(&mut self, before: &[u8], message: &Message<'_>) -> Result<LocalSdp, UnacceptableBody> {
         if let Some(no) = UnacceptableBody::of(message) {
             return Err(no);
         }
@@ -47,8 +40,7 @@ impl LocalMedia {
         };
         if !has_sdp(message) {
             self.offered = true;
-            let offer = self.offer_at(local, before);
-            return Ok((hold.crossing_sdp(&offer).into_owned(), None));
+            return Ok((self.offer_at(local, before), None));
         }
 
         // An offer that is refused uses up no version (RFC 3264 §8).
@@ -56,8 +48,7 @@ impl LocalMedia {
         let answer = sdp::answer_audio(message.body(), local, session, version)
             .map_err(|no| UnacceptableBody::NoCommonMedia(no.to_string()))?;
         self.version = version;
-        let body = hold.crossing_sdp(&answer.body).into_owned();
-        Ok((body, answer.audio))
+        Ok((answer.body, answer.audio))
     }
 
     /// An offer of ours, inside the call, to a peer that has `before` of us.
@@ -73,14 +64,10 @@ impl LocalMedia {
 
 impl Bridge {
     /// The SDP for a message of media of our own.
-    pub(crate) fn local_body(
-        &mut self,
-        hold: &Hold,
-        message: &Message<'_>,
-    ) -> Result<LocalSdp, UnacceptableBody> {
+    fn local_body(&mut self, message: &Message<'_>) -> Result<LocalSdp, UnacceptableBody> {
         let before = self.told_to_trunk();
         match self.local_mut() {
-            Some(media) => media.body(hold, &before, message),
+            Some(media) => media.body(&before, message),
             None => Err(UnacceptableBody::NoCommonMedia("no media of ours".into())),
         }
     }
@@ -186,27 +173,23 @@ impl Relay<'_> {
         });
     }
 
-    /// Takes the caller's change of media, Contact and session timer. Returns our SDP for the 200.
-    fn take_change(
+    /// Returns the SDP of our media for a message, as the hold changes it.
+    pub(crate) fn local_sdp(
         &mut self,
-        cx: &mut Cx<'_>,
-        renewal: Option<SessionTimer>,
         message: &Message<'_>,
-    ) -> Result<Vec<u8>, UnacceptableBody> {
-        let (body, audio) = self.bridge.local_body(&self.holding.hold, message)?;
+    ) -> Result<LocalSdp, UnacceptableBody> {
+        let (body, audio) = self.bridge.local_body(message)?;
+        let body = self.holding.hold.crossing_sdp(&body).into_owned();
+        Ok((body, audio))
+    }
 
-        let trunk = self.bridge.trunk_mut();
-        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
-            held.dialog.refresh_target(message);
+    /// Takes the answer in the ACK of the trunk's peer, if our media have made an offer.
+    pub(crate) fn take_late_answer(&mut self, cx: &mut Cx<'_>, message: &Message<'_>) {
+        let media = self.bridge.local_mut();
+        if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
+            let audio = sdp::read_answer(message.body());
+            self.update_media(cx, audio);
         }
-        self.update_media(cx, audio);
-        if let Some(mut leg) = self.bridge.at(self.bridge.trunk_id()) {
-            leg.take_renewal(cx, renewal);
-        }
-        self.bridge
-            .legs
-            .remember_sdp(self.bridge.trunk_id(), 0, &body);
-        Ok(body)
     }
 
     /// Returns our SDP for the caller's INVITE; `None` if that has its final answer.
@@ -219,7 +202,7 @@ impl Relay<'_> {
             return Ok(None);
         };
         let invite = incoming.invite();
-        let agreed = self.bridge.local_body(&self.holding.hold, invite);
+        let agreed = self.local_sdp(invite);
         self.bridge.legs.set_state(id, LegState::Incoming(incoming));
         agreed.map(Some)
     }
@@ -262,13 +245,36 @@ impl Relay<'_> {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        let body = match self.take_change(cx, renewal, message) {
-            Ok(body) => body,
+        let sdp = match self.local_sdp(message) {
+            Ok(sdp) => sdp,
             Err(no) => return no.reject(cx, server),
         };
 
+        let trunk = self.bridge.trunk_mut();
+        if let Some(held) = trunk.and_then(|trunk| trunk.dialogs.first_mut()) {
+            held.dialog.refresh_target(message);
+        }
+        self.accept_with_media(cx, renewal, server, message, sdp);
+    }
+
+    /// Accepts an offer of the peer on the trunk with our SDP for it.
+    pub(crate) fn accept_with_media(
+        &mut self,
+        cx: &mut Cx<'_>,
+        renewal: Option<SessionTimer>,
+        server: ServerTx,
+        message: &Message<'_>,
+        (body, audio): LocalSdp,
+    ) {
+        self.update_media(cx, audio);
         let trunk = self.bridge.trunk_id();
+        if let Some(mut leg) = self.bridge.at(trunk) {
+            leg.take_renewal(cx, renewal);
+        }
+        let fork = self.bridge.fork().unwrap_or_default();
+        self.bridge.legs.remember_sdp(trunk, fork, &body);
         self.holding.hear_proposed(self.bridge, trunk);
+
         let Some(leg) = self.bridge.legs.get_mut(trunk) else {
             return;
         };
@@ -277,48 +283,6 @@ impl Relay<'_> {
         match message.method() == Method::Update {
             true => leg.accept_change(cx, server, &body, content),
             false => leg.accept_reinvite(cx, (server, cseq), &body, None, content),
-        }
-    }
-}
-
-impl Call {
-    /// Handles our RTP address: the callee is called, or the caller answered; refuses the call if no port was free.
-    pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
-        match self.bridge.status() {
-            CallStatus::Over if local.is_some() => {
-                let closed = self.bridge.closed_media(&self.ids);
-                return cx.core.effects.push_back(closed);
-            }
-            CallStatus::Over | CallStatus::Answered | CallStatus::Up => return,
-            CallStatus::SettingUp => {}
-        }
-
-        let Some(local) = local else {
-            return self.refuse(cx, Reason::NoMediaPort);
-        };
-        let media = self.bridge.local_mut();
-        if let Some(outbound) = self.outbound.as_deref_mut() {
-            let (offer, patience) = (
-                outbound.offer(self.ids.call, media, local),
-                outbound.ringing_timeout,
-            );
-            self.bridge.set_offer(cx, offer, patience);
-            return self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
-        }
-
-        let Some(media) = media else {
-            return;
-        };
-        media.local = Some(local);
-        match self.bridge.bot().is_some() {
-            true => match self.relaying().ring_for_bot(cx) {
-                Ok(()) => self.begin_runtime(cx),
-                Err(refusal) => self.refuse(cx, refusal),
-            },
-            false => {
-                let progress = self.relaying().answer_with_media(cx);
-                self.apply_answer(cx, progress);
-            }
         }
     }
 }

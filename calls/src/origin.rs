@@ -3,9 +3,10 @@
 //! 8866 §5.2).
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use trunkline_sip::dialog::compared::lines;
+use uuid::Uuid;
 
 /// Our session as one peer knows it.
 #[derive(Debug)]
@@ -26,6 +27,18 @@ pub(crate) enum OwnOrigin {
     LastParty(Box<[u8]>),
     /// One of our own, under which it gets every SDP.
     Own(Origin),
+}
+
+/// `sess-id` of the SDP that we make in a call.
+pub(crate) const fn sdp_session(call: Uuid) -> u64 {
+    call.as_u64_pair().1 >> 2
+}
+
+impl OwnOrigin {
+    /// Origin of our own SDP in a call, which the peer's next SDP continues.
+    pub(crate) fn of_call(call: Uuid, local: SocketAddr) -> Self {
+        Self::Own(Origin::new(sdp_session(call), local.ip()))
+    }
 }
 
 /// Returns the origin line of a description.

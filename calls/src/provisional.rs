@@ -14,12 +14,13 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::allow::{CALLER, own_lines};
 use super::bridge::Bridge;
+use super::bye::ByeContent;
 use super::context::Cx;
 use super::crossing::CrossingKind;
 use super::ids::CallKey;
 use super::ids::CallTimer;
 use super::invite_client::ProvisionalResponse;
-use super::leg::{ActiveLeg, ForkDialog, LegPeer, LegState, SipPeer};
+use super::leg::{ActiveLeg, ForkDialog, LegPeer, LegState, NewRequest, SipPeer};
 use super::own_request::Purpose;
 use super::provisional_relay::{
     Delivery, HeldAnswer, LatePrack, Provisional, ProvisionalRelay, ProvisionalSink, Retransmission,
@@ -164,13 +165,23 @@ impl Bridge {
         let Some(agent) = self.agent() else {
             return true;
         };
-        let relay = self.incoming().map(|incoming| &incoming.relay);
-        let others = agent.dialogs.iter().any(|held| held.fork != fork);
-        match relay.and_then(|relay| relay.held_fork()) {
+        // Dialogs belong to the current attempt: without it, the fork is of a failed one.
+        let has_failed = self.won_fork().is_none() && agent.dialog_ref(fork).is_none();
+        has_failed || self.has_another_fork(fork)
+    }
+
+    /// Returns whether the runtime's INVITE may be answered in another fork.
+    fn has_another_fork(&self, fork: u8) -> bool {
+        let mut dialogs = self.agent().into_iter().flat_map(|agent| &agent.dialogs);
+        match self.won_fork() {
             Some(won) => won != fork,
-            // Dialogs belong to the current attempt: without it, the fork is of a failed one.
-            None => others || agent.dialog_ref(fork).is_none(),
+            None => dialogs.any(|held| held.fork != fork),
         }
+    }
+
+    /// The fork whose 2xx waits for the caller's PRACK.
+    fn won_fork(&self) -> Option<u8> {
+        self.incoming()?.relay.held_fork()
     }
 }
 
@@ -199,6 +210,43 @@ impl Relay<'_> {
         self.relay_provisional(cx, early.fork, early.rseq, heard.message);
     }
 
+    /// Handles BYE of the caller in one of several early dialogs. It ends that one alone, with the runtime's, and the INVITE goes on with the others
+    /// (RFC 3261 §15). False if there is no other.
+    pub(crate) fn end_early_dialog(
+        &mut self,
+        cx: &mut Cx<'_>,
+        fork: u8,
+        bye: &Message<'_>,
+    ) -> bool {
+        if !self.bridge.has_another_fork(fork) {
+            return false;
+        }
+
+        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        let config = Arc::clone(&cx.core.config);
+        let crossing = self.crossing(trunk, CrossingKind::InDialog, &config.header_prefix);
+        let content = ByeContent::of(bye, crossing);
+        let request = NewRequest {
+            body: &content.body,
+            ..NewRequest::bare(fork, Method::Bye, Purpose::Own)
+        };
+        self.bridge
+            .send(cx, agent, &request, |head| head.raw(&content.lines));
+
+        for id in [trunk, agent] {
+            if let Some(peer) = self.bridge.legs.sip_mut(id) {
+                peer.dialogs.retain(|held| held.fork != fork);
+            }
+        }
+        self.bridge.abandon_dropped(cx);
+        if let Some(mut leg) = self.bridge.at(trunk)
+            && let Some((relay, mut caller)) = leg.relay_and_caller(cx)
+        {
+            relay.end_fork(&mut caller, fork);
+        }
+        true
+    }
+
     /// Relays a provisional response of the runtime to the caller, in the same fork.
     fn relay_provisional(
         &mut self,
@@ -216,6 +264,9 @@ impl Relay<'_> {
         let Some(relay) = self.bridge.incoming().map(|incoming| &incoming.relay) else {
             return;
         };
+        if relay.has_ended(fork) {
+            return;
+        }
         if relay.is_silent() {
             cx.note_ringing(self.ids);
         }

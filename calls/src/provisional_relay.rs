@@ -179,6 +179,8 @@ struct CallerFork {
     rseq: u32,
     unacknowledged: Option<Unacknowledged>,
     queued: VecDeque<Reliable>,
+    /// The caller has hung up on it.
+    has_ended: bool,
     /// Both sides have negotiated media before the 2xx (in a reliable response or its PRACK).
     agreed: bool,
 }
@@ -190,6 +192,7 @@ impl CallerFork {
             rseq: 0,
             unacknowledged: None,
             queued: VecDeque::new(),
+            has_ended: false,
             agreed: false,
         }
     }
@@ -263,6 +266,9 @@ impl ProvisionalRelay {
     ) {
         let queued: usize = self.forks.iter().map(|fork| fork.queued.len()).sum();
         let fork = self.fork(fork);
+        if fork.has_ended {
+            return;
+        }
         let theirs = match delivery {
             Delivery::Once => return to.send(fork.number, &answer, None),
             Delivery::UntilPrack { rseq } => rseq,
@@ -374,6 +380,21 @@ impl ProvisionalRelay {
         for fork in &mut self.forks {
             fork.queued.clear();
         }
+    }
+
+    /// Ends a fork that the caller has hung up on: it gets nothing more of that fork.
+    pub(crate) fn end_fork(&mut self, to: &mut impl ProvisionalSink, fork: u8) {
+        let fork = self.fork(fork);
+        fork.has_ended = true;
+        fork.queued.clear();
+        if let Some(sent) = fork.unacknowledged.take() {
+            to.cancel(sent.timer);
+        }
+    }
+
+    /// Returns whether the caller has hung up on a fork.
+    pub(crate) fn has_ended(&self, fork: u8) -> bool {
+        self.find(fork).is_some_and(|fork| fork.has_ended)
     }
 
     /// Returns the PRACK that is still missing in a fork.

@@ -1,16 +1,13 @@
 //! Re-INVITE and UPDATE: one offer/answer exchange at a time crosses the bridge (RFC 3261 §14, RFC 3311). Also the ACK of every 2xx, with the SDP
 //! answer of a delayed offer.
 
-use trunkline_sip::dialog::sdp;
 use trunkline_sip::dialog::session_timer::{SessionTimer, Unacceptable};
 use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
 
-use super::bot_state::Bot;
 use super::bridge::Bridge;
-use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::crossing::CrossingKind;
@@ -24,7 +21,6 @@ use super::refusal::Reason;
 use super::relay::Relay;
 use super::request_origin::RequestOrigin;
 use super::role::LegRole;
-use super::transfer::TransferEvent;
 use super::{has_sdp, ip_family, sdp_of};
 
 impl Bridge {
@@ -61,6 +57,27 @@ impl Bridge {
             None => self.is_trunk(id),
         }
     }
+    /// Handles a 2xx of ours without an ACK; true if the call ends with it.
+    pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
+        let overdue = self.legs.iter_mut().find_map(|leg| {
+            let ack = leg.session_mut()?.take_overdue(server)?;
+            Some((leg.id, ack, leg.take_owed_bye()))
+        });
+        let Some((id, ack, owed)) = overdue else {
+            return false;
+        };
+        if let Some(delayed) = &ack.delayed {
+            let other = self.other(id);
+            if let Some(leg) = self.legs.get_mut(other) {
+                leg.reject_offer(cx, delayed);
+            }
+        }
+        let ends = owed.is_none();
+        if let Some(content) = owed {
+            self.send_bye(cx, id, content);
+        }
+        ends
+    }
 }
 
 /// Re-INVITE or UPDATE of a leg's peer, and what the features of its call let it do.
@@ -74,6 +91,16 @@ pub(crate) struct Reoffer<'r> {
     pub(crate) joining: JoinPhase,
     /// The caller is alone: its agent has hung up, and the outcome of its transfer is open.
     pub(crate) has_agent_left: bool,
+}
+
+/// Consequence of an ACK for its call.
+#[derive(Copy, Clone, Default, Debug)]
+#[must_use]
+pub(crate) struct AckProgress {
+    /// The call is up from now on.
+    pub(crate) begins: bool,
+    /// It lacks the answer to a delayed offer.
+    pub(crate) lacks_answer: bool,
 }
 
 /// Consequence of the answer to a relayed re-INVITE for its call.
@@ -279,6 +306,34 @@ impl Relay<'_> {
         }
     }
 
+    /// Handles the ACK to a 2xx of ours.
+    pub(crate) fn on_ack(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        message: &Message<'_>,
+    ) -> AckProgress {
+        let cseq = message.cseq().number;
+        let session = self.bridge.legs.session_mut(id);
+        let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
+            return AckProgress::default();
+        };
+
+        cx.endpoint.acknowledged(ack.server);
+        self.bridge.legs.hear(id, cx.now);
+        self.holding.hear(self.bridge, id, message);
+        let lacks_answer = ack.delayed.is_some() && !has_sdp(message);
+        match ack.delayed {
+            Some(delayed) => self.acknowledge(cx, id, &delayed, message),
+            None => self.take_late_answer(cx, message),
+        }
+
+        AckProgress {
+            begins: self.bridge.confirmed(cx, id, ack.server),
+            lacks_answer,
+        }
+    }
+
     /// Acknowledges the other leg's 2xx with the answer in an ACK of this one. Without an answer its offer is rejected.
     fn acknowledge(
         &mut self,
@@ -309,42 +364,6 @@ impl Relay<'_> {
         };
         if let Some(leg) = self.bridge.legs.get_mut(other) {
             leg.send_ack(cx, &ack);
-        }
-    }
-}
-
-impl Call {
-    /// Handles the ACK to a 2xx of ours.
-    pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
-        let cseq = message.cseq().number;
-        let session = self.bridge.legs.session_mut(id);
-        let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
-            return;
-        };
-
-        cx.endpoint.acknowledged(ack.server);
-        self.bridge.legs.hear(id, cx.now);
-        self.holding.hear(&mut self.bridge, id, message);
-        // Without an answer to a delayed offer the call has no media (RFC 3261 §13.2.2.4).
-        let lacks_answer = ack.delayed.is_some() && !has_sdp(message);
-        match ack.delayed {
-            Some(delayed) => self.relaying().acknowledge(cx, id, &delayed, message),
-            // The ACK may bring the answer to an offer of our own media.
-            None => {
-                let media = self.bridge.local_mut();
-                if media.is_some_and(|media| std::mem::take(&mut media.offered)) {
-                    let audio = sdp::read_answer(message.body());
-                    self.relaying().update_media(cx, audio);
-                }
-            }
-        }
-
-        if self.bridge.confirmed(cx, id, ack.server) {
-            self.with_bot(cx, Bot::start);
-            self.on_transfer(cx, TransferEvent::Acknowledged);
-        }
-        if lacks_answer {
-            self.hang_up(cx, Reason::NoCommonMedia);
         }
     }
 }

@@ -6,151 +6,26 @@
 
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
-use trunkline_sip::endpoint::{Endpoint, ServerTx};
+use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::flow::Flow;
-use trunkline_sip::header::replaces::Replaces;
-use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{HeaderName, Message};
-use uuid::Uuid;
+use trunkline_sip::wire::Message;
 
-use super::admission::{self, CallerInvite};
-use super::attempt_counter::AttemptCounter;
 use super::bridge::Bridge;
 use super::bye::ByeContent;
-use super::call::Call;
 use super::call_status::CallStatus;
 use super::context::Cx;
 use super::credentials::LegCredentials;
-use super::ids::{CallKey, LegId, owner_of};
-use super::join::JoinPhase;
+use super::ids::LegId;
 use super::keep_alive;
-use super::leg::{ForkDialog, LegPeer, LegState, Replacing, SipPeer};
+use super::leg::{Abilities, ForkDialog, LegPeer, LegState, Replacing, SipPeer};
 use super::refusal::Reason;
 use super::relay::Relay;
 use super::role::LegRole;
-use super::{Calls, has_sdp, sdp_of, setup, sips};
-
-impl Calls {
-    /// Handles an authenticated INVITE that names a call to take over.
-    pub(super) fn replace(
-        &mut self,
-        endpoint: &mut Endpoint,
-        admitted: CallerInvite<'_, '_>,
-        now: Moment,
-    ) {
-        let (flow, message) = (admitted.flow, admitted.message);
-        let found = sips::came_securely(admitted.request_uri.as_ref(), &flow)
-            .and_then(|()| self.replaced(&admitted));
-        let key = found.map_or_else(|_| self.reserve(), |(key, _)| key);
-        let replaced = match found {
-            Ok((_, leg)) => leg,
-            Err(reason) => {
-                let mut cx = Cx {
-                    core: &mut self.core,
-                    endpoint,
-                    attempt_counter: &mut AttemptCounter::default(),
-                    now,
-                };
-                return setup::turn_down(&mut cx, key, admitted, reason);
-            }
-        };
-        let Ok(server) = endpoint.accept(message, flow, owner_of(Some(key)), now) else {
-            let reason = Reason::Overload;
-            return admission::turn_away(&mut self.core, endpoint, flow, message, reason);
-        };
-
-        self.with(key, endpoint, now, |call, cx| {
-            call.relaying()
-                .on_successor(cx, (replaced, admitted.verified), server, flow, message);
-        });
-    }
-
-    /// Returns the call whose caller is to be replaced, if that is possible now (RFC 3891 §3). A leg by a less secure transport replaces none: a
-    /// sender admitted by a forgeable address could get the media of a call on TLS.
-    fn replaced(&self, admitted: &CallerInvite<'_, '_>) -> Result<(CallKey, LegId), Reason> {
-        if admitted.difference.is_some() {
-            return Err(Reason::BadRequest);
-        }
-
-        let (flow, message) = (admitted.flow, admitted.message);
-        setup::acceptable(&self.core, admitted)?;
-        let mut values = message.all(HeaderName::Replaces);
-        let value = values.next().filter(|_| values.next().is_none());
-        let replaces = value.and_then(Replaces::parse).ok_or(Reason::BadRequest)?;
-        let org = admitted.org.routing.id;
-        let (key, leg) = self.leg_replaced(&replaces, org, LegRole::Trunk)?;
-        let slot = self.slab.get(key.index as usize);
-        let peer = slot.and_then(|slot| slot.call.bridge.legs.sip(leg));
-        let is_as_secure = peer.is_some_and(|peer| peer.known_addresses.admits(flow.transport));
-
-        is_as_secure
-            .then_some((key, leg))
-            .ok_or(Reason::NothingReplaced)
-    }
-
-    /// Returns the call in which we replace the agent's leg ourselves, or the status of the refusal.
-    pub(super) fn agent_replaced(
-        &self,
-        replaces: &Replaces<'_>,
-        org: Uuid,
-    ) -> Result<(CallKey, LegId), u16> {
-        let found = self.leg_replaced(replaces, org, LegRole::Agent);
-        found.map_err(|reason| reason.status())
-    }
-
-    /// Returns the leg with the dialog that Replaces names, or the reason why it can't be replaced now.
-    fn leg_replaced(
-        &self,
-        replaces: &Replaces<'_>,
-        org: Uuid,
-        role: LegRole,
-    ) -> Result<(CallKey, LegId), Reason> {
-        let (key, leg, call) = self
-            .leg_named(replaces, org, role)
-            .ok_or(Reason::NothingReplaced)?;
-        let is_changing = || {
-            call.bridge.is_changing()
-                || call.transfer.is_under_way()
-                || call.joining.phase() != JoinPhase::Idle
-                || call.holding.hold.is_turning()
-        };
-        match refusal(call.bridge.status(), replaces.early_only, is_changing) {
-            Some(reason) => Err(reason),
-            None => Ok((key, leg)),
-        }
-    }
-
-    /// Finds the connected leg with the dialog that Replaces names, in a call of that org and with that role.
-    fn leg_named(
-        &self,
-        replaces: &Replaces<'_>,
-        org: Uuid,
-        role: LegRole,
-    ) -> Option<(CallKey, LegId, &Call)> {
-        let tag = self.core.minter.read_tag(replaces.to_tag)?;
-        let found = self.core.tags.get(&tag.bits)?;
-        let slot = self.slab.get(found.key.index as usize)?;
-        let call = &*slot.call;
-        let is_meant = slot.generation == found.key.generation
-            && call.ids.org == org
-            && call.bridge.role(found.leg) == role
-            && !call.bridge.has_left(found.leg);
-        let peer = call.bridge.legs.sip(found.leg).filter(|_| is_meant)?;
-        let is_it = |held: &ForkDialog| {
-            held.dialog.call_id() == replaces.call_id
-                && held.dialog.remote_tag() == replaces.from_tag
-                && held.dialog.local_tag() == replaces.to_tag
-        };
-        let is_known = peer.dialogs.iter().any(is_it);
-
-        is_known.then_some((found.key, found.leg, call))
-    }
-}
+use super::{has_sdp, sdp_of, sips};
 
 impl Bridge {
     /// Returns whether an exchange or a dialled leg is pending that a new leg would disturb.
-    fn is_changing(&self) -> bool {
+    pub(crate) fn is_changing(&self) -> bool {
         self.dialing().is_some()
             || self.legs.successor().is_some()
             || self.legs.is_full()
@@ -211,7 +86,7 @@ impl Relay<'_> {
         let mut peer = SipPeer::begun(flow);
         peer.is_sips = sips::wants_sips(message.request_uri(), &dialog);
         peer.dialogs.push(ForkDialog::new(fork, dialog, None));
-        peer.abilities = setup::abilities(message);
+        peer.abilities = Abilities::of(message);
         peer.heard = has_sdp(message).then(|| sdp_of(message.body()).into());
         peer.credentials = credentials.map(Box::new);
         self.bridge.legs.meet(leg, peer);
@@ -235,23 +110,10 @@ impl Relay<'_> {
         server: ServerTx,
         message: &Message<'_>,
     ) {
-        match self.bridge.local_body(&self.holding.hold, message) {
-            Ok((body, audio)) => {
+        match self.local_sdp(message) {
+            Ok(sdp) => {
                 self.succeed(cx, server);
-                let id = self.bridge.trunk_id();
-                self.update_media(cx, audio);
-                if let Some(mut leg) = self.bridge.at(id) {
-                    leg.take_renewal(cx, renewal);
-                }
-                let fork = self.bridge.fork().unwrap_or_default();
-                self.bridge.legs.remember_sdp(id, fork, &body);
-                let content = |head: &mut Head<'_>| head.line("Content-Type", b"application/sdp");
-                let cseq = message.cseq().number;
-                let trunk = self.bridge.trunk_id();
-                self.holding.hear_proposed(self.bridge, trunk);
-                if let Some(leg) = self.bridge.legs.get_mut(trunk) {
-                    leg.accept_reinvite(cx, (server, cseq), &body, None, content);
-                }
+                self.accept_with_media(cx, renewal, server, message, sdp);
             }
             Err(no) => {
                 self.bridge.legs.fail_successor(server);
@@ -291,7 +153,7 @@ impl Relay<'_> {
 }
 
 /// Returns why a dialog of a call can't be replaced now, if it can't (RFC 3891 §3).
-fn refusal(
+pub(crate) fn refusal(
     status: CallStatus,
     early_only: bool,
     is_changing: impl FnOnce() -> bool,

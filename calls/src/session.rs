@@ -11,9 +11,9 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
-use super::Calls;
+use super::bridge::Bridge;
 use super::call_status::CallStatus;
-use super::context::Cx;
+use super::context::{Core, Cx};
 use super::ids::CallTimer;
 use super::leg::{ActiveLeg, Leg, LegPeer, LegState, Lost, NewRequest, SipPeer};
 use super::own_request::{Pending, Purpose, RequestKind};
@@ -52,37 +52,39 @@ impl Leg {
     }
 }
 
-impl Calls {
-    /// Handles a peer that no longer answers OPTIONS outside of calls: it is probed in its calls at once.
-    pub fn suspect(&mut self, transport: Transport, address: SocketAddr, now: Moment) {
-        let longest = self.core.config.dead_peer;
-        for (_, slot) in &mut self.slab {
-            let call = &mut slot.call;
-            let key = call.bridge.key;
-            let is_up = matches!(call.bridge.status(), CallStatus::Answered | CallStatus::Up);
+impl Bridge {
+    /// Probes a peer that no longer answers OPTIONS outside of calls at once, on each leg that leads to it.
+    pub(crate) fn suspect(
+        &mut self,
+        core: &mut Core,
+        transport: Transport,
+        address: SocketAddr,
+        now: Moment,
+    ) {
+        let longest = core.config.dead_peer;
+        let is_up = matches!(self.status(), CallStatus::Answered | CallStatus::Up);
 
-            for id in [call.bridge.trunk_id(), call.bridge.agent_id()] {
-                let is_asked = call.bridge.requests.is_refreshing(id);
-                let is_meant =
-                    |leg: &&SipPeer| leg.flow.peer == address && leg.flow.transport == transport;
-                let peer = call.bridge.legs.sip(id).filter(is_meant);
-                let is_asked = is_asked || !is_up || peer.is_none();
-                let session = call.bridge.legs.session_mut(id);
-                let Some(session) = session.filter(|_| !is_asked) else {
-                    continue;
-                };
+        for id in [self.trunk_id(), self.agent_id()] {
+            let is_asked = self.requests.is_refreshing(id);
+            let is_meant =
+                |leg: &&SipPeer| leg.flow.peer == address && leg.flow.transport == transport;
+            let peer = self.legs.sip(id).filter(is_meant);
+            let is_asked = is_asked || !is_up || peer.is_none();
+            let session = self.legs.session_mut(id);
+            let Some(session) = session.filter(|_| !is_asked) else {
+                continue;
+            };
 
-                let spread = u64::from(key.index).wrapping_mul(37) % SPREAD_MS;
-                let from = now + Duration::from_millis(spread);
-                let Some(due) = session.liveness.doubt(from, longest) else {
-                    continue;
-                };
+            let spread = u64::from(self.key.index).wrapping_mul(37) % SPREAD_MS;
+            let from = now + Duration::from_millis(spread);
+            let Some(due) = session.liveness.doubt(from, longest) else {
+                continue;
+            };
 
-                let timer = (key, CallTimer::Session(id));
-                let timer = self.core.timers.schedule(due, timer);
-                if let Some(old) = session.due.replace(timer) {
-                    self.core.timers.cancel(old);
-                }
+            let timer = (self.key, CallTimer::Session(id));
+            let timer = core.timers.schedule(due, timer);
+            if let Some(old) = session.due.replace(timer) {
+                core.timers.cancel(old);
             }
         }
     }

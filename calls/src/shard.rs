@@ -1,5 +1,20 @@
 //! Calls of one shard: their storage, access to one of them, and its release.
 
+mod commands;
+mod dialogs;
+mod dispatch;
+mod early;
+mod media;
+pub mod member;
+mod placing;
+mod replaces;
+mod setup;
+mod source_trust;
+mod verification;
+
+pub use commands::HangUpRequester;
+pub use setup::DOCTOR;
+
 use std::collections::HashMap;
 
 use slab::Slab;
@@ -249,6 +264,11 @@ impl Calls {
     pub(crate) fn get(&self, key: CallKey) -> Option<&Call> {
         let slot = self.slab.get(key.index as usize)?;
         (slot.generation == key.generation).then_some(&*slot.call)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
+        let slot = self.slab.get_mut(key.index as usize)?;
+        (slot.generation == key.generation).then_some(&mut *slot.call)
     }
 
     /// All calls.

@@ -1,13 +1,13 @@
-//! OPTIONS to a source that a trunk allows, before an INVITE from it over UDP is trusted.
+//! OPTIONS to a source that a trunk allows, before an INVITE from it over UDP is trusted, and the CANCEL of an INVITE that waits for the answer.
 
 use std::time::Duration;
 
-use trunkline_sip::endpoint::{Endpoint, Request};
+use trunkline_sip::endpoint::{Endpoint, Request, Response};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{Slot, Tag};
 use trunkline_sip::wire::print::Head;
-use trunkline_sip::wire::{Message, Method};
+use trunkline_sip::wire::{Framing, Message, Method, lex};
 use uuid::Uuid;
 
 use super::context::Core;
@@ -71,6 +71,40 @@ pub(crate) fn judge_source(
         until: now + PATIENCE,
     });
     SourceProof::Waits
+}
+
+/// Answers the CANCEL of an INVITE that waits for the proof of its source, and the INVITE; false if none waits. The CANCEL has to come from the
+/// INVITE's source (RFC 3261 §22.1).
+pub(crate) fn cancel_waiting(
+    core: &mut Core,
+    endpoint: &mut Endpoint,
+    flow: Flow,
+    cancel: &Message<'_>,
+) -> bool {
+    let waiting = &mut core.source_probes.waiting;
+    let (call_id, cseq) = (cancel.call_id(), cancel.cseq().number);
+    let key = endpoint.invite_key(cancel);
+    let is_its = |held: &WaitingInvite| {
+        let invite = lex(&held.octets, Framing::Datagram).ok();
+        invite.is_some_and(|invite| endpoint.invite_key(&invite) == key)
+    };
+
+    let found = waiting.iter().position(|held| {
+        *held.call_id == *call_id
+            && held.cseq == cseq
+            && held.flow.is_with(&flow)
+            && held.flow.transport.admits(flow.transport)
+            && is_its(held)
+    });
+    let Some(held) = found.and_then(|at| waiting.remove(at)) else {
+        return false;
+    };
+
+    endpoint.respond_stateless(cancel, &flow, &Response::bare(200));
+    if let Ok(invite) = lex(&held.octets, Framing::Datagram) {
+        endpoint.respond_stateless(&invite, &held.flow, &Response::bare(487));
+    }
+    true
 }
 
 /// Sends one OPTIONS to the source of an INVITE.

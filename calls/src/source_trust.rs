@@ -8,33 +8,27 @@
 //! check is a few comparisons; names and allowed networks are consulted only for an unknown IP.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use trunkline_model::view::{Source, View};
 use trunkline_sip::dialog::Dialog;
-use trunkline_sip::endpoint::{ClientTx, Endpoint, Owner};
 use trunkline_sip::flow::Flow;
 use trunkline_sip::header::uri::{Host, Uri};
 use trunkline_sip::moment::Moment;
-use trunkline_sip::wire::Message;
 use uuid::Uuid;
 
 use super::bridge::Bridge;
-use super::call::Call;
 use super::context::{Core, Cx};
-use super::effect::{Effect, UnknownSource};
-use super::ids::{CallKey, LegId, key_of};
+use super::ids::LegId;
 use super::leg::SipPeer;
 use super::role::LegRole;
 use super::target::{self, DialTarget, has_ip_literal};
-use super::{Calls, address_change, has_sdp};
 
 /// Routes of one dialog that are looked up, the next hop first: a message has room for thousands.
 const ROUTES: usize = 16;
 
 /// Trust in the source address of a message inside a call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum SourceTrust {
+pub(crate) enum SourceTrust {
     Known,
     /// A name that may lead there is being resolved.
     Awaited,
@@ -43,140 +37,10 @@ enum SourceTrust {
     LessSecure,
 }
 
-impl Calls {
-    /// Returns whether a request inside a call may come by this flow. If not, it has been answered, or is dropped until it is retransmitted.
-    pub(super) fn accepts_source(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &View,
-        (key, id, fork): (CallKey, LegId, u8),
-        flow: Flow,
-        message: &Message<'_>,
-        now: Moment,
-    ) -> bool {
-        let Some(call) = call_at(&mut self.slab, key) else {
-            return false;
-        };
-        let core = &mut self.core;
-        let has_left = call.bridge.has_left(id);
-        let org = call.ids.org;
-        let trust = call
-            .bridge
-            .trust(core, Some(view), org, (id, fork), &flow, now);
-        match trust {
-            SourceTrust::Known => return true,
-            // It is retransmitted, and by then the name is resolved.
-            SourceTrust::Awaited if !flow.transport.is_reliable() => return false,
-            SourceTrust::Awaited | SourceTrust::Unknown | SourceTrust::LessSecure => {}
-        }
-        let leg = call.bridge.legs.sip_mut(id).filter(|_| !has_left);
-        let proven = leg.and_then(|leg| Some((leg.credentials.as_deref()?.proven_pair()?, leg)));
-        if trust != SourceTrust::LessSecure
-            && let Some((pair, leg)) = proven
-        {
-            if !address_change::proves_pair(core, endpoint, view, &pair, flow, message, now) {
-                return false;
-            }
-            leg.add_proven_address(pair, &flow);
-            return true;
-        }
-
-        tracing::debug!(call.id = %call.ids.call, source = %flow.peer, transport = %flow.transport, "a request from a place that its dialog doesn't know");
-        core.effects
-            .push_back(Effect::UnknownSource(UnknownSource::Refused));
-        core.stateless(endpoint, message, flow, 403, |head| {
-            head.line(
-                "Warning",
-                b"399 trunkline \"Not from a place that this dialog knows\"",
-            );
-        });
-        false
-    }
-
-    /// Returns whether an ACK may come by this flow. It can't be challenged (RFC 3261 §22.1), so one from an unknown address counts only if it has no
-    /// SDP and none is expected.
-    pub(super) fn accepts_ack_source(
-        &mut self,
-        view: &View,
-        (key, id, fork): (CallKey, LegId, u8),
-        flow: &Flow,
-        ack: &Message<'_>,
-        now: Moment,
-    ) -> bool {
-        let Some(call) = call_at(&mut self.slab, key) else {
-            return false;
-        };
-        let (core, org) = (&mut self.core, call.ids.org);
-        let trust = call
-            .bridge
-            .trust(core, Some(view), org, (id, fork), flow, now);
-        let is_let_in = match trust {
-            SourceTrust::Known => true,
-            SourceTrust::Awaited | SourceTrust::Unknown => {
-                !has_sdp(ack) && !call.bridge.awaits_sdp_of(id, ack.cseq().number)
-            }
-            SourceTrust::LessSecure => false,
-        };
-        if !is_let_in {
-            self.core
-                .effects
-                .push_back(Effect::UnknownSource(UnknownSource::Ack));
-        }
-        is_let_in
-    }
-
-    /// Handles a response from another IP than its request went to, if the leg knows that IP; else ignores it.
-    pub(super) fn unknown_source_response(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &Arc<View>,
-        flow: Flow,
-        (tx, owner): (ClientTx, Owner),
-        message: Message<'_>,
-        now: Moment,
-    ) {
-        if !self.expects_from(&flow, tx, owner, now) {
-            tracing::debug!(source = %flow.peer, "a response from another IP than its request went to");
-            return self
-                .core
-                .effects
-                .push_back(Effect::UnknownSource(UnknownSource::Response));
-        }
-        let received = endpoint.accept_response(tx, message, now);
-        self.handle(endpoint, view, flow, received, now);
-    }
-
-    /// Returns whether the answer to a transaction may come by this flow.
-    fn expects_from(&mut self, flow: &Flow, tx: ClientTx, owner: Owner, now: Moment) -> bool {
-        let call = key_of(owner).and_then(|key| call_at(&mut self.slab, key));
-        let Some(call) = call else {
-            return false;
-        };
-
-        let dialing = call.bridge.dialing();
-        let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
-            Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
-            // A runtime has its leg by now, which knows where the Contact of an early dialog leads.
-            Some(dialing) if dialing.is_runtime() => Some((call.bridge.agent_id(), 0)),
-            Some(_) => None,
-            None => {
-                let mut pending = call.bridge.requests.pending().iter();
-                let pending = pending.find(|pending| pending.client == tx);
-                pending.map(|pending| (pending.leg, pending.fork))
-            }
-        };
-
-        asked.is_some_and(|at| {
-            let (core, org) = (&mut self.core, call.ids.org);
-            call.bridge.trust(core, None, org, at, flow, now) == SourceTrust::Known
-        })
-    }
-}
-
 impl Bridge {
     /// Returns the trust in an address on that leg. Without a view, the trunk's allowed networks don't count: an answer comes from the address of its
     /// request.
-    fn trust(
+    pub(crate) fn trust(
         &mut self,
         core: &mut Core,
         view: Option<&View>,
@@ -277,10 +141,4 @@ fn leads_to(core: &mut Core, uri: &[u8], ip: IpAddr, now: Moment) -> Option<bool
         }
         None => Some(false),
     }
-}
-
-/// The call at `key`, if it is still there.
-fn call_at(slab: &mut slab::Slab<super::shard::Slot>, key: CallKey) -> Option<&mut Call> {
-    let slot = slab.get_mut(key.index as usize)?;
-    (slot.generation == key.generation).then_some(&mut *slot.call)
 }

@@ -1,16 +1,20 @@
 //! The caller's INVITE until its final answer: the message, the contact lookup that the runtime's INVITE waits for, and the relay of provisional
 //! responses.
 
+use std::time::Duration;
+
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::endpoint::ServerTx;
+use trunkline_sip::header::text;
 use trunkline_sip::slot::Tag;
 use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{Message, OwnedMessage};
+use trunkline_sip::wire::{HeaderName, Message, OwnedMessage};
 use uuid::Uuid;
 
 use super::context::Cx;
 use super::provisional_relay::ProvisionalRelay;
+use super::refusal::Reason;
 
 /// The contact lookup.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -109,5 +113,15 @@ impl Cx<'_> {
         for timer in incoming.timers() {
             self.core.timers.cancel(timer);
         }
+    }
+}
+
+/// Returns how long an INVITE may lack a final answer, at most its Expires, and the reason of the refusal then (RFC 3261 §13.3.1).
+pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Reason) {
+    let expires = invite.first(HeaderName::Expires);
+    let expires = expires.and_then(text::delta_seconds);
+    match expires.map(|seconds| Duration::from_secs(seconds.into())) {
+        Some(own) if own < longest => (own, Reason::InviteExpired),
+        Some(_) | None => (longest, Reason::SetupTimeout),
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most realms of one trunk: a carrier's edge, its proxies and its registrar.
+/// Maximum number of realms of one trunk: a carrier's edge, its proxies and its registrar.
 pub const MAX_REALMS: usize = 4;
 /// Longest realm that is accepted, in octets.
 pub const LONGEST_REALM: usize = 255;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_realm_without_end_is_nobodys() {
+    fn a_realm_beyond_the_maximum_length_is_refused() {
         let long = "x".repeat(LONGEST_REALM + 1);
         let realms = AuthRealms::default();
         assert_eq!(

@@ -1,11 +1,11 @@
 //! The four steps that find an agent for an inbound call. Owns the order of the steps and the trail; knows nothing of SIP messages.
 //!
-//! 1. (a) The agent that the header names.
-//! 2. (b) The agent that holds the dialled number.
-//! 3. (c) The first available agent among those that hold the trunk's numbers, in the order of that list.
-//! 4. (d) The org's first available agent, oldest first.
+//! 1. The agent that the header names.
+//! 2. The agent that holds the dialled number.
+//! 3. The first available agent among those that hold the trunk's numbers, in the order of that list.
+//! 4. The org's first available agent, oldest first.
 //!
-//! In (a) and (b) an agent at its limit ends the search: a caller who asked for one department isn't given another. Any other defect is
+//! In steps 1 and 2 an agent at its limit ends the search: a caller who asked for one department isn't given another. Any other defect is
 //! noted in the trail, and the next step is tried.
 
 use uuid::Uuid;
@@ -19,11 +19,11 @@ use crate::near_miss::near_misses;
 const LISTED: usize = 20;
 /// Most characters of a header value in the trail.
 const HEADER_KEPT: usize = 128;
-/// Entries of most trails: the call has no header, and an agent holds the number. The trail stays with the call, so that a larger capacity
-/// would cost memory for as long as the call lasts.
+/// Number of entries in most trails: the call has no header, and an agent holds the number. The trail is kept as long as the call lasts, so a
+/// larger capacity would cost memory for that time.
 const USUAL: usize = 2;
 
-/// Decides which agent takes the call. `busy` returns whether an agent is at its limit.
+/// Decides which agent takes the call. `busy` returns true for an agent at its limit.
 pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision {
     let dialled = dialled(facts, org);
     let mut search = Search {
@@ -58,7 +58,7 @@ struct Search<'o> {
 }
 
 impl<'o> Search<'o> {
-    /// Step (a).
+    /// Step 1.
     fn header(&mut self, facts: &Facts) -> Option<Outcome> {
         let value = facts.agent_header.as_deref().map(str::trim);
         let Some(value) = value.filter(|value| !value.is_empty()) else {
@@ -82,7 +82,7 @@ impl<'o> Search<'o> {
         }
     }
 
-    /// Step (b).
+    /// Step 2.
     fn assigned_number(&mut self, dialled: &Dialled) -> Option<Outcome> {
         match dialled.e164 {
             Some(number) => self.asked_for(
@@ -98,7 +98,7 @@ impl<'o> Search<'o> {
         }
     }
 
-    /// Step (c).
+    /// Step 3.
     fn trunk_numbers(&mut self) -> Option<Outcome> {
         let org = self.org;
         let numbers = org.trunk.iter().flat_map(|trunk| &trunk.numbers);
@@ -108,7 +108,7 @@ impl<'o> Search<'o> {
         )
     }
 
-    /// Step (d).
+    /// Step 4.
     fn first_available(&mut self) -> Option<Outcome> {
         self.first(
             Step::FirstAvailable,
@@ -125,6 +125,7 @@ impl<'o> Search<'o> {
         let Some(agent) = agent else {
             return self.pass(step, at, StepFinding::Nothing);
         };
+
         let state = AgentState::of(agent, self.busy);
         self.note(step, at, StepFinding::agent(agent, state));
         match state {
@@ -134,16 +135,16 @@ impl<'o> Search<'o> {
         }
     }
 
-    /// Takes the first available agent of the list.
+    /// Takes the first available agent of the candidates. A place without an agent is noted, too.
     fn first(
         &mut self,
         step: Step,
-        looks: impl Iterator<Item = (StepPlace, Option<&'o Agent>)>,
+        candidates: impl Iterator<Item = (StepPlace, Option<&'o Agent>)>,
     ) -> Option<Outcome> {
         let mut unlisted = 0;
         let listed_before = self.trail.len();
 
-        for (at, agent) in looks {
+        for (at, agent) in candidates {
             let state = agent.map(|agent| AgentState::of(agent, self.busy));
             let found = agent
                 .zip(state)

@@ -134,13 +134,13 @@ pub enum NumberDifference {
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RoutingStep")]
 pub enum Step {
-    /// (a) the agent that the header names
+    /// step 1: the agent that the header names
     Header,
-    /// (b) the agent that holds the dialled number
+    /// step 2: the agent that holds the dialled number
     AssignedNumber,
-    /// (c) the first available agent among those that hold the trunk's numbers
+    /// step 3: the first available agent among those that hold the trunk's numbers
     TrunkNumbers,
-    /// (d) the org's first available agent
+    /// step 4: the org's first available agent
     FirstAvailable,
 }
 

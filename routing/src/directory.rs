@@ -30,7 +30,7 @@ pub struct Agent {
 pub struct Trunk {
     /// Id.
     pub id: Uuid,
-    /// Numbers in the order in which step (c) tries them.
+    /// Numbers in the order in which step 3 tries them.
     pub numbers: Vec<E164>,
     /// Country in whose national form the trunk sends numbers.
     pub default_country: Option<Country>,
@@ -43,7 +43,7 @@ pub struct Trunk {
 pub struct Org {
     /// Id.
     pub id: Uuid,
-    /// Agents, oldest first: step (d) takes the first that is available.
+    /// Agents, oldest first: step 4 takes the first that is available.
     pub agents: Vec<Agent>,
     /// Agent that each number is assigned to.
     pub held: HashMap<E164, Uuid>,

@@ -3,11 +3,9 @@
 
 use std::borrow::Cow;
 
-use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
-use futures_util::{StreamExt as _, stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -17,12 +15,13 @@ use uuid::Uuid;
 
 use super::audited_request::KINDS;
 use super::caller::Caller;
-use super::csv::{foreign, line, plain};
-use super::feed_page::{FeedPaging, log_broken_off};
+use super::csv::{foreign, plain};
+use super::export::{self, Batch, ExportFormat, ExportRow, ExportRows};
+use super::feed_page::FeedPaging;
 use super::field_type::id;
 use super::openapi::Operation;
 use super::page::Page;
-use super::query::Query;
+use super::query::{Query, date_schema};
 use super::time::{self, written};
 use super::{Api, ApiError, accept};
 
@@ -32,9 +31,6 @@ pub(super) const SCOPE: &str = "keys:write";
 const DEFAULT_LIMIT: u32 = 50;
 /// Entries read at once for a stream.
 const BATCH: u32 = 500;
-/// Names of the lists inside cursors.
-const NEWEST_FIRST: &str = "audit";
-const OLDEST_FIRST: &str = "audit, oldest first";
 
 /// Filters of a list. The cursor carries them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -121,8 +117,10 @@ const COLUMNS: [&str; 13] = [
     "cursor",
 ];
 
-impl AuditView {
-    pub(crate) fn cells<'c>(&'c self, cursor: &'c str) -> [Cow<'c, str>; COLUMNS.len()] {
+impl ExportRow for AuditView {
+    const COLUMNS: &'static [&'static str] = &COLUMNS;
+
+    fn cells<'c>(&'c self, cursor: &'c str) -> Vec<Cow<'c, str>> {
         fn id(id: Option<Uuid>) -> Cow<'static, str> {
             Cow::Owned(id.map(|id| id.to_string()).unwrap_or_default())
         }
@@ -131,7 +129,7 @@ impl AuditView {
             foreign(text.as_deref().unwrap_or_default())
         }
 
-        [
+        let cells: [_; COLUMNS.len()] = [
             plain(&self.at),
             id(self.org_id),
             id(self.partner_id),
@@ -145,24 +143,9 @@ impl AuditView {
             Cow::Owned(foreign(&self.fields.join(" ")).into_owned()),
             text(&self.request_id),
             plain(cursor),
-        ]
+        ];
+        cells.into()
     }
-}
-
-/// Format of the answer.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum AuditFormat {
-    Page,
-    Csv,
-    Lines,
-}
-
-/// Entry as a line of JSON.
-#[derive(Serialize)]
-struct Line<'e> {
-    #[serde(flatten)]
-    entry: &'e AuditView,
-    cursor: &'e str,
 }
 
 impl AuditFilters {
@@ -181,11 +164,7 @@ impl AuditFilters {
             end_date: query.read("end_date", time::end),
         };
 
-        let window = filters.start_date.zip(filters.end_date);
-        if window.is_some_and(|(start, end)| start > end) {
-            query.refuse("start_date: lies after end_date");
-        }
-
+        query.expect_ordered_dates(filters.start_date.zip(filters.end_date), "");
         filters
     }
 
@@ -223,36 +202,32 @@ pub(super) async fn answer(
     headers: &HeaderMap,
     mut query: Query,
 ) -> Result<Response, ApiError> {
-    let form = accept::first_known(headers, |kind| match kind {
-        "application/json" | "application/*" | "*/*" => Some(AuditFormat::Page),
-        "text/csv" | "text/*" => Some(AuditFormat::Csv),
-        "application/x-ndjson" => Some(AuditFormat::Lines),
-        _ => None,
-    });
-    let form = form.unwrap_or(AuditFormat::Page);
-
     let given = AuditFilters::read(&mut query, of);
-    let list = match form {
-        AuditFormat::Page => NEWEST_FIRST,
-        AuditFormat::Csv | AuditFormat::Lines => OLDEST_FIRST,
-    };
+    let format = accept::first_known(headers, |kind| match kind {
+        "application/json" | "application/*" | "*/*" => Some(None),
+        kind => ExportFormat::of(kind).map(Some),
+    });
 
-    let onward = FeedPaging::read(&mut query, list, given);
-    query.finish()?;
-    match form {
-        AuditFormat::Page => Ok(page(&api, of, &onward).await?.into_response()),
-        AuditFormat::Csv | AuditFormat::Lines => stream_of(api, of, onward, form).await,
+    if let Some(format) = format.flatten() {
+        let paging = FeedPaging::read(&mut query, AuditExport::LIST, given);
+        query.finish()?;
+        return export::answer(AuditExport::new(api, of, paging), format).await;
     }
+
+    let paging = FeedPaging::read(&mut query, "audit", given);
+    query.finish()?;
+    Ok(page(&api, of, &paging).await?.into_response())
 }
 
 async fn page(
     api: &Api,
     of: AuditScope,
-    onward: &FeedPaging<AuditFilters>,
+    paging: &FeedPaging<AuditFilters>,
 ) -> Result<Page<AuditView>, ApiError> {
-    let limit = onward.limit.unwrap_or(DEFAULT_LIMIT);
-    let filter = onward.filters.for_store();
-    let before = match onward.after {
+    let limit = paging.limit.unwrap_or(DEFAULT_LIMIT);
+    let filter = paging.filters.for_store();
+    let before = match paging.after {
+        // Without a cursor the page begins at the newest entry.
         0 => i64::MAX,
         seq => seq,
     };
@@ -262,110 +237,73 @@ async fn page(
         Ok((audit::before(tx, of, &filter, before, limit + 1)?, total))
     });
     let (mut entries, total) = found.await?;
+
     let has_more = entries.len() > limit as usize;
     entries.truncate(limit as usize);
     let last = entries.last().filter(|_| has_more);
+
     Ok(Page {
-        next: last.map(|entry| onward.cursor(entry.seq)),
+        next: last.map(|entry| paging.cursor(entry.seq)),
         items: entries.into_iter().map(AuditView::from).collect(),
         total,
     })
 }
 
-/// State of a streamed answer.
-struct Export {
+/// The entries that match, up to the limit, oldest first.
+struct AuditExport {
     api: Api,
     of: AuditScope,
-    onward: FeedPaging<AuditFilters>,
-    form: AuditFormat,
+    paging: FeedPaging<AuditFilters>,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
     /// Maximum number of further entries.
-    left: u32,
+    remaining: u32,
 }
 
-async fn stream_of(
-    api: Api,
-    of: AuditScope,
-    onward: FeedPaging<AuditFilters>,
-    form: AuditFormat,
-) -> Result<Response, ApiError> {
-    let mut export = Export {
-        api,
-        of,
-        form,
-        after: Some(onward.after),
-        left: onward.limit.unwrap_or(u32::MAX),
-        onward,
-    };
-
-    let (mut first, kind) = match form {
-        AuditFormat::Csv => (String::new(), "text/csv; charset=utf-8"),
-        AuditFormat::Page | AuditFormat::Lines => (String::new(), "application/x-ndjson"),
-    };
-
-    if form == AuditFormat::Csv {
-        line(&mut first, &COLUMNS.map(Cow::Borrowed));
-    }
-
-    first.push_str(&export.read().await?);
-    let rest = stream::try_unfold(export, |mut export| async move {
-        if export.after.is_none() {
-            return Ok(None);
+impl AuditExport {
+    fn new(api: Api, of: AuditScope, paging: FeedPaging<AuditFilters>) -> Self {
+        Self {
+            api,
+            of,
+            after: Some(paging.after),
+            remaining: paging.limit.unwrap_or(u32::MAX),
+            paging,
         }
-        let some = export.read().await;
-        let some = some.inspect_err(|error| log_broken_off(OLDEST_FIRST, error))?;
-        Ok::<_, Error>(Some((Bytes::from(some), export)))
-    });
-
-    let first = stream::iter([Ok(Bytes::from(first))]);
-    let body = Body::from_stream(first.chain(rest));
-    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+    }
 }
 
-impl Export {
-    async fn read(&mut self) -> Result<String, Error> {
+impl ExportRows for AuditExport {
+    type Row = AuditView;
+
+    const LIST: &'static str = "audit, oldest first";
+
+    async fn next(&mut self) -> Result<Option<Batch<AuditView>>, Error> {
         let Some(after) = self.after else {
-            return Ok(String::new());
+            return Ok(None);
         };
 
-        let most = BATCH.min(self.left);
-        let filter = self.onward.filters.for_store();
+        let most = BATCH.min(self.remaining);
+        let filter = self.paging.filters.for_store();
         let of = self.of;
         let entries = self
             .api
             .read(move |tx| audit::after(tx, of, &filter, after, most))
             .await?;
 
-        self.left -= entries.len() as u32;
-        let is_full = entries.len() == most as usize && self.left > 0;
+        self.remaining -= entries.len() as u32;
+        let is_full = entries.len() == most as usize && self.remaining > 0;
         self.after = entries.last().map(|entry| entry.seq).filter(|_| is_full);
 
-        let mut lines = String::new();
-        for entry in entries {
-            let cursor = self.onward.cursor(entry.seq);
-            let entry = AuditView::from(entry);
-            match self.form {
-                AuditFormat::Csv => line(&mut lines, &entry.cells(&cursor)),
-                AuditFormat::Page | AuditFormat::Lines => {
-                    let json = Line {
-                        entry: &entry,
-                        cursor: &cursor,
-                    };
-                    let json = serde_json::to_string(&json);
-                    lines.push_str(&json.expect("an entry is plain data"));
-                    lines.push('\n');
-                }
-            }
-        }
-
-        Ok(lines)
+        let row = |entry: AuditEntry| {
+            let cursor = self.paging.cursor(entry.seq);
+            (entry.into(), cursor)
+        };
+        Ok(Some(entries.into_iter().map(row).collect()))
     }
 }
 
 /// Adds the query and the answers to the OpenAPI document.
 pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
-    let date = || json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]});
     let uuid = || json!({"type": "string", "format": "uuid"});
     let actors = ActorKind::ALL.map(ActorKind::as_str);
     op.note(
@@ -376,8 +314,8 @@ pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
     .query("actor_id", uuid(), "Only changes by this key or session.")
     .query("resource", json!({"type": "string", "enum": KINDS}), "Only changes to objects of this kind.")
     .query("resource_id", uuid(), "Only changes to this object.")
-    .query("start_date", date(), "The earliest change; a date without a time is its beginning, UTC.")
-    .query("end_date", date(), "The latest change, inclusive; a date without a time is its end, UTC.")
+    .query("start_date", date_schema(), "The earliest change; a date without a time is its beginning, UTC.")
+    .query("end_date", date_schema(), "The latest change, inclusive; a date without a time is its end, UTC.")
     .lists::<AuditView>()
     .gives_text(200, "text/csv")
     .gives_text(200, "application/x-ndjson")

@@ -37,19 +37,19 @@ pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-repl
 
 /// Maximum length of a key.
 const MAX_KEY: usize = 255;
-/// Interval between checks whether the same request, in progress on another connection or node, is done.
+/// Interval between checks of the same request in progress on another connection or node.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
-/// Maximum time to wait for it.
+/// Maximum time to wait for that request. Counted in checks, so slow reads add to it.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Interval between tries to keep the answer to a command.
+/// Interval between attempts to keep the answer to a command.
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for all tries. With the 25 seconds that a command may take, it ends before the claim does, after 120 seconds.
+/// Time for all attempts. A command may take 25 seconds, so they end before the claim expires, after 120 seconds.
 const KEEP_TIMEOUT: Duration = Duration::from_secs(80);
 
-/// Credential that scopes keys: each credential has its own.
+/// Credential that authenticates a request. Equal `Idempotency-Key`s of two credentials are two keys.
 pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
-    /// Id of the key that came with the request.
+    /// Id of the credential: of the API key, not of the `Idempotency-Key`.
     fn key_id(&self) -> Uuid;
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Idempotent<C, H> {
 enum WorksOn {
     /// Rows, committed together with the kept answer.
     Rows,
-    /// A call, which is not a row. Another node may have to carry the command out before there is an answer, and reads it from the database: it must
+    /// A call. Another node may have to carry the command out before there is an answer. It reads the command from the database, so the command must
     /// be committed at once.
     Call,
 }
@@ -127,7 +127,7 @@ where
             handler, works_on, ..
         } = self;
         Box::pin(async move {
-            // Without a key, or with a wrong one, the handler runs as usual; it reports the fault with those of the body.
+            // Without a key the handler runs as usual. With a malformed one it does too, and reports that with the faults of the body.
             let key = match key(&request) {
                 Ok(Some(key)) => key,
                 Ok(None) => return handler.call(request, api).await,
@@ -175,7 +175,7 @@ where
                             WorksOn::Rows => effects.hold(work).await,
                             WorksOn::Call => work.await,
                         };
-                        // Here and not by the layer around all routes: the key has to be released.
+                        // A panic is answered here, not by the layer around all routes, because the key has to be released.
                         let response = response.unwrap_or_else(|_| panicked());
                         let answered = Answered { works_on, response };
                         finished(&api, &asked, answered, &effects).await
@@ -283,7 +283,7 @@ async fn claimed(api: &Api, asked: &RequestKey) -> Result<Option<StoredAnswer>, 
         None => claim().await?,
     };
 
-    let mut looks = TIMEOUT.as_millis() / CHECK_INTERVAL.as_millis();
+    let mut checks_left = TIMEOUT.as_millis() / CHECK_INTERVAL.as_millis();
     loop {
         match claimed {
             Claim::New => return Ok(None),
@@ -293,17 +293,17 @@ async fn claimed(api: &Api, asked: &RequestKey) -> Result<Option<StoredAnswer>, 
                     "This Idempotency-Key was used with another body",
                 ));
             }
-            Claim::InProgress if looks == 0 => {
+            Claim::InProgress if checks_left == 0 => {
                 let message = "The request with this Idempotency-Key is still under way; try again";
                 return Err(ApiError::Conflict(message.to_owned()));
             }
-            Claim::InProgress => looks -= 1,
+            Claim::InProgress => checks_left -= 1,
         }
 
         tokio::time::sleep(CHECK_INTERVAL).await;
         claimed = match look_up().await? {
             Some(claimed) => claimed,
-            // The other request kept no answer.
+            // The other request kept no answer and released the key.
             None => claim().await?,
         };
     }
@@ -336,9 +336,10 @@ async fn finished(
 
     let kept = match works_on {
         WorksOn::Call if is_unknown(status, refused.as_ref()) => Some(outcome_unknown()),
-        WorksOn::Call | WorksOn::Rows => kept(status, refused.as_ref(), &octets),
+        WorksOn::Call | WorksOn::Rows => answer_to_keep(status, refused.as_ref(), &octets),
     };
     let response = Response::from_parts(parts, Body::from(octets));
+
     let Some(kept) = kept else {
         effects.undo();
         release(api, asked).await;
@@ -352,7 +353,7 @@ async fn finished(
             release(api, asked).await;
             ApiError::from(error).into_response()
         }
-        // What was done to the call can't be rolled back: a key that is free again would have a retry do it once more.
+        // What was done to the call can't be rolled back. If the key were free again, a retry would do it a second time.
         (Err(error), WorksOn::Call) => {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(
@@ -419,14 +420,19 @@ async fn release(api: &Api, asked: &RequestKey) {
 }
 
 /// Returns the answer to keep; `None` for one that isn't kept, after which the key is free again.
-fn kept(status: StatusCode, refused: Option<&Refusal>, octets: &Bytes) -> Option<StoredAnswer> {
-    // Refusals that the client can get past: with another request, or later.
-    let passing = [400, 401, 403, 429].contains(&status.as_u16()) || status.is_server_error();
+fn answer_to_keep(
+    status: StatusCode,
+    refused: Option<&Refusal>,
+    octets: &Bytes,
+) -> Option<StoredAnswer> {
+    // A changed or later request may succeed.
+    let may_change = [400, 401, 403, 429].contains(&status.as_u16()) || status.is_server_error();
     let text = match refused {
         Some(refused) => refused.written(),
         None => std::str::from_utf8(octets).ok()?.to_owned(),
     };
-    (!passing).then(|| StoredAnswer {
+
+    (!may_change).then(|| StoredAnswer {
         status: status.as_u16(),
         text,
         refusal: refused.is_some(),
@@ -531,7 +537,7 @@ mod tests {
         answer.await.unwrap()
     }
 
-    /// Routes that create something by such a handler.
+    /// Routes whose handler is [`made`].
     fn router(api: &Api) -> Router {
         Router::new()
             .route("/rows", post(once_for::<Anyone, _>(made)))

@@ -21,6 +21,7 @@ mod dashboard_session;
 mod document;
 mod email;
 mod error;
+mod export;
 mod feed_page;
 mod field_type;
 mod follow;

@@ -7,6 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use serde_json::{Value, json};
 use trunkline_routing::E164;
+use trunkline_sip::moment::Moment;
 
 use super::error::ApiError;
 use super::field_type::shown;
@@ -18,6 +19,11 @@ const LONGEST: usize = 2048;
 pub(super) fn text_schema() -> Value {
     let no_controls = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$";
     json!({"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": no_controls})
+}
+
+/// Schema of a parameter that [`time::start`](super::time::start) or [`time::end`](super::time::end) reads.
+pub(super) fn date_schema() -> Value {
+    json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]})
 }
 
 /// Parameters of a request that haven't been read yet.
@@ -97,6 +103,15 @@ impl Query {
             Ok(number) => Ok(number.as_str().to_owned()),
             Err(_) => Err(format!("{} is not an E.164 number", shown(text))),
         })
+    }
+
+    /// Notes a fault if `start_date` and `end_date` are given in the wrong order. `defaults` names what an absent one means, as
+    /// ` (default: now)`.
+    pub(super) fn expect_ordered_dates(&mut self, dates: Option<(Moment, Moment)>, defaults: &str) {
+        if dates.is_some_and(|(start, end)| start > end) {
+            self.faults
+                .push(format!("start_date: lies after end_date{defaults}"));
+        }
     }
 
     /// Notes a fault that concerns several parameters.

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::field_type::shown;
 use super::openapi::Operation;
-use super::query::Query;
+use super::query::{Query, date_schema};
 use super::time::{self, written};
 use super::{ApiError, accept};
 
@@ -111,10 +111,7 @@ impl UsageRequest {
 
         let to = end.unwrap_or(now);
         let from = start.unwrap_or(to - DEFAULT_WINDOW);
-        if from > to {
-            query.refuse("start_date: lies after end_date (default: now)");
-        }
-
+        query.expect_ordered_dates(Some((from, to)), " (default: now)");
         query.finish()?;
         Ok(Self {
             window: UsageWindow { from, to },
@@ -151,15 +148,14 @@ impl UsageRequest {
 
 /// Adds the query and the answer to the OpenAPI document.
 pub(super) fn describe(op: Operation<'_>) -> Operation<'_> {
-    let date = || json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]});
     op.query(
         "start_date",
-        date(),
+        date_schema(),
         "The earliest start of a call, 30 days before `end_date` unless given; a date without a time is its beginning, UTC.",
     )
     .query(
         "end_date",
-        date(),
+        date_schema(),
         "The latest start, inclusive, now unless given; a date without a time is its end, UTC.",
     )
     .query("group_by", parts_schema(), "Some of `day` (UTC), `org`, `agent`, `trunk` and `direction`, separated by commas.")

@@ -24,7 +24,7 @@ use crate::explain::captured::{CapturedCall, caller, last_invite};
 use crate::explain::suggested_commands::commands;
 use crate::telemetry::redact;
 
-/// Most calls of a capture that are explained; further ones are left out.
+/// Maximum number of calls of a capture that are explained; further ones are left out.
 const MAX_CALLS: usize = 100;
 
 /// Explains how the calls of a capture, or one recorded call, were routed, and how to fix those that were refused.
@@ -158,15 +158,15 @@ impl Captured {
         let source = caller(call);
 
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        let sent_at = (call.started > 0).then(|| written(Moment::from_micros(call.started)));
+        let sent_at = (call.started > 0).then(|| Moment::from_micros(call.started));
         let body = json!({
             "invite": text(invite),
             "response": response.map(text),
             "source": source.map(|source| source.to_string()),
-            "sent_at": sent_at,
+            "sent_at": sent_at.map(written),
         });
         Some(Self {
-            seen: seen.sent(Moment::from_micros(call.started), source),
+            seen: seen.sent(sent_at, source),
             body,
         })
     }
@@ -186,7 +186,7 @@ async fn explain_captured(session: &Session, call: Captured) -> Result<Explained
         sip_call_id: json!(seen.call_id),
         request_uri: Some(seen.request_uri),
         source: json!(seen.source),
-        sip_code: json!((seen.status > 0).then_some(seen.status)),
+        sip_code: json!(seen.status),
         phrase: seen.phrase,
         call_id: explained["call_id"].clone(),
         explanation: texts(&explained["explanation"]),
@@ -202,15 +202,18 @@ async fn explain_recorded(
 ) -> Result<ExplainedView, Failure> {
     let call = session.json(&format!("/phone/calls/{id}")).await?;
     let known = session.json(&format!("/phone/calls/{id}/routing")).await?;
+
     let near: Vec<NearMiss> =
         serde_json::from_value(known["near_misses"].clone()).map_err(|fault| {
             Failure::Command(format!(
                 "this version can't read the API's explanation: {fault}"
             ))
         })?;
+
     let org = match (target.org(), session.operators_org()) {
         (Some(named), _) => named,
         (None, Some(org)) => org.to_string(),
+        // A placeholder in the suggested commands.
         (None, None) => "ORG".to_owned(),
     };
 
@@ -219,6 +222,7 @@ async fn explain_recorded(
         Some(code) => format!(" ({code})"),
         None => String::new(),
     };
+
     Ok(ExplainedView {
         title: format!(
             "Call {id} from {} to {}: {}{code}",
@@ -246,8 +250,8 @@ fn texts(list: &Value) -> Vec<String> {
 fn title(seen: &CapturedCall) -> String {
     let source = seen.source.map(|source| format!(" from {source}"));
     let answer = match seen.status {
-        0 => "no final response in the capture".to_owned(),
-        code => format!("{code} {}", seen.phrase),
+        None => "no final response in the capture".to_owned(),
+        Some(code) => format!("{code} {}", seen.phrase),
     };
     let source = source.unwrap_or_default();
     format!("INVITE {}{source}: {answer}", seen.request_uri)

@@ -1,5 +1,5 @@
-//! `trunkline key`: keys that sign tokens and seal secrets. These commands work on the store and the file of the keys, so
-//! that they work while no daemon can start; running daemons follow. The org's API keys are made by `resource`.
+//! `trunkline key`: keys that sign tokens and seal secrets. These commands change the store and the file of the keys
+//! themselves, so they need no daemon; running daemons follow. The verbs for an org's API keys are in `resource`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,10 +68,11 @@ pub(super) enum Command {
     },
 }
 
-/// Key that signs now, and the number of valid keys.
+/// Key that signs now.
 #[derive(Debug, Serialize)]
 struct SigningView {
     kid: String,
+    /// Number of keys whose tokens are valid.
     published: usize,
 }
 
@@ -83,15 +84,11 @@ impl Tabular for SigningView {
     }
 }
 
-fn unknown(kid: &str) -> Failure {
-    Failure::Command(OpenFault::NoSigningKey(kid.to_owned()).to_string())
-}
-
 /// Key that signs or has signed tokens.
 #[derive(Debug, Serialize)]
 struct SignerView {
     kid: String,
-    /// `signs`, `good` or `retired`.
+    /// `signs`, `good` (its tokens are valid) or `retired`.
     state: &'static str,
 }
 
@@ -148,7 +145,6 @@ impl Command {
                 });
             }
             Self::ListSigning { output } => output.list(&signers(&store)),
-
             Self::RetireSigning {
                 kid,
                 api_keys,
@@ -156,13 +152,11 @@ impl Command {
                 output,
             } => retire(&store, &kid, (api_keys, yes), output).await?,
             Self::RotateSealing { output } => rotate_sealing(&store, output).await?,
-
             Self::RetireSealing { output } => {
                 let retired = store.retire_sealing_keys(now()).await;
                 retired.map_err(|fault| Failure::Command(fault.to_string()))?;
                 output.done("The old sealing keys are gone.");
             }
-
             Self::RotateMaster {
                 new_key_file,
                 output,
@@ -180,15 +174,16 @@ impl Command {
     }
 }
 
-/// Signing keys, the current one first.
+/// Returns all signing keys, the current one first.
 fn signers(store: &Store) -> Vec<SignerView> {
     let (good, retired) = (
         store.keyring().signing_keys(),
         store.keyring().retired_keys(),
     );
-    let good = good.iter().enumerate().map(|(place, pair)| SignerView {
+
+    let good = good.iter().enumerate().map(|(index, pair)| SignerView {
         kid: pair.id().to_owned(),
-        state: if place == 0 { "signs" } else { "good" },
+        state: if index == 0 { "signs" } else { "good" },
     });
     let retired = retired.iter().map(|key| SignerView {
         kid: key.id().to_owned(),
@@ -198,8 +193,8 @@ fn signers(store: &Store) -> Vec<SignerView> {
     good.chain(retired).collect()
 }
 
-/// Retires a signing key. API keys that it signed are revoked if that is confirmed; those without a stored hash of
-/// their token are revoked in any case.
+/// Retires a signing key. With `api_keys` its API keys are revoked too, once `yes` confirms it. An API key without a
+/// stored hash of its token ends in any case if this key signed it, since nothing else proves its token.
 async fn retire(
     store: &Store,
     kid: &str,
@@ -207,8 +202,11 @@ async fn retire(
     output: Output,
 ) -> Result<(), Failure> {
     if api_keys && !yes {
-        let is_known = signers(store).iter().any(|signer| signer.kid == kid);
-        is_known.then_some(()).ok_or_else(|| unknown(kid))?;
+        if !signers(store).iter().any(|signer| signer.kid == kid) {
+            let unknown = OpenFault::NoSigningKey(kid.to_owned());
+            return Err(Failure::Command(unknown.to_string()));
+        }
+
         let kid = kid.to_owned();
         let signed = store.read(move |tx| org_keys::signed_with(tx, Some(&kid)));
         let signed = signed.await?;
@@ -219,10 +217,11 @@ async fn retire(
         ));
     }
 
-    let unused = store
+    let unhashed = store
         .read(move |tx| org_keys::signed_with(tx, None))
         .await?;
-    let unused: u32 = unused.iter().map(|org| org.keys).sum();
+    let unhashed: u32 = unhashed.iter().map(|org| org.keys).sum();
+
     let retired = store.retire_signing_key(kid, now()).await;
     retired.map_err(|fault| Failure::Command(fault.to_string()))?;
 
@@ -237,7 +236,7 @@ async fn retire(
 
     output.done(&format!(
         "The key is retired; running daemons refuse what it signed within a second. API keys revoked: {revoked}. \
-         API keys without a stored hash, which end if this key signed them: {unused}."
+         API keys without a stored hash, which end if this key signed them: {unhashed}."
     ));
 
     Ok(())
@@ -251,9 +250,11 @@ async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
     let failed = |fault: OpenFault| Failure::Command(fault.to_string());
     let staged = store.stage_sealing_key(now()).await.map_err(failed)?;
     tokio::time::sleep(FOLLOW_TIME).await;
+
     let used = store.use_staged_sealing_key(staged, now()).await;
     used.map_err(failed)?;
     tokio::time::sleep(FOLLOW_TIME).await;
+
     let count = store.reseal().await.map_err(failed)?;
     output.done(&format!(
         "The new key seals; values sealed anew: {count}. Drop the old key: trunkline key retire-sealing"

@@ -381,7 +381,7 @@ impl EffectRunner {
     /// Queues a failed log-in to be stored; a flood of them is cut and counted.
     fn auth_failure(&self, failure: RefusedLogIn) {
         crate::telemetry::metrics::auth_failures(failure.cause(), 1);
-        if self.auth_failures.refused.try_send(failure).is_err() {
+        if !self.auth_failures.refuse(failure) {
             metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
         }
     }

@@ -17,9 +17,10 @@ use trunkline_store::{NewAuthFailure, Store, auth_failures, inbound_trunks};
 use uuid::Uuid;
 
 use super::clock;
+use super::log_in_shares::{QueueShares, StoredLogIns};
 use crate::directory::Directory;
 
-/// Failed log-ins waiting to be stored; further ones are dropped.
+/// Failed log-ins waiting to be stored; further ones are dropped. An org may have a quarter of the places.
 const QUEUE: usize = 1_024;
 /// Time after which a source that calls the same number again without credentials is stored again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
@@ -33,7 +34,7 @@ const MAX_REMEMBERED: usize = 256;
 /// Failed log-ins with unknown user names waiting to be logged.
 const UNKNOWN_QUEUE: usize = 256;
 /// Most log lines a second for failed log-ins of orgs, and as many again for unknown user names, so that an attacker who guesses passwords can't flood
-/// the log. It doesn't bound the failures that are stored for the org.
+/// the log. The failures that are stored for the org have a bound of their own.
 const LOGGED_A_SECOND: usize = 10;
 /// Limit on log lines per second and source address, so that a fast guesser leaves room for other sources. Two lines are enough for a filter
 /// that bans addresses, such as fail2ban.
@@ -82,9 +83,29 @@ impl RefusedLogIn {
 #[derive(Clone, Debug)]
 pub(crate) struct FailedLogIns {
     /// Log-ins of an org that failed.
-    pub(crate) refused: mpsc::Sender<RefusedLogIn>,
+    refused: mpsc::Sender<RefusedLogIn>,
+    /// Places of each org in that queue.
+    shares: QueueShares,
     /// Log-ins whose user name belongs to no org.
     pub(crate) unknown: mpsc::Sender<UnknownUser>,
+}
+
+impl FailedLogIns {
+    /// Queues a failed log-in to be stored; false if it is lost, since the queue or its org's share of it is full.
+    pub(super) fn refuse(&self, failed: RefusedLogIn) -> bool {
+        let org = match &failed {
+            RefusedLogIn::LogIn(failure) => Some(failure.org),
+            RefusedLogIn::UnansweredChallenge(_) => None,
+        };
+        if org.is_some_and(|org| !self.shares.take(org)) {
+            return false;
+        }
+        let is_queued = self.refused.try_send(failed).is_ok();
+        if let Some(org) = org.filter(|_| !is_queued) {
+            self.shares.leave(org);
+        }
+        is_queued
+    }
 }
 
 /// Starts the tasks that log and store failed log-ins.
@@ -94,6 +115,8 @@ pub(super) fn start(
     runtime: &runtime::Handle,
 ) -> FailedLogIns {
     let (refused, mut failures) = mpsc::channel::<RefusedLogIn>(QUEUE);
+    let shares = QueueShares::new(QUEUE / 4);
+    let places = shares.clone();
     runtime.spawn(async move {
         let mut batch = Vec::new();
         let mut recent = RecentAuthFailures::default();
@@ -102,6 +125,7 @@ pub(super) fn start(
         while failures.recv_many(&mut batch, QUEUE).await > 0 {
             for failed in &batch {
                 if let RefusedLogIn::LogIn(failure) = failed {
+                    places.leave(failure.org);
                     log.note_failure(failure, clock::now());
                 }
             }
@@ -120,7 +144,11 @@ pub(super) fn start(
         }
     });
 
-    FailedLogIns { refused, unknown }
+    FailedLogIns {
+        refused,
+        shares,
+        unknown,
+    }
 }
 
 /// Log of failed log-ins, bounded per second. The source is the first field, before any text of a peer, so that programs can rely on its position.
@@ -174,15 +202,25 @@ impl FailureLog {
     }
 }
 
-/// Unanswered challenges stored recently, of all shards, oldest first.
+/// Unanswered challenges stored recently, of all shards, oldest first, and log-ins stored in this minute.
 #[derive(Debug, Default)]
-struct RecentAuthFailures(VecDeque<(IpAddr, Box<str>, Moment)>);
+struct RecentAuthFailures(VecDeque<(IpAddr, Box<str>, Moment)>, StoredLogIns);
 
 impl RecentAuthFailures {
     /// Returns true if the failure should be stored, and remembers it as stored.
     fn should_store(&mut self, failed: &RefusedLogIn) -> bool {
-        let RefusedLogIn::UnansweredChallenge(unproven) = failed else {
-            return true;
+        let unproven = match failed {
+            RefusedLogIn::UnansweredChallenge(unproven) => unproven,
+            RefusedLogIn::LogIn(failure) => {
+                let AuthFailure {
+                    org, source, at, ..
+                } = failure;
+                let is_stored = self.1.admits(*org, source.ip(), *at);
+                if !is_stored {
+                    metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
+                }
+                return is_stored;
+            }
         };
         let (source, number, at) = (unproven.source, &unproven.dialled, unproven.at);
         let is_over = |(.., then): &(IpAddr, Box<str>, Moment)| at.since(*then) >= REPEAT_INTERVAL;

@@ -1,11 +1,13 @@
 //! Queue of new INVITEs under load, so that messages of existing calls go first.
 //!
-//! It has two halves: INVITEs that are expected (an answer to our challenge, or a known source address) go before those
+//! It has two halves: INVITEs that are expected (a proven password, or a known source address) go before those
 //! of unauthenticated peers. This file also decides when the waits are too long, so that INVITEs are shed.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use trunkline_sip::endpoint::InviteKey;
+use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Message, Method};
 
@@ -33,9 +35,34 @@ const MAX_UNAUTHENTICATED_AGE: Duration = Duration::from_millis(80);
 /// Queue of new INVITEs.
 #[derive(Debug, Default)]
 pub(crate) struct InviteQueue {
-    expected: VecDeque<ForwardedMessage>,
-    unauthenticated: VecDeque<ForwardedMessage>,
+    expected: VecDeque<QueuedInvite>,
+    unauthenticated: VecDeque<QueuedInvite>,
+    /// Transactions of the queued INVITEs, for their CANCELs.
+    transactions: HashMap<InviteKey, QueuedTransaction>,
     pressure: Pressure,
+}
+
+/// An INVITE, or a repetition of one.
+#[derive(Debug)]
+pub(crate) struct QueuedInvite {
+    pub(crate) key: InviteKey,
+    pub(crate) arrived: ForwardedMessage,
+}
+
+/// The copies of one INVITE that are queued.
+#[derive(Debug)]
+struct QueuedTransaction {
+    flow: Flow,
+    copies: u32,
+    is_canceled: bool,
+}
+
+/// Next INVITE.
+#[derive(Debug)]
+pub(crate) struct NextInvite {
+    pub(crate) arrived: ForwardedMessage,
+    /// Its CANCEL has come meanwhile, and was answered.
+    pub(crate) is_canceled: bool,
 }
 
 /// Detector of waits that are too long for a while.
@@ -125,17 +152,38 @@ impl InviteQueue {
     }
 
     /// Queues an INVITE.
-    pub(crate) fn push(&mut self, is_expected: bool, arrived: ForwardedMessage) {
+    pub(crate) fn push(&mut self, is_expected: bool, invite: QueuedInvite) {
+        let transaction = self
+            .transactions
+            .entry(invite.key)
+            .or_insert(QueuedTransaction {
+                flow: invite.arrived.flow,
+                copies: 0,
+                is_canceled: false,
+            });
+        transaction.copies += 1;
+
         let lane = if is_expected {
             &mut self.expected
         } else {
             &mut self.unauthenticated
         };
-        lane.push_back(arrived);
+        lane.push_back(invite);
+    }
+
+    /// Notes a CANCEL; false if no INVITE of its transaction is queued that came from the same source (RFC 3261 §9.2, §22.1).
+    pub(crate) fn cancel(&mut self, key: InviteKey, flow: &Flow) -> bool {
+        let Some(transaction) = self.transactions.get_mut(&key) else {
+            return false;
+        };
+        let invited = &transaction.flow;
+        let may_cancel = invited.is_with(flow) && invited.transport.admits(flow.transport);
+        transaction.is_canceled |= may_cancel;
+        may_cancel
     }
 
     /// Takes the next INVITE.
-    pub(crate) fn pop(&mut self) -> Option<ForwardedMessage> {
+    pub(crate) fn pop(&mut self) -> Option<NextInvite> {
         let next = self
             .expected
             .pop_front()
@@ -144,16 +192,33 @@ impl InviteQueue {
         // Both are empty: free the memory that a burst has left.
         if next.is_none() && self.expected.capacity() + self.unauthenticated.capacity() > 64 {
             (self.expected, self.unauthenticated) = Default::default();
+            self.transactions = HashMap::new();
         }
-        next
+
+        let QueuedInvite { key, arrived } = next?;
+        let is_canceled = match self.transactions.get_mut(&key) {
+            Some(transaction) => {
+                transaction.copies -= 1;
+                let is_canceled = transaction.is_canceled;
+                if transaction.copies == 0 {
+                    self.transactions.remove(&key);
+                }
+                is_canceled
+            }
+            None => false,
+        };
+        Some(NextInvite {
+            arrived,
+            is_canceled,
+        })
     }
 }
 
 /// Returns how long the oldest of a queue has waited.
-fn age_of_oldest(queue: &VecDeque<ForwardedMessage>, now: Moment) -> Duration {
+fn age_of_oldest(queue: &VecDeque<QueuedInvite>, now: Moment) -> Duration {
     queue
         .front()
-        .map_or(Duration::ZERO, |first| now.since(first.received_at))
+        .map_or(Duration::ZERO, |first| now.since(first.arrived.received_at))
 }
 
 /// Returns true if the message would begin a call.
@@ -171,7 +236,7 @@ mod tests {
 
     const START: Moment = Moment::from_secs(1_790_000_000);
 
-    fn arrived(mark: u8, received_at: Moment) -> ForwardedMessage {
+    fn arrived(mark: u8, received_at: Moment) -> QueuedInvite {
         let nowhere = SocketAddr::from(([192, 0, 2, 1], 5060));
         let flow = Flow {
             transport: Transport::Udp,
@@ -180,11 +245,37 @@ mod tests {
             local: nowhere,
             peer: nowhere,
         };
-        ForwardedMessage {
-            flow,
-            octets: Box::new([mark]),
-            received_at,
+        QueuedInvite {
+            key: InviteKey(mark.into()),
+            arrived: ForwardedMessage {
+                flow,
+                octets: Box::new([mark]),
+                received_at,
+            },
         }
+    }
+
+    #[test]
+    fn an_invite_that_waits_can_be_canceled_from_its_source() {
+        let mut invite_queue = InviteQueue::default();
+        for mark in [1, 2, 2, 3] {
+            invite_queue.push(false, arrived(mark, START));
+        }
+        let from_source = arrived(0, START).arrived.flow;
+        let from_another = Flow {
+            peer: ([192, 0, 2, 2], 5060).into(),
+            ..from_source
+        };
+        let mut cancels = |mark: u8, flow| invite_queue.cancel(InviteKey(mark.into()), flow);
+        assert!(!cancels(1, &from_another));
+        assert!(cancels(2, &from_source));
+        assert!(!cancels(4, &from_source), "it isn't queued");
+
+        let order: Vec<(u8, bool)> = std::iter::from_fn(|| invite_queue.pop())
+            .map(|next| (next.arrived.octets[0], next.is_canceled))
+            .collect();
+        assert_eq!(order, [(1, false), (2, true), (2, true), (3, false)]);
+        assert!(invite_queue.transactions.is_empty());
     }
 
     #[test]
@@ -194,7 +285,7 @@ mod tests {
             invite_queue.push(is_expected, arrived(mark, START));
         }
         let order: Vec<u8> = std::iter::from_fn(|| invite_queue.pop())
-            .map(|next| next.octets[0])
+            .map(|next| next.arrived.octets[0])
             .collect();
         assert_eq!(order, [2, 4, 1, 3]);
         assert!(invite_queue.is_empty());

@@ -18,11 +18,13 @@ use crate::telemetry::metrics;
 /// Interval between checks for expired bindings.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Removes expired bindings, and has those behind NAT probed by the shard of `inbox`, until the table is dropped.
+/// Removes expired bindings, and has those behind NAT probed by the shard of `inbox`, each about every `keep_alive`. Ends once the table is
+/// dropped.
 pub(crate) async fn sweep(
     bindings: Weak<Bindings>,
     event_sink: EventSink,
-    (inbox, interval): (Inbox, Duration),
+    inbox: Inbox,
+    keep_alive: Duration,
 ) {
     let mut turns = tokio::time::interval(CHECK_INTERVAL);
     loop {
@@ -30,13 +32,14 @@ pub(crate) async fn sweep(
         let Some(bindings) = bindings.upgrade() else {
             return;
         };
+
         let now = clock::now();
         for change in bindings.sweep(now) {
             note(&change, &event_sink, now);
         }
 
-        let due = bindings.due_keep_alives(|| spread(interval), now);
-        // If the inbox is full, they become due again soon.
+        let due = bindings.due_keep_alives(|| spread(keep_alive), now);
+        // If the inbox is full, they are skipped once.
         if !due.is_empty() && !inbox.offer(Input::Inquire(OptionsBatch::KeepAlive(due))) {
             tracing::debug!("no room in the inbox to probe registered PBXs");
         }

@@ -17,7 +17,7 @@ use trunkline_model::view::View;
 use trunkline_net::listener::Lost;
 use trunkline_net::listener::connections::Connections;
 use trunkline_net::listener::udp::{self, Batch, UdpSocket};
-use trunkline_sip::endpoint::{Endpoint, Received};
+use trunkline_sip::endpoint::{Endpoint, Received, Response};
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, Message, Method, lex};
@@ -26,7 +26,8 @@ use super::bots::DialledBot;
 use super::clock;
 use super::effect_runner::EffectRunner;
 use super::inbox::{ForwardedMessage, InboxReceiver, Input, ShardRouter};
-use super::invite_queue::{InviteQueue, is_new_invite};
+use super::invite_queue::InviteQueue;
+use super::invite_waits::Fate;
 use super::observe::Observer;
 use super::pace::Pace;
 use crate::directory::Directory;
@@ -35,8 +36,6 @@ use crate::traces::Tap;
 
 /// Batches received from one socket before other sockets, the inbox and the timers have their turn.
 const BATCHES_A_TURN: usize = 32;
-/// Queued new INVITEs handled in one turn.
-const QUEUED_INVITES_A_TURN: usize = 32;
 /// INVITEs refused in one turn. More, in a turn of 2,048 datagrams, would leave no time for calls.
 const REFUSALS_A_TURN: usize = 128;
 /// Inputs of the inbox handled in one turn.
@@ -245,77 +244,22 @@ impl Shard {
         self.admit(view, flow, message, received_at, now);
     }
 
-    /// Handles a message at once, or queues it if it is a new INVITE under load.
-    fn admit(
+    /// Handles a message of this shard. `fate` is that of a new INVITE.
+    pub(super) fn handle_message(
         &mut self,
         view: &Arc<View>,
         flow: Flow,
         message: Message<'_>,
-        received_at: Moment,
-        now: Moment,
-    ) {
-        let waits = (self.pressed || !self.invite_queue.is_empty()) && is_new_invite(&message);
-        if !waits {
-            let late = is_new_invite(&message) && self.invite_queue.is_late(received_at, now);
-            return self.handle_message(view, flow, message, late, now);
-        }
-
-        let is_expected = self.calls.expects(view, &flow, &message, now);
-        if !self.invite_queue.takes(is_expected, now) {
-            return self.refuse_invite(view, flow, message, now);
-        }
-
-        let arrived = ForwardedMessage {
-            flow,
-            octets: message.raw().into(),
-            received_at,
-        };
-        self.invite_queue.push(is_expected, arrived);
-    }
-
-    /// Refuses an INVITE while the turn has time for it; beyond, drops it, so that messages of calls are read in time.
-    fn refuse_invite(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, now: Moment) {
-        if self.sheds_left == 0 && flow.transport == Transport::Udp {
-            return self.observer.dropped(1);
-        }
-        self.sheds_left = self.sheds_left.saturating_sub(1);
-        self.handle_message(view, flow, message, true, now);
-    }
-
-    /// Handles queued new INVITEs, after the messages of calls.
-    fn handle_queued_invites(&mut self) {
-        let view = self.directory.load();
-
-        for _ in 0..QUEUED_INVITES_A_TURN {
-            let Some(ForwardedMessage {
-                flow,
-                octets,
-                received_at,
-            }) = self.invite_queue.pop()
-            else {
-                break;
-            };
-
-            if let Ok(message) = lex(&octets, framing(flow)) {
-                let now = clock::now();
-                let late = self.invite_queue.is_late(received_at, now);
-                self.handle_message(&view, flow, message, late, now);
-            }
-        }
-    }
-
-    /// Handles a message of this shard; a late new INVITE is shed.
-    fn handle_message(
-        &mut self,
-        view: &Arc<View>,
-        flow: Flow,
-        message: Message<'_>,
-        late: bool,
+        fate: Fate,
         now: Moment,
     ) {
         self.observer.received(&message);
         self.tap
             .note(clock::on_wall(now), flow, false, message.raw());
+        if self.cancel_waiting(flow, &message, now) {
+            return;
+        }
+
         let Self {
             endpoint,
             calls,
@@ -338,10 +282,15 @@ impl Shard {
                 return registrar.handle(endpoint, view, flow, request, now);
             }
 
-            if let Received::Request(request) = &received
-                && late
-            {
-                return calls.shed(endpoint, flow, request);
+            if let Received::Request(request) = &received {
+                match fate {
+                    Fate::Served => {}
+                    Fate::Shed => return calls.shed(endpoint, flow, request),
+                    Fate::Canceled => {
+                        let terminated = Response::bare(487);
+                        return endpoint.respond_stateless(request, &flow, &terminated);
+                    }
+                }
             }
 
             calls.handle(endpoint, view, flow, received, now);
@@ -545,6 +494,10 @@ impl Shard {
                 calls.abort_current(endpoint, now);
                 self.observer.panicked();
             }
+        }
+
+        while let Some(connection) = endpoint.poll_proven_connection() {
+            self.connections.prove(connection);
         }
 
         for effect in self.registrar.effects() {

@@ -200,7 +200,8 @@ fn keep_registrations(
     deps.runtime.spawn(registrations::sweep(
         Arc::downgrade(&bindings),
         event_sink.clone(),
-        (router.shards()[0].clone(), sip.keep_alive),
+        router.shards()[0].clone(),
+        sip.keep_alive,
     ));
 
     let keeper = RegistrationKeeper::new(

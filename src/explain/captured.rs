@@ -18,16 +18,16 @@ use trunkline_calls::admission::facts_of;
 pub struct CapturedCall {
     /// Call-ID.
     pub call_id: String,
-    /// Time of the INVITE; 0 if unknown.
-    pub at: Moment,
+    /// Time of the INVITE, if known.
+    pub at: Option<Moment>,
     /// Source address.
     pub source: Option<SocketAddr>,
     /// Request-URI.
     pub request_uri: String,
     /// Facts that routing reads.
     pub facts: Facts,
-    /// Status of the final response; 0 if there was none.
-    pub status: u16,
+    /// Status of the final response, if there was one.
+    pub status: Option<u16>,
     /// Reason phrase.
     pub phrase: String,
     /// Text of `Warning`, without code and agent.
@@ -57,11 +57,11 @@ impl CapturedCall {
 
         let mut seen = Self {
             call_id: text(asked.call_id()),
-            at: Moment::from_micros(0),
+            at: None,
             source: None,
             request_uri: text(asked.request_uri()),
             facts: facts_of(&read, prefix),
-            status: 0,
+            status: None,
             phrase: String::new(),
             warning: None,
             reason: None,
@@ -78,13 +78,13 @@ impl CapturedCall {
 
     /// Same call, with what the capture knows of its INVITE.
     #[must_use]
-    pub fn sent(self, at: Moment, source: Option<SocketAddr>) -> Self {
+    pub fn sent(self, at: Option<Moment>, source: Option<SocketAddr>) -> Self {
         Self { at, source, ..self }
     }
 
     fn answered(&mut self, answer: &Message<'_>) {
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        self.status = answer.status();
+        self.status = Some(answer.status());
         self.phrase = text(answer.reason());
         let warning = answer.first(HeaderName::Warning).map(text);
         self.warning = warning.and_then(|warning| {
@@ -101,7 +101,7 @@ impl CapturedCall {
 
     /// Returns true if the caller failed to authenticate.
     pub const fn is_locked_out(&self) -> bool {
-        matches!(self.status, 401 | 407)
+        matches!(self.status, Some(401 | 407))
     }
 
     /// Returns the wrong part of the credentials, compared with the trunk that they were meant for.

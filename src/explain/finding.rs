@@ -90,12 +90,13 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Writes a finding for people; the level is a word of the API.
+/// Writes a finding for people. `level` is its word in the API.
 pub fn line(level: &str, check: &str, text: &str, fix: Option<&str>) -> String {
     let mark = match level {
         "error" => "ERROR",
         level => level,
     };
+    // The fix starts below the text.
     let fix = fix.map_or_else(String::new, |fix| format!("\n{:27}{fix}", ""));
     format!("{mark:<7}  {check:<16}  {text}{fix}")
 }

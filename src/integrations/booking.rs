@@ -44,7 +44,7 @@ pub enum BookingFault {
     /// They give no access to the company.
     #[error("the account can't see the company {0:?}")]
     UnknownCompany(String),
-    /// The platform can't be asked now; the cause.
+    /// The platform gave no answer that can be used: the reason.
     #[error("{0}")]
     Unanswered(&'static str),
 }
@@ -121,6 +121,7 @@ impl BookingPlatform {
         let answer = answered
             .await
             .unwrap_or(Err(BookingFault::Unanswered("it did not answer in time")))?;
+
         match company {
             Some(name) if !answer.companies.iter().any(|seen| seen.shortname == name) => {
                 Err(BookingFault::UnknownCompany(name.to_owned()))
@@ -157,7 +158,7 @@ impl BookingPlatform {
                     "unexpected answer of the booking platform"
                 );
                 return Err(BookingFault::Unanswered(
-                    "it answers with another status than 200",
+                    "it answered with a status other than 200",
                 ));
             }
         }
@@ -172,6 +173,6 @@ impl BookingPlatform {
         })?;
 
         serde_json::from_slice(&octets.to_bytes())
-            .map_err(|_| BookingFault::Unanswered("its answer is not what it should be"))
+            .map_err(|_| BookingFault::Unanswered("its answer isn't the expected JSON"))
     }
 }

@@ -190,6 +190,7 @@ const COUNTERS: &[(&str, &str, Series)] = &[
             "why",
             &[
                 "by_peer",
+                "gave_way",
                 "idle",
                 "slow_to_send",
                 "slow_to_read",

@@ -21,7 +21,7 @@ pub mod svg;
 pub mod tag_mask;
 mod tap;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -44,6 +44,8 @@ use tap::{Batch, SWEEP_INTERVAL, TapQueue, lock};
 /// Compressed octets in memory: messages of calls that aren't in a file yet, and messages that belong to no call.
 const CALL_OCTETS: usize = 6 << 20;
 const UNMATCHED_OCTETS: usize = 1 << 20;
+/// Octets of one call's messages: more than a trace shows, and little beside what all calls may have.
+const OCTETS_OF_CALL: usize = 4 << 20;
 /// Calls whose later messages are recognized, twice as many at most.
 const MAX_KNOWN: usize = 16_384;
 
@@ -68,8 +70,8 @@ struct Store {
 struct StoredTraces {
     unmatched: Store,
     calls: Store,
-    /// Keys of calls, the newer and the older half.
-    known: [HashSet<u64>; 2],
+    /// Keys of calls, the newer and the older half, with the octets of their messages.
+    known: [HashMap<u64, usize>; 2],
     spare: Batch,
     /// Buffer for compression.
     scratch: Vec<u8>,
@@ -357,8 +359,8 @@ fn keep(traces: &Weak<Traces>) {
 }
 
 /// Returns true if either half has the key.
-fn holds(known: &[HashSet<u64>; 2], key: u64) -> bool {
-    known.iter().any(|half| half.contains(&key))
+fn holds(known: &[HashMap<u64, usize>; 2], key: u64) -> bool {
+    known.iter().any(|half| half.contains_key(&key))
 }
 
 impl StoredTraces {
@@ -366,7 +368,7 @@ impl StoredTraces {
     fn take_in(&mut self) {
         let mut batch = std::mem::take(&mut self.spare);
         for mark in &mut batch.marks {
-            let seen = scan::look(&mut batch.octets[mark.start..mark.end], mark.is_sent);
+            let seen = scan::strike_out(&mut batch.octets[mark.start..mark.end], mark.is_sent);
             mark.key = seen.key;
             if seen.is_call {
                 self.know(seen.key);
@@ -379,6 +381,9 @@ impl StoredTraces {
                 exporter.send(mark.key, &record);
             }
             let class = self.class_of(mark.key);
+            if class == Class::Calls && !self.has_room(mark.key, octets.len()) {
+                continue;
+            }
             self.store(class)
                 .open
                 .push(mark.at, &mark.flow, mark.is_sent, mark.key, octets);
@@ -406,17 +411,28 @@ impl StoredTraces {
         }
     }
 
+    /// Counts a message of a call; false if the call has had its share.
+    fn has_room(&mut self, key: u64, octets: usize) -> bool {
+        let mut halves = self.known.iter_mut();
+        let Some(size) = halves.find_map(|half| half.get_mut(&key)) else {
+            return true;
+        };
+        *size = size.saturating_add(octets);
+        *size <= OCTETS_OF_CALL
+    }
+
     /// Marks a key as a call's, and copies its earlier messages.
     fn know(&mut self, key: u64) {
-        if self.known[0].contains(&key) {
+        if self.known[0].contains_key(&key) {
             return;
         }
         if self.known[0].len() >= MAX_KNOWN {
             self.known.swap(0, 1);
             self.known[0].clear();
         }
-        let is_new = self.known[0].insert(key) && !self.known[1].contains(&key);
-        if is_new {
+        let before = self.known[1].get(&key).copied();
+        self.known[0].insert(key, before.unwrap_or_default());
+        if before.is_none() {
             for gathered in [&self.unmatched.full, &self.unmatched.open] {
                 gathered.copy_to(key, &mut self.calls.open);
             }

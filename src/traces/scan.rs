@@ -1,5 +1,7 @@
 //! Scan of a message on its way into a trace: finds its key and its class, and strikes out credentials in place.
 
+use trunkline_sip::header::text;
+
 /// Replacement for each octet of a credential.
 const STRUCK: u8 = b'x';
 /// Header parameters that prove an identity.
@@ -60,8 +62,8 @@ impl Meaning {
     }
 }
 
-/// Returns true if the whole value is secret: the session token and the proof with which this deployment joins two calls, whose names the
-/// operator's brand precedes, and by their names the secrets of a runtime (`X-API-Key`, `Cookie`).
+/// Returns true for a header whose whole value is secret: the session token and the proof that joins two calls, whose names begin with the
+/// operator's prefix, and the secrets of a runtime, known by how their names end (`X-API-Key`, `Cookie`).
 pub(super) fn is_secret(name: &[u8]) -> bool {
     let ends_in = |end: &[u8]| {
         let begins_at = name.len().checked_sub(end.len());
@@ -78,12 +80,13 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
     ENDS.into_iter().any(ends_in)
 }
 
-/// Scans a message.
-pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
+/// Strikes credentials out of a message in place. Returns its key and its class.
+pub(super) fn strike_out(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
     let mut call_id = 0..0;
-    let mut method = 0..0;
+    let mut cseq = 0..0;
     let mut at = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
     let first = at;
+
     while at < octets.len() {
         let end = end_of_header(octets, at);
         let line = &mut octets[at..end];
@@ -98,7 +101,7 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
             let value = trimmed(line, colon + 1);
             match meaning {
                 Meaning::CallId => call_id = at + value.start..at + value.end,
-                Meaning::CSeq => method = at + value.start..at + value.end,
+                Meaning::CSeq => cseq = at + value.start..at + value.end,
                 Meaning::Proofs => strike_proofs(&mut line[value]),
                 Meaning::BareProofs => strike_parameters(&mut line[value]),
                 Meaning::Token => line[value].fill(STRUCK),
@@ -111,9 +114,10 @@ pub(super) fn look(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
     let (head, body) = octets.split_at_mut(at);
     strike_passwords(head);
     strike_keys(body);
+
     ScannedMessage {
         key: key(&octets[call_id]),
-        is_call: is_sent && is_of_call(&octets[..first], &octets[method]),
+        is_call: is_sent && is_of_call(&octets[..first], &octets[cseq]),
     }
 }
 
@@ -181,42 +185,41 @@ fn strike_proofs(value: &mut [u8]) {
         .get(..DIGEST.len())
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case(DIGEST))
     {
-        let scheme = memchr::memchr(b' ', value).map_or(0, |space| space + 1);
-        return value[scheme..].fill(STRUCK);
+        let credentials = memchr::memchr(b' ', value).map_or(0, |space| space + 1);
+        return value[credentials..].fill(STRUCK);
     }
     strike_parameters(&mut value[DIGEST.len()..]);
 }
 
-/// Strikes out the proofs among a header's parameters.
+/// Strikes out the proofs among a header's parameters. A name inside the quotes of another value counts as well: readers differ on where a string
+/// with `\"` ends, and what is struck out beyond the proofs is no loss.
 fn strike_parameters(value: &mut [u8]) {
     let mut at = 0;
     while let Some(equals) = memchr::memchr(b'=', &value[at..]) {
         let name = value[at..at + equals].trim_ascii_end();
         let start = name
             .iter()
-            .rposition(|octet| matches!(octet, b',' | b' ' | b'\t' | b'\r' | b'\n'))
+            .rposition(|octet| matches!(octet, b',' | b';' | b'"' | b' ' | b'\t' | b'\r' | b'\n'))
             .map_or(0, |before| before + 1);
         let is_proof = PROOFS
             .iter()
             .any(|proof| name[start..].eq_ignore_ascii_case(proof));
 
         at += equals + 1;
+        if !is_proof {
+            continue;
+        }
+
         at += value[at..].len() - value[at..].trim_ascii_start().len();
-        let struck = if value.get(at) == Some(&b'"') {
-            at += 1;
-            let closing = memchr::memchr(b'"', &value[at..]).map_or(value.len(), |end| at + end);
-            let struck = at..closing;
-            at = (closing + 1).min(value.len());
-            struck
-        } else {
-            let start = at;
-            at = memchr::memchr(b',', &value[at..]).map_or(value.len(), |end| at + end);
-            start..at
+        let struck = match text::cut_quoted(&value[at..]) {
+            Some((inner, _)) => at + 1..at + 1 + inner.len(),
+            // The quote is never closed.
+            None if value.get(at) == Some(&b'"') => at + 1..value.len(),
+            None => at..memchr::memchr(b',', &value[at..]).map_or(value.len(), |end| at + end),
         };
 
-        if is_proof {
-            value[struck].fill(STRUCK);
-        }
+        at = struck.end;
+        value[struck].fill(STRUCK);
     }
 }
 
@@ -234,17 +237,27 @@ fn strike_passwords(head: &mut [u8]) {
         let start = head[from..end].iter().rposition(is_before);
         let uri = start.map_or(from, |before| from + before + 1);
 
-        if let Some(user) = [&b"sip:"[..], b"sips:"].into_iter().find_map(|scheme| {
-            let named = head[uri..end].get(..scheme.len())?;
-            named
-                .eq_ignore_ascii_case(scheme)
-                .then_some(uri + scheme.len())
-        }) && let Some(colon) = memchr::memchr(b':', &head[user..end])
+        if let Some(user) = user_part(&head[uri..end])
+            && let Some(colon) = memchr::memchr(b':', &head[uri + user..end])
         {
-            head[user + colon + 1..end].fill(STRUCK);
+            head[uri + user + colon + 1..end].fill(STRUCK);
         }
         from = end + 1;
     }
+}
+
+/// Returns the start of the user part in a text that begins with a SIP URI, or with a header's name, a colon and a SIP URI: a blank behind the
+/// colon is optional (RFC 3261 §7.3.1).
+fn user_part(text: &[u8]) -> Option<usize> {
+    let behind_name = memchr::memchr(b':', text).map(|colon| colon + 1);
+    [Some(0), behind_name].into_iter().flatten().find_map(|at| {
+        [&b"sip:"[..], b"sips:"].into_iter().find_map(|scheme| {
+            let named = text[at..].get(..scheme.len())?;
+            named
+                .eq_ignore_ascii_case(scheme)
+                .then_some(at + scheme.len())
+        })
+    })
 }
 
 /// Strikes out keys of media in SDP: those of SDES, ICE, MIKEY and `k=`. Names are compared without regard to case, as lenient peers do.
@@ -290,7 +303,7 @@ fn strike_line(line: &mut [u8]) {
     }
 }
 
-/// Returns true for a sent request, and for a response that only authenticated peers get.
+/// Returns true if a sent message belongs to a call: a request other than OPTIONS and REGISTER, or a response that only authenticated peers get.
 fn is_of_call(first: &[u8], cseq: &[u8]) -> bool {
     let Some(status) = first.strip_prefix(b"SIP/2.0 ") else {
         return !first.starts_with(b"OPTIONS ") && !first.starts_with(b"REGISTER ");
@@ -313,15 +326,15 @@ fn is_of_call(first: &[u8], cseq: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn looked(text: &str, is_sent: bool) -> (String, ScannedMessage) {
+    fn scanned(text: &str, is_sent: bool) -> (String, ScannedMessage) {
         let mut octets = text.as_bytes().to_vec();
-        let seen = look(&mut octets, is_sent);
+        let seen = strike_out(&mut octets, is_sent);
         (String::from_utf8(octets).unwrap(), seen)
     }
 
     #[test]
     fn no_credential_is_kept() {
-        let (shown, _) = looked(
+        let (shown, _) = scanned(
             "INVITE sip:a SIP/2.0\r\nAuthorization: Digest username=\"u\",\r\n  realm=\"r\", nonce=\"n1\", Response = \"r1\",cnonce=c1, qop=auth\r\n\
              Proxy-Authorization: Basic dTpw\r\nX-PLATFORM-SESSION-TOKEN: t1\r\nAcme-Session-Token : t2\r\nX-PLATFORM-JOIN: t3\r\nWWW-Authenticate:Digest nonce=\"n2\r\n\
              i: one@two\r\n\r\nv=0\r\na=crypto:1 X inline:k1|2\r\na=ice-pwd:p1\r\na=crypto:2 X inline:k2",
@@ -346,7 +359,7 @@ mod tests {
 
     #[test]
     fn no_key_or_password_is_kept_in_any_writing() {
-        let (shown, _) = looked(
+        let (shown, _) = scanned(
             "INVITE sip:a:pw1@b SIP/2.0\r\nFrom: \"x:y@z\" <SIPS:u:pw2@c>;tag=1\r\nContact: <sip:u@d:5060>, <sip:v:pw3@e>\r\nCall-ID: a:b@c\r\n\
              Authentication-Info: nextnonce=\"n1\", qop=auth, rspauth=r1\r\nX-API-Key: k0\r\nCookie: k00\r\n\r\n\
              v=0\r\nk=clear:k1\r\na=crypto:1 X INLINE:k2|2^31;inline:k3|x\r\na=ICE-PWD:k4\r\na=key-mgmt:mikey k5\r\ns=a=ice-pwd:kept",
@@ -371,21 +384,49 @@ mod tests {
     }
 
     #[test]
+    fn a_password_right_behind_a_headers_name_is_struck_out() {
+        let (shown, _) = scanned(
+            "INVITE sip:a SIP/2.0\r\nFrom:sip:u:pw1@b;tag=1\r\nm:SIPS:v:pw2@c\r\nContact:sip:w@d\r\nCall-ID:a:b@c\r\n\r\n",
+            false,
+        );
+        for kept in [
+            "From:sip:u:xxx@b;tag=1",
+            "m:SIPS:v:xxx@c",
+            "Contact:sip:w@d",
+            "Call-ID:a:b@c",
+        ] {
+            assert!(shown.contains(kept), "{kept} not in {shown}");
+        }
+    }
+
+    #[test]
+    fn an_escaped_quote_hides_no_proof() {
+        for proofs in [
+            r#"realm="a\"b=", response="p1", nonce="p2""#,
+            r#"username="a\"=", nonce="b\"p1", response="p2""#,
+        ] {
+            let message = format!("BYE sip:a SIP/2.0\r\nAuthorization: Digest {proofs}\r\n\r\n");
+            let (shown, _) = scanned(&message, false);
+            assert!(!shown.contains("p1") && !shown.contains("p2"), "{shown}");
+        }
+    }
+
+    #[test]
     fn nothing_else_is_changed() {
         let message = "BYE sip:a SIP/2.0\r\nSubject :  x\r\nX-Tok: y\r\nCall-ID: c\r\n\r\nbody";
-        let (shown, seen) = looked(message, false);
+        let (shown, seen) = scanned(message, false);
         assert_eq!(shown, message);
         assert_eq!(seen.key, key(b"c"));
         assert_eq!(call_id(message.as_bytes()), b"c");
         for cut in 0..message.len() {
-            look(&mut message.as_bytes()[..cut].to_vec(), true);
+            strike_out(&mut message.as_bytes()[..cut].to_vec(), true);
         }
     }
 
     #[test]
     fn admitted_peers_are_distinguished_from_unauthenticated_ones() {
         let answer = |status: u32, method: &str| {
-            looked(
+            scanned(
                 &format!("SIP/2.0 {status} X\r\nCSeq: 1 {method}\r\n\r\n"),
                 true,
             )
@@ -394,7 +435,7 @@ mod tests {
         };
         assert!(answer(100, "INVITE") && answer(200, "BYE") && answer(486, "INVITE"));
         assert!(!answer(401, "INVITE") && !answer(481, "BYE") && !answer(200, "OPTIONS"));
-        assert!(looked("BYE sip:a SIP/2.0\r\n\r\n", true).1.is_call);
-        assert!(!looked("BYE sip:a SIP/2.0\r\n\r\n", false).1.is_call);
+        assert!(scanned("BYE sip:a SIP/2.0\r\n\r\n", true).1.is_call);
+        assert!(!scanned("BYE sip:a SIP/2.0\r\n\r\n", false).1.is_call);
     }
 }

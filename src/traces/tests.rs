@@ -281,6 +281,40 @@ fn one_call_shows_no_more_than_its_share() {
 }
 
 #[test]
+fn one_call_id_takes_no_more_than_its_share_of_the_traces() {
+    let traces = Traces::unattended(1, None, None, clock).unwrap();
+    let mut tap = traces.tap(0);
+    let mut pass = |start: &str, id: &str, filling: usize, second: u64| {
+        let (octets, is_sent) = (message(start, id, filling), start.starts_with("INVITE"));
+        pass(
+            &traces,
+            &mut tap,
+            Moment::from_secs(second),
+            is_sent,
+            &octets,
+        );
+    };
+    pass("INVITE sip:a SIP/2.0", "flood", 1, 0);
+    for second in 1..1_000 {
+        pass("OPTIONS sip:a SIP/2.0", "flood", 8_000, second);
+    }
+    pass("INVITE sip:a SIP/2.0", "other", 1, 1_000);
+
+    let (mut flooded, mut others) = (0, 0);
+    traces
+        .each_within(NEVER, ALWAYS, &mut |_, _, octets| match octets
+            .windows(5)
+            .any(|text| text == b"flood")
+        {
+            true => flooded += octets.len(),
+            false => others += 1,
+        })
+        .unwrap();
+    assert!((3 << 20..=4 << 20).contains(&flooded), "{flooded}");
+    assert_eq!(others, 1);
+}
+
+#[test]
 fn calls_are_found_on_disk_by_who_comes_later() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk(&directory);

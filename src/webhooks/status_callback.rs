@@ -25,7 +25,8 @@ impl Callback {
         let event: Value = serde_json::from_str(event).ok()?;
         let data = &event["data"];
         let session: Uuid = data["session_id"].as_str()?.parse().ok()?;
-        let (number, status) = progress(event["type"].as_str()?, data["status"].as_str()?)?;
+        let (stage, status) = progress(event["type"].as_str()?, data["status"].as_str()?)?;
+
         let text = |field: &str| data[field].as_str().unwrap_or_default().to_owned();
         let party = |e164: &str, sent: &str| {
             data[e164]
@@ -51,7 +52,7 @@ impl Callback {
                 },
             ),
             ("From", from),
-            ("SequenceNumber", number.to_string()),
+            ("SequenceNumber", stage.to_string()),
             ("Timestamp", date(event["timestamp"].as_str()?)?),
             ("To", to),
         ];
@@ -61,6 +62,7 @@ impl Callback {
         if let Some(code) = data["sip_code"].as_u64() {
             fields.push(("SipResponseCode", code.to_string()));
         }
+
         fields.sort_unstable();
         Some(Self { session, fields })
     }
@@ -70,7 +72,7 @@ impl Callback {
         self.session
     }
 
-    /// Replaces the number of a caller who asked not to be named, as the bot's stream has it.
+    /// Replaces the number of a caller who withholds it, as in the bot's stream.
     pub(super) fn withholding_caller(mut self) -> Self {
         for (name, value) in &mut self.fields {
             if matches!(*name, "From" | "Caller") {
@@ -101,7 +103,7 @@ impl Callback {
     }
 }
 
-/// Returns the number of a stage of the call, and the call's status in Twilio's words.
+/// Returns the number of the call's stage, and its status in Twilio's words; `None` for an event that no callback reports.
 fn progress(kind: &str, status: &str) -> Option<(u8, &'static str)> {
     Some(match kind {
         "call.started" => (0, "initiated"),
@@ -121,7 +123,7 @@ fn progress(kind: &str, status: &str) -> Option<(u8, &'static str)> {
     })
 }
 
-/// Returns a time of RFC 3339 as RFC 2822 has it.
+/// Rewrites a time from the form of RFC 3339 to that of RFC 2822.
 fn date(time: &str) -> Option<String> {
     let time: Timestamp = time.parse().ok()?;
     Some(time.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string())

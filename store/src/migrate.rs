@@ -19,14 +19,14 @@ const MIGRATIONS: &[Migration] = include!(concat!(env!("OUT_DIR"), "/migrations.
 /// Lock that serialises migrations of several nodes on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0001;
 
-/// Content of a database.
+/// State of a database before migration.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SchemaState {
-    /// Nothing.
+    /// No table of Trunkline's.
     Empty,
     /// Trunkline's schema at this version.
     Version(i64),
-    /// Tables of another program.
+    /// Tables of another program only. Looked for in SQLite alone: a PostgreSQL database is judged by `schema_migrations`.
     Foreign,
 }
 
@@ -35,7 +35,7 @@ pub(crate) const fn newest() -> i64 {
     MIGRATIONS[MIGRATIONS.len() - 1].version
 }
 
-/// Examines a database without changing anything.
+/// Returns the state of a database, and changes nothing.
 pub(crate) fn look(tx: &mut Tx) -> Result<SchemaState, Error> {
     if tx.is_shared() {
         let sql = "SELECT to_regclass('schema_migrations') IS NOT NULL";

@@ -26,7 +26,7 @@ from_row!(OldPair {
 });
 
 impl OldPair {
-    /// Place in the list. A pair has no id, so that its user name makes one.
+    /// Position in the list. A pair has no id, so a hash of its user name takes the id's place.
     fn position(&self) -> Position {
         let hash: [u8; 32] = Sha256::digest(&self.username).into();
         let id = hash.first_chunk().expect("a hash has 32 octets");

@@ -157,7 +157,7 @@ pub fn first_requested_at(tx: &mut Tx, org: Uuid, call: Uuid) -> Result<Option<M
     Ok(row.map(|row| row.requested_at))
 }
 
-/// Returns whether a transfer is stored.
+/// Returns true if a transfer is stored.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -174,7 +174,6 @@ pub(super) fn project(
     facts: &[Fact],
     events: &mut Vec<NewEvent>,
 ) -> Result<Vec<(Change, Moment)>, Error> {
-    let mut learned = Vec::new();
     let mut newest: HashMap<Uuid, &Transfer> = HashMap::new();
     for fact in facts {
         if let Fact::Transfer(transfer) = fact {
@@ -186,6 +185,7 @@ pub(super) fn project(
     let mut newest: Vec<&Transfer> = newest.into_values().collect();
     newest.sort_unstable_by_key(|transfer| (transfer.requested_at, transfer.id));
 
+    let mut learned = Vec::new();
     for transfer in newest {
         upsert(tx, transfer)?;
         if transfer.handed_over {
@@ -228,7 +228,7 @@ fn updated(transfer: &Transfer) -> NewEvent {
         .next()
         .unwrap_or(shown.requested_at);
 
-    // The step keeps two states of the same moment apart.
+    // Two states may have the same time: their events differ by the step.
     let step = u128::try_from(step(transfer)).unwrap_or_default();
     let subject = Uuid::from_u128(transfer.id.as_u128() ^ step);
     NewEvent::of(transfer.org, EventType::TransferUpdated, subject, &data, at)
@@ -245,8 +245,9 @@ pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result
     Ok(())
 }
 
+/// Order of a fact among those of its transfer: a stored state is replaced only by one that isn't earlier.
 fn step(transfer: &Transfer) -> i64 {
-    /// Facts of versions without numbers are older.
+    /// Facts of versions that didn't number them come before all that are numbered.
     const NUMBERED: i64 = 100;
 
     if transfer.step > 0 {

@@ -1,4 +1,4 @@
-//! A database on the PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names (see `postgres`), dropped with its owner.
+//! A database on the PostgreSQL server that `TRUNKLINE_TEST_POSTGRES` names (see `postgres`).
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use uuid::Uuid;
@@ -8,6 +8,7 @@ use crate::postgres;
 /// Master key of the daemons that use the database.
 pub const MASTER_KEY: &str = "the tests' own master key, long enough";
 
+/// A database of its own for one test. Dropping the value drops the database.
 #[derive(Debug)]
 pub struct Database {
     server: String,
@@ -28,7 +29,7 @@ impl Database {
         format!("{host}/{}", self.name)
     }
 
-    /// Returns the environment variables of a daemon on it.
+    /// Returns the environment variables of a daemon on this database.
     pub fn environment(&self) -> Vec<(String, String)> {
         let settings = self.settings().into_iter();
         settings
@@ -43,10 +44,8 @@ impl Database {
             ("TRUNKLINE__SECRETS__MASTER_KEY", MASTER_KEY.to_owned()),
         ]
     }
-}
 
-impl Database {
-    /// Runs statements in it.
+    /// Runs statements in this database.
     pub fn run(&self, sql: &str) {
         administer(&self.url(), sql.to_owned());
     }
@@ -54,37 +53,32 @@ impl Database {
     /// Returns the rows of a query that has one column of text.
     pub fn texts(&self, sql: &'static str) -> Vec<String> {
         runtime().block_on(async {
-            let mut connection = PgConnection::connect(&self.url())
-                .await
-                .expect("the database answers");
+            let mut connection = self.connect().await;
             let texts = sqlx::query_scalar(sql).fetch_all(&mut connection).await;
             texts.expect("the query is sound")
         })
     }
 
-    /// Sets a parameter that every new connection begins with.
-    pub fn alter(&self, what: &str) {
-        let sql = format!("ALTER DATABASE {} {what}", self.name);
+    /// Changes the database by a clause such as `SET search_path = …`, which applies to connections opened afterwards.
+    pub fn alter(&self, clause: &str) {
+        let sql = format!("ALTER DATABASE {} {clause}", self.name);
         administer(&self.server, sql);
     }
 
-    /// Names of the database's tables.
+    /// Returns the names of the tables.
     pub fn tables(&self) -> Vec<String> {
         runtime().block_on(async {
-            let mut connection = PgConnection::connect(&self.url())
-                .await
-                .expect("the database answers");
+            let mut connection = self.connect().await;
             tables(&mut connection).await
         })
     }
 
-    /// Every row of every table as text, and the name of its table.
+    /// Returns every row of every table: the name of the table, and the row as text.
     pub fn rows(&self) -> Vec<(String, String)> {
         runtime().block_on(async {
-            let mut connection = PgConnection::connect(&self.url())
-                .await
-                .expect("the database answers");
+            let mut connection = self.connect().await;
             let mut all = Vec::new();
+
             for table in tables(&mut connection).await {
                 let sql = AssertSqlSafe(format!("SELECT the_row::text FROM {table} AS the_row"));
                 let rows: Vec<String> = sqlx::query_scalar(sql)
@@ -93,8 +87,14 @@ impl Database {
                     .expect("rows");
                 all.extend(rows.into_iter().map(|row| (table.clone(), row)));
             }
+
             all
         })
+    }
+
+    async fn connect(&self) -> PgConnection {
+        let connected = PgConnection::connect(&self.url()).await;
+        connected.expect("the database answers")
     }
 }
 
@@ -105,7 +105,7 @@ impl Drop for Database {
         let dropped = std::thread::spawn(move || administer(&server, drop)).join();
         assert!(
             dropped.is_ok() || std::thread::panicking(),
-            "the database stays"
+            "the database was not dropped"
         );
     }
 }

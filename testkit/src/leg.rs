@@ -1,4 +1,4 @@
-//! The sides of a call as raw peers: the PBX that has authenticated, the runtime or carrier that was called, and their requests in the call.
+//! Sides of a call as raw peers: the PBX that has authenticated, and the runtime or carrier that was called, with their requests in the call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -40,12 +40,12 @@ impl Leg {
         }
     }
 
-    /// The side that this INVITE has called.
+    /// Makes the leg of the peer that received this INVITE.
     pub fn called(end: &Peer, invite: &Message) -> Self {
         Self::new(end, Dialog::called(invite, end.tag), 100)
     }
 
-    /// Sends a request of this side by way of `end`.
+    /// Sends a request in this dialog from the socket of `end`, which may be an attacker's; returns its CSeq.
     pub fn send_by(&self, end: &Peer, method: &str, lines: &str, body: &str) -> u32 {
         let number = self.cseq.get() + 1;
         self.cseq.set(number);
@@ -60,7 +60,7 @@ impl Leg {
         self.end.send(ack);
     }
 
-    /// Sends a request that Trunkline passes on to the other side.
+    /// Sends a request that Trunkline relays to the other side; returns its CSeq.
     pub fn ask(&self, method: &str) -> u32 {
         match method {
             "INVITE" | "UPDATE" => self.send_by(&self.end, method, ALLOW, SDP),
@@ -95,6 +95,7 @@ pub struct Harvest {
 }
 
 impl Harvest {
+    /// Has an INVITE without credentials challenged.
     pub fn fetched(daemon: &Daemon) -> Self {
         let end = Peer::on(ATTACKER, daemon.sip());
         let uri = format!("sip:1@{}", daemon.sip());
@@ -162,8 +163,8 @@ pub fn recorded(route: Option<SocketAddr>) -> String {
     route.map_or_else(String::new, |at| format!("Record-Route: <sip:{at};lr>\r\n"))
 }
 
-/// Sets up a call of the PBX with these credentials; returns the PBX's side and the runtime's. Requests to the PBX go to another Contact
-/// or along a route if these are given.
+/// Sets up a call of the PBX with these credentials; returns the PBX's side and the runtime's. `places` are the address in its Contact, if it
+/// isn't the PBX's own, and the proxy in its Record-Route, if there is one.
 pub fn inbound(
     daemon: &Daemon,
     agent: &Agent,
@@ -177,7 +178,8 @@ pub fn inbound(
     inbound_by(daemon, agent, Some(pair), places, accept)
 }
 
-/// The same, without credentials if there are none; `accept` gets the INVITE to the runtime, and returns the one that it has accepted.
+/// Like [`inbound`], with `accept` in the place of the runtime: it gets the INVITE, and returns the one that it has answered with 200. Without
+/// `pair` the INVITE carries no credentials.
 pub fn inbound_by(
     daemon: &Daemon,
     agent: &Agent,

@@ -204,6 +204,33 @@ async fn the_decision_is_shown_and_explained() {
     );
 }
 
+/// A client that has the INVITE alone, from a log, doesn't know when it was sent.
+#[tokio::test]
+async fn an_invite_of_unknown_time_is_explained_by_its_record() {
+    let api = TestApi::new().await;
+    let tenant = api.tenant("Acme").await;
+    two_calls(&api, &tenant).await;
+
+    let invite = "INVITE sip:02071838750@192.0.2.10 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK1\r\n\
+                  From: <sip:a@192.0.2.1>;tag=1\r\nTo: <sip:b@192.0.2.10>\r\nCall-ID: 1@pbx\r\nCSeq: 1 INVITE\r\n\
+                  Contact: <sip:a@192.0.2.1>\r\nMax-Forwards: 70\r\nContent-Length: 0\r\n\r\n";
+    for (case, sent_at, found) in [
+        ("no time", json!(null), json!(id(1))),
+        ("that day", json!("2026-01-31T08:00:00Z"), json!(id(1))),
+        ("another day", json!("2026-01-15T08:00:00Z"), json!(null)),
+    ] {
+        let mut body = json!({"invite": invite});
+        if !sent_at.is_null() {
+            body["sent_at"] = sent_at;
+        }
+        let explained = api
+            .post("/phone/sip/explain", &tenant.token, body)
+            .await
+            .with(200);
+        assert_eq!(explained["call_id"], found, "{case}");
+    }
+}
+
 #[tokio::test]
 async fn another_tenants_call_and_none_at_all_are_the_same_404() {
     let api = TestApi::new().await;

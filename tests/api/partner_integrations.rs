@@ -205,23 +205,23 @@ async fn a_platform_that_can_not_be_asked_is_502() {
         (Platform::Endless, "its answer is too long"),
         (
             Platform::Says("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"),
-            "it answers with another status than 200",
+            "it answered with a status other than 200",
         ),
         (
             Platform::Says("HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"),
-            "it answers with another status than 200",
+            "it answered with a status other than 200",
         ),
         (
             Platform::Says("HTTP/1.1 204 No Content\r\n\r\n"),
-            "it answers with another status than 200",
+            "it answered with a status other than 200",
         ),
         (
             Platform::Says("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\noops"),
-            "its answer is not what it should be",
+            "its answer isn't the expected JSON",
         ),
         (
             Platform::Says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
-            "its answer is not what it should be",
+            "its answer isn't the expected JSON",
         ),
         (
             Platform::Says("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"),

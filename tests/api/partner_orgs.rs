@@ -8,7 +8,7 @@ use crate::test_api::{Reseller, TestApi, done, found, masked, pass};
 
 const ORGS: &str = "/partner/v1/orgs";
 
-/// The widget token is random.
+/// Masks ids, times and the widget token, which is random.
 fn shown(mut body: Value) -> Value {
     let token = body["widget_token"].as_str().expect("a token");
     assert!(token.len() >= 32, "{token}");
@@ -250,7 +250,7 @@ async fn suspended_by(api: &TestApi, partner: &Reseller, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it() {
+async fn a_suspended_orgs_keys_are_refused_until_its_suspender_resumes_it() {
     let api = TestApi::new().await;
     let partner = api.reseller("Reseller").await;
     let made = org(&api, &partner, json!({"name": "A"})).await;
@@ -261,6 +261,7 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
     let visitor = visitor.await.with(200)["token"].as_str().map(str::to_owned);
     let visitor = visitor.expect("a token");
     api.get("/phone", &token).await.with(200);
+
     let path = format!("{ORGS}/{id}");
     let (suspend, resume) = (format!("{path}/suspend"), format!("{path}/resume"));
     assert_eq!(suspended_by(&api, &partner, &path).await, json!([]));
@@ -277,11 +278,15 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
         ("/widget/me", &visitor),
     ] {
         let refused = api.get(path, credential).await;
-        assert!(refused.header("RateLimit").is_some(), "{path}: it counts");
+        assert!(
+            refused.header("RateLimit").is_some(),
+            "{path}: the request counts"
+        );
         assert_eq!(refused.with(403)["code"], "org_suspended", "{path}");
     }
 
     api.get("/phone", "wrong").await.with(401);
+
     // The partner still reads everything.
     for rest in ["", "/roles", "/phone-numbers"] {
         let shown = api.get(&format!("{path}{rest}"), &partner.key).await;
@@ -304,7 +309,7 @@ async fn a_suspended_orgs_keys_are_refused_until_whoever_suspended_it_resumes_it
     pass(61);
     api.get("/phone", &token).await.with(200);
 
-    // Nor the suspension of an inactive partner, which is separate from its own.
+    // The orgs of an inactive partner are suspended by that as well, apart from the partner's own suspension.
     api.post(&suspend, &partner.key, json!({})).await.with(200);
     done(&api.store, move |tx, now| {
         partners::set_active(tx, partner.id, false, now)
@@ -414,6 +419,7 @@ async fn a_partner_sets_for_how_long_data_is_kept() {
     let changed = api.patch(&path, &partner.key, change).await.with(200);
     let own = json!({"calls_days": 30, "sessions_days": null, "contacts_days": 60, "handoffs_days": null});
     assert_eq!(changed["retention"], own);
+
     let change = json!({"name": "B", "retention": {"calls_days": null}});
     let changed = api.patch(&path, &partner.key, change).await.with(200);
     assert_eq!(changed["retention_in_force"]["calls_days"], 400);
@@ -431,7 +437,7 @@ async fn a_partner_sets_for_how_long_data_is_kept() {
     }
 }
 
-/// Requests of a suspended org count, and are 403 also beyond its limit.
+/// Requests of a suspended org count against its limit, beyond which they are 403 as well.
 #[tokio::test]
 async fn requests_of_a_suspended_org_count() {
     let api = TestApi::with("[limits]\nrequests_per_minute = 3").await;

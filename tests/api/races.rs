@@ -12,7 +12,7 @@ use crate::pages::{form_token, link, log_in, org_of, submit, visit};
 use crate::test_api::{Answer, NOW, TestApi, id_of, pass};
 use crate::test_db::{TestDb, beside};
 
-/// Number of requests at once.
+/// Number of concurrent requests.
 const MANY: usize = 100;
 
 fn count(answers: &[Answer], status: u16) -> usize {
@@ -63,6 +63,7 @@ async fn an_agent_has_every_number_that_is_added_at_once(api: &TestApi) {
         let config = api.get(&config, token).await.with(200);
         config["inbound_numbers"].as_array().map(Vec::len)
     };
+
     let answers = api.at_once(numbers.len(), add).await;
     assert_eq!((count(&answers, 200), held().await), (10, Some(10)));
 
@@ -112,6 +113,7 @@ async fn an_idempotency_key_has_one_effect(api: &TestApi) {
         .await;
     assert_eq!(count(&answers, 201), MANY);
     assert!(answers.iter().all(|answer| answer.text == answers[0].text));
+
     let made = answers.iter().filter(|answer| !is_replay(answer)).count();
     assert_eq!(made, 1);
     let page = api.get(EVENTS, &tenant.token).await;
@@ -126,8 +128,10 @@ async fn a_version_is_replaced_once(api: &TestApi) {
     let destinations = "/phone/sip/transfer-destinations";
     let destination = api.post(destinations, &tenant.token, destination).await;
     let destination = id_of(&destination.with(201));
+
     let hook = json!({"url": "https://hooks.example.com/x"});
     let hook = id_of(&api.post("/webhooks", &tenant.token, hook).await.with(201));
+
     let (trunk, trunks) = ("/phone/sip/inbound-trunk", "/phone/sip/outbound-trunks");
     api.number(tenant.org, "+442071838750").await;
     api.post(trunk, &tenant.token, json!({})).await.with(201);
@@ -166,6 +170,7 @@ async fn a_version_is_replaced_once(api: &TestApi) {
             let body = json!({field: value}).to_string();
             api.send(request.body(Body::from(body)))
         };
+
         let answers = api
             .at_once(MANY, |turn| change(version.clone(), format!("Turn {turn}")))
             .await;
@@ -182,6 +187,7 @@ async fn a_version_is_replaced_once(api: &TestApi) {
         assert_eq!(kept.with(200)[field], winner.with(200)[field], "{path}");
         assert_eq!(kept.header("ETag"), winner.header("ETag"), "{path}");
         assert_ne!(kept.header("ETag"), Some(&*version), "{path}");
+
         let loser = answers.iter().find(|answer| answer.status == 412);
         let loser = loser.expect("many").with(412);
         assert_eq!(loser["code"], "outdated", "{loser}");
@@ -245,6 +251,7 @@ async fn a_form_is_saved_once_for_a_version(api: &TestApi) {
     let shown = visit(api, &page, &cookie).await;
     let proof = form_token(&shown);
     let version = version_in(&shown.text);
+
     let answers = api
         .at_once(20, async |turn| {
             let fields = format!(
@@ -254,14 +261,13 @@ async fn a_form_is_saved_once_for_a_version(api: &TestApi) {
         })
         .await;
     assert_eq!((count(&answers, 303), count(&answers, 409)), (1, 19));
-    let lost = answers.iter().filter(|answer| answer.status == 409);
 
-    for answer in lost {
+    for answer in answers.iter().filter(|answer| answer.status == 409) {
         assert!(answer.text.contains("id=\"conflict\""), "{}", answer.text);
     }
 }
 
-/// The same of the operator's forms of orgs and partners.
+/// Of many forms of the operator for one org or partner, loaded before one was saved, one succeeds.
 async fn an_operators_form_is_saved_once_for_a_version(api: &TestApi) {
     let reseller = api.reseller("Reseller").await;
     let org = org_of(api, &reseller, "Acme").await;
@@ -280,6 +286,7 @@ async fn an_operators_form_is_saved_once_for_a_version(api: &TestApi) {
         let shown = visit(api, &page, &cookie).await;
         let proof = form_token(&shown);
         let version = version_in(&shown.text);
+
         let answers = api
             .at_once(20, async |turn| {
                 let turn = turn + 1;
@@ -307,8 +314,8 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
         let mut named = roles.filter(|role| role["name"] == name);
         id_of(named.next().expect("a role"))
     };
-    let mut sessions = Vec::new();
 
+    let mut sessions = Vec::new();
     for turn in 0..EACH {
         let path = format!("/partner/v1/orgs/{org}/login-links");
         let body =
@@ -322,17 +329,18 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
     let members = format!("/dashboard/{org}/members");
     let page = visit(api, &members, &sessions[0]).await.text;
     let (_, page) = page.split_once("id=\"members\"").expect("the list");
-    let of = |turn: usize| {
+    // The id of a member is in the path of the form that changes its role.
+    let member_id = |turn: usize| {
         let (_, after) = page
             .split_once(&format!("admin{turn}@example.org"))
             .expect("a member");
         let (before, _) = after.split_once("/role").expect("a form");
         before.rsplit_once('/').expect("a path").1.to_owned()
     };
-    let ids: Vec<_> = (0..EACH).map(of).collect();
+    let ids: Vec<_> = (0..EACH).map(member_id).collect();
 
     let (member, ids, sessions, members) = (role("member"), &ids, &sessions, &members);
-    // Before any of them is logged out.
+    // All form tokens are read first: a removed administrator is logged out.
     let mut proofs = Vec::new();
     for cookie in sessions {
         proofs.push(form_token(&visit(api, members, cookie).await));
@@ -385,8 +393,8 @@ async fn an_org_keeps_an_administrator(api: &TestApi) {
         let path = format!("{members}/{}/{at}", ids[last]);
         let refused = submit(api, &path, &sessions[last], &fields).await;
         assert_eq!(refused.status, 409, "{at}: {}", refused.text);
-        let sentence = "The org&#39;s last administrator is admin";
-        let text = refused.text.replace('\'', "&#39;");
+        let text = refused.text.replace("&#39;", "'");
+        let sentence = "The org's last administrator is admin";
         assert!(text.contains(sentence), "{at}: {}", refused.text);
     }
 }
@@ -426,12 +434,14 @@ async fn a_walk_meets_each_of_ten_thousand_once_while_a_thousand_arrive(api: &Te
         let (page, arrived) = tokio::join!(api.get(&path, &tenant.token), arrive);
         assert_eq!(count(&arrived, 201), 10);
         pass(1);
+
         let page = page.with(200);
         for item in page["items"].as_array().expect("items") {
             let session = item["session_id"].as_str().expect("a session");
             old += usize::from(session.starts_with("old "));
             assert!(seen.insert(session.to_owned()), "{session} comes twice");
         }
+
         let cursor = page["next"].as_str();
         next = cursor.map(|cursor| format!("{EVENTS}?limit=100&cursor={cursor}"));
     }

@@ -18,14 +18,14 @@ use crate::test_api::{
 const WEBHOOKS: &str = "/webhooks";
 const PRIVATE: &str = "[webhooks]\nallow_private_addresses = true\n";
 
-/// An API whose webhooks may lead to loopback, with a sender that sends when the test asks.
-struct Office {
+/// An API whose webhooks may lead to loopback, with a sender that sends when the test calls `deliver`.
+struct WebhookTest {
     api: TestApi,
     sender: WebhookSender,
     tenant: Tenant,
 }
 
-impl Office {
+impl WebhookTest {
     async fn new() -> Self {
         let api = TestApi::with(PRIVATE).await;
         let tenant = api.tenant("Acme").await;
@@ -129,7 +129,6 @@ async fn webhooks_are_made_changed_and_deleted() {
         .post(&format!("{path}/rotate-secret"), &tenant.token, json!({}))
         .await
         .with(200);
-
     assert_ne!(rotated["secret"], secret);
     assert_eq!(rotated["old_secret_expires_at"], "2026-02-01T12:00:01.000Z");
 
@@ -140,7 +139,6 @@ async fn webhooks_are_made_changed_and_deleted() {
 
     let one_more = json!({"url": "https://example.com/"});
     let refused = api.post(WEBHOOKS, &tenant.token, one_more).await.with(409);
-
     assert_eq!(
         refused["message"],
         "The org may have 20 webhooks, and has them already"
@@ -201,22 +199,18 @@ async fn what_is_no_webhook_is_refused() {
 
 #[tokio::test]
 async fn another_tenant_sees_nothing() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
-    let (webhook, _) = office.webhook(&receiver).await;
-    office.emit(1).await;
-    office.deliver().await;
-    let delivery = id_of(&office.delivery(&webhook).await);
+    let (webhook, _) = test.webhook(&receiver).await;
+    test.emit(1).await;
+    test.deliver().await;
+    let delivery = id_of(&test.delivery(&webhook).await);
     let delivery = format!("{webhook}/deliveries/{delivery}");
-    let api = &office.api;
+
+    let api = &test.api;
     let other = api.tenant("Bolt").await;
     emit(api, other.org, EventType::TrunkLost, 2).await;
-
-    assert_eq!(
-        office.deliver().await,
-        0,
-        "another org's events aren't sent"
-    );
+    assert_eq!(test.deliver().await, 0, "another org's events aren't sent");
 
     let token = &other.token;
     all_absent(
@@ -235,27 +229,27 @@ async fn another_tenant_sees_nothing() {
     );
 
     let absent = format!("{webhook}/deliveries/{}", Uuid::now_v7());
-    all_absent(&[api.get(&absent, &office.tenant.token).await], "delivery");
+    all_absent(&[api.get(&absent, &test.tenant.token).await], "delivery");
     assert_eq!(api.get(WEBHOOKS, token).await.with(200)["total"], 0);
 }
 
 #[tokio::test]
 async fn events_are_sent_signed_and_logged() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::Status(204)).await;
-    let (webhook, secret) = office.webhook(&receiver).await;
+    let (webhook, secret) = test.webhook(&receiver).await;
     let narrow = json!({"types": ["key.revoked"]});
-    let (other, _) = office.webhook(&receiver).await;
-    let token = &office.tenant.token;
-    office.api.patch(&other, token, narrow).await.with(200);
-    office.emit(7).await;
-    assert_eq!(office.deliver().await, 1);
+    let (other, _) = test.webhook(&receiver).await;
+    let token = &test.tenant.token;
+    test.api.patch(&other, token, narrow).await.with(200);
+
+    test.emit(7).await;
+    assert_eq!(test.deliver().await, 1);
 
     let got = receiver.take();
     let [got] = got.as_slice() else {
         panic!("one request: {got:?}")
     };
-
     assert!(got.is_signed_by(&secret));
     assert_eq!(got.path, "/hook?a=b");
     assert_eq!(got.headers["content-type"], "application/json");
@@ -272,14 +266,14 @@ async fn events_are_sent_signed_and_logged() {
     );
     assert_eq!(body["id"], got.id());
 
-    let delivery = office.delivery(&webhook).await;
+    let delivery = test.delivery(&webhook).await;
     insta::assert_json_snapshot!("a_delivery", masked(delivery.clone()));
 
-    let whole = office
+    let whole = test
         .get(&format!("{webhook}/deliveries/{}", id_of(&delivery)))
         .await;
     assert_eq!(whole["event"], body);
-    let failed = office
+    let failed = test
         .get(&format!("{webhook}/deliveries?state=failed"))
         .await;
     assert_eq!(failed["total"], 0);
@@ -287,10 +281,10 @@ async fn events_are_sent_signed_and_logged() {
 
 #[tokio::test]
 async fn both_secrets_sign_for_a_day_after_a_rotation() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
-    let (webhook, old) = office.webhook(&receiver).await;
-    let rotated = office
+    let (webhook, old) = test.webhook(&receiver).await;
+    let rotated = test
         .post(&format!("{webhook}/rotate-secret"), json!({}))
         .await
         .with(200);
@@ -298,8 +292,8 @@ async fn both_secrets_sign_for_a_day_after_a_rotation() {
 
     for (passed, old_signs) in [(0, true), (86_399, true), (1, false)] {
         pass(passed);
-        office.emit(1).await;
-        office.deliver().await;
+        test.emit(1).await;
+        test.deliver().await;
         let got = receiver.take().remove(0);
         assert!(got.is_signed_by(new));
         assert_eq!(
@@ -313,11 +307,12 @@ async fn both_secrets_sign_for_a_day_after_a_rotation() {
 
 #[tokio::test]
 async fn an_hour_of_500_loses_nothing_and_sends_no_other_body_under_an_id() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::Status(500)).await;
-    let (webhook, secret) = office.webhook(&receiver).await;
+    let (webhook, secret) = test.webhook(&receiver).await;
     let mut sent: BTreeMap<String, String> = BTreeMap::new();
     let mut attempts = 0;
+
     let mut check = |got: Vec<Got>| {
         for got in &got {
             assert!(got.is_signed_by(&secret));
@@ -329,18 +324,19 @@ async fn an_hour_of_500_loses_nothing_and_sends_no_other_body_under_an_id() {
 
     for minute in 0..60 {
         if minute < 30 {
-            office.emit(minute).await;
+            test.emit(minute).await;
         }
-        attempts += office.deliver().await;
+        attempts += test.deliver().await;
         assert!(check(receiver.take()).0 > 0 || minute >= 30, "{minute}");
         pass(60);
     }
     assert!(attempts > 120, "{attempts}");
+
     receiver.behave(Manner::Status(200));
 
     let mut delivered = HashSet::new();
     for _ in 0..240 {
-        office.deliver().await;
+        test.deliver().await;
         let got = receiver.take();
         delivered.extend(got.iter().map(|got| got.id().to_owned()));
         check(got);
@@ -348,18 +344,18 @@ async fn an_hour_of_500_loses_nothing_and_sends_no_other_body_under_an_id() {
     }
     assert_eq!((delivered.len(), check(Vec::new()).1), (30, 30));
 
-    let page = office
+    let page = test
         .get(&format!("{webhook}/deliveries?state=delivered"))
         .await;
     assert_eq!(page["total"], 30);
-    pass(7 * 86_400);
 
-    assert_eq!(office.deliver().await, 0, "what was delivered is sent once");
+    pass(7 * 86_400);
+    assert_eq!(test.deliver().await, 0, "what was delivered is sent once");
 }
 
 #[tokio::test]
 async fn receivers_that_misbehave_are_tried_again() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
 
     for (manner, status, fault) in [
         (Manner::Status(404), json!(404), "status"),
@@ -370,10 +366,11 @@ async fn receivers_that_misbehave_are_tried_again() {
         (Manner::Shut, Value::Null, "no_http_answer"),
     ] {
         let receiver = Receiver::new(manner).await;
-        let (webhook, _) = office.webhook(&receiver).await;
-        office.emit(1).await;
-        assert_eq!(office.deliver().await, 1, "{manner:?}");
-        let delivery = office.delivery(&webhook).await;
+        let (webhook, _) = test.webhook(&receiver).await;
+        test.emit(1).await;
+        assert_eq!(test.deliver().await, 1, "{manner:?}");
+
+        let delivery = test.delivery(&webhook).await;
         assert_eq!(delivery["state"], "pending", "{manner:?}: {delivery}");
         assert_eq!(
             (
@@ -383,61 +380,64 @@ async fn receivers_that_misbehave_are_tried_again() {
             (&status, &json!(fault)),
             "{manner:?}"
         );
+
         let got = receiver.take();
         assert_eq!(got.len(), 1, "{manner:?}");
         assert_eq!(got[0].path, "/hook?a=b", "no redirect is followed");
+
         receiver.behave(Manner::Status(200));
         pass(3600);
-        assert_eq!(office.deliver().await, 1, "{manner:?}");
+        assert_eq!(test.deliver().await, 1, "{manner:?}");
         let again = receiver.take();
         assert_eq!(
             (again[0].id(), &again[0].body),
             (got[0].id(), &got[0].body),
             "{manner:?}"
         );
-        let token = &office.tenant.token;
-        office.api.delete(&webhook, token).await.with(200);
+
+        let token = &test.tenant.token;
+        test.api.delete(&webhook, token).await.with(200);
     }
 }
 
 #[tokio::test]
 async fn a_body_that_lies_or_never_ends_changes_nothing() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
     for manner in [Manner::Liar, Manner::EndlessBody, Manner::Deaf] {
         let receiver = Receiver::new(manner).await;
-        let (webhook, _) = office.webhook(&receiver).await;
-        office.emit(1).await;
-        let delivered = tokio::time::timeout(Duration::from_secs(60), office.deliver());
+        let (webhook, _) = test.webhook(&receiver).await;
+        test.emit(1).await;
+        let delivered = tokio::time::timeout(Duration::from_secs(60), test.deliver());
         assert_eq!(delivered.await.expect("bounded"), 1);
-        let delivery = office.delivery(&webhook).await;
+        let delivery = test.delivery(&webhook).await;
         assert_eq!(delivery["state"], "delivered", "{manner:?}");
-        let token = &office.tenant.token;
-        office.api.delete(&webhook, token).await.with(200);
+        let token = &test.tenant.token;
+        test.api.delete(&webhook, token).await.with(200);
     }
 }
 
 #[tokio::test]
 async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
-    let (webhook, _) = office.webhook(&receiver).await;
+    let (webhook, _) = test.webhook(&receiver).await;
 
     // A port that nothing listens on.
     let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = closed.local_addr().expect("an address");
     drop(closed);
-    let token = &office.tenant.token;
+    let token = &test.tenant.token;
     let nowhere = json!({"url": format!("http://{address}/")});
-    office.api.patch(&webhook, token, nowhere).await.with(200);
-    office.emit(1).await;
-    let mut attempts = 0;
+    test.api.patch(&webhook, token, nowhere).await.with(200);
 
+    test.emit(1).await;
+    let mut attempts = 0;
     for _ in 0..100 {
-        attempts += office.deliver().await;
+        attempts += test.deliver().await;
         pass(3600);
     }
 
-    let failed = office.delivery(&webhook).await;
+    let failed = test.delivery(&webhook).await;
     assert_eq!(
         (attempts, &failed["state"], &failed["attempts"]),
         (14, &json!("failed"), &json!(14))
@@ -447,9 +447,9 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
 
     // A manual retry sends the same request.
     let here = json!({"url": receiver.url()});
-    office.api.patch(&webhook, token, here).await.with(200);
+    test.api.patch(&webhook, token, here).await.with(200);
     let path = format!("{webhook}/deliveries/{}", id_of(&failed));
-    let queued = office
+    let queued = test
         .post(&format!("{path}/redeliver"), json!({}))
         .await
         .with(200);
@@ -457,13 +457,12 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
         (&queued["state"], &queued["attempts"]),
         (&json!("pending"), &json!(0))
     );
-    assert_eq!(office.deliver().await, 1);
+    assert_eq!(test.deliver().await, 1);
 
     let got = receiver.take().remove(0);
     assert_eq!(got.id(), failed["event_id"]);
 
-    let whole = office.get(&path).await;
-
+    let whole = test.get(&path).await;
     assert_eq!(
         whole["event"],
         serde_json::from_str::<Value>(&got.body).expect("JSON")
@@ -477,46 +476,48 @@ async fn a_receiver_that_is_down_is_tried_for_days_and_then_given_up() {
 
 #[tokio::test]
 async fn a_receiver_that_is_gone_disables_its_webhook() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::Status(500)).await;
-    let (webhook, _) = office.webhook(&receiver).await;
-    office.emit(1).await;
-    assert_eq!(office.deliver().await, 1);
+    let (webhook, _) = test.webhook(&receiver).await;
+    test.emit(1).await;
+    assert_eq!(test.deliver().await, 1);
 
     receiver.behave(Manner::Status(410));
-    office.emit(2).await;
-    assert_eq!(office.deliver().await, 1);
+    test.emit(2).await;
+    assert_eq!(test.deliver().await, 1);
 
-    let shown = office.get(&webhook).await;
+    let shown = test.get(&webhook).await;
     assert_eq!(
         (&shown["enabled"], &shown["disabled_reason"]),
         (&json!(false), &json!("gone"))
     );
 
-    let failed = office
+    let failed = test
         .get(&format!("{webhook}/deliveries?state=failed"))
         .await;
     assert_eq!(failed["total"], 2);
-    office.emit(3).await;
+
+    test.emit(3).await;
     pass(86_400);
-    assert_eq!(office.deliver().await, 0);
+    assert_eq!(test.deliver().await, 0);
 
     let delivery = id_of(&failed["items"][0]);
     let redeliver = format!("{webhook}/deliveries/{delivery}/redeliver");
-    office.post(&redeliver, json!({})).await.with(409);
+    test.post(&redeliver, json!({})).await.with(409);
+
     receiver.behave(Manner::Status(200));
     let enable = json!({"enabled": true});
-    let enabled = office
+    let enabled = test
         .api
-        .patch(&webhook, &office.tenant.token, enable)
+        .patch(&webhook, &test.tenant.token, enable)
         .await
         .with(200);
     assert_eq!(enabled["disabled_reason"], Value::Null);
-    office.post(&redeliver, json!({})).await.with(200);
-    office.emit(4).await;
 
+    test.post(&redeliver, json!({})).await.with(200);
+    test.emit(4).await;
     assert_eq!(
-        office.deliver().await,
+        test.deliver().await,
         2,
         "what happened while it was disabled is not sent"
     );
@@ -524,37 +525,38 @@ async fn a_receiver_that_is_gone_disables_its_webhook() {
 
 #[tokio::test]
 async fn a_receiver_may_say_when_to_come_back() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::RetryAfter(503, 900)).await;
-    office.webhook(&receiver).await;
-    office.emit(1).await;
-    assert_eq!(office.deliver().await, 1);
+    test.webhook(&receiver).await;
+    test.emit(1).await;
+    assert_eq!(test.deliver().await, 1);
     pass(899);
-    assert_eq!(office.deliver().await, 0);
+    assert_eq!(test.deliver().await, 0);
     pass(1);
-    assert_eq!(office.deliver().await, 1);
+    assert_eq!(test.deliver().await, 1);
 }
 
-/// A URL is judged when it is used, by the addresses that it resolves to.
+/// A URL is judged again when it is used, since the operator may allow less than when it was set.
 #[tokio::test]
 async fn private_addresses_are_refused_when_they_are_used() {
-    let office = Office::new().await;
+    let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
-    let (webhook, _) = office.webhook(&receiver).await;
-    let strict = sender(&office.api, false);
-    office.emit(1).await;
+    let (webhook, _) = test.webhook(&receiver).await;
+    let strict = sender(&test.api, false);
+
+    test.emit(1).await;
     assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
-    let token = &office.tenant.token;
+    let token = &test.tenant.token;
 
-    // The URL was accepted because this API allows private addresses. The strict sender must see that a resolver reads `127.1` as 127.0.0.1.
+    // This API takes the URL because it allows private addresses. The strict sender must not leave it to a resolver, which may read `127.1` as
+    // 127.0.0.1.
     let by_name = json!({"url": format!("https://127.1:{}/", receiver.address.port())});
-    office.api.patch(&webhook, token, by_name).await.with(200);
+    test.api.patch(&webhook, token, by_name).await.with(200);
     pass(3600);
-
     assert_eq!(strict.deliver_due().await.expect("attempted"), 1);
     assert_eq!(receiver.take(), []);
 
-    let log = office.delivery(&webhook).await["log"].clone();
+    let log = test.delivery(&webhook).await["log"].clone();
     for attempt in log.as_array().expect("a log") {
         assert_eq!(attempt["fault"], "name_not_resolved", "{attempt}");
     }
@@ -562,32 +564,31 @@ async fn private_addresses_are_refused_when_they_are_used() {
 
 /// Two nodes share one queue, and one of them dies while it holds deliveries.
 #[tokio::test]
-async fn what_one_node_holds_no_other_sends_until_it_is_given_up_for_dead() {
-    let office = Office::new().await;
+async fn what_one_node_has_leased_no_other_sends_until_the_lease_expires() {
+    let test = WebhookTest::new().await;
     let receiver = Receiver::new(Manner::Status(200)).await;
-    office.webhook(&receiver).await;
+    test.webhook(&receiver).await;
     for number in 0..3 {
-        office.emit(number).await;
+        test.emit(number).await;
     }
 
     let at = now();
-    let webhook = found(&office.api.store, move |tx| deliveries::due(tx, at))
+    let webhook = found(&test.api.store, move |tx| deliveries::due(tx, at))
         .await
         .remove(0);
     let lease = Duration::from_secs(90);
-    let at = now();
-    let held = office
+    let held = test
         .api
         .store
         .write(move |tx| deliveries::lease(tx, webhook.id, "node 9", 2, lease, at))
         .await;
-
     assert_eq!(held.expect("held").len(), 2);
-    assert_eq!(office.deliver().await, 1);
+
+    assert_eq!(test.deliver().await, 1);
     pass(89);
-    assert_eq!(office.deliver().await, 0);
+    assert_eq!(test.deliver().await, 0);
     pass(1);
-    assert_eq!(office.deliver().await, 2);
+    assert_eq!(test.deliver().await, 2);
 
     let got = receiver.take();
     let ids: HashSet<_> = got.iter().map(Got::id).collect();

@@ -67,14 +67,14 @@ impl Authority {
     }
 }
 
-struct Office {
+struct WebhookTest {
     api: TestApi,
     tenant: Tenant,
     sender: WebhookSender,
     webhook: String,
 }
 
-impl Office {
+impl WebhookTest {
     /// Makes a webhook to this URL, and a sender that trusts this authority beside the system's.
     async fn new(authority: Option<&Authority>, url: &str) -> Self {
         let api = TestApi::with("[webhooks]\nallow_private_addresses = true\n").await;
@@ -121,8 +121,8 @@ async fn a_receiver_that_proves_its_name_is_sent_to() {
     let authority = Authority::new();
     for name in ["localhost", "127.0.0.1"] {
         let receiver = Receiver::secure(authority.acceptor(name, Age::Good)).await;
-        let office = Office::new(Some(&authority), &receiver.url_of(name)).await;
-        let delivery = office.attempted().await;
+        let test = WebhookTest::new(Some(&authority), &receiver.url_of(name)).await;
+        let delivery = test.attempted().await;
         assert_eq!(delivery["state"], "delivered", "{name}: {delivery}");
         let got = receiver.take();
         let body: Value = serde_json::from_str(&got[0].body).expect("JSON");
@@ -159,8 +159,8 @@ async fn one_that_does_not_is_sent_nothing_and_tried_again() {
         ("nobody is trusted but by the system", good.clone(), None),
     ] {
         let receiver = Receiver::secure(acceptor).await;
-        let office = Office::new(trusted, &receiver.url_of("localhost")).await;
-        let delivery = office.attempted().await;
+        let test = WebhookTest::new(trusted, &receiver.url_of("localhost")).await;
+        let delivery = test.attempted().await;
 
         assert_eq!(delivery["state"], "pending", "{name}: {delivery}");
         assert_eq!(delivery["log"][0]["fault"], "tls", "{name}: {delivery}");
@@ -172,14 +172,10 @@ async fn one_that_does_not_is_sent_nothing_and_tried_again() {
         // Once the receiver has a valid certificate, the pending delivery arrives.
         let repaired = Receiver::secure(good.clone()).await;
         let there = json!({"url": repaired.url_of("localhost")});
-        let token = &office.tenant.token;
-        office
-            .api
-            .patch(&office.webhook, token, there)
-            .await
-            .with(200);
+        let token = &test.tenant.token;
+        test.api.patch(&test.webhook, token, there).await.with(200);
         pass(3600);
-        assert_eq!(office.attempted().await["state"], "delivered", "{name}");
+        assert_eq!(test.attempted().await["state"], "delivered", "{name}");
         assert_eq!(repaired.take()[0].id(), delivery["event_id"], "{name}");
     }
 }
@@ -189,8 +185,8 @@ async fn one_that_speaks_no_tls_is_sent_nothing() {
     let authority = Authority::new();
     let receiver = Receiver::new(Manner::Status(200)).await;
     let url = receiver.url().replace("http:", "https:");
-    let office = Office::new(Some(&authority), &url).await;
-    assert_eq!(office.attempted().await["log"][0]["fault"], "tls");
+    let test = WebhookTest::new(Some(&authority), &url).await;
+    assert_eq!(test.attempted().await["log"][0]["fault"], "tls");
     assert!(
         receiver
             .take()

@@ -20,7 +20,7 @@ fn served_by(server: &BotServer) -> Daemon {
 }
 
 /// Returns a setup that trusts this authority.
-fn believing(authority: &Authority) -> DaemonSetup {
+fn trusting(authority: &Authority) -> DaemonSetup {
     setup().set("TRUNKLINE__SIP__TLS_CA", &authority.path("ca.pem"))
 }
 
@@ -30,8 +30,8 @@ fn timestamp(event: &Value) -> u64 {
     timestamp.parse().expect("a number")
 }
 
-/// Takes so many frames, each for the next slot.
-fn goes_on(bot: &BotCall, frames: usize) -> Vec<Vec<u8>> {
+/// Returns the audio of the next frames, each of which has to begin 20 ms after the last.
+fn next_frames(bot: &BotCall, frames: usize) -> Vec<Vec<u8>> {
     let first = bot.event("media");
     let mut expected = timestamp(&first);
     let mut heard = vec![audio_of(&first)];
@@ -48,7 +48,7 @@ fn goes_on(bot: &BotCall, frames: usize) -> Vec<Vec<u8>> {
     heard
 }
 
-/// Returns the sum of a metric's lines that begin like this.
+/// Returns the sum of a metric's values over all labels.
 fn metric(daemon: &Daemon, name: &str) -> f64 {
     let (_, page) = http::get(daemon.setup.http, "/metrics", None).expect("metrics");
     let values = page.lines().filter(|line| line.starts_with(name));
@@ -61,9 +61,10 @@ fn a_bot_on_tls_proves_its_name_and_is_sent_a_signature() {
     let authority = Authority::new();
     authority.certify("bot", "127.0.0.1");
     let server = BotServer::secured(&authority, "bot");
-    let daemon = believing(&authority).serve();
+    let daemon = trusting(&authority).serve();
     token(&daemon);
     set(&daemon, &json!({"type": "websocket", "uri": server.url}));
+
     let caller = Caller::call(&daemon);
     let bot = server.accepted();
     assert!(
@@ -92,12 +93,13 @@ fn a_certificate_of_another_name_leads_to_the_next_runtime() {
     let authority = Authority::new();
     authority.certify("other", "127.0.0.99");
     let (wrong, right) = (BotServer::secured(&authority, "other"), BotServer::start());
-    let daemon = believing(&authority).serve();
+    let daemon = trusting(&authority).serve();
     let both = json!({"type": "websocket", "uri": wrong.url, "fallbacks": [right.url]});
     set(&daemon, &both);
     let caller = Caller::call(&daemon);
     right.accepted().event("start");
     drop(caller);
+
     let call = daemon.calls().remove(0);
     let attempts = daemon.routing(&call)["attempts"].take();
     assert_eq!(attempts[0]["outcome"], "tls_failed", "{attempts}");
@@ -107,7 +109,7 @@ fn a_certificate_of_another_name_leads_to_the_next_runtime() {
 }
 
 #[test]
-fn an_authority_that_is_not_believed_answers_no_call() {
+fn an_authority_that_is_not_trusted_answers_no_call() {
     let authority = Authority::new();
     authority.certify("bot", "127.0.0.1");
     let server = BotServer::secured(&authority, "bot");
@@ -159,10 +161,11 @@ fn a_bot_that_checks_takes_its_own_token_alone() {
     let (wrong, right) = (strict("another"), strict(&token));
     let both = json!({"type": "websocket", "uri": wrong.url, "fallbacks": [right.url]});
     set(&daemon, &both);
+
     let _caller = Caller::call(&daemon);
     right.accepted().event("start");
-    let call = daemon.calls().remove(0);
 
+    let call = daemon.calls().remove(0);
     let attempts = daemon.routing(&call)["attempts"].take();
     assert_eq!(attempts[0]["outcome"], "handshake_failed", "{attempts}");
 }
@@ -195,15 +198,17 @@ fn telnyx_has_names_of_its_own() {
     let stream = &start["stream_id"];
     assert!(stream.is_string(), "{start}");
 
-    // Such a bot sends no stream id.
+    // A bot of Telnyx sends no stream id.
     bot.say(&json!({"event": "media", "media": {"payload": "IyMj".repeat(1_000)}}));
     bot.say(&json!({"event": "mark", "mark": {"name": "played"}}));
     assert!(caller.hears(0x91, |audio| *audio == [0x23; 160]));
     let mark = bot.event("mark");
     assert_eq!(mark["mark"]["name"], "played", "{mark}");
     assert_eq!(&mark["stream_id"], stream, "{mark}");
+
     caller.rtp.press(caller.to, 5);
     assert_eq!(bot.event("dtmf")["dtmf"], json!({"digit": "5"}));
+
     bot.close();
     assert!(caller.talker.asked("BYE").is_some());
 }
@@ -228,6 +233,7 @@ fn ten_minutes_in_one_burst_are_kept_and_cleared_within_a_tick() {
 
     bot.clear();
     assert_eq!(bot.event("mark")["mark"]["name"], "end");
+
     // One packet fades out, then there is silence.
     let heard = || caller.rtp.audio();
     let fades = |audio: &Vec<u8>| audio[40..].iter().all(|octet| *octet == SILENCE);
@@ -247,6 +253,7 @@ fn ten_minutes_in_one_burst_are_kept_and_cleared_within_a_tick() {
     assert!(discarded.abs() < 0.5, "{discarded} octets are discarded");
     let junk = metric(&daemon, "trunkline_media_bot_junk_total");
     assert!((junk - 1.0).abs() < 0.5, "a mark without a name: {junk}");
+
     // Judged by the daemon's own ticks, which a busy machine doesn't change.
     let [sum, count] = ["sum", "count"]
         .map(|part| metric(&daemon, &format!("trunkline_media_clear_seconds_{part}")));
@@ -284,7 +291,7 @@ fn marks_come_back_at_the_frame_that_ends_their_audio() {
             let name = event["mark"]["name"].as_str().expect("a name").to_owned();
             if let Some(before) = last.replace(frames) {
                 let between = frames - before;
-                // A late tick is made up for, and its slot may hold the frame before.
+                // After a late tick two frames come at once, so that a mark may be one frame off.
                 assert!((19..=21).contains(&between), "{name}: {between} frames");
             }
             names.push(name);
@@ -305,7 +312,7 @@ fn a_hold_stops_neither_clock_nor_frames() {
     let bot = server.accepted();
     bot.event("start");
     assert!(
-        goes_on(&bot, 10)
+        next_frames(&bot, 10)
             .iter()
             .all(|frame| *frame == [SILENCE; 160])
     );
@@ -322,11 +329,11 @@ fn a_hold_stops_neither_clock_nor_frames() {
     ] {
         let answer = caller.talker.offer(&held);
         assert_eq!(answer.status(), Some(200), "{answer:?}");
-        goes_on(&bot, 25);
+        next_frames(&bot, 25);
         let waiting = std::iter::from_fn(|| caller.rtp.audio());
         assert!(waiting.take(200).count() < 200, "{held}");
         bot.play(&[0x55; 1_600]);
-        goes_on(&bot, 10);
+        next_frames(&bot, 10);
         assert_eq!(caller.rtp.audio(), None, "{held}");
         bot.mark("in the hold");
         assert_eq!(bot.event("mark")["mark"]["name"], "in the hold");
@@ -340,7 +347,8 @@ fn a_hold_stops_neither_clock_nor_frames() {
         "it is back"
     );
     let first = timestamp(&bot.event("media"));
-    goes_on(&bot, 5);
+    next_frames(&bot, 5);
+    // Ten frames before the holds, and at least 25 in each of the three.
     let passed = first / 20;
     assert!(passed >= 85, "the clock went on: {passed} frames");
 }
@@ -355,19 +363,19 @@ fn a_hold_by_the_api_stops_neither_clock_nor_frames() {
     let call = daemon.answered_call();
     let here = offer(caller.rtp.address());
 
-    for (deed, direction) in [("hold", "a=sendonly"), ("resume", "a=sendrecv")] {
-        let path = format!("/phone/calls/{call}/{deed}");
+    for (command, direction) in [("hold", "a=sendonly"), ("resume", "a=sendrecv")] {
+        let path = format!("/phone/calls/{call}/{command}");
         std::thread::scope(|scope| {
             // The API answers once the caller's phone has accepted the new offer.
             let asked = scope.spawn(|| daemon.change("POST", &path, &json!({})));
             let offered = caller.talker.asked("INVITE").expect("a re-INVITE");
-            assert!(offered.body().contains(direction), "{deed}: {offered}");
+            assert!(offered.body().contains(direction), "{command}: {offered}");
             caller.talker.accept(&offered, &here);
             let (status, body) = asked.join().expect("no panic");
-            assert!(matches!(status, 200 | 202), "{deed}: {status} {body}");
+            assert!(matches!(status, 200 | 202), "{command}: {status} {body}");
         });
-        goes_on(&bot, 50);
-        bot.mark(deed);
-        assert_eq!(bot.event("mark")["mark"]["name"], deed);
+        next_frames(&bot, 50);
+        bot.mark(command);
+        assert_eq!(bot.event("mark")["mark"]["name"], command);
     }
 }

@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Silence in µ-law.
 const SILENCE: u8 = 0xff;
 const FRAME: usize = 160;
+/// Keys beyond the digits, as events (RFC 4733 §3.2).
+const STAR_KEY: u8 = 10;
+const POUND_KEY: u8 = 11;
 
 const WELCOME: &[u8] = include_bytes!("../../assets/spoken/welcome.ulaw");
 const CONNECTING: &[u8] = include_bytes!("../../assets/spoken/connecting.ulaw");
@@ -67,7 +70,7 @@ impl Caller {
         }
     }
 
-    /// Says a frame, and hears one.
+    /// Sends a frame of one sample, and keeps the next frame that is heard.
     fn frame(&self, says: u8) {
         self.rtp.say(self.to, &[says; FRAME]);
         if let Some(audio) = self.rtp.audio() {
@@ -75,7 +78,7 @@ impl Caller {
         }
     }
 
-    /// Is silent until it has heard this clip whole; forgets what came until then.
+    /// Sends silence until the whole clip has been heard; false if it never is. Drops the audio up to the clip's end.
     fn hears(&self, clip: &[u8]) -> bool {
         let heard = Deadline::after(PATIENCE).poll(|| {
             self.frame(SILENCE);
@@ -132,31 +135,34 @@ fn a_menu_an_echo_digits_and_a_hand_off() {
     assert!(caller.hears(INVALID), "a key without a step");
     caller.press(1);
 
-    // The caller says a frame for each that it hears, so that frames count the time.
+    // The caller sends a frame for each that it hears, so frames measure the time.
     for _ in 0..30 {
         caller.frame(0x11);
     }
 
     caller.heard.borrow_mut().clear();
     caller.frame(0x22);
-    let late = Deadline::after(PATIENCE).poll(|| {
+    let place = Deadline::after(PATIENCE).poll(|| {
         caller.frame(0x33);
         let heard = caller.heard.borrow();
         heard.chunks(FRAME).position(|frame| frame == [0x22; FRAME])
     });
-    let place = late.expect("the echo");
+    let place = place.expect("the echo");
     let late = place * 20;
     assert!((480..=900).contains(&late), "the echo is {late} ms late");
 
     {
         let heard = caller.heard.borrow();
         let before = heard.chunks(FRAME).nth(place - 1).expect("a frame");
-        assert_eq!(before, [0x11; FRAME], "what was said before comes before");
+        assert_eq!(
+            before, [0x11; FRAME],
+            "the frame before it is echoed before it"
+        );
     }
 
     caller.press(5);
     assert!(caller.hears(FIVE), "the key is said");
-    caller.press(10);
+    caller.press(STAR_KEY);
     assert!(caller.hears(STAR), "and the next one");
 
     caller.press(0);
@@ -176,7 +182,7 @@ fn the_flow_of_the_quickstart() {
     caller.press(0);
     assert!(caller.hears(CONNECTING));
     assert!(caller.hears(UNAVAILABLE), "no destination is assigned");
-    caller.press(11);
+    caller.press(POUND_KEY);
     assert!(caller.hears(GOODBYE));
     assert!(caller.talker.asked("BYE").is_some());
 }
@@ -196,11 +202,12 @@ fn a_bot_that_cannot_be_reached_is_followed_by_the_flow() {
             }},
         }),
     );
+
     let caller = Caller::call(&daemon);
     assert!(caller.hears(UNAVAILABLE));
     assert!(caller.talker.asked("BYE").is_some());
 
-    // And on from the flow: the runtime that follows can't be reached either.
+    // The other way round: the flow's fallback is a bot that can't be reached.
     set(
         &daemon,
         &json!({
@@ -211,6 +218,7 @@ fn a_bot_that_cannot_be_reached_is_followed_by_the_flow() {
             }},
         }),
     );
+
     let caller = Caller::call(&daemon);
     assert!(caller.hears(CONNECTING));
     assert!(caller.talker.asked("BYE").is_some());
@@ -224,6 +232,7 @@ fn a_flow_with_faults_is_refused_with_all_of_them() {
         "start": {"do": "play", "prompt": {"text": "hello"}, "next": "nowhere"},
         "alone": {"do": "play", "prompt": {"id": "00000000-0000-0000-0000-000000000000"}, "next": "alone"},
     }));
+
     let (status, body) = daemon.change(
         "PATCH",
         &format!("/phone/{agent}"),
@@ -254,11 +263,13 @@ fn an_uploaded_prompt_is_heard_as_it_was_converted() {
     let audio: Vec<u8> = (0..8_000_u32).map(|at| (at * at % 251) as u8).collect();
     let path = daemon.setup.folder.path().join("prompt.wav");
     std::fs::write(&path, wav::write(&audio)).expect("the folder can be written");
+
     let file = path.to_str().expect("a path");
     let create = [
         "prompt", "create", "--name", "Hello", "--file", file, "--json",
     ];
     let made = daemon.setup.run(&create);
+
     set(
         &daemon,
         &builtin(json!({
@@ -267,7 +278,7 @@ fn an_uploaded_prompt_is_heard_as_it_was_converted() {
         })),
     );
 
-    // The second time it is at hand.
+    // The second call finds the prompt loaded.
     for _ in 0..2 {
         let caller = Caller::call(&daemon);
         assert!(caller.hears(&audio), "the prompt, whole");
@@ -306,12 +317,14 @@ fn a_text_is_spoken_once_and_a_synthesiser_that_fails_holds_up_no_call() {
         setup.dedicate(&PEER.to_string());
         let daemon = setup.serve();
         set(&daemon, &speaking());
+
         for _ in 0..2 {
             let caller = Caller::call(&daemon);
             assert!(!is_heard || caller.hears(&audio), "{name}");
             assert!(caller.hears(GOODBYE), "{name}");
         }
     }
+
     let log = std::fs::read_to_string(&log).expect("the text");
     assert_eq!(log, "It's $(touch /tmp/x) 5 o'clock.", "once");
 }
@@ -322,9 +335,10 @@ fn a_text_is_spoken_by_an_endpoint_that_gets_the_key() {
     let endpoint = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let url = format!(
         "http://{}/v1/audio/speech",
-        endpoint.local_addr().expect("it")
+        endpoint.local_addr().expect("an address")
     );
     let file = wav::write(&audio);
+
     let asked = std::thread::spawn(move || {
         use std::io::{Read as _, Write as _};
         let (mut stream, _) = endpoint.accept().expect("a connection");
@@ -332,8 +346,10 @@ fn a_text_is_spoken_by_an_endpoint_that_gets_the_key() {
         let mut octets = [0; 4_096];
         while !request.ends_with(b"}") {
             let length = stream.read(&mut octets).expect("a request");
+            assert_ne!(length, 0, "the request is cut off");
             request.extend(&octets[..length]);
         }
+
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", file.len());
         stream.write_all(head.as_bytes()).expect("an answer");
         stream.write_all(&file).expect("an answer");
@@ -347,6 +363,7 @@ fn a_text_is_spoken_by_an_endpoint_that_gets_the_key() {
     setup.dedicate(&PEER.to_string());
     let daemon = setup.serve();
     set(&daemon, &speaking());
+
     let caller = Caller::call(&daemon);
     assert!(caller.hears(&audio));
     assert!(caller.hears(GOODBYE));

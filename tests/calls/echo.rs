@@ -1,4 +1,4 @@
-//! The built-in echo agent, heard by a real phone.
+//! The built-in echo agent with a real phone: audio, RTCP reports, and a transfer by a key.
 
 use std::time::Duration;
 
@@ -55,12 +55,13 @@ fn wait_until_up(daemon: &Daemon, phone: &Phone) {
     assert!(up.is_some(), "{}", phone.output());
 }
 
-/// The call lasts for three of the phone's reports, which come every five seconds. The second one gives the round trip; the third is a reserve.
+/// The phone sends a report every five seconds. The round trip needs two; the call lasts for three, in case one is lost.
 #[test]
 fn the_reports_of_a_phone_are_in_the_record() {
     if !tools(&["baresip"]) {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let number = daemon.setup.first_number.clone();
     let phone = Baresip::dial(daemon.sip(), &daemon.credentials(), &number);
@@ -79,7 +80,8 @@ fn the_reports_of_a_phone_are_in_the_record() {
     }
 }
 
-/// A phone and nothing else: at a key among the audio (RFC 4733) the daemon refers the phone, which calls the destination and reports the outcome.
+/// On a key that the phone sends as a telephone-event (RFC 4733) the daemon sends it REFER; the phone calls the destination and reports the
+/// outcome.
 #[test]
 fn a_phone_is_transferred_by_a_key() {
     if !tools(&["baresip", "sipp"]) {
@@ -90,14 +92,16 @@ fn a_phone_is_transferred_by_a_key() {
     let daemon = DaemonSetup::new().serve();
     daemon.destination("Sales", "phone", "+442071838751");
     daemon.destination("Desk", "sip", &format!("sip:desk@{}", desk.address()));
+
     let answering = desk.play("runtime_answers");
     let number = daemon.setup.first_number.clone();
     let phone = Baresip::dial(daemon.sip(), &daemon.credentials(), &number);
     wait_until_up(&daemon, &phone);
+
     phone.press("2");
     answering.wait_for("ACK");
 
-    // Where its 200 comes at once, the phone has to hang up.
+    // The outcome may stay `unknown` until the phone hangs up, if the destination answers at once.
     let is_settled = || {
         let state = &daemon.calls()[0]["transfer"]["state"];
         (state == "completed" || state == "unknown").then_some(())

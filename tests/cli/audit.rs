@@ -15,25 +15,25 @@ fn a_command_that_changes_something_leaves_an_entry() {
     let partner = text(&shell.json(&["partner", "create", "--name", "Reseller"])["id"]).to_owned();
     let new = ["agent", "create", "--org", "Acme", "--name", "Sales"];
     shell.json(&new);
-    let number = ["+442071838750", "--org", "Acme"];
-    let verified = "/operator/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify";
+    let number = "+442071838750";
+    let verify = "/operator/orgs/{orgId}/phone-numbers/{phoneNumberId}/verify";
 
     let changes: [(&[&str], String, &str, &[&str]); 16] = [
         (
-            &["number", "add", number[0], "--org", "Acme"],
+            &["number", "add", number, "--org", "Acme"],
             "POST /phone/numbers".to_owned(),
             "number",
             &["phone_number"],
         ),
         (
-            &["number", "verify", number[0], "--org", "Acme"],
-            format!("POST {verified}"),
+            &["number", "verify", number, "--org", "Acme"],
+            format!("POST {verify}"),
             "number",
             &[],
         ),
         (
             &[
-                "number", "assign", number[0], "--org", "Acme", "--agent", "Sales",
+                "number", "assign", number, "--org", "Acme", "--agent", "Sales",
             ],
             "POST /phone/sip/agents/{agent_id}/inbound-numbers".to_owned(),
             "agent",
@@ -162,7 +162,11 @@ fn a_command_that_changes_something_leaves_an_entry() {
     ] {
         shell.json(look);
     }
-    assert_eq!(entries(&shell).len(), before, "looking changes nothing");
+    assert_eq!(
+        entries(&shell).len(),
+        before,
+        "a command that only reads leaves no entry"
+    );
 }
 
 #[test]
@@ -172,7 +176,7 @@ fn each_thing_that_quickstart_makes_has_an_entry() {
     let all = entries(&shell);
     let resources: Vec<&str> = all.iter().map(|entry| text(&entry["resource"])).collect();
 
-    // A partner is made, then gets the right to verify.
+    // Two entries of the partner: it is made, then gets the right to verify.
     let newest_first = [
         "login_link",
         "trunk",

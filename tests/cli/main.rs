@@ -16,7 +16,7 @@ mod resources;
 mod setup;
 mod trace;
 
-/// Returns true if the tool is installed. A test without its tool says so and ends, and fails under CI.
+/// Returns true if the tool is installed. Without it a run under CI panics; any other prints that the test is skipped.
 fn has(tool: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).exists()));

@@ -18,10 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ROWS: usize = 24;
 const COLUMNS: usize = 120;
 
-/// A terminal's screen, as far as these tests need it: text, positions and clearing; attributes are ignored.
+/// Screen of a terminal, with text, cursor positions and clearing. Attributes are ignored.
 struct Display {
     cells: Vec<Vec<char>>,
-    at: (usize, usize),
+    /// Row and column of the cursor.
+    cursor: (usize, usize),
     /// Escape sequence being read.
     sequence: Option<String>,
 }
@@ -30,7 +31,7 @@ impl Display {
     fn new() -> Self {
         Self {
             cells: vec![vec![' '; COLUMNS]; ROWS],
-            at: (0, 0),
+            cursor: (0, 0),
             sequence: None,
         }
     }
@@ -47,26 +48,29 @@ impl Display {
 
         match char {
             '\u{1b}' => self.sequence = Some(String::new()),
-            '\r' => self.at.1 = 0,
-            '\n' => self.at.0 += 1,
+            '\r' => self.cursor.1 = 0,
+            '\n' => self.cursor.0 += 1,
             char => {
-                let (row, column) = self.at;
+                let (row, column) = self.cursor;
                 if let Some(cell) = self.cells.get_mut(row).and_then(|row| row.get_mut(column)) {
                     *cell = char;
                 }
-                self.at.1 += 1;
+                self.cursor.1 += 1;
             }
         }
     }
 
+    /// Carries out a control sequence: `H` moves the cursor, `J` clears the screen.
     fn control(&mut self, sequence: &str) {
-        if let Some(place) = sequence
+        if let Some(position) = sequence
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix('H'))
         {
-            let mut numbers = place.split(';').map(|number| number.parse().unwrap_or(1));
+            let mut numbers = position
+                .split(';')
+                .map(|number| number.parse().unwrap_or(1));
             let mut next = || numbers.next().unwrap_or(1_usize).saturating_sub(1);
-            self.at = (next(), next());
+            self.cursor = (next(), next());
         } else if sequence.ends_with('J') {
             self.cells = vec![vec![' '; COLUMNS]; ROWS];
         }
@@ -85,7 +89,7 @@ struct Terminal {
     display: Arc<Mutex<Display>>,
 }
 
-/// A process that is killed when the test ends, also if it fails.
+/// A process that is killed when the test ends, even by a failure.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -109,16 +113,19 @@ impl Terminal {
 
         let display = Arc::new(Mutex::new(Display::new()));
         let (mut output, shown) = (script.stdout.take().expect("a pipe"), Arc::clone(&display));
+
         std::thread::spawn(move || {
             let (mut octets, mut waiting) = ([0; 4096], Vec::new());
             while let Ok(length @ 1..) = output.read(&mut octets) {
                 waiting.extend_from_slice(&octets[..length]);
+
                 // A character may arrive in two parts.
                 let whole = match std::str::from_utf8(&waiting) {
                     Ok(text) => text.len(),
                     Err(error) => error.valid_up_to(),
                 };
                 let text: Vec<u8> = waiting.drain(..whole).collect();
+
                 let mut shown = shown.lock().expect("a lock");
                 for char in String::from_utf8_lossy(&text).chars() {
                     shown.write(char);
@@ -147,6 +154,7 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).expect("a key");
     }
 
+    /// Waits until the program has ended successfully.
     fn ends(mut self) {
         let ended = Deadline::after(PATIENCE).poll(|| self.script.0.try_wait().expect("a child"));
         if ended.is_none() {
@@ -156,14 +164,16 @@ impl Terminal {
     }
 }
 
-fn sipp(daemon: &Daemon, more: &[&str]) -> Command {
+/// Returns the sipp command that `trunk paste` prints, with these arguments added.
+fn sipp(daemon: &Daemon, arguments: &[&str]) -> Command {
     let pasted = daemon.setup.output(&["trunk", "paste", "sipp"]);
     let line = String::from_utf8(pasted.stdout).expect("text");
     let line = format!(
         "{} -i 127.0.0.1 -nostdin {}",
         line.trim_end(),
-        more.join(" ")
+        arguments.join(" ")
     );
+
     let mut sipp = daemon.setup.program("sh");
     sipp.args(["-c", &line])
         .stdin(Stdio::null())
@@ -171,7 +181,8 @@ fn sipp(daemon: &Daemon, more: &[&str]) -> Command {
     sipp
 }
 
-fn calls(daemon: &Daemon) {
+/// Places one call, to its end.
+fn place_call(daemon: &Daemon) {
     let placed = sipp(daemon, &["-timeout 20", "-timeout_error"]).status();
     assert!(placed.is_ok_and(|status| status.success()));
 }
@@ -181,11 +192,12 @@ fn calls_are_shown_opened_and_saved_in_a_terminal() {
     if !crate::has("sipp") || !crate::has("script") {
         return;
     }
+
     let daemon = DaemonSetup::new().serve();
     let line = format!("'{}' trace", trunkline().display());
     let mut terminal = Terminal::open(daemon.setup.program("script"), &line);
     terminal.shows("0 calls");
-    calls(&daemon);
+    place_call(&daemon);
     terminal.shows("completed");
 
     let id = text(&daemon.record()["id"]).to_owned();
@@ -195,6 +207,7 @@ fn calls_are_shown_opened_and_saved_in_a_terminal() {
     terminal.shows("is assigned to agent");
     terminal.press("\r");
     terminal.shows("m=audio");
+
     terminal.press("s\t");
     terminal.shows(&format!("{id}.flow"));
     terminal.press("\r");
@@ -221,13 +234,15 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
         .spawn();
     let mut watcher = Killed(watcher.expect("it runs"));
     let mut lines = BufReader::new(watcher.0.stdout.take().expect("a pipe")).lines();
-    calls(&daemon);
+
+    place_call(&daemon);
     let id = text(&daemon.record()["id"]).to_owned();
     let printed = lines
         .by_ref()
         .map_while(Result::ok)
         .find(|line| line.contains("completed"));
     drop(watcher);
+
     let printed = printed.expect("a line");
     let printed: Value = serde_json::from_str(&printed).expect("JSON");
     assert_eq!(
@@ -299,26 +314,27 @@ fn calls_are_printed_saved_and_explained_without_a_terminal() {
         (&id.as_str().into(), &200.into())
     );
 
-    // The same by a part of the id, and over the address with a key.
+    // The same by a part of the id, through the API with a key.
     let url = format!("http://{}", setup.http);
-    let way = ["--url", &url, "--key", daemon.key()];
+    let through_api = ["--url", &url, "--key", daemon.key()];
     for named in [&id[24..], "--last"] {
-        let same = setup.run(&[&["explain", named, "--json"], &way[..]].concat());
+        let same = setup.run(&[&["explain", named, "--json"], &through_api[..]].concat());
         assert_eq!(same[0]["explanation"], explained[0]["explanation"]);
     }
+
     let (code, said) = run(&["explain", "0198c0de-0000-7000-8000-000000000001"]);
     assert!(code == Some(1), "{said}");
 }
 
-/// Resident memory of a process in KiB.
-fn resident(process: u32) -> u64 {
+/// Returns the resident memory of a process in KiB.
+fn resident_kib(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let value = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     value.expect("the process runs")
 }
 
-/// The process that `script` has started.
+/// Returns the process that `script` has started.
 fn child_of(script: u32) -> u32 {
     let found = Deadline::after(PATIENCE).poll(|| {
         let children = format!("/proc/{script}/task/{script}/children");
@@ -328,14 +344,18 @@ fn child_of(script: u32) -> u32 {
     found.expect("script has started it")
 }
 
-/// Follows a load of 100 calls/s for `TRUNKLINE_TRACE_SOAK_S` seconds, by default 20 calls/s for three. The org's request limit isn't touched, and
-/// memory is bounded; over more than three minutes it is flat once the list is full.
+/// Follows a load of 20 calls/s for three seconds, or of 100 calls/s for `TRUNKLINE_TRACE_SOAK_S` seconds. It uses none of the org's requests, and
+/// its memory is bounded. In a soak of more than three minutes memory no longer grows once the list is full.
 #[test]
-fn a_load_costs_the_org_nothing_and_little_memory() {
+fn a_load_costs_the_org_no_requests_and_little_memory() {
+    /// Requests a minute of the org's keys.
     const LIMIT: u32 = 20;
     const MOST_KIB: u64 = 96 << 10;
+    /// Time after which the list is full.
     const FULL: Duration = Duration::from_secs(120);
+    /// Growth of memory from then on that passes.
     const GROWTH_KIB: u64 = 4 << 10;
+
     if !crate::has("sipp") || !crate::has("script") {
         return;
     }
@@ -343,6 +363,7 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
     let seconds = std::env::var("TRUNKLINE_TRACE_SOAK_S").ok();
     let rate = if seconds.is_some() { 100 } else { 20 };
     let seconds: u32 = seconds.map_or(3, |seconds| seconds.parse().expect("seconds"));
+
     let rtp = free_range(1_024);
     let limit = LIMIT.to_string();
     let daemon = DaemonSetup::new()
@@ -352,6 +373,7 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
             &format!("{rtp}-{}", rtp + 1_023),
         )
         .serve();
+
     let line = format!("'{}' trace", trunkline().display());
     let mut terminal = Terminal::open(daemon.setup.program("script"), &line);
     terminal.shows("0 calls");
@@ -363,24 +385,24 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
         .folder
         .path()
         .join("data/quickstart-caller.xml");
-    let more = format!("-r {rate} -l 400 -m {}", rate * seconds);
-    let mut load = sipp(&daemon, &["-trace_err", &more]);
+    let arguments = format!("-r {rate} -l 400 -m {}", rate * seconds);
+    let mut load = sipp(&daemon, &["-trace_err", &arguments]);
     let text = std::fs::read_to_string(&scenario).expect("the scenario");
     let text = text.replace("sip:sipp@", "sip:+4930[call_number]@");
     std::fs::write(&scenario, text.replace("\"2000\"", "\"500\"")).expect("written");
-    let mut load = load.spawn().expect("sipp runs");
+    let mut load = Killed(load.spawn().expect("sipp runs"));
 
-    let (began, mut full) = (Deadline::after(FULL), None);
-    while load.try_wait().expect("a child").is_none() {
+    let (list_full, mut full) = (Deadline::after(FULL), None);
+    while load.0.try_wait().expect("a child").is_none() {
         std::thread::sleep(Duration::from_secs(1));
-        let now = resident(tracer);
+        let now = resident_kib(tracer);
         assert!(now < MOST_KIB, "{now} KiB");
-        if full.is_none() && began.is_over() {
+        if full.is_none() && list_full.is_over() {
             full = Some(now);
         }
     }
 
-    let last = resident(tracer);
+    let last = resident_kib(tracer);
     println!("{seconds} s: {last} KiB at the end, {full:?} when the list was full");
     if let Some(full) = full.filter(|_| seconds > 180) {
         assert!(last < full + GROWTH_KIB, "{full} KiB, then {last} KiB");
@@ -395,6 +417,7 @@ fn a_load_costs_the_org_nothing_and_little_memory() {
         let listed: Value = serde_json::from_str(&body).expect("JSON");
         assert_eq!(listed["items"][0]["status"], "completed", "{listed}");
     }
+
     terminal.press("q");
     terminal.ends();
 }

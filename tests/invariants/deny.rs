@@ -1,8 +1,8 @@
 //! Licences, sources and bans of the dependency tree, by the rules of `deny.toml`: the part of `cargo deny check` that needs no network.
 //!
-//! Building cargo-deny takes longer than CI has for it, and the builds of it that registries offer can't read this `deny.toml`. So its rules are
-//! checked here, from `cargo metadata`, on every run. `just check` and CI also run cargo-deny itself where it is installed, which looks for
-//! advisories too. A rule that this reader doesn't know fails the test.
+//! CI has no time to build cargo-deny, and prebuilt ones can't read this `deny.toml`. So these rules are checked here on every run, from
+//! `cargo metadata`. Where cargo-deny is installed, `just check` and CI run it too, and it looks for advisories besides. A rule that this
+//! reader doesn't know fails the test.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use toml_edit::{DocumentMut, Item};
 /// The only registry that cargo-deny allows by default.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Rules read below, by section; those of `advisories` are left to cargo-deny.
+/// Names of the rules that [`Rules::read`] knows, by section. Those of `advisories` are left to cargo-deny.
 const KNOWN: [(&str, &[&str]); 5] = [
     ("graph", &["targets"]),
     ("advisories", &["version", "yanked"]),
@@ -29,7 +29,7 @@ const KNOWN: [(&str, &[&str]); 5] = [
     ("sources", &["unknown-registry", "unknown-git"]),
 ];
 
-/// Crates whose manifests name a file instead of a licence, the licence, and words of that file.
+/// Crates whose manifests name a file instead of a licence: name, licence, and words of that file.
 const LICENSED_BY_FILE: [(&str, &str, &str); 2] = [
     (
         "rsip",
@@ -43,7 +43,7 @@ const LICENSED_BY_FILE: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Demands of `deny.toml`.
+/// Rules of `deny.toml` that [`Rules::violations`] applies.
 pub(crate) struct Rules {
     pub(crate) targets: Vec<String>,
     licenses: Vec<String>,
@@ -54,7 +54,7 @@ impl Rules {
     /// Reads the rules.
     ///
     /// # Panics
-    /// The text isn't TOML, or has a rule that isn't known here.
+    /// The text isn't TOML, or has a rule or a value that isn't known here.
     pub(crate) fn read(text: &str) -> Self {
         let document: DocumentMut = text.parse().expect("deny.toml is TOML");
         for (section, rules) in document.iter() {
@@ -78,13 +78,25 @@ impl Rules {
         demands("sources", "unknown-registry", "deny");
         demands("sources", "unknown-git", "deny");
 
+        let is_on = |item: &Item, rule: &str| assert_eq!(item.as_bool(), Some(true), "{rule}");
+        is_on(
+            &document["bans"]["allow-wildcard-paths"],
+            "allow-wildcard-paths",
+        );
+        is_on(&document["licenses"]["private"]["ignore"], "private.ignore");
+
         let bans = document["bans"]["deny"].as_array().expect("a list of bans");
         let banned = bans.iter().map(|ban| {
             let ban = ban.as_inline_table().expect("a ban is a table");
-            ban["crate"]
-                .as_str()
-                .expect("a ban names a crate")
-                .to_owned()
+            for (key, _) in ban.iter() {
+                assert!(matches!(key, "crate" | "reason"), "unknown in a ban: {key}");
+            }
+            let name = ban["crate"].as_str().expect("a ban names a crate");
+            assert!(
+                !name.contains(['@', ':']),
+                "one version of a crate is banned: {name}"
+            );
+            name.to_owned()
         });
         Self {
             targets: strings(&document["graph"]["targets"]),
@@ -114,6 +126,7 @@ impl Rules {
         if self.banned.iter().any(|banned| banned == name) {
             reasons.push("is banned".to_owned());
         }
+
         let dependencies = package["dependencies"].as_array().into_iter().flatten();
         // A dependency on a path is ours (`allow-wildcard-paths`).
         let wildcards = dependencies.filter(|on| text(on, "req") == "*" && on["path"].is_null());
@@ -147,7 +160,7 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// Returns the licence in the manifest, or that of the file which the manifest names.
+/// Returns the licence in the manifest, or that of the licence file that it names.
 fn license_of(package: &Value) -> Option<String> {
     if let Some(license) = package["license"].as_str() {
         return Some(license.to_owned());
@@ -158,6 +171,8 @@ fn license_of(package: &Value) -> Option<String> {
     let manifest = std::path::Path::new(text(package, "manifest_path"));
     let file = manifest.parent()?.join(package["license_file"].as_str()?);
     let found = std::fs::read_to_string(file).ok()?;
+
+    // Line breaks may fall between the words.
     let found: Vec<&str> = found.split_whitespace().collect();
     found
         .join(" ")
@@ -176,7 +191,7 @@ fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     any_of(&mut rest, allowed) && rest.is_empty()
 }
 
-/// `A OR B`, which binds less than `AND`.
+/// Reads `A OR B`, which binds less than `AND`; returns true if it is met. Reads all of it even if its first part decides.
 fn any_of(rest: &mut &[&str], allowed: &[String]) -> bool {
     let mut met = all_of(rest, allowed);
     while let ["OR", behind @ ..] = *rest {
@@ -186,7 +201,7 @@ fn any_of(rest: &mut &[&str], allowed: &[String]) -> bool {
     met
 }
 
-/// `A AND B`.
+/// Reads `A AND B`; returns true if it is met.
 fn all_of(rest: &mut &[&str], allowed: &[String]) -> bool {
     let mut met = one(rest, allowed);
     while let ["AND", behind @ ..] = *rest {
@@ -196,7 +211,7 @@ fn all_of(rest: &mut &[&str], allowed: &[String]) -> bool {
     met
 }
 
-/// A licence, one with an exception, or an expression in parentheses.
+/// Reads a licence, one with an exception, or an expression in parentheses; returns true if it is met.
 fn one(rest: &mut &[&str], allowed: &[String]) -> bool {
     match *rest {
         ["(", behind @ ..] => {
@@ -220,10 +235,10 @@ fn one(rest: &mut &[&str], allowed: &[String]) -> bool {
     }
 }
 
-/// The dependency tree for a target, from the crates that are on this machine.
+/// Returns the dependency tree for a target, from the crates that are on this machine.
 ///
 /// # Errors
-/// Cargo's words if a crate of it was never fetched.
+/// Cargo's message, if a crate of the tree was never fetched.
 pub(crate) fn metadata(target: &str) -> Result<Value, String> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--locked", "--offline"])
@@ -259,6 +274,29 @@ fn licence_expressions_are_met_or_not() {
         ("", false),
     ] {
         assert_eq!(is_allowed(expression, &allowed), met, "{expression}");
+    }
+}
+
+#[test]
+fn a_rule_or_a_value_that_is_not_known_fails() {
+    let rules = include_str!("../../deny.toml");
+    Rules::read(rules);
+
+    for (known, unknown) in [
+        ("yanked = ", "unmaintained = \"all\"\nyanked = "),
+        ("wildcards = \"deny\"", "wildcards = \"warn\""),
+        ("wildcard-paths = true", "wildcard-paths = false"),
+        ("ignore = true", "ignore = false"),
+        (
+            "reason = \"one runtime: tokio\"",
+            "wrappers = [\"wrapper\"]",
+        ),
+        ("\"openssl\"", "\"openssl@0.10\""),
+    ] {
+        let changed = rules.replace(known, unknown);
+        assert_ne!(changed, rules, "{known}");
+        let read = std::panic::catch_unwind(|| Rules::read(&changed));
+        assert!(read.is_err(), "{unknown}");
     }
 }
 

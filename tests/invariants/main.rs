@@ -1,8 +1,9 @@
-//! Rules of the sources: imports between modules, names, uses of the clock, `unsafe`, SQL and rsip, the length of a file, migrations in pairs, licences of
-//! dependencies. Each rule has a test that it finds a violation.
+//! Rules of the sources: imports between modules and between the features of a call, names, uses of the clock, `unsafe`, SQL and rsip, the length of a
+//! file, migrations in pairs, licences of dependencies. Each rule has a test that it finds a violation.
 
 mod deny;
 mod docs;
+mod features;
 mod modules;
 mod names;
 mod rules;
@@ -13,6 +14,9 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use features::{
+    features_know_neither_call_nor_each_other, the_call_has_few_methods, unknown_modules,
+};
 use modules::{Crate, cycles};
 use names::{replaced_words_name_nothing, type_names_are_unique};
 use rules::{
@@ -151,6 +155,18 @@ fn dependencies_have_no_cycle() {
         modules_depend_one_way(folder, &graph)
     });
     let found: Vec<_> = found.collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// `call` and `shard` join the features of a call; these know neither them nor each other.
+#[test]
+fn features_of_a_call_are_apart() {
+    let sources = sources();
+    let graph = Crate::read(&sources, "calls/src/").graph();
+    assert_eq!(unknown_modules(&graph), [""; 0]);
+
+    let mut found = features_know_neither_call_nor_each_other(&graph);
+    found.extend(the_call_has_few_methods(&sources));
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 

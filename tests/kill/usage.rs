@@ -1,5 +1,6 @@
 //! kill -9 of a process that records simulated calls. Afterwards usage equals the calls made, to the call and to the second, however often
-//! unacknowledged facts are written again. 6,000 calls and 3 kills; `TRUNKLINE_KILL_USAGE_CALLS` and `TRUNKLINE_KILL_USAGE_KILLS` set more.
+//! facts without an acknowledgement are written again. 6,000 calls and 3 kills, unless `TRUNKLINE_KILL_USAGE_CALLS` and
+//! `TRUNKLINE_KILL_USAGE_KILLS` say otherwise.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,23 +12,27 @@ use std::time::Duration;
 use tempfile::TempDir;
 use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
-use trunkline_store::journal::{Journal, Origin, Settings};
+use trunkline_store::journal::{Full, Journal, Origin, Settings};
 use trunkline_store::{Options, Store, UsageParts, UsageRow, UsageWindow, lost, usage};
+use trunkline_testkit::Deadline;
 use uuid::Uuid;
 
 const BEGINNING: Moment = Moment::from_secs(1_800_000_000);
-/// Calls that are up at the same time.
+/// Number of calls that are up at the same time: each call ends when the one this many places later starts.
 const UP: u64 = 40;
-/// Calls after which the facts so far are acknowledged.
-const TOGETHER: u64 = 50;
-/// Variables of a recording process: its folder, its first call, and the number of its start.
+/// Longest wait for room in the journal.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Ended calls between two acknowledgements.
+const ACKNOWLEDGE_EVERY: u64 = 50;
+/// Environment variables of a recording process: its folder, the number of its first call, and the number of its boot.
 const FOLDER: &str = "TRUNKLINE_KILL_USAGE_FOLDER";
 const FROM: &str = "TRUNKLINE_KILL_USAGE_FROM";
 const BOOT: &str = "TRUNKLINE_KILL_USAGE_BOOT";
 
-fn number(name: &str, usual: u64) -> u64 {
+/// Returns the number in an environment variable.
+fn number(name: &str, default: u64) -> u64 {
     let given = std::env::var(name).ok();
-    given.map_or(usual, |given| given.parse().expect(name))
+    given.map_or(default, |given| given.parse().expect(name))
 }
 
 fn calls() -> u64 {
@@ -54,8 +59,8 @@ impl Made {
 
         let id = |id: u64| Uuid::from_u128(u128::from(id));
         let at = BEGINNING + Duration::from_secs(below(3 * 86_400));
-        let talked = below(2) * (1 + below(90_000));
-        let answered_at = (talked > 0).then(|| at + Duration::from_millis(700));
+        let talked_ms = below(2) * (1 + below(90_000));
+        let answered_at = (talked_ms > 0).then(|| at + Duration::from_millis(700));
         let started = Started {
             call: id(1_000 + number),
             org: id(1 + below(3)),
@@ -78,10 +83,11 @@ impl Made {
         Self {
             started,
             answered_at,
-            ended_at: at + Duration::from_millis(700 + talked),
+            ended_at: at + Duration::from_millis(700 + talked_ms),
         }
     }
 
+    /// Returns the facts after the beginning: the answer, if there is one, and the end.
     fn end(&self) -> Vec<Fact> {
         let (call, org) = (self.started.call, self.started.org);
         let answered = self.answered_at.map(|at| Fact::Answered {
@@ -109,6 +115,7 @@ impl Made {
     }
 }
 
+/// Day, org, agent, trunk and direction.
 type Group = (
     Option<i64>,
     Option<Uuid>,
@@ -116,8 +123,10 @@ type Group = (
     Option<Uuid>,
     Option<&'static str>,
 );
+/// Calls, answered calls and answered seconds.
 type Counts = (i64, i64, i64);
 
+/// Returns the usage of all calls made.
 fn made_usage() -> BTreeMap<Group, Counts> {
     let mut usage: BTreeMap<Group, Counts> = BTreeMap::new();
     for made in (0..calls()).map(Made::new) {
@@ -130,6 +139,7 @@ fn made_usage() -> BTreeMap<Group, Counts> {
             started.trunk,
             Some(started.direction.as_str()),
         );
+
         let counts = usage.entry(group).or_default();
         counts.0 += 1;
         if let Some(answered_at) = made.answered_at {
@@ -142,6 +152,7 @@ fn made_usage() -> BTreeMap<Group, Counts> {
     usage
 }
 
+/// Returns the usage that the store has counted.
 async fn counted_usage(folder: &Path) -> BTreeMap<Group, Counts> {
     let store = open(folder).await;
     let window = UsageWindow {
@@ -201,18 +212,20 @@ fn usage_is_what_was_made_after_kills() {
     let mut acknowledged = 0;
 
     for boot in 1..=kills {
-        // Within the next batch, not at an acknowledgement.
+        // Half a share to a whole one after the last acknowledgement. The process records on until the signal comes, so it dies at any point.
         let enough = acknowledged + each / 2 + boot * 7_919 % each.max(1) / 2;
         acknowledged = record(folder.path(), boot, acknowledged, Some(enough));
-        assert!(acknowledged < calls(), "the kill {boot} came too late");
+        assert!(acknowledged < calls(), "kill {boot} came too late");
     }
+
     let done = record(folder.path(), kills + 1, acknowledged, None);
     assert_eq!(done, calls());
+
     let counted = runtime().block_on(counted_usage(folder.path()));
     assert_eq!(counted, made_usage());
 }
 
-/// Records calls in a separate process, which is killed once `enough` are acknowledged; returns the number acknowledged.
+/// Records calls from number `from` on in a separate process, which is killed once `enough` are acknowledged. Returns the number acknowledged.
 fn record(folder: &Path, boot: u64, from: u64, enough: Option<u64>) -> u64 {
     let this = std::env::current_exe().expect("a test binary");
     let mut child = Command::new(this)
@@ -235,6 +248,7 @@ fn record(folder: &Path, boot: u64, from: u64, enough: Option<u64>) -> u64 {
         let Some(calls) = line.strip_prefix("acknowledged ") else {
             continue;
         };
+
         acknowledged = calls.parse().expect("a number");
         if enough.is_some_and(|enough| acknowledged >= enough) {
             child.kill().expect("it runs");
@@ -256,6 +270,7 @@ fn records_until_it_is_killed() {
     runtime().block_on(write(folder.as_ref()));
 }
 
+/// Records the calls from number [`FROM`] on, and prints how many are acknowledged.
 async fn write(folder: &Path) {
     let (from, boot) = (number(FROM, 0), number(BOOT, 1));
     let store = open(folder).await;
@@ -271,29 +286,37 @@ async fn write(folder: &Path) {
         .await
         .expect("facts of earlier runs");
 
-    // An estimate for calls that were cut; their true end is recorded again.
+    // Calls that were cut end at an assumed time; their true end is recorded below.
     let closed = store
         .write(move |tx| lost::close(tx, run.node, run.boot, BEGINNING))
         .await;
     closed.expect("closed");
+
     let projecting = tokio::spawn(projector.run(store.clone()));
 
+    // Starts with the first call that isn't acknowledged, so that facts of up to a batch of calls are written again.
     for number in from..calls() + UP {
         let mut facts = Vec::new();
         if number < calls() {
             facts.push(Fact::Started(Arc::new(Made::new(number).started)));
         }
-        // Calls that were up when the last process was killed end here.
+
+        // Calls before `from` have ended, acknowledged by an earlier process. Those after it are written again from their beginning.
         let ends = number.checked_sub(UP).filter(|ended| *ended >= from);
         facts.extend(ends.into_iter().flat_map(|ended| Made::new(ended).end()));
+
+        let deadline = Deadline::after(PATIENCE);
         let position = loop {
             match journal.append(&mut facts) {
                 Ok(position) => break position,
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(Full) if deadline.is_over() => panic!("the journal has no room"),
+                // The queue is full until the disk has caught up.
+                Err(Full) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
+
         let ended = (number + 1).saturating_sub(UP);
-        if ended > from && (ended % TOGETHER == 0 || ended == calls()) {
+        if ended > from && (ended % ACKNOWLEDGE_EVERY == 0 || ended == calls()) {
             journal.synced(position).await.expect("synced");
             let mut out = std::io::stdout().lock();
             writeln!(out, "acknowledged {ended}").expect("written");

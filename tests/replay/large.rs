@@ -235,7 +235,7 @@ fn a_large_capture_is_replayed_in_little_memory() {
 
 /// More callers than there are numbers: all stay distinct, and private ones stay private.
 #[test]
-fn a_crowd_is_anonymised_and_nobody_becomes_somebody_else() {
+fn a_crowd_is_anonymised_and_no_two_share_a_replacement() {
     const CALLERS: u32 = 36_000;
     let mut traffic = Traffic::new();
     for place in 0..CALLERS {

@@ -1,7 +1,8 @@
-//! `GET /phone/calls/{call_id}/trace`: the messages of both legs, as JSON, ladder and pcap, without credentials.
+//! `GET /phone/calls/{call_id}/trace`: the messages of all legs, as JSON, ladder, picture and pcap, without credentials; and
+//! `trunkline trace`.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use serde_json::Value;
 
 use crate::flows::{Stage, folder};
 use trunkline_testkit::process::Deadline;
-use trunkline_testkit::{DaemonSetup, tools};
+use trunkline_testkit::tools;
 
-/// Returns status and body.
+/// Returns the status and the body of a GET, which needn't be text.
 fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) {
-    let mut stream = TcpStream::connect(http).expect("the API is there");
+    let mut stream = TcpStream::connect(http).expect("the API listens");
     let request = format!(
         "GET {path} HTTP/1.0\r\nHost: {http}\r\nAuthorization: Bearer {key}\r\nAccept: {accept}\r\n\r\n"
     );
@@ -35,36 +36,39 @@ fn get(http: SocketAddr, path: &str, key: &str, accept: &str) -> (u16, Vec<u8>) 
     (status, answer.split_off(end + 4))
 }
 
-fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
 }
 
-struct Traced {
+/// A call that was played, and the path of its trace.
+pub(crate) struct Traced {
     stage: Stage,
     key: String,
     path: String,
 }
 
 impl Traced {
-    /// Plays a call after this flow.
+    /// Plays the call of this flow.
     fn new(flow: &str) -> Self {
         Self::on(Stage::new(), flow)
     }
 
-    fn on(stage: Stage, flow: &str) -> Self {
+    pub(crate) fn on(stage: Stage, flow: &str) -> Self {
         let flow = folder().join(flow).display().to_string();
         let ran = stage.replay(&flow, &["--speed", "max"]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
+
         let setup = &stage.daemon.setup;
         let key = text(&setup.run(&["key", "create", "--org", &setup.org, "--json"])["api_key"])
             .to_owned();
+
         // The first call was the stage's own.
         let call = stage.daemon.records(2).remove(0);
         let path = format!("/phone/calls/{}/trace", text(&call["id"]));
         Self { stage, key, path }
     }
 
-    fn get(&self, accept: &str) -> Vec<u8> {
+    pub(crate) fn get(&self, accept: &str) -> Vec<u8> {
         let (status, body) = get(self.stage.daemon.setup.http, &self.path, &self.key, accept);
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         body
@@ -80,6 +84,7 @@ fn a_call_shows_both_legs_in_three_forms() {
         .iter()
         .filter(|item| item["type"] == "message")
         .collect();
+
     let of = |leg: &str| -> Vec<(&str, &str)> {
         let leg = messages.iter().filter(|message| message["leg"] == leg);
         leg.map(|message| (text(&message["direction"]), text(&message["summary"])))
@@ -129,7 +134,14 @@ fn a_call_shows_both_legs_in_three_forms() {
         text(&login["text"]).contains("response=\"[hidden]\""),
         "{login}"
     );
-    assert!(!shown.to_string().contains("SESSION-TOKEN: ey"), "{shown}");
+    let to_runtime = messages
+        .iter()
+        .find(|message| message["leg"] == "runtime")
+        .expect("the runtime's INVITE");
+    assert!(
+        text(&to_runtime["text"]).contains("-SESSION-TOKEN: [hidden]"),
+        "{to_runtime}"
+    );
 
     let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
     assert!(
@@ -146,7 +158,7 @@ fn a_call_shows_both_legs_in_three_forms() {
 
     // Another org's key, or an unknown call: the same 404.
     let setup = &traced.stage.daemon.setup;
-    let other = setup.run(&["org", "create", "--name", "Elsewhere", "--json"]);
+    let other = setup.run(&["org", "create", "--name", "Other", "--json"]);
     let other = setup.run(&["key", "create", "--org", text(&other["id"]), "--json"]);
     let (status, _) = get(setup.http, &traced.path, text(&other["api_key"]), "*/*");
     assert_eq!(status, 404);
@@ -212,8 +224,8 @@ fn a_destination_that_is_called_from_here_is_shown() {
     ] {
         assert!(passed.contains(&expected), "{expected:?}: {passed:?}");
     }
-    let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
 
+    let ladder = String::from_utf8(traced.get("text/plain")).expect("text");
     assert!(ladder.contains("---> INVITE  [destination]"), "{ladder}");
 
     let picture = String::from_utf8(traced.get("image/svg+xml")).expect("text");
@@ -225,7 +237,6 @@ fn a_destination_that_is_called_from_here_is_shown() {
 
     let setup = &traced.stage.daemon.setup;
     let id = traced.path.split('/').nth(3).expect("an id");
-
     let ran = Command::new(env!("CARGO_BIN_EXE_trunkline"))
         .args([
             "trace",
@@ -237,18 +248,21 @@ fn a_destination_that_is_called_from_here_is_shown() {
         .env("TRUNKLINE_API_KEY", &traced.key)
         .output()
         .expect("it runs");
-    let told = String::from_utf8_lossy(&ran.stdout).into_owned();
-    assert!(told.contains("trunkline --> destination INVITE"), "{told}");
+    let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(
+        printed.contains("trunkline --> destination INVITE"),
+        "{printed}"
+    );
 }
 
-/// Messages on disk are shown after a restart, without credentials.
+/// After a restart the messages come from disk.
 #[test]
-fn a_daemon_that_starts_again_shows_what_was() {
+fn a_restarted_daemon_shows_the_same_trace() {
     let mut traced = Traced::new("answered.flow");
     let before = traced.get("text/plain");
+
     let daemon = &mut traced.stage.daemon;
     daemon.process.terminate();
-
     let ended = daemon
         .process
         .wait(Deadline::after(Duration::from_secs(30)));
@@ -257,92 +271,21 @@ fn a_daemon_that_starts_again_shows_what_was() {
     let folder = daemon.setup.folder.path().join("data/traces");
     let files: Vec<_> = std::fs::read_dir(&folder).expect("traces").collect();
     assert_eq!(files.len(), 1, "{files:?}");
-    daemon.process = daemon.setup.start();
 
+    daemon.process = daemon.setup.start();
     assert_eq!(
         String::from_utf8_lossy(&traced.get("text/plain")),
         String::from_utf8_lossy(&before)
     );
 
-    // Stored without credentials, so that a reader of the file learns no more than a client of the API.
     let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
     let items = shown["items"].as_array().expect("items");
     assert_eq!(items.len(), 18, "{shown}");
 }
 
-/// Returns the chunks of a HEP3 envelope.
-fn chunks(mut envelope: &[u8]) -> Vec<(u16, Vec<u8>)> {
-    assert_eq!(&envelope[..4], b"HEP3");
-    let word = |octets: &[u8]| u16::from_be_bytes([octets[0], octets[1]]);
-    assert_eq!(usize::from(word(&envelope[4..])), envelope.len());
-    envelope = &envelope[6..];
-    let mut chunks = Vec::new();
-    while !envelope.is_empty() {
-        let length = usize::from(word(&envelope[4..]));
-        chunks.push((word(&envelope[2..]), envelope[6..length].to_vec()));
-        envelope = &envelope[length..];
-    }
-    chunks
-}
-
+/// `trunkline trace` without a terminal lists calls, filters them, and prints one to its end.
 #[test]
-fn a_collector_gets_both_legs_under_one_id() {
-    let collector = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let wait = Some(Duration::from_secs(30));
-    collector.set_read_timeout(wait).expect("a timeout");
-    let address = collector.local_addr().expect("an address").to_string();
-    let setup = DaemonSetup::new()
-        .set("TRUNKLINE__TRACES__HEP", &address)
-        .set("TRUNKLINE__TRACES__HEP_NODE", "2026");
-    let traced = Traced::on(Stage::within(setup), "answered.flow");
-    let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
-    let items = shown["items"].as_array().expect("items");
-    let texts = |leg: &str| -> Vec<String> {
-        let of_leg = items.iter().filter(|item| item["leg"] == leg);
-        of_leg.map(|item| text(&item["text"]).to_owned()).collect()
-    };
-    let call_id = |message: &str| -> String {
-        let line = message
-            .lines()
-            .find_map(|line| line.strip_prefix("Call-ID: "));
-        line.expect("a Call-ID").to_owned()
-    };
-    let caller = call_id(&texts("caller")[0]);
-    let runtime = call_id(&texts("runtime")[0]);
-
-    assert_ne!(caller, runtime);
-
-    let mut envelope = vec![0; 65_536];
-    let (mut of_caller, mut of_runtime) = (0, 0);
-    while of_caller + of_runtime < 16 {
-        let length = collector.recv(&mut envelope).expect("a copy in time");
-        let chunks = chunks(&envelope[..length]);
-        let chunk = |kind: u16| {
-            let found = chunks.iter().find(|(known, _)| *known == kind);
-            found.map(|(_, value)| value.clone()).expect("a chunk")
-        };
-        assert_eq!(chunk(12), 2026_u32.to_be_bytes());
-        assert_eq!(chunk(11), [1], "SIP");
-        let message = String::from_utf8(chunk(15)).expect("text");
-        for secret in ["response=\"", "SESSION-TOKEN: "] {
-            if let Some((_, value)) = message.split_once(secret) {
-                assert!(value.starts_with("xxx"), "{message}");
-            }
-        }
-        let leg = call_id(&message);
-        if leg == caller || leg == runtime {
-            assert_eq!(chunk(17), caller.as_bytes(), "{message}");
-        }
-        of_caller += usize::from(leg == caller);
-        of_runtime += usize::from(leg == runtime);
-    }
-
-    assert_eq!((of_caller, of_runtime), (10, 6));
-}
-
-/// `trunkline trace` lists calls, filters them, and shows one to its end.
-#[test]
-fn calls_are_shown_in_the_terminal() {
+fn calls_are_listed_and_printed() {
     let traced = Traced::new("answered.flow");
     let trace = |arguments: &[&str]| -> (Option<i32>, String, String) {
         let setup = &traced.stage.daemon.setup;
@@ -400,103 +343,6 @@ fn calls_are_shown_in_the_terminal() {
     );
 }
 
-/// Takes one request, answers 200, and returns its body.
-fn taken(collector: &std::net::TcpListener) -> Value {
-    collector.set_nonblocking(true).expect("an option");
-    let accepted = Deadline::after(Duration::from_secs(30)).poll(|| collector.accept().ok());
-    let (mut stream, _) = accepted.expect("spans in time");
-    stream.set_nonblocking(false).expect("an option");
-    let wait = Some(Duration::from_secs(10));
-    stream.set_read_timeout(wait).expect("a timeout");
-    let mut request = Vec::new();
-    let mut piece = [0; 4_096];
-
-    loop {
-        let length = stream.read(&mut piece).expect("a request");
-        assert!(
-            length > 0,
-            "cut short: {}",
-            String::from_utf8_lossy(&request)
-        );
-        request.extend_from_slice(&piece[..length]);
-        let text = String::from_utf8_lossy(&request);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else {
-            continue;
-        };
-        let head = head.to_ascii_lowercase();
-        assert!(head.starts_with("post /v1/traces http/1.1"), "{head}");
-        let promised = head.split("content-length: ").nth(1).expect("a length");
-        let promised: usize = promised
-            .lines()
-            .next()
-            .and_then(|text| text.parse().ok())
-            .expect("a number");
-        if body.len() >= promised {
-            let body = serde_json::from_str(body).expect("JSON");
-            stream
-                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
-                .expect("it reads");
-            return body;
-        }
-    }
-}
-
-#[test]
-fn a_call_is_a_trace_for_opentelemetry() {
-    let collector = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = format!("http://{}", collector.local_addr().expect("an address"));
-    let setup = DaemonSetup::new().set("TRUNKLINE__TRACES__OTLP", &address);
-    let traced = Traced::on(Stage::within(setup), "answered.flow");
-    let shown: Value = serde_json::from_slice(&traced.get("application/json")).expect("JSON");
-    let call = text(&shown["call_id"]).to_owned();
-
-    // The stage's own call may come before it.
-    let spans = Deadline::after(Duration::from_secs(30)).poll(|| {
-        let body = taken(&collector);
-        let spans = body["resourceSpans"][0]["scopeSpans"][0]["spans"]
-            .as_array()
-            .cloned();
-        spans.filter(|_| body.to_string().contains(&call))
-    });
-
-    let spans = spans.expect("the call's spans");
-    let of_call = |name: &str| {
-        let id = &spans
-            .iter()
-            .find(|span| span.to_string().contains(&call))
-            .expect("it")["traceId"];
-        let found = spans
-            .iter()
-            .find(|span| span["name"] == name && span["traceId"] == *id);
-        found
-            .cloned()
-            .unwrap_or_else(|| panic!("no {name} in {spans:?}"))
-    };
-
-    let (whole, set_up, talk) = (of_call("call"), of_call("set-up"), of_call("talk"));
-    assert_eq!(text(&whole["traceId"]).len(), 32, "{whole}");
-    assert_eq!(
-        (&whole["kind"], &whole["status"]["code"]),
-        (&Value::from(2), &Value::from(1))
-    );
-
-    let names: Vec<&str> = whole["events"]
-        .as_array()
-        .expect("events")
-        .iter()
-        .map(|event| text(&event["name"]))
-        .collect();
-    assert_eq!(names, ["ringing", "answered"], "{whole}");
-
-    for part in [&set_up, &talk] {
-        assert_eq!(part["parentSpanId"], whole["spanId"], "{part}");
-    }
-
-    assert_eq!(set_up["startTimeUnixNano"], whole["startTimeUnixNano"]);
-    assert_eq!(set_up["endTimeUnixNano"], talk["startTimeUnixNano"]);
-    assert_eq!(talk["endTimeUnixNano"], whole["endTimeUnixNano"]);
-}
-
 /// Returns the tags of From and To in a message, in order.
 fn tags(message: &str) -> Vec<String> {
     let lines = message.split("\r\n").filter(|line| {
@@ -507,7 +353,7 @@ fn tags(message: &str) -> Vec<String> {
     lines.filter_map(tag).collect()
 }
 
-/// A key that may read calls and not end them gets every form without tags, and can still explain and replay it.
+/// A key that may read calls but not end them gets every form without tags; the pcap can still be explained and replayed.
 #[test]
 fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     let traced = Traced::new("answered.flow");
@@ -519,6 +365,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         assert_eq!(status, 200);
         body
     };
+
     let messages = |body: &[u8]| -> Vec<String> {
         let shown: Value = serde_json::from_slice(body).expect("JSON");
         let items = shown["items"].as_array().expect("items").iter();
@@ -531,8 +378,9 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     // JSON: each tag is replaced by letters, the same in every message and of the same length.
     let whole = messages(&traced.get("application/json"));
     let shown = messages(&hidden("application/json"));
-    let mut known = std::collections::BTreeMap::new();
+    assert_eq!(shown.len(), whole.len());
 
+    let mut known = std::collections::BTreeMap::new();
     for (shown, whole) in shown.iter().zip(&whole) {
         assert_eq!(shown.len(), whole.len(), "{shown}");
         for (hidden, tag) in tags(shown).into_iter().zip(tags(whole)) {
@@ -549,7 +397,7 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
     assert_eq!(
         shown,
         messages(&hidden("application/json")),
-        "and next time"
+        "a second request hides each tag in the same way"
     );
 
     let forms = [
@@ -558,7 +406,6 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         "image/svg+xml",
         "application/vnd.tcpdump.pcap",
     ];
-
     for form in forms {
         let body = hidden(form);
         let holds = |tag: &String| {
@@ -578,16 +425,15 @@ fn tags_are_hidden_from_keys_that_may_not_end_calls() {
         ("whole.pcap", traced.get(forms[3])),
         ("hidden.pcap", hidden(forms[3])),
     ];
-    let mut told = Vec::new();
-
+    let mut explained = Vec::new();
     for (name, octets) in files {
         let file = traced.stage.shell.path(name);
         std::fs::write(&file, octets).expect("it can be written");
         let file = file.display().to_string();
-        told.push(setup.run(&["explain", &file, "--org", &setup.org, "--json"]));
+        explained.push(setup.run(&["explain", &file, "--org", &setup.org, "--json"]));
         let ran = traced.stage.replay(&file, &["--speed", "max"]);
         assert_eq!(ran.code, Some(0), "{name}: {ran:?}");
     }
-    assert_eq!(told[0], told[1]);
-    assert!(told[0].to_string().contains("200"), "{}", told[0]);
+    assert_eq!(explained[0], explained[1]);
+    assert!(explained[0].to_string().contains("200"), "{}", explained[0]);
 }

@@ -33,10 +33,10 @@ const NUMBER: &str = "+442071838750";
 const EMAIL: &str = "ann@example.com";
 const RUN: Origin = Origin { node: 3, boot: 7 };
 const MINUTE: Duration = Duration::from_secs(60);
-/// Time at which all of it has happened.
+/// Time after everything that a test records.
 const AFTER: Moment = Moment::from_secs(NOW.as_secs() + 100_000);
 
-/// Texts that nothing may contain afterwards.
+/// Spellings of the contact's data. Nothing may contain one after the erasure.
 const SPELLINGS: [&str; 7] = [
     "442071838750",
     "02071838750",
@@ -157,13 +157,13 @@ async fn project(store: &Store, facts: &[Fact]) {
     projected.expect("projected");
 }
 
-/// Erases as one node does.
+/// Does a node's part of an erasure.
 async fn erase(store: &Store, erasure: &OpenErasure, node: u8) {
     let rows = erasing::erase_rows(store, erasure, AFTER).await;
     assert_eq!(rows.expect("rows are erased"), RowsErased::All);
     let id = erasure.id;
     done(store, move |tx| erasures::done(tx, id, node, AFTER)).await;
-    assert!(store.truncate_log().await.expect("the log is folded"));
+    assert!(store.truncate_log().await.expect("truncated"));
 }
 
 async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure {
@@ -243,7 +243,8 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
     let store = db.open().await;
     let ours = org(&store, "Ours").await.id;
     let id = contact(&store, ours).await;
-    // The same person by e-mail address and by number, known by nothing else, and another person who shares the number.
+
+    // A second contact of the same person that has nothing but the e-mail address and number, and another person who shares the number.
     let contacts = store.contacts();
     let twin = contacts.identify_by_addresses(ours, &details(), NOW).await;
     let twin = twin.expect("a contact").id;
@@ -254,8 +255,10 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
     };
     let other = contacts.identify_by_external_id(ours, "crm/8", &shares, NOW);
     let other = other.await.expect("a contact").id;
+
     let [by_number, by_contact, in_words] = calls(&store, ours, id).await;
-    let told = NewHandoff {
+
+    let reported = NewHandoff {
         session_id: started(by_contact, ours, NOW).session.to_string(),
         summary: "Ann Onymous called".to_owned(),
         explanation: None,
@@ -263,12 +266,13 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
         sentiment: None,
     };
     done(&store, move |tx| {
-        handoffs::record(tx, ours, told, later(40))
+        handoffs::record(tx, ours, reported, later(40))
     })
     .await;
+
     assert!(
         !mentions(db).await.is_empty(),
-        "the test finds what is there"
+        "the test finds what is to be erased"
     );
 
     let asked = request(&store, ours, id).await;
@@ -277,6 +281,7 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
         contacts.by_id(ours, id).await,
         Err(Error::Wrong(Wrong::Absent(Kind::Contact)))
     ));
+
     let [erasure] = &open_erasures(&store, 3).await[..] else {
         panic!("one erasure")
     };
@@ -284,6 +289,7 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
     store.close().await;
 
     assert_eq!(mentions(db).await, Vec::<String>::new());
+
     let store = db.open().await;
     let receipt = found(&store, move |tx| erasures::by_id(tx, ours, asked.id)).await;
     assert!(receipt.completed_at.is_some());
@@ -292,7 +298,8 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
     assert_eq!((erased.calls, erased.transfers), (3, 1));
     assert_eq!(erased.handoffs, 2, "reported, and made by a transfer");
     assert!(erased.events >= 2, "{erased:?}");
-    let bob = store.contacts().by_id(ours, other).await.expect("he stays");
+
+    let bob = store.contacts().by_id(ours, other).await.expect("Bob");
     assert_eq!((bob.name.as_deref(), bob.phone), (Some("Bob"), None));
     assert!(store.contacts().by_id(ours, twin).await.is_err());
 
@@ -304,10 +311,11 @@ async fn nothing_names_an_erased_contact(db: &TestDb) {
     let call = read(by_contact).await;
     assert_eq!((call.contact_id, call.metadata), (None, None));
     let call = read(in_words).await;
-    assert_eq!(call.from_e164, Some(number("+441632960007")), "nobody's");
-    let told = move |tx: &mut Tx| events::since(tx, ours, 0, 100);
-    let events = found(&store, told).await;
-    assert!(events.len() >= 8, "they are told as before");
+    assert_eq!(call.from_e164, Some(number("+441632960007")), "kept");
+
+    let since = move |tx: &mut Tx| events::since(tx, ours, 0, 100);
+    let events = found(&store, since).await;
+    assert!(events.len() >= 8, "the events are still listed");
 }
 
 async fn an_erasure_is_repeated_and_cut_off_without_harm(db: &TestDb) {
@@ -317,20 +325,19 @@ async fn an_erasure_is_repeated_and_cut_off_without_harm(db: &TestDb) {
     let kept = contact(&store, theirs).await;
     let [first, ..] = calls(&store, ours, id).await;
     let [theirs_first, ..] = calls(&store, theirs, kept).await;
+
     let asked = request(&store, ours, id).await;
     assert_eq!(request(&store, ours, id).await.id, asked.id);
-    let [erasure] = &open_erasures(&store, 3).await[..] else {
-        panic!("one erasure")
-    };
-    // The node is killed before it reports that it is done; late facts bring back erased values.
-    let rows = erasing::erase_rows(&store, erasure, AFTER).await;
+    let erasure = open_erasures(&store, 3).await.remove(0);
+    // The node is killed before it reports that it is done, and late facts bring back erased values.
+    let rows = erasing::erase_rows(&store, &erasure, AFTER).await;
     assert_eq!(rows.expect("rows are erased"), RowsErased::All);
     let before = store
         .read(move |tx| erasures::by_id(tx, ours, asked.id))
         .await;
     calls(&store, ours, id).await;
     assert_eq!(open_erasures(&store, 3).await.len(), 1);
-    erase(&store, erasure, 3).await;
+    erase(&store, &erasure, 3).await;
 
     let receipt = request(&store, ours, id).await;
     assert!(receipt.completed_at.is_some());
@@ -375,6 +382,7 @@ async fn a_contact_in_a_call_is_not_erased(db: &TestDb) {
     };
     let facts = [Fact::Started(begun.into())];
     project(&store, &facts).await;
+
     let refused = store
         .write(move |tx| erasures::request(tx, ours, id, AFTER))
         .await;
@@ -387,22 +395,21 @@ async fn a_contact_in_a_call_is_not_erased(db: &TestDb) {
     let end = [ended(ours, call, NOW)];
     project(&store, &end).await;
     request(&store, ours, id).await;
-    // A call whose beginning came late.
+
+    // A call whose beginning is projected late.
     let late = Started {
         from_e164: Some(number(NUMBER)),
         ..started(Uuid::from_u128(2), ours, NOW)
     };
     let facts = [Fact::Started(late.into())];
     project(&store, &facts).await;
-    let [erasure] = &open_erasures(&store, 3).await[..] else {
-        panic!("one erasure")
-    };
-    let waits = erasing::erase_rows(&store, erasure, AFTER).await;
-    assert_eq!(waits.expect("a look"), RowsErased::CallIsUp);
+    let erasure = open_erasures(&store, 3).await.remove(0);
+    let waits = erasing::erase_rows(&store, &erasure, AFTER).await;
+    assert_eq!(waits.expect("no fault"), RowsErased::CallIsUp);
 
     let end = [ended(ours, Uuid::from_u128(2), NOW)];
     project(&store, &end).await;
-    erase(&store, erasure, 3).await;
+    erase(&store, &erasure, 3).await;
 }
 
 async fn an_erasure_waits_for_every_node_that_lives(db: &TestDb) {
@@ -421,6 +428,7 @@ async fn an_erasure_waits_for_every_node_that_lives(db: &TestDb) {
         done(&store, move |tx| nodes::begin(tx, node, host, MINUTE)).await;
     }
 
+    // The lease of the third node has expired.
     let gone = Origin { node: 3, boot: 1 };
     done(&store, move |tx| nodes::renew(tx, gone, Duration::ZERO)).await;
 
@@ -448,7 +456,7 @@ async fn an_erasure_waits_for_every_node_that_lives(db: &TestDb) {
     assert_eq!(
         open_erasures(&store, 4).await,
         [],
-        "nothing is looked for any more"
+        "nothing is left to erase"
     );
 }
 
@@ -511,7 +519,7 @@ async fn two_nodes_at_once_count_each_row_once(db: &TestDb) {
         let id = contact(store, org).await;
         calls(store, org, id).await;
         for at in 0..20 {
-            let told = NewHandoff {
+            let reported = NewHandoff {
                 session_id: format!("s-{at}"),
                 summary: "call 020 7183 8750 back".to_owned(),
                 explanation: None,
@@ -519,7 +527,7 @@ async fn two_nodes_at_once_count_each_row_once(db: &TestDb) {
                 sentiment: None,
             };
             done(store, move |tx| {
-                handoffs::record(tx, org, told, later(40 + at))
+                handoffs::record(tx, org, reported, later(40 + at))
             })
             .await;
         }
@@ -531,6 +539,7 @@ async fn two_nodes_at_once_count_each_row_once(db: &TestDb) {
     let (one, two) = (of(0).expect("open"), of(1).expect("open"));
     let alone = erasing::erase_rows(store, one, AFTER).await;
     assert_eq!(alone.expect("erased"), RowsErased::All);
+
     let (first, second) = tokio::join!(
         erasing::erase_rows(&nodes[0], two, AFTER),
         erasing::erase_rows(&nodes[1], two, AFTER)

@@ -1,6 +1,6 @@
 //! INVITE with Replaces: a PBX puts a new leg in the caller's place, as at the end of an attended transfer.
 
-use trunkline_sip::wire::{self, HeaderName};
+use trunkline_sip::wire::HeaderName;
 
 use crate::caller::{Caller, Dialling, OFFER};
 use crate::daemon_requests::{accepting, runtime};
@@ -14,7 +14,7 @@ fn replaces(old: &Dialling, tag: &str) -> String {
     format!("Replaces: {id}@pbx.invalid;to-tag={tag};from-tag=f-{id}")
 }
 
-/// Returns the INVITE of a new leg, as a PBX sends it: to our Contact in the old call.
+/// Returns the INVITE of a new leg as a PBX sends it, to the daemon's Contact in the old call.
 fn takeover(id: &str, daemon: &Daemon, replaces: &str) -> Dialling {
     let mut dialling = Dialling::new(id, "trunkline", daemon.sip())
         .with(replaces)
@@ -23,14 +23,14 @@ fn takeover(id: &str, daemon: &Daemon, replaces: &str) -> Dialling {
     dialling
 }
 
-/// Expects a request and answers 200.
-fn obeys(caller: &Caller, method: &str) {
+/// Waits for a request of this method and answers 200.
+fn accept_request(caller: &Caller, method: &str) {
     let request = caller.peer.request(method);
     caller.peer.answer(&request, "200 OK", "", "");
 }
 
-/// Waits until the ACK has been served, by an OPTIONS behind it inside the call.
-fn settled(pbx: &Caller, old: &Dialling, tag: &str) {
+/// Waits until the daemon has handled the ACK: it answers an OPTIONS that follows the ACK inside the call.
+fn wait_for_ack(pbx: &Caller, old: &Dialling, tag: &str) {
     pbx.send(old, "OPTIONS", 3, tag);
     assert_eq!(status_of(&pbx.peer.outcome("3 OPTIONS")), 200);
 }
@@ -46,10 +46,10 @@ fn invite_after(runtime: &Peer, cseq: u32) -> Message {
     })
 }
 
-/// Returns whether the peer got no request; answers may have been retransmitted.
+/// Returns true if the peer got no request. It may have got retransmitted answers.
 fn is_left_alone(caller: &Caller) -> bool {
-    let came = caller.peer.answers_until_probed();
-    came.iter().all(|message| message.method().is_none())
+    let received = caller.peer.answers_until_probed();
+    received.iter().all(|message| message.method().is_none())
 }
 
 #[test]
@@ -58,7 +58,8 @@ fn a_new_leg_takes_the_callers_place() {
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let old = Dialling::new("old", &daemon.setup.first_number, daemon.sip());
     let tag = pbx.connect(&old);
-    settled(&pbx, &old, &tag);
+    wait_for_ack(&pbx, &old, &tag);
+
     let other = Caller::new(daemon.sip(), daemon.credentials());
     let new = takeover("new", &daemon, &replaces(&old, &tag));
     let answered = other.call(&new);
@@ -71,8 +72,11 @@ fn a_new_leg_takes_the_callers_place() {
     let new_tag = answered.to_tag();
     other.send(&new, "ACK", 2, &new_tag);
     let bye = pbx.peer.request("BYE");
-    assert_eq!(pbx.hang_up(&old, 4, &tag), 200, "a BYE that crosses ours");
-
+    assert_eq!(
+        pbx.hang_up(&old, 4, &tag),
+        200,
+        "a BYE that crosses the daemon's"
+    );
     pbx.peer.answer(&bye, "200 OK", "", "");
     assert_eq!(other.hang_up(&new, 3, &new_tag), 200);
 
@@ -80,11 +84,10 @@ fn a_new_leg_takes_the_callers_place() {
     assert_eq!(record["status"], "completed", "{record}");
     assert_eq!(record["hangup_by"], "caller", "{record}");
 
-    // Both legs are the caller's, in one ladder.
+    // The trace shows the old and the new leg as the caller's.
     let id = record["id"].as_str().expect("an id");
     let trace = daemon.shown(&format!("/phone/calls/{id}/trace"));
     let items = trace["items"].as_array().expect("items").iter();
-
     let passed: Vec<(&str, &str)> = items
         .filter(|item| item["type"] == "message" && item["leg"] == "caller")
         .map(|item| {
@@ -115,7 +118,7 @@ fn connected(daemon: &Daemon, runtime: &Peer, old: &Dialling) -> (Caller, String
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let answer = (&*accepting(runtime), OFFER);
     let (tag, _) = pbx.connect_to(runtime, old, answer);
-    settled(&pbx, old, &tag);
+    wait_for_ack(&pbx, old, &tag);
     (pbx, tag)
 }
 
@@ -128,19 +131,21 @@ fn the_runtime_is_offered_the_new_legs_media() {
     let (pbx, tag) = connected(&daemon, &runtime, &old);
     let other = Caller::new(daemon.sip(), daemon.credentials());
 
-    // The INVITE is refused, and the old call goes on.
+    // If the runtime refuses the new media, the new leg is refused and the old call goes on.
     let new = takeover("refused", &daemon, &replaces(&old, &tag));
-    let came = other.dial(&new);
+    let provisional = other.dial(&new);
     let change = invite_after(&runtime, 1);
     assert!(!change.to_tag().is_empty(), "inside the call");
     runtime.answer(&change, "488 Not Acceptable Here", "", "");
-    let came = other.final_answer(&new, came);
-    assert_eq!(status_of(&came), 488);
-    other.send(&new, "ACK", 2, &came.to_tag());
+
+    let refused = other.final_answer(&new, provisional);
+    assert_eq!(status_of(&refused), 488);
+    other.send(&new, "ACK", 2, &refused.to_tag());
     assert!(is_left_alone(&pbx), "the old leg has heard nothing of it");
 
+    // If it accepts them, the new leg takes over.
     let new = takeover("new", &daemon, &replaces(&old, &tag));
-    let came = other.dial(&new);
+    let provisional = other.dial(&new);
     let change = invite_after(&runtime, cseq_of(&change));
     let offered = change.body();
     assert!(offered.contains("m=audio 40002 "), "{offered}");
@@ -148,12 +153,13 @@ fn the_runtime_is_offered_the_new_legs_media() {
 
     runtime.answer(&change, "200 OK", &accepting(&runtime), OFFER);
     runtime.request("ACK");
-    let came = other.final_answer(&new, came);
-    assert_eq!(status_of(&came), 200, "{came:?}");
+    let accepted = other.final_answer(&new, provisional);
+    assert_eq!(status_of(&accepted), 200, "{accepted:?}");
 
-    let new_tag = came.to_tag();
+    let new_tag = accepted.to_tag();
     other.send(&new, "ACK", 2, &new_tag);
-    obeys(&pbx, "BYE");
+    accept_request(&pbx, "BYE");
+
     // The old leg can't be replaced again.
     let again = takeover("again", &daemon, &replaces(&old, &tag));
     assert_eq!(status_of(&other.call(&again)), 481);
@@ -161,15 +167,15 @@ fn the_runtime_is_offered_the_new_legs_media() {
 
     let bye = runtime.request("BYE");
     runtime.answer(&bye, "200 OK", "", "");
-    let of_call = |record: &&serde_json::Value| record["status"] == "completed";
     let records = daemon.records(2);
-    assert_eq!(records.iter().filter(of_call).count(), 1, "{records:?}");
+    let completed = |record: &&serde_json::Value| record["status"] == "completed";
+    assert_eq!(records.iter().filter(completed).count(), 1, "{records:?}");
     let refused = |record: &&serde_json::Value| record["reason"] == "nothing_replaced";
     assert_eq!(records.iter().filter(refused).count(), 1, "{records:?}");
 }
 
-/// The call to replace may be on any shard; its INVITE is answered at once. A runtime that accepts all the same gets its ACK, and the caller's old
-/// media again.
+/// The new leg's CANCEL is answered at once, whichever shard has the old call; six legs make it likely that some are on another shard. If the
+/// runtime accepts the new media all the same, it gets the ACK and then the old media again.
 #[test]
 fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
     let setup = DaemonSetup::new().set("TRUNKLINE__SIP__SHARDS", "4");
@@ -182,10 +188,11 @@ fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
 
     for id in ["one", "two", "three", "four", "five", "six"] {
         let new = takeover(id, &daemon, &replaces(&old, &tag));
-        let came = other.dial(&new);
+        let provisional = other.dial(&new);
+        assert!(status_of(&provisional) < 200, "{id}");
         let change = invite_after(&runtime, cseq);
         runtime.answer(&change, "100 Trying", "", "");
-        assert!(status_of(&came) < 200, "{id}");
+
         other.send(&new, "CANCEL", 2, "");
         let mut statuses = Vec::new();
         let refused = loop {
@@ -200,10 +207,12 @@ fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
         };
         assert!(statuses.contains(&200), "{id}: {statuses:?}");
         other.send(&new, "ACK", 2, &refused.to_tag());
+
         let cancel = runtime.request("CANCEL");
         runtime.answer(&cancel, "200 OK", "", "");
         runtime.answer(&change, "200 OK", &accepting(&runtime), OFFER);
         runtime.request("ACK");
+
         let restoring = invite_after(&runtime, cseq_of(&change));
         let offered = restoring.body();
         assert!(offered.contains("m=audio 40000 "), "{id}: {offered}");
@@ -222,12 +231,12 @@ fn a_new_leg_that_gives_up_leaves_the_call_as_it_was() {
 }
 
 #[test]
-fn what_names_no_call_is_refused() {
+fn a_replaces_that_fits_no_answered_call_is_refused() {
     let daemon = DaemonSetup::new().serve();
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let old = Dialling::new("old", &daemon.setup.first_number, daemon.sip());
     let tag = pbx.connect(&old);
-    settled(&pbx, &old, &tag);
+    wait_for_ack(&pbx, &old, &tag);
 
     let right = replaces(&old, &tag);
     let cases = [
@@ -252,9 +261,10 @@ fn what_names_no_call_is_refused() {
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
 }
 
-/// A runtime names its own dialogs with our tag as the remote one. An unreadable Replaces is no attended transfer.
+/// A runtime may name only its own dialogs in Replaces, with the daemon's tag as the remote one. A pair with the tag of the caller's leg is
+/// refused, and so is a Replaces that can't be read.
 #[test]
-fn a_runtime_names_no_dialog_from_our_side() {
+fn a_runtime_cannot_name_another_dialog_in_replaces() {
     let setup = DaemonSetup::new();
     let runtime = runtime(&setup);
     let daemon = setup.serve();
@@ -263,7 +273,8 @@ fn a_runtime_names_no_dialog_from_our_side() {
     let pbx = Caller::new(daemon.sip(), daemon.credentials());
     let answer = (&*accepting(&runtime), OFFER);
     let (tag, invite) = pbx.connect_to(&runtime, &old, answer);
-    settled(&pbx, &old, &tag);
+    wait_for_ack(&pbx, &old, &tag);
+
     let from = invite.value("From");
     let (_, ours) = from.split_once(";tag=").expect("a tag");
     let dialog = Dialog::called(&invite, runtime.tag);
@@ -286,7 +297,6 @@ fn a_runtime_names_no_dialog_from_our_side() {
     }
 
     assert_eq!(pbx.hang_up(&old, 4, &tag), 200);
-
     let bye = runtime.request("BYE");
     runtime.answer(&bye, "200 OK", "", "");
     assert!(daemon.record()["transfer"].is_null());
@@ -305,8 +315,7 @@ fn refer_outside_a_call_is_not_allowed() {
 
     pbx.send(&dialling, "OPTIONS", 2, "");
     let answer = pbx.answer(&dialling);
-    let lists = |message: &wire::Message<'_>, name, token| message.has_token(name, token);
-    // Allow lists the methods served there.
-    assert!(!lists(&answer.wire(), HeaderName::Allow, "REFER"));
-    assert!(lists(&answer.wire(), HeaderName::Supported, "replaces"));
+    // Allow lists the methods that are served outside a call.
+    assert!(!answer.wire().has_token(HeaderName::Allow, "REFER"));
+    assert!(answer.wire().has_token(HeaderName::Supported, "replaces"));
 }

@@ -42,7 +42,7 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// Writes a new certificate for this host and its key; returns the certificate.
+    /// Writes a new certificate for 127.0.0.1, and its key; returns the certificate.
     fn issue(&self) -> CertificateDer<'static> {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
@@ -72,10 +72,11 @@ impl Authority {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = protocols.iter().map(|name| (*name).into()).collect();
+
         let stream = TcpStream::connect(at).await.expect("it connects");
         let name = ServerName::from(at.ip());
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
-        connecting.await.expect("a handshake that both trust")
+        connecting.await.expect("a TLS handshake")
     }
 
     /// Returns the certificate that a new connection gets.
@@ -111,6 +112,7 @@ async fn both_versions_of_http_are_spoken_over_tls() {
             agreed.as_deref(),
             offered.first().map(|name| name.as_bytes())
         );
+
         let response = if version == Version::HTTP_2 {
             let (mut sender, connection) =
                 http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -133,8 +135,7 @@ async fn both_versions_of_http_are_spoken_over_tls() {
     }
 
     let plain = trunkline_testkit::http::get(at, "/healthz", None);
-
-    assert_eq!(plain, None, "HTTP without TLS is answered");
+    assert_eq!(plain, None, "HTTP without TLS gets no answer");
     assert!(
         daemon.log().contains(&format!("http=https://{at} ")),
         "{}",
@@ -142,8 +143,8 @@ async fn both_versions_of_http_are_spoken_over_tls() {
     );
 }
 
-/// HTTP/2 lets a client begin requests and read no answer, each of which takes memory: a connection that never authenticated runs few at once. One with
-/// a key has all of its requests answered.
+/// With HTTP/2 a client can begin many requests and read no answer, and each answer takes memory. So a connection that never authenticated gets
+/// few of its requests run at once; one with a key has all of them answered.
 #[tokio::test]
 async fn a_client_without_credentials_has_few_requests_run_at_once() {
     const MANY: usize = 60;
@@ -175,11 +176,14 @@ async fn a_client_without_credentials_has_few_requests_run_at_once() {
     };
 
     let mut answers = begin("/docs", None).await;
-    let mut unread = Vec::new();
+    let first = answers.join_next().await.expect("an answer");
+    let mut unread = vec![first.expect("it runs")];
     while let Ok(answer) = timeout(Duration::from_secs(2), answers.join_next()).await {
         unread.push(answer.expect("one more").expect("it runs"));
     }
     assert!(unread.len() < 10, "{} run at once", unread.len());
+
+    // An answer that is given up makes room for the next request.
     unread.pop();
     assert!(answers.join_next().await.is_some(), "the next one runs");
 
@@ -203,12 +207,12 @@ async fn a_certificate_is_replaced_without_cutting_a_connection() {
     let stream = authority.connect(at, &["http/1.1"]).await;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
     tokio::spawn(connection);
+
     let second = authority.issue();
     assert_ne!(first, second);
-    assert_eq!(authority.shown(at).await, first, "read before SIGHUP");
+    assert_eq!(authority.shown(at).await, first, "not read before SIGHUP");
 
-    daemon.process.signal("HUP");
-    said(&daemon, "certificate read again").await;
+    reload(&daemon, READ, "the second certificate");
     assert_eq!(authority.shown(at).await, second);
     let answer = sender
         .send_request(healthz(at))
@@ -223,26 +227,25 @@ async fn a_certificate_is_replaced_without_cutting_a_connection() {
     ] {
         authority.issue();
         std::fs::write(authority.file(file), content).expect("written");
-        let before = daemon.log().matches("the old one stays").count();
-        daemon.process.signal("HUP");
-        let times = |log: &str| log.matches("the old one stays").count();
-        let waited = Deadline::after(Duration::from_secs(10));
-        let told = waited.poll(|| (times(&daemon.log()) > before).then_some(()));
-        assert_eq!(told, Some(()), "{name}: {}", daemon.log());
+        reload(&daemon, "the old one stays", name);
         assert_eq!(authority.shown(at).await, second, "{name}");
     }
 
     let third = authority.issue();
-    let before = daemon.log().matches("certificate read again").count();
-    daemon.process.signal("HUP");
-    let waited = Deadline::after(Duration::from_secs(10));
-    waited.poll(|| (daemon.log().matches("certificate read again").count() > before).then_some(()));
+    reload(&daemon, READ, "the third certificate");
     assert_eq!(authority.shown(at).await, third);
     assert!(!daemon.log().contains("PRIVATE KEY"));
 }
 
-async fn said(daemon: &Daemon, what: &str) {
-    let waited = Deadline::after(Duration::from_secs(10));
-    let told = waited.poll(|| daemon.log().contains(what).then_some(()));
-    assert_eq!(told, Some(()), "{what}: {}", daemon.log());
+/// Text of the log line for a certificate that was taken.
+const READ: &str = "certificate read again";
+
+/// Sends SIGHUP, and waits until the log has one more line with this text.
+fn reload(daemon: &Daemon, line: &str, case: &str) {
+    let lines = || daemon.log().matches(line).count();
+    let before = lines();
+    daemon.process.signal("HUP");
+
+    let logged = Deadline::after(Duration::from_secs(10)).poll(|| (lines() > before).then_some(()));
+    assert!(logged.is_some(), "{case}: {}", daemon.log());
 }

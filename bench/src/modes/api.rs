@@ -1,5 +1,5 @@
-//! The API over a database of realistic size, beside a bare axum server on the same core in the same run. Reads ask
-//! for thousands of agents and pages in turn, so that no cache of recent answers helps.
+//! The API over a database of realistic size, compared with a bare axum server on the same core in the same run. Reads go
+//! through thousands of agents and pages in turn, so that no cache of recent answers helps.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ pub struct Scale {
     pub seconds: u64,
 }
 
-/// The small database that the list is compared with.
+/// Small database, on which the list is measured for comparison.
 const SMALL: Rows = Rows {
     orgs: 1,
     contacts: 100,
@@ -33,15 +33,15 @@ const SMALL: Rows = Rows {
     agents: 0,
     numbers: 0,
 };
-/// Least share of bare axum's answers per second that a point read has to reach.
+/// Smallest passing rate of point reads, as a share of bare axum's answers per second.
 const READ_SHARE: f64 = 0.4;
-/// The same for a list of 50.
+/// Smallest passing rate of a list of 50, in the same unit.
 const LIST_SHARE: f64 = 0.1;
-/// Most that the slowest hundredth of the lists may take over the large database, as a multiple of the small database's.
+/// Largest passing ratio of the list's p99 over the large database to its p99 over the small one.
 const LIST_GROWTH: f64 = 3.0;
 
 const LIST: &str = "/handoff-analytics/events?limit=50";
-/// Most pages of the list that are requested in turn.
+/// Maximum number of pages of the list that are requested in turn.
 const PAGES: usize = 1_000;
 const HANDOFF: &str =
     r#"{"session_id":"bench","summary":"The caller asked for a person.","sentiment":"neutral"}"#;
@@ -143,7 +143,7 @@ const fn get(paths: &[String]) -> RepeatedRequests<'_> {
     }
 }
 
-/// A daemon over a filled database.
+/// Daemon over a filled database.
 struct Served {
     daemon: Daemon,
     own_core: Option<usize>,
@@ -174,7 +174,7 @@ impl Served {
         })
     }
 
-    /// The path of each agent.
+    /// Returns the path of each agent.
     fn agents(&self) -> Result<Vec<String>, Fault> {
         let mut paths = Vec::new();
         let mut next = Some("/phone?limit=100".to_owned());
@@ -183,13 +183,14 @@ impl Served {
             let items = page["items"].as_array().into_iter().flatten();
             let ids = items.filter_map(|agent| agent["id"].as_str());
             paths.extend(ids.map(|id| format!("/phone/{id}")));
+
             let cursor = page["next"].as_str();
             next = cursor.map(|cursor| format!("/phone?limit=100&cursor={cursor}"));
         }
         Ok(paths)
     }
 
-    /// The path of each page of the handoffs, [`PAGES`] at most.
+    /// Returns the path of each page of the handoffs, [`PAGES`] at most.
     fn pages(&self) -> Result<Vec<String>, Fault> {
         let mut paths = vec![LIST.to_owned()];
         while let Some(last) = paths.last().filter(|_| paths.len() < PAGES) {
@@ -214,19 +215,20 @@ impl Served {
         })
     }
 
-    fn ask(&self, asked: &RepeatedRequests<'_>, seconds: u64) -> io::Result<Answered> {
-        let asked = RepeatedRequests {
+    /// Repeats these requests for so many seconds, with the org's key.
+    fn ask(&self, requests: &RepeatedRequests<'_>, seconds: u64) -> io::Result<Answered> {
+        let requests = RepeatedRequests {
             bearer: Some(&self.daemon.announcement.api_key),
-            ..asked.clone()
+            ..requests.clone()
         };
         if let Some(own) = self.own_core {
             pin_to(own)?;
         }
-        wrk::ask(self.daemon.http, &asked, seconds)
+        wrk::ask(self.daemon.http, &requests, seconds)
     }
 }
 
-/// Measures "hello" from axum alone, on the daemon's core.
+/// Measures a bare axum server that answers "hello", on the daemon's core.
 fn bare_axum(setting: &Setting, seconds: u64) -> io::Result<Answered> {
     let core = setting.cores.map(|(daemon, _)| daemon);
     let (bound, address) = mpsc::channel();

@@ -390,7 +390,7 @@ impl InviteClient {
         let uri = attempt.target.uri.clone();
         let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
             // By an unreadable route, no request of ours would arrive.
-            refuse_late_answer(cx, flow, Some(client), message);
+            refuse_late_answer(cx, flow, client, message);
             self.last = Some(UNREACHABLE);
             return self.advance(cx, text);
         };

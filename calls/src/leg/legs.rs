@@ -8,6 +8,7 @@ use trunkline_sip::dialog::session_timer::SessionTimer;
 use trunkline_sip::moment::Moment;
 
 use super::{Leg, LegPeer, LegState, Session, SipPeer};
+use crate::allowance::RequestAllowance;
 use crate::context::Cx;
 use crate::dial::Dialing;
 use crate::ids::LegId;
@@ -50,6 +51,7 @@ impl Legs {
             role,
             peer,
             state,
+            allowance: RequestAllowance::default(),
         });
         id
     }

@@ -110,6 +110,28 @@ fn a_caller_hears_nothing_until_the_first_response() {
 }
 
 #[test]
+fn a_fork_that_the_caller_has_hung_up_on_says_nothing_more() {
+    let (mut relay, mut to) = (relay(OFFER), Recorder::new());
+    for (fork, rseq, status) in [(0, 7, 180), (0, 8, 183), (1, 40, 180)] {
+        let delivery = relay.delivery(Some(rseq));
+        relay.handle_provisional(&mut to, fork, delivery, answer(status, true));
+    }
+    relay.end_fork(&mut to, 0);
+    assert_eq!([0, 1].map(|fork| relay.has_ended(fork)), [true, false]);
+    assert!(!relay.owes_answer(0));
+    assert_eq!(relay.timers().count(), 1, "that of the other fork");
+
+    to.got.clear();
+    let goes_on = relay.handle_timer(&mut to, 0);
+    assert_eq!(goes_on, Retransmission::GoesOn);
+    assert_eq!(acknowledge(&mut relay, &mut to, 0, "1 1 INVITE"), None);
+    for fork in [0, 1] {
+        relay.handle_provisional(&mut to, fork, Delivery::Once, answer(182, false));
+    }
+    assert_eq!(to.got, [(1, 182, None)]);
+}
+
+#[test]
 fn each_fork_counts_by_itself_and_has_one_answer_out() {
     let (mut relay, mut to) = (relay(OFFER), Recorder::new());
     for (fork, rseq, status) in [(0, 7, 180), (1, 40, 181), (0, 8, 183), (0, 9, 184)] {

@@ -11,13 +11,14 @@ mod liveness;
 mod register_request;
 pub mod stored;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use trunkline_model::view::{Login, PeerLogin, View};
 use trunkline_sip::auth::{
-    self, Algorithm, ChallengeCause, NonceWindow, Nonces, Policy, Verdict, WrongPart,
+    self, Algorithm, ChallengeCause, NonceSource, NonceWindow, Nonces, Policy, Verdict, WrongPart,
 };
 use trunkline_sip::endpoint::{Endpoint, Response};
 use trunkline_sip::flow::Flow;
@@ -29,6 +30,7 @@ use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
+use crate::allowance::{Allowance, Rate};
 use crate::failed_login::{self, UnknownUser};
 use crate::ids::owner_of;
 use crate::wall_clock::WallClock;
@@ -56,6 +58,23 @@ pub struct Config {
 
 /// Longest registration by a stream: the stream itself is closed after a quarter of an hour of silence.
 const LONGEST_BY_STREAM: Duration = Duration::from_secs(600);
+
+/// REGISTERs of one trunk whose answers are kept, at once and over time: over UDP an answer stays for 32 seconds in a table that all calls share.
+const KEPT: Rate = Rate {
+    burst: 1_024,
+    interval: Duration::from_millis(25),
+};
+/// Number of trunks after which those that have their whole burst are forgotten.
+const SWEEP: usize = 4_096;
+
+/// A REGISTER of a trunk's PBX, authenticated.
+struct AdmittedRegister<'a, 'm> {
+    message: &'a Message<'m>,
+    flow: Flow,
+    now: Moment,
+    /// Its answer is kept for retransmissions. Without, a retransmission is a new request, refused as out of order.
+    is_kept: bool,
+}
 
 /// Event for the engine.
 #[derive(Debug)]
@@ -96,6 +115,8 @@ pub struct Registrar {
     bindings: Arc<Bindings>,
     effects: Vec<RegistrarEffect>,
     lines: Vec<u8>,
+    /// REGISTERs that each trunk may send.
+    allowances: HashMap<Uuid, Allowance>,
 }
 
 impl Registrar {
@@ -112,6 +133,7 @@ impl Registrar {
             bindings,
             effects: Vec::new(),
             lines: Vec::new(),
+            allowances: HashMap::new(),
         }
     }
 
@@ -146,11 +168,27 @@ impl Registrar {
         let Some(login) = self.admit(endpoint, view, flow, message, now) else {
             return;
         };
+
+        let request = AdmittedRegister {
+            message,
+            flow,
+            now,
+            is_kept: self.keeps_answer(login.trunk, now),
+        };
         let is_suspended = view.org(login.org).is_some_and(|org| org.suspended);
         if is_suspended || is_anothers(view, login, message) {
-            return self.answer(endpoint, message, flow, now, 403, |_| {});
+            return self.answer(endpoint, &request, 403, |_| {});
         }
-        self.register(endpoint, login, flow, message, now);
+        self.register(endpoint, login, &request);
+    }
+
+    /// Counts a REGISTER of a trunk; false if too many of its answers are kept.
+    fn keeps_answer(&mut self, trunk: Uuid, now: Moment) -> bool {
+        if self.allowances.len() >= SWEEP {
+            self.allowances
+                .retain(|_, allowance| !allowance.is_whole(now));
+        }
+        self.allowances.entry(trunk).or_default().take(KEPT, now)
     }
 
     /// Authenticates the trunk's PBX, or answers the REGISTER.
@@ -180,6 +218,7 @@ impl Registrar {
         let policy = Policy {
             algorithms: &config.algorithms,
             allow_rfc2069: config.allow_rfc2069,
+            source: NonceSource::of(&flow),
         };
         let verdict = auth::verify(
             &credentials,
@@ -250,16 +289,17 @@ impl Registrar {
         &mut self,
         endpoint: &mut Endpoint,
         login: &Login,
-        flow: Flow,
-        message: &Message<'_>,
-        now: Moment,
+        request: &AdmittedRegister<'_, '_>,
     ) {
+        let AdmittedRegister {
+            message, flow, now, ..
+        } = *request;
         let (org, trunk) = (login.org, login.trunk);
         let sender = sender(message, flow, &login.pair);
         let required: Vec<&[u8]> = message.elements(HeaderName::Require).collect();
         if !required.is_empty() {
             let unsupported = required.join(&b", "[..]);
-            return self.answer(endpoint, message, flow, now, 420, |head| {
+            return self.answer(endpoint, request, 420, |head| {
                 head.line("Unsupported", &unsupported);
             });
         }
@@ -277,17 +317,17 @@ impl Registrar {
             Ok(RegisterRequest::Query) => Ok(None),
             Ok(RegisterRequest::RemoveAll) => self.bindings.remove_all(trunk, &sender),
             Ok(RegisterRequest::Change(contacts)) if contacts.len() > self.config.contacts => {
-                return self.answer(endpoint, message, flow, now, 403, |_| {});
+                return self.answer(endpoint, request, 403, |_| {});
             }
             Ok(RegisterRequest::Change(contacts)) => {
                 self.bindings
                     .change((org, trunk), &contacts, &sender, self.config.contacts, now)
             }
             Err(RegisterFault::Malformed) => {
-                return self.answer(endpoint, message, flow, now, 400, |_| {});
+                return self.answer(endpoint, request, 400, |_| {});
             }
             Err(RegisterFault::TooBrief) => {
-                return self.answer(endpoint, message, flow, now, 423, |head| {
+                return self.answer(endpoint, request, 423, |head| {
                     head.number("Min-Expires", shortest.as_secs());
                 });
             }
@@ -296,7 +336,7 @@ impl Registrar {
             Ok(change) => {
                 self.effects.extend(change.map(RegistrarEffect::Changed));
                 let bindings = self.bindings.of(trunk, now);
-                self.answer(endpoint, message, flow, now, 200, |head| {
+                self.answer(endpoint, request, 200, |head| {
                     for binding in &bindings {
                         contact_line(head, binding, now);
                     }
@@ -304,7 +344,7 @@ impl Registrar {
             }
             // §10.3 step 7: a request older than the one that made the binding changes nothing.
             Err(ChangeRefused::OutOfOrder) => {
-                self.answer(endpoint, message, flow, now, 500, |_| {});
+                self.answer(endpoint, request, 500, |_| {});
             }
         }
     }
@@ -320,8 +360,10 @@ impl Registrar {
     ) {
         let config = Arc::clone(&self.config);
         let slot = endpoint.minter().dispatch(message);
-        let (nonces, tag) = (&self.nonces, slot.index());
-        let nonce = nonces.for_challenge(cause, tag, endpoint.entropy(), now);
+        let (tag, source) = (slot.index(), NonceSource::of(&flow));
+        let nonce = self
+            .nonces
+            .for_challenge(cause, tag, source, endpoint.entropy(), now);
         self.stateless(endpoint, message, flow, 401, |head| {
             auth::challenge(
                 head,
@@ -354,17 +396,21 @@ impl Registrar {
     fn answer(
         &mut self,
         endpoint: &mut Endpoint,
-        message: &Message<'_>,
-        flow: Flow,
-        now: Moment,
+        request: &AdmittedRegister<'_, '_>,
         status: u16,
         head: impl FnOnce(&mut Head<'_>),
     ) {
+        let (message, flow, now) = (request.message, request.flow, request.now);
+        if !request.is_kept {
+            return self.stateless(endpoint, message, flow, status, head);
+        }
+
         let Ok(tx) = endpoint.accept(message, flow, owner_of(None), now) else {
             return self.stateless(endpoint, message, flow, 503, |head| {
                 head.number("Retry-After", 5);
             });
         };
+
         self.lines.clear();
         head(&mut Head::new(&mut self.lines));
         let answer = Response {

@@ -122,7 +122,7 @@ impl Scene {
                     t4: Duration::from_secs(5),
                     server: String::new(),
                     sent_by: vec!["us:5060".to_owned()],
-                    max_transactions: 1_000,
+                    max_transactions: 10_000,
                 },
                 Entropy::from_seed([1; 32]),
             ),
@@ -144,7 +144,7 @@ impl Scene {
                         },
                         Duration::from_secs(30),
                     )),
-                    Arc::new(NonceWindow::new(Duration::from_secs(30), 1_000)),
+                    Arc::new(NonceWindow::new(Duration::from_secs(30), 10_000)),
                 ),
                 Arc::clone(&bindings),
             ),
@@ -431,6 +431,24 @@ fn a_retransmission_gets_the_same_answer() {
     let first = scene.send(&octets, request.flow);
     assert!(first.starts_with("SIP/2.0 200 "), "{first}");
     assert_eq!(scene.send(&octets, request.flow), first);
+}
+
+#[test]
+fn a_trunk_that_registers_without_end_leaves_room_for_others() {
+    let mut scene = Scene::new();
+    for cseq in 1..1_100 {
+        assert_eq!(scene.register(&Request::new(cseq, HOUR_HERE)).0, 200);
+    }
+    assert_eq!(scene.endpoint.counts().server_other, 1_024, "answers kept");
+
+    let other = Request {
+        user: "other",
+        call_id: "b",
+        ..Request::new(1, HOUR_HERE)
+    };
+    assert_eq!(scene.register(&other).0, 200);
+    scene.later(1);
+    assert_eq!(scene.register(&Request::new(2_000, HOUR_HERE)).0, 200);
 }
 
 #[test]

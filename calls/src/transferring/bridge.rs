@@ -7,7 +7,6 @@ use trunkline_sip::dialog::direction::{self, rewritten};
 use trunkline_sip::dialog::sdp::Direction;
 
 use crate::bridge::Bridge;
-use crate::bye::ByeContent;
 use crate::call_status::CallStatus;
 use crate::context::{Core, Cx};
 use crate::destination_route::DestinationRoute;
@@ -18,7 +17,6 @@ use crate::ip_family;
 use crate::late_answer::bye_alone;
 use crate::leg::LegState;
 use crate::refusal::Reason;
-use crate::relay::Relay;
 use crate::target::DialTarget;
 use crate::transfer::{LastTransfer, TransferEvent};
 
@@ -27,40 +25,9 @@ const RINGING: Duration = Duration::from_secs(45);
 
 impl Bridge {
     /// Returns whether a destination can be called now.
-    pub(super) fn can_dial(&self) -> bool {
+    pub(crate) fn can_dial(&self) -> bool {
         let is_heard = self.heard().is_some();
         is_heard && self.status() == CallStatus::Up && self.dialing().is_none()
-    }
-}
-
-impl Relay<'_> {
-    /// Ends what is pending with the agent, as at the end of a call. Our own requests to the caller go on.
-    pub(crate) fn agent_goes(&mut self, cx: &mut Cx<'_>) {
-        let agent = self.bridge.agent_id();
-        if let Some(bot) = self.bridge.bot_mut() {
-            bot.stop_builtin(cx);
-        }
-        self.bridge.drop_awaited_acks(cx, agent);
-        self.bridge.reject_delayed(cx);
-        self.bridge.requests.abandon_agent(cx, agent);
-        self.holding.give_up(self.bridge);
-        self.bridge.legs.stop_timers(cx, agent);
-    }
-
-    /// Ends the agent's leg: the caller has the destination's media (RFC 3725 §4.4).
-    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, destination: LegId) {
-        self.agent_goes(cx);
-        let (agent, is_local) = (self.bridge.agent_id(), self.bridge.is_local());
-        self.bridge.legs.put_in_place_of(agent, destination);
-        match is_local {
-            true => {
-                self.bridge.legs.remove(agent);
-                let closed = self.bridge.closed_media(self.ids);
-                cx.core.effects.push_back(closed);
-            }
-            false => self.bridge.send_bye(cx, agent, ByeContent::default()),
-        }
-        self.bridge.forget_left(agent, None);
     }
 }
 
@@ -69,7 +36,7 @@ impl LastTransfer<Box<DestinationRoute>> {
     ///
     /// # Errors
     /// Its call isn't permitted, or its trunk can't be reached: the event that says so.
-    pub(super) fn begin_bridge(
+    pub(crate) fn begin_bridge(
         &mut self,
         bridge: &mut Bridge,
         cx: &mut Cx<'_>,

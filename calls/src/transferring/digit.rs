@@ -2,41 +2,16 @@
 //! agent's N-th destination, 0 to the tenth, so that a transfer can be tried with a phone and nothing else.
 
 use trunkline_model::handoff::Report;
-use trunkline_model::view::{OrgView, View};
-use trunkline_sip::endpoint::Endpoint;
-use trunkline_sip::moment::Moment;
+use trunkline_model::view::OrgView;
 use trunkline_sip::wire::{HeaderName, Message};
 
 use super::Meant;
 use super::plan::PlannedTransfer;
 use super::transferee::Transferee;
-use crate::Calls;
 use crate::bridge::Bridge;
-use crate::call::Call;
 use crate::context::Cx;
 use crate::effect::Effect;
-use crate::ids::CallKey;
 use crate::transfer::Requester;
-
-impl Calls {
-    /// Handles a key that the caller of the echo agent presses, in its audio (RFC 4733).
-    pub fn handle_media_digit(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &View,
-        key: CallKey,
-        digit: u8,
-        now: Moment,
-    ) {
-        let slot = self.slab.get(key.index as usize);
-        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
-        if let Some(org) = org {
-            self.with(key, endpoint, now, |call, cx| {
-                call.press(cx, Some(org), digit)
-            });
-        }
-    }
-}
 
 impl Bridge {
     /// Takes the key in an INFO of a caller whose media ends here. A bot gets it at once; for any other agent its number is returned.
@@ -54,7 +29,12 @@ impl Bridge {
 
 impl Transferee<'_> {
     /// Returns the transfer to the agent's destination that a digit selects.
-    fn by_digit(&self, cx: &mut Cx<'_>, org: &OrgView, digit: u8) -> Option<PlannedTransfer> {
+    pub(crate) fn by_digit(
+        &self,
+        cx: &mut Cx<'_>,
+        org: &OrgView,
+        digit: u8,
+    ) -> Option<PlannedTransfer> {
         let own = org.destinations.get(&self.ids.agent)?;
         let destination = own.get(place(digit)?)?.clone();
         let plan = self.plan(cx, org, &destination, None).ok()?;
@@ -64,21 +44,6 @@ impl Transferee<'_> {
             plan,
         };
         Some(self.transfer_to(cx, org, meant, Report::default(), Requester::Api))
-    }
-}
-
-impl Call {
-    /// Gives the built-in agent a key, or hands the caller of the echo agent to the destination that a digit selects.
-    pub(crate) fn press(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>, digit: u8) {
-        self.with_bot(cx, |bot, cx, of| bot.on_key(cx, of, digit));
-
-        let may_begin = self.bridge.is_echo() && self.transfer.may_begin(&self.bridge).is_ok();
-        let new = org
-            .filter(|_| may_begin)
-            .and_then(|org| self.transferee().by_digit(cx, org, digit));
-        if let Some(new) = new {
-            self.begin_transfer(cx, new);
-        }
     }
 }
 

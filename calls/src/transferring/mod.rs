@@ -1,4 +1,4 @@
-//! Transfers of a call: passes events to the state machine (`transfer`) and carries out its steps.
+//! Transfers of a call as the state machine (`transfer`) has them done: what is requested of it, the REFER, the NOTIFYs, the call to the destination.
 
 mod bridge;
 mod digit;
@@ -10,37 +10,23 @@ mod route;
 mod runtime;
 mod transferee;
 
-use std::time::Duration;
-
 use trunkline_model::destinations::Destination;
 use trunkline_model::handoff::Report;
-use trunkline_model::record::Fact;
 use trunkline_model::transfer::{self as record, State};
-use trunkline_model::view::{OrgView, View};
-use trunkline_sip::endpoint::Endpoint;
-use trunkline_sip::moment::Moment;
-use trunkline_sip::wheel::TimerId;
-use trunkline_sip::wire::{Message, Method};
-use uuid::Uuid;
+use trunkline_model::view::OrgView;
 
-use crate::Calls;
 use crate::bridge::Bridge;
-use crate::call::Call;
-use crate::call_end::CallEnd;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
-use crate::destination_route::DestinationRoute;
-use crate::flow::TransferFailure;
-use crate::hold::HoldError;
-use crate::ids::{CallKey, CallTimer};
 use crate::transfer::{
-    CallFacts, DestinationChoice, LastTransfer, NewTransfer, Requester, Steps, TransferError,
-    TransferEvent, TransferRequest, TransferStep,
+    DestinationChoice, LastTransfer, NewTransfer, Requester, TransferError, TransferRequest,
 };
 pub(crate) use bridge::DestinationAnswer;
-use plan::{PlannedTransfer, TransferPlan};
+pub(crate) use own::asked_by_ourselves;
+pub(crate) use plan::PlannedTransfer;
+use plan::TransferPlan;
 pub(crate) use runtime::ReferRequest;
-use transferee::Transferee;
+pub(crate) use transferee::Transferee;
 
 /// Destination of a transfer, and the ways to it.
 struct Meant {
@@ -50,54 +36,9 @@ struct Meant {
     plan: TransferPlan,
 }
 
-impl Calls {
-    /// Transfers the call of this id.
-    ///
-    /// # Errors
-    /// Nothing was done.
-    pub fn transfer(
-        &mut self,
-        endpoint: &mut Endpoint,
-        view: &View,
-        id: Uuid,
-        ask: TransferRequest,
-        now: Moment,
-    ) -> Result<record::Transfer, TransferError> {
-        let (key, org) = self.place_of_call(id).ok_or(TransferError::NotUp)?;
-        let org = view.org(org).ok_or(TransferError::NotUp)?;
-        let mut outcome = Err(TransferError::NotUp);
-        self.with(key, endpoint, now, |call, cx| {
-            outcome = call.transfer(cx, org, ask);
-        });
-        outcome
-    }
-
-    /// Returns the org of a call if a request inside it may ask for a transfer.
-    pub(super) fn org_for<'v>(
-        &self,
-        view: &'v View,
-        key: CallKey,
-        message: &Message<'_>,
-    ) -> Option<&'v OrgView> {
-        if !matches!(message.method(), Method::Refer | Method::Info) {
-            return None;
-        }
-        let slot = self.slab.get(key.index as usize)?;
-        view.org(slot.call.ids.org).map(|org| &**org)
-    }
-
-    /// Searches all calls, which is fine for a rare request.
-    pub(crate) fn place_of_call(&self, id: Uuid) -> Option<(CallKey, Uuid)> {
-        let mut calls = self.slab.iter().map(|(_, slot)| &slot.call);
-        let call =
-            calls.find(|call| call.ids.call == id && call.bridge.status() != CallStatus::Over)?;
-        Some((call.bridge.key, call.ids.org))
-    }
-}
-
 impl<R> LastTransfer<R> {
     /// Returns why no transfer of the call can begin now, if none can.
-    fn may_begin(&self, bridge: &Bridge) -> Result<(), TransferError> {
+    pub(crate) fn may_begin(&self, bridge: &Bridge) -> Result<(), TransferError> {
         match bridge.status() {
             CallStatus::SettingUp => return Err(TransferError::NotAnswered),
             CallStatus::Over => return Err(TransferError::NotUp),
@@ -122,7 +63,7 @@ impl<R> LastTransfer<R> {
 
 impl Transferee<'_> {
     /// Returns the transfer that a client has requested.
-    fn requested(
+    pub(crate) fn requested(
         &self,
         cx: &mut Cx<'_>,
         org: &OrgView,
@@ -191,135 +132,5 @@ impl Transferee<'_> {
             trunk: self.trunk_asked(org),
             refer_to: refer_to.into(),
         }
-    }
-}
-
-impl Call {
-    /// Begins the transfer that a client has requested. Returns its state before any request is sent.
-    pub(crate) fn transfer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        org: &OrgView,
-        ask: TransferRequest,
-    ) -> Result<record::Transfer, TransferError> {
-        self.transfer.may_begin(&self.bridge)?;
-        let new = self.transferee().requested(cx, org, ask)?;
-        let record = new.record.clone();
-        self.begin_transfer(cx, new);
-        Ok(record)
-    }
-
-    pub(crate) fn transferee(&self) -> Transferee<'_> {
-        Transferee {
-            trunk: self.bridge.trunk(),
-            identity: &self.identity,
-            is_outbound: self.outbound.is_some(),
-            ids: &self.ids,
-            contact: self.contact,
-        }
-    }
-
-    /// Begins a transfer.
-    pub(crate) fn begin_transfer(&mut self, cx: &mut Cx<'_>, new: PlannedTransfer) {
-        let steps = self.transfer.begin(new);
-        self.take_steps(cx, steps);
-        if self.bridge.status() == CallStatus::Up {
-            self.on_transfer(cx, TransferEvent::Acknowledged);
-        }
-    }
-
-    /// Passes the transfer an event, and carries out its steps.
-    pub(crate) fn on_transfer(&mut self, cx: &mut Cx<'_>, event: TransferEvent) {
-        let facts = CallFacts {
-            now: cx.now,
-            is_up: self.bridge.status() == CallStatus::Up,
-            can_dial: self.bridge.can_dial(),
-            pbx: self.bridge.trunk().and_then(|trunk| trunk.abilities.pbx),
-        };
-        let steps = self.transfer.handle(event, facts);
-        self.take_steps(cx, steps);
-    }
-
-    /// Carries out the machine's steps in order.
-    fn take_steps(&mut self, cx: &mut Cx<'_>, steps: Steps<Box<DestinationRoute>>) {
-        let key = self.bridge.key;
-        let mut untransferred = None;
-        for step in steps {
-            match step {
-                TransferStep::Record(record) => cx.core.fact(Fact::Transfer(record)),
-                TransferStep::Notify {
-                    subscription,
-                    status,
-                    is_last,
-                } => self
-                    .bridge
-                    .notify_runtime(cx, subscription, status, is_last),
-                TransferStep::Wait(time) => wait(cx, key, self.transfer.timer_mut(), time),
-                TransferStep::WaitOutGlare => {
-                    let time = Some(self.bridge.refer_wait(cx));
-                    wait(cx, key, self.transfer.timer_mut(), time);
-                }
-                TransferStep::Refer => {
-                    let leg = self.bridge.trunk_id();
-                    let (bridge, ids) = (&mut self.bridge, &self.ids);
-                    let sent = self.transfer.send_refer(bridge, cx, ids, self.contact);
-                    let event = match sent {
-                        Some(cseq) => TransferEvent::ReferSent { leg, cseq },
-                        None => TransferEvent::ReferUnsent,
-                    };
-                    self.on_transfer(cx, event);
-                }
-                TransferStep::Probe => {
-                    if !self.bridge.probe(cx) {
-                        self.on_transfer(cx, TransferEvent::ProbeUnsent);
-                    }
-                }
-                TransferStep::Dial(route) => {
-                    let (bridge, ids) = (&mut self.bridge, &self.ids);
-                    let begun = self
-                        .transfer
-                        .begin_bridge(bridge, cx, ids, self.hops, *route);
-                    match begun {
-                        Ok(()) => self.with_dialing(cx, |client, cx, text| client.begin(cx, text)),
-                        Err(event) => self.on_transfer(cx, event),
-                    }
-                }
-                TransferStep::Resume => {
-                    // The caller stays with the agent. A call that can't be resumed now stays held until the API or the PBX resumes it.
-                    if self.holding.hold.is_held() {
-                        let is_transferring = self.transfer.is_under_way();
-                        let hindrance = is_transferring.then_some(HoldError::Transferring);
-                        let bridge = &mut self.bridge;
-                        let _ = self.holding.request(bridge, cx, false, hindrance);
-                    }
-                    self.take_turns(cx);
-                    untransferred = Some(TransferFailure::Failed);
-                }
-                TransferStep::Unresolved => untransferred = Some(TransferFailure::Unknown),
-                TransferStep::Leave(status, by) => self.leave(cx, CallEnd::of_answered(status, by)),
-                TransferStep::HangUp(reason) => self.hang_up(cx, reason),
-                TransferStep::CallEnd(ended) => cx.core.fact(Fact::Ended(ended)),
-            }
-        }
-
-        // The built-in agent's flow may end the call, so the transfer's own steps come first.
-        if let Some(why) = untransferred
-            && self.bridge.status() == CallStatus::Up
-        {
-            self.with_bot(cx, |bot, cx, of| bot.on_untransferred(cx, of, why));
-        }
-    }
-}
-
-/// Restarts the timer of a transfer, or stops it.
-fn wait(
-    cx: &mut Cx<'_>,
-    call: CallKey,
-    timer: Option<&mut Option<TimerId>>,
-    time: Option<Duration>,
-) {
-    if let Some(timer) = timer {
-        cx.cancel_timer(timer);
-        *timer = time.map(|time| cx.schedule(call, time, CallTimer::Transfer));
     }
 }

@@ -15,7 +15,7 @@ use crate::transfer::{LastTransfer, TransferEvent, status_of};
 
 impl Bridge {
     /// Probes the PBX for the call, once.
-    pub(super) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
+    pub(crate) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
         if self.requests.is_out(Purpose::Probe) {
             return true;
         }

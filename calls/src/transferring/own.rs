@@ -9,65 +9,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use smallvec::SmallVec;
 use trunkline_model::address::NamedBy;
-use trunkline_sip::endpoint::Endpoint;
-use trunkline_sip::flow::{Flow, Transport};
+use trunkline_sip::flow::Transport;
 use trunkline_sip::header::replaces::Replaces;
-use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{HeaderName, Message};
 use uuid::Uuid;
 
-use crate::Calls;
 use crate::callee::Callee;
-use crate::context::Cx;
+use crate::context::{Config, Cx};
 use crate::destination_route::{DestinationRoute, RouteKind};
-use crate::ids::owner_of;
 use crate::invite_client::TransportChoice;
 use crate::target::{DialTarget, Target};
 
 /// Name, after the prefix, of the header with the proof in such an INVITE.
 const PROOF: &str = "JOIN";
 
-impl Calls {
-    /// Returns the org if this installation itself asks to replace the agent.
-    pub(crate) fn asked_by_ourselves(&self, message: &Message<'_>) -> Option<Uuid> {
-        let dialog = message.first(HeaderName::Replaces)?;
-        let config = &self.core.config;
-        let proof = message.other(&format!("{}-{PROOF}", config.header_prefix))?;
-        let proof = std::str::from_utf8(proof.trim_ascii()).ok()?;
-        config.session_tokens.joins(proof, dialog.trim_ascii())
-    }
-
-    /// Lets the far end of another call replace the agent in one of ours.
-    pub(crate) fn join_own(
-        &mut self,
-        endpoint: &mut Endpoint,
-        flow: Flow,
-        message: &Message<'_>,
-        org: Uuid,
-        now: Moment,
-    ) {
-        let replaces = message
-            .first(HeaderName::Replaces)
-            .and_then(Replaces::parse);
-        let found = replaces
-            .ok_or(400)
-            .and_then(|replaces| self.agent_replaced(&replaces, org));
-        let (key, replaced) = match found {
-            Ok(found) => found,
-            Err(status) => return self.core.stateless(endpoint, message, flow, status, |_| {}),
-        };
-
-        match endpoint.accept(message, flow, owner_of(Some(key)), now) {
-            Ok(server) => {
-                self.with(key, endpoint, now, |call, cx| {
-                    call.relaying()
-                        .on_successor(cx, (replaced, None), server, flow, message);
-                });
-            }
-            Err(_) => self.core.stateless(endpoint, message, flow, 503, |_| {}),
-        }
-    }
+/// Returns the org if this installation itself asks to replace the agent.
+pub(crate) fn asked_by_ourselves(config: &Config, message: &Message<'_>) -> Option<Uuid> {
+    let dialog = message.first(HeaderName::Replaces)?;
+    let proof = message.other(&format!("{}-{PROOF}", config.header_prefix))?;
+    let proof = std::str::from_utf8(proof.trim_ascii()).ok()?;
+    config.session_tokens.joins(proof, dialog.trim_ascii())
 }
 
 /// Returns the route, through ourselves, to the far end of the call in which the runtime has this dialog; `None` if no listener leads back to us.

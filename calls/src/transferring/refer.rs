@@ -20,7 +20,7 @@ use crate::transfer::{LastTransfer, ReferAnswer, TransferEvent};
 
 impl<R> LastTransfer<R> {
     /// Sends the REFER, with answers to the PBX's challenges if there are any, and the context of the call. Returns its CSeq.
-    pub(super) fn send_refer(
+    pub(crate) fn send_refer(
         &self,
         bridge: &mut Bridge,
         cx: &mut Cx<'_>,
@@ -114,7 +114,7 @@ impl<R> LastTransfer<R> {
 
 impl Bridge {
     /// Returns the wait before a REFER that has met the PBX's own request is sent again.
-    pub(super) fn refer_wait(&self, cx: &mut Cx<'_>) -> Duration {
+    pub(crate) fn refer_wait(&self, cx: &mut Cx<'_>) -> Duration {
         let fork = self.fork().unwrap_or_default();
         let trunk = self.legs.get(self.trunk_id());
         trunk.map_or(PAUSE, |trunk| trunk.glare_wait(cx, fork))

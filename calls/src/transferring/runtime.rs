@@ -210,7 +210,7 @@ impl Transferee<'_> {
 
 impl Bridge {
     /// Sends a runtime that has sent REFER the destination's status.
-    pub(super) fn notify_runtime(
+    pub(crate) fn notify_runtime(
         &mut self,
         cx: &mut Cx<'_>,
         subscription: Subscription,

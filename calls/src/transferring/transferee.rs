@@ -21,11 +21,11 @@ use crate::registrar::bindings::Binding;
 /// The caller to transfer; in an outbound call the callee.
 pub(crate) struct Transferee<'c> {
     /// Its leg, on the trunk.
-    pub(super) trunk: Option<&'c SipPeer>,
-    pub(super) identity: &'c CallerIdentity,
-    pub(super) is_outbound: bool,
-    pub(super) ids: &'c CallRef,
-    pub(super) contact: Option<Uuid>,
+    pub(crate) trunk: Option<&'c SipPeer>,
+    pub(crate) identity: &'c CallerIdentity,
+    pub(crate) is_outbound: bool,
+    pub(crate) ids: &'c CallRef,
+    pub(crate) contact: Option<Uuid>,
 }
 
 impl Transferee<'_> {

@@ -1,4 +1,4 @@
-//! The caller: a PBX that dials, logs in when it is challenged, acknowledges, gives up, hangs up.
+//! The caller: a PBX that dials, answers a challenge, acknowledges, cancels and hangs up.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::plan::{CallerPlan, Identity, Reliable};
 use crate::session::{Interval, Session, Stage, is_answer_to, label_of, sdp};
 use crate::wire::{Heard, Outgoing, Place, Purpose, Silence};
 
-/// The caller's location, as a part of a body.
-const PLACE: &[u8] = b"--b\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n--b\r\n";
-/// A caller that hears nothing final gives up by itself; the node's own deadline comes first.
+/// Part of a body with the caller's location.
+const LOCATION: &[u8] = b"--b\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n--b\r\n";
+/// Time after which a caller cancels an INVITE without a final response. The node's own deadline is shorter.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Most challenges that a caller answers.
 const LOGINS: u32 = 3;
@@ -38,19 +38,23 @@ pub(crate) struct Caller {
     uri: String,
     agent: String,
     call_id: String,
-    /// The INVITE that counts.
+    /// Client transaction of the last INVITE.
     invite: Option<usize>,
+    /// Number of INVITEs sent, and CSeq of the last one.
     invites: u32,
+    /// Number of challenges received.
     logins: u32,
+    /// Challenge that isn't answered yet.
     challenge: Option<Vec<u8>>,
-    /// Our offer, or its label's place if the runtime offers.
+    /// Label of the offer in the INVITE; `None` if the runtime makes the offer.
     offer: Option<String>,
+    /// To-tag of the 2xx that counts.
     winner: Option<Vec<u8>>,
-    /// Identifiers of the dialog that it takes over.
+    /// Header that names the dialog to take over.
     replaces: Option<String>,
 }
 
-/// Agent that a caller calls, and the place that the caller calls from.
+/// Number of a call, the place that its caller calls from, and the agent that is called.
 pub(crate) struct Line<'a> {
     pub(crate) call: usize,
     pub(crate) place: Place,
@@ -78,7 +82,7 @@ impl Caller {
         }
     }
 
-    /// A new leg of the same call, which takes the place of the one that this line names.
+    /// Makes a new leg of the same call, which replaces the leg of this line.
     pub(crate) fn successor(
         line: &Line<'_>,
         plan: CallerPlan,
@@ -93,7 +97,7 @@ impl Caller {
         next
     }
 
-    /// Returns whether it has come to take over a call of another leg.
+    /// Returns whether this leg replaces another one.
     pub(crate) const fn is_successor(&self) -> bool {
         self.replaces.is_some()
     }
@@ -105,6 +109,7 @@ impl Caller {
         if let Alarm::Step(step) = alarm {
             return self.on_step(hands, step);
         }
+
         match self.party.wire.alarm(hands, alarm) {
             Silence::NoAnswer(client) if Some(client) == self.invite => {
                 self.outcome = Outcome::Silence;
@@ -140,12 +145,11 @@ impl Caller {
             | Step::CancelReinvite(_)
             | Step::Referred(..)
             | Step::News(..)
-            | Step::Leave(_) => {
-                self.party.on_step(hands, step);
-            }
-            Step::Act(_) | Step::Refresh(_) | Step::Expire(_) | Step::TooLong => {
-                self.party.on_step(hands, step);
-            }
+            | Step::Leave(_)
+            | Step::Act(_)
+            | Step::Refresh(_)
+            | Step::Expire(_)
+            | Step::TooLong => self.party.on_step(hands, step),
             Step::Ring(_) | Step::Finish | Step::FinishFork(_) => {}
         }
     }
@@ -181,11 +185,11 @@ impl Caller {
             .as_ref()
             .map(|label| sdp(label, "sendrecv", None))
             .unwrap_or_default();
-
         let body = match self.plan.has_parts {
-            true => [PLACE, SDP.as_bytes(), b"\r\n", &body, b"--b--\r\n"].concat(),
+            true => [LOCATION, SDP.as_bytes(), b"\r\n", &body, b"--b--\r\n"].concat(),
             false => body,
         };
+
         let lines = self.invite_lines(credentials, !body.is_empty());
         let outgoing = Outgoing {
             method: Method::Invite,
@@ -211,11 +215,13 @@ impl Caller {
             Reliable::Unknown => own.replace("100rel, ", "").replace("100rel", "join"),
             Reliable::Supported | Reliable::Required => own,
         };
+
         let mut lines = format!(
             "Max-Forwards: 70\r\nFrom: \"Caller\" <sip:+49301{call:04}@pbx.example>;tag=from-{call}\r\nTo: <{}>\r\n\
              Call-ID: {call_id}\r\n{own}X-Sim-Call: {call}\r\nX-PLATFORM-AGENT-ID: {agent}\r\n{credentials}",
             self.uri
         );
+
         if let Some(replaces) = &self.replaces {
             lines.push_str(replaces);
         }
@@ -226,6 +232,7 @@ impl Caller {
             let who = refresher.map_or(String::new(), |who| format!(";refresher={who}"));
             lines.push_str(&format!("Session-Expires: {seconds}{who}\r\n"));
         }
+
         match (has_body, self.plan.has_parts) {
             (true, true) => lines.push_str("Content-Type: multipart/mixed;boundary=b\r\n"),
             (true, false) => lines.push_str(SDP),
@@ -234,12 +241,13 @@ impl Caller {
         lines
     }
 
-    /// RFC 3261 §22.2: the same INVITE with the next CSeq and the answer to the challenge.
+    /// Sends the same INVITE with the next CSeq and the answer to the challenge (RFC 3261 §22.2).
     fn log_in(&mut self, hands: &mut Hands<'_>) {
         let Some(challenge) = self.challenge.take() else {
             return;
         };
         let message = lex(&challenge, Framing::Datagram).expect("it was read when it came");
+
         let (user, password) = match self.plan.identity {
             Identity::Good => ("trunk-user", "secret"),
             Identity::WrongPassword => ("trunk-user", "guess"),
@@ -249,6 +257,7 @@ impl Caller {
         let Some((_, asked)) = client::challenge(&message) else {
             return self.party.fault("a challenge that can't be answered");
         };
+
         let challenged = client::ChallengedMessage {
             method: "INVITE",
             uri: self.uri.as_bytes(),
@@ -308,10 +317,12 @@ impl Caller {
         let gave_up = self
             .invite
             .is_some_and(|invite| self.party.wire.is_cancelled(invite));
+
         let stale = value(message, HeaderName::WwwAuthenticate).contains("stale=true");
         if stale {
             self.party.seen.push("stale nonce");
         }
+
         if gave_up || self.logins > LOGINS || (self.logins > 1 && !stale) {
             return self.refused(401);
         }
@@ -322,11 +333,10 @@ impl Caller {
         } else {
             Duration::ZERO
         };
-
         hands.step(wait, Step::LogIn);
     }
 
-    /// The early dialog of an answer, made if it is new.
+    /// Returns the dialog of a response, which is made if it is new.
     fn session_of(&mut self, at: usize, message: &Message<'_>) -> usize {
         let tag = message.to_tag().unwrap_or_default();
         let known = self
@@ -349,11 +359,13 @@ impl Caller {
 
         let session = self.session_of(at, message);
         self.party.seen.push("rings");
+
         if !message.has_token(HeaderName::Require, "100rel") {
             return;
         }
         if self.plan.reliable == Reliable::Unknown {
-            self.party.fault("100rel is required of one who lacks it");
+            self.party
+                .fault("100rel is required of a caller without it");
         }
 
         let rseq = message.number(HeaderName::RSeq).unwrap_or_default();
@@ -386,7 +398,6 @@ impl Caller {
 
         let invite = message.cseq().number;
         let content = if body.is_empty() { "" } else { SDP };
-
         let lines = format!("RAck: {rseq} {invite} INVITE\r\n{content}");
         let method = (Method::Prack, Purpose::Other);
         self.party.request(hands, session, method, &lines, &body);
@@ -407,18 +418,22 @@ impl Caller {
         if self.winner.is_some() || matches!(self.outcome, Outcome::Refused(_)) {
             return;
         }
+
         self.winner = Some(tag.to_vec());
         self.outcome = Outcome::Up;
         if self.is_successor() {
             self.party.seen.push("took over");
         }
+
         let session = self.session_of(at, message);
         for other in &mut self.party.sessions {
             other.stage = Stage::Ended;
         }
+
         self.party.sessions[session].refresh_target(message);
         self.party.sessions[session].interval =
             Interval::read(message, "uac").filter(|_| self.plan.talk.timers);
+
         let answer = self.settle_media(session, message);
         if !self.plan.never_acks {
             self.party.acknowledge(hands, session, (at, tag), &answer);
@@ -426,7 +441,7 @@ impl Caller {
         self.party.begin(hands, session);
     }
 
-    /// Checks the answer to our offer, or makes the answer to theirs.
+    /// Checks the answer to the caller's offer, or returns the caller's answer to the offer in the 200.
     fn settle_media(&mut self, session: usize, message: &Message<'_>) -> Vec<u8> {
         let agreed = self.party.sessions[session].agreed;
         match self.offer.take() {
@@ -445,7 +460,7 @@ impl Caller {
         }
     }
 
-    /// BYE in every early dialog (RFC 3261 §15).
+    /// Sends BYE in every early dialog, or in the first (RFC 3261 §15).
     fn bye_early(&mut self, hands: &mut Hands<'_>) {
         if self.outcome != Outcome::Dialling {
             return;
@@ -455,11 +470,14 @@ impl Caller {
                 self.party.seen.push("hangs up early");
                 let method = (Method::Bye, Purpose::Other);
                 self.party.request(hands, session, method, "", b"");
+                if self.plan.byes_first_alone {
+                    return;
+                }
             }
         }
     }
 
-    /// An offer in the first early dialog (RFC 3311 §5.1), be it timely or not.
+    /// Sends an offer by UPDATE in the first early dialog (RFC 3311 §5.1), even at a time at which none is allowed.
     fn update_early(&mut self, hands: &mut Hands<'_>) {
         let early = |session: &Session| session.stage == Stage::Early;
         let Some(session) = self.party.sessions.iter().position(early) else {

@@ -358,6 +358,61 @@ fn early() -> Vec<Case> {
             sends: &[(RUNTIME, "ACK", 1), (RUNTIME, "BYE", 0)],
         },
         Case {
+            name: "BYE in one of two early dialogs ends that one",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                attempts[0].rings = vec![
+                    rings(100, false, false, 0),
+                    rings(200, false, false, 1),
+                    rings(800, false, false, 0),
+                ];
+                attempts[0].finish = answers_in(1);
+                caller.bye_early = Some(Duration::from_millis(500));
+                caller.byes_first_alone = true;
+            },
+            outcome: Outcome::Up,
+            record: "completed 200 - caller",
+            sends: &[
+                (CALLER, "SIP/2.0 180", 2),
+                (CALLER, "SIP/2.0 200", 3),
+                (RUNTIME, "CANCEL", 0),
+                (RUNTIME, "BYE", 2),
+            ],
+        },
+        Case {
+            name: "BYE in each of two early dialogs ends the call",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                attempts[0].rings = vec![rings(100, false, false, 0), rings(200, true, false, 1)];
+                attempts[0].finish = Finish::Never;
+                caller.bye_early = Some(Duration::from_millis(500));
+            },
+            outcome: Outcome::Refused(487),
+            record: "canceled 487 caller_canceled caller",
+            sends: &[
+                (CALLER, "SIP/2.0 200", 3),
+                (RUNTIME, "BYE", 1),
+                (RUNTIME, "CANCEL", 1),
+            ],
+        },
+        Case {
+            name: "a 200 that crosses the BYE in its early dialog",
+            agent: Agent::One,
+            differs: |caller, attempts| {
+                attempts[0].rings = vec![rings(100, false, false, 0), rings(200, false, false, 1)];
+                attempts[0].finish = answers_in(0);
+                caller.bye_early = Some(Duration::from_millis(500));
+                caller.byes_first_alone = true;
+            },
+            outcome: Outcome::Refused(487),
+            record: "canceled 487 caller_canceled caller",
+            sends: &[
+                (CALLER, "SIP/2.0 200", 1),
+                (RUNTIME, "ACK", 1),
+                (RUNTIME, "BYE", 2),
+            ],
+        },
+        Case {
             name: "an early offer while the first has no answer",
             agent: Agent::One,
             differs: |caller, attempts| {

@@ -16,6 +16,7 @@ mod builtin;
 mod caller;
 mod cases;
 mod dice;
+mod forged;
 mod glare;
 mod golden;
 mod handed;

@@ -1,4 +1,4 @@
-//! The virtual network: datagrams are lost, doubled, delayed and overtaken as the weather has it; what goes over a connection
+//! The virtual network. The weather decides which datagrams are lost, duplicated, delayed and overtaken. A message over a connection
 //! arrives once and in order, until the connection breaks.
 
 use std::collections::BTreeMap;
@@ -9,20 +9,20 @@ use trunkline_sip::wire::{Framing, lex};
 
 use crate::dice::Dice;
 
-/// One message on its way.
+/// A message in transit.
 #[derive(Clone, Debug)]
 pub(crate) struct Datagram {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
-    /// The connection that it goes over, 0 for whichever there is; none over UDP.
+    /// Number of its connection, 0 for any that is open; `None` over UDP.
     pub(crate) connection: Option<u32>,
     pub(crate) octets: Vec<u8>,
 }
 
-/// A message on the wire.
+/// A message that was sent, and its fate.
 #[derive(Debug)]
 pub(crate) struct Sent {
-    /// Since the run began.
+    /// Time since the start of the run.
     pub(crate) after: Duration,
     /// Number of copies that arrive: none if it is lost.
     pub(crate) copies: usize,
@@ -34,12 +34,12 @@ pub(crate) struct Sent {
 pub(crate) struct Weather {
     pub(crate) loss: u64,
     pub(crate) duplication: u64,
-    /// Delayed by up to a second and so overtaken by others.
+    /// Share that is delayed by up to a second, and may so be overtaken.
     pub(crate) reordering: u64,
 }
 
 impl Weather {
-    /// Nothing is lost, and what was sent first comes first.
+    /// No loss and no duplication; datagrams arrive in the order in which they were sent.
     pub(crate) const CLEAR: Self = Self {
         loss: 0,
         duplication: 0,
@@ -66,11 +66,12 @@ impl Weather {
         }
     }
 
-    /// Times at which the copies of a datagram arrive; none if it is lost.
+    /// Delays after which the copies of a datagram arrive; empty if it is lost.
     pub(crate) fn fates(&self, dice: &mut Dice) -> Vec<Duration> {
         if self.is_clear() {
             return vec![Duration::from_millis(10)];
         }
+
         let copies = if dice.percent(self.duplication) { 2 } else { 1 };
         (0..copies)
             .filter_map(|_| {
@@ -99,7 +100,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// The connection to that peer, opened if there is none.
+    /// Returns the number of the connection to a peer, which is opened if there is none.
     pub(crate) fn to(&mut self, peer: SocketAddr) -> u32 {
         if let Some((number, _)) = self.open.iter().find(|(_, of)| **of == peer) {
             return *number;
@@ -113,13 +114,13 @@ impl Connections {
         self.open.contains_key(&number)
     }
 
-    /// Breaks every connection: their numbers and peers.
+    /// Breaks every connection; returns their numbers and peers.
     pub(crate) fn cut(&mut self) -> Vec<(u32, SocketAddr)> {
         std::mem::take(&mut self.open).into_iter().collect()
     }
 }
 
-/// Its start line.
+/// Returns the start line of a message.
 pub(crate) fn first_line(octets: &[u8]) -> String {
     let end = octets
         .iter()
@@ -128,17 +129,16 @@ pub(crate) fn first_line(octets: &[u8]) -> String {
     String::from_utf8_lossy(&octets[..end]).into_owned()
 }
 
-/// A message in one line.
+/// Describes a message in one line: start line, CSeq, beginnings of both tags, and label of its SDP.
 pub(crate) fn describe(datagram: &Datagram) -> String {
     let (from, to) = (datagram.from, datagram.to);
-    let what = match lex(&datagram.octets, Framing::Datagram) {
+    let message = match lex(&datagram.octets, Framing::Datagram) {
         Ok(message) => {
             let tag = |tag: Option<&[u8]>| {
-                String::from_utf8_lossy(
-                    &tag.unwrap_or(b"-")[..tag.map_or(1, |tag| tag.len().min(18))],
-                )
-                .into_owned()
+                let tag = tag.unwrap_or(b"-");
+                String::from_utf8_lossy(&tag[..tag.len().min(18)]).into_owned()
             };
+
             format!(
                 "{} [{} {}] {}>{} {}",
                 first_line(&datagram.octets),
@@ -151,5 +151,6 @@ pub(crate) fn describe(datagram: &Datagram) -> String {
         }
         Err(_) => "not a message".into(),
     };
-    format!("{from:>19} > {to:<19} {what}")
+
+    format!("{from:>19} > {to:<19} {message}")
 }

@@ -178,6 +178,17 @@ impl Node {
         }
     }
 
+    /// Has the org's trunk allow a network for a number. Before the first message.
+    pub(crate) fn allow(&mut self, network: &str, number: &str) {
+        let view = Arc::get_mut(&mut self.kept.view).expect("nothing else has the view");
+        let network = network.parse().expect("a network");
+        view.allowed = std::iter::once((network, ORG)).collect();
+        let mut org = OrgView::clone(view.org(ORG).expect("the org"));
+        let trunk = org.routing.trunk.as_mut().expect("a trunk");
+        trunk.numbers = vec![E164::parse(number).expect("a number")];
+        view.orgs.insert(ORG, Arc::new(org));
+    }
+
     pub(crate) const fn view(&self) -> &Arc<View> {
         &self.kept.view
     }
@@ -435,7 +446,7 @@ impl Node {
     }
 }
 
-fn flow_of(peer: SocketAddr, connection: Option<u32>) -> Flow {
+pub(crate) fn flow_of(peer: SocketAddr, connection: Option<u32>) -> Flow {
     let (transport, listener) = match connection {
         Some(_) => (Transport::Tcp, 1),
         None => (Transport::Udp, 0),

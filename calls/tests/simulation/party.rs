@@ -12,7 +12,7 @@ use crate::plan::{Reaction, Talk};
 use crate::session::{Interval, Session, Stage, is_answer_to, label_of, sdp, text};
 use crate::wire::{Heard, Outgoing, Place, Purpose, Wire};
 
-/// No call is meant to last this long: the node's own limit is well below.
+/// Longer than any call should last: the node ends calls well before.
 const TOO_LONG: Duration = Duration::from_secs(1_500);
 
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Party {
         format!("<sip:{}@{}{transport}>", self.name, self.wire.address)
     }
 
-    /// Contact and what we can do.
+    /// Returns Contact, Allow and Supported of this party.
     pub(crate) fn own_lines(&self) -> String {
         let update = if self.talk.updates { ", UPDATE" } else { "" };
         let timer = if self.talk.timers { ", timer" } else { "" };
@@ -96,6 +96,7 @@ impl Party {
     pub(crate) fn answer_to(&mut self, offer: &[u8]) -> Vec<u8> {
         let label = self.label();
         let answer = sdp(&label, "sendrecv", Some(&label_of(offer)));
+        // A new port in each answer.
         match self.talk.moves {
             true => text(&answer)
                 .replace("audio 4000", &format!("audio {}", 4_000 + 2 * self.labels))
@@ -104,7 +105,7 @@ impl Party {
         }
     }
 
-    /// The answer to our offer, if one is out, must be that one's.
+    /// Records a fault if our offer is open and this body isn't the answer to it.
     pub(crate) fn check_answer(&mut self, session: usize, body: &[u8]) {
         let Some(label) = self.sessions[session].offered.take() else {
             return;
@@ -125,6 +126,7 @@ impl Party {
         for (at, (after, _)) in self.talk.acts.iter().enumerate() {
             hands.step(*after, Step::Act(at));
         }
+
         hands.step(TOO_LONG, Step::TooLong);
         self.watch(hands);
     }
@@ -142,6 +144,7 @@ impl Party {
         let cseq = self.sessions[session].local_seq;
         let lines = format!("{}{lines}", self.head(session));
         let uri = self.sessions[session].target.clone();
+
         self.wire.send(
             hands,
             &Outgoing {
@@ -178,6 +181,7 @@ impl Party {
         if !body.is_empty() {
             lines.push_str(SDP);
         }
+
         let uri = self.sessions[session].target.clone();
         let outgoing = Outgoing {
             method: Method::Ack,
@@ -191,20 +195,20 @@ impl Party {
         self.wire.ack(hands, client, tag, &outgoing);
     }
 
-    /// A request with a To-tag, new to us.
+    /// Handles a request with a To-tag that isn't a retransmission.
     pub(crate) fn on_request(&mut self, hands: &mut Hands<'_>, at: usize, message: &Message<'_>) {
         let Some(session) = self.sessions.iter().position(|session| session.is(message)) else {
             return self.wire.answer(hands, at, 481, ("", "", b""));
         };
 
         let number = message.cseq().number;
-        let held = &mut self.sessions[session];
-        if number <= held.remote_seq {
+        let dialog = &mut self.sessions[session];
+        if number <= dialog.remote_seq {
             return self.wire.answer(hands, at, 500, ("", "", b""));
         }
 
-        held.remote_seq = number;
-        if held.stage == Stage::Ended {
+        dialog.remote_seq = number;
+        if dialog.stage == Stage::Ended {
             return self.wire.answer(hands, at, 481, ("", "", b""));
         }
 
@@ -238,17 +242,17 @@ impl Party {
         self.end(hands, session);
     }
 
-    /// Nothing more will happen in this dialog; what the peer still waits for is refused.
+    /// Ends the dialog: a request of the peer that still waits for its answer gets 487.
     pub(crate) fn end(&mut self, hands: &mut Hands<'_>, session: usize) {
-        let held = &mut self.sessions[session];
-        held.stage = Stage::Ended;
-        held.unacknowledged = false;
-        if let Some(asked) = held.asked.take() {
+        let dialog = &mut self.sessions[session];
+        dialog.stage = Stage::Ended;
+        dialog.unacknowledged = false;
+        if let Some(asked) = dialog.asked.take() {
             self.wire.answer(hands, asked, 487, ("", "", b""));
         }
     }
 
-    /// A re-INVITE or UPDATE.
+    /// Handles a re-INVITE or UPDATE.
     fn on_change(
         &mut self,
         hands: &mut Hands<'_>,
@@ -257,19 +261,20 @@ impl Party {
         message: &Message<'_>,
     ) {
         self.seen.push("asked");
-        let held = &mut self.sessions[session];
+        let dialog = &mut self.sessions[session];
         let invites = message.method() == Method::Invite;
         if let Some(status) = self.talk.refuses_updates.filter(|_| !invites) {
             return self.wire.answer(hands, at, status, ("", "", b""));
         }
 
+        // A re-INVITE without SDP asks for an offer in the 2xx (RFC 3261 §14.2), so it is in glare with an open offer of ours as well.
         let offers = !message.body().is_empty() || invites;
-        if offers && (held.asking.is_some() || held.offered.is_some()) {
+        if offers && (dialog.asking.is_some() || dialog.offered.is_some()) {
             self.seen.push("glare");
             return self.wire.answer(hands, at, 491, ("", "", b""));
         }
 
-        if offers && held.asked.is_some() {
+        if offers && dialog.asked.is_some() {
             let later = "Retry-After: 2\r\n";
             return self.wire.answer(hands, at, 500, ("", later, b""));
         }
@@ -277,7 +282,7 @@ impl Party {
             return self.accept_change(hands, session, at);
         }
 
-        held.asked = Some(at);
+        dialog.asked = Some(at);
         match self.talk.reaction {
             Reaction::Accept => self.accept_change(hands, session, at),
             Reaction::Later(after, status) => {
@@ -326,6 +331,7 @@ impl Party {
             (true, true) => self.offer(session, "sendrecv"),
             (true, false) => Vec::new(),
         };
+
         let mut lines = self.own_lines();
         lines.push_str(&self.agree(session, &message));
         if !body.is_empty() {
@@ -333,21 +339,21 @@ impl Party {
         }
         self.wire.answer(hands, at, 200, ("", &lines, &body));
 
-        let held = &mut self.sessions[session];
-        held.unacknowledged |= invites;
-        if held.asked == Some(at) && !invites {
-            held.asked = None;
+        let dialog = &mut self.sessions[session];
+        dialog.unacknowledged |= invites;
+        if dialog.asked == Some(at) && !invites {
+            dialog.asked = None;
         }
 
         self.watch(hands);
     }
 
-    /// The session interval of our 2xx.
+    /// Agrees to the session interval that a request asks for. Returns the lines of our 2xx that say so.
     pub(crate) fn agree(&mut self, session: usize, request: &Message<'_>) -> String {
         let asked = Interval::read(request, "uas").filter(|_| self.talk.timers);
-        let held = &mut self.sessions[session];
-        held.interval = asked;
-        held.refreshed += 1;
+        let dialog = &mut self.sessions[session];
+        dialog.interval = asked;
+        dialog.refreshed += 1;
         match asked {
             Some(interval) => {
                 let who = if interval.we_refresh { "uas" } else { "uac" };
@@ -374,7 +380,7 @@ impl Party {
         }
     }
 
-    /// The ACK of a 2xx of ours.
+    /// Handles the ACK of a 2xx of ours.
     pub(crate) fn on_ack(&mut self, message: &Message<'_>) {
         let Some(at) = self.wire.take_ack(message) else {
             return;
@@ -382,10 +388,11 @@ impl Party {
         let Some(session) = self.sessions.iter().position(|session| session.is(message)) else {
             return;
         };
-        let held = &mut self.sessions[session];
-        held.unacknowledged = false;
-        held.asked.take_if(|asked| *asked == at);
-        if held.offered.is_some() {
+
+        let dialog = &mut self.sessions[session];
+        dialog.unacknowledged = false;
+        dialog.asked.take_if(|asked| *asked == at);
+        if dialog.offered.is_some() {
             self.check_answer(session, message.body());
         }
     }
@@ -408,7 +415,7 @@ impl Party {
         }
     }
 
-    /// A response to a request inside the call.
+    /// Handles a response to a request inside the call.
     pub(crate) fn on_heard(&mut self, hands: &mut Hands<'_>, heard: Heard, message: &Message<'_>) {
         let (Heard::Answer(at) | Heard::Fork(at)) = heard;
         if message.status() < 200 {
@@ -416,8 +423,8 @@ impl Party {
         }
 
         let session = self.wire.clients[at].session;
-        if let Some(held) = self.sessions.get_mut(session) {
-            held.sequenced |= message.status() != 481 && !held.unacknowledged;
+        if let Some(dialog) = self.sessions.get_mut(session) {
+            dialog.sequenced |= message.status() != 481 && !dialog.unacknowledged;
         }
 
         match self.wire.clients[at].purpose {
@@ -425,7 +432,7 @@ impl Party {
             Purpose::Change => self.on_change_answered(hands, session, at, message),
             Purpose::Probe(expected) => {
                 let cseq = self.wire.clients[at].cseq;
-                // On its way a later request may have overtaken it.
+                // A later request may have overtaken this one, whose CSeq is then too low: 500 (RFC 3261 §12.2.2).
                 let overtaken = message.status() == 500
                     && self.wire.clients.iter().any(|other| other.cseq > cseq);
                 let up = self.sessions[session].is_up() && !overtaken;
@@ -448,16 +455,16 @@ impl Party {
     ) {
         let invites = self.wire.clients[at].method == Method::Invite;
         let offered = self.wire.clients[at].offers;
-        let held = &mut self.sessions[session];
+        let dialog = &mut self.sessions[session];
 
-        held.asking.take_if(|asking| *asking == at);
+        dialog.asking.take_if(|asking| *asking == at);
         if message.status() >= 300 {
             self.seen.push(match message.status() {
                 491 => "glare",
                 487 => "re-INVITE cancelled",
                 _ => "change refused",
             });
-            held.offered.take_if(|_| offered);
+            dialog.offered.take_if(|_| offered);
             if message.status() == 481 {
                 self.end(hands, session);
             }
@@ -465,9 +472,9 @@ impl Party {
         }
 
         self.seen.push("change agreed");
-        held.refresh_target(message);
-        held.interval = Interval::read(message, "uac").filter(|_| self.talk.timers);
-        held.refreshed += 1;
+        dialog.refresh_target(message);
+        dialog.interval = Interval::read(message, "uac").filter(|_| self.talk.timers);
+        dialog.refreshed += 1;
         if offered {
             self.check_answer(session, message.body());
         }
@@ -485,7 +492,7 @@ impl Party {
         self.watch(hands);
     }
 
-    /// A request has found no answer.
+    /// Handles the end of the wait for an answer.
     pub(crate) fn on_silence(&mut self, hands: &mut Hands<'_>, client: usize) {
         let (purpose, session) = (
             self.wire.clients[client].purpose,
@@ -493,22 +500,23 @@ impl Party {
         );
         match purpose {
             Purpose::Bye => self.end(hands, session),
-            // RFC 3261 §12.2.1.2: no answer is 408, and ends the dialog.
+            // Silence counts as 408, which ends the dialog (RFC 3261 §12.2.1.2).
             Purpose::Change => {
-                let held = &mut self.sessions[session];
-                held.asking = None;
-                held.offered = None;
+                let dialog = &mut self.sessions[session];
+                dialog.asking = None;
+                dialog.offered = None;
                 self.hang_up(hands, session);
             }
             Purpose::Invite | Purpose::Probe(_) | Purpose::Refer | Purpose::Other => {}
         }
     }
 
-    /// BYE; who has answered waits for the ACK first (RFC 3261 §15).
+    /// Sends BYE, unless the call isn't up. A caller of this method that has answered waits for the ACK first (RFC 3261 §15).
     pub(crate) fn hang_up(&mut self, hands: &mut Hands<'_>, session: usize) {
         if !self.sessions[session].is_up() {
             return;
         }
+
         self.sessions[session].stage = Stage::Leaving;
         let reason = format!("Reason: Q.850;cause=16;text=\"{}\"\r\n", self.name);
         self.request(hands, session, (Method::Bye, Purpose::Bye), &reason, b"");
@@ -518,10 +526,10 @@ impl Party {
     }
 }
 
-/// The type of a description.
+/// Header line of an SDP body.
 pub(crate) const SDP: &str = "Content-Type: application/sdp\r\n";
 
-/// The value of a header.
+/// Returns the first value of a header as text; empty without one.
 pub(crate) fn value(message: &Message<'_>, name: HeaderName) -> String {
     text(message.first(name).unwrap_or_default())
 }

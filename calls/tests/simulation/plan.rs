@@ -138,6 +138,8 @@ pub(crate) struct CallerPlan {
     pub(crate) cancel_after: Option<Duration>,
     /// BYE while it still rings.
     pub(crate) bye_early: Option<Duration>,
+    /// That BYE comes in the first early dialog alone; chosen, never drawn.
+    pub(crate) byes_first_alone: bool,
     /// UPDATE with an offer while it still rings.
     pub(crate) update_early: Option<Duration>,
     /// It disappears this long after it dialled.
@@ -336,6 +338,7 @@ impl CallPlan {
                 interval: None,
                 cancel_after: None,
                 bye_early: None,
+                byes_first_alone: false,
                 update_early: None,
                 vanish_after: None,
                 never_acks: false,
@@ -403,6 +406,7 @@ impl CallerPlan {
             }),
             cancel_after: dice.maybe(15, 0, 12_000),
             bye_early: dice.maybe(3, 100, 6_000),
+            byes_first_alone: false,
             update_early: dice.maybe(8, 100, 6_000),
             vanish_after: dice.maybe(4, 0, 20_000),
             never_acks: dice.percent(4),

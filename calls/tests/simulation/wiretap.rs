@@ -441,6 +441,8 @@ impl Leg {
         }
 
         match (method, status) {
+            // A BYE of the caller in an early dialog ends that one alone. All of them have its one tag.
+            (Method::Bye, 200..300) if self.is_caller && self.accepted.is_none() => {}
             (Method::Bye, 200..300) => {
                 let peer = message.from_tag().unwrap_or_default();
                 self.over.insert(peer.to_vec());

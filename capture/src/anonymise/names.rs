@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::shuffle::{Domain, Shuffle};
 
-/// Most names of a kind that are numbered.
+/// Maximum number of names of a kind that get a number.
 const NUMBERED: usize = 16_384;
-/// Digits at a number's end that identify a subscriber, in both national and international form.
+/// Digits at the end of a phone number that name the subscriber. The national and the international form end alike.
 const SUBSCRIBER: usize = 7;
-/// Most digits of an area that are replaced; a longer text is no number.
+/// Maximum number of digits before the subscriber's that are replaced. A longer text isn't a phone number.
 const AREA: usize = 18;
 
 /// The replacements so far.
@@ -20,7 +20,7 @@ const AREA: usize = 18;
 pub(super) struct Names {
     public: Shuffle,
     private: Shuffle,
-    wide: Kind,
+    v6_addresses: Kind,
     hosts: Kind,
     users: Kind,
     call_ids: Kind,
@@ -33,7 +33,7 @@ impl Default for Names {
         Self {
             public: Shuffle::new(Domain::Public),
             private: Shuffle::new(Domain::Private),
-            wide: Kind::default(),
+            v6_addresses: Kind::default(),
             hosts: Kind::default(),
             users: Kind::default(),
             call_ids: Kind::default(),
@@ -86,9 +86,11 @@ impl Kind {
 
 impl Names {
     pub(super) fn address(&mut self, address: IpAddr) -> IpAddr {
-        if address.is_unspecified() || address.is_loopback() {
+        let canonical = address.to_canonical();
+        if canonical.is_unspecified() || canonical.is_loopback() {
             return address;
         }
+
         match address {
             IpAddr::V4(v4) => self.v4(v4).into(),
             IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
@@ -99,14 +101,10 @@ impl Names {
     }
 
     fn v4(&mut self, address: Ipv4Addr) -> Ipv4Addr {
-        let value = address.to_bits();
-        if address.is_unspecified() || address.is_loopback() {
-            return address;
-        }
         if let Some(place) = private_place(address) {
             return private_at(self.private.of(place));
         }
-        let shown = u32::try_from(self.public.of(value.into()));
+        let shown = u32::try_from(self.public.of(address.to_bits().into()));
         shown.map_or(address, Ipv4Addr::from_bits)
     }
 
@@ -118,7 +116,7 @@ impl Names {
         } else {
             0x2001_0db8 << 96
         };
-        let place = match self.wide.label(&address.to_string()) {
+        let place = match self.v6_addresses.label(&address.to_string()) {
             Label::Number(number) => number.into(),
             Label::Hash(hash) => hash | (1 << 95),
         };
@@ -172,6 +170,7 @@ impl Names {
     /// Replaces the digits of a number. Keeps its length, all other characters, and the digits that show its form: two of the country code
     /// behind `+` or `00`, or the national `0`. The last seven digits are the subscriber's, those before them the area's.
     pub(super) fn number(&mut self, number: &str) -> String {
+        // The digits are `kept`, then the area's, then the subscriber's from `tail` on.
         let digits: String = number.chars().filter(char::is_ascii_digit).collect();
         let kept = match (number.starts_with('+'), digits.as_bytes()) {
             (true, _) => 2,
@@ -203,7 +202,7 @@ impl Names {
     }
 }
 
-/// Replaces digits by as many others, from the domain of that length.
+/// Replaces digits by as many others, from the domain of that length; none by none.
 fn exchange(
     shuffles: &mut HashMap<u32, Shuffle>,
     domain: fn(u32) -> Domain,
@@ -232,11 +231,11 @@ fn private_place(address: Ipv4Addr) -> Option<u64> {
 /// Returns the private address of an index.
 fn private_at(place: u64) -> Ipv4Addr {
     let place = u32::try_from(place).unwrap_or(0);
-    let (b, c) = (1 << 24, (1 << 24) + (1 << 20));
+    let (of_172, of_192) = (1 << 24, (1 << 24) + (1 << 20));
     Ipv4Addr::from_bits(match place {
-        place if place < b => (10 << 24) + place,
-        place if place < c => (((172 << 8) + 16) << 16) + (place - b),
-        place => (((192 << 8) + 168) << 16) + (place - c),
+        place if place < of_172 => (10 << 24) + place,
+        place if place < of_192 => (((172 << 8) + 16) << 16) + (place - of_172),
+        place => (((192 << 8) + 168) << 16) + (place - of_192),
     })
 }
 
@@ -315,7 +314,7 @@ mod tests {
 
     /// More of each kind than are numbered.
     #[test]
-    fn nobody_becomes_somebody_else() {
+    fn no_two_values_share_a_replacement() {
         let mut names = Names::default();
         let count = 3 * u32::try_from(NUMBERED).unwrap();
         let kinds: [fn(&mut Names, u32) -> String; 5] = [
@@ -331,11 +330,16 @@ mod tests {
             assert_eq!(distinct.len(), shown.len(), "{}", shown[0]);
             for place in [0, NUMBERED, shown.len() - 1] {
                 let again = kind(&mut names, u32::try_from(place).unwrap());
-                assert_eq!(again, shown[place], "the same by the same");
+                assert_eq!(again, shown[place], "the same replacement again");
             }
         }
 
-        for kind in [&names.hosts, &names.users, &names.call_ids, &names.wide] {
+        for kind in [
+            &names.hosts,
+            &names.users,
+            &names.call_ids,
+            &names.v6_addresses,
+        ] {
             assert_eq!(kind.numbers.len(), NUMBERED);
         }
     }

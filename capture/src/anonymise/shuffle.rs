@@ -1,7 +1,8 @@
-//! A bijection of a bounded domain onto itself: two values never get the same replacement, and memory doesn't grow with the file. The first
-//! few values get readable replacements, in order of appearance; all others go through a keyed permutation (a Feistel network over the next
-//! larger power of four, iterated until the result is inside the domain), which needs no memory. The key is random in each run and never
-//! stored.
+//! A bijection of a bounded domain onto itself: two values never get the same replacement, and memory doesn't grow with the file.
+//!
+//! The first values get readable replacements, in order of appearance. All others go through a keyed permutation, which needs no memory: a
+//! Feistel network over the next larger power of four, iterated until the result is inside the domain. The key is random in each run and
+//! never stored.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -9,7 +10,7 @@ use std::hash::{BuildHasher as _, RandomState};
 /// Rounds of the Feistel network.
 const ROUNDS: u32 = 8;
 
-/// A set of values, and the readable replacements of the first of them.
+/// A set of values, and its readable replacements, which the first values get.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Domain {
     /// Public IPv4 addresses.
@@ -32,7 +33,7 @@ impl Domain {
         }
     }
 
-    /// Returns half of the bits that hold every value.
+    /// Returns half the number of bits that hold every value, rounded up: the width of each half of the Feistel network.
     const fn half_bits(self) -> u32 {
         match self {
             Self::Public => 16,
@@ -45,7 +46,7 @@ impl Domain {
     }
 
     /// Returns the number of readable replacements.
-    const fn places(self) -> u64 {
+    const fn readable(self) -> u64 {
         match self {
             Self::Public | Self::Private => 16_384,
             Self::Subscriber(digits @ 0..=3) | Self::Area(digits @ 0..=3) => 10_u64.pow(digits),
@@ -54,21 +55,21 @@ impl Domain {
         }
     }
 
-    /// Returns the readable replacement of an index: networks for documents and benchmarks (RFC 5737, RFC 2544), numbers that begin with
-    /// 555.
-    const fn value_of(self, place: u64) -> u64 {
+    /// Returns the readable replacement at an index: an address for documentation or benchmarks (RFC 5737, RFC 2544), or a number that begins
+    /// with 555.
+    const fn value_of(self, index: u64) -> u64 {
         match self {
-            Self::Public if place < DOCUMENTS => (192 << 24) + (2 << 8) + place + 1,
-            Self::Public => (198 << 24) + (18 << 16) + place,
-            Self::Private => place + 1,
-            Self::Subscriber(7) => 5_550_001 + place,
-            Self::Subscriber(digits) => (place + 1) % 10_u64.pow(digits),
-            Self::Area(_) => place,
+            Self::Public if index < DOCUMENTS => (192 << 24) + (2 << 8) + index + 1,
+            Self::Public => (198 << 24) + (18 << 16) + index,
+            Self::Private => index + 1,
+            Self::Subscriber(7) => 5_550_001 + index,
+            Self::Subscriber(digits) => (index + 1) % 10_u64.pow(digits),
+            Self::Area(_) => index,
         }
     }
 
-    /// Returns the index of a readable replacement.
-    fn place_of(self, value: u64) -> Option<u64> {
+    /// Returns the index of a readable replacement; `None` for any other value.
+    fn index_of(self, value: u64) -> Option<u64> {
         let likely = match self {
             Self::Public if value >> 24 == 192 => value.checked_sub((192 << 24) + (2 << 8) + 1)?,
             Self::Public => value.checked_sub((198 << 24) + (18 << 16))?,
@@ -77,11 +78,11 @@ impl Domain {
             Self::Subscriber(digits) => (value + 10_u64.pow(digits) - 1) % 10_u64.pow(digits),
             Self::Area(_) => value,
         };
-        (likely < self.places() && self.value_of(likely) == value).then_some(likely)
+        (likely < self.readable() && self.value_of(likely) == value).then_some(likely)
     }
 }
 
-/// Addresses in 192.0.2.0/24.
+/// Host addresses in 192.0.2.0/24.
 const DOCUMENTS: u64 = 254;
 
 const fn is_private(value: u64) -> bool {
@@ -97,8 +98,9 @@ const fn is_fixed(value: u64) -> bool {
 #[derive(Debug)]
 pub(super) struct Shuffle {
     domain: Domain,
-    places: HashMap<u64, u64>,
-    /// The value that holds each index.
+    /// Index of each value that has a readable replacement.
+    indices: HashMap<u64, u64>,
+    /// Value that each index belongs to.
     holders: Vec<u64>,
     key: RandomState,
 }
@@ -107,7 +109,7 @@ impl Shuffle {
     pub(super) fn new(domain: Domain) -> Self {
         Self {
             domain,
-            places: HashMap::new(),
+            indices: HashMap::new(),
             holders: Vec::new(),
             key: RandomState::new(),
         }
@@ -115,18 +117,19 @@ impl Shuffle {
 
     /// Returns the replacement of a value.
     pub(super) fn of(&mut self, value: u64) -> u64 {
-        if let Some(place) = self.places.get(&value) {
-            return self.domain.value_of(*place);
+        if let Some(index) = self.indices.get(&value) {
+            return self.domain.value_of(*index);
         }
+
         let next = self.holders.len() as u64;
-        if next < self.domain.places() {
-            self.places.insert(value, next);
+        if next < self.domain.readable() {
+            self.indices.insert(value, next);
             self.holders.push(value);
             return self.domain.value_of(next);
         }
 
-        // A readable replacement belongs to the value that got it first. If the permutation yields one, it goes on from that value, whose own
-        // permuted value is unused. So no two values get the same replacement.
+        // The permutation may yield a readable replacement, which belongs to another value, its holder. That holder's own permuted value is
+        // unused, so the search goes on from there, and no two values get the same replacement.
         let mut shown = self.permuted(value);
         while let Some(holder) = self.holder(shown) {
             shown = self.permuted(holder);
@@ -134,9 +137,10 @@ impl Shuffle {
         shown
     }
 
-    fn holder(&self, value: u64) -> Option<u64> {
-        let place = usize::try_from(self.domain.place_of(value)?).ok()?;
-        self.holders.get(place).copied()
+    /// Returns the value whose readable replacement this is.
+    fn holder(&self, replacement: u64) -> Option<u64> {
+        let index = usize::try_from(self.domain.index_of(replacement)?).ok()?;
+        self.holders.get(index).copied()
     }
 
     fn permuted(&self, value: u64) -> u64 {
@@ -149,6 +153,7 @@ impl Shuffle {
                 let mixed = left ^ (self.key.hash_one((round, right)) & mask);
                 (left, right) = (right, mixed);
             }
+
             value = (left << half) | right;
             if self.domain.contains(value) {
                 return value;
@@ -175,31 +180,33 @@ mod tests {
     ];
 
     #[test]
-    fn every_place_is_its_own() {
+    fn every_readable_replacement_has_one_index() {
         for domain in DOMAINS {
-            for place in 0..domain.places() {
-                let value = domain.value_of(place);
+            for index in 0..domain.readable() {
+                let value = domain.value_of(index);
                 assert!(domain.contains(value), "{domain:?}: {value}");
-                assert_eq!(domain.place_of(value), Some(place), "{domain:?}");
+                assert_eq!(domain.index_of(value), Some(index), "{domain:?}");
             }
         }
-        assert_eq!(Domain::Public.place_of((192 << 24) + (2 << 8)), None);
-        assert_eq!(Domain::Public.place_of((198 << 24) + (18 << 16)), None);
+        assert_eq!(Domain::Public.index_of((192 << 24) + (2 << 8)), None);
+        assert_eq!(Domain::Public.index_of((198 << 24) + (18 << 16)), None);
     }
 
     #[test]
-    fn all_of_a_small_domain_are_exchanged_among_themselves() {
+    fn a_small_domain_is_permuted_as_a_whole() {
         for digits in [1, 2, 4, 5] {
             let all = 10_u64.pow(digits);
             let mut shuffle = Shuffle::new(Domain::Subscriber(digits));
-            // In an order of its own: 7 has nothing in common with a power of ten.
+            // Every value once, since 7 and a power of ten share no factor.
             let order = (0..all).map(|value| value * 7 % all);
             let shown: Vec<u64> = order.clone().map(|value| shuffle.of(value)).collect();
+
             let distinct: HashSet<u64> = shown.iter().copied().collect();
             assert_eq!(distinct.len() as u64, all, "{digits} digits");
             assert!(distinct.iter().all(|value| *value < all));
+
             let again: Vec<u64> = order.map(|value| shuffle.of(value)).collect();
-            assert_eq!(shown, again, "{digits} digits: the same by the same");
+            assert_eq!(shown, again, "{digits} digits: a value is replaced anew");
         }
     }
 
@@ -211,10 +218,13 @@ mod tests {
             for value in first..first + 60_000 {
                 let other = shuffle.of(value);
                 assert!(domain.contains(other), "{domain:?}: {other}");
-                assert!(shown.insert(other), "{domain:?}: {value} isn't alone");
+                assert!(
+                    shown.insert(other),
+                    "{domain:?}: {value} shares its replacement"
+                );
             }
-            assert_eq!(shuffle.places.len() as u64, domain.places());
-            assert_eq!(shuffle.holders.len() as u64, domain.places());
+            assert_eq!(shuffle.indices.len() as u64, domain.readable());
+            assert_eq!(shuffle.holders.len() as u64, domain.readable());
         }
     }
 

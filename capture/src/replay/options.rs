@@ -1,4 +1,4 @@
-//! Options of a replay.
+//! Choices of the user for a replay.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub struct Options {
     pub target: SocketAddr,
     /// Transport to use instead of the captured one.
     pub transport: Option<Transport>,
-    /// Credentials for challenges. Without them captured credentials are left out, as for an address on the IP allow list.
+    /// User name and password for challenges. Without them captured credentials are left out, as for an address on the IP allow list.
     pub credentials: Option<(String, String)>,
     /// Address of the runtime's side, if it is played.
     pub runtime: Option<SocketAddr>,
@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the transport for a call that was captured on `captured`.
+    /// Returns the transport for a call that was captured on `captured`. TLS is replayed over TCP.
     pub fn transport_for(&self, captured: Transport) -> Transport {
         match self.transport.unwrap_or(captured) {
             Transport::Tls => Transport::Tcp,

@@ -1,4 +1,4 @@
-//! Fault of a flow.
+//! Fault that reading a flow finds, named by its place in the flow.
 
 use std::fmt;
 

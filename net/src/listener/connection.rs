@@ -26,6 +26,9 @@ const READ: usize = 4_096;
 /// Time for which answers are still written after the peer has closed its side.
 const LINGER: Duration = Duration::from_millis(300);
 
+/// Time for the peer to read all octets that are written together, in times of that for some of them.
+const BATCH: u32 = 6;
+
 /// Interval and number of checks for the 400 that refuses a message without a readable length: 2 seconds in total.
 const REFUSAL_LOOK: Duration = Duration::from_millis(10);
 const REFUSAL_LOOKS: u32 = 200;
@@ -35,6 +38,8 @@ const REFUSAL_LOOKS: u32 = 200;
 pub(super) enum Ended {
     #[error("closed by the peer")]
     ByPeer,
+    #[error("its peer has proved nothing, and another connection needs its place")]
+    GaveWay,
     #[error("nothing came for the idle time")]
     Idle,
     #[error("a message was begun and not finished in time")]
@@ -56,6 +61,7 @@ impl Ended {
     pub(super) const fn as_str(&self) -> &'static str {
         match self {
             Self::ByPeer => "by_peer",
+            Self::GaveWay => "gave_way",
             Self::Idle => "idle",
             Self::SlowToSend => "slow_to_send",
             Self::SlowToRead => "slow_to_read",
@@ -72,9 +78,12 @@ impl Ended {
             Self::NotOpened => Fault::NotOpened,
             Self::NotSecured(reason) => Fault::NotSecured(Arc::clone(reason)),
             Self::Io(error) => fault_of(error),
-            Self::ByPeer | Self::Idle | Self::SlowToSend | Self::SlowToRead | Self::Framing(_) => {
-                Fault::Closed
-            }
+            Self::ByPeer
+            | Self::GaveWay
+            | Self::Idle
+            | Self::SlowToSend
+            | Self::SlowToRead
+            | Self::Framing(_) => Fault::Closed,
         }
     }
 }
@@ -266,9 +275,15 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         stream: &mut (impl AsyncWrite + Unpin),
         mut octets: &[u8],
     ) -> Result<(), Ended> {
+        // A peer that takes one octet at a time never lets a single write time out.
+        let deadline = (self.clock)() + self.settings.message * BATCH;
         while !octets.is_empty() {
+            let patience = deadline.since((self.clock)()).min(self.settings.message);
+            if patience.is_zero() {
+                return Err(Ended::SlowToRead);
+            }
             let written = tokio::select! {
-                written = timeout(self.settings.message, stream.write(octets)) => written,
+                written = timeout(patience, stream.write(octets)) => written,
                 // A peer that reads nothing but keeps sending requests overfills the outbox: end at once instead of after the full timeout.
                 () = self.outbox.overfull() => return Err(Ended::SlowToRead),
             };
@@ -381,5 +396,76 @@ impl Reading {
             Awaited::FirstOctet | Awaited::FirstMessage | Awaited::Rest => Ended::SlowToSend,
             Awaited::Next => Ended::Idle,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::{Context, Poll};
+
+    use trunkline_sip::flow::Transport;
+
+    use super::super::Lost;
+    use super::*;
+
+    #[derive(Clone)]
+    struct NoSink;
+
+    impl Sink for NoSink {
+        async fn deliver(&self, _: Received) {}
+        async fn closing(&self, _: Flow, _: u32) {}
+        async fn lost(&self, _: Lost) {}
+    }
+
+    /// A peer that takes one octet at a time.
+    struct Trickle(usize);
+
+    impl AsyncWrite for Trickle {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.0 += 1;
+            Poll::Ready(Ok(1))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_reads_an_octet_at_a_time_holds_nothing_for_long() {
+        static SECONDS: AtomicU64 = AtomicU64::new(0);
+        let address = ([192, 0, 2, 1], 5060).into();
+        let connection = Connection {
+            flow: Flow {
+                transport: Transport::Tcp,
+                listener: 0,
+                connection: 1,
+                local: address,
+                peer: address,
+            },
+            outbox: Arc::new(Outbox::new(64 << 10)),
+            sink: NoSink,
+            // Each octet takes a second.
+            clock: || Moment::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed)),
+            settings: StreamSettings::default(),
+            began: Moment::default(),
+            awaited: Awaited::Next,
+        };
+
+        let mut peer = Trickle(0);
+        let ended = connection.write_out(&mut peer, &[b'x'; 64 << 10]).await;
+        assert!(matches!(ended, Err(Ended::SlowToRead)), "{ended:?}");
+        assert_eq!(peer.0, 59);
+        assert!(connection.write_out(&mut peer, b"short").await.is_ok());
     }
 }

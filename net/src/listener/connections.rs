@@ -1,8 +1,8 @@
 //! The table of open connections: sending on one, opening one, and reusing one (RFC 3261 §18.1.1, §18.2.2). Owns the bounds on their
 //! number; knows nothing of messages.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,9 @@ use super::outbox::{Outbox, OutboxClosed};
 use super::stream::StreamSettings;
 
 pub use super::send_error::SendError;
+
+/// Most octets queued for a connection whose peer has proved nothing, where the settings allow more.
+const UNPROVEN_OUTBOX: usize = 64 << 10;
 
 /// Greatest connection number; the numbers above refer to host names ([`trunkline_sip::verified`]).
 const LAST_NUMBER: u32 = (1 << 31) - 1;
@@ -52,10 +55,19 @@ struct Table {
     by_peer: HashMap<(Transport, SocketAddr, u32), u32>,
     accepted: usize,
     in_process: usize,
-    /// Number of accepted connections by source: in IPv6 a /64.
-    by_source: HashMap<IpAddr, usize>,
+    /// Accepted connections by source: in IPv6 a /64.
+    by_source: HashMap<IpAddr, OfSource>,
+    /// Numbers of the accepted connections whose peers have proved nothing: the oldest gives way at the limit. Numbers ascend.
+    unproven: BTreeSet<u32>,
     /// Number of connections that we opened, by peer: in IPv6 a /64.
     opened_to: HashMap<IpAddr, usize>,
+}
+
+/// Accepted connections of one source.
+#[derive(Default)]
+struct OfSource {
+    count: usize,
+    unproven: BTreeSet<u32>,
 }
 
 #[derive(Clone)]
@@ -143,19 +155,48 @@ impl Connections {
         self.table().by_number.len()
     }
 
-    /// Adds an accepted connection; `None` if there are too many, in total or from its source.
+    /// Adds an accepted connection. If there are too many, in total or from its source, the oldest gives way whose peer has proved nothing; `None`
+    /// if all have.
     pub(super) fn accept(&self, flow: Flow) -> Option<(Flow, Arc<Outbox>)> {
         let settings = &self.shared.settings;
         let mut table = self.table();
         let peer = source(flow.peer.ip());
-        let from_source = table.by_source.get(&peer).copied().unwrap_or(0);
-        if table.accepted >= settings.accepted || from_source >= settings.accepted_per_source {
-            return None;
+        let of_source = table.by_source.get(&peer);
+        let oldest = match of_source {
+            Some(held) if held.count >= settings.accepted_per_source => {
+                Some(held.unproven.first().copied())
+            }
+            Some(_) | None if table.accepted >= settings.accepted => {
+                Some(table.unproven.first().copied())
+            }
+            Some(_) | None => None,
+        };
+        if let Some(oldest) = oldest {
+            table.give_way(oldest?);
         }
 
+        let limit = settings.outbox_octets.min(UNPROVEN_OUTBOX);
+        let accepted = table.enter(flow, 0, Origin::Accepted, limit);
+        let number = accepted.0.connection;
         table.accepted += 1;
-        *table.by_source.entry(peer).or_default() += 1;
-        Some(table.enter(flow, 0, Origin::Accepted, settings.outbox_octets))
+        table.unproven.insert(number);
+        let of_source = table.by_source.entry(peer).or_default();
+        of_source.count += 1;
+        of_source.unproven.insert(number);
+        Some(accepted)
+    }
+
+    /// Notes that the peer of a connection is known: it has sent a request that was accepted. The connection gives way to no other.
+    pub fn prove(&self, number: u32) {
+        let mut table = self.table();
+        if table.unproven.remove(&number)
+            && let Some(Entry { flow, outbox, .. }) = table.by_number.get(&number).cloned()
+        {
+            outbox.set_limit(self.shared.settings.outbox_octets);
+            if let Some(of_source) = table.by_source.get_mut(&source(flow.peer.ip())) {
+                of_source.unproven.remove(&number);
+            }
+        }
     }
 
     /// Adds a user agent in this process. Messages sent by the returned flow come out of the returned outbox. The caller bounds their number.
@@ -172,10 +213,8 @@ impl Connections {
 
     /// Removes a connection that has ended.
     pub(super) fn remove(&self, number: u32) {
-        let mut table = self.table();
-        if let Some(entry) = table.by_number.remove(&number) {
-            entry.outbox.finish();
-            table.forget(&entry);
+        if let Some(outbox) = self.table().remove(number) {
+            outbox.finish();
         }
     }
 
@@ -277,6 +316,20 @@ impl Table {
         (flow, outbox)
     }
 
+    /// Removes a connection; returns its outbox.
+    fn remove(&mut self, number: u32) -> Option<Arc<Outbox>> {
+        let entry = self.by_number.remove(&number)?;
+        self.forget(&entry);
+        Some(entry.outbox)
+    }
+
+    /// Ends a connection whose place another one needs.
+    fn give_way(&mut self, number: u32) {
+        if let Some(outbox) = self.remove(number) {
+            outbox.give_way();
+        }
+    }
+
     /// Returns a free number. Numbers are reused only after all others: the response to a request must not leave by another peer's
     /// connection.
     fn next_number(&mut self) -> u32 {
@@ -306,23 +359,29 @@ impl Table {
 
     fn forget(&mut self, entry: &Entry) {
         self.unlist(entry);
-        let counts = match entry.origin {
+        let peer = source(entry.flow.peer.ip());
+        match entry.origin {
             Origin::Accepted => {
                 self.accepted -= 1;
-                &mut self.by_source
+                self.unproven.remove(&entry.flow.connection);
+                if let MapEntry::Occupied(mut of_source) = self.by_source.entry(peer) {
+                    let held = of_source.get_mut();
+                    held.count -= 1;
+                    held.unproven.remove(&entry.flow.connection);
+                    if held.count == 0 {
+                        of_source.remove();
+                    }
+                }
             }
-            Origin::Opened => &mut self.opened_to,
-            Origin::InProcess => {
-                self.in_process -= 1;
-                return;
+            Origin::Opened => {
+                if let MapEntry::Occupied(mut count) = self.opened_to.entry(peer) {
+                    *count.get_mut() -= 1;
+                    if *count.get() == 0 {
+                        count.remove();
+                    }
+                }
             }
-        };
-
-        if let MapEntry::Occupied(mut count) = counts.entry(source(entry.flow.peer.ip())) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
+            Origin::InProcess => self.in_process -= 1,
         }
     }
 }

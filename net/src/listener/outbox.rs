@@ -11,7 +11,8 @@ pub(super) struct Outbox {
     changed: Notify,
     /// Wakes the tasks in [`Outbox::opened`], which wait until the connection is open or has ended.
     settled: Notify,
-    limit_octets: usize,
+    /// Wakes the task in [`Outbox::gave_way`].
+    yields: Notify,
 }
 
 #[derive(Debug)]
@@ -21,6 +22,7 @@ struct Waiting {
     pushed: u64,
     state: State,
     is_opened: bool,
+    limit_octets: usize,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -52,13 +54,30 @@ impl Outbox {
             pushed: 0,
             state: State::Open,
             is_opened: false,
+            limit_octets,
         };
         Self {
             waiting: Mutex::new(waiting),
             changed: Notify::new(),
             settled: Notify::new(),
-            limit_octets,
+            yields: Notify::new(),
         }
+    }
+
+    /// Sets the bound for what is queued from now on.
+    pub(super) fn set_limit(&self, limit_octets: usize) {
+        self.waiting().limit_octets = limit_octets;
+    }
+
+    /// Ends the connection at once, whatever is queued: another one needs its place.
+    pub(super) fn give_way(&self) {
+        self.finish();
+        self.yields.notify_one();
+    }
+
+    /// Waits until the connection has to give way.
+    pub(super) async fn gave_way(&self) {
+        self.yields.notified().await;
     }
 
     /// Adds a message. If it doesn't fit, the connection ends, since a stream can't skip a message.
@@ -69,7 +88,7 @@ impl Outbox {
         }
 
         let was_empty = waiting.octets.is_empty();
-        let fits = waiting.octets.len() + octets.len() <= self.limit_octets;
+        let fits = waiting.octets.len() + octets.len() <= waiting.limit_octets;
         if fits {
             waiting.octets.extend_from_slice(octets);
             waiting.pushed += 1;

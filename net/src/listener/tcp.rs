@@ -190,18 +190,25 @@ struct Task<S, C> {
 impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
     async fn accepted(self, stream: TcpStream) {
         let began = (self.clock)();
-        let ended = match self.secured(stream).await {
-            Ok(Secured::Bare(stream)) => {
-                let first = (Awaited::FirstOctet, began);
-                self.serve(self.flow, stream, first).await
+        let served = async {
+            match self.secured(stream).await {
+                Ok(Secured::Bare(stream)) => {
+                    let first = (Awaited::FirstOctet, began);
+                    self.serve(self.flow, stream, first).await
+                }
+                Ok(Secured::Tls(stream)) => {
+                    let first = (Awaited::FirstMessage, began);
+                    self.serve(self.flow, stream, first).await
+                }
+                Err(ended) => ended,
             }
-            Ok(Secured::Tls(stream)) => {
-                let first = (Awaited::FirstMessage, began);
-                self.serve(self.flow, stream, first).await
-            }
-            Err(ended) => ended,
         };
 
+        // At once, also during a handshake: the place of the connection is another's already.
+        let ended = tokio::select! {
+            ended = served => ended,
+            () = self.outbox.gave_way() => Ended::GaveWay,
+        };
         self.end(self.flow, &ended).await;
     }
 

@@ -22,8 +22,8 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    /// Parses a packet; `None` if it isn't RTP, or has no payload. RTCP, whose first octet has the same form, has payload types 72 to 76
-    /// when parsed as RTP: the caller rejects it by the negotiated types (RFC 5761 §4).
+    /// Parses a packet; `None` if it isn't RTP, or has no payload. RTCP, whose first octet has the same form, has a payload type from 64
+    /// to 95 when parsed as RTP: the caller rejects it by the negotiated types (RFC 5761 §4).
     pub(super) fn read(octets: &[u8]) -> Option<Self> {
         const VERSION: u8 = 2;
         let head: &[u8; HEADER] = octets.first_chunk()?;

@@ -14,7 +14,7 @@ fn each_step_chooses_when_those_before_it_find_nobody() {
     let world = World::new(&[RECEPTION, SALES, SUPPORT]).listing(&["+4930100", "+4930200"]);
     let cases = [
         (
-            "(a) the header's agent",
+            "step 1: the header's agent",
             world
                 .clone()
                 .header(SUPPORT.to_string())
@@ -23,7 +23,7 @@ fn each_step_chooses_when_those_before_it_find_nobody() {
             (SUPPORT, Step::Header),
         ),
         (
-            "(b) the dialled number's",
+            "step 2: the dialled number's",
             world
                 .clone()
                 .assigned("+4930100", SALES)
@@ -31,7 +31,7 @@ fn each_step_chooses_when_those_before_it_find_nobody() {
             (SALES, Step::AssignedNumber),
         ),
         (
-            "(b) though the trunk doesn't list it",
+            "step 2: though the trunk doesn't list it",
             world
                 .clone()
                 .assigned("+4930900", SALES)
@@ -39,7 +39,7 @@ fn each_step_chooses_when_those_before_it_find_nobody() {
             (SALES, Step::AssignedNumber),
         ),
         (
-            "(c) the list's first",
+            "step 3: the list's first",
             world
                 .clone()
                 .assigned("+4930200", SALES)
@@ -47,7 +47,7 @@ fn each_step_chooses_when_those_before_it_find_nobody() {
             (SALES, Step::TrunkNumbers),
         ),
         (
-            "(c) in the list's order",
+            "step 3: in the list's order",
             world
                 .clone()
                 .assigned("+4930200", SALES)
@@ -56,7 +56,7 @@ fn each_step_chooses_when_those_before_it_find_nobody() {
             (SUPPORT, Step::TrunkNumbers),
         ),
         (
-            "(c) passing one at its limit",
+            "step 3: passing one at its limit",
             world
                 .clone()
                 .assigned("+4930100", SALES)
@@ -65,22 +65,22 @@ fn each_step_chooses_when_those_before_it_find_nobody() {
             (SUPPORT, Step::TrunkNumbers),
         ),
         (
-            "(d) the oldest",
+            "step 4: the oldest",
             world.clone(),
             (RECEPTION, Step::FirstAvailable),
         ),
         (
-            "(d) passing a disabled one",
+            "step 4: passing a disabled one",
             world.clone().disabled(RECEPTION),
             (SALES, Step::FirstAvailable),
         ),
         (
-            "(d) passing an outbound one",
+            "step 4: passing an outbound one",
             world.clone().outbound(RECEPTION),
             (SALES, Step::FirstAvailable),
         ),
         (
-            "(d) passing one at its limit",
+            "step 4: passing one at its limit",
             world.clone().busy(RECEPTION),
             (SALES, Step::FirstAvailable),
         ),

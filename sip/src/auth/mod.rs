@@ -12,9 +12,9 @@ mod verify;
 mod window;
 
 pub use algorithm::Algorithm;
-pub use nonce::{ChallengeCause, LIFETIME, Nonce, NonceKeys, NonceState, Nonces};
+pub use nonce::{ChallengeCause, LIFETIME, Nonce, NonceKeys, NonceSource, NonceState, Nonces};
 pub use secret::{Ha1, Secret};
-pub use verify::{Policy, Verdict, WrongPart, verify};
+pub use verify::{Policy, Verdict, WrongPart, proves_password, verify};
 pub use window::NonceWindow;
 
 pub use crate::header::auth::{Challenge, Credentials};

@@ -1,10 +1,11 @@
 //! Nonces that need no memory until a client uses one: a MAC proves their content (RFC 7616 §3.3, §5.4).
 //!
 //! 32 octets in URL-safe base64: milliseconds since the epoch (6), a tag of the issuer's choice (2), random bits (4), a mark (4): half of the
-//! SipHash-2-4 of those three under a key that all nodes of a deployment share, and the first half of an HMAC-SHA-256 over all of these under
-//! the node's own key. The mark lets any node recognise a nonce of the deployment; the HMAC lets only its issuer accept it.
+//! SipHash-2-4 of those three under a key that all nodes of a deployment share, and the first half of an HMAC-SHA-256 over all of these and the
+//! source of the request under the node's own key. The mark lets any node recognise a nonce of the deployment; the HMAC lets only its issuer accept it.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use base64::Engine;
@@ -15,12 +16,15 @@ use siphasher::sip::SipHasher24;
 
 use super::secret::Secret;
 use crate::entropy::Entropy;
+use crate::flow::Flow;
 use crate::moment::Moment;
 
 const MARKED: usize = 12;
 const SIGNED: usize = 16;
 const OCTETS: usize = 32;
 const DIGITS: usize = 43;
+/// Octets of a source under the MAC: its kind, and the part of the address that counts.
+const SOURCE: usize = 7;
 
 /// Lifetime of a nonce unless configured otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(300);
@@ -63,8 +67,35 @@ pub enum NonceState {
     Fresh,
     /// Issued by this node, but too old, or from a clock ahead of ours.
     Stale,
-    /// Not issued under this node's key: by another node, or forged.
+    /// Not issued under this node's key: by another node, to another source, or forged.
     Foreign,
+}
+
+/// Source that a nonce is good for: over UDP the IPv4 /24 or IPv6 /48 of the peer, whose port a NAT may change with each request. A nonce is worth
+/// nothing to a peer that forges its source, since it doesn't get the challenges of that source. All streams count as one source, since their
+/// handshake proves it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct NonceSource([u8; SOURCE]);
+
+impl NonceSource {
+    /// Source of the messages of a flow.
+    pub fn of(flow: &Flow) -> Self {
+        let mut source = [0; SOURCE];
+        if flow.transport.is_reliable() {
+            return Self(source);
+        }
+        match flow.peer.ip().to_canonical() {
+            IpAddr::V4(v4) => {
+                source[0] = 4;
+                source[1..4].copy_from_slice(&v4.octets()[..3]);
+            }
+            IpAddr::V6(v6) => {
+                source[0] = 6;
+                source[1..].copy_from_slice(&v6.octets()[..6]);
+            }
+        }
+        Self(source)
+    }
 }
 
 /// A nonce as text.
@@ -90,8 +121,14 @@ impl Nonces {
         &self.decoy
     }
 
-    /// Issues a nonce. It carries `tag` unencrypted, for instance the slot of the shard that issues it.
-    pub fn issue(&self, tag: u16, entropy: &mut Entropy, now: Moment) -> Nonce {
+    /// Issues a nonce to a source. It carries `tag` unencrypted, for instance the slot of the shard that issues it.
+    pub fn issue(
+        &self,
+        tag: u16,
+        source: NonceSource,
+        entropy: &mut Entropy,
+        now: Moment,
+    ) -> Nonce {
         let mut octets = [0; OCTETS];
         octets[..6].copy_from_slice(&now.as_millis().to_be_bytes()[2..]);
         octets[6..8].copy_from_slice(&tag.to_be_bytes());
@@ -99,7 +136,7 @@ impl Nonces {
 
         let mark = self.mark(&octets[..MARKED]);
         octets[MARKED..SIGNED].copy_from_slice(&mark);
-        let mac = self.mac(&octets[..SIGNED]).finalize().into_bytes();
+        let mac = self.mac(&octets[..SIGNED], source).finalize().into_bytes();
         octets[SIGNED..].copy_from_slice(&mac[..OCTETS - SIGNED]);
 
         let mut digits = [0; DIGITS];
@@ -114,25 +151,26 @@ impl Nonces {
         &self,
         cause: ChallengeCause<'_>,
         tag: u16,
+        source: NonceSource,
         entropy: &mut Entropy,
         now: Moment,
     ) -> Nonce {
         let again = match cause {
-            ChallengeCause::Wrong(used) if self.check(used, now) == NonceState::Fresh => {
+            ChallengeCause::Wrong(used) if self.check(used, source, now) == NonceState::Fresh => {
                 used.try_into().ok()
             }
             ChallengeCause::Wrong(_) | ChallengeCause::Bare | ChallengeCause::Stale => None,
         };
-        again.map_or_else(|| self.issue(tag, entropy, now), Nonce)
+        again.map_or_else(|| self.issue(tag, source, entropy, now), Nonce)
     }
 
-    /// Returns the state of a nonce at `now`.
-    pub fn check(&self, nonce: &[u8], now: Moment) -> NonceState {
+    /// Returns the state of a nonce that comes from `source` at `now`.
+    pub fn check(&self, nonce: &[u8], source: NonceSource, now: Moment) -> NonceState {
         let Some(read) = Issued::read(nonce) else {
             return NonceState::Foreign;
         };
         let is_ours = self
-            .mac(&read.octets[..SIGNED])
+            .mac(&read.octets[..SIGNED], source)
             .verify_truncated_left(&read.octets[SIGNED..])
             .is_ok();
         if !is_ours {
@@ -155,8 +193,11 @@ impl Nonces {
         ((hash >> 32) as u32).to_be_bytes()
     }
 
-    fn mac(&self, signed: &[u8]) -> Hmac<Sha256> {
-        self.keyed.clone().chain_update(signed)
+    fn mac(&self, signed: &[u8], source: NonceSource) -> Hmac<Sha256> {
+        self.keyed
+            .clone()
+            .chain_update(signed)
+            .chain_update(source.0)
     }
 }
 
@@ -172,8 +213,8 @@ impl Nonce {
     }
 }
 
-/// Derives the key of the decoy from the node's key. The label is longer than the part of a nonce that its MAC covers, so that no nonce
-/// carries this MAC.
+/// Derives the key of the decoy from the node's key. The label is shorter than what the MAC of a nonce covers, so that no nonce carries
+/// this MAC.
 fn key_of_decoy(keyed: &Hmac<Sha256>) -> [u8; 32] {
     keyed
         .clone()
@@ -244,8 +285,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::flow::Transport;
 
     const NOW: Moment = Moment::from_secs(1_790_000_000);
+    const SOURCE_A: NonceSource = NonceSource([4, 192, 0, 2, 0, 0, 0]);
 
     fn nonces(key: u8) -> Nonces {
         Nonces::new(
@@ -259,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_nonce_lives_as_long_as_it_should() {
-        let nonce = nonces(1).issue(7, &mut Entropy::from_seed([1; 32]), NOW);
+        let nonce = nonces(1).issue(7, SOURCE_A, &mut Entropy::from_seed([1; 32]), NOW);
         let millisecond = Duration::from_millis(1);
         for (name, checker, at, state) in [
             ("at once", 1, NOW, NonceState::Fresh),
@@ -278,7 +321,82 @@ mod tests {
             ),
             ("another node", 2, NOW, NonceState::Foreign),
         ] {
-            assert_eq!(nonces(checker).check(nonce.as_bytes(), at), state, "{name}");
+            assert_eq!(
+                nonces(checker).check(nonce.as_bytes(), SOURCE_A, at),
+                state,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_nonce_is_good_from_the_source_that_it_was_given_to() {
+        let source = |transport, peer: &str| {
+            let peer = peer.parse().expect("an address");
+            NonceSource::of(&Flow {
+                transport,
+                listener: 0,
+                connection: u32::from(transport != Transport::Udp),
+                local: peer,
+                peer,
+            })
+        };
+        let udp = |peer| source(Transport::Udp, peer);
+        let tcp = |peer| source(Transport::Tcp, peer);
+        let tls = |peer| source(Transport::Tls, peer);
+        for (case, given, used, is_good) in [
+            (
+                "another port, as a NAT may have it",
+                udp("192.0.2.1:5060"),
+                udp("192.0.2.1:40000"),
+                true,
+            ),
+            (
+                "IPv4 on an IPv6 socket",
+                udp("192.0.2.1:5060"),
+                udp("[::ffff:192.0.2.1]:5060"),
+                true,
+            ),
+            (
+                "a neighbour",
+                udp("192.0.2.1:5060"),
+                udp("192.0.2.99:5060"),
+                true,
+            ),
+            (
+                "another network",
+                udp("192.0.2.1:5060"),
+                udp("192.0.3.1:5060"),
+                false,
+            ),
+            (
+                "another address of an IPv6 site",
+                udp("[2001:db8:1:2::3]:5060"),
+                udp("[2001:db8:1:9::4]:5060"),
+                true,
+            ),
+            (
+                "another IPv6 site",
+                udp("[2001:db8:1::3]:5060"),
+                udp("[2001:db8:2::3]:5060"),
+                false,
+            ),
+            (
+                "got over TCP, sent from a forged address",
+                tcp("192.0.2.1:5060"),
+                udp("192.0.2.1:5060"),
+                false,
+            ),
+            (
+                "another connection",
+                tcp("192.0.2.1:5060"),
+                tls("198.51.100.1:5061"),
+                true,
+            ),
+        ] {
+            let nonce = nonces(1).issue(7, given, &mut Entropy::from_seed([1; 32]), NOW);
+            let state = nonces(1).check(nonce.as_bytes(), used, NOW);
+            assert_eq!(state == NonceState::Fresh, is_good, "{case}");
         }
     }
 
@@ -286,8 +404,8 @@ mod tests {
     fn a_wrong_answer_is_challenged_with_the_same_nonce_while_that_is_good() {
         let mut entropy = Entropy::from_seed([1; 32]);
         let nonces = nonces(1);
-        let used = nonces.issue(7, &mut entropy, NOW);
-        let old = nonces.issue(7, &mut entropy, NOW - LIFETIME * 2);
+        let used = nonces.issue(7, SOURCE_A, &mut entropy, NOW);
+        let old = nonces.issue(7, SOURCE_A, &mut entropy, NOW - LIFETIME * 2);
 
         for (case, cause, again) in [
             ("wrong", ChallengeCause::Wrong(used.as_bytes()), true),
@@ -304,7 +422,7 @@ mod tests {
             ("bare", ChallengeCause::Bare, false),
             ("stale", ChallengeCause::Stale, false),
         ] {
-            let next = nonces.for_challenge(cause, 7, &mut entropy, NOW);
+            let next = nonces.for_challenge(cause, 7, SOURCE_A, &mut entropy, NOW);
             assert_eq!(next.as_str() == used.as_str(), again, "{case}");
             assert_ne!(next.as_str(), old.as_str(), "{case}");
         }
@@ -312,7 +430,7 @@ mod tests {
 
     #[test]
     fn every_node_of_a_deployment_knows_a_nonce() {
-        let nonce = nonces(1).issue(7, &mut Entropy::from_seed([1; 32]), NOW);
+        let nonce = nonces(1).issue(7, SOURCE_A, &mut Entropy::from_seed([1; 32]), NOW);
         assert!(nonces(1).is_of_deployment(nonce.as_bytes()));
         assert!(nonces(2).is_of_deployment(nonce.as_bytes()));
         let keys = NonceKeys {
@@ -327,8 +445,8 @@ mod tests {
     fn nonces_differ_and_carry_their_tag() {
         let mut entropy = Entropy::from_seed([1; 32]);
         let (one, other) = (
-            nonces(1).issue(0x0102, &mut entropy, NOW),
-            nonces(1).issue(0x0102, &mut entropy, NOW),
+            nonces(1).issue(0x0102, SOURCE_A, &mut entropy, NOW),
+            nonces(1).issue(0x0102, SOURCE_A, &mut entropy, NOW),
         );
         assert_ne!(one, other);
         assert_eq!(Issued::read(one.as_bytes()).unwrap().octets[6..8], [1, 2]);
@@ -338,15 +456,15 @@ mod tests {
     proptest! {
         #[test]
         fn a_changed_nonce_is_foreign(index in 0..DIGITS, octet in any::<u8>()) {
-            let mut changed = nonces(1).issue(7, &mut Entropy::from_seed([1; 32]), NOW).0;
+            let mut changed = nonces(1).issue(7, SOURCE_A, &mut Entropy::from_seed([1; 32]), NOW).0;
             prop_assume!(changed[index] != octet);
             changed[index] = octet;
-            prop_assert_eq!(nonces(1).check(&changed, NOW), NonceState::Foreign);
+            prop_assert_eq!(nonces(1).check(&changed, SOURCE_A, NOW), NonceState::Foreign);
         }
 
         #[test]
         fn no_octets_panic(octets in proptest::collection::vec(any::<u8>(), 0..60)) {
-            prop_assert_eq!(nonces(1).check(&octets, NOW), NonceState::Foreign);
+            prop_assert_eq!(nonces(1).check(&octets, SOURCE_A, NOW), NonceState::Foreign);
         }
     }
 }

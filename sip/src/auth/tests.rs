@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::client::{ChallengedMessage, Login, answer};
 use super::*;
 use crate::entropy::Entropy;
+use crate::flow::{Flow, Transport};
 use crate::moment::Moment;
 use crate::wire::{Framing, lex};
 
@@ -28,6 +29,19 @@ struct Server {
     allow_rfc2069: bool,
     secret: Secret,
     entropy: Entropy,
+    /// Source of the next request.
+    source: NonceSource,
+}
+
+fn source(peer: &str) -> NonceSource {
+    let peer = peer.parse().unwrap();
+    NonceSource::of(&Flow {
+        transport: Transport::Udp,
+        listener: 0,
+        connection: 0,
+        local: peer,
+        peer,
+    })
 }
 
 impl Server {
@@ -45,11 +59,14 @@ impl Server {
             allow_rfc2069: false,
             secret: Secret::new("pbx\\1", REALM, "s3cret"),
             entropy: Entropy::from_seed([3; 32]),
+            source: source("192.0.2.1:5060"),
         }
     }
 
     fn challenges(&mut self, stale: bool) -> String {
-        let nonce = self.nonces.issue(5, &mut self.entropy, NOW);
+        let nonce = self
+            .nonces
+            .issue(5, source("192.0.2.1:5060"), &mut self.entropy, NOW);
         let mut lines = Vec::new();
         challenge(
             &mut Head::new(&mut lines),
@@ -75,19 +92,24 @@ impl Server {
         message: &Message<'_>,
         now: Moment,
     ) -> Verdict {
-        let policy = Policy {
-            algorithms: &self.algorithms,
-            allow_rfc2069: self.allow_rfc2069,
-        };
+        let (nonces, window) = (&self.nonces, &self.window);
         verify(
             credentials,
             message,
             secret,
-            &self.nonces,
-            &self.window,
-            policy,
+            nonces,
+            window,
+            self.policy(),
             now,
         )
+    }
+
+    fn policy(&self) -> Policy<'_> {
+        Policy {
+            algorithms: &self.algorithms,
+            allow_rfc2069: self.allow_rfc2069,
+            source: self.source,
+        }
     }
 }
 
@@ -266,6 +288,58 @@ fn an_old_or_foreign_nonce_is_stale_to_who_knows_the_password_alone() {
             .challenges(true)
             .contains(", stale=true, algorithm=MD5")
     );
+}
+
+#[test]
+fn a_nonce_of_another_source_is_stale() {
+    let mut server = Server::new();
+    let challenges = server.challenges(false);
+    let right = answered(&challenges, "s3cret", 1);
+    server.source = source("198.51.100.9:5060");
+    assert_eq!(server.judge(right.as_bytes(), NOW), Some(Verdict::Stale));
+    assert!(server.window.is_empty(), "its count isn't used up");
+    server.source = source("192.0.2.7:1024");
+    assert_eq!(server.judge(right.as_bytes(), NOW), Some(Verdict::Ok));
+}
+
+#[test]
+fn a_password_is_proved_without_using_up_the_count() {
+    let mut server = Server::new();
+    let challenges = server.challenges(false);
+    let right = answered(&challenges, "s3cret", 1);
+    let wrong = answered(&challenges, "secret", 1);
+    let late = NOW + LIFETIME + Duration::from_secs(1);
+    let proves = |server: &Server, secret: &Secret, request: &str, now: Moment| {
+        let message = lex(request.as_bytes(), Framing::Datagram).unwrap();
+        let credentials = credentials(&message, REALM).unwrap();
+        let policy = server.policy();
+        proves_password(&credentials, &message, secret, &server.nonces, policy, now)
+    };
+
+    assert!(proves(&server, &server.secret, &right, NOW));
+    for (case, secret, request, now) in [
+        ("a nonce and another password", &server.secret, &*wrong, NOW),
+        ("an unknown user", server.nonces.decoy(), &right, NOW),
+        ("an old nonce", &server.secret, &right, late),
+        (
+            "a nonce made up",
+            &server.secret,
+            &right.replace("nonce=\"A", "nonce=\"B"),
+            NOW,
+        ),
+        (
+            "no count",
+            &server.secret,
+            &right.replace(", nc=00000001", ""),
+            NOW,
+        ),
+    ] {
+        assert!(!proves(&server, secret, request, now), "{case}");
+    }
+    assert_eq!(server.judge(right.as_bytes(), NOW), Some(Verdict::Ok));
+
+    server.source = source("198.51.100.9:5060");
+    assert!(!proves(&server, &server.secret, &right, NOW), "forged");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use subtle::ConstantTimeEq;
 
 use super::algorithm::{Algorithm, unhex};
-use super::nonce::{NonceState, Nonces};
+use super::nonce::{NonceSource, NonceState, Nonces};
 use super::response::{DigestInput, NonceCount, Protection};
 use super::secret::Secret;
 use super::window::NonceWindow;
@@ -22,6 +22,8 @@ pub struct Policy<'a> {
     pub algorithms: &'a [Algorithm],
     /// True if an answer without `qop` is accepted, once for each nonce.
     pub allow_rfc2069: bool,
+    /// Source of the request: its nonce has to be one that was given to this source.
+    pub source: NonceSource,
 }
 
 /// Outcome of the verification.
@@ -29,7 +31,7 @@ pub struct Policy<'a> {
 pub enum Verdict {
     /// The password is right, for the first time with this nonce and count.
     Ok,
-    /// The password is right, but the nonce has expired, was used up, or is another node's: challenge with `stale=true`.
+    /// The password is right, but the nonce has expired, was used up, or is another node's or another source's: challenge with `stale=true`.
     Stale,
     /// Refused: challenge again, and count a failed attempt.
     Wrong(WrongPart),
@@ -73,7 +75,7 @@ pub fn verify(
     };
 
     let knows_password = claim.is_right(secret);
-    let state = nonces.check(credentials.nonce, now);
+    let state = nonces.check(credentials.nonce, policy.source, now);
     if !knows_password {
         return Verdict::Wrong(WrongPart::Password);
     }
@@ -82,6 +84,20 @@ pub fn verify(
         NonceState::Fresh if window.accept(credentials.nonce, claim.nc, now) => Verdict::Ok,
         NonceState::Fresh | NonceState::Stale | NonceState::Foreign => Verdict::Stale,
     }
+}
+
+/// Returns whether credentials prove the password with a nonce that is still good. The nonce's count isn't used up: [`verify`] does that.
+pub fn proves_password(
+    credentials: &Credentials<'_>,
+    request: &Message<'_>,
+    secret: &Secret,
+    nonces: &Nonces,
+    policy: Policy<'_>,
+    now: Moment,
+) -> bool {
+    let is_fresh = nonces.check(credentials.nonce, policy.source, now) == NonceState::Fresh;
+    let claim = Claim::read(credentials, &CoveredParts::of(request), policy);
+    is_fresh && claim.is_ok_and(|claim| claim.is_right(secret))
 }
 
 /// The parts of a request that its credentials cover.

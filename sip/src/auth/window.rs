@@ -200,11 +200,23 @@ impl Used {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::nonce::{LIFETIME, Nonce, NonceKeys, Nonces};
+    use super::super::nonce::{LIFETIME, Nonce, NonceKeys, NonceSource, Nonces};
     use super::*;
     use crate::entropy::Entropy;
+    use crate::flow::{Flow, Transport};
 
     const START: Moment = Moment::from_secs(1_790_000_000);
+
+    fn source() -> NonceSource {
+        let peer = ([192, 0, 2, 1], 5060).into();
+        NonceSource::of(&Flow {
+            transport: Transport::Udp,
+            listener: 0,
+            connection: 0,
+            local: peer,
+            peer,
+        })
+    }
 
     struct Issuer(Nonces, Entropy);
 
@@ -223,7 +235,7 @@ mod tests {
         }
 
         fn issue(&mut self, at: Moment) -> Nonce {
-            self.0.issue(0, &mut self.1, at)
+            self.0.issue(0, source(), &mut self.1, at)
         }
     }
 
@@ -335,7 +347,7 @@ mod tests {
             let mut seen = std::collections::HashSet::new();
             for (index, nc, second) in uses {
                 let now = START + Duration::from_secs(second);
-                if issuer.0.check(nonces[index].as_bytes(), now) == super::super::nonce::NonceState::Fresh
+                if issuer.0.check(nonces[index].as_bytes(), source(), now) == super::super::nonce::NonceState::Fresh
                     && window.accept(nonces[index].as_bytes(), nc, now)
                 {
                     prop_assert!(seen.insert((index, nc)), "nonce {index} nc {nc} twice");

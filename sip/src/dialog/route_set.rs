@@ -8,7 +8,11 @@ use crate::header::uri::Uri;
 use crate::wire::print::Head;
 use crate::wire::{HeaderName, Message};
 
-/// The routes in the order of the Record-Route headers, for the UAS. `None` if one of them is unreadable.
+/// Most routes of a dialog, and most octets of them all: each leg of a call keeps a set for each of its early dialogs.
+const MOST_ROUTES: usize = 16;
+const MOST_OCTETS: usize = 4_096;
+
+/// The routes in the order of the Record-Route headers, for the UAS. `None` if one of them is unreadable, or they are too many.
 pub(super) fn as_recorded(message: &Message<'_>) -> Option<Vec<u8>> {
     joined(message.elements(HeaderName::RecordRoute))
 }
@@ -21,7 +25,7 @@ pub(super) fn reversed(message: &Message<'_>) -> Option<Vec<u8>> {
 
 fn joined<'m>(elements: impl Iterator<Item = &'m [u8]>) -> Option<Vec<u8>> {
     let mut routes = Vec::new();
-    for element in elements {
+    for (before, element) in elements.enumerate() {
         let route = NameAddr::parse(element).ok()?;
         route.parse_uri().ok()?;
         if !routes.is_empty() {
@@ -29,6 +33,9 @@ fn joined<'m>(elements: impl Iterator<Item = &'m [u8]>) -> Option<Vec<u8>> {
         }
         for piece in [b"<", route.uri, b">", route.params] {
             routes.extend_from_slice(piece);
+        }
+        if before >= MOST_ROUTES || routes.len() > MOST_OCTETS {
+            return None;
         }
     }
     Some(routes)
@@ -61,6 +68,32 @@ pub(super) fn write(routes: &[u8], target: &[u8], head: &mut Head<'_>) {
             let rest = text::find_outside(routes, b',').map_or(&b""[..], |at| &routes[at + 1..]);
             let comma: &[u8] = if rest.is_empty() { b"" } else { b"," };
             head.line("Route", &[rest, comma, b"<", target, b">"].concat());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Framing, lex};
+
+    #[test]
+    fn a_route_set_is_bounded() {
+        for (name, number, length, is_taken) in [
+            ("as many as may be", 16, 200, true),
+            ("one more", 17, 20, false),
+            ("too long together", 16, 300, false),
+            ("one that is too long", 1, 4_200, false),
+        ] {
+            let route = format!("Record-Route: <sip:{};lr>\r\n", "p".repeat(length));
+            let octets = format!(
+                "INVITE sip:a@b SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\n\
+                 Call-ID: x\r\nCSeq: 1 INVITE\r\n{}\r\n",
+                route.repeat(number)
+            );
+            let message = lex(octets.as_bytes(), Framing::Datagram).expect("an INVITE");
+            assert_eq!(as_recorded(&message).is_some(), is_taken, "{name}");
+            assert_eq!(reversed(&message).is_some(), is_taken, "{name}");
         }
     }
 }

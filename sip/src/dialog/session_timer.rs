@@ -13,6 +13,10 @@ use crate::wire::{HeaderName, Message};
 /// The shortest interval allowed, in seconds (RFC 4028 §4).
 pub const LEAST: u32 = 90;
 
+/// Longest interval to which a peer's 422 raises ours, in seconds, and the number of 422s that may do so until one is accepted.
+const LONGEST_RAISED: u32 = 86_400;
+const MOST_RAISES: u8 = 5;
+
 /// Session timer that one dialog has agreed on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SessionTimer {
@@ -20,6 +24,9 @@ pub struct SessionTimer {
     we_refresh: bool,
     /// The greatest Min-SE with which the peer has refused a refresh, in seconds.
     least: u32,
+    /// Number of refusals in a row that have raised the interval.
+    #[serde(default)]
+    raises: u8,
 }
 
 /// Reason to refuse a peer's request for a session timer.
@@ -86,15 +93,19 @@ impl SessionTimer {
             interval: interval.max(LEAST),
             we_refresh,
             least: LEAST,
+            raises: 0,
         }
     }
 
-    /// Interval to ask for after a 422 to our refresh (RFC 4028 §7.3); `None` if the 422 asks for no more than we offered.
+    /// Interval to ask for after a 422 to our refresh (RFC 4028 §7.3); `None` if the 422 asks for no more than we offered, or for more than a day, or
+    /// has raised the interval too often.
     pub fn raised(&self, refusal: &Message<'_>) -> Option<Self> {
         let least = refusal.first(HeaderName::MinSe).and_then(header::min_se)?;
-        (least > self.interval).then_some(Self {
+        let is_fair = least > self.interval && least <= LONGEST_RAISED;
+        (is_fair && self.raises < MOST_RAISES).then_some(Self {
             interval: least,
             least,
+            raises: self.raises + 1,
             ..*self
         })
     }
@@ -372,6 +383,7 @@ mod tests {
                 interval,
                 we_refresh,
                 least: LEAST,
+                raises: 0,
             }
             .due(since);
             assert_eq!(
@@ -414,11 +426,13 @@ mod tests {
                 interval: 600,
                 we_refresh,
                 least: LEAST,
+                raises: 0,
             };
             let theirs = SessionTimer {
                 interval: 600,
                 we_refresh: !we_refresh,
                 least: LEAST,
+                raises: 0,
             };
             let (mut request, mut response) = (Vec::new(), Vec::new());
             assert_eq!(timer.we_refresh(), we_refresh);
@@ -434,5 +448,23 @@ mod tests {
             assert_eq!(uac(&response, Some(600)), Some(theirs), "{response}");
             assert_eq!(response.contains("Require: timer"), !we_refresh);
         }
+    }
+
+    #[test]
+    fn a_peer_raises_the_interval_a_few_times_and_to_a_day_at_most() {
+        let raised = |timer: SessionTimer, least: u32| {
+            let lines = format!("Min-SE: {least}\r\n");
+            let octets = with("SIP/2.0 422 Session Interval Too Small", &lines);
+            timer.raised(&lex(&octets, Framing::Datagram).unwrap())
+        };
+
+        let first = SessionTimer::new(1_800, true);
+        let intervals = |timer: &SessionTimer| raised(*timer, timer.interval() + 1);
+        let all = std::iter::successors(Some(first), intervals).count();
+        assert_eq!(all, 1 + usize::from(MOST_RAISES));
+
+        assert!(raised(first, 86_400).is_some());
+        assert_eq!(raised(first, 86_401), None);
+        assert_eq!(raised(SessionTimer::new(u32::MAX, true), u32::MAX), None);
     }
 }

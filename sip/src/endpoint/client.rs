@@ -14,6 +14,7 @@ use crate::transaction::timer::{Timer, Tx};
 use crate::wire::compact::{LARGEST_DATAGRAM, compact};
 use crate::wire::{HeaderName, Message, Method, print};
 
+use super::budget::MOST_FOR_ONE;
 use super::machines::Client;
 use super::{ClientTx, Endpoint, Event, LargeRequest, Owner, Received, Request, TableFull};
 
@@ -165,6 +166,29 @@ impl Endpoint {
     /// Sends a request without a transaction. The answer to an OPTIONS arrives as [`Received::StrayResponse`]; other answers are dropped.
     pub fn request_once(&mut self, flow: Flow, request: &Request<'_>) {
         self.ack_stateless(flow, request);
+    }
+
+    /// Charges the messages printed since `waiting` of them waited to the source of `message`, which may be forged: they may have twice its size
+    /// at most. Takes them back if that isn't paid for. A stream's source isn't charged, since it was proved by the handshake.
+    pub fn charge_since(&mut self, waiting: usize, message: &Message<'_>, flow: &Flow) {
+        if flow.transport.is_reliable() {
+            return;
+        }
+
+        let brought = message.raw().len();
+        let outbox = &mut self.shared.outbox;
+        let size = outbox.size_since(waiting);
+        let is_paid_for = size <= brought * MOST_FOR_ONE
+            && self.budget.pay(flow.peer.ip(), brought, size, self.latest);
+        if !is_paid_for {
+            outbox.drop_since(waiting);
+            self.stats.withheld += 1;
+        }
+    }
+
+    /// Number of messages that wait to be sent.
+    pub fn waiting(&self) -> usize {
+        self.shared.outbox.len()
     }
 
     /// Sends an ACK without keeping it.
@@ -320,7 +344,8 @@ impl Endpoint {
         }
     }
 
-    /// Handles a response with our branch but without a transaction. A 2xx to an INVITE has set up a call, which the user must end.
+    /// Handles a response with our branch but without a transaction. A 2xx to an INVITE has set up a call, which the user must end. Its source isn't
+    /// known to be where the INVITE went, and a branch never expires: [`Endpoint::charge_since`] bounds what it may bring.
     fn stray<'m>(&mut self, message: Message<'m>) -> Received<'m> {
         let sets_up = message.method() == Method::Invite && (200..300).contains(&message.status());
         if sets_up || message.method() == Method::Options {

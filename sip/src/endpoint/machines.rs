@@ -26,14 +26,15 @@ impl Client {
 /// A server transaction of either kind.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Key under which merged requests meet; 0 for a request inside a dialog.
+    /// Key that a merged request shares with the one served first (RFC 3261 §8.2.2.2); 0 for a request inside a dialog.
     pub(super) merged: u64,
-    /// Slot of the tag that we mint, if the user chooses none.
+    /// Slot that goes into the To-tag, if this endpoint mints it.
     pub(super) slot: Slot,
     /// Port to reopen a lost connection to (RFC 3261 §18.2.2).
     pub(super) sent_by_port: u16,
-    /// Status of the last response.
+    /// Status of the last response; 0 before the first.
     pub(super) status: u16,
+    /// To-tag of the last response.
     pub(super) tag: ToTag,
     pub(super) machine: Machine,
 }

@@ -42,6 +42,8 @@ use merged::MergedRequests;
 
 /// Most timers and tombstones that one call of [`Endpoint::handle_timeout`] serves, so that the output stays bounded.
 const TIMEOUTS_PER_TURN: usize = 1024;
+/// Share of the server transactions that BYEs may have beyond [`Config::max_transactions`]: a full table must not keep calls from ending.
+const RESERVE_FOR_BYE: usize = 16;
 /// Tombstones per transaction that may be alive: a tombstone lives longer and is smaller.
 const TOMBSTONES_PER_TRANSACTION: usize = 4;
 
@@ -61,9 +63,13 @@ pub struct Config {
     /// `host:port` for our Via, indexed by [`Flow::listener`].
     pub sent_by: Vec<String>,
     /// Most transactions alive on either side. An INVITE that was answered with 2xx stays alive as a client
-    /// transaction for 64*T1, so that the table must hold that many seconds' worth of calls.
+    /// transaction for 64*T1, so that the table must hold that many seconds' worth of calls. BYEs have a sixteenth more.
     pub max_transactions: usize,
 }
+
+/// The transaction of an INVITE, as its CANCEL names it too (RFC 3261 §9.2): a keyed hash.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct InviteKey(pub u128);
 
 /// Outcome of a received message.
 #[derive(Debug)]
@@ -193,12 +199,16 @@ pub struct Endpoint {
     latest: Moment,
     clients: Table<Client>,
     servers: Table<Server>,
+    /// Most server transactions of methods other than BYE.
+    max_servers: usize,
     tombstones: Tombstones,
     merged: MergedRequests,
     shared: MachineContext,
     large: LargeRequests,
     budget: Budget,
     events: VecDeque<Event>,
+    /// Connections by which a request has come that was accepted.
+    proven: Vec<u32>,
     counts: Counts,
     stats: Stats,
 }
@@ -217,6 +227,7 @@ impl Endpoint {
         } = config;
 
         let times = Times { t1, t2, t4 };
+        let reserve = max_transactions.div_ceil(RESERVE_FOR_BYE);
         let max_tombstones = max_transactions.saturating_mul(TOMBSTONES_PER_TRANSACTION);
 
         Self {
@@ -229,7 +240,8 @@ impl Endpoint {
             scratch: Vec::new(),
             latest: Moment::default(),
             clients: Table::new(minter.clone(), max_transactions),
-            servers: Table::new(minter.clone(), max_transactions),
+            servers: Table::new(minter.clone(), max_transactions + reserve),
+            max_servers: max_transactions,
             tombstones: Tombstones::new(times, max_tombstones),
             merged: MergedRequests::default(),
             shared: MachineContext {
@@ -239,6 +251,7 @@ impl Endpoint {
             },
             large: LargeRequests::default(),
             events: VecDeque::new(),
+            proven: Vec::new(),
             counts: Counts::default(),
             stats: Stats::default(),
             minter,
@@ -335,6 +348,11 @@ impl Endpoint {
     /// Takes the next event, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Takes the number of a connection by which a request has come that was accepted, so that its peer is known.
+    pub fn poll_proven_connection(&mut self) -> Option<u32> {
+        self.proven.pop()
     }
 
     /// Returns the messages to send, in order. They stay until [`Endpoint::clear_transmits`].

@@ -19,7 +19,7 @@ use crate::wire::{Message, Method, print};
 use super::budget::MOST_FOR_ONE;
 use super::machines::{Machine, Server};
 use super::reply_flow::reply_flow;
-use super::{Endpoint, Event, Owner, Received, Response, ServerTx, TableFull};
+use super::{Endpoint, Event, InviteKey, Owner, Received, Response, ServerTx, TableFull};
 
 /// An entry's machine and the context it runs in.
 fn parts<'a>(
@@ -49,7 +49,7 @@ impl Endpoint {
     /// request must be answered within 64*T1, when its sender gives up.
     ///
     /// # Errors
-    /// The table of server transactions is full: answer 503 with [`Endpoint::respond_stateless`].
+    /// The table of server transactions is full: answer 503 with [`Endpoint::respond_stateless`]. A BYE finds room in a reserve.
     pub fn accept(
         &mut self,
         request: &Message<'_>,
@@ -57,13 +57,21 @@ impl Endpoint {
         owner: Owner,
         now: Moment,
     ) -> Result<ServerTx, TableFull> {
-        if self.servers.is_full() {
+        let is_full = match request.method() == Method::Bye {
+            true => self.servers.is_full(),
+            false => self.servers.len() >= self.max_servers,
+        };
+        if is_full {
             return Err(TableFull);
         }
 
         let flow = reply_flow(request, flow);
-        if !flow.transport.is_reliable() {
-            self.budget.prove(flow.peer.ip(), now);
+        match flow.transport.is_reliable() {
+            false => self.budget.prove(flow.peer.ip(), now),
+            true if self.proven.last() != Some(&flow.connection) => {
+                self.proven.push(flow.connection);
+            }
+            true => {}
         }
 
         let RequestKeys {
@@ -459,6 +467,17 @@ impl Endpoint {
         } else {
             Received::Handled
         }
+    }
+
+    /// Returns the key of an INVITE or of its CANCEL.
+    pub fn invite_key(&self, message: &Message<'_>) -> InviteKey {
+        InviteKey(server_key(message, &self.minter))
+    }
+
+    /// Returns whether an INVITE was accepted, not long ago. One that wasn't may wait outside of the endpoint: then its CANCEL needs a 200 and the
+    /// INVITE a 487, both by [`Endpoint::respond_stateless`], which gives them one To-tag.
+    pub fn has_accepted(&self, InviteKey(key): InviteKey, now: Moment) -> bool {
+        self.servers.find(key).is_some() || self.tombstones.find(key, now).is_some()
     }
 
     fn cancel_finished(&mut self, message: &Message<'_>, flow: Flow, key: u128, now: Moment) {

@@ -2,8 +2,8 @@
 
 use super::uri::{Host, Scheme, Uri, unescape};
 
-/// Parameters that make two URIs differ even if only one of them has the parameter.
-const TELLING: [&str; 5] = ["user", "ttl", "method", "maddr", "transport"];
+/// Parameters that make two URIs differ where only one of them has the parameter.
+const SIGNIFICANT: [&str; 5] = ["user", "ttl", "method", "maddr", "transport"];
 
 impl Uri<'_> {
     /// Returns true if both URIs name the same resource. The order of parameters doesn't matter, nor do unknown ones that only one URI has.
@@ -16,6 +16,7 @@ impl Uri<'_> {
             Scheme::Sip | Scheme::Sips => {}
             Scheme::Tel | Scheme::Other => return self.raw == other.raw,
         }
+
         self.user_unescaped() == other.user_unescaped()
             && unescape(self.password.unwrap_or_default())
                 == unescape(other.password.unwrap_or_default())
@@ -34,11 +35,12 @@ impl Uri<'_> {
             match other.param(name) {
                 Some(theirs) => unescape(ours.value.unwrap_or_default())
                     .eq_ignore_ascii_case(&unescape(theirs.unwrap_or_default())),
-                None => !TELLING.iter().any(|telling| ours.is(telling)),
+                None => !SIGNIFICANT.iter().any(|name| ours.is(name)),
             }
         })
     }
 
+    /// Returns true if `other` has all of this URI's headers.
     fn headers_agree(&self, other: &Uri<'_>) -> bool {
         self.header_fields().all(|(name, value)| {
             other

@@ -64,6 +64,19 @@ impl Outbox {
         }
     }
 
+    /// Octets of the messages behind the first `count`.
+    pub(crate) fn size_since(&self, count: usize) -> usize {
+        let first = self.messages.get(count);
+        first.map_or(0, |(_, message)| self.octets.len() - message.start)
+    }
+
+    /// Takes the messages behind the first `count` back.
+    pub(crate) fn drop_since(&mut self, count: usize) {
+        while self.messages.len() > count {
+            self.drop_last();
+        }
+    }
+
     /// Number of messages that wait.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()

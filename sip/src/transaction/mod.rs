@@ -44,7 +44,8 @@ impl Response<'_> {
         }
     }
 
-    /// Returns true if the response has only status and To-tag, so that it can be printed again from the request.
+    /// Returns true if the response has no lines and no body of its own. It can then be printed again from the request, its status and its
+    /// To-tag, with the status's standard phrase.
     pub(crate) fn is_bare(&self) -> bool {
         self.head.is_empty() && self.body.is_empty()
     }

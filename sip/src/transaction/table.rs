@@ -83,6 +83,11 @@ impl<M> Table<M> {
         self.entries.len() >= self.max
     }
 
+    /// Number of transactions.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Inserts a transaction. `key` must be new: the caller looks it up first.
     pub(crate) fn insert(
         &mut self,

@@ -1,8 +1,8 @@
-//! Normal form of a request for `rsip`: full header names, one header per line, one Via per line, no body.
+//! Normal form of an INVITE for `rsip`: full header names, one header per line, one Via per line, no body.
 //!
 //! `rsip` 0.4.0 doesn't know compact forms, refuses folds and blanks before the colon, and loses the second
 //! of two Vias on a line; the normal form has none of these. It holds only the headers that identify the request and those from which
-//! admission and routing take facts. All others have parsers of their own; `rsip`'s parser for credentials is quadratic.
+//! admission and routing take facts. All others have parsers of their own, among them those for credentials, since `rsip`'s takes quadratic time.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use super::message::{elements, unfold};
 use super::{HeaderName, Message};
 use crate::header::text;
 
-/// A request for `rsip` to parse.
+/// Returns the text of an INVITE for `rsip` to parse.
 pub(super) fn request_text(message: &Message<'_>) -> String {
     let mut request = String::with_capacity(message.raw().len() + 64);
     request.push_str("INVITE ");
@@ -28,16 +28,18 @@ pub(super) fn request_text(message: &Message<'_>) -> String {
     request
 }
 
-/// The headers for `rsip`, by their full names, each on one line. Invalid UTF-8 becomes U+FFFD.
+/// Returns the headers for `rsip`, by their full names, each on one line. Invalid UTF-8 becomes U+FFFD.
 pub(super) fn lines<'a>(
     message: &'a Message<'_>,
 ) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + 'a {
-    let asked = message.headers().filter(|header| is_asked(header.name));
-    asked.flat_map(|header| {
+    let read = message.headers().filter(|header| is_read(header.name));
+    read.flat_map(|header| {
         let name = match header.name.as_str() {
             "" => std::str::from_utf8(header.raw_name).unwrap_or_default(),
             canonical => canonical,
         };
+
+        // Via is split into its values; any other header stays whole.
         let (whole, list) = match header.name == HeaderName::Via {
             true => (None, header.value),
             false => (Some(header.value), &b""[..]),
@@ -47,8 +49,8 @@ pub(super) fn lines<'a>(
     })
 }
 
-/// Returns true if [`Invite`](super::invite::Invite) reads a header. A header unknown to the lexer may be read by its name.
-const fn is_asked(name: HeaderName) -> bool {
+/// Returns true if [`Invite`](super::invite::Invite) reads a header. It may read a header unknown to the lexer by its name.
+const fn is_read(name: HeaderName) -> bool {
     use HeaderName as H;
     matches!(
         name,
@@ -72,7 +74,7 @@ fn one_line(value: &[u8]) -> Cow<'_, str> {
 
 macro_rules! typed_headers {
     ($($variant:ident = $name:literal),+ $(,)?) => {
-        /// A header in the form that `rsip` parses it to.
+        /// Returns a header as the variant that `rsip` would parse it to.
         pub(super) fn header(name: &str, value: Cow<'_, str>) -> rsip::Header {
             $(if name.eq_ignore_ascii_case($name) {
                 return rsip::headers::$variant::new(value).into();
@@ -80,7 +82,7 @@ macro_rules! typed_headers {
             rsip::Header::Other(name.to_owned(), value.into_owned())
         }
 
-        /// The name and the value of a header.
+        /// Returns the name and the value of a header.
         pub(super) fn parts(header: &rsip::Header) -> (&str, &str) {
             match header {
                 $(rsip::Header::$variant(typed) => ($name, typed.value()),)+

@@ -35,7 +35,7 @@ use super::routes::Routes;
 use super::{Api, ApiError};
 use twiml::{Instruction, NoTwiml};
 
-/// The route; behind the call's name `.json` may follow, as Twilio's libraries write it.
+/// The route. The call's SID may end in `.json`, as Twilio's libraries write it.
 const PATH: &str = "/2010-04-01/Accounts/{account_sid}/Calls/{call_sid}";
 
 pub(super) fn router() -> Routes {
@@ -212,7 +212,7 @@ fn basic(parts: &Parts) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
-/// The id in a name such as `CA` and 32 hexadecimal digits.
+/// Returns the id in a SID: a prefix such as `CA` and 32 hexadecimal digits.
 fn sid(prefix: &str, text: &str) -> Option<Uuid> {
     let digits = text
         .strip_prefix(prefix)
@@ -281,7 +281,8 @@ async fn update(
     let form = form.ok_or_else(|| BotError::bad(20001, "The body is no form"))?;
     let instruction = form.instruction()?;
 
-    if is_suspended(&api, caller.org) && !matches!(instruction, Instruction::HangUp) {
+    let is_end = matches!(instruction, Instruction::HangUp);
+    if !is_end && is_suspended(&api, caller.org) {
         return Err(BotError::suspended());
     }
 
@@ -295,31 +296,30 @@ async fn update(
         false => call.from_number.clone(),
     };
 
-    let shown = (call.direction, from, call.to_number.clone());
+    let (direction, to) = (call.direction, call.to_number.clone());
+
     let (command, status) = match instruction {
         Instruction::HangUp => (RemoteCommand::HangUpByBot, "completed"),
-        Instruction::Transfer(to) => {
-            let chosen = chosen(&api, &call, &to)?;
+        Instruction::Transfer(target) => {
+            let chosen = chosen(&api, &call, &target)?;
             let report = Report::default();
             let ask = TransferRequest { chosen, report };
             (RemoteCommand::Transfer { ask, by_bot: true }, "in-progress")
         }
     };
 
-    let is_end = status == "completed";
     match command.run(&api, call).await {
         Ok(_) => {}
         Err(error) if error.status() == StatusCode::NOT_FOUND => {
             return Err(BotError::not_found(call_sid));
         }
-        // It has ended meanwhile.
+        // The call has ended meanwhile.
         Err(error) if is_end && error.status() == StatusCode::CONFLICT => {
             return Err(BotError::not_found(call_sid));
         }
         Err(error) => return Err(error.into()),
     }
 
-    let (direction, from, to) = shown;
     let account_sid = format!("AC{}", caller.org.simple());
     Ok(Json(json!({
         "sid": call_sid,
@@ -354,8 +354,8 @@ fn is_suspended(api: &Api, org: Uuid) -> bool {
     view.org(org).is_some_and(|org| org.suspended)
 }
 
-/// Returns true unless no bot was dialled for a call of this node: the token controls no such call. The agent's runtime doesn't count, which may have
-/// changed since. A call of another node is judged there.
+/// Returns false for a call of this node without a bot: the org's token can't control it. What was dialled counts, not the agent's present
+/// runtime. A call of another node is judged by that node.
 fn may_have_bot(api: &Api, call: &Call) -> bool {
     let live = api.live().one(call.org_id, call.id);
     live.is_none_or(|live| live.has_bot)

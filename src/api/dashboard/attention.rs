@@ -7,18 +7,18 @@ use super::backend::{items, text};
 use super::document::{Tone, badge, card};
 use super::visitor::Visitor;
 
-/// The API's answers from which the overview knows.
+/// Answers of the API by which the card judges the org.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Known<'v> {
     pub(super) agents: &'v Value,
     pub(super) numbers: &'v Value,
     pub(super) outbound_trunks: &'v Value,
     pub(super) inbound_trunk: Option<&'v Value>,
-    /// Null for people who may not see them.
+    /// JSON `null` if the visitor may not see webhooks.
     pub(super) webhooks: &'v Value,
 }
 
-/// Something that needs a person: its sentence, and the page below the org's.
+/// Problem that a person has to look at: its sentence, and the path of its page below the org's.
 #[derive(PartialEq, Eq, Debug)]
 struct Concern {
     sentence: String,
@@ -54,13 +54,13 @@ fn concerns(known: Known<'_>) -> Vec<Concern> {
         });
 
     let of_number = items(known.numbers).iter().filter_map(|number| {
-        let named = text(number, "phone_number");
+        let phone_number = text(number, "phone_number");
         let agent = items(known.agents)
             .iter()
             .find(|agent| agent["id"] == number["agent_id"])?;
         (number["verified"] == true && agent["enabled"] == false).then(|| Concern {
             sentence: format!(
-                "{named} is assigned to the agent {}, which is disabled.",
+                "{phone_number} is assigned to the agent {}, which is disabled.",
                 text(agent, "name")
             ),
             at: format!("agents/{}", text(agent, "id")),
@@ -85,7 +85,7 @@ fn concerns(known: Known<'_>) -> Vec<Concern> {
         .collect()
 }
 
-/// The card; none if nothing needs a person.
+/// Returns the card; `None` if there is no problem.
 pub(super) fn attention(visitor: &Visitor, known: Known<'_>) -> Option<Markup> {
     let concerns = concerns(known);
     (!concerns.is_empty()).then(|| {

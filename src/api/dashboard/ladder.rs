@@ -1,5 +1,5 @@
-//! Ladder of a call: a rung for each message, which opens to the message's text, and our decisions between them. Without style attributes
-//! and without a script, so that the page's policy can forbid both.
+//! Ladder of a call: a rung for each message, which opens to the message's text, and the daemon's decisions between them. The markup has no
+//! style attribute and no script, so that the page's content security policy can forbid both.
 
 use std::collections::HashSet;
 
@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::backend::{items, text};
 use super::difference::{Line, compared};
 
-/// Draws the items of a trace, as the API shows them. Times count from the first item.
+/// Draws the items of a trace in the API's form. Times count from the first item.
 pub(super) fn ladder(trace: &Value) -> Markup {
     let items = items(trace);
-    let is_handed_on = items.iter().any(|item| text(item, "leg") == "destination");
-    let sides: &[&str] = match is_handed_on {
+    let has_destination = items.iter().any(|item| text(item, "leg") == "destination");
+    let sides: &[&str] = match has_destination {
         true => &["caller", "trunkline", "runtime", "destination"],
         false => &["caller", "trunkline", "runtime"],
     };
@@ -21,7 +21,7 @@ pub(super) fn ladder(trace: &Value) -> Markup {
     let began = items.first().map_or(0, |item| millis(text(item, "at")));
     let mut seen = HashSet::new();
     html! {
-        div class=(if is_handed_on { "ladder four" } else { "ladder" }) {
+        div class=(if has_destination { "ladder four" } else { "ladder" }) {
             div.sides aria-hidden="true" {
                 span {}
                 div { @for side in sides { span { (side) } } }
@@ -44,10 +44,11 @@ pub(super) fn ladder(trace: &Value) -> Markup {
     }
 }
 
-/// One message. `passed` is the time since the first item in milliseconds; `is_again` marks a retransmission.
+/// Draws a message. `passed` is the time since the first item in milliseconds; `is_again` marks a retransmission.
 fn rung(number: usize, item: &Value, passed: u64, is_again: bool) -> Markup {
     let (leg, summary) = (text(item, "leg"), text(item, "summary"));
     let is_sent = text(item, "direction") == "sent";
+    // Columns from left to right: caller, trunkline, runtime, destination.
     let to_right = (leg == "caller") != is_sent;
     let way = match (leg, to_right) {
         ("caller", true) => "rung first right",
@@ -57,6 +58,7 @@ fn rung(number: usize, item: &Value, passed: u64, is_again: bool) -> Markup {
         (_, true) => "rung second right",
         (_, false) => "rung second left",
     };
+
     let class = format!(
         "{way} {}{}",
         kind(summary),
@@ -85,7 +87,7 @@ fn rung(number: usize, item: &Value, passed: u64, is_again: bool) -> Markup {
     }
 }
 
-/// Class of a message by its summary: a request's method, or the status of a response.
+/// Returns the CSS class of a message by its summary, which is the method of a request or the status of a response.
 fn kind(summary: &str) -> &'static str {
     match summary.as_bytes() {
         [b'1', b'0'..=b'9', ..] => "provisional",
@@ -96,17 +98,17 @@ fn kind(summary: &str) -> &'static str {
     }
 }
 
-/// Milliseconds of a time in the API's format; 0 if it can't be read.
+/// Returns a time in the API's format as milliseconds; 0 if it can't be read.
 fn millis(at: &str) -> u64 {
     crate::api::timestamp(at).map_or(0, |at| at.as_micros() / 1000)
 }
 
-/// Milliseconds as seconds with three decimals.
+/// Writes milliseconds as seconds with three decimals.
 fn seconds(millis: u64) -> String {
     format!("{}.{:03}", millis / 1000, millis % 1000)
 }
 
-/// Difference between the SDP that came from the caller and the SDP that went to the runtime, if both are in the trace.
+/// Draws the difference between the SDP of the caller's INVITE and that of the runtime's; `None` unless the trace has both.
 pub(super) fn sdp(trace: &Value) -> Option<Markup> {
     let of = |leg: &str, direction: &str| {
         items(trace).iter().find_map(|item| {
@@ -117,6 +119,7 @@ pub(super) fn sdp(trace: &Value) -> Option<Markup> {
             (is_wanted && body.starts_with("v=")).then_some(body)
         })
     };
+
     let lines = compared(of("caller", "received")?, of("runtime", "sent")?);
     let is_same = lines.iter().all(|line| matches!(line, Line::Both(_)));
 

@@ -189,7 +189,7 @@ fn registrations(trunk: &Value) -> Markup {
     )
 }
 
-/// Returns the newest failed log-ins under the trunk's user name.
+/// Returns the newest failed log-ins at the org's trunk.
 async fn latest_failures(api: &Api, org: Uuid) -> Result<Vec<AuthFailure>, ErrorPage> {
     let any = Narrow::default();
     let page = api.read(move |tx| auth_failures::list(tx, org, &any, None, FAILURES));

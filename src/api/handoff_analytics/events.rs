@@ -98,10 +98,7 @@ pub(super) async fn list(
     let given = HandoffFilters::read(&mut query);
     let mut paging = Paging::read(&mut query, "handoffs", given);
     let (from, to) = paging.filters.window(api.now());
-    if from > to {
-        query.refuse("start_date: lies after end_date (defaults: 30 days ago, and now)");
-    }
-
+    query.expect_ordered_dates(Some((from, to)), " (defaults: 30 days ago, and now)");
     query.finish()?;
     let filter = HandoffFilter {
         reason: paging.filters.reason,

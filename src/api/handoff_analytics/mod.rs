@@ -5,12 +5,12 @@ mod events;
 pub(in crate::api) use events::{HandoffView, report};
 
 use axum::routing::get;
-use serde_json::json;
 use trunkline_store::Reason;
 
 use super::idempotency::once;
 use super::openapi::{OpenApiBuilder, read_by};
 use super::page::Page;
+use super::query::date_schema;
 use super::routes::Routes;
 
 pub(super) fn router() -> Routes {
@@ -26,17 +26,19 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder) {
         "listHandoffEvents",
         "Handoffs to humans, newest first",
         |op| {
-            let date =
-                json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]});
             op.tag(TAG)
                 .org("handoff:read")
                 .query_of::<Reason>("reason", "Only handoffs that include this reason.")
                 .query(
                     "start_date",
-                    date.clone(),
+                    date_schema(),
                     "ISO 8601, inclusive; 30 days before now unless given.",
                 )
-                .query("end_date", date, "ISO 8601, inclusive; now unless given.")
+                .query(
+                    "end_date",
+                    date_schema(),
+                    "ISO 8601, inclusive; now unless given.",
+                )
                 .paged()
                 .gives::<Page<events::HandoffView>>(200)
         },

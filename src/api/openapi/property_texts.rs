@@ -444,7 +444,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The secret that signs requests to the receiver. It is shown only this once.",
         "",
     ),
-    ("sent_at", "When the INVITE was sent.", ""),
+    (
+        "sent_at",
+        "When the INVITE was sent. Its call is looked for within 24 hours before and after that; without it, within the last 24 hours.",
+        "",
+    ),
     ("sentiment", "Sentiment of the person.", ""),
     ("server_ids", "Ids of the servers.", ""),
     (

@@ -1,4 +1,4 @@
-//! `/phone/sip/inbound-trunk/auth-failures`: failed log-ins under the trunk's user name.
+//! `/phone/sip/inbound-trunk/auth-failures`: failed log-ins at the org's trunk.
 
 use axum::extract::State;
 use schemars::JsonSchema;

@@ -1,72 +1,19 @@
-//! `GET /phone/calls` as CSV or JSON lines: ended calls in the order in which their ends were recorded, as a stream.
-//!
-//! Calls are read in batches, the next one once the client has taken the last, so memory use is bounded. Each line has
-//! a cursor, so that an interrupted reader continues after its last whole line.
+//! `GET /phone/calls` as CSV or JSON lines: ended calls in the order in which their ends were recorded.
 
 use std::borrow::Cow;
 
-use axum::body::{Body, Bytes};
-use axum::http::header;
-use axum::response::{IntoResponse as _, Response};
-use futures_util::stream;
-use serde::Serialize;
 use trunkline_store::{CallEnd, Error, call_ends};
 use uuid::Uuid;
 
 use super::call_filters::CallFilters;
 use super::calls::CallView;
-use crate::api::csv::{foreign, line, plain};
-use crate::api::feed_page::{FeedPaging, log_broken_off};
-use crate::api::{Api, ApiError};
+use crate::api::Api;
+use crate::api::csv::{foreign, plain};
+use crate::api::export::{Batch, ExportRow, ExportRows};
+use crate::api::feed_page::FeedPaging;
 
-/// Name of the list in its cursors.
-pub(super) const LIST: &str = "calls that ended";
 /// Calls read at once.
 const BATCH: u32 = 200;
-
-/// Format of the lines.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum ExportFormat {
-    Csv,
-    Json,
-}
-
-impl ExportFormat {
-    /// Returns the format of a media type.
-    pub(super) fn of(media_type: &str) -> Option<Self> {
-        match media_type {
-            "text/csv" | "text/*" => Some(Self::Csv),
-            "application/x-ndjson" => Some(Self::Json),
-            _ => None,
-        }
-    }
-
-    const fn content_type(self) -> &'static str {
-        match self {
-            Self::Csv => "text/csv; charset=utf-8",
-            Self::Json => "application/x-ndjson",
-        }
-    }
-
-    fn write(self, to: &mut String, call: &CallView, cursor: &str) {
-        match self {
-            Self::Csv => line(to, &call.cells(cursor)),
-            Self::Json => {
-                let json = serde_json::to_string(&Line { call, cursor });
-                to.push_str(&json.expect("a call is plain data"));
-                to.push('\n');
-            }
-        }
-    }
-}
-
-/// A call as a line of JSON.
-#[derive(Serialize)]
-struct Line<'c> {
-    #[serde(flatten)]
-    call: &'c CallView,
-    cursor: &'c str,
-}
 
 /// Columns of the CSV.
 const COLUMNS: [&str; 33] = [
@@ -105,86 +52,61 @@ const COLUMNS: [&str; 33] = [
     "cursor",
 ];
 
-/// State of a streamed answer.
-struct Export {
+/// The ended calls that match, up to the limit.
+pub(super) struct CallExport {
     api: Api,
     org: Uuid,
-    onward: FeedPaging<CallFilters>,
-    form: ExportFormat,
+    paging: FeedPaging<CallFilters>,
     /// Number after which to continue; `None` at the end.
     after: Option<i64>,
     /// Maximum number of further calls.
-    left: u32,
+    remaining: u32,
 }
 
-/// Answers with all calls that match.
-///
-/// # Errors
-/// The first calls can't be read. If later ones can't, the stream breaks off.
-pub(super) async fn answer(
-    api: Api,
-    org: Uuid,
-    onward: FeedPaging<CallFilters>,
-    form: ExportFormat,
-) -> Result<Response, ApiError> {
-    let mut export = Export {
-        api,
-        org,
-        form,
-        after: Some(onward.after),
-        left: onward.limit.unwrap_or(u32::MAX),
-        onward,
-    };
-
-    let mut first = String::new();
-    if form == ExportFormat::Csv {
-        line(&mut first, &COLUMNS.map(Cow::Borrowed));
-    }
-
-    first.push_str(&export.read().await?);
-
-    let rest = stream::try_unfold(export, |mut export| async move {
-        if export.after.is_none() {
-            return Ok(None);
+impl CallExport {
+    pub(super) fn new(api: Api, org: Uuid, paging: FeedPaging<CallFilters>) -> Self {
+        Self {
+            api,
+            org,
+            after: Some(paging.after),
+            remaining: paging.limit.unwrap_or(u32::MAX),
+            paging,
         }
-        let some = export.read().await;
-        let some = some.inspect_err(|error| log_broken_off(LIST, error))?;
-        Ok::<_, Error>(Some((Bytes::from(some), export)))
-    });
-
-    let first = stream::iter([Ok(Bytes::from(first))]);
-    let body = Body::from_stream(futures_util::StreamExt::chain(first, rest));
-    Ok(([(header::CONTENT_TYPE, form.content_type())], body).into_response())
+    }
 }
 
-impl Export {
-    /// Returns the lines of the next batch; empty if none of its calls match.
-    async fn read(&mut self) -> Result<String, Error> {
+impl ExportRows for CallExport {
+    type Row = CallView;
+
+    const LIST: &'static str = "calls that ended";
+
+    async fn next(&mut self) -> Result<Option<Batch<CallView>>, Error> {
         let Some(after) = self.after else {
-            return Ok(String::new());
+            return Ok(None);
         };
 
-        let filter = self.onward.filters.for_store();
+        let filter = self.paging.filters.for_store();
         let org = self.org;
         let found = self
             .api
             .read(move |tx| call_ends::after(tx, org, &filter, after, BATCH))
             .await?;
 
-        let mut lines = String::new();
-        for CallEnd { seq, call } in found.ends.into_iter().take(self.left as usize) {
-            let cursor = self.onward.cursor(seq);
-            self.form.write(&mut lines, &call.into(), &cursor);
-            self.left -= 1;
-        }
+        let ends = found.ends.into_iter().take(self.remaining as usize);
+        let rows: Vec<_> = ends
+            .map(|CallEnd { seq, call }| (call.into(), self.paging.cursor(seq)))
+            .collect();
 
-        self.after = found.more_after.filter(|_| self.left > 0);
-        Ok(lines)
+        self.remaining -= rows.len() as u32;
+        self.after = found.more_after.filter(|_| self.remaining > 0);
+        Ok(Some(rows))
     }
 }
 
-impl CallView {
-    fn cells<'c>(&'c self, cursor: &'c str) -> [Cow<'c, str>; COLUMNS.len()] {
+impl ExportRow for CallView {
+    const COLUMNS: &'static [&'static str] = &COLUMNS;
+
+    fn cells<'c>(&'c self, cursor: &'c str) -> Vec<Cow<'c, str>> {
         fn text<T: ToString>(value: Option<T>) -> Cow<'static, str> {
             Cow::Owned(value.map(|value| value.to_string()).unwrap_or_default())
         }
@@ -196,7 +118,7 @@ impl CallView {
         let transfer = self.transfer.as_ref();
         let media = self.media.as_ref();
 
-        [
+        let cells: [_; COLUMNS.len()] = [
             text(Some(self.id)),
             text(Some(self.session_id)),
             text(self.agent_id),
@@ -236,6 +158,7 @@ impl CallView {
             text(media.and_then(|media| media.first_word_ms)),
             text(media.map(|media| media.underruns)),
             plain(cursor),
-        ]
+        ];
+        cells.into()
     }
 }

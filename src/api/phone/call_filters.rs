@@ -47,14 +47,7 @@ impl CallFilters {
             end_date: query.read("end_date", time::end),
         };
 
-        if filters
-            .start_date
-            .zip(filters.end_date)
-            .is_some_and(|(start, end)| start > end)
-        {
-            query.refuse("start_date: lies after end_date");
-        }
-
+        query.expect_ordered_dates(filters.start_date.zip(filters.end_date), "");
         filters
     }
 

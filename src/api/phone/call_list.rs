@@ -13,10 +13,11 @@ use trunkline_sip::moment::Moment;
 use trunkline_store::{Call, Position};
 use uuid::Uuid;
 
-use super::call_export::{self, ExportFormat};
+use super::call_export::CallExport;
 use super::call_filters::CallFilters;
 use super::calls::{CallView, SCOPE, from_memory, kept};
 use crate::api::caller::Caller;
+use crate::api::export::{self, ExportFormat, ExportRows as _};
 use crate::api::feed_page::FeedPaging;
 use crate::api::page::{Page, Paging};
 use crate::api::query::Query;
@@ -31,15 +32,15 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     caller.needs(SCOPE)?;
     let given = CallFilters::read(&mut query);
-    let form = accept::first_known(&headers, |kind| match kind {
+    let format = accept::first_known(&headers, |kind| match kind {
         "application/json" | "application/*" | "*/*" => Some(None),
         kind => ExportFormat::of(kind).map(Some),
     });
 
-    if let Some(form) = form.flatten() {
-        let onward = FeedPaging::read(&mut query, call_export::LIST, given);
+    if let Some(format) = format.flatten() {
+        let paging = FeedPaging::read(&mut query, CallExport::LIST, given);
         query.finish()?;
-        return call_export::answer(api, caller.org, onward, form).await;
+        return export::answer(CallExport::new(api, caller.org, paging), format).await;
     }
 
     let paging = Paging::read(&mut query, "calls", given);

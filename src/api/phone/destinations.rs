@@ -73,6 +73,7 @@ enum Type {
     Phone,
     Sip,
 }
+
 const TYPE: Choice<Type> = Choice(&[("phone", Type::Phone), ("sip", Type::Sip)]);
 const VIA: Choice<Via> = Choice(&[("pbx", Via::Pbx), ("trunk", Via::Trunk)]);
 
@@ -91,7 +92,7 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Json(made.into())))
 }
 
-/// `GET /phone/sip/transfer-destinations?limit&cursor`, newest first.
+/// `GET /phone/sip/transfer-destinations?type&name&limit&cursor`, newest first.
 pub(crate) async fn list(
     State(api): State<Api>,
     caller: Caller,
@@ -101,6 +102,7 @@ pub(crate) async fn list(
     let narrow = [query.one_of("type", &["phone", "sip"]), query.text("name")];
     let paging = Paging::read(&mut query, "transfer-destinations", narrow);
     query.finish()?;
+
     paging
         .find(
             api.store(),
@@ -138,9 +140,10 @@ pub(crate) async fn update(
     let version = version.versions()?;
     let change = change(body.fields()?, &destination.target)?;
 
+    // An unchanged target isn't judged again, even if the address policy has changed since.
     let target = change.target.iter();
-    let others = target.filter(|target| **target != destination.target);
-    let uris = others.flat_map(|target| uri_of(VALUE, target));
+    let new = target.filter(|target| **target != destination.target);
+    let uris = new.flat_map(|target| uri_of(VALUE, target));
     may_call(&api, caller.org, uris).await?;
 
     let changed = api
@@ -168,8 +171,8 @@ pub(crate) async fn delete(
     Ok(Json(Success::DONE))
 }
 
-/// `GET /phone/sip/agents/{agent_id}/transfer-destinations?limit&cursor`: destinations assigned to the agent, newest
-/// first.
+/// `GET /phone/sip/agents/{agent_id}/transfer-destinations?type&name&limit&cursor`: destinations assigned to the agent,
+/// newest first.
 pub(crate) async fn of_agent(
     State(api): State<Api>,
     caller: Caller,
@@ -181,6 +184,7 @@ pub(crate) async fn of_agent(
     let narrow = [query.one_of("type", &["phone", "sip"]), query.text("name")];
     let paging = Paging::read(&mut query, "agent-transfer-destinations", narrow);
     query.finish()?;
+
     let of_agent = move |tx: &mut Tx, org, narrow: &Narrow, after, limit| {
         destinations::page_of_agent(tx, org, agent.id, narrow, after, limit)
     };
@@ -189,13 +193,13 @@ pub(crate) async fn of_agent(
         .await
 }
 
-/// Arbitrary target, for schemas that don't depend on it.
+/// Any target: the schema of a change is the same for all.
 pub(super) static ANY: LazyLock<TransferTarget> =
     LazyLock::new(|| TransferTarget::Sip("sip:any".into()));
 
 /// Destination to assign: an existing one, or a new one.
 pub(super) enum Assigned {
-    There(Uuid),
+    Existing(Uuid),
     New(NewDestination),
 }
 
@@ -212,12 +216,12 @@ pub(crate) async fn assign(
     let assigned = assigned(body.fields()?)?;
 
     let (status, destination) = match assigned {
-        Assigned::There(id) => {
-            let there = api
+        Assigned::Existing(id) => {
+            let existing = api
                 .write(move |tx, now| destinations::assign(tx, caller.org, agent, id, now))
                 .await;
-            let there = there.map_err(ApiError::in_field("destination_id"))?;
-            (StatusCode::OK, there)
+            let existing = existing.map_err(ApiError::in_field("destination_id"))?;
+            (StatusCode::OK, existing)
         }
         Assigned::New(new) => {
             may_call(&api, caller.org, uri_of("create.value", &new.target)).await?;
@@ -258,7 +262,7 @@ pub(crate) async fn unassign(
 
 const VALUE: &str = "value";
 
-/// Returns the URI of a destination of type `sip`, and the path of its field.
+/// Returns the path of the field `value` and the URI in it, if the destination is of type `sip`.
 fn uri_of<'t>(
     path: &'static str,
     target: &'t TransferTarget,
@@ -293,7 +297,7 @@ fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
     };
 
     let via = fields.optional("via", VIA).unwrap_or_default();
-    fields.amend_schema(either);
+    fields.amend_schema(value_by_type);
     Some(NewDestination {
         name: name?,
         target: target?,
@@ -302,7 +306,7 @@ fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
 }
 
 /// Adds to the schema that `value` depends on `type`.
-fn either(schema: &mut Value) {
+fn value_by_type(schema: &mut Value) {
     let of = |kind: &str, value: Value| {
         let mut schema = schema.clone();
         schema["properties"]["type"] = json!({"const": kind});
@@ -342,16 +346,17 @@ pub(super) fn change(
 }
 
 pub(super) fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
-    let (there, new) = (
+    let (existing, new) = (
         fields.has_value("destination_id"),
         fields.has_value("create"),
     );
-    if there == new {
+    if existing == new {
         fields.refuse("destination_id", "give either destination_id or create");
     }
 
     let id = fields.optional("destination_id", ID);
     let new = fields.optional("create", Object(new_destination));
+
     fields.amend_schema(|schema| {
         let of = |name: &str, shape: Value| {
             let mut schema = schema.clone();
@@ -370,5 +375,5 @@ pub(super) fn assigned(mut fields: Fields) -> Result<Assigned, ApiError> {
         ]});
     });
 
-    fields.done(|| id.map(Assigned::There).or(new.map(Assigned::New)))
+    fields.done(|| id.map(Assigned::Existing).or(new.map(Assigned::New)))
 }

@@ -1,4 +1,4 @@
-//! `/phone/sip/explain`: explains an INVITE that a capture holds, and the answer to it. Nothing is changed.
+//! `/phone/sip/explain`: explains an INVITE from a capture and the response to it. Changes nothing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,9 +24,9 @@ use crate::explain::captured::CapturedCall;
 use crate::explain::log_in;
 use crate::explain::suggested_commands::{commands, quoted};
 
-/// Maximum difference between the clock of a capture and ours.
+/// Maximum difference between the clock of a capture and that of this node.
 const MAX_SKEW: Duration = Duration::from_secs(24 * 3_600);
-/// Text of a SIP message.
+/// Field type of a SIP message.
 const MESSAGE: Text = Text::lines(1..=65_536);
 
 /// INVITE to explain.
@@ -62,14 +62,15 @@ pub(crate) async fn explain(
     let seen = request.read(&api.config().sip.header_prefix)?;
 
     let org = caller.org;
-    let name = api.read_inline(move |tx| orgs::by_id(tx, org)).await?.name;
+    let org_name = api.read_inline(move |tx| orgs::by_id(tx, org)).await?.name;
 
-    if let Some(view) = recorded(&api, org, &name, &seen).await? {
+    if let Some(view) = recorded(&api, org, &org_name, &seen).await? {
         return Ok(Json(view));
     }
+
     let view = match seen.is_locked_out() {
-        true => locked_out(&api, org, &name, &seen).await?,
-        false => decided(&api, org, &name, &seen).await?,
+        true => locked_out(&api, org, &org_name, &seen).await?,
+        false => decided(&api, org, &org_name, &seen).await?,
     };
     Ok(Json(view))
 }
@@ -80,6 +81,7 @@ pub(super) fn read_request(mut fields: Fields) -> Result<ExplainRequest, ApiErro
     const TIME: Parsed<Moment> = Parsed::new("an RFC 3339 time", timestamp)
         .format("date-time")
         .example("2026-01-31T12:00:00Z");
+
     let invite = fields.required("invite", MESSAGE);
     let response = fields.optional("response", MESSAGE);
     let source = fields.optional("source", SOURCE);
@@ -98,21 +100,20 @@ pub(super) fn read_request(mut fields: Fields) -> Result<ExplainRequest, ApiErro
 impl ExplainRequest {
     fn read(&self, prefix: &str) -> Result<CapturedCall, ApiError> {
         let response = self.response.as_deref().map(str::as_bytes);
-        let at = self.sent_at.unwrap_or(Moment::from_micros(0));
         CapturedCall::of(self.invite.as_bytes(), response, prefix)
-            .map(|seen| seen.sent(at, self.source))
+            .map(|seen| seen.sent(self.sent_at, self.source))
             .ok_or_else(|| ApiError::bad("invite: is no INVITE that begins a call".to_owned()))
     }
 }
 
-/// Explains a call by its record.
+/// Explains a call by its record; `None` if it has none.
 async fn recorded(
     api: &Api,
     org: Uuid,
-    name: &str,
+    org_name: &str,
     seen: &CapturedCall,
 ) -> Result<Option<ExplainedInviteView>, ApiError> {
-    let at = seen.at;
+    let at = seen.at.unwrap_or_else(|| api.now());
     let skew = u64::try_from(MAX_SKEW.as_micros()).unwrap_or(u64::MAX);
     let earliest = Moment::from_micros(at.as_micros().saturating_sub(skew));
     let (call_id, period) = (seen.call_id.clone(), (earliest, at + MAX_SKEW));
@@ -125,7 +126,7 @@ async fn recorded(
     let known = call_routing::explained(api, &call).await?;
     Ok(Some(ExplainedInviteView {
         call_id: Some(found.id),
-        suggested_commands: commands(&known.near_misses, name),
+        suggested_commands: commands(&known.near_misses, org_name),
         explanation: known.explanation,
     }))
 }
@@ -134,10 +135,10 @@ async fn recorded(
 async fn locked_out(
     api: &Api,
     org: Uuid,
-    name: &str,
+    org_name: &str,
     seen: &CapturedCall,
 ) -> Result<ExplainedInviteView, ApiError> {
-    let org_name = quoted(name);
+    let org_name = quoted(org_name);
     let trunk = match api.read(move |tx| inbound_trunks::of_org(tx, org)).await {
         Ok(trunk) => trunk,
         Err(Error::Wrong(Wrong::Absent(_))) => {
@@ -159,6 +160,7 @@ async fn locked_out(
         ));
     }
     suggested.push(format!("trunkline trunk show --org {org_name}"));
+
     Ok(ExplainedInviteView {
         call_id: None,
         explanation: vec![log_in::sentence(part).to_owned()],
@@ -166,17 +168,20 @@ async fn locked_out(
     })
 }
 
-/// Explains a call that isn't recorded by today's directory.
+/// Explains a call without a record: routes it by the directory as it is now.
 async fn decided(
     api: &Api,
     org: Uuid,
-    name: &str,
+    org_name: &str,
     seen: &CapturedCall,
 ) -> Result<ExplainedInviteView, ApiError> {
     caught_up(api).await;
-    let view = api.directory().load();
-    let view = view.org(org).ok_or_else(|| ApiError::absent(Kind::Org))?;
-    let decision = decide(&seen.facts, &view.routing, &|_| false);
+    let directory = api.directory().load();
+    let org = directory
+        .org(org)
+        .ok_or_else(|| ApiError::absent(Kind::Org))?;
+    // No agent counts as busy: how many calls each had at the time isn't known.
+    let decision = decide(&seen.facts, &org.routing, &|_| false);
 
     let mut explanation = decision.sentences();
     explanation.extend(seen.warning.iter().map(|warning| {
@@ -186,6 +191,6 @@ async fn decided(
     Ok(ExplainedInviteView {
         call_id: None,
         explanation,
-        suggested_commands: commands(&decision.near_misses, name),
+        suggested_commands: commands(&decision.near_misses, org_name),
     })
 }

@@ -23,7 +23,7 @@ use super::transfers;
 use super::verification::{self, VerificationView};
 use super::{READ, WRITE};
 use crate::api::openapi::{OpenApiBuilder, Operation, read_by};
-use crate::api::query::text_schema;
+use crate::api::query::{date_schema, text_schema};
 use crate::config::{Config, Voice};
 use crate::explain::DecisionView;
 
@@ -41,6 +41,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder, config: &Config) {
 fn agents(builder: &mut OpenApiBuilder, config: &Config) {
     let mut of = builder.area("Phone agents", READ, WRITE);
     let voices = &config.phone.voices;
+
     of.get(
         "/phone",
         "listAgents",
@@ -101,7 +102,7 @@ fn agents(builder: &mut OpenApiBuilder, config: &Config) {
     );
 }
 
-/// List of numbers with its filters, for an org and for its partner.
+/// Describes a list of numbers with its filters; the org's list and the partner's are alike.
 pub(in crate::api) fn lists_numbers(op: Operation<'_>) -> Operation<'_> {
     op.query(
         "verified",
@@ -118,6 +119,7 @@ pub(in crate::api) fn lists_numbers(op: Operation<'_>) -> Operation<'_> {
 
 fn numbers(builder: &mut OpenApiBuilder) {
     let mut of = builder.area("Numbers", READ, WRITE);
+
     of.get(
         "/phone/numbers",
         "listNumbers",
@@ -177,11 +179,13 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     const AT: &str = "/phone/sip/inbound-trunk";
     let mut of = builder.area("Inbound trunk", READ, WRITE);
     let beneath = |rest: &str| format!("{AT}/{rest}");
+
     of.get(AT, "showInboundTrunk", "The org's trunk", |op| {
         op.may_refuse(&[404])
             .note("`auth_password` is `null` for keys without `phone:write`.")
             .gives_versioned::<InboundTrunkView>()
     });
+
     of.post(
         AT,
         "createInboundTrunk",
@@ -218,6 +222,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
                 .gives::<InboundTrunkView>(200)
         },
     );
+
     of.delete(
         &beneath("phone-numbers/{phone_number}"),
         "removeTrunkNumber",
@@ -254,6 +259,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
         "Old user names that still work after a rotation, with their expiry",
         |op| op.may_refuse(&[404]).lists::<OldPairView>(),
     );
+
     of.delete(
         &beneath("old-credentials"),
         "endOldCredentials",
@@ -264,7 +270,7 @@ fn inbound_trunk(builder: &mut OpenApiBuilder) {
     of.get(
         &beneath("auth-failures"),
         "listAuthFailures",
-        "Failed log-ins under the trunk's user name, newest first",
+        "Failed log-ins at the org's trunk, newest first",
         |op| {
             op.may_refuse(&[404])
                 .query(
@@ -297,6 +303,7 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
     const AT: &str = "/phone/sip/outbound-trunks";
     const ONE: &str = "/phone/sip/outbound-trunks/{trunk_id}";
     let mut of = builder.area("Outbound trunks", READ, WRITE);
+
     of.get(
         AT,
         "listOutboundTrunks",
@@ -322,6 +329,7 @@ fn outbound_trunks(builder: &mut OpenApiBuilder) {
     of.get(ONE, "showOutboundTrunk", "One outbound trunk", |op| {
         op.gives_versioned::<OutboundTrunkView>()
     });
+
     of.patch(
         ONE,
         "renameOutboundTrunk",
@@ -344,6 +352,7 @@ fn transfer_destinations(builder: &mut OpenApiBuilder) {
     const AT: &str = "/phone/sip/transfer-destinations";
     const ONE: &str = "/phone/sip/transfer-destinations/{destination_id}";
     let mut of = builder.area("Transfer destinations", READ, WRITE);
+
     of.get(
         AT,
         "listDestinations",
@@ -408,7 +417,7 @@ fn calls(builder: &mut OpenApiBuilder) {
             .query_of::<Status>("status", "Only calls in this state.")
             .query(
                 "number",
-                // An unescaped `+` alone arrives as a blank.
+                // One blank is refused: an unescaped `+` without a number is decoded to that.
                 json!({
                     "type": "string",
                     "minLength": 1,
@@ -418,12 +427,12 @@ fn calls(builder: &mut OpenApiBuilder) {
             )
             .query(
                 "start_date",
-                date(),
+                date_schema(),
                 "The earliest start; a date without a time is its beginning, UTC.",
             )
             .query(
                 "end_date",
-                date(),
+                date_schema(),
                 "The latest start, inclusive; a date without a time is its end, UTC.",
             )
             .lists::<CallView>()
@@ -528,9 +537,4 @@ fn calls(builder: &mut OpenApiBuilder) {
             .may_refuse(&[503])
             .gives_text(200, "text/event-stream")
     });
-}
-
-/// Schema of a date or a time.
-fn date() -> serde_json::Value {
-    json!({"type": "string", "examples": ["2026-01-31", "2026-01-31T12:00:00Z"]})
 }

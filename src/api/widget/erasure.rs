@@ -189,12 +189,13 @@ pub(super) async fn erase(
     let id = named.id("contact_id", Kind::Contact)?;
     let contact = match api.store().contacts().by_id(caller.org, id).await {
         Ok(contact) => contact,
+        // The contact is gone: a repeated request shows the erasure that deleted it.
         Err(Error::Wrong(Wrong::Absent(_))) => {
-            let before = match api
+            let earlier = match api
                 .read(move |tx| erasures::of_contact(tx, caller.org, id))
                 .await
             {
-                Ok(before) => before,
+                Ok(earlier) => earlier,
                 Err(Error::Wrong(Wrong::Absent(_))) => {
                     return Err(ApiError::absent(Kind::Contact));
                 }
@@ -202,7 +203,7 @@ pub(super) async fn erase(
             };
 
             query.finish()?;
-            return Ok(Json(before.into()));
+            return Ok(Json(earlier.into()));
         }
         Err(error) => return Err(error.into()),
     };
@@ -218,11 +219,12 @@ pub(super) async fn erase(
     Ok(Json(erasure.into()))
 }
 
-/// Returns true if a call of the contact is up on this node; the store may not know of it yet.
+/// Returns true if a call of the contact is up on this node. The store may not have the call yet.
 async fn is_on_call(api: &Api, contact: &Contact) -> Result<bool, ApiError> {
     let of = contact.clone();
     let number = api.read_inline(move |tx| of_contact::number(tx, of.org_id, &of));
     let number = number.await?;
+
     let live = api.live().of_org(contact.org_id);
     Ok(live.iter().any(|live| {
         let numbers = [live.started.from_e164, live.started.to_e164];

@@ -1,4 +1,4 @@
-//! One running call of a browser: messages between its user agent and the shards, and its negotiated media.
+//! Running call of a browser: messages between its user agent and the shards, and its negotiated media.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::engine::inbox::{ForwardedMessage, Input, ShardRouter};
 use crate::engine::media_addresses::MediaAddresses;
 use crate::engine::member_invite::MemberInvite;
 
-/// Longest wait for the answer to our BYE or CANCEL. After it the call ends without one.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// Longest wait for the end of the call after our BYE or CANCEL.
+const HANG_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Parts of the daemon that a browser's call uses; clones share them.
 #[derive(Clone, Debug)]
@@ -31,11 +31,11 @@ pub(in crate::engine) struct Wires {
     pub(in crate::engine) addresses: Arc<AddressPolicy>,
 }
 
-/// A call that runs.
+/// State of a call from its INVITE to its end.
 #[derive(Debug)]
 pub(super) struct RunningCall {
     pub(super) wires: Wires,
-    /// Key of its media.
+    /// Key of the call's media.
     pub(super) key: u64,
     pub(super) agent: UserAgent,
     pub(super) connection: InProcess,
@@ -54,7 +54,7 @@ impl MediaNegotiation {
         media.start(key, clock::now());
     }
 
-    /// Ends the audio both ways, until an offer turns it on again. Nothing has to end before the first agreement.
+    /// Stops the audio in both directions until an offer turns it on again. Does nothing before the first agreement.
     fn turn_off(&mut self, media: &Media, key: u64) {
         if let Some(agreed) = &mut self.0 {
             agreed.remote.set_port(0);
@@ -65,7 +65,7 @@ impl MediaNegotiation {
 }
 
 impl RunningCall {
-    /// Runs the call to its end. `began` has the id of its record.
+    /// Runs the call to its end. `began` yields the id of the call's record.
     pub(super) async fn run(
         mut self,
         first: MemberInvite,
@@ -74,16 +74,16 @@ impl RunningCall {
     ) {
         let inbox = self.wires.router.inbox_for(&first.octets).clone();
         inbox.send(Input::Member(Box::new(first))).await;
-        // Waits for one turn of the shard: an INVITE without a record drops the sender.
+        // Waits no longer than the shard takes for the INVITE: if it makes no record, it drops the sender.
         if let Ok(call) = began.await {
             self.tell(BrowserEvent::Began(call));
         }
 
         let (mut framer, mut octets) = (Framer::new(), Vec::new());
-        let mut given_up = None;
+        let mut hang_up_deadline = None;
         while !self.agent.is_over() {
-            let farewell = async {
-                match given_up {
+            let hang_up_timeout = async {
+                match hang_up_deadline {
                     Some(at) => tokio::time::sleep_until(at).await,
                     None => std::future::pending().await,
                 }
@@ -92,7 +92,7 @@ impl RunningCall {
             let mut output = Output::default();
             tokio::select! {
                 is_open = self.connection.receive(&mut octets) => {
-                    // The connection was closed because its outbox was full: this node has sent more than a call ever gets.
+                    // A full outbox closes the connection: more messages waited than a call ever gets.
                     if !is_open {
                         break;
                     }
@@ -100,14 +100,14 @@ impl RunningCall {
                     octets.clear();
                     self.read(&mut framer, &mut output);
                 }
-                command = commands.recv(), if given_up.is_none() => match command {
+                command = commands.recv(), if hang_up_deadline.is_none() => match command {
                     Some(BrowserCommand::Press(keys)) => self.wires.media.press(self.key, keys.as_bytes()),
                     Some(BrowserCommand::HangUp) | None => {
                         self.agent.hang_up(&mut output);
-                        given_up = Some(tokio::time::Instant::from_std(clock::instant(clock::now() + FAREWELL)));
+                        hang_up_deadline = Some(tokio::time::Instant::from_std(clock::instant(clock::now() + HANG_UP_TIMEOUT)));
                     }
                 },
-                () = farewell => break,
+                () = hang_up_timeout => break,
             }
 
             self.carry_out(output).await;
@@ -138,12 +138,12 @@ impl RunningCall {
                 Event::Ringing => self.tell(BrowserEvent::Ringing),
                 Event::Answered => self.tell(BrowserEvent::Answered),
                 Event::Media(audio) => self.agree(audio),
-                Event::Ended(end) => self.tell(ended(end)),
+                Event::Ended(end) => self.tell(ended_event(end)),
             }
         }
     }
 
-    /// Sets the negotiated media. The address in the SDP is judged like every address that a message names.
+    /// Sets the negotiated media. No RTP is sent to an address in the SDP that the address policy refuses.
     fn agree(&mut self, audio: Option<Audio>) {
         let Some(audio) = audio else {
             // A stream that was turned off by a port of 0 (RFC 3264 §8.2).
@@ -157,10 +157,11 @@ impl RunningCall {
             && let Err(refusal) = self.wires.addresses.judge(remote)
         {
             tracing::info!(peer = %remote, reason = refusal.code(), "a browser's call sends no RTP: the address in the SDP is not allowed");
-            self.tell(BrowserEvent::NoAudio(unheard(remote.ip(), refusal)));
+            self.tell(BrowserEvent::NoAudio(no_audio(remote.ip(), refusal)));
             remote.set_port(0);
         }
 
+        // Media that goes in neither direction needs no target.
         if !audio.direction.sends() && !audio.direction.receives() {
             remote.set_port(0);
         }
@@ -178,7 +179,7 @@ impl RunningCall {
 
     /// Sends an event to the page.
     fn tell(&self, event: BrowserEvent) {
-        // A page that has gone needs none; one that reads nothing learns of the end by the closed channel.
+        // Lost if the page is gone or doesn't read. It still learns of the end, since the channel closes.
         let _ = self.events.try_send(event);
     }
 }
@@ -191,19 +192,19 @@ impl Drop for RunningCall {
 }
 
 /// Returns the sentence for media whose address is refused.
-fn unheard(ip: IpAddr, refusal: Refusal) -> Box<str> {
+fn no_audio(ip: IpAddr, refusal: Refusal) -> Box<str> {
     format!("No audio passes: the runtime's media address {ip} {refusal}.").into()
 }
 
-fn ended(end: End) -> BrowserEvent {
-    let of = |sentence: &str| BrowserEvent::Ended {
+fn ended_event(end: End) -> BrowserEvent {
+    let hung_up = |sentence: &str| BrowserEvent::Ended {
         status: None,
         code: None,
         sentence: sentence.into(),
     };
     match end {
-        End::Own => of("You hung up."),
-        End::Remote => of("The other side hung up."),
+        End::Own => hung_up("You hung up."),
+        End::Remote => hung_up("The other side hung up."),
         End::Refused(status, code, sentence) => BrowserEvent::Ended {
             status: Some(status),
             code,
@@ -242,6 +243,7 @@ mod tests {
         let media = Media::new(&settings, entropy, clock::now, |_, _| {}).unwrap();
         let ours = media.open(KEY, ip).unwrap();
         let audio = media.attach_browser(KEY);
+
         let peer = Rtp::new(ip);
 
         let mut negotiation = MediaNegotiation::default();
@@ -255,12 +257,14 @@ mod tests {
             from_any: false,
         };
         negotiation.agree(&media, KEY, agreed);
+
         let hears = || {
             peer.speak(ours);
             // A full queue already has frames to send.
             let _ = audio.spoken.try_send([0x23; 160]);
             peer.audio()
         };
+
         let heard = Deadline::after(PATIENCE).poll(hears);
         assert!(heard.is_some(), "the peer hears the microphone");
 

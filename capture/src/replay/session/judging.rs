@@ -1,4 +1,4 @@
-//! Judgement of a recognised message: its parts, and its time.
+//! Judgement of a recognised message: its content, and its time.
 
 use std::time::Duration;
 
@@ -6,6 +6,10 @@ use super::super::compare::{Sides, compare_messages, stated};
 use super::{Item, Message, Session};
 
 impl Session<'_> {
+    /// Returns the differences between a captured message and a received one: part, expected and found value. Statements about the content
+    /// replace the comparison with the captured message; a `within` replaces that with the captured time.
+    ///
+    /// `captured` is the captured time of the message before on its side, and `after` the time since that message now.
     pub(super) fn compare(
         &self,
         item: &Item,
@@ -13,36 +17,31 @@ impl Session<'_> {
         captured: u64,
         after: Duration,
     ) -> Vec<(String, String, String)> {
+        let is_of_time = |statement: &String| statement.starts_with("within ");
+        let is_of_content = |statement: &String| statement != "optional" && !is_of_time(statement);
+
         let statements = item.expectations.iter();
         let mut differences: Vec<_> = statements
             .filter_map(|statement| stated(statement, message, after.as_secs_f64()))
             .collect();
-        let is_stated = item
-            .expectations
-            .iter()
-            .any(|statement| statement != "optional" && !statement.starts_with("within "));
-        let sides = Sides {
-            captured: &self.captured,
-            live: &self.live,
-        };
 
-        if !is_stated {
+        if !item.expectations.iter().any(is_of_content) {
+            let sides = Sides {
+                captured: &self.captured,
+                live: &self.live,
+            };
             differences.extend(compare_messages(&item.message, message, &sides));
         }
 
-        if !item
-            .expectations
-            .iter()
-            .any(|statement| statement.starts_with("within "))
-        {
+        if !item.expectations.iter().any(is_of_time) {
             differences.extend(self.lateness(item, captured, after));
         }
 
         differences
     }
 
-    /// Returns the deviation of a response from its captured time, if it exceeds the tolerance. Early messages can only be judged at the
-    /// captured speed.
+    /// Returns the deviation of a message from its captured time, if it exceeds the tolerance. Only a replay at the captured speed can tell
+    /// that a message is early.
     pub(super) fn lateness(
         &self,
         item: &Item,

@@ -7,13 +7,15 @@ use super::super::{Outcome, Step};
 use super::{Role, Session, State};
 
 impl Session<'_> {
+    /// Returns the steps of the replay: each item of the script, and each unexpected message behind the items that were done when it came.
     pub(super) fn ladder(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let time = |when: Moment| when.since(self.started).as_secs_f64();
+
         let mut extra = self.extra.iter().peekable();
         for at in 0..=self.items.len() {
             while let Some((_, when, party, shown, outcome)) =
-                extra.next_if(|(behind, ..)| *behind <= at)
+                extra.next_if(|(items_before, ..)| *items_before <= at)
             {
                 steps.push(Step {
                     message: None,
@@ -27,6 +29,7 @@ impl Session<'_> {
                 });
             }
 
+            // One turn more than there are items, for the messages behind the last.
             let Some(item) = self.items.get(at) else {
                 break;
             };

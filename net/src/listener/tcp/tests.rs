@@ -324,6 +324,7 @@ async fn who_does_not_read_is_cut_off() {
     let mut client = TcpStream::connect(server.address).await.unwrap();
     client.write_all(MESSAGE).await.unwrap();
     let flow = server.received().await.flow;
+    server.connections.prove(flow.connection);
 
     let refused = (0..10_000).find(|_| server.connections.send(&flow, &[b'x'; 10_000]).is_err());
     assert!(
@@ -473,7 +474,8 @@ async fn connections_are_bounded_in_all_and_by_source() {
         for _ in 0..2 {
             let mut client = TcpStream::connect(server.address).await.unwrap();
             client.write_all(MESSAGE).await.unwrap();
-            server.received().await;
+            let flow = server.received().await.flow;
+            server.connections.prove(flow.connection);
             held.push(client);
         }
         let mut refused = TcpStream::connect(server.address).await.unwrap();
@@ -488,6 +490,72 @@ async fn connections_are_bounded_in_all_and_by_source() {
             "{name}: one that left makes room"
         );
     }
+}
+
+#[tokio::test]
+async fn the_oldest_connection_that_has_proved_nothing_gives_way() {
+    let in_all = StreamSettings {
+        accepted: 3,
+        ..StreamSettings::default()
+    };
+    let from_one = StreamSettings {
+        accepted_per_source: 3,
+        ..StreamSettings::default()
+    };
+
+    for (name, settings) in [("in all", in_all), ("from one source", from_one)] {
+        let mut server = Server::start(settings, 16);
+        let mut clients = Vec::new();
+        let mut flows = Vec::new();
+        for _ in 0..3 {
+            let mut client = TcpStream::connect(server.address).await.unwrap();
+            client.write_all(MESSAGE).await.unwrap();
+            flows.push(server.received().await.flow);
+            clients.push(client);
+        }
+        server.connections.prove(flows[0].connection);
+
+        for turn in 1..=2 {
+            let mut next = TcpStream::connect(server.address).await.unwrap();
+            next.write_all(MESSAGE).await.unwrap();
+            assert_eq!(read_to_end(&mut clients[turn]).await, b"", "{name}");
+            for _ in 0..2 {
+                match server.event().await {
+                    Event::Lost(lost) => assert_eq!(lost.flow.peer, flows[turn].peer, "{name}"),
+                    Event::Received(received) => assert_eq!(received.octets, MESSAGE, "{name}"),
+                    Event::Closing(flow) => panic!("{name}: {flow:?}"),
+                }
+            }
+            clients.push(next);
+        }
+
+        assert_eq!(server.connections.count(), 3, "{name}");
+        server.connections.send(&flows[0], b"answer").unwrap();
+        let mut answer = [0; 6];
+        patiently(clients[0].read_exact(&mut answer)).await.unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_has_proved_nothing_gets_a_small_outbox() {
+    let connections = Connections::new(StreamSettings::default(), |_, _, _, _| {});
+    let flow = Flow {
+        transport: Transport::Tcp,
+        listener: 0,
+        connection: 0,
+        local: "192.0.2.100:5060".parse().unwrap(),
+        peer: "192.0.2.1:5060".parse().unwrap(),
+    };
+    let fits = |flow: &Flow| {
+        let answers = (0..1_024).take_while(|_| connections.send(flow, &[b'x'; 1_024]).is_ok());
+        answers.count()
+    };
+
+    let (unproven, _outbox) = connections.accept(flow).unwrap();
+    assert_eq!(fits(&unproven), 64);
+    let (proven, _outbox) = connections.accept(flow).unwrap();
+    connections.prove(proven.connection);
+    assert_eq!(fits(&proven), 512);
 }
 
 #[tokio::test]
@@ -566,7 +634,10 @@ fn sources_of_ipv6_are_counted_by_their_64() {
             local: "[2001:db8::ff]:5060".parse().unwrap(),
             peer,
         };
-        connections.accept(flow).is_some()
+        let accepted = connections.accept(flow);
+        accepted
+            .inspect(|(flow, _)| connections.prove(flow.connection))
+            .is_some()
     };
     for (peer, is_taken) in [
         ("[2001:db8::1]", true),

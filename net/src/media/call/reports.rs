@@ -1,4 +1,4 @@
-//! RTCP of a call: the reports of its peer, and ours for it (RFC 3550 §6).
+//! RTCP of a call: reports from its peer, and reports to it (RFC 3550 §6).
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use super::Call;
 
 impl Call {
     /// Returns the address that RTCP of this many octets may be sent to: the port above the peer's RTP, unless that is a listener of this node.
-    /// The echo sends it for packets that it hasn't returned.
-    fn reported_to(
+    /// The echo agent may send no more octets than it has received and not returned, so its RTCP comes out of that surplus.
+    fn report_target(
         &self,
         octets: usize,
         is_listener: impl Fn(SocketAddr) -> bool,
     ) -> Option<SocketAddr> {
-        let may = match self.is_echo() {
+        let may_send = match self.is_echo() {
             true => self.surplus.covers(octets),
             false => self.is_started && (self.had_bot() || self.player.is_some()),
         };
-        self.rtcp_peer().filter(|to| may && !is_listener(*to))
+        self.rtcp_peer().filter(|to| may_send && !is_listener(*to))
     }
 
-    /// Sends the report that is due to the peer.
+    /// Sends the peer a report, if one is due.
     pub(in super::super) fn report(
         &mut self,
         is_listener: impl Fn(SocketAddr) -> bool,
@@ -33,7 +33,7 @@ impl Call {
         if !self.rtcp.is_due(ssrc, now) {
             return;
         }
-        let Some(to) = self.reported_to(MAX_REPORT, is_listener) else {
+        let Some(to) = self.report_target(MAX_REPORT, is_listener) else {
             return;
         };
 
@@ -53,12 +53,12 @@ impl Call {
         let _ = self.rtcp_socket().send_to(&octets[..length], to);
     }
 
-    /// Sends the end of the stream to a peer that was heard.
+    /// Sends RTCP BYE (RFC 3550 §6.6), if the address of the peer is known.
     pub(super) fn say_goodbye(&self, is_listener: impl Fn(SocketAddr) -> bool) {
         let mut octets = [0; MAX_REPORT];
         let length = Rtcp::write_goodbye(&mut octets, self.session.stream().0);
-        if let Some(to) = self.reported_to(length, is_listener) {
-            // A peer that misses it still gets the BYE of SIP.
+        if let Some(to) = self.report_target(length, is_listener) {
+            // A peer that doesn't get it still learns of the end by SIP.
             let _ = self.rtcp_socket().send_to(&octets[..length], to);
         }
     }
@@ -73,7 +73,7 @@ impl Call {
         Some(SocketAddr::new(peer.ip(), peer.port().checked_add(1)?))
     }
 
-    /// Takes RTCP, if it is from the learnt address, or from the port above (RFC 3550 §11).
+    /// Handles RTCP, if it comes from the learnt address of the peer, or from the next higher port (RFC 3550 §11).
     pub(in super::super) fn receive_rtcp(
         &mut self,
         octets: &[u8],

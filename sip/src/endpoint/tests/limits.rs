@@ -61,6 +61,47 @@ fn accepted_transactions_and_their_tombstones_are_bounded() {
 }
 
 #[test]
+fn a_connection_is_proven_by_a_request_that_is_accepted() {
+    let mut endpoint = small();
+    let flow = flow(Transport::Tcp);
+    for (number, is_accepted) in [(1, false), (2, true), (3, false)] {
+        let octets = numbered("INVITE", number);
+        let Received::Request(message) = endpoint.receive(&octets, flow, START) else {
+            panic!("each is a request of its own");
+        };
+        match is_accepted {
+            true => drop(endpoint.accept(&message, flow, OWNER, START)),
+            false => endpoint.respond_stateless(&message, &flow, &Response::bare(401)),
+        }
+        let proven = is_accepted.then_some(flow.connection);
+        assert_eq!(endpoint.poll_proven_connection(), proven, "{number}");
+        assert_eq!(endpoint.poll_proven_connection(), None, "{number}");
+    }
+}
+
+#[test]
+fn a_full_table_has_room_for_a_bye() {
+    let mut endpoint = small();
+    let flow = flow(Transport::Udp);
+    let mut accept = |method: &str, number: u32| {
+        let octets = numbered(method, number);
+        let Received::Request(message) = endpoint.receive(&octets, flow, START) else {
+            panic!("each is a request of its own");
+        };
+        endpoint.accept(&message, flow, OWNER, START).is_ok()
+    };
+
+    let accepted = (0..200).filter(|number| accept("OPTIONS", *number)).count();
+    assert_eq!(accepted, 100);
+    assert!(accept("BYE", 1_000), "a call can end");
+    let byes = (1_001..1_100)
+        .filter(|number| accept("BYE", *number))
+        .count();
+    assert_eq!(byes, 6, "the reserve has a bound too");
+    drain(&mut endpoint);
+}
+
+#[test]
 fn tombstones_yield_to_newer_ones() {
     let mut endpoint = small();
     let flow = flow(Transport::Udp);

@@ -237,7 +237,7 @@ proptest! {
         for step in &steps {
             users.perform(step);
             let counts = users.endpoint.counts();
-            prop_assert!(counts.server_invite + counts.server_other <= max);
+            prop_assert!(counts.server_invite + counts.server_other <= max + max.div_ceil(RESERVE_FOR_BYE));
             prop_assert!(counts.client_invite + counts.client_other <= max);
             prop_assert!(counts.tombstones <= max * TOMBSTONES_PER_TRANSACTION);
         }

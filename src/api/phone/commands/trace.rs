@@ -1,5 +1,5 @@
-//! Trace that another node has: its serialization by that node, and its reading here. It passes through the database,
-//! which forgets it once it is read.
+//! Trace of a call on another node: that node serializes it, and this node reads it. It travels through the database, which
+//! deletes it once it is read.
 
 use std::net::SocketAddr;
 
@@ -16,12 +16,12 @@ use super::super::legs::{Message, messages_here};
 use super::super::media_rows::media_rows;
 use crate::api::{Api, ApiError};
 
-/// Maximum octets of all messages sent to another node. Messages beyond it are left out, and the trace says that it is incomplete.
+/// Maximum octets of all messages sent to another node. Messages beyond it are left out, and the trace is marked incomplete.
 const MAX_OCTETS: usize = 4 << 20;
 /// Legs that a message may belong to.
 const LEGS: [&str; 3] = ["caller", "runtime", "destination"];
 
-/// Messages of a call.
+/// Trace of a call as it travels between nodes.
 #[derive(Debug, Serialize, Deserialize)]
 struct RelayedTrace {
     complete: bool,
@@ -31,14 +31,14 @@ struct RelayedTrace {
     media: Vec<RelayedRow>,
 }
 
-/// Row of a ladder that is no message.
+/// Row of a ladder that shows a step of the media and no message.
 #[derive(Debug, Serialize, Deserialize)]
 struct RelayedRow {
     at: u64,
     text: String,
 }
 
-/// Trace of a call as another node has it.
+/// Trace of a call, read from another node.
 #[derive(Debug)]
 pub(in crate::api::phone) struct ReadTrace {
     pub(in crate::api::phone) messages: Vec<Message>,
@@ -64,12 +64,13 @@ struct RelayedMessage {
 /// # Errors
 /// The text isn't in the format of this version.
 pub(in crate::api::phone) fn read_relayed(body: &str) -> serde_json::Result<ReadTrace> {
-    let given: RelayedTrace = serde_json::from_str(body)?;
-    let count = given.messages.len();
-    let messages: Vec<Message> = given.messages.into_iter().filter_map(read).collect();
+    let trace: RelayedTrace = serde_json::from_str(body)?;
+    let count = trace.messages.len();
+    let messages: Vec<Message> = trace.messages.into_iter().filter_map(read).collect();
     // A newer node may send legs or transports that this version doesn't know.
-    let is_complete = given.complete && messages.len() == count;
-    let media = given.media.into_iter();
+    let is_complete = trace.complete && messages.len() == count;
+
+    let media = trace.media.into_iter();
     let media = media.map(|row| (Moment::from_micros(row.at), row.text));
 
     Ok(ReadTrace {
@@ -91,9 +92,9 @@ pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<Comman
         room = left.unwrap_or_default();
         left.is_some()
     });
-    let messages: Vec<RelayedMessage> = fits.map(written).collect();
+    let messages: Vec<RelayedMessage> = fits.map(relayed).collect();
 
-    let given = RelayedTrace {
+    let trace = RelayedTrace {
         complete: is_complete && messages.len() == count,
         messages,
         media: media
@@ -104,10 +105,10 @@ pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<Comman
             .collect(),
     };
 
-    CommandResult::new(StatusCode::OK, &given)
+    CommandResult::new(StatusCode::OK, &trace)
 }
 
-fn written(message: Message) -> RelayedMessage {
+fn relayed(message: Message) -> RelayedMessage {
     let captured = message.captured;
     RelayedMessage {
         leg: message.name.to_owned(),
@@ -153,7 +154,7 @@ mod tests {
                 is_sent: sent,
                 captured: captured.clone(),
             };
-            let text = serde_json::to_string(&written(message)).expect("JSON");
+            let text = serde_json::to_string(&relayed(message)).expect("JSON");
 
             let again = read(serde_json::from_str(&text).expect("JSON")).expect("a message");
             assert_eq!((again.name, again.is_sent), (leg, sent));

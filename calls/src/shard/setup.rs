@@ -14,50 +14,52 @@ use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::header::text;
 use trunkline_sip::header::uri::Scheme;
 use trunkline_sip::slot::Slot;
-use trunkline_sip::wire::{HeaderName, Message};
+use trunkline_sip::wire::HeaderName;
+use trunkline_sip::wire::print::Head;
 use uuid::Uuid;
 
-use super::admission::{self, CallerInvite};
-use super::bot_state::Bot;
-use super::bridge::Bridge;
-use super::call::Call;
-use super::context::{Core, Cx, allows, lacks_refer};
-use super::crossing::{lacking_options, own_headers};
-use super::dial::Dialing;
-use super::dial_failure::refusal_lines;
-use super::effect::Effect;
-use super::generation::LAST_GENERATION;
-use super::holding::Holding;
-use super::ids::{CallKey, CallRef, CallTimer, LegId, owner_of};
-use super::joining::Joining;
-use super::keep_alive;
-use super::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
-use super::lifetime::Lifetime;
-use super::limits::{Claim, LimitReached, Permit};
-use super::pbx::Pbx;
-use super::privacy::{ANONYMOUS_USER, CallerIdentity};
-use super::provisional_relay::Reliability;
-use super::refusal::Reason;
-use super::request_origin::RequestOrigin;
-use super::role::LegRole;
-use super::runtime_chain::{First, NewChain};
-use super::runtime_invite::{self, InvitedCall};
-use super::target;
-use super::transfer::LastTransfer;
-use super::uas_invite::{ContactState, NewDialog, UasInvite};
-use super::{invite_facts, sips};
+use crate::admission::{self, CallerInvite};
+use crate::bot_state::Bot;
+use crate::bridge::Bridge;
+use crate::call::Call;
+use crate::context::{Config, Core, Cx};
+use crate::crossing::{lacking_options, own_headers};
+use crate::dial::Dialing;
+use crate::dial_failure::refusal_lines;
+use crate::effect::Effect;
+use crate::generation::LAST_GENERATION;
+use crate::holding::Holding;
+use crate::ids::{CallKey, CallRef, CallTimer, LegId, owner_of};
+use crate::joining::Joining;
+use crate::keep_alive;
+use crate::leg::{Abilities, LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session, SipPeer};
+use crate::lifetime::Lifetime;
+use crate::limits::{Claim, LimitReached, Permit};
+use crate::privacy::{ANONYMOUS_USER, CallerIdentity};
+use crate::refusal::Reason;
+use crate::request_origin::RequestOrigin;
+use crate::role::LegRole;
+use crate::runtime_chain::{First, NewChain};
+use crate::runtime_invite::{self, InvitedCall};
+use crate::target;
+use crate::transfer::LastTransfer;
+use crate::uas_invite::{ContactState, NewDialog, UasInvite, patience};
+use crate::{invite_facts, sips};
 
 /// User part that requests a report on the trunk.
 pub const DOCTOR: &str = "doctor";
 /// Longest wait for the contact lookup: a new caller's contact is written first, which may take long on a slow disk.
 const CONTACT_PATIENCE: Duration = Duration::from_millis(500);
 
+/// Octets of a peer's text that a record has: numbers as sent, and the Call-ID.
+const RECORDED: usize = 255;
+
 /// Vias of ours allowed in an INVITE that has come back with another Request-URI (a spiral).
 const MOST_RETURNS: usize = 3;
 
 /// Starts a call, or refuses it with a record.
 pub(crate) fn start(cx: &mut Cx<'_>, key: CallKey, admitted: CallerInvite<'_, '_>) -> Option<Call> {
-    let newcomer = NewInvite::new(cx, key, admitted)?;
+    let newcomer = NewInvite::new(cx, key, admitted);
     if newcomer.caller.difference.is_some() {
         newcomer.refuse(cx, None, Reason::BadRequest);
         return None;
@@ -84,9 +86,7 @@ pub(crate) fn turn_down(
     admitted: CallerInvite<'_, '_>,
     reason: Reason,
 ) {
-    if let Some(newcomer) = NewInvite::new(cx, key, admitted) {
-        newcomer.refuse(cx, None, reason);
-    }
+    NewInvite::new(cx, key, admitted).refuse(cx, None, reason);
 }
 
 /// Refusal of an INVITE.
@@ -115,7 +115,6 @@ struct Chosen {
 struct NewInvite<'a, 'm> {
     key: CallKey,
     caller: CallerInvite<'a, 'm>,
-    server: ServerTx,
     slot: Slot,
     call: Uuid,
     session: Uuid,
@@ -124,31 +123,32 @@ struct NewInvite<'a, 'm> {
 }
 
 impl<'a, 'm> NewInvite<'a, 'm> {
-    /// Accepts the INVITE in a server transaction. Returns `None` if there was no room for one, and the INVITE was refused.
-    fn new(cx: &mut Cx<'_>, key: CallKey, caller: CallerInvite<'a, 'm>) -> Option<Self> {
-        let (flow, message) = (caller.flow, caller.message);
-        let Ok(server) = cx
-            .endpoint
-            .accept(message, flow, owner_of(Some(key)), cx.now)
-        else {
-            admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
-            return None;
-        };
-
+    fn new(cx: &mut Cx<'_>, key: CallKey, caller: CallerInvite<'a, 'm>) -> Self {
+        let message = caller.message;
         let slot = cx.core.minter.dispatch(message);
         let generation = cx.generation(message);
         let session = cx.mint_session(slot, generation.min(LAST_GENERATION - 1));
         let call = cx.mint_id(slot);
 
-        Some(Self {
+        Self {
             key,
             caller,
-            server,
             slot,
             call,
             session,
             generation,
-        })
+        }
+    }
+
+    /// Accepts the INVITE in a server transaction. Returns `None` if there was no room for one, and the INVITE was refused.
+    fn accept(&self, cx: &mut Cx<'_>) -> Option<ServerTx> {
+        let (flow, message) = (self.caller.flow, self.caller.message);
+        let owner = owner_of(Some(self.key));
+        let accepted = cx.endpoint.accept(message, flow, owner, cx.now);
+        if accepted.is_err() {
+            admission::turn_away(cx.core, cx.endpoint, flow, message, Reason::Overload);
+        }
+        accepted.ok()
     }
 
     /// Routes the call and takes its permits, or refuses it.
@@ -218,8 +218,19 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         }
     }
 
-    /// Records the call as refused, and answers its INVITE.
+    /// Records the call as refused, and answers its INVITE. An org's refusals beyond a rate are neither recorded nor kept in transactions.
     fn refuse(self, cx: &mut Cx<'_>, decision: Option<Decision>, reason: Reason) {
+        if !cx
+            .core
+            .limits
+            .records_refusal(self.caller.org.routing.id, cx.now)
+        {
+            return self.refuse_stateless(cx, reason);
+        }
+        let Some(server) = self.accept(cx) else {
+            return;
+        };
+
         let agent = decision
             .as_ref()
             .and_then(|decision| match decision.outcome {
@@ -239,36 +250,44 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             cause: None,
         })));
 
-        cx.endpoint.set_owner(self.server, owner_of(None));
+        cx.endpoint.set_owner(server, owner_of(None));
         let tag = cx.core.minter.tag(self.slot, cx.endpoint.entropy());
-        let (min_se, retry_after) = (
-            u64::from(cx.core.config.min_se),
-            u64::from(cx.core.config.retry_after),
-        );
-        let lacking = lacking_options(self.caller.message).unwrap_or_default();
+        let config = Arc::clone(&cx.core.config);
+        let lines = |head: &mut Head<'_>| self.refusal_lines(&config, reason, head);
+        cx.respond(server, reason.status(), Some(tag.as_bytes()), lines, b"");
+    }
 
-        cx.respond(
-            self.server,
-            reason.status(),
-            Some(tag.as_bytes()),
-            |head| {
-                refusal_lines(head, reason);
-                match reason.status() {
-                    420 => head.line("Unsupported", &lacking),
-                    422 => head.number("Min-SE", min_se),
-                    503 => head.number("Retry-After", retry_after),
-                    _ => {}
-                }
-            },
-            b"",
-        );
+    /// Answers the INVITE as refused, and counts it alone.
+    fn refuse_stateless(&self, cx: &mut Cx<'_>, reason: Reason) {
+        let (flow, message) = (self.caller.flow, self.caller.message);
+        let config = Arc::clone(&cx.core.config);
+        cx.core.effects.push_back(Effect::TurnedAway {
+            reason: reason.code(),
+        });
+        let lines = |head: &mut Head<'_>| self.refusal_lines(&config, reason, head);
+        cx.core
+            .stateless(cx.endpoint, message, flow, reason.status(), lines);
+    }
+
+    /// Writes the further lines of a refusal.
+    fn refusal_lines(&self, config: &Config, reason: Reason, head: &mut Head<'_>) {
+        refusal_lines(head, reason);
+        match reason.status() {
+            420 => {
+                let lacking = lacking_options(self.caller.message).unwrap_or_default();
+                head.line("Unsupported", &lacking);
+            }
+            422 => head.number("Min-SE", config.min_se.into()),
+            503 => head.number("Retry-After", config.retry_after.into()),
+            _ => {}
+        }
     }
 
     /// Facts of the call's start, for its record.
     fn started(
         &self,
         cx: &Cx<'_>,
-        decision: Option<Decision>,
+        mut decision: Option<Decision>,
         agent: Option<Uuid>,
     ) -> Arc<Started> {
         let CallerInvite {
@@ -279,13 +298,21 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             ..
         } = &self.caller;
 
-        let (dialled, caller) = match &decision {
+        if let Some(decision) = &mut decision {
+            cut(&mut decision.dialled.raw);
+            cut(&mut decision.caller.raw);
+        }
+        let (mut dialled, mut caller) = match &decision {
             Some(decision) => (decision.dialled.clone(), decision.caller.clone()),
             None => (
                 facts::dialled(facts, &org.routing),
                 facts::caller(facts, &org.routing),
             ),
         };
+        cut(&mut dialled.raw);
+        cut(&mut caller.raw);
+        let mut call_id = text::lossy(message.call_id()).into_owned();
+        cut(&mut call_id);
 
         Arc::new(Started {
             call: self.call,
@@ -298,7 +325,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             to: dialled.raw.into(),
             from_e164: caller.e164,
             to_e164: dialled.e164,
-            caller_call_id: text::lossy(message.call_id()).into(),
+            caller_call_id: call_id.into(),
             at: cx.now,
             decision: decision.map(Box::new),
             headers: own_headers(message, &cx.core.config.header_prefix),
@@ -335,6 +362,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         let Outcome::Agent { id: agent, .. } = decision.outcome else {
             return None;
         };
+        let server = self.accept(cx)?;
 
         let is_anonymous = self.caller.facts.anonymous;
         let number = decision.caller.e164.filter(|_| !is_anonymous);
@@ -375,7 +403,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
 
         let identity = CallerIdentity::of(message, is_anonymous, &cx.core.config.header_prefix);
         let mut caller = SipPeer::begun(flow);
-        caller.abilities = abilities(message);
+        caller.abilities = Abilities::of(message);
         caller.is_sips = sips::wants_sips(message.request_uri(), &new.dialog);
         caller.credentials = verified.map(Box::new);
         caller.takes_calls = proof != Proof::Session;
@@ -426,7 +454,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         });
         let contact_timer = (contact == ContactState::Pending)
             .then(|| cx.schedule(self.key, CONTACT_PATIENCE, CallTimer::Contact));
-        let incoming = UasInvite::new((self.server, message), new, contact, contact_timer);
+        let incoming = UasInvite::new((server, message), new, contact, contact_timer);
         let (patience, _) = patience(message, cx.core.config.setup_timeout);
         let mut lifetime = Lifetime::default();
         lifetime.await_answer(cx, self.key, patience);
@@ -452,20 +480,18 @@ impl<'a, 'm> NewInvite<'a, 'm> {
     }
 }
 
+/// Cuts a peer's text for the record.
+fn cut(text: &mut String) {
+    if text.len() > RECORDED {
+        let end = (0..=RECORDED).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+    }
+}
+
 /// Returns whether the call requests a report on the trunk.
 fn is_for_the_doctor(facts: &Facts) -> bool {
     let user = facts.request_user.as_deref();
     user.is_some_and(|user| user.eq_ignore_ascii_case(DOCTOR))
-}
-
-/// Returns how long an INVITE may lack a final answer, at most its Expires, and the reason of the refusal then (RFC 3261 §13.3.1).
-pub(crate) fn patience(invite: &Message<'_>, longest: Duration) -> (Duration, Reason) {
-    let expires = invite.first(HeaderName::Expires);
-    let expires = expires.and_then(text::delta_seconds);
-    match expires.map(|seconds| Duration::from_secs(seconds.into())) {
-        Some(own) if own < longest => (own, Reason::InviteExpired),
-        Some(_) | None => (longest, Reason::SetupTimeout),
-    }
 }
 
 /// Checks a new INVITE as RFC 3261 §8.2.2, §16.3 and RFC 4028 §9 demand; returns its dialog and session.
@@ -495,15 +521,6 @@ pub(crate) fn acceptable(core: &Core, caller: &CallerInvite<'_, '_>) -> Result<N
         Ok(session) => Ok(NewDialog { dialog, session }),
         Err(Unacceptable::TooBrief { .. }) => Err(Reason::SessionTooBrief),
         Err(Unacceptable::Unreadable) => Err(Reason::BadRequest),
-    }
-}
-
-pub(crate) fn abilities(message: &Message<'_>) -> Abilities {
-    Abilities {
-        update: allows(message, "UPDATE"),
-        reliable: Reliability::of(message),
-        no_refer: lacks_refer(message),
-        pbx: Pbx::of_message(message),
     }
 }
 

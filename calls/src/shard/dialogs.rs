@@ -3,10 +3,8 @@
 use trunkline_sip::wire::Message;
 
 use super::Calls;
-use super::call_status::CallStatus;
-use super::ids::CallKey;
-use super::ids::LegId;
-use super::ids::TagOwner;
+use crate::call_status::CallStatus;
+use crate::ids::{CallKey, LegId, TagOwner};
 
 impl Calls {
     /// The call and leg that a message's To-tag (and for forks its From-tag) names.

@@ -1,89 +1,24 @@
-//! End of a call: CANCEL, BYE from either side, our own refusals and deadlines, and answers that come too late (RFC 3261 §9, §13.2.2.4, §15).
+//! End of the call: CANCEL, BYE from either side, our own refusals and deadlines, the loss of a peer (RFC 3261 §9, §15).
 
 use std::sync::Arc;
 
 use trunkline_model::record::{Ended, HangupBy, Status};
-use trunkline_sip::endpoint::{Endpoint, ServerTx};
-use trunkline_sip::moment::Moment;
+use trunkline_sip::endpoint::ServerTx;
 use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
-use uuid::Uuid;
 
-use super::bridge::Bridge;
-use super::bye::ByeContent;
-use super::call::Call;
-use super::call_end::{CallEnd, CallRefusal};
-use super::call_status::CallStatus;
-use super::context::Cx;
-use super::crossing::CrossingKind;
-use super::dial_failure::reasons;
-use super::ids::LegId;
-use super::ids::owner_of;
-use super::leg::LegState;
-use super::refusal::Reason;
-use super::transfer::TransferEvent;
-use super::uas_invite::UasInvite;
-use super::{Calls, setup};
-
-/// Requester of a hang-up at this node.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum HangUpRequester {
-    /// The org, or the operator.
-    Operator,
-    /// The call's agent.
-    Agent,
-}
-
-impl Calls {
-    /// Ends the call with this id; false if it isn't up. Searches all calls, which is fine for a rare request.
-    pub fn hang_up_by_id(
-        &mut self,
-        endpoint: &mut Endpoint,
-        id: Uuid,
-        by: HangUpRequester,
-        now: Moment,
-    ) -> bool {
-        let is_up = |call: &&Call| call.ids.call == id && call.bridge.status() != CallStatus::Over;
-        let Some(key) = self.iter().find(is_up).map(|call| call.bridge.key) else {
-            return false;
-        };
-        match by {
-            HangUpRequester::Operator => self.hang_up(endpoint, key, Reason::Operator, now),
-            HangUpRequester::Agent => {
-                self.with(key, endpoint, now, |call, cx| match call.bridge.status() {
-                    CallStatus::SettingUp => call.refuse(cx, Reason::RuntimeRefused),
-                    CallStatus::Answered | CallStatus::Up => call.agent_hangs_up(cx),
-                    CallStatus::Over => {}
-                });
-            }
-        }
-        true
-    }
-}
-
-impl Bridge {
-    /// Handles a 2xx of ours without an ACK; true if the call ends with it.
-    pub(crate) fn on_no_ack(&mut self, cx: &mut Cx<'_>, server: ServerTx) -> bool {
-        let overdue = self.legs.iter_mut().find_map(|leg| {
-            let ack = leg.session_mut()?.take_overdue(server)?;
-            Some((leg.id, ack, leg.take_owed_bye()))
-        });
-        let Some((id, ack, owed)) = overdue else {
-            return false;
-        };
-        if let Some(delayed) = &ack.delayed {
-            let other = self.other(id);
-            if let Some(leg) = self.legs.get_mut(other) {
-                leg.reject_offer(cx, delayed);
-            }
-        }
-        let ends = owed.is_none();
-        if let Some(content) = owed {
-            self.send_bye(cx, id, content);
-        }
-        ends
-    }
-}
+use super::Call;
+use crate::bye::ByeContent;
+use crate::call_end::{CallEnd, CallRefusal};
+use crate::call_status::CallStatus;
+use crate::context::Cx;
+use crate::crossing::CrossingKind;
+use crate::dial_failure::reasons;
+use crate::ids::{LegId, owner_of};
+use crate::leg::{LegState, Lost};
+use crate::refusal::Reason;
+use crate::transfer::TransferEvent;
+use crate::uas_invite::{UasInvite, patience};
 
 impl Call {
     /// Handles CANCEL of an INVITE of this call; the endpoint has answered it.
@@ -102,7 +37,7 @@ impl Call {
     }
 
     /// Handles BYE from either side; its cause crosses.
-    pub(crate) fn on_bye(
+    pub(super) fn on_bye(
         &mut self,
         cx: &mut Cx<'_>,
         id: LegId,
@@ -127,7 +62,9 @@ impl Call {
                 );
             }
             (CallStatus::SettingUp, true) => {
-                self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
+                if !self.relaying().end_early_dialog(cx, fork, message) {
+                    self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
+                }
             }
             (CallStatus::SettingUp, false) => {
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
@@ -159,7 +96,7 @@ impl Call {
     }
 
     /// Handles the agent's BYE while its caller is being transferred: the transfer goes on without it.
-    pub(crate) fn on_agent_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
+    fn on_agent_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
         self.bridge.drop_awaited_acks(cx, id);
         match self.joining.arriving() {
             // The caller doesn't have the destination's media yet.
@@ -180,7 +117,7 @@ impl Call {
         match self.bridge.status() {
             CallStatus::SettingUp => {
                 let longest = cx.core.config.setup_timeout;
-                let own = |incoming: &UasInvite| setup::patience(incoming.invite(), longest).1;
+                let own = |incoming: &UasInvite| patience(incoming.invite(), longest).1;
                 let reason = self.bridge.incoming().map_or(Reason::SetupTimeout, own);
                 if let Some(dialing) = self.bridge.dialing_mut() {
                     dialing.client.note_silence(cx);
@@ -189,6 +126,19 @@ impl Call {
             }
             CallStatus::Answered | CallStatus::Up => self.hang_up(cx, Reason::MaxDuration),
             CallStatus::Over => {}
+        }
+    }
+
+    /// Ends a leg whose peer is lost, and the call with it if the leg is one of the two connected ones.
+    pub(crate) fn end_if_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
+        let Some(lost) = lost else {
+            return;
+        };
+        if !self.bridge.has_left(id) {
+            return self.hang_up(cx, lost.reason);
+        }
+        if self.joining.arriving() == Some(id) && self.joining.reject(&mut self.bridge, cx) {
+            self.on_transfer(cx, TransferEvent::DestinationRefused(lost.status));
         }
     }
 
@@ -213,8 +163,16 @@ impl Call {
         }
     }
 
+    /// The agent has hung up. A transfer of its caller goes on without it.
+    pub(crate) fn agent_hangs_up(&mut self, cx: &mut Cx<'_>) {
+        match self.transfer.goes_on() {
+            true => self.on_agent_bye(cx, self.bridge.agent_id()),
+            false => self.leave(cx, CallEnd::of_answered(Status::Completed, HangupBy::Agent)),
+        }
+    }
+
     /// Ends both legs, for our reason if there is one.
-    pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
+    pub(super) fn leave(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
         if self.bridge.status() == CallStatus::Over {
             return;
         }
@@ -262,7 +220,7 @@ impl Call {
     }
 
     /// Closes the record and releases what the call held.
-    pub(crate) fn end(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
+    pub(super) fn end(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
         self.permit = None;
         if let Some(incoming) = self.bridge.legs.take_incoming(self.bridge.trunk_id()) {
             cx.release_incoming(&incoming);

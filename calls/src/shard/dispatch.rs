@@ -1,26 +1,25 @@
 //! Routes the inputs of a shard to their calls: messages and events of the endpoint, timers, results of effects.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use trunkline_model::view::View;
+use trunkline_model::view::{OrgView, View};
 use trunkline_sip::endpoint::{ClientTx, Endpoint, Event, Owner, Received};
-use trunkline_sip::flow::Flow;
+use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{Framing, HeaderName, Message, Method, lex};
 use uuid::Uuid;
 
-use super::admission::CallerInvite;
-use super::attempt_counter::AttemptCounter;
-use super::bot_state::Bot;
-use super::context::Cx;
-use super::effect::Effect;
-use super::ids::{CallKey, CallTimer, key_of};
-use super::invite_client::InviteEvent;
-use super::late_answer::refuse_late_answer;
-use super::outbound::Outbound;
-use super::refusal::{Reason, uri_refusal};
-use super::shard::Calls;
-use super::{admission, attempts, setup, target, transfer};
+use super::{Calls, setup};
+use crate::admission::CallerInvite;
+use crate::attempt_counter::AttemptCounter;
+use crate::bot_state::Bot;
+use crate::context::Cx;
+use crate::ids::{CallKey, CallTimer, key_of};
+use crate::invite_client::InviteEvent;
+use crate::late_answer::{refuse_late_answer, refuse_stray_answer};
+use crate::refusal::{Reason, uri_refusal};
+use crate::{admission, attempts, source_probe, target, transfer, transferring};
 
 impl Calls {
     /// Refuses a new INVITE that has waited too long.
@@ -31,6 +30,16 @@ impl Calls {
     /// Returns whether a new INVITE goes before those of unknown senders under overload.
     pub fn expects(&self, view: &View, flow: &Flow, invite: &Message<'_>, now: Moment) -> bool {
         admission::is_expected(&self.core, view, flow, invite, now)
+    }
+
+    /// Answers the CANCEL of an INVITE that waits for the proof of its source, and the INVITE; false if none waits.
+    pub fn cancel_waiting(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: Flow,
+        cancel: &Message<'_>,
+    ) -> bool {
+        source_probe::cancel_waiting(&mut self.core, endpoint, flow, cancel)
     }
 
     /// Handles the endpoint's result for a message.
@@ -79,7 +88,7 @@ impl Calls {
                     attempt_counter: &mut AttemptCounter::default(),
                     now,
                 };
-                refuse_late_answer(&mut cx, flow, None, &message);
+                refuse_stray_answer(&mut cx, flow, &message);
             }
             Received::Response { tx, owner, message } => {
                 self.response(endpoint, flow, tx, owner, &message, now)
@@ -156,7 +165,7 @@ impl Calls {
         }
     }
 
-    /// Handles the result of [`Effect::Resolve`] and [`Effect::Connect`].
+    /// Handles the result of [`Effect::Resolve`](crate::Effect::Resolve) and [`Effect::Connect`](crate::Effect::Connect).
     pub fn handle_resolved(
         &mut self,
         endpoint: &mut Endpoint,
@@ -172,7 +181,7 @@ impl Calls {
         });
     }
 
-    /// Handles the result of [`Effect::ResolveHop`].
+    /// Handles the result of [`Effect::ResolveHop`](crate::Effect::ResolveHop).
     pub fn handle_hop(
         &mut self,
         wanted: &target::UnresolvedTarget,
@@ -182,7 +191,7 @@ impl Calls {
         self.core.resolver_cache.learn(wanted, targets, now);
     }
 
-    /// Handles the result of [`Effect::FindContact`].
+    /// Handles the result of [`Effect::FindContact`](crate::Effect::FindContact).
     pub fn handle_contact(
         &mut self,
         endpoint: &mut Endpoint,
@@ -193,32 +202,12 @@ impl Calls {
         self.with(key, endpoint, now, |call, cx| call.on_contact(cx, contact));
     }
 
-    /// Handles the result of [`Effect::OpenMedia`]: our RTP address, or `None` if no port was free.
-    pub fn handle_media_open(
-        &mut self,
-        endpoint: &mut Endpoint,
-        key: CallKey,
-        local: Option<std::net::SocketAddr>,
-        now: Moment,
-    ) {
-        let is_known = self.with(key, endpoint, now, |call, cx| call.on_media_open(cx, local));
-        // A known call that ended in this very step has closed it.
-        if !is_known && local.is_some() {
-            self.core.effects.push_back(Effect::CloseMedia {
-                call: key,
-                record: None,
-            });
+    /// Handles a peer that no longer answers OPTIONS outside of calls: it is probed in its calls at once.
+    pub fn suspect(&mut self, transport: Transport, address: SocketAddr, now: Moment) {
+        for (_, slot) in &mut self.slab {
+            let bridge = &mut slot.call.bridge;
+            bridge.suspect(&mut self.core, transport, address, now);
         }
-    }
-
-    /// Handles media of the caller that has been silent for too long.
-    pub fn handle_media_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
-        self.with(key, endpoint, now, |call, cx| {
-            let outbound = call.outbound.as_deref();
-            if call.bridge.is_local() || outbound.is_some_and(Outbound::has_media) {
-                call.hang_up(cx, Reason::MediaSilent);
-            }
-        });
     }
 
     /// Routes a request: to its call by the To-tag, or by its method if it has none.
@@ -275,6 +264,20 @@ impl Calls {
         }
     }
 
+    /// Returns the org of a call if a request inside it may ask for a transfer.
+    fn org_for<'v>(
+        &self,
+        view: &'v View,
+        key: CallKey,
+        message: &Message<'_>,
+    ) -> Option<&'v OrgView> {
+        if !matches!(message.method(), Method::Refer | Method::Info) {
+            return None;
+        }
+        let slot = self.slab.get(key.index as usize)?;
+        view.org(slot.call.ids.org).map(|org| &**org)
+    }
+
     /// Admits a new INVITE. It begins a call, or replaces a leg of one (RFC 3891).
     fn invite(
         &mut self,
@@ -285,7 +288,8 @@ impl Calls {
         now: Moment,
     ) {
         let replaces = message.first(HeaderName::Replaces).is_some();
-        if replaces && let Some(org) = self.asked_by_ourselves(message) {
+        if replaces && let Some(org) = transferring::asked_by_ourselves(&self.core.config, message)
+        {
             return self.join_own(endpoint, flow, message, org, now);
         }
 
@@ -302,7 +306,7 @@ impl Calls {
     }
 
     /// Begins the call of an admitted INVITE.
-    pub(crate) fn set_up(
+    pub(super) fn set_up(
         &mut self,
         endpoint: &mut Endpoint,
         admitted: CallerInvite<'_, '_>,
@@ -351,7 +355,7 @@ impl Calls {
                 attempt_counter: &mut AttemptCounter::default(),
                 now,
             };
-            refuse_late_answer(&mut cx, flow, Some(tx), message);
+            refuse_late_answer(&mut cx, flow, tx, message);
         }
     }
 

@@ -11,20 +11,31 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::slot::{CallId, Slot};
 use uuid::Uuid;
 
-use super::attempt_counter::AttemptCounter;
-use super::bot_state::Bot;
-use super::callee::Callee;
-use super::calling::{CalleeCall, dial_first, parties, prepare};
-use super::context::Cx;
-use super::effect::Effect;
-use super::leg::{LegPeer, LocalAgent, LocalMedia};
-use super::limits::{Claim, LimitReached, Permit};
-use super::outbound::{NewOutboundCall, Outbound, PlacedCall, users};
-use super::outbound_limits::OutboundRefusal;
-use super::refusal::Reason;
-use super::runtime_chain::{First, NewChain};
-use super::uas_invite::ContactState;
-use super::{Calls, Core};
+use super::Calls;
+use crate::attempt_counter::AttemptCounter;
+use crate::bot_state::Bot;
+use crate::bridge::Bridge;
+use crate::call::Call;
+use crate::callee::Callee;
+use crate::calling::{dial_first, parties, prepare};
+use crate::context::{Core, Cx};
+use crate::dial::Dialing;
+use crate::effect::Effect;
+use crate::holding::Holding;
+use crate::ids::{CallKey, CallRef};
+use crate::joining::Joining;
+use crate::leg::{LegPeer, LegState, Legs, LocalAgent, LocalMedia, Session};
+use crate::lifetime::Lifetime;
+use crate::limits::{Claim, LimitReached, Permit};
+use crate::outbound::{NewOutboundCall, Outbound, PlacedCall, users};
+use crate::outbound_limits::OutboundRefusal;
+use crate::privacy::CallerIdentity;
+use crate::refusal::Reason;
+use crate::request_origin::RequestOrigin;
+use crate::role::LegRole;
+use crate::runtime_chain::{First, NewChain};
+use crate::transfer::LastTransfer;
+use crate::uas_invite::ContactState;
 
 impl Calls {
     /// Begins an outbound call in `slot`, which must be this shard's.
@@ -238,4 +249,55 @@ fn claims(org: &OrgView, agent: Uuid) -> Result<[Claim; 2], Reason> {
             max: known.max_concurrent_calls,
         },
     ])
+}
+
+/// Parts of a call that begins with a callee.
+pub(super) struct CalleeCall {
+    pub(super) key: CallKey,
+    pub(super) slot: Slot,
+    pub(super) placed: PlacedCall,
+    pub(super) org: Uuid,
+    pub(super) agent: Uuid,
+    pub(super) dialing: Box<Dialing>,
+    pub(super) outbound: Outbound,
+    /// The agent, if its audio passes through us.
+    pub(super) agent_peer: Option<LegPeer>,
+    pub(super) permit: Permit,
+}
+
+impl Calls {
+    /// Stores a call that begins with a callee.
+    pub(super) fn begin(&mut self, begun: CalleeCall) {
+        let CalleeCall { key, placed, .. } = begun;
+        let mut legs = Legs::beginning_with(LegPeer::Unknown, LegState::Dialing(begun.dialing));
+        if let Some(agent_peer) = begun.agent_peer {
+            legs.add(
+                LegRole::Agent,
+                agent_peer,
+                LegState::Ready(Session::default()),
+            );
+        }
+
+        let call = Call {
+            bridge: Bridge::new(key, legs),
+            ids: CallRef {
+                call: placed.call,
+                session: placed.session,
+                org: begun.org,
+                agent: begun.agent,
+                slot: begun.slot,
+            },
+            hops: RequestOrigin::Ours.hops(),
+            outbound: Some(Box::new(begun.outbound)),
+            joining: Joining::default(),
+            permit: Some(begun.permit),
+            lifetime: Lifetime::default(),
+            contact: None,
+            identity: CallerIdentity::default(),
+            transfer: LastTransfer::default(),
+            holding: Holding::default(),
+        };
+
+        self.insert(call);
+    }
 }

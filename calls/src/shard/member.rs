@@ -10,8 +10,8 @@ use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
 use uuid::Uuid;
 
-use super::admission;
-use super::shard::Calls;
+use super::Calls;
+use crate::admission;
 
 /// A member's user agent.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -2,25 +2,27 @@
 //!
 //! Nothing crosses such a dialog, and its 2xx brings all that a call needs of it. So no call keeps it, and its requests are answered at once.
 
-use trunkline_sip::endpoint::{Endpoint, Response};
+use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::print::Head;
 use trunkline_sip::wire::{Message, Method};
 
 use super::Calls;
-use super::allow::{capabilities, own_lines, to_peer};
-use super::attempt_counter::AttemptCounter;
-use super::context::Cx;
-use super::crossing::lacking_options;
-use super::has_sdp;
-use super::ids::{CallKey, owner_of};
-use super::invite_client::OurOffer;
-use super::sips::is_sips;
+use crate::allow::{capabilities, own_lines, to_peer};
+use crate::attempt_counter::AttemptCounter;
+use crate::context::Cx;
+use crate::crossing::lacking_options;
+use crate::has_sdp;
+use crate::ids::{CallKey, LegId, owner_of};
+use crate::in_dialog::busy;
+use crate::invite_client::OurOffer;
+use crate::sips::is_sips;
 
 /// Facts about an early dialog of an INVITE of ours that the answer to a request in it needs.
 struct EarlyDialogFacts {
     key: CallKey,
+    leg: LegId,
     offer: OurOffer,
     is_sips: bool,
     methods: &'static [u8],
@@ -40,18 +42,27 @@ impl Calls {
             return false;
         };
 
+        let method = message.method();
+        let leg = self
+            .get_mut(dialog.key)
+            .and_then(|call| call.bridge.legs.get_mut(dialog.leg));
+        let may_ask = leg.is_some_and(|leg| leg.allowance.take(method, now));
+
         let mut cx = Cx {
             core: &mut self.core,
             endpoint,
             attempt_counter: &mut AttemptCounter::default(),
             now,
         };
+        if !may_ask {
+            busy(&mut cx, flow, message);
+            return true;
+        }
         let contact = cx.contact(&flow, dialog.is_sips);
         // A transaction repeats the answer, also once the dialog is confirmed and the call would give another.
         let owner = owner_of(Some(dialog.key));
         let Ok(server) = cx.endpoint.accept(message, flow, owner, now) else {
-            let busy = Response::bare(503);
-            cx.endpoint.respond_stateless(message, &flow, &busy);
+            busy(&mut cx, flow, message);
             return true;
         };
         let seconds = cx.endpoint.chance().bits64() % 11;
@@ -83,6 +94,7 @@ impl Calls {
         let offer = client.early_offer(message).filter(|_| is_meant)?;
         Some(EarlyDialogFacts {
             key: found.key,
+            leg: found.leg,
             offer,
             is_sips: client
                 .sent()

@@ -1,0 +1,173 @@
+//! The bot of the call, or its built-in agent: consequences of its inputs for the call, and the runtimes over SIP before and after it.
+
+use trunkline_model::handoff::Report;
+use trunkline_model::settings::Runtime;
+use trunkline_model::view::OrgView;
+use trunkline_sip::dialog::sdp;
+use uuid::Uuid;
+
+use super::Call;
+use crate::bot::{BotCall, BotProgress};
+use crate::bot_state::Bot;
+use crate::call_status::CallStatus;
+use crate::context::Cx;
+use crate::dial::Dialing;
+use crate::effect::Effect;
+use crate::flow::TransferFailure;
+use crate::leg::{LegState, LocalAgent, LocalMedia};
+use crate::runtime_chain::RuntimeChain;
+use crate::runtime_invite::{self, InvitedCall};
+use crate::transfer::{DestinationChoice, TransferRequest};
+
+impl Call {
+    /// Gives the bot an input, and carries out the consequence for the call.
+    pub(crate) fn with_bot(
+        &mut self,
+        cx: &mut Cx<'_>,
+        act: impl FnOnce(&mut Bot, &mut Cx<'_>, &BotCall<'_>) -> BotProgress,
+    ) {
+        let local = self.bridge.local();
+        let of = BotCall {
+            key: self.bridge.key,
+            ids: &self.ids,
+            status: self.bridge.status(),
+            is_outbound: self.outbound.is_some(),
+            is_open: local.is_some_and(|media| media.local.is_some()),
+            answered: self.lifetime.answered(),
+        };
+        let Some(bot) = self.bridge.bot_mut() else {
+            return;
+        };
+
+        match act(bot, cx, &of) {
+            BotProgress::Nothing => {}
+            BotProgress::Dial(mut dial) => {
+                let (ids, direction) = (&self.ids, self.direction());
+                let prefix = &cx.core.config.header_prefix;
+                let parameters = self.bridge.parameters(ids, self.contact, direction, prefix);
+                dial.parameters = parameters;
+                let call = self.bridge.key;
+                cx.core.effects.push_back(Effect::DialBot { call, dial });
+            }
+            BotProgress::Attached => match self.bridge.status() {
+                CallStatus::SettingUp if self.bridge.incoming().is_some() => {
+                    let progress = self.relaying().answer_with_media(cx);
+                    self.apply_answer(cx, progress);
+                }
+                CallStatus::Up => {
+                    let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
+                    self.relaying().update_media(cx, kept);
+                    self.with_bot(cx, Bot::start);
+                }
+                // The callee still rings, or the caller's ACK is to come.
+                CallStatus::SettingUp | CallStatus::Answered | CallStatus::Over => {}
+            },
+            // The destination of a transfer is being called, and a call dials one peer at a time.
+            BotProgress::Sip(_) if self.transfer.goes_on() => self.agent_hangs_up(cx),
+            BotProgress::Sip(runtime) => self.invite_in_place_of_bot(cx, runtime),
+            // A transfer that was ordered meanwhile goes on.
+            BotProgress::NoneLeft { .. } if self.transfer.goes_on() => self.agent_hangs_up(cx),
+            BotProgress::NoneLeft { reason, has_spoken } => {
+                // A callee that no agent has spoken with was never joined: its call has failed.
+                if self.outbound.is_some() && !has_spoken {
+                    self.bridge.legs.disconnect();
+                }
+                self.hang_up(cx, reason);
+            }
+            BotProgress::HungUp => self.agent_hangs_up(cx),
+        }
+    }
+
+    /// A runtime over SIP follows a bot that can't be reached: the caller's media go to it directly.
+    fn invite_in_place_of_bot(&mut self, cx: &mut Cx<'_>, runtime: Runtime) {
+        let Some((mut bot, local)) = self.bridge.take_bot() else {
+            return;
+        };
+        bot.attempts.pass_on(cx);
+        if let Some(outbound) = self.outbound.as_deref_mut() {
+            outbound.follow(bot.chain, runtime, local);
+            // A callee that hasn't answered yet is connected with the runtime once it does.
+            if self.bridge.legs.disconnect() {
+                self.lifetime.stop(cx);
+                let heard = self.bridge.leave_media(&self.ids, local);
+                self.invite_runtime(cx, heard);
+            }
+            return;
+        }
+
+        cx.core
+            .effects
+            .push_back(self.bridge.closed_media(&self.ids));
+
+        let (caller, called) = bot.chain.parties();
+        let (key, krisp) = (self.bridge.key, bot.chain.wants_krisp());
+        let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
+        let runtime = (&runtime, bot.chain.namer());
+        let invite = runtime_invite::invite(runtime, &cx.core.config, &to);
+        let Some(dialing) = invite.map(Dialing::runtime) else {
+            return;
+        };
+
+        let dialing = dialing.following().leading_to(Some(bot.chain));
+        let agent = self.bridge.agent_id();
+        self.bridge
+            .legs
+            .set_state(agent, LegState::Dialing(dialing));
+        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+    }
+
+    /// A bot follows runtimes over SIP that can't be reached.
+    pub(super) fn return_to_bot(&mut self, cx: &mut Cx<'_>, chain: RuntimeChain) {
+        let from_any = chain.takes_rtp_from_any();
+        let agent = LocalAgent::Bot(Box::new(Bot::new(chain)));
+        let mut media = LocalMedia::of(self.ids.call, agent, from_any);
+        let Some(outbound) = self.outbound.as_deref_mut() else {
+            self.bridge.set_local(media);
+            return self.bridge.open_media(cx);
+        };
+
+        // The callee has answered, and has the SDP of our media.
+        media.local = outbound.media.take();
+        media.version = 1;
+        self.bridge.set_local(media);
+        self.joining.end();
+        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        self.bridge.legs.connect(trunk, agent);
+        self.lifetime
+            .limit(cx, self.bridge.key, self.outbound.as_deref());
+        let audio = self.bridge.heard().and_then(sdp::read_answer);
+        self.relaying().update_media(cx, audio);
+        self.with_bot(cx, Bot::dial);
+    }
+
+    /// Begins the transfer that the machine has requested.
+    pub(crate) fn hand_off(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>) {
+        let builtin = self.bridge.bot_mut().and_then(Bot::builtin_mut);
+        let Some(wanted) = builtin.and_then(|builtin| builtin.wanted.take()) else {
+            return;
+        };
+
+        let begun = org.and_then(|org| {
+            let chosen = match wanted {
+                Some(name) => DestinationChoice::Name(name),
+                None => DestinationChoice::Name(first(org, self.ids.agent)?),
+            };
+            let ask = TransferRequest {
+                chosen,
+                report: Report::default(),
+            };
+            self.transfer(cx, org, ask).ok()
+        });
+        if begun.is_none() {
+            self.with_bot(cx, |bot, cx, of| {
+                bot.on_untransferred(cx, of, TransferFailure::Failed)
+            });
+        }
+    }
+}
+
+/// Name of the first destination of an agent.
+fn first(org: &OrgView, agent: Uuid) -> Option<Box<str>> {
+    let own = org.destinations.get(&agent)?;
+    Some(own.first()?.name.clone())
+}

@@ -1,0 +1,167 @@
+//! A peer that is being dialled for the call, and consequences of its INVITE for the call: of a callee, of the destination of a transfer, or of a runtime.
+
+use trunkline_sip::dialog::sdp;
+
+use super::Call;
+use crate::bot_state::Bot;
+use crate::call_end::{CallEnd, CallRefusal};
+use crate::context::Cx;
+use crate::dial::Dialing;
+use crate::dialing::{DialProgress, DialingCall};
+use crate::ids::LegId;
+use crate::invite_client::{Accepted, InviteClient, InviteEvent, InviteText};
+use crate::join::{Join, JoinProgress};
+use crate::leg::{LegPeer, LegState};
+use crate::origin::OwnOrigin;
+use crate::refusal::Reason;
+use crate::role::LegRole;
+use crate::runtime_invite::{self, InvitedCall};
+use crate::transfer::TransferEvent;
+use crate::transferring::DestinationAnswer;
+
+impl Call {
+    /// Runs the client of the peer that is being dialled, and carries out the consequence for the call.
+    pub(crate) fn with_dialing<'m>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
+    ) {
+        let of = DialingCall {
+            ids: &self.ids,
+            contact: self.contact,
+            identity: &self.identity,
+            parties: self.outbound.as_deref().map(|outbound| &outbound.parties),
+            heard: self.joining.heard(),
+        };
+        let progress = self.bridge.dial(cx, &of, act);
+        self.apply_dial_progress(cx, progress);
+    }
+
+    fn apply_dial_progress(&mut self, cx: &mut Cx<'_>, progress: DialProgress<'_>) {
+        match progress {
+            DialProgress::Nothing => {}
+            DialProgress::CalleeRings => {
+                cx.note_ringing(&self.ids);
+                self.with_bot(cx, Bot::wake);
+            }
+            DialProgress::CalleeAnswers(accepted, offer) => {
+                self.on_callee_answers(cx, *accepted, offer);
+            }
+            DialProgress::CalleeLost(failure) => self.end(cx, CallEnd::of_callee(failure)),
+            DialProgress::DestinationRings => {
+                self.on_transfer(cx, TransferEvent::DestinationRings);
+            }
+            DialProgress::DestinationAnswers(leg, accepted, offer) => {
+                match self.bridge.meet_destination(cx, leg, *accepted, &offer) {
+                    DestinationAnswer::Late => {}
+                    DestinationAnswer::Unusable(reason) => {
+                        let event = TransferEvent::DestinationRefused(reason.status());
+                        self.on_transfer(cx, event);
+                    }
+                    DestinationAnswer::Usable(sdp) => {
+                        self.joining.wait_with(Join::arriving(offer, leg));
+                        self.on_transfer(cx, TransferEvent::DestinationAnswered);
+                        let progress = self.joining.begin(&sdp, cx.now);
+                        self.apply_join_progress(cx, progress, None);
+                    }
+                }
+            }
+            DialProgress::DestinationLost(failure) => {
+                self.on_transfer(cx, TransferEvent::DestinationLost(failure));
+            }
+            DialProgress::RuntimeRings(heard) => self.relaying().provisional(cx, heard),
+            DialProgress::RuntimeAnswers(accepted) if self.outbound.is_some() => {
+                let heard = self.joining.heard().unwrap_or_default();
+                let progress = match self.bridge.meet_runtime(cx, &self.ids, *accepted, heard) {
+                    Some(sdp) => self.joining.begin(&sdp, cx.now),
+                    None => JoinProgress::Refused(Reason::NoCommonMedia),
+                };
+                self.lifetime
+                    .limit(cx, self.bridge.key, self.outbound.as_deref());
+                self.apply_join_progress(cx, progress, None);
+            }
+            DialProgress::RuntimeAnswers(accepted) => {
+                let (slot, message) = (self.ids.slot, accepted.message);
+                if let Some(won) = self.bridge.accept_runtime(cx, slot, *accepted) {
+                    let progress = self.relaying().pass_answer(cx, won, message);
+                    self.apply_answer(cx, progress);
+                }
+            }
+            DialProgress::Unusable(Reason::CallerCanceled) => {
+                self.refuse(cx, CallRefusal::canceled(Vec::new()));
+            }
+            DialProgress::Unusable(reason) => self.refuse(cx, reason),
+            DialProgress::RuntimeFollows(chain) => self.return_to_bot(cx, *chain),
+            DialProgress::RuntimeLost(failed) => self.refuse(cx, CallRefusal::of_runtime(&failed)),
+        }
+    }
+
+    /// Acknowledges the callee's 2xx. An agent with media of ours is connected at once; a runtime over SIP is invited with the callee's SDP.
+    fn on_callee_answers(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>, offer: Box<[u8]>) {
+        let media = self.outbound.as_deref().and_then(|outbound| outbound.media);
+        let origin = media.map(|local| OwnOrigin::of_call(self.ids.call, local));
+        let sdp = self.bridge.meet_callee(cx, accepted, offer, origin);
+        self.lifetime.begin(cx.now);
+        cx.note_answered(&self.ids, Box::default());
+
+        let audio = sdp::read_answer(&sdp);
+        match self.bridge.is_local() {
+            true => {
+                self.lifetime
+                    .limit(cx, self.bridge.key, self.outbound.as_deref());
+                let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+                self.bridge.legs.connect(trunk, agent);
+                let Some(audio) = audio else {
+                    return self.hang_up(cx, Reason::NoCommonMedia);
+                };
+                let remote = audio.remote.ip();
+                self.relaying().update_media(cx, Some(audio));
+                self.bridge.speak_code(cx, remote);
+                self.with_bot(cx, Bot::start);
+                self.with_bot(cx, Bot::dial);
+            }
+            false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
+            false => self.invite_runtime(cx, sdp),
+        }
+    }
+
+    /// Invites the runtime with the callee's SDP.
+    pub(super) fn invite_runtime(&mut self, cx: &mut Cx<'_>, offer: Box<[u8]>) {
+        let Some(outbound) = self.outbound.as_deref() else {
+            return;
+        };
+
+        let [called, caller] = outbound.users();
+        let (key, krisp) = (self.bridge.key, outbound.krisp);
+        let to = InvitedCall::new(key, &self.ids, [called, caller], krisp);
+
+        let invite = outbound.runtime.as_deref().and_then(|runtime| {
+            let runtime = (runtime, &outbound.namer);
+            runtime_invite::invite(runtime, &cx.core.config, &to)
+        });
+        // This runtime takes over the leg of a bot, if there is one.
+        let follows = self.bridge.legs.get(LegId::SECOND).is_some();
+        let chain = self.outbound.as_deref_mut().and_then(|it| it.chain.take());
+        let dialing = invite.map(|invite| {
+            let dialing = Dialing::runtime(invite).leading_to(chain.map(|chain| *chain));
+            match follows {
+                true => dialing.following(),
+                false => dialing,
+            }
+        });
+        let state = dialing.map_or(LegState::Gone, LegState::Dialing);
+        match follows {
+            true => self.bridge.legs.set_state(LegId::SECOND, state),
+            false => {
+                self.bridge
+                    .legs
+                    .add(LegRole::Agent, LegPeer::Unknown, state);
+            }
+        }
+        self.joining.wait_with(Join::with(offer));
+
+        let patience = cx.core.config.setup_timeout;
+        self.lifetime.await_answer(cx, self.bridge.key, patience);
+        self.with_dialing(cx, |client, cx, text| client.begin(cx, text));
+    }
+}

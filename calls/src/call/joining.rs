@@ -1,0 +1,74 @@
+//! Join of both ends' media (`join`): a step of one may end a leg, a transfer or the call.
+
+use std::time::Duration;
+
+use super::Call;
+use crate::context::Cx;
+use crate::delayed_ack::Delayed;
+use crate::join::JoinProgress;
+use crate::own_request::RequestKind;
+use crate::transfer::TransferEvent;
+
+impl Call {
+    /// Carries out the machine's step. `answer`: the SDP of the 2xx that led to it.
+    pub(super) fn apply_join_progress(
+        &mut self,
+        cx: &mut Cx<'_>,
+        progress: JoinProgress<Delayed>,
+        answer: Option<&[u8]>,
+    ) {
+        match progress {
+            JoinProgress::Nothing => {}
+            JoinProgress::Ask(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
+            JoinProgress::Joined { arrived, asks } => {
+                self.bridge.requests.withdraw(RequestKind::Join);
+                if let Some(destination) = arrived {
+                    self.on_transfer(cx, TransferEvent::DestinationConnected);
+                    self.relaying().hand_over(cx, destination);
+                    if let Some(permit) = &mut self.permit {
+                        permit.release(self.ids.agent);
+                    }
+                }
+                // Both ends have each other's media.
+                let outbound = self.outbound.as_deref_mut();
+                if outbound.is_some_and(|outbound| outbound.media.take().is_some()) {
+                    let closed = self.bridge.closed_media(&self.ids);
+                    cx.core.effects.push_back(closed);
+                }
+                if let Some(answer) = answer {
+                    self.holding.hold_state.take_answer(answer);
+                    self.bridge.set_heard(answer);
+                }
+                match asks {
+                    Some(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
+                    None => self.joining.end(),
+                }
+            }
+            JoinProgress::Acknowledge { delayed, answer } => {
+                self.joining.end();
+                let trunk = self.bridge.trunk_id();
+                self.bridge.legs.remember_sdp(trunk, delayed.fork, &answer);
+                if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+                    leg.send_ack(cx, &delayed.ack().answering(&answer));
+                }
+                self.holding.hold_state.take_offer(&delayed.offer);
+                self.bridge.set_heard(&delayed.offer);
+            }
+            JoinProgress::Reject(delayed) => {
+                let trunk = self.bridge.trunk_id();
+                if let Some(leg) = self.bridge.legs.get_mut(trunk) {
+                    leg.reject_offer(cx, &delayed);
+                }
+            }
+            JoinProgress::SendAway {
+                destination,
+                status,
+            } => {
+                self.joining.leave(&mut self.bridge, cx, destination);
+                self.on_transfer(cx, TransferEvent::DestinationRefused(status));
+            }
+            JoinProgress::Refused(reason) => self.hang_up(cx, reason),
+            JoinProgress::Settled => self.joining.end(),
+        }
+    }
+}

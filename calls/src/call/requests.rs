@@ -1,0 +1,183 @@
+//! Requests of the peers inside the call: each is checked against its dialog, then answered here, relayed to the other leg, or given to its feature (RFC 3261
+//! §12.2).
+
+use trunkline_model::view::OrgView;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::{HeaderName, Message, Method};
+
+use super::Call;
+use crate::allow::capabilities;
+use crate::bot_state::Bot;
+use crate::call_status::CallStatus;
+use crate::context::Cx;
+use crate::crossing::lacking_options;
+use crate::has_sdp;
+use crate::ids::{LegId, owner_of};
+use crate::in_dialog::{answer_alone, busy, refuse_options};
+use crate::leg::Lost;
+use crate::provisional_relay::HeldAnswer;
+use crate::refusal::Reason;
+use crate::reoffer::Reoffer;
+use crate::transfer::TransferEvent;
+use crate::transferring::ReferRequest;
+
+/// Answers of one call that may wait for their ACK at once.
+const MAX_AWAITED: usize = 8;
+
+impl Call {
+    /// Handles the ACK to a 2xx of ours.
+    pub(crate) fn on_ack(&mut self, cx: &mut Cx<'_>, id: LegId, message: &Message<'_>) {
+        let progress = self.relaying().on_ack(cx, id, message);
+        if progress.begins {
+            self.with_bot(cx, Bot::start);
+            self.on_transfer(cx, TransferEvent::Acknowledged);
+        }
+        // Without an answer to a delayed offer the call has no media (RFC 3261 §13.2.2.4).
+        if progress.lacks_answer {
+            self.hang_up(cx, Reason::NoCommonMedia);
+        }
+    }
+
+    /// Handles a request with the tags of this call. `org` is given if the request may ask for a transfer.
+    pub(crate) fn on_request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LegId,
+        fork: u8,
+        flow: Flow,
+        message: &Message<'_>,
+        org: Option<&OrgView>,
+    ) {
+        let method = message.method();
+        let is_full = self.bridge.requests.is_full()
+            || (method == Method::Invite && self.bridge.awaited().count() >= MAX_AWAITED);
+
+        // A BYE needs no room: it ends the call.
+        if is_full && method != Method::Bye {
+            return busy(cx, flow, message);
+        }
+
+        let leg = self.bridge.legs.get_mut(id);
+        if !leg.is_some_and(|leg| leg.allowance.take(method, cx.now)) {
+            return busy(cx, flow, message);
+        }
+
+        let Ok(server) = cx
+            .endpoint
+            .accept(message, flow, owner_of(Some(self.bridge.key)), cx.now)
+        else {
+            return busy(cx, flow, message);
+        };
+        let Some(leg) = self.bridge.legs.sip_mut(id) else {
+            return;
+        };
+        let in_order = leg
+            .dialog(fork)
+            .is_some_and(|dialog| dialog.receive_request(message).is_ok());
+        if !in_order {
+            return cx.respond(server, 500, None, |head| head.number("Retry-After", 0), b"");
+        }
+
+        // Only a request in order moves the flow: an old one that was captured may be sent again from any address.
+        leg.flow = flow;
+        self.bridge.legs.hear(id, cx.now);
+        if self.bridge.has_left(id) {
+            if method != Method::Bye {
+                let arriving = self.joining.arriving();
+                return self.bridge.answer_apart(cx, id, server, message, arriving);
+            }
+            cx.respond(server, 200, None, |_| {}, b"");
+            self.bridge.on_apart_bye(cx, id);
+            return self.end_if_lost(cx, id, Some(Lost::of(487)));
+        }
+
+        // RFC 3261 §16.3: Max-Forwards isn't checked for requests that end here.
+        let is_relayed = matches!(method, Method::Invite | Method::Info | Method::Message)
+            || (method == Method::Update && has_sdp(message));
+        let crosses = is_relayed && !self.bridge.is_local();
+        if crosses && message.number(HeaderName::MaxForwards) == Some(0) {
+            return cx.respond(server, 483, None, |_| {}, b"");
+        }
+
+        if let Some(lacking) = lacking_options(message) {
+            return refuse_options(cx, server, &lacking);
+        }
+
+        let is_over = self.bridge.status() == CallStatus::Over;
+        if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
+            return cx.respond(server, 481, None, |_| {}, b"");
+        }
+
+        if self.bridge.is_trunk(id) && self.bridge.shows_caller(method) {
+            self.on_transfer(cx, TransferEvent::CallerHeard);
+        }
+
+        let methods = self.bridge.methods(id);
+        match message.method() {
+            Method::Bye => self.on_bye(cx, id, fork, server, message),
+            Method::Invite | Method::Update => {
+                let reoffer = Reoffer {
+                    leg: id,
+                    fork,
+                    server,
+                    message,
+                    joining: self.joining.phase(),
+                    has_agent_left: self.transfer.has_agent_left(&self.bridge),
+                };
+                match method == Method::Invite {
+                    true => self.relaying().on_reinvite(cx, &reoffer),
+                    false => self.relaying().on_update(cx, &reoffer),
+                }
+            }
+            Method::Prack if self.bridge.is_trunk(id) => {
+                let held = self.relaying().on_prack(cx, fork, server, message);
+                if let Some(HeldAnswer { won, answer }) = held {
+                    let progress = self.relaying().pass_answer(cx, won, answer.message());
+                    self.apply_answer(cx, progress);
+                }
+            }
+            Method::Info | Method::Message => {
+                match self.bridge.is_trunk(id) && self.transfer.has_agent_left(&self.bridge) {
+                    true => answer_alone(cx, server, message),
+                    false => self.relaying().request(cx, id, fork, server, message),
+                }
+                if let Some(digit) = self.bridge.take_key(cx, message) {
+                    self.press(cx, org, digit);
+                }
+            }
+            Method::Options => {
+                cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
+            }
+            Method::Prack | Method::Cancel | Method::Ack => {
+                cx.respond(server, 481, None, |_| {}, b"")
+            }
+            Method::Notify => {
+                let news = self
+                    .transfer
+                    .on_notify(&self.bridge, cx, id, server, message);
+                if let Some(event) = news {
+                    self.on_transfer(cx, event);
+                }
+            }
+            Method::Refer => {
+                let refer = ReferRequest {
+                    leg: id,
+                    fork,
+                    server,
+                    message,
+                    org,
+                };
+                let (bridge, of) = (&self.bridge, self.transferee());
+                if let Some(new) = self.transfer.on_refer(bridge, cx, &of, &refer) {
+                    self.begin_transfer(cx, new);
+                }
+            }
+            Method::Subscribe | Method::Publish | Method::Register => {
+                cx.respond(server, 405, None, |head| head.line("Allow", methods), b"");
+            }
+            Method::Other => {
+                cx.respond(server, 501, None, |head| head.line("Allow", methods), b"");
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Answers to requests of ours, and requests that nobody answers: each goes to the feature that has sent the request.
+
+use trunkline_sip::endpoint::ClientTx;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::wire::{Message, Method};
+
+use super::Call;
+use crate::attempts::NoAnswer;
+use crate::context::Cx;
+use crate::late_answer::refuse_late_answer;
+use crate::own_request::{Pending, Purpose};
+use crate::reoffer::ReofferProgress;
+use crate::transfer::TransferEvent;
+use crate::{has_sdp, sdp_of};
+
+impl Call {
+    /// Handles an answer to a request of ours.
+    pub(crate) fn on_response(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        client: ClientTx,
+        message: &Message<'_>,
+    ) {
+        if self.bridge.dials_by(client) {
+            return self.with_dialing(cx, |client, cx, text| {
+                client.handle_response(cx, text, flow, message)
+            });
+        }
+
+        if message.status() < 200 {
+            return;
+        }
+
+        if let Some(pending) = self.bridge.requests.take(cx, client) {
+            let leg = pending.leg;
+            self.on_in_dialog_answer(cx, flow, pending, message);
+            return self.bridge.forget_left(leg, self.joining.arriving());
+        }
+
+        let accepted = message.method() == Method::Invite && message.status() < 300;
+        let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
+        if accepted && !is_awaited && !self.bridge.is_winner(message) {
+            refuse_late_answer(cx, flow, client, message);
+        }
+    }
+
+    /// Handles a transaction of ours that timed out, or whose flow broke.
+    pub(crate) fn on_no_answer(&mut self, cx: &mut Cx<'_>, client: ClientTx, why: NoAnswer) {
+        let status = why.status();
+        if self.bridge.dials_by(client) {
+            return self.with_dialing(cx, |client, cx, text| {
+                client.handle_no_answer(cx, text, &why)
+            });
+        }
+
+        let Some(pending) = self.bridge.requests.take(cx, client) else {
+            return;
+        };
+
+        // A broken flow counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: only 408 and 481 end that (§12.2.1.2).
+        let broken = status == 503;
+        match pending.purpose {
+            Purpose::Relay(server) => {
+                self.bridge.legs.fail_successor(server);
+                cx.respond(server, status, None, |_| {}, b"");
+                let lost = self.bridge.lost_by(&pending, status);
+                self.end_if_lost(cx, pending.leg, lost);
+            }
+            Purpose::Transfer => {
+                let event = TransferEvent::ReferUnanswered {
+                    cseq: pending.cseq,
+                    status,
+                    was_connected: pending.connected,
+                };
+                self.on_transfer(cx, event);
+            }
+            // The transfer's own timer covers this.
+            Purpose::Probe => {}
+            Purpose::Refresh => {
+                let leg = self.bridge.at(pending.leg);
+                let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
+                self.end_if_lost(cx, pending.leg, lost);
+            }
+            Purpose::Join(_) => {
+                let bridge = &mut self.bridge;
+                match self.joining.on_unanswered(bridge, cx, &pending, status) {
+                    Ok(progress) => self.apply_join_progress(cx, progress, None),
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
+                }
+            }
+            Purpose::Hold => {
+                let bridge = &mut self.bridge;
+                let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
+                self.end_if_lost(cx, pending.leg, lost);
+            }
+            Purpose::Stale => {
+                let lost = self.bridge.lost_by(&pending, status);
+                self.end_if_lost(cx, pending.leg, lost);
+            }
+            Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
+                self.bridge.send_bye_again(cx, &pending);
+            }
+            Purpose::Own | Purpose::SecondBye => {}
+        }
+
+        let arriving = self.joining.arriving();
+        self.bridge.forget_left(pending.leg, arriving);
+    }
+
+    /// Handles the final answer to a request of ours inside the call.
+    fn on_in_dialog_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        flow: Flow,
+        pending: Pending,
+        message: &Message<'_>,
+    ) {
+        let may_stay =
+            !self.bridge.has_left(pending.leg) || self.joining.arriving() == Some(pending.leg);
+        let is_life = !matches!(message.status(), 408 | 481) && may_stay;
+        if is_life {
+            self.bridge.legs.hear(pending.leg, cx.now);
+        }
+
+        let (org, direction) = (self.ids.org, self.direction());
+        let unproven = self.bridge.prove(cx, org, direction, pending, message);
+        let Some(pending) = unproven else {
+            return;
+        };
+
+        match (pending.purpose, pending.method) {
+            (Purpose::Own, Method::Invite) => {
+                if let Some(leg) = self.bridge.legs.get_mut(pending.leg) {
+                    leg.settle_late(cx, &pending, message);
+                }
+            }
+            // The 481 to a NOTIFY ends its subscription (RFC 6665 §4.2.2), not the call.
+            (Purpose::Own, Method::Notify) if message.status() == 481 => {
+                self.on_transfer(cx, TransferEvent::Unsubscribed);
+            }
+            (Purpose::Own | Purpose::SecondBye, _) => {}
+            (Purpose::Stale, method) => {
+                if let Some(mut leg) = self.bridge.at(pending.leg) {
+                    if method == Method::Invite {
+                        leg.leg.settle_late(cx, &pending, message);
+                    }
+                    if message.status() < 300 {
+                        leg.note_refresh(cx, &pending, message);
+                    }
+                }
+                if message.status() < 300 {
+                    self.holding.restore(&mut self.bridge, cx, pending.leg);
+                }
+                let lost = self.bridge.lost_by(&pending, message.status());
+                self.end_if_lost(cx, pending.leg, lost);
+            }
+            (Purpose::Join(_), _) => {
+                let sdp = has_sdp(message).then(|| sdp_of(message.body()));
+                let bridge = &mut self.bridge;
+                match self.joining.on_answer(bridge, cx, flow, &pending, message) {
+                    Ok(progress) => self.apply_join_progress(cx, progress, sdp),
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
+                }
+            }
+            (Purpose::Hold, _) => {
+                let bridge = &mut self.bridge;
+                match self.holding.on_answer(bridge, cx, flow, &pending, message) {
+                    Ok(audio) => self.relaying().update_media(cx, audio),
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
+                }
+            }
+            (Purpose::Transfer, _) => {
+                let (org, direction) = (self.ids.org, self.direction());
+                let challenger = self.bridge.challenger(pending.leg, org, direction);
+                let bridge = &self.bridge;
+                let event = self
+                    .transfer
+                    .on_refer_answer(bridge, cx, challenger, &pending, message);
+                self.on_transfer(cx, event);
+            }
+            (Purpose::Probe, _) => {
+                if let Some(mut leg) = self
+                    .bridge
+                    .at(pending.leg)
+                    .filter(|_| message.status() < 300)
+                {
+                    leg.note_refresh(cx, &pending, message);
+                }
+                self.on_transfer(cx, TransferEvent::of_probe(message.status()));
+            }
+            (Purpose::Refresh, _) => {
+                let leg = self.bridge.at(pending.leg);
+                let lost =
+                    leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
+                self.end_if_lost(cx, pending.leg, lost);
+                // A hold or a transfer that is under way negotiates the media itself.
+                let hold = &self.holding.hold;
+                let is_free = !hold.is_held() && !hold.is_turning() && !self.transfer.goes_on();
+                if is_free && pending.method == Method::Invite && message.status() < 300 {
+                    let sdp = has_sdp(message).then(|| sdp_of(message.body()));
+                    let bridge = &self.bridge;
+                    let progress = self.joining.on_refreshed(bridge, pending.leg, sdp, cx.now);
+                    self.apply_join_progress(cx, progress, sdp);
+                }
+            }
+            (Purpose::Relay(_), Method::Invite) => {
+                let mut relay = self.relaying();
+                match relay.on_reinvite_answer(cx, flow, &pending, message) {
+                    Ok(ReofferProgress::Nothing) => {}
+                    Ok(ReofferProgress::AgentReplaced) => {
+                        if let Some(permit) = &mut self.permit {
+                            permit.release(self.ids.agent);
+                        }
+                    }
+                    Ok(ReofferProgress::TrunkOffered) => {
+                        // The callee's own re-INVITE has brought it the runtime's media.
+                        if self.joining.arriving().is_none() {
+                            let progress = self.joining.on_crossed();
+                            self.apply_join_progress(cx, progress, None);
+                        }
+                    }
+                    Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
+                }
+            }
+            (Purpose::Relay(server), _) => {
+                self.relaying().answer(cx, &pending, server, message);
+                let lost = self.bridge.lost_by(&pending, message.status());
+                self.end_if_lost(cx, pending.leg, lost);
+            }
+        }
+    }
+}

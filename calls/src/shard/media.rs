@@ -1,0 +1,133 @@
+//! Inputs of media of our own, each brought to its call: ports, silence and keys of the audio, WebSockets of bots, sounds of the built-in agent, the
+//! end of a spoken code.
+
+use std::net::SocketAddr;
+
+use trunkline_model::view::View;
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
+
+use super::Calls;
+use crate::attempts::BotGone;
+use crate::bot::{BotFailure, BotProgress};
+use crate::effect::Effect;
+use crate::ids::CallKey;
+use crate::outbound::Outbound;
+use crate::refusal::Reason;
+
+impl Calls {
+    /// Handles the result of [`Effect::OpenMedia`]: our RTP address, or `None` if no port was free.
+    pub fn handle_media_open(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        local: Option<SocketAddr>,
+        now: Moment,
+    ) {
+        let is_known = self.with(key, endpoint, now, |call, cx| call.on_media_open(cx, local));
+        // A known call that ended in this very step has closed it.
+        if !is_known && local.is_some() {
+            self.core.effects.push_back(Effect::CloseMedia {
+                call: key,
+                record: None,
+            });
+        }
+    }
+
+    /// Handles media of the caller that has been silent for too long.
+    pub fn handle_media_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
+        self.with(key, endpoint, now, |call, cx| {
+            let outbound = call.outbound.as_deref();
+            if call.bridge.is_local() || outbound.is_some_and(Outbound::has_media) {
+                call.hang_up(cx, Reason::MediaSilent);
+            }
+        });
+    }
+
+    /// Handles the answer to [`Effect::DialBot`]; false if the call doesn't want the bot any more.
+    pub fn handle_bot(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        dialled: Result<SocketAddr, BotFailure>,
+        now: Moment,
+    ) -> bool {
+        let mut is_wanted = false;
+        self.with(key, endpoint, now, |call, cx| {
+            call.with_bot(cx, |bot, cx, of| {
+                let progress = bot.on_dialled(cx, of, dialled);
+                is_wanted = progress.is_some();
+                progress.unwrap_or(BotProgress::Nothing)
+            });
+        });
+        is_wanted
+    }
+
+    /// Handles a bot that has closed its WebSocket, or broken its protocol.
+    pub fn handle_bot_closed(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        how: BotGone,
+        now: Moment,
+    ) {
+        self.with(key, endpoint, now, |call, cx| {
+            call.with_bot(cx, |bot, cx, of| bot.on_closed(cx, of, how));
+        });
+    }
+
+    /// Handles the end of a sound of the built-in agent, or that it could not be played.
+    pub fn handle_played(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: CallKey,
+        serial: u32,
+        now: Moment,
+    ) {
+        self.with(key, endpoint, now, |call, cx| {
+            call.with_bot(cx, |bot, cx, of| {
+                bot.run_builtin(cx, of, |machine, now| machine.handle_played(serial, now))
+            });
+        });
+    }
+
+    /// Handles the answer to [`Effect::HandOff`].
+    pub fn handle_hand_off(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        key: CallKey,
+        now: Moment,
+    ) {
+        let slot = self.slab.get(key.index as usize);
+        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
+        self.with(key, endpoint, now, |call, cx| {
+            call.hand_off(cx, org.map(|org| &**org));
+        });
+    }
+
+    /// Handles a key that the caller of the echo agent presses, in its audio (RFC 4733).
+    pub fn handle_media_digit(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        key: CallKey,
+        digit: u8,
+        now: Moment,
+    ) {
+        let slot = self.slab.get(key.index as usize);
+        let org = slot.and_then(|slot| view.org(slot.call.ids.org));
+        if let Some(org) = org {
+            self.with(key, endpoint, now, |call, cx| {
+                call.press(cx, Some(org), digit)
+            });
+        }
+    }
+
+    /// Ends the call once its media has finished with the code.
+    pub fn handle_spoken(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
+        self.with(key, endpoint, now, |call, cx| {
+            call.hang_up(cx, Reason::Operator);
+        });
+    }
+}

@@ -1,0 +1,165 @@
+//! INVITE with Replaces, brought to the call with the dialog that it names (RFC 3891 §3), of a PBX or of the daemon itself.
+
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::flow::Flow;
+use trunkline_sip::header::replaces::Replaces;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::{HeaderName, Message};
+use uuid::Uuid;
+
+use super::{Calls, setup};
+use crate::admission::CallerInvite;
+use crate::attempt_counter::AttemptCounter;
+use crate::call::Call;
+use crate::context::Cx;
+use crate::ids::{CallKey, LegId, owner_of};
+use crate::join::JoinPhase;
+use crate::leg::ForkDialog;
+use crate::refusal::Reason;
+use crate::replaces::refusal;
+use crate::role::LegRole;
+use crate::{admission, sips};
+
+impl Calls {
+    /// Handles an authenticated INVITE that names a call to take over.
+    pub(super) fn replace(
+        &mut self,
+        endpoint: &mut Endpoint,
+        admitted: CallerInvite<'_, '_>,
+        now: Moment,
+    ) {
+        let (flow, message) = (admitted.flow, admitted.message);
+        let found = sips::came_securely(admitted.request_uri.as_ref(), &flow)
+            .and_then(|()| self.replaced(&admitted));
+        let key = found.map_or_else(|_| self.reserve(), |(key, _)| key);
+        let replaced = match found {
+            Ok((_, leg)) => leg,
+            Err(reason) => {
+                let mut cx = Cx {
+                    core: &mut self.core,
+                    endpoint,
+                    attempt_counter: &mut AttemptCounter::default(),
+                    now,
+                };
+                return setup::turn_down(&mut cx, key, admitted, reason);
+            }
+        };
+        let Ok(server) = endpoint.accept(message, flow, owner_of(Some(key)), now) else {
+            let reason = Reason::Overload;
+            return admission::turn_away(&mut self.core, endpoint, flow, message, reason);
+        };
+
+        self.with(key, endpoint, now, |call, cx| {
+            call.relaying()
+                .on_successor(cx, (replaced, admitted.verified), server, flow, message);
+        });
+    }
+
+    /// Returns the call whose caller is to be replaced, if that is possible now (RFC 3891 §3). A leg by a less secure transport replaces none: a
+    /// sender admitted by a forgeable address could get the media of a call on TLS.
+    fn replaced(&self, admitted: &CallerInvite<'_, '_>) -> Result<(CallKey, LegId), Reason> {
+        if admitted.difference.is_some() {
+            return Err(Reason::BadRequest);
+        }
+
+        let (flow, message) = (admitted.flow, admitted.message);
+        setup::acceptable(&self.core, admitted)?;
+        let mut values = message.all(HeaderName::Replaces);
+        let value = values.next().filter(|_| values.next().is_none());
+        let replaces = value.and_then(Replaces::parse).ok_or(Reason::BadRequest)?;
+        let org = admitted.org.routing.id;
+        let (key, leg) = self.leg_replaced(&replaces, org, LegRole::Trunk)?;
+        let slot = self.slab.get(key.index as usize);
+        let peer = slot.and_then(|slot| slot.call.bridge.legs.sip(leg));
+        let is_as_secure = peer.is_some_and(|peer| peer.known_addresses.admits(flow.transport));
+
+        is_as_secure
+            .then_some((key, leg))
+            .ok_or(Reason::NothingReplaced)
+    }
+
+    /// Lets the far end of another call replace the agent in one of ours.
+    pub(super) fn join_own(
+        &mut self,
+        endpoint: &mut Endpoint,
+        flow: Flow,
+        message: &Message<'_>,
+        org: Uuid,
+        now: Moment,
+    ) {
+        let replaces = message
+            .first(HeaderName::Replaces)
+            .and_then(Replaces::parse);
+        let found = replaces
+            .ok_or(400)
+            .and_then(|replaces| self.agent_replaced(&replaces, org));
+        let (key, replaced) = match found {
+            Ok(found) => found,
+            Err(status) => return self.core.stateless(endpoint, message, flow, status, |_| {}),
+        };
+
+        match endpoint.accept(message, flow, owner_of(Some(key)), now) {
+            Ok(server) => {
+                self.with(key, endpoint, now, |call, cx| {
+                    call.relaying()
+                        .on_successor(cx, (replaced, None), server, flow, message);
+                });
+            }
+            Err(_) => self.core.stateless(endpoint, message, flow, 503, |_| {}),
+        }
+    }
+
+    /// Returns the call in which we replace the agent's leg ourselves, or the status of the refusal.
+    fn agent_replaced(&self, replaces: &Replaces<'_>, org: Uuid) -> Result<(CallKey, LegId), u16> {
+        let found = self.leg_replaced(replaces, org, LegRole::Agent);
+        found.map_err(|reason| reason.status())
+    }
+
+    /// Returns the leg with the dialog that Replaces names, or the reason why it can't be replaced now.
+    fn leg_replaced(
+        &self,
+        replaces: &Replaces<'_>,
+        org: Uuid,
+        role: LegRole,
+    ) -> Result<(CallKey, LegId), Reason> {
+        let (key, leg, call) = self
+            .leg_named(replaces, org, role)
+            .ok_or(Reason::NothingReplaced)?;
+        let is_changing = || {
+            call.bridge.is_changing()
+                || call.transfer.is_under_way()
+                || call.joining.phase() != JoinPhase::Idle
+                || call.holding.hold.is_turning()
+        };
+        match refusal(call.bridge.status(), replaces.early_only, is_changing) {
+            Some(reason) => Err(reason),
+            None => Ok((key, leg)),
+        }
+    }
+
+    /// Finds the connected leg with the dialog that Replaces names, in a call of that org and with that role.
+    fn leg_named(
+        &self,
+        replaces: &Replaces<'_>,
+        org: Uuid,
+        role: LegRole,
+    ) -> Option<(CallKey, LegId, &Call)> {
+        let tag = self.core.minter.read_tag(replaces.to_tag)?;
+        let found = self.core.tags.get(&tag.bits)?;
+        let slot = self.slab.get(found.key.index as usize)?;
+        let call = &*slot.call;
+        let is_meant = slot.generation == found.key.generation
+            && call.ids.org == org
+            && call.bridge.role(found.leg) == role
+            && !call.bridge.has_left(found.leg);
+        let peer = call.bridge.legs.sip(found.leg).filter(|_| is_meant)?;
+        let is_it = |held: &ForkDialog| {
+            held.dialog.call_id() == replaces.call_id
+                && held.dialog.remote_tag() == replaces.from_tag
+                && held.dialog.local_tag() == replaces.to_tag
+        };
+        let is_known = peer.dialogs.iter().any(is_it);
+
+        is_known.then_some((found.key, found.leg, call))
+    }
+}

@@ -1,0 +1,153 @@
+//! Requests, ACKs and answers of a dialog, let in by the trust in their source (`source_trust`).
+
+use std::sync::Arc;
+
+use slab::Slab;
+use trunkline_model::view::View;
+use trunkline_sip::endpoint::{ClientTx, Endpoint, Owner};
+use trunkline_sip::flow::Flow;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::wire::Message;
+
+use super::{Calls, Slot};
+use crate::call::Call;
+use crate::effect::{Effect, UnknownSource};
+use crate::ids::{CallKey, LegId, key_of};
+use crate::source_trust::SourceTrust;
+use crate::{address_change, has_sdp};
+
+impl Calls {
+    /// Returns whether a request inside a call may come by this flow. If not, it has been answered, or is dropped until it is retransmitted.
+    pub(super) fn accepts_source(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        (key, id, fork): (CallKey, LegId, u8),
+        flow: Flow,
+        message: &Message<'_>,
+        now: Moment,
+    ) -> bool {
+        let Some(call) = call_at(&mut self.slab, key) else {
+            return false;
+        };
+        let core = &mut self.core;
+        let has_left = call.bridge.has_left(id);
+        let org = call.ids.org;
+        let trust = call
+            .bridge
+            .trust(core, Some(view), org, (id, fork), &flow, now);
+        match trust {
+            SourceTrust::Known => return true,
+            // It is retransmitted, and by then the name is resolved.
+            SourceTrust::Awaited if !flow.transport.is_reliable() => return false,
+            SourceTrust::Awaited | SourceTrust::Unknown | SourceTrust::LessSecure => {}
+        }
+        let leg = call.bridge.legs.sip_mut(id).filter(|_| !has_left);
+        let proven = leg.and_then(|leg| Some((leg.credentials.as_deref()?.proven_pair()?, leg)));
+        if trust != SourceTrust::LessSecure
+            && let Some((pair, leg)) = proven
+        {
+            if !address_change::proves_pair(core, endpoint, view, &pair, flow, message, now) {
+                return false;
+            }
+            leg.add_proven_address(pair, &flow);
+            return true;
+        }
+
+        tracing::debug!(call.id = %call.ids.call, source = %flow.peer, transport = %flow.transport, "a request from a place that its dialog doesn't know");
+        core.effects
+            .push_back(Effect::UnknownSource(UnknownSource::Refused));
+        core.stateless(endpoint, message, flow, 403, |head| {
+            head.line(
+                "Warning",
+                b"399 trunkline \"Not from a place that this dialog knows\"",
+            );
+        });
+        false
+    }
+
+    /// Returns whether an ACK may come by this flow. It can't be challenged (RFC 3261 §22.1), so one from an unknown address counts only if it has no
+    /// SDP and none is expected.
+    pub(super) fn accepts_ack_source(
+        &mut self,
+        view: &View,
+        (key, id, fork): (CallKey, LegId, u8),
+        flow: &Flow,
+        ack: &Message<'_>,
+        now: Moment,
+    ) -> bool {
+        let Some(call) = call_at(&mut self.slab, key) else {
+            return false;
+        };
+        let (core, org) = (&mut self.core, call.ids.org);
+        let trust = call
+            .bridge
+            .trust(core, Some(view), org, (id, fork), flow, now);
+        let is_let_in = match trust {
+            SourceTrust::Known => true,
+            SourceTrust::Awaited | SourceTrust::Unknown => {
+                !has_sdp(ack) && !call.bridge.awaits_sdp_of(id, ack.cseq().number)
+            }
+            SourceTrust::LessSecure => false,
+        };
+        if !is_let_in {
+            self.core
+                .effects
+                .push_back(Effect::UnknownSource(UnknownSource::Ack));
+        }
+        is_let_in
+    }
+
+    /// Handles a response from another IP than its request went to, if the leg knows that IP; else ignores it.
+    pub(super) fn unknown_source_response(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &Arc<View>,
+        flow: Flow,
+        (tx, owner): (ClientTx, Owner),
+        message: Message<'_>,
+        now: Moment,
+    ) {
+        if !self.expects_from(&flow, tx, owner, now) {
+            tracing::debug!(source = %flow.peer, "a response from another IP than its request went to");
+            return self
+                .core
+                .effects
+                .push_back(Effect::UnknownSource(UnknownSource::Response));
+        }
+        let received = endpoint.accept_response(tx, message, now);
+        self.handle(endpoint, view, flow, received, now);
+    }
+
+    /// Returns whether the answer to a transaction may come by this flow.
+    fn expects_from(&mut self, flow: &Flow, tx: ClientTx, owner: Owner, now: Moment) -> bool {
+        let call = key_of(owner).and_then(|key| call_at(&mut self.slab, key));
+        let Some(call) = call else {
+            return false;
+        };
+
+        let dialing = call.bridge.dialing();
+        let asked = match dialing.filter(|dialing| dialing.client.owns(tx)) {
+            Some(dialing) if dialing.client.knows(flow.peer.ip()) => return true,
+            // A runtime has its leg by now, which knows where the Contact of an early dialog leads.
+            Some(dialing) if dialing.is_runtime() => Some((call.bridge.agent_id(), 0)),
+            Some(_) => None,
+            None => {
+                let mut pending = call.bridge.requests.pending().iter();
+                let pending = pending.find(|pending| pending.client == tx);
+                pending.map(|pending| (pending.leg, pending.fork))
+            }
+        };
+
+        asked.is_some_and(|at| {
+            let (core, org) = (&mut self.core, call.ids.org);
+            call.bridge.trust(core, None, org, at, flow, now) == SourceTrust::Known
+        })
+    }
+}
+
+/// The call at `key`, if it is still there.
+fn call_at(slab: &mut Slab<Slot>, key: CallKey) -> Option<&mut Call> {
+    let slot = slab.get_mut(key.index as usize)?;
+    (slot.generation == key.generation).then_some(&mut *slot.call)
+}

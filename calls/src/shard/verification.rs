@@ -1,0 +1,114 @@
+//! Beginning of a call that speaks a code (`verification`): its conditions and its permit.
+
+use std::time::Duration;
+
+use trunkline_model::tied::Namer;
+use trunkline_model::view::View;
+use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::moment::Moment;
+use trunkline_sip::slot::Slot;
+use uuid::Uuid;
+
+use super::Calls;
+use super::placing::CalleeCall;
+use crate::attempt_counter::AttemptCounter;
+use crate::callee::Callee;
+use crate::calling::{dial_first, parties, prepare};
+use crate::context::Cx;
+use crate::ids::DEPLOYMENT;
+use crate::leg::{LegPeer, LocalAgent, LocalMedia};
+use crate::limits::{Claim, LimitReached};
+use crate::outbound::Outbound;
+use crate::outbound_limits::OutboundRefusal;
+use crate::refusal::Reason;
+use crate::uas_invite::ContactState;
+use crate::verification::Verification;
+
+/// Verification calls of this node at once, and those for one org: they count apart from other calls.
+const AT_ONCE: u32 = 10;
+const OF_ORG: u32 = 2;
+/// Ringing time.
+const RINGING: Duration = Duration::from_secs(40);
+/// More than twice the time of the code.
+const LONGEST: Duration = Duration::from_secs(60);
+
+impl Calls {
+    /// Begins a call that speaks a code, in `slot`, which must be this shard's.
+    ///
+    /// # Errors
+    /// The reason why it can't begin; then nothing of it is kept.
+    pub fn verify(
+        &mut self,
+        endpoint: &mut Endpoint,
+        view: &View,
+        (slot, asked): (Slot, &Verification),
+        now: Moment,
+    ) -> Result<(), OutboundRefusal> {
+        if let Some(reason) = self.core.closed() {
+            return Err(reason.into());
+        }
+        if !self.core.outbound_limits.allows(asked.number) {
+            return Err(Reason::DestinationNotAllowed.into());
+        }
+        if view.org(asked.org).is_none_or(|org| org.suspended) {
+            return Err(Reason::OrgSuspended.into());
+        }
+        let callee = Callee::through(&asked.way, asked.number).ok_or(Reason::NoWayOut)?;
+        let callee = Callee {
+            // Realms are learned for trunks only, and this route is none.
+            challenger: None,
+            ..callee
+        };
+        let permit = self.core.limits.acquire_own(claims(asked.org), now);
+        let permit = permit.map_err(|full| match full {
+            LimitReached::Org => Reason::OutboundBusy,
+            LimitReached::Node
+            | LimitReached::Outbound
+            | LimitReached::Trunk
+            | LimitReached::Agent => Reason::Overload,
+        })?;
+
+        let key = self.reserve();
+        let mut cx = Cx {
+            core: &mut self.core,
+            endpoint,
+            attempt_counter: &mut AttemptCounter::default(),
+            now,
+        };
+        let parties = parties(&callee, &asked.way);
+        let (placed, _, mut dialing) = dial_first(&mut cx, (key, slot), DEPLOYMENT, callee);
+        prepare(&mut cx, key, &mut dialing);
+        let outbound = Outbound {
+            parties,
+            runtime: None,
+            namer: Namer::Operator,
+            krisp: false,
+            contact: ContactState::Known(None),
+            ringing_timeout: RINGING,
+            max_duration: LONGEST.min(cx.core.config.max_duration),
+            media: None,
+            chain: None,
+        };
+        let media = LocalMedia::of(placed.call, LocalAgent::Code(Some(asked.code)), false);
+        self.begin(CalleeCall {
+            key,
+            slot,
+            placed,
+            org: DEPLOYMENT,
+            agent: Uuid::nil(),
+            dialing,
+            outbound,
+            agent_peer: Some(LegPeer::Media(media)),
+            permit,
+        });
+        Ok(())
+    }
+}
+
+/// Limits of such a call.
+fn claims(org: Uuid) -> [Claim; 2] {
+    let claim = |id, max| Claim { id, max: Some(max) };
+    // Counts apart from the org's own calls, which are counted under its id.
+    let of_org = Uuid::from_u128(org.as_u128().rotate_left(64));
+    [claim(DEPLOYMENT, AT_ONCE), claim(of_org, OF_ORG)]
+}
