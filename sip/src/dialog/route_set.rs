@@ -83,9 +83,10 @@ mod tests {
             ("as many as may be", 16, 200, true),
             ("one more", 17, 20, false),
             ("too long together", 16, 300, false),
-            ("one that is too long", 1, 4_200, false),
+            ("as long as may be", 1, 4_085, true),
+            ("one octet more", 1, 4_086, false),
         ] {
-            let route = format!("Record-Route: <sip:{};lr>\r\n", "p".repeat(length));
+            let route = format!("Record-Route: <sip:{}@h;lr>\r\n", "p".repeat(length));
             let octets = format!(
                 "INVITE sip:a@b SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\n\
                  Call-ID: x\r\nCSeq: 1 INVITE\r\n{}\r\n",
