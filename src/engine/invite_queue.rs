@@ -57,6 +57,16 @@ struct QueuedTransaction {
     is_canceled: bool,
 }
 
+/// Fate of a new INVITE.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    Served,
+    /// It has waited too long.
+    Shed,
+    /// Its sender has cancelled it while it waited.
+    Canceled,
+}
+
 /// Next INVITE.
 #[derive(Debug)]
 pub(crate) struct NextInvite {

@@ -10,21 +10,11 @@ use trunkline_sip::wire::{Message, Method, lex};
 
 use super::clock;
 use super::inbox::ForwardedMessage;
-use super::invite_queue::{NextInvite, QueuedInvite, is_new_invite};
+use super::invite_queue::{Fate, NextInvite, QueuedInvite, is_new_invite};
 use super::shard::{Shard, framing};
 
 /// Queued new INVITEs handled in one turn.
 const QUEUED_INVITES_A_TURN: usize = 32;
-
-/// Fate of a new INVITE.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
-    Served,
-    /// It has waited too long.
-    Shed,
-    /// Its sender has cancelled it while it waited.
-    Canceled,
-}
 
 impl Shard {
     /// Handles a message at once, or queues it if it is a new INVITE under load.
