@@ -45,6 +45,7 @@ mod in_force;
 pub mod inbound_trunks;
 pub mod integrations;
 pub mod journal;
+mod journal_positions;
 mod keyring;
 mod latency;
 pub mod logins;
