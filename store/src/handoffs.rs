@@ -10,11 +10,9 @@ use uuid::Uuid;
 
 use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
 use super::error::Error;
+use super::page::PAGE_OCTETS;
 use super::tx::Tx;
 use super::{EventType, NewEvent, Page, Position, lock_org, new_id};
-
-/// Octets of texts after which a page ends: an answer that a slow reader hasn't taken yet holds at most this and one item.
-const PAGE_OCTETS: usize = 1 << 20;
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,7 +133,7 @@ fn fitting(items: &[Handoff], limit: u32) -> u32 {
     let mut octets = 0;
     let fit = items.iter().take_while(|handoff| {
         let is_room = octets < PAGE_OCTETS;
-        octets += handoff.summary.len() + handoff.explanation.as_ref().map_or(0, String::len);
+        octets += handoff.octets();
         is_room
     });
     limit
@@ -144,6 +142,11 @@ fn fitting(items: &[Handoff], limit: u32) -> u32 {
 }
 
 impl Handoff {
+    /// Returns the octets of its texts.
+    pub(super) fn octets(&self) -> usize {
+        self.summary.len() + self.explanation.as_ref().map_or(0, String::len)
+    }
+
     /// Returns the event of the handoff.
     fn event(&self) -> NewEvent {
         let data = json!({

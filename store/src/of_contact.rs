@@ -9,7 +9,7 @@ use super::contacts::Contact;
 use super::error::Error;
 use super::handoffs::Handoff;
 use super::identify::phone_key;
-use super::page::{Page, Position};
+use super::page::{PAGE_OCTETS, Page, Position};
 use super::transfers::CallTransfer;
 use super::tx::Tx;
 
@@ -20,7 +20,7 @@ pub struct ContactCall {
     pub call: Call,
     /// The caller's own headers.
     pub headers: Vec<(Box<str>, Box<str>)>,
-    /// All of its transfers, in their order.
+    /// The last [`TRANSFERS`] of its transfers, in their order.
     pub transfers: Vec<CallTransfer>,
     /// Handoffs of its session, in their order.
     pub handoffs: Vec<Handoff>,
@@ -36,6 +36,9 @@ from_row!(Carried {
     headers: maybe(json)
 });
 
+/// Most transfers of a call that are shown.
+const TRANSFERS: i64 = 100;
+
 /// Most handoffs of a session that are shown.
 const HANDOFFS: i64 = 100;
 
@@ -45,7 +48,8 @@ const CALLS: &str = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
     AND (contact_id = $2 OR (contact_id IS NULL AND $3 IN (from_e164, to_e164)))
     ORDER BY started_at DESC, id DESC LIMIT $6";
 
-/// Returns a page of the contact's calls, newest first, and the start of the next page.
+/// Returns a page of the contact's calls, newest first, and the start of the next page. A page has at most `limit` calls, and none after
+/// their texts have reached [`PAGE_OCTETS`].
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -74,15 +78,25 @@ pub fn calls(
     let has_more = calls.len() > limit as usize;
     calls.truncate(limit as usize);
 
-    let next = calls.last().filter(|_| has_more).map(|last| Position {
-        at: last.started_at,
-        id: last.id,
-    });
-
-    let mut whole = Vec::with_capacity(calls.len());
-    for call in calls {
-        whole.push(complete(tx, call)?);
+    let mut calls = calls.into_iter();
+    let mut whole: Vec<ContactCall> = Vec::new();
+    let mut octets = 0;
+    while octets < PAGE_OCTETS
+        && let Some(call) = calls.next()
+    {
+        let call = complete(tx, call)?;
+        octets += call.octets();
+        whole.push(call);
     }
+
+    let has_more = has_more || calls.len() > 0;
+    let next = whole
+        .last()
+        .filter(|_| has_more)
+        .map(|ContactCall { call, .. }| Position {
+            at: call.started_at,
+            id: call.id,
+        });
 
     Ok((whole, next))
 }
@@ -148,15 +162,30 @@ pub fn number(tx: &mut Tx, org: Uuid, contact: &Contact) -> Result<Option<E164>,
     Ok(is_of_org.is_none().then_some(number))
 }
 
+impl ContactCall {
+    /// Returns the octets of the texts that come with the call.
+    fn octets(&self) -> usize {
+        let headers = self
+            .headers
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        let transfers = self.transfers.iter().map(CallTransfer::octets);
+        let handoffs = self.handoffs.iter().map(Handoff::octets);
+        let metadata = self.call.metadata.as_ref().map_or(0, String::len);
+        metadata + headers.chain(transfers).chain(handoffs).sum::<usize>()
+    }
+}
+
 fn complete(tx: &mut Tx, mut call: Call) -> Result<ContactCall, Error> {
     let (org, id) = (call.org_id, call.id);
     let sql = "SELECT headers FROM calls WHERE org_id = $1 AND id = $2";
     let carried: Option<Carried> = tx.one(sql, &[&org, &id])?;
-    let transfers: Vec<CallTransfer> = tx.all(
+    let mut transfers: Vec<CallTransfer> = tx.all(
         "SELECT *, type || ' ' || value AS target FROM transfers
-         WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at, id",
-        &[&org, &id],
+         WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at DESC, id DESC LIMIT $3",
+        &[&org, &id, &TRANSFERS],
     )?;
+    transfers.reverse();
 
     call.transfer = transfers.last().cloned();
     let handoffs: Vec<Handoff> = tx.all(

@@ -8,6 +8,9 @@ use super::error::Error;
 use super::tx::Tx;
 use super::value::Record;
 
+/// Octets of texts after which a page ends: an answer that a slow reader hasn't taken yet holds at most this and one item.
+pub(super) const PAGE_OCTETS: usize = 1 << 20;
+
 /// A position in a list, newest item first.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Position {

@@ -113,6 +113,13 @@ impl From<&Transfer> for CallTransfer {
     }
 }
 
+impl CallTransfer {
+    /// Returns the octets of its texts.
+    pub(super) fn octets(&self) -> usize {
+        self.summary.len() + self.explanation.as_ref().map_or(0, String::len)
+    }
+}
+
 /// The last transfer of one call.
 const LAST_OF_CALL: &str = "SELECT *, type || ' ' || value AS target FROM transfers
     WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at DESC, id DESC LIMIT 1";

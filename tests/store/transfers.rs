@@ -8,14 +8,19 @@ use trunkline_model::settings::TransferTarget;
 use trunkline_model::transfer::{State as TransferState, Transfer, TransferMethod};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{CallFilter, Store, call_ends, calls};
+use trunkline_store::{CallFilter, Contact, ContactDetails, Store, call_ends, calls, of_contact};
 use uuid::Uuid;
 
 use crate::test_db::{self, NOW, TestDb, found, number, org, started};
 
-crate::on_both!(the_last_transfers_of_listed_calls_are_read_alone);
+crate::on_both!(
+    the_last_transfers_of_listed_calls_are_read_alone,
+    a_page_of_an_export_is_bounded_in_octets,
+    an_export_has_the_last_transfers_of_a_call,
+);
 
 const RUN: Origin = Origin { node: 3, boot: 7 };
+const ANN: &str = "+442071838750";
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Returns the facts of a call from this number, with a transfer for each summary.
@@ -75,7 +80,6 @@ fn call(org: Uuid, id: u128, at: Moment, from: &str, summaries: &[&str]) -> Vec<
 
 /// A row that can't be read fails every query that reads it.
 async fn the_last_transfers_of_listed_calls_are_read_alone(db: &TestDb) {
-    const ANN: &str = "+442071838750";
     let store = db.open().await;
     let id = org(&store, "Org").await.id;
     let facts = [
@@ -110,4 +114,70 @@ async fn the_last_transfers_of_listed_calls_are_read_alone(db: &TestDb) {
     let mut read: Vec<_> = transfers.flatten().map(|it| it.summary).collect();
     read.sort();
     assert_eq!(read, ["first", "third"]);
+}
+
+/// Makes a contact with the number.
+async fn contact(store: &Store, org: Uuid, phone: &str) -> Contact {
+    let details = ContactDetails {
+        phone: Some(Some(phone.to_owned())),
+        ..ContactDetails::default()
+    };
+    let contacts = store.contacts();
+    let made = contacts.identify_by_external_id(org, "ann", &details, NOW);
+    made.await.expect("a contact")
+}
+
+async fn a_page_of_an_export_is_bounded_in_octets(db: &TestDb) {
+    let store = db.open().await;
+    let org = org(&store, "Org").await.id;
+    let ann = contact(&store, org, ANN).await;
+
+    let (long, many) = ("s".repeat(600 << 10), vec!["short"; 99]);
+    let facts = [
+        call(org, 1, NOW, ANN, &many),
+        call(org, 2, NOW + YEAR, ANN, &[&long]),
+        call(org, 3, NOW + YEAR * 2, ANN, &[&long]),
+        call(org, 4, NOW + YEAR * 3, ANN, &[]),
+    ];
+    let projected = test_db::project(&store, RUN, &facts.concat()).await;
+    projected.expect("projected");
+
+    let mut pages = Vec::new();
+    let mut after = None;
+    loop {
+        let of = ann.clone();
+        let read = found(&store, move |tx| {
+            of_contact::calls(tx, org, &of, after, 100)
+        });
+        let (calls, next) = read.await;
+        let page = calls
+            .into_iter()
+            .map(|it| (it.call.id.as_u128(), it.transfers.len()));
+        pages.push(page.collect::<Vec<_>>());
+        match next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(pages, [vec![(4, 0), (3, 1), (2, 1)], vec![(1, 99)]]);
+}
+
+/// A call has as many transfers as its agent asks for.
+async fn an_export_has_the_last_transfers_of_a_call(db: &TestDb) {
+    let store = db.open().await;
+    let org = org(&store, "Org").await.id;
+    let ann = contact(&store, org, ANN).await;
+
+    let summaries: Vec<String> = (1..=150).map(|place| place.to_string()).collect();
+    let summaries: Vec<&str> = summaries.iter().map(String::as_str).collect();
+    let facts = call(org, 1, NOW, ANN, &summaries);
+    let projected = test_db::project(&store, RUN, &facts).await;
+    projected.expect("projected");
+
+    let (calls, _) = found(&store, move |tx| {
+        of_contact::calls(tx, org, &ann, None, 100)
+    })
+    .await;
+    let shown = calls[0].transfers.iter().map(|it| it.summary.as_str());
+    assert!(shown.eq(summaries[50..].iter().copied()));
 }

@@ -40,9 +40,9 @@ struct ContactCallView {
     call: CallView,
     /// The caller's own headers, in their order.
     headers: Vec<HeaderView>,
-    /// All transfers, in their order.
+    /// The last 100 transfers, in their order.
     transfers: Vec<TransferView>,
-    /// Handoffs that name the call's session, in their order.
+    /// The first 100 handoffs that name the call's session, in their order.
     handoffs: Vec<HandoffView>,
 }
 
