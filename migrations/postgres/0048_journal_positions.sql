@@ -5,3 +5,7 @@ CREATE TABLE journal_positions (
     segment BIGINT NOT NULL,
     fact    BIGINT NOT NULL
 );
+-- Lists of contacts, and searches for them, in their order.
+CREATE INDEX contacts_created ON contacts (org_id, created_at, id);
+CREATE INDEX contacts_by_email ON contacts (org_id, email_folded, created_at, id) WHERE email_folded IS NOT NULL;
+CREATE INDEX contacts_by_phone ON contacts (org_id, phone_key, created_at, id) WHERE phone_key IS NOT NULL;

@@ -63,6 +63,7 @@ mod open_fault;
 pub mod org_keys;
 mod org_limit;
 pub mod org_limits;
+mod org_turns;
 pub mod orgs;
 pub mod outbound_trunks;
 mod page;

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::calls::{Call, Header};
 use super::column::{from_row, json, maybe};
+use super::contact_counts;
 use super::contacts::Contact;
 use super::error::Error;
 use super::handoffs::Handoff;
@@ -12,6 +13,7 @@ use super::identify::phone_key;
 use super::page::{PAGE_OCTETS, Page, Position};
 use super::transfers::CallTransfer;
 use super::tx::Tx;
+use super::value::Param;
 
 /// A call of a contact.
 #[derive(Clone, PartialEq, Debug)]
@@ -101,7 +103,10 @@ pub fn calls(
     Ok((whole, next))
 }
 
-/// Returns a page of the org's contacts that match all given fields, newest first.
+/// Most contacts of a search that are counted.
+const MOST_COUNTED: i64 = 10_000;
+
+/// Returns a page of the org's contacts that match all given fields, newest first. The total of a search is [`MOST_COUNTED`] at most.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -112,34 +117,49 @@ pub fn page(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<Contact>, Error> {
-    const MATCHING: &str = "FROM contacts WHERE org_id = $1
-         AND (CAST($2 AS TEXT) IS NULL OR external_id = $2)
-         AND (CAST($3 AS TEXT) IS NULL OR email_folded = $3)
-         AND (CAST($4 AS TEXT) IS NULL OR phone_key = $4)";
     tx.snapshot()?;
-
     let [external_id, email, phone] = search;
     let email = email.as_deref().map(str::to_ascii_lowercase);
     let phone = phone.as_deref().map(phone_key);
     let after = after.unwrap_or(Position::START);
 
-    let items = tx.all(
-        format!(
-            "SELECT * {MATCHING} AND (created_at, id) < ($5, $6) ORDER BY created_at DESC, id DESC LIMIT $7"
-        ),
-        &[
-            &org,
-            external_id,
-            &email,
-            &phone,
-            &after.at,
-            &after.id,
-            &(i64::from(limit) + 1),
-        ],
-    )?;
+    // A statement for each combination, so that each is answered from the index that fits.
+    let mut matching = "FROM contacts WHERE org_id = $1".to_owned();
+    let mut values: Vec<&dyn Param> = vec![&org];
+    for (column, value) in [
+        ("external_id", external_id),
+        ("email_folded", &email),
+        ("phone_key", &phone),
+    ] {
+        if let Some(value) = value {
+            values.push(value);
+            matching.push_str(&format!(" AND {column} = ${}", values.len()));
+        }
+    }
 
-    let count = format!("SELECT COUNT(*) {MATCHING}");
-    let (total,) = tx.exactly_one(count, &[&org, external_id, &email, &phone])?;
+    let total = match values.len() {
+        1 => contact_counts::of_org(tx, org)?,
+        given => {
+            let counted = format!(
+                "SELECT COUNT(*) FROM (SELECT 1 AS one {matching} LIMIT ${}) AS matching",
+                given + 1
+            );
+            let mut values = values.clone();
+            values.push(&MOST_COUNTED);
+            let (total,) = tx.exactly_one(counted, &values)?;
+            total
+        }
+    };
+
+    let next = values.len() + 1;
+    let most = i64::from(limit) + 1;
+    let listed = format!(
+        "SELECT * {matching} AND (created_at, id) < (${next}, ${}) ORDER BY created_at DESC, id DESC LIMIT ${}",
+        next + 1,
+        next + 2
+    );
+    values.extend([&after.at as &dyn Param, &after.id, &most]);
+    let items = tx.all(listed, &values)?;
 
     Ok(Page::of(items, limit, total, |row: &Contact| Position {
         at: row.created_at,

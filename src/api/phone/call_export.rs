@@ -168,7 +168,9 @@ impl Export {
         let org = self.org;
         let found = self
             .api
-            .read(move |tx| call_ends::after(tx, org, &filter, after, BATCH))
+            .read_of(org, move |tx| {
+                call_ends::after(tx, org, &filter, after, BATCH)
+            })
             .await?;
 
         let mut lines = String::new();

@@ -91,7 +91,9 @@ pub(super) async fn show(
         ..paging
     };
     let (of, after, limit) = (contact.clone(), paging.after, paging.limit);
-    let calls = api.read(move |tx| of_contact::calls(tx, caller.org, &of, after, limit));
+    let calls = api.read_of(caller.org, move |tx| {
+        of_contact::calls(tx, caller.org, &of, after, limit)
+    });
     let (calls, next) = calls.await?;
     Ok(Json(ExportView {
         contact: contact.into(),
