@@ -232,6 +232,7 @@ impl From<Conflict> for ApiError {
     fn from(refused: Conflict) -> Self {
         match refused {
             Conflict::ExternalIdTaken(_)
+            | Conflict::PartnerInactive
             | Conflict::NumberExists(_)
             | Conflict::NumberVerifiedElsewhere(_)
             | Conflict::NumberHeld { .. }
@@ -266,6 +267,7 @@ impl From<Conflict> for ApiError {
 const fn code_of_refused(refused: &Conflict) -> &'static str {
     match refused {
         Conflict::ExternalIdTaken(_) => "external_id_taken",
+        Conflict::PartnerInactive => "partner_inactive",
         Conflict::NumberExists(_) => "number_exists",
         Conflict::NumberVerifiedElsewhere(_) => "number_verified_elsewhere",
         Conflict::NumberHeld { .. } => "number_assigned",

@@ -57,6 +57,9 @@ pub enum Conflict {
     /// The partner has an org of this external id.
     #[error("an org with the external id {0:?} exists")]
     ExternalIdTaken(String),
+    /// The partner was deactivated, so that it gets no further org.
+    #[error("the partner account is inactive")]
+    PartnerInactive,
     /// The org lists the number already.
     #[error("{0} is one of this org's numbers already")]
     NumberExists(E164),
