@@ -282,6 +282,7 @@ const fn code_of_refused(refused: &Conflict) -> &'static str {
             OrgLimit::Webhooks => "too_many_webhooks",
             OrgLimit::Contacts => "too_many_contacts",
             OrgLimit::Numbers => "too_many_numbers",
+            OrgLimit::Handoffs => "too_many_handoffs",
             // Counted in memory and answered 429 there, so the store never reports them.
             OrgLimit::Requests | OrgLimit::Streams => "internal_error",
         },

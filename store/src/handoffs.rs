@@ -12,7 +12,7 @@ use super::column::{self, from_row, maybe, micros, moment, named, to_json, writt
 use super::error::Error;
 use super::page::PAGE_OCTETS;
 use super::tx::Tx;
-use super::{EventType, NewEvent, Page, Position, lock_org, new_id};
+use super::{EventType, NewEvent, OrgLimit, Page, Position, lock_org, new_id, org_limits};
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,9 +81,10 @@ pub struct HandoffFilter {
 /// Records a handoff as the org's newest.
 ///
 /// # Errors
-/// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org.
+/// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org; [`Conflict::AtLimit`](super::Conflict::AtLimit).
 pub fn record(tx: &mut Tx, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
     lock_org(tx, org)?;
+    org_limits::leave_room_for(tx, org, OrgLimit::Handoffs, now)?;
     let handoff = append(tx, org, (new_id(now), None), new, now)?;
     tx.record([handoff.event()]);
     Ok(handoff)
@@ -171,7 +172,8 @@ pub(super) struct OfCall {
     pub(super) call: Uuid,
 }
 
-/// Records the handoff of a call unless it is recorded already, or the org no longer exists; returns its event.
+/// Records the handoff of a call unless it is recorded already, or the org no longer exists; returns its event. No limit holds here: the
+/// caller was handed over.
 pub(super) fn record_once(
     tx: &mut Tx,
     org: Uuid,
