@@ -9,3 +9,5 @@ CREATE TABLE journal_positions (
 CREATE INDEX contacts_created ON contacts (org_id, created_at, id);
 CREATE INDEX contacts_by_email ON contacts (org_id, email_folded, created_at, id) WHERE email_folded IS NOT NULL;
 CREATE INDEX contacts_by_phone ON contacts (org_id, phone_key, created_at, id) WHERE phone_key IS NOT NULL;
+-- The attempt that holds the claim.
+ALTER TABLE idempotency_keys ADD COLUMN attempt UUID;

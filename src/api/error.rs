@@ -232,6 +232,7 @@ impl From<Conflict> for ApiError {
     fn from(refused: Conflict) -> Self {
         match refused {
             Conflict::ExternalIdTaken(_)
+            | Conflict::ClaimEnded
             | Conflict::PartnerInactive
             | Conflict::NumberExists(_)
             | Conflict::NumberVerifiedElsewhere(_)
@@ -267,6 +268,7 @@ impl From<Conflict> for ApiError {
 const fn code_of_refused(refused: &Conflict) -> &'static str {
     match refused {
         Conflict::ExternalIdTaken(_) => "external_id_taken",
+        Conflict::ClaimEnded => "conflict",
         Conflict::PartnerInactive => "partner_inactive",
         Conflict::NumberExists(_) => "number_exists",
         Conflict::NumberVerifiedElsewhere(_) => "number_verified_elsewhere",

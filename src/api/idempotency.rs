@@ -20,7 +20,8 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
 use trunkline_store::{
-    Acting, Claim, Effects, RequestKey, StoredAnswer, Tx, idempotency, number_codes,
+    Acting, Claim, Conflict, Effects, Error, RequestKey, StoredAnswer, Tx, idempotency,
+    number_codes,
 };
 use uuid::Uuid;
 
@@ -154,6 +155,7 @@ where
 
             let asked = RequestKey {
                 credential,
+                attempt: Uuid::new_v4(),
                 // Only POST handlers are wrapped.
                 method: "POST",
                 path: request.uri().path().to_owned(),
@@ -347,6 +349,13 @@ async fn finished(
 
     match (keep(api, asked, &kept, effects).await, works_on) {
         (Ok(()), _) => response,
+        // The claim has ended, and another attempt may have done the same since: what this one did is rolled back.
+        (Err(error @ Error::Conflict(Conflict::ClaimEnded)), WorksOn::Rows) => {
+            done_meanwhile(api, asked)
+                .await
+                .unwrap_or_else(|| ApiError::from(error).into_response())
+        }
+        (Err(Error::Conflict(Conflict::ClaimEnded)), WorksOn::Call) => response,
         // The commit failed, so nothing was done, whatever the answer says.
         (Err(error), WorksOn::Rows) => {
             release(api, asked).await;
@@ -362,6 +371,16 @@ async fn finished(
             tokio::spawn(keep_later(api.clone(), asked.clone(), kept));
             response
         }
+    }
+}
+
+/// Returns the answer that another attempt of the request has had, if there is one.
+async fn done_meanwhile(api: &Api, asked: &RequestKey) -> Option<Response> {
+    let (asked, now) = (asked.clone(), api.now());
+    let known = api.read_inline(move |tx| idempotency::look_up(tx, &asked, now));
+    match known.await {
+        Ok(Some(Claim::Done(kept))) => Some(replayed(&kept)),
+        Ok(Some(Claim::New | Claim::InProgress | Claim::OtherBody) | None) | Err(_) => None,
     }
 }
 
@@ -387,8 +406,9 @@ async fn keep_later(api: Api, asked: RequestKey, kept: StoredAnswer) {
     let kept = async {
         loop {
             tokio::time::sleep(KEEP_INTERVAL).await;
-            if keep(&api, &asked, &kept, &Effects::default()).await.is_ok() {
-                return;
+            match keep(&api, &asked, &kept, &Effects::default()).await {
+                Ok(()) | Err(Error::Conflict(Conflict::ClaimEnded)) => return,
+                Err(_) => {}
             }
         }
     };
@@ -401,7 +421,7 @@ async fn keep(
     asked: &RequestKey,
     kept: &StoredAnswer,
     effects: &Effects,
-) -> Result<(), trunkline_store::Error> {
+) -> Result<(), Error> {
     let (asked, kept, now) = (asked.clone(), kept.clone(), api.now());
     let kept = move |tx: &mut Tx| idempotency::keep(tx, &asked, &kept, now);
     api.store().write_held(effects, kept).await
@@ -568,6 +588,49 @@ mod tests {
             let answer = post_to(&router, path, "{}").await;
             assert_eq!(answer.status().as_u16(), status, "{path}");
         }
+    }
+
+    /// The request took longer than its claim, and was done by another attempt meanwhile.
+    #[tokio::test]
+    async fn a_request_that_has_lost_its_key_is_answered_as_the_one_that_has_it() {
+        let (api, _folder) = api().await;
+        let store = api.store().clone();
+        let late = async move || {
+            let other = RequestKey {
+                credential: Anyone.key_id(),
+                attempt: Uuid::new_v4(),
+                method: "POST",
+                path: "/rows".to_owned(),
+                key: "k".to_owned(),
+                body: body_hash::of(b"{}"),
+                octets: Sha256::digest(b"{}").into(),
+            };
+            let kept = StoredAnswer {
+                status: 201,
+                text: "other".to_owned(),
+                refusal: false,
+            };
+            let done = tokio::spawn(async move {
+                let claimed = store.write(move |tx| {
+                    let later = NOW + Duration::from_secs(120);
+                    let claim = idempotency::claim(tx, &other, None, later)?;
+                    idempotency::keep(tx, &other, &kept, later)?;
+                    Ok(claim)
+                });
+                claimed.await
+            });
+            assert_eq!(done.await.unwrap().unwrap(), Claim::New);
+            (StatusCode::CREATED, "late")
+        };
+
+        let router = Router::new()
+            .route("/rows", post(once_for::<Anyone, _>(late)))
+            .with_state(api);
+        let answer = post_to(&router, "/rows", "{}").await;
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        assert!(answer.headers().contains_key(REPLAYED));
+        let text = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(&*text, b"other");
     }
 
     #[tokio::test]

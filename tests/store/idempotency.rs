@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Claim, Effects, Error, RequestKey, Store, StoredAnswer, Tx, agents, idempotency,
+    Claim, Conflict, Effects, Error, RequestKey, Store, StoredAnswer, Tx, agents, idempotency,
 };
 use uuid::Uuid;
 
@@ -74,6 +74,7 @@ impl Answers {
 pub(crate) fn asked() -> RequestKey {
     RequestKey {
         credential: Uuid::from_u128(7),
+        attempt: Uuid::from_u128(1),
         method: "POST",
         path: "/phone".to_owned(),
         key: "k".to_owned(),
@@ -374,7 +375,51 @@ async fn effects_are_committed_with_the_answer_or_not_at_all(db: &TestDb) {
     assert_eq!(claim, Some(Claim::Done(kept())));
 }
 
+/// A request that took longer than its claim, while another attempt ran.
+async fn a_request_that_has_lost_its_claim_changes_nothing(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Held").await.id;
+    let answers = Answers(store.clone());
+    let claim = async |asked: &RequestKey, now| answers.claim(asked, NODE, now).await;
+    assert_eq!(claim(&asked(), NOW).await.expect("a claim"), Claim::New);
+    let effects = Effects::default();
+    let made = effects.hold(test_db::agent(&store, org, "Late")).await;
+
+    let again = RequestKey {
+        attempt: Uuid::from_u128(2),
+        ..asked()
+    };
+    // On SQLite the held transaction is the only writer, so the other attempt comes once it is undone.
+    if !db.is_postgres() {
+        effects.undo();
+    }
+    assert_eq!(
+        claim(&again, later(120)).await.expect("a claim"),
+        Claim::New
+    );
+    answers
+        .give_up(&asked())
+        .await
+        .expect("nothing is given up");
+
+    let refused = answers.keep(&asked(), &kept(), &effects, later(121)).await;
+    assert!(
+        matches!(refused, Err(Error::Conflict(Conflict::ClaimEnded))),
+        "{refused:?}"
+    );
+    let found = store.read_inline(move |tx| agents::by_id(tx, org, made.id));
+    assert!(found.await.is_err(), "it is rolled back");
+
+    answers
+        .keep(&again, &kept(), &Effects::default(), later(121))
+        .await
+        .expect("kept");
+    let claim = answers.look_up(&asked(), later(121)).await;
+    assert_eq!(claim.expect("looked up"), Some(Claim::Done(kept())));
+}
+
 on_both!(
+    a_request_that_has_lost_its_claim_changes_nothing,
     effects_are_committed_with_the_answer_or_not_at_all,
     a_request_is_claimed_once_and_then_answered,
     a_claim_that_is_given_up_is_free,
