@@ -11,3 +11,7 @@ CREATE INDEX contacts_by_email ON contacts (org_id, email_folded, created_at, id
 CREATE INDEX contacts_by_phone ON contacts (org_id, phone_key, created_at, id) WHERE phone_key IS NOT NULL;
 -- The attempt that holds the claim.
 ALTER TABLE idempotency_keys ADD COLUMN attempt BLOB;
+-- The org whose data the answer holds.
+ALTER TABLE idempotency_keys ADD COLUMN org_id BLOB;
+UPDATE idempotency_keys SET org_id = (SELECT org_id FROM org_keys WHERE org_keys.id = credential_id);
+CREATE INDEX idempotency_keys_of_org ON idempotency_keys (org_id, credential_id, method, path, key) WHERE org_id IS NOT NULL;

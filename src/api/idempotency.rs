@@ -52,11 +52,18 @@ const KEEP_TIMEOUT: Duration = Duration::from_secs(80);
 pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
     /// Id of the key that came with the request.
     fn key_id(&self) -> Uuid;
+
+    /// Org that its requests are about; `None` if they are a partner's own.
+    fn org(&self) -> Option<Uuid>;
 }
 
 impl Credential for Caller {
     fn key_id(&self) -> Uuid {
         Self::key_id(self)
+    }
+
+    fn org(&self) -> Option<Uuid> {
+        Some(self.org)
     }
 }
 
@@ -144,7 +151,7 @@ where
                 Err(error) => return error.into_response(),
             };
 
-            let credential = caller.key_id();
+            let (credential, org) = (caller.key_id(), caller.org());
             // The handler extracts the credential again; it must not count against the rate limit twice.
             parts.extensions.insert(caller);
 
@@ -155,6 +162,7 @@ where
 
             let asked = RequestKey {
                 credential,
+                org,
                 attempt: Uuid::new_v4(),
                 // Only POST handlers are wrapped.
                 method: "POST",
@@ -504,6 +512,10 @@ mod tests {
         fn key_id(&self) -> Uuid {
             Uuid::from_u128(7)
         }
+
+        fn org(&self) -> Option<Uuid> {
+            None
+        }
     }
 
     async fn api() -> (Api, TempDir) {
@@ -598,6 +610,7 @@ mod tests {
         let late = async move || {
             let other = RequestKey {
                 credential: Anyone.key_id(),
+                org: None,
                 attempt: Uuid::new_v4(),
                 method: "POST",
                 path: "/rows".to_owned(),

@@ -51,7 +51,7 @@ from_row!(DeletedOrg {
 
 /// Deletes data that ends with the org and isn't restored with it.
 const ENDED: [&str; 6] = [
-    "DELETE FROM idempotency_keys WHERE credential_id IN (SELECT id FROM org_keys WHERE org_id = $1)",
+    "DELETE FROM idempotency_keys WHERE org_id = $1",
     "DELETE FROM org_keys WHERE org_id = $1",
     "DELETE FROM dashboard_sessions WHERE org_id = $1",
     "DELETE FROM login_links WHERE org_id = $1",

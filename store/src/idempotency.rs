@@ -25,6 +25,8 @@ const CLAIMED: Duration = Duration::from_secs(120);
 pub struct RequestKey {
     /// The key of the org or partner.
     pub credential: Uuid,
+    /// The org that the request is about, for which its answer is searched and deleted; `None` for a partner's own.
+    pub org: Option<Uuid>,
     /// This attempt, which holds the claim: another one that comes once the claim has ended has an id of its own.
     pub attempt: Uuid,
     /// The method.
@@ -98,11 +100,11 @@ pub fn claim(
 
     // An expired row makes room for a new claim; of two transactions at once one inserts or updates the row.
     let claimed = tx.run(
-        "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, node, attempt)
-         VALUES ($1, $2, $3, $4, $5, $6, $8, $9)
+        "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, node, attempt, org_id)
+         VALUES ($1, $2, $3, $4, $5, $6, $8, $9, $10)
          ON CONFLICT (credential_id, method, path, key) DO UPDATE
          SET body_hash = excluded.body_hash, status = NULL, answer = NULL, expires_at = excluded.expires_at,
-             node = excluded.node, attempt = excluded.attempt
+             node = excluded.node, attempt = excluded.attempt, org_id = excluded.org_id
          WHERE idempotency_keys.expires_at <= $7",
         &[
             &asked.credential,
@@ -114,6 +116,7 @@ pub fn claim(
             &now,
             &node,
             &asked.attempt,
+            &asked.org,
         ],
     )?;
     match claimed {
