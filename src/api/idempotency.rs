@@ -448,8 +448,9 @@ async fn release(api: &Api, asked: &RequestKey) {
 
 /// Returns the answer to keep; `None` for one that isn't kept, after which the key is free again.
 fn kept(status: StatusCode, refused: Option<&Refusal>, octets: &Bytes) -> Option<StoredAnswer> {
-    // Refusals that the client can get past: with another request, or later.
-    let passing = [400, 401, 403, 429].contains(&status.as_u16()) || status.is_server_error();
+    // Refusals that the client can get past: with another request, other headers (the body alone identifies the request), or later.
+    let passing =
+        [400, 401, 403, 408, 412, 415, 429].contains(&status.as_u16()) || status.is_server_error();
     let text = match refused {
         Some(refused) => refused.written(),
         None => std::str::from_utf8(octets).ok()?.to_owned(),
