@@ -15,3 +15,6 @@ ALTER TABLE idempotency_keys ADD COLUMN attempt UUID;
 ALTER TABLE idempotency_keys ADD COLUMN org_id UUID;
 UPDATE idempotency_keys SET org_id = (SELECT org_id FROM org_keys WHERE org_keys.id = credential_id);
 CREATE INDEX idempotency_keys_of_org ON idempotency_keys (org_id, credential_id, method, path, key) WHERE org_id IS NOT NULL;
+-- State of a transfer before its call was closed as lost, which made it 'unknown'.
+ALTER TABLE transfers ADD COLUMN lost_from TEXT;
+CREATE INDEX transfers_lost ON transfers (call_id) WHERE lost_from IS NOT NULL;

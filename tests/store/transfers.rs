@@ -8,20 +8,50 @@ use trunkline_model::settings::TransferTarget;
 use trunkline_model::transfer::{State as TransferState, Transfer, TransferMethod};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{CallFilter, Contact, ContactDetails, Store, call_ends, calls, of_contact};
+use trunkline_store::{
+    CallFilter, Contact, ContactDetails, Store, call_ends, calls, events, lost, of_contact,
+};
 use uuid::Uuid;
 
-use crate::test_db::{self, NOW, TestDb, found, number, org, started};
+use crate::test_db::{self, NOW, TestDb, done, found, later, number, org, started};
 
 crate::on_both!(
     the_last_transfers_of_listed_calls_are_read_alone,
     a_page_of_an_export_is_bounded_in_octets,
     an_export_has_the_last_transfers_of_a_call,
+    a_transfer_of_a_lost_call_ends_and_says_so,
 );
 
 const RUN: Origin = Origin { node: 3, boot: 7 };
 const ANN: &str = "+442071838750";
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Returns the first transfer of a call, in this state.
+fn transfer(org: Uuid, call: u128, state: TransferState) -> Transfer {
+    Transfer {
+        id: Uuid::from_u128(call * 100),
+        call: Uuid::from_u128(call),
+        org,
+        session: Uuid::from_u128(call + 1_000_000),
+        destination: None,
+        name: "human".into(),
+        target: TransferTarget::Phone(number("+441632960009")),
+        way: TransferMethod::Refer,
+        state,
+        sip_code: Some(486),
+        answer_confirmed: None,
+        caller_may_be_gone: false,
+        report: Report::default(),
+        requested_at: NOW,
+        accepted_at: None,
+        ringing_at: None,
+        ended_at: None,
+        handed_over: false,
+        counted_at: None,
+        kept_by: None,
+        step: 1,
+    }
+}
 
 /// Returns the facts of a call from this number, with a transfer for each summary.
 fn call(org: Uuid, id: u128, at: Moment, from: &str, summaries: &[&str]) -> Vec<Fact> {
@@ -31,35 +61,17 @@ fn call(org: Uuid, id: u128, at: Moment, from: &str, summaries: &[&str]) -> Vec<
         from_e164: Some(number(from)),
         ..started(call, org, at)
     };
-    let session = begun.session;
     let mut facts = vec![Fact::Started(begun.into())];
 
     for (place, summary) in (1..).zip(summaries) {
         let transfer = Transfer {
             id: Uuid::from_u128(id * 100 + place),
-            call,
-            org,
-            session,
-            destination: None,
-            name: "human".into(),
-            target: TransferTarget::Phone(number("+441632960009")),
-            way: TransferMethod::Refer,
-            state: TransferState::Failed,
-            sip_code: Some(486),
-            answer_confirmed: None,
-            caller_may_be_gone: false,
             report: Report {
                 summary: (*summary).into(),
                 ..Report::default()
             },
             requested_at: at + Duration::from_secs(place as u64),
-            accepted_at: None,
-            ringing_at: None,
-            ended_at: None,
-            handed_over: false,
-            counted_at: None,
-            kept_by: None,
-            step: 1,
+            ..transfer(org, id, TransferState::Failed)
         };
         facts.push(Fact::Transfer(transfer.into()));
     }
@@ -180,4 +192,68 @@ async fn an_export_has_the_last_transfers_of_a_call(db: &TestDb) {
     .await;
     let shown = calls[0].transfers.iter().map(|it| it.summary.as_str());
     assert!(shown.eq(summaries[50..].iter().copied()));
+}
+
+/// The node of the call comes back when another has closed it.
+async fn a_transfer_of_a_lost_call_ends_and_says_so(db: &TestDb) {
+    let store = db.open().await;
+    let org = org(&store, "Org").await.id;
+    let next = RUN.boot + 1;
+    let close = async || done(&store, move |tx| lost::close(tx, RUN.node, next, later(9))).await;
+    let reopen = async || done(&store, move |tx| lost::reopen(tx, RUN)).await;
+    let tell = async || done(&store, move |tx| lost::record_ends(tx, RUN.node, next)).await;
+    let shown = async || {
+        let read = found(&store, move |tx| calls::by_id(tx, org, Uuid::from_u128(1)));
+        let transfer = read.await.transfer.expect("a transfer");
+        (transfer.state, transfer.ended_at)
+    };
+    let learn = async |state, step| {
+        let is_over = state == TransferState::Completed;
+        let transfer = Transfer {
+            step,
+            ended_at: is_over.then(|| later(20)),
+            ..transfer(org, 1, state)
+        };
+        let fact = Fact::Transfer(transfer.into());
+        let projected = test_db::project(&store, RUN, &[fact]).await;
+        projected.expect("projected");
+    };
+
+    let begun = started(Uuid::from_u128(1), org, NOW);
+    let projected = test_db::project(&store, RUN, &[Fact::Started(begun.into())]).await;
+    projected.expect("projected");
+    learn(TransferState::Requested, 1).await;
+
+    // A node that was only held up goes on where it was.
+    assert_eq!(close().await, 1);
+    assert_eq!(shown().await, (TransferState::Unknown, Some(later(9))));
+    learn(TransferState::Accepted, 2).await;
+    assert_eq!(shown().await, (TransferState::Unknown, Some(later(9))));
+    assert_eq!(reopen().await, 1);
+    assert_eq!(shown().await, (TransferState::Accepted, None));
+
+    assert_eq!(close().await, 1);
+    assert_eq!(tell().await, 1);
+    learn(TransferState::Ringing, 3).await;
+    assert_eq!(shown().await, (TransferState::Unknown, Some(later(9))));
+    learn(TransferState::Completed, 4).await;
+    assert_eq!(shown().await, (TransferState::Completed, Some(later(20))));
+
+    let events = found(&store, move |tx| events::since(tx, org, 0, 100)).await;
+    let of_transfer = events
+        .iter()
+        .filter(|event| event.kind == "transfer.updated");
+    let states: Vec<String> = of_transfer
+        .map(|event| serde_json::from_str(&event.body).expect("JSON"))
+        .map(|body: serde_json::Value| body["data"]["state"].as_str().expect("text").to_owned())
+        .collect();
+    let expected = [
+        "requested",
+        "accepted",
+        "unknown",
+        "ringing",
+        "unknown",
+        "completed",
+    ];
+    assert_eq!(states, expected);
 }
