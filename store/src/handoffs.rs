@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
 use super::error::Error;
-use super::page::PAGE_OCTETS;
+use super::page;
 use super::tx::Tx;
 use super::{EventType, NewEvent, OrgLimit, Page, Position, lock_org, new_id, org_limits};
 
@@ -129,17 +129,10 @@ pub fn of_session(tx: &mut Tx, org: Uuid, session: &str, most: u32) -> Result<Ve
     )
 }
 
-/// Returns how many of the first items a page may have: at most `limit`, and no more after their texts have reached [`PAGE_OCTETS`].
+/// Returns how many of the first items a page may have.
 fn fitting(items: &[Handoff], limit: u32) -> u32 {
-    let mut octets = 0;
-    let fit = items.iter().take_while(|handoff| {
-        let is_room = octets < PAGE_OCTETS;
-        octets += handoff.octets();
-        is_room
-    });
-    limit
-        .min(u32::try_from(fit.count()).unwrap_or(limit))
-        .max(1)
+    let fit = page::fitting(items.iter().map(Handoff::octets));
+    limit.min(u32::try_from(fit).unwrap_or(limit)).max(1)
 }
 
 impl Handoff {

@@ -19,6 +19,7 @@ crate::on_both!(
     the_last_transfers_of_listed_calls_are_read_alone,
     a_page_of_an_export_is_bounded_in_octets,
     an_export_has_the_last_transfers_of_a_call,
+    pages_of_calls_are_bounded_in_octets,
     a_transfer_of_a_lost_call_ends_and_says_so,
 );
 
@@ -192,6 +193,44 @@ async fn an_export_has_the_last_transfers_of_a_call(db: &TestDb) {
     .await;
     let shown = calls[0].transfers.iter().map(|it| it.summary.as_str());
     assert!(shown.eq(summaries[50..].iter().copied()));
+}
+
+/// Lists, and exports that nobody takes.
+async fn pages_of_calls_are_bounded_in_octets(db: &TestDb) {
+    let store = db.open().await;
+    let org = org(&store, "Org").await.id;
+    let long = "s".repeat(600 << 10);
+    for place in 0..5 {
+        let id = u128::from(place) + 1;
+        let facts = call(org, id, NOW + YEAR * place, ANN, &[&long]);
+        let projected = test_db::project(&store, RUN, &facts).await;
+        projected.expect("projected");
+    }
+
+    let mut pages = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.calls(org, CallFilter::default(), after, 100).await;
+        let page = page.expect("calls");
+        assert_eq!(page.total, 5);
+        pages.push(page.items.len());
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(pages, [2, 2, 1]);
+
+    let mut batches = Vec::new();
+    let mut after = Some(0);
+    while let Some(seq) = after {
+        let all = CallFilter::default();
+        let read = found(&store, move |tx| call_ends::after(tx, org, &all, seq, 200));
+        let batch = read.await;
+        batches.push(batch.ends.len());
+        after = batch.more_after;
+    }
+    assert_eq!(batches, [2, 2, 1]);
 }
 
 /// The node of the call comes back when another has closed it.
