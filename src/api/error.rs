@@ -232,6 +232,8 @@ impl From<Conflict> for ApiError {
     fn from(refused: Conflict) -> Self {
         match refused {
             Conflict::ExternalIdTaken(_)
+            | Conflict::ClaimEnded
+            | Conflict::PartnerInactive
             | Conflict::NumberExists(_)
             | Conflict::NumberVerifiedElsewhere(_)
             | Conflict::NumberHeld { .. }
@@ -266,6 +268,8 @@ impl From<Conflict> for ApiError {
 const fn code_of_refused(refused: &Conflict) -> &'static str {
     match refused {
         Conflict::ExternalIdTaken(_) => "external_id_taken",
+        Conflict::ClaimEnded => "conflict",
+        Conflict::PartnerInactive => "partner_inactive",
         Conflict::NumberExists(_) => "number_exists",
         Conflict::NumberVerifiedElsewhere(_) => "number_verified_elsewhere",
         Conflict::NumberHeld { .. } => "number_assigned",
@@ -280,6 +284,7 @@ const fn code_of_refused(refused: &Conflict) -> &'static str {
             OrgLimit::Webhooks => "too_many_webhooks",
             OrgLimit::Contacts => "too_many_contacts",
             OrgLimit::Numbers => "too_many_numbers",
+            OrgLimit::Handoffs => "too_many_handoffs",
             // Counted in memory and answered 429 there, so the store never reports them.
             OrgLimit::Requests | OrgLimit::Streams => "internal_error",
         },

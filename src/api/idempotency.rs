@@ -20,7 +20,8 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 use tracing::Instrument as _;
 use trunkline_store::{
-    Acting, Claim, Effects, RequestKey, StoredAnswer, Tx, idempotency, number_codes,
+    Acting, Claim, Conflict, Effects, Error, RequestKey, StoredAnswer, Tx, idempotency,
+    number_codes,
 };
 use uuid::Uuid;
 
@@ -51,11 +52,18 @@ const KEEP_TIMEOUT: Duration = Duration::from_secs(80);
 pub(super) trait Credential: FromRequestParts<Api, Rejection = ApiError> + Clone {
     /// Id of the credential: of the API key, not of the `Idempotency-Key`.
     fn key_id(&self) -> Uuid;
+
+    /// Org that its requests are about; `None` if they are a partner's own.
+    fn org(&self) -> Option<Uuid>;
 }
 
 impl Credential for Caller {
     fn key_id(&self) -> Uuid {
         Self::key_id(self)
+    }
+
+    fn org(&self) -> Option<Uuid> {
+        Some(self.org)
     }
 }
 
@@ -143,7 +151,7 @@ where
                 Err(error) => return error.into_response(),
             };
 
-            let credential = caller.key_id();
+            let (credential, org) = (caller.key_id(), caller.org());
             // The handler extracts the credential again; it must not count against the rate limit twice.
             parts.extensions.insert(caller);
 
@@ -154,6 +162,8 @@ where
 
             let asked = RequestKey {
                 credential,
+                org,
+                attempt: Uuid::new_v4(),
                 // Only POST handlers are wrapped.
                 method: "POST",
                 path: request.uri().path().to_owned(),
@@ -348,6 +358,13 @@ async fn finished(
 
     match (keep(api, asked, &kept, effects).await, works_on) {
         (Ok(()), _) => response,
+        // The claim has ended, and another attempt may have done the same since: what this one did is rolled back.
+        (Err(error @ Error::Conflict(Conflict::ClaimEnded)), WorksOn::Rows) => {
+            done_meanwhile(api, asked)
+                .await
+                .unwrap_or_else(|| ApiError::from(error).into_response())
+        }
+        (Err(Error::Conflict(Conflict::ClaimEnded)), WorksOn::Call) => response,
         // The commit failed, so nothing was done, whatever the answer says.
         (Err(error), WorksOn::Rows) => {
             release(api, asked).await;
@@ -363,6 +380,16 @@ async fn finished(
             tokio::spawn(keep_later(api.clone(), asked.clone(), kept));
             response
         }
+    }
+}
+
+/// Returns the answer that another attempt of the request has had, if there is one.
+async fn done_meanwhile(api: &Api, asked: &RequestKey) -> Option<Response> {
+    let (asked, now) = (asked.clone(), api.now());
+    let known = api.read_inline(move |tx| idempotency::look_up(tx, &asked, now));
+    match known.await {
+        Ok(Some(Claim::Done(kept))) => Some(replayed(&kept)),
+        Ok(Some(Claim::New | Claim::InProgress | Claim::OtherBody) | None) | Err(_) => None,
     }
 }
 
@@ -388,8 +415,9 @@ async fn keep_later(api: Api, asked: RequestKey, kept: StoredAnswer) {
     let kept = async {
         loop {
             tokio::time::sleep(KEEP_INTERVAL).await;
-            if keep(&api, &asked, &kept, &Effects::default()).await.is_ok() {
-                return;
+            match keep(&api, &asked, &kept, &Effects::default()).await {
+                Ok(()) | Err(Error::Conflict(Conflict::ClaimEnded)) => return,
+                Err(_) => {}
             }
         }
     };
@@ -402,7 +430,7 @@ async fn keep(
     asked: &RequestKey,
     kept: &StoredAnswer,
     effects: &Effects,
-) -> Result<(), trunkline_store::Error> {
+) -> Result<(), Error> {
     let (asked, kept, now) = (asked.clone(), kept.clone(), api.now());
     let kept = move |tx: &mut Tx| idempotency::keep(tx, &asked, &kept, now);
     api.store().write_held(effects, kept).await
@@ -425,8 +453,9 @@ fn answer_to_keep(
     refused: Option<&Refusal>,
     octets: &Bytes,
 ) -> Option<StoredAnswer> {
-    // A changed or later request may succeed.
-    let may_change = [400, 401, 403, 429].contains(&status.as_u16()) || status.is_server_error();
+    // The client may succeed with another body, with other headers (the body alone identifies the request), or later.
+    let may_change =
+        [400, 401, 403, 408, 412, 415, 429].contains(&status.as_u16()) || status.is_server_error();
     let text = match refused {
         Some(refused) => refused.written(),
         None => std::str::from_utf8(octets).ok()?.to_owned(),
@@ -489,6 +518,10 @@ mod tests {
     impl Credential for Anyone {
         fn key_id(&self) -> Uuid {
             Uuid::from_u128(7)
+        }
+
+        fn org(&self) -> Option<Uuid> {
+            None
         }
     }
 
@@ -574,6 +607,50 @@ mod tests {
             let answer = post_to(&router, path, "{}").await;
             assert_eq!(answer.status().as_u16(), status, "{path}");
         }
+    }
+
+    /// The request took longer than its claim, and was done by another attempt meanwhile.
+    #[tokio::test]
+    async fn a_request_that_has_lost_its_key_is_answered_as_the_one_that_has_it() {
+        let (api, _folder) = api().await;
+        let store = api.store().clone();
+        let late = async move || {
+            let other = RequestKey {
+                credential: Anyone.key_id(),
+                org: None,
+                attempt: Uuid::new_v4(),
+                method: "POST",
+                path: "/rows".to_owned(),
+                key: "k".to_owned(),
+                body: body_hash::of(b"{}"),
+                octets: Sha256::digest(b"{}").into(),
+            };
+            let kept = StoredAnswer {
+                status: 201,
+                text: "other".to_owned(),
+                refusal: false,
+            };
+            let done = tokio::spawn(async move {
+                let claimed = store.write(move |tx| {
+                    let later = NOW + Duration::from_secs(120);
+                    let claim = idempotency::claim(tx, &other, None, later)?;
+                    idempotency::keep(tx, &other, &kept, later)?;
+                    Ok(claim)
+                });
+                claimed.await
+            });
+            assert_eq!(done.await.unwrap().unwrap(), Claim::New);
+            (StatusCode::CREATED, "late")
+        };
+
+        let router = Router::new()
+            .route("/rows", post(once_for::<Anyone, _>(late)))
+            .with_state(api);
+        let answer = post_to(&router, "/rows", "{}").await;
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        assert!(answer.headers().contains_key(REPLAYED));
+        let text = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(&*text, b"other");
     }
 
     #[tokio::test]

@@ -129,7 +129,7 @@ impl<F: Clone + Default + PartialEq + Serialize + DeserializeOwned> Paging<F> {
         T: Send + 'static,
     {
         let (filters, after, limit) = (self.filters.clone(), self.after, self.limit);
-        let found = store.read(move |tx| find(tx, org, &filters, after, limit));
+        let found = store.read_of(org, move |tx| find(tx, org, &filters, after, limit));
         Ok(self.page(found.await?, view))
     }
 

@@ -9,6 +9,7 @@ use trunkline_calls::token::SessionTokens;
 use trunkline_model::address::AddressPolicy;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{DefaultLimits, Error, RetentionDays, Store, Tx};
+use uuid::Uuid;
 
 use super::credentials::Credentials;
 use super::openapi::RenderedDocs;
@@ -150,6 +151,15 @@ impl Api {
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> impl Future<Output = Result<T, Error>> + Send {
         self.store().read(work)
+    }
+
+    /// [`Store::read_of`].
+    pub(super) fn read_of<T: Send + 'static>(
+        &self,
+        org: Uuid,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> impl Future<Output = Result<T, Error>> + Send {
+        self.store().read_of(org, work)
     }
 
     /// [`Store::read_inline`].

@@ -13,6 +13,7 @@ use super::call_events::CallRow;
 use super::calls::{Call, CallFilter, matching};
 use super::column::micros;
 use super::error::Error;
+use super::page::fitting;
 use super::transfers::last_transfers;
 use super::tx::Tx;
 
@@ -49,7 +50,7 @@ macro_rules! between {
 }
 
 /// Returns the org's ended calls after `seq`, in the order in which their ends were recorded. Examines `most` ends, and returns those that
-/// match the filter.
+/// match the filter, and none after their texts have reached 1 MiB.
 ///
 /// An end that is recorded later has a higher number, also on another node, so no call is ever skipped. A call is returned
 /// again when a fact about it was recorded after its end.
@@ -110,6 +111,14 @@ pub fn after(
         let call = calls.get(&call)?.clone();
         Some(CallEnd { seq, call })
     };
-    let ends = places.into_iter().filter_map(at_place).collect();
+    let mut ends: Vec<CallEnd> = places.into_iter().filter_map(at_place).collect();
+
+    // A reader that takes nothing holds one batch.
+    let fit = fitting(ends.iter().map(|end| end.call.octets()));
+    if fit < ends.len() {
+        ends.truncate(fit);
+        let more_after = ends.last().map(|end| end.seq);
+        return Ok(CallEnds { ends, more_after });
+    }
     Ok(CallEnds { ends, more_after })
 }

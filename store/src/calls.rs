@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::column::{Unreadable, from_row, json, maybe, micros, moment, named, number, small};
 use super::error::{Error, Kind, Wrong};
-use super::page::{Page, Position};
+use super::page::{Page, Position, fitting};
 use super::transfers::last_transfers;
 use super::tx::Tx;
 use super::{CallTransfer, Store};
@@ -119,7 +119,15 @@ impl CallFilter {
     }
 }
 
-/// Returns the page of `limit` calls after a position. The matching calls are counted up to `most`.
+impl Call {
+    /// Returns the octets of the texts that come with the call.
+    pub(super) fn octets(&self) -> usize {
+        let metadata = self.metadata.as_ref().map_or(0, String::len);
+        metadata + self.transfer.as_ref().map_or(0, CallTransfer::octets)
+    }
+}
+
+/// Returns the page of `limit` calls after a position, and none after their texts have reached 1 MiB. The matching calls are counted up to `most`.
 fn page(
     tx: &mut Tx,
     org: Uuid,
@@ -130,16 +138,23 @@ fn page(
     let items = items(tx, org, filter, after, i64::from(limit) + 1)?;
     let total = count(tx, org, filter, most)?;
 
-    let mut page = Page::of(items, limit, total, |call| Position {
+    let position = |call: &Call| Position {
         at: call.started_at,
         id: call.id,
-    });
+    };
+    let mut page = Page::of(items, limit, total, position);
 
     let ids: Vec<Uuid> = page.items.iter().map(|call: &Call| call.id).collect();
     let mut transfers = last_transfers(tx, org, &ids)?;
 
     for call in &mut page.items {
         call.transfer = transfers.remove(&call.id);
+    }
+
+    let fit = fitting(page.items.iter().map(Call::octets));
+    if fit < page.items.len() {
+        page.items.truncate(fit);
+        page.next = page.items.last().map(position);
     }
     Ok(page)
 }

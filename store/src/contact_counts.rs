@@ -5,6 +5,13 @@ use uuid::Uuid;
 use super::error::Error;
 use super::tx::Tx;
 
+/// Returns the number of the org's contacts.
+pub(super) fn of_org(tx: &mut Tx, org: Uuid) -> Result<i64, Error> {
+    let sql = "SELECT contacts FROM contact_counts WHERE org_id = $1";
+    let row: Option<(i64,)> = tx.one(sql, &[&org])?;
+    Ok(row.map_or(0, |(contacts,)| contacts))
+}
+
 /// Notes that contacts of the org were added.
 pub(super) fn added(tx: &mut Tx, org: Uuid, contacts: usize) -> Result<(), Error> {
     let contacts = i64::try_from(contacts).unwrap_or(i64::MAX);

@@ -51,10 +51,11 @@ from_row!(DeletedOrg {
 
 /// Deletes data that ends with the org and isn't restored with it.
 const ENDED: [&str; 6] = [
-    "DELETE FROM idempotency_keys WHERE credential_id IN (SELECT id FROM org_keys WHERE org_id = $1)",
+    "DELETE FROM idempotency_keys WHERE org_id = $1",
     "DELETE FROM org_keys WHERE org_id = $1",
-    "DELETE FROM dashboard_sessions WHERE org_id = $1",
+    // Links first: a log-in that consumes one meanwhile is waited for, and its session is deleted as well.
     "DELETE FROM login_links WHERE org_id = $1",
+    "DELETE FROM dashboard_sessions WHERE org_id = $1",
     // The rows stay for their day, since they count calls that the operator has paid for.
     "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1",
     "DELETE FROM dedications WHERE org_id = $1",

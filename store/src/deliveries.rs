@@ -305,7 +305,7 @@ pub fn release(tx: &mut Tx, holder: &str) -> Result<u64, Error> {
     tx.run(sql, &[&holder])
 }
 
-/// Stores the outcome of an attempt. Does nothing if the lease has been lost.
+/// Stores the outcome of an attempt. Does nothing if the lease has been lost, or is that of a later attempt of the same holder.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -329,8 +329,8 @@ pub fn settle(
     let settled = tx.run(
         "UPDATE webhook_deliveries SET state = $3, attempts = attempts + 1, next_attempt_at = $4, log = $5, delivered_at = $6,
              held_by = NULL, held_until = NULL
-         WHERE id = $1 AND held_by = $2",
-        &[&held.id, &holder, &state.as_str(), &next, &to_json(log), &delivered],
+         WHERE id = $1 AND held_by = $2 AND next_attempt_at = $7",
+        &[&held.id, &holder, &state.as_str(), &next, &to_json(log), &delivered, &held.next_attempt_at],
     )?;
     if settled == 1 && outcome == Outcome::Gone {
         let sql = "UPDATE webhooks SET enabled = FALSE, disabled_reason = 'gone', updated_at = $2 WHERE id = $1";
@@ -393,7 +393,8 @@ pub fn by_id(
     Ok(LeasedDelivery { delivery, body })
 }
 
-/// Queues a delivery again, whatever its outcome: the same event, with the same id and body.
+/// Queues a delivery again, whatever its outcome: the same event, with the same id and body. An attempt that is under way loses its lease, so
+/// that its outcome doesn't end the new delivery.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -405,7 +406,7 @@ pub fn requeue(
     now: Moment,
 ) -> Result<Delivery, Error> {
     let row: Option<Delivery> = tx.one(
-        "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_attempt_at = $4
+        "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_attempt_at = $4, held_by = NULL, held_until = NULL
          WHERE org_id = $1 AND webhook_id = $2 AND id = $3 RETURNING *",
         &[&org, &webhook, &delivery, &now],
     )?;

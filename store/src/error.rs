@@ -57,6 +57,14 @@ pub enum Conflict {
     /// The partner has an org of this external id.
     #[error("an org with the external id {0:?} exists")]
     ExternalIdTaken(String),
+    /// The partner was deactivated, so that it gets no further org.
+    #[error("the partner account is inactive")]
+    PartnerInactive,
+    /// The claim on an `Idempotency-Key` has ended before the answer was stored: another request may have the key by now.
+    #[error(
+        "the request took so long that its Idempotency-Key was free again, and has changed nothing"
+    )]
+    ClaimEnded,
     /// The org lists the number already.
     #[error("{0} is one of this org's numbers already")]
     NumberExists(E164),

@@ -10,11 +10,9 @@ use uuid::Uuid;
 
 use super::column::{self, from_row, maybe, micros, moment, named, to_json, written};
 use super::error::Error;
+use super::page;
 use super::tx::Tx;
-use super::{EventType, NewEvent, Page, Position, lock_org, new_id};
-
-/// Octets of texts after which a page ends: an answer that a slow reader hasn't taken yet holds at most this and one item.
-const PAGE_OCTETS: usize = 1 << 20;
+use super::{EventType, NewEvent, OrgLimit, Page, Position, lock_org, new_id, org_limits};
 
 /// A handoff.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,9 +81,10 @@ pub struct HandoffFilter {
 /// Records a handoff as the org's newest.
 ///
 /// # Errors
-/// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org.
+/// [`Wrong::Absent`](super::Wrong::Absent) if there is no such org; [`Conflict::AtLimit`](super::Conflict::AtLimit).
 pub fn record(tx: &mut Tx, org: Uuid, new: NewHandoff, now: Moment) -> Result<Handoff, Error> {
     lock_org(tx, org)?;
+    org_limits::leave_room_for(tx, org, OrgLimit::Handoffs, now)?;
     let handoff = append(tx, org, (new_id(now), None), new, now)?;
     tx.record([handoff.event()]);
     Ok(handoff)
@@ -130,20 +129,18 @@ pub fn of_session(tx: &mut Tx, org: Uuid, session: &str, most: u32) -> Result<Ve
     )
 }
 
-/// Returns how many of the first items a page may have: at most `limit`, and no more after their texts have reached [`PAGE_OCTETS`].
+/// Returns how many of the first items a page may have.
 fn fitting(items: &[Handoff], limit: u32) -> u32 {
-    let mut octets = 0;
-    let fit = items.iter().take_while(|handoff| {
-        let is_room = octets < PAGE_OCTETS;
-        octets += handoff.summary.len() + handoff.explanation.as_ref().map_or(0, String::len);
-        is_room
-    });
-    limit
-        .min(u32::try_from(fit.count()).unwrap_or(limit))
-        .max(1)
+    let fit = page::fitting(items.iter().map(Handoff::octets));
+    limit.min(u32::try_from(fit).unwrap_or(limit)).max(1)
 }
 
 impl Handoff {
+    /// Returns the octets of its texts.
+    pub(super) fn octets(&self) -> usize {
+        self.summary.len() + self.explanation.as_ref().map_or(0, String::len)
+    }
+
     /// Returns the event of the handoff.
     fn event(&self) -> NewEvent {
         let data = json!({
@@ -168,7 +165,8 @@ pub(super) struct OfCall {
     pub(super) call: Uuid,
 }
 
-/// Records the handoff of a call unless it is recorded already, or the org no longer exists; returns its event.
+/// Records the handoff of a call unless it is recorded already, or the org no longer exists; returns its event. No limit holds here: the
+/// caller was handed over.
 pub(super) fn record_once(
     tx: &mut Tx,
     org: Uuid,

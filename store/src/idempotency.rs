@@ -12,7 +12,7 @@ use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
 use super::column::{from_row, maybe, moment, small, to_json};
-use super::error::{Broke, Error};
+use super::error::{Broke, Conflict, Error};
 use super::tx::Tx;
 
 /// Time for which an answer is stored.
@@ -25,6 +25,10 @@ const CLAIMED: Duration = Duration::from_secs(120);
 pub struct RequestKey {
     /// The key of the org or partner.
     pub credential: Uuid,
+    /// The org that the request is about, for which its answer is searched and deleted; `None` for a partner's own.
+    pub org: Option<Uuid>,
+    /// This attempt, which holds the claim: another one that comes once the claim has ended has an id of its own.
+    pub attempt: Uuid,
     /// The method.
     pub method: &'static str,
     /// The path as requested.
@@ -96,11 +100,11 @@ pub fn claim(
 
     // An expired row makes room for a new claim; of two transactions at once one inserts or updates the row.
     let claimed = tx.run(
-        "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, node)
-         VALUES ($1, $2, $3, $4, $5, $6, $8)
+        "INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, node, attempt, org_id)
+         VALUES ($1, $2, $3, $4, $5, $6, $8, $9, $10)
          ON CONFLICT (credential_id, method, path, key) DO UPDATE
          SET body_hash = excluded.body_hash, status = NULL, answer = NULL, expires_at = excluded.expires_at,
-             node = excluded.node
+             node = excluded.node, attempt = excluded.attempt, org_id = excluded.org_id
          WHERE idempotency_keys.expires_at <= $7",
         &[
             &asked.credential,
@@ -111,6 +115,8 @@ pub fn claim(
             &(now + CLAIMED),
             &now,
             &node,
+            &asked.attempt,
+            &asked.org,
         ],
     )?;
     match claimed {
@@ -142,10 +148,10 @@ pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Cl
     }))
 }
 
-/// Stores the answer to a claimed request. A late answer changes nothing where the claim has ended and another request has the key.
+/// Stores the answer to a claimed request.
 ///
 /// # Errors
-/// [`Broke`]: the database fails.
+/// [`Conflict::ClaimEnded`]: the changes of the request must be rolled back, since another attempt may have made them.
 pub fn keep(
     tx: &mut Tx,
     asked: &RequestKey,
@@ -157,19 +163,19 @@ pub fn keep(
         .seal(&context_of(asked), to_json(kept).as_bytes());
     let sql = "UPDATE idempotency_keys SET status = $5, answer = $6, expires_at = $7
                WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4
-                 AND body_hash = $8 AND status IS NULL";
+                 AND attempt = $8 AND status IS NULL";
 
     let RequestKey {
         credential,
         method,
         path,
         key,
-        body,
+        attempt,
         ..
     } = asked;
 
     let until = now + KEPT;
-    tx.run(
+    let stored = tx.run(
         sql,
         &[
             credential,
@@ -179,11 +185,14 @@ pub fn keep(
             &kept.status,
             &sealed,
             &until,
-            body,
+            attempt,
         ],
     )?;
 
-    Ok(())
+    match stored {
+        0 => Err(Conflict::ClaimEnded.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Gives up a claim, so that the request may be made again.
@@ -194,8 +203,14 @@ pub fn give_up(tx: &mut Tx, asked: &RequestKey) -> Result<(), Error> {
     tx.mark_internal();
     tx.run(
         "DELETE FROM idempotency_keys
-         WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4 AND status IS NULL",
-        &[&asked.credential, &asked.method, &asked.path, &asked.key],
+         WHERE credential_id = $1 AND method = $2 AND path = $3 AND key = $4 AND attempt = $5 AND status IS NULL",
+        &[
+            &asked.credential,
+            &asked.method,
+            &asked.path,
+            &asked.key,
+            &asked.attempt,
+        ],
     )?;
     Ok(())
 }

@@ -19,8 +19,7 @@ use crate::journal::Origin;
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error> {
-    transfers::close_lost(tx, node, boot, at)?;
-    tx.run(
+    let closed = tx.run(
         "UPDATE calls SET status = $3, hangup_by = $5, reason = $6, lost_told = FALSE,
              ended_at = CASE WHEN COALESCE(answered_at, ringing_at, started_at) > $4
                  THEN COALESCE(answered_at, ringing_at, started_at) ELSE $4 END
@@ -33,15 +32,18 @@ pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error>
             &HangupBy::Platform.as_str(),
             &"node_lost",
         ],
-    )
+    )?;
+    transfers::close_lost(tx, node, boot, at)?;
+    Ok(closed)
 }
 
-/// Records the events for the ends of the calls of `node` that were closed as lost in its runs before `boot`, and returns the number of
+/// Records the events for the ends of the calls, and of their transfers, of `node` that were closed as lost in its runs before `boot`, and returns the number of
 /// calls.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn record_ends(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
+    let transfers = transfers::events_of_lost(tx, node, boot)?;
     let sql = concat!(
         "UPDATE calls SET lost_told = TRUE WHERE node = $1 AND boot < $2 AND lost_told = FALSE RETURNING ",
         call_columns!()
@@ -49,6 +51,7 @@ pub fn record_ends(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
     let lost: Vec<CallRow> = tx.all(sql, &[&node, &boot])?;
     let recorded = lost.len() as u64;
     tx.record_ends(lost.iter().filter_map(call_ends::of_row));
+    tx.record(transfers);
     tx.record(lost.into_iter().flat_map(CallRow::lost));
     Ok(recorded)
 }
@@ -59,6 +62,7 @@ pub fn record_ends(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn reopen(tx: &mut Tx, run: Origin) -> Result<u64, Error> {
+    transfers::reopen(tx, run)?;
     tx.run(
         "UPDATE calls SET ended_at = NULL, hangup_by = NULL, reason = NULL, lost_told = NULL,
              status = CASE WHEN answered_at IS NOT NULL THEN 'in_progress' WHEN ringing_at IS NOT NULL THEN 'ringing'

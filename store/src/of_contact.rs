@@ -5,13 +5,15 @@ use uuid::Uuid;
 
 use super::calls::{Call, Header};
 use super::column::{from_row, json, maybe};
+use super::contact_counts;
 use super::contacts::Contact;
 use super::error::Error;
 use super::handoffs::Handoff;
 use super::identify::phone_key;
-use super::page::{Page, Position};
+use super::page::{PAGE_OCTETS, Page, Position};
 use super::transfers::CallTransfer;
 use super::tx::Tx;
+use super::value::Param;
 
 /// A call of a contact.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,7 +22,7 @@ pub struct ContactCall {
     pub call: Call,
     /// The caller's own headers.
     pub headers: Vec<(Box<str>, Box<str>)>,
-    /// All of its transfers, in their order.
+    /// The last [`TRANSFERS`] of its transfers, in their order.
     pub transfers: Vec<CallTransfer>,
     /// Handoffs of its session, in their order.
     pub handoffs: Vec<Handoff>,
@@ -36,6 +38,9 @@ from_row!(Carried {
     headers: maybe(json)
 });
 
+/// Most transfers of a call that are shown.
+const TRANSFERS: i64 = 100;
+
 /// Most handoffs of a session that are shown.
 const HANDOFFS: i64 = 100;
 
@@ -45,7 +50,8 @@ const CALLS: &str = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
     AND (contact_id = $2 OR (contact_id IS NULL AND $3 IN (from_e164, to_e164)))
     ORDER BY started_at DESC, id DESC LIMIT $6";
 
-/// Returns a page of the contact's calls, newest first, and the start of the next page.
+/// Returns a page of the contact's calls, newest first, and the start of the next page. A page has at most `limit` calls, and none after
+/// their texts have reached [`PAGE_OCTETS`].
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -74,20 +80,33 @@ pub fn calls(
     let has_more = calls.len() > limit as usize;
     calls.truncate(limit as usize);
 
-    let next = calls.last().filter(|_| has_more).map(|last| Position {
-        at: last.started_at,
-        id: last.id,
-    });
-
-    let mut whole = Vec::with_capacity(calls.len());
-    for call in calls {
-        whole.push(complete(tx, call)?);
+    let mut calls = calls.into_iter();
+    let mut whole: Vec<ContactCall> = Vec::new();
+    let mut octets = 0;
+    while octets < PAGE_OCTETS
+        && let Some(call) = calls.next()
+    {
+        let call = complete(tx, call)?;
+        octets += call.octets();
+        whole.push(call);
     }
+
+    let has_more = has_more || calls.len() > 0;
+    let next = whole
+        .last()
+        .filter(|_| has_more)
+        .map(|ContactCall { call, .. }| Position {
+            at: call.started_at,
+            id: call.id,
+        });
 
     Ok((whole, next))
 }
 
-/// Returns a page of the org's contacts that match all given fields, newest first.
+/// Most contacts of a search that are counted.
+const MOST_COUNTED: i64 = 10_000;
+
+/// Returns a page of the org's contacts that match all given fields, newest first. The total of a search is [`MOST_COUNTED`] at most.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -98,34 +117,49 @@ pub fn page(
     after: Option<Position>,
     limit: u32,
 ) -> Result<Page<Contact>, Error> {
-    const MATCHING: &str = "FROM contacts WHERE org_id = $1
-         AND (CAST($2 AS TEXT) IS NULL OR external_id = $2)
-         AND (CAST($3 AS TEXT) IS NULL OR email_folded = $3)
-         AND (CAST($4 AS TEXT) IS NULL OR phone_key = $4)";
     tx.snapshot()?;
-
     let [external_id, email, phone] = search;
     let email = email.as_deref().map(str::to_ascii_lowercase);
     let phone = phone.as_deref().map(phone_key);
     let after = after.unwrap_or(Position::START);
 
-    let items = tx.all(
-        format!(
-            "SELECT * {MATCHING} AND (created_at, id) < ($5, $6) ORDER BY created_at DESC, id DESC LIMIT $7"
-        ),
-        &[
-            &org,
-            external_id,
-            &email,
-            &phone,
-            &after.at,
-            &after.id,
-            &(i64::from(limit) + 1),
-        ],
-    )?;
+    // A statement for each combination, so that each is answered from the index that fits.
+    let mut matching = "FROM contacts WHERE org_id = $1".to_owned();
+    let mut values: Vec<&dyn Param> = vec![&org];
+    for (column, value) in [
+        ("external_id", external_id),
+        ("email_folded", &email),
+        ("phone_key", &phone),
+    ] {
+        if let Some(value) = value {
+            values.push(value);
+            matching.push_str(&format!(" AND {column} = ${}", values.len()));
+        }
+    }
 
-    let count = format!("SELECT COUNT(*) {MATCHING}");
-    let (total,) = tx.exactly_one(count, &[&org, external_id, &email, &phone])?;
+    let total = match values.len() {
+        1 => contact_counts::of_org(tx, org)?,
+        given => {
+            let counted = format!(
+                "SELECT COUNT(*) FROM (SELECT 1 AS one {matching} LIMIT ${}) AS matching",
+                given + 1
+            );
+            let mut values = values.clone();
+            values.push(&MOST_COUNTED);
+            let (total,) = tx.exactly_one(counted, &values)?;
+            total
+        }
+    };
+
+    let next = values.len() + 1;
+    let most = i64::from(limit) + 1;
+    let listed = format!(
+        "SELECT * {matching} AND (created_at, id) < (${next}, ${}) ORDER BY created_at DESC, id DESC LIMIT ${}",
+        next + 1,
+        next + 2
+    );
+    values.extend([&after.at as &dyn Param, &after.id, &most]);
+    let items = tx.all(listed, &values)?;
 
     Ok(Page::of(items, limit, total, |row: &Contact| Position {
         at: row.created_at,
@@ -148,15 +182,30 @@ pub fn number(tx: &mut Tx, org: Uuid, contact: &Contact) -> Result<Option<E164>,
     Ok(is_of_org.is_none().then_some(number))
 }
 
+impl ContactCall {
+    /// Returns the octets of the texts that come with the call.
+    fn octets(&self) -> usize {
+        let headers = self
+            .headers
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        let transfers = self.transfers.iter().map(CallTransfer::octets);
+        let handoffs = self.handoffs.iter().map(Handoff::octets);
+        let metadata = self.call.metadata.as_ref().map_or(0, String::len);
+        metadata + headers.chain(transfers).chain(handoffs).sum::<usize>()
+    }
+}
+
 fn complete(tx: &mut Tx, mut call: Call) -> Result<ContactCall, Error> {
     let (org, id) = (call.org_id, call.id);
     let sql = "SELECT headers FROM calls WHERE org_id = $1 AND id = $2";
     let carried: Option<Carried> = tx.one(sql, &[&org, &id])?;
-    let transfers: Vec<CallTransfer> = tx.all(
+    let mut transfers: Vec<CallTransfer> = tx.all(
         "SELECT *, type || ' ' || value AS target FROM transfers
-         WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at, id",
-        &[&org, &id],
+         WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at DESC, id DESC LIMIT $3",
+        &[&org, &id, &TRANSFERS],
     )?;
+    transfers.reverse();
 
     call.transfer = transfers.last().cloned();
     let handoffs: Vec<Handoff> = tx.all(

@@ -21,6 +21,8 @@ pub enum OrgLimit {
     Contacts,
     /// Numbers.
     Numbers,
+    /// Handoffs.
+    Handoffs,
     /// API requests in a minute.
     Requests,
     /// Event streams opened in a minute.
@@ -40,7 +42,7 @@ pub struct DefaultLimits {
 
 impl OrgLimit {
     /// All variants.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::OutboundTrunks,
         Self::Agents,
         Self::Destinations,
@@ -49,6 +51,7 @@ impl OrgLimit {
         Self::Webhooks,
         Self::Contacts,
         Self::Numbers,
+        Self::Handoffs,
         Self::Requests,
         Self::Streams,
     ];
@@ -63,7 +66,7 @@ impl OrgLimit {
             Self::Agents | Self::Destinations => 1_000,
             Self::ApiKeys => 100,
             Self::Webhooks => 20,
-            Self::Contacts => 1_000_000,
+            Self::Contacts | Self::Handoffs => 1_000_000,
             Self::Numbers => 10_000,
             Self::Registrations => defaults.registrations,
             Self::Requests => defaults.requests_per_minute,
@@ -82,6 +85,7 @@ impl OrgLimit {
             Self::Webhooks => "webhooks",
             Self::Contacts => "contacts",
             Self::Numbers => "numbers",
+            Self::Handoffs => "handoffs",
             Self::Requests => "requests_per_minute",
             Self::Streams => "streaming_requests_per_minute",
         }
@@ -97,7 +101,8 @@ impl OrgLimit {
             | Self::Registrations
             | Self::Webhooks
             | Self::Contacts
-            | Self::Numbers => 0,
+            | Self::Numbers
+            | Self::Handoffs => 0,
             Self::Requests | Self::Streams => 1,
         }
     }
@@ -121,6 +126,8 @@ impl OrgLimit {
             (Self::Contacts, false) => "contacts",
             (Self::Numbers, true) => "number",
             (Self::Numbers, false) => "numbers",
+            (Self::Handoffs, true) => "handoff",
+            (Self::Handoffs, false) => "handoffs",
             (Self::Requests, true) => "request a minute",
             (Self::Requests, false) => "requests a minute",
             (Self::Streams, true) => "stream a minute",

@@ -47,6 +47,11 @@ const fn counting(limit: OrgLimit) -> Option<&'static str> {
             Some("SELECT COALESCE((SELECT contacts FROM contact_counts WHERE org_id = $1), 0)")
         }
         OrgLimit::Numbers => Some("SELECT COUNT(*) FROM numbers WHERE org_id = $1"),
+        // The difference of two positions: retention deletes the oldest rows, and erasures leave them.
+        OrgLimit::Handoffs => Some(
+            "SELECT COALESCE((SELECT position FROM handoffs WHERE org_id = $1 ORDER BY created_at DESC LIMIT 1)
+                 - (SELECT position FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1) + 1, 0)",
+        ),
         OrgLimit::Requests | OrgLimit::Streams => None,
     }
 }

@@ -166,8 +166,12 @@ pub struct OrgChange {
 /// integrations.
 ///
 /// # Errors
-/// [`Conflict::ExternalIdTaken`].
+/// [`Conflict::ExternalIdTaken`]; [`Conflict::PartnerInactive`], also if the partner was deactivated while its request ran.
 pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> Result<Org, Error> {
+    if let Some(partner) = partner {
+        must_be_active(tx, partner)?;
+    }
+
     let row: Option<Org> = tx.one(
         "INSERT INTO orgs (id, partner_id, external_id, name, widget_token, website, language, ai_instructions, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9) ON CONFLICT DO NOTHING RETURNING *",
@@ -199,6 +203,22 @@ pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> 
 
     tx.changed(Change::Org(org.id), now);
     Ok(org)
+}
+
+/// Checks that the partner is active, and locks it: a deactivation waits for the end of the transaction, whose orgs it then suspends as well.
+///
+/// # Errors
+/// [`Wrong::Absent`], [`Conflict::PartnerInactive`].
+fn must_be_active(tx: &mut Tx, partner: Uuid) -> Result<(), Error> {
+    let sql = match tx.is_shared() {
+        true => "SELECT active FROM partners WHERE id = $1 FOR SHARE",
+        false => "SELECT active FROM partners WHERE id = $1",
+    };
+    let row: Option<(bool,)> = tx.one(sql, &[&partner])?;
+    match row.ok_or(Wrong::Absent(Kind::Partner))? {
+        (true,) => Ok(()),
+        (false,) => Err(Conflict::PartnerInactive.into()),
+    }
 }
 
 /// Changes an org. The accounts in the change replace the existing ones; an account with a known name keeps its id.

@@ -8,6 +8,20 @@ use super::error::Error;
 use super::tx::Tx;
 use super::value::Record;
 
+/// Octets of texts after which a page ends: an answer that a slow reader hasn't taken yet holds at most this and one item.
+pub(super) const PAGE_OCTETS: usize = 1 << 20;
+
+/// Returns how many of these items, given by the octets of their texts, a page may have.
+pub(super) fn fitting(items: impl Iterator<Item = usize>) -> usize {
+    let mut octets = 0;
+    let fit = items.take_while(|item| {
+        let is_room = octets < PAGE_OCTETS;
+        octets += item;
+        is_room
+    });
+    fit.count()
+}
+
 /// A position in a list, newest item first.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Position {

@@ -19,11 +19,12 @@ use super::call_events::{CallRow, Stages, call_columns};
 use super::column::{micros, to_json};
 use super::error::{Broke, Error};
 use super::event::NewEvent;
+use super::journal_positions;
 use super::rows::{self, Insert};
 use super::transfers;
 use super::tx::Tx;
 use super::value::Value;
-use crate::journal::{Origin, Project, Retry};
+use crate::journal::{Origin, Project, ReadPosition, Retry};
 
 /// Merged content of the facts of one call.
 #[derive(Clone, PartialEq, Debug)]
@@ -90,19 +91,33 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
 }
 
 impl Project<Fact> for Store {
-    async fn project(&self, origin: Origin, facts: Arc<[Fact]>) -> Result<(), Retry> {
+    async fn project(
+        &self,
+        origin: Origin,
+        facts: Arc<[Fact]>,
+        end: ReadPosition,
+    ) -> Result<(), Retry> {
         /// Each attempt waits a second while another process locks the file: facts can wait for longer than a request.
         const TRIES: u32 = 5;
         let mut tries = 1;
         loop {
             let facts = Arc::clone(&facts);
-            match self.write(move |tx| project(tx, origin, &facts)).await {
+            let written = self.write(move |tx| {
+                project(tx, origin, &facts)?;
+                journal_positions::save(tx, origin, end)
+            });
+            match written.await {
                 Err(Error::Broke(held @ Broke::Sqlite(_))) if held.is_away() && tries < TRIES => {
                     tries += 1;
                 }
                 written => return written.map_err(|error| Retry(Box::new(error))),
             }
         }
+    }
+
+    async fn read_to(&self, origin: Origin) -> Result<ReadPosition, Retry> {
+        let position = self.read(move |tx| journal_positions::of_run(tx, origin));
+        position.await.map_err(|error| Retry(Box::new(error)))
     }
 }
 

@@ -120,7 +120,7 @@ pub fn by_token(tx: &mut Tx, session: TokenHash, now: Moment) -> Result<Option<S
                    expires_at
                FROM dashboard_sessions JOIN orgs ON orgs.id = dashboard_sessions.org_id
                    JOIN users ON users.id = dashboard_sessions.user_id
-               WHERE token_hash = $1 AND expires_at > $2";
+               WHERE token_hash = $1 AND expires_at > $2 AND deleted_at IS NULL";
     tx.one(sql, &[&session, &now])
 }
 

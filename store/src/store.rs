@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, watch};
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use super::commit::{Committed, commit};
 use super::effects::{self, Effects};
@@ -14,9 +15,11 @@ use super::keyring::Keyring;
 use super::latency::Latency;
 use super::open::{self, DatabaseAtStartup, Options};
 use super::open_fault::OpenFault;
+use super::org_turns::OrgTurns;
 use super::pool::Pool;
 use super::secrets::Vault;
 use super::signal::Signal;
+use super::threads::PATIENCE;
 use super::tx::{Mode, Tx};
 use super::{events, feed};
 
@@ -34,6 +37,7 @@ struct Inner {
     /// Number of this process's commits with events.
     recorded: watch::Sender<u64>,
     followers: Followers,
+    org_turns: OrgTurns,
     latency: Latency,
     /// Held while the keys are read again.
     following: Mutex<()>,
@@ -59,6 +63,7 @@ impl Store {
             changed: watch::Sender::new(0),
             recorded: watch::Sender::new(0),
             followers: Followers::default(),
+            org_turns: OrgTurns::default(),
             latency: Latency::default(),
             following: Mutex::default(),
         })))
@@ -147,6 +152,19 @@ impl Store {
     ) -> Result<T, Error> {
         let _timer = self.0.latency.read();
         self.pool().run_read(work).await
+    }
+
+    /// Runs reads of an org's rows that may be many, on a reading thread. One org has a few threads for them, and waits while it uses these.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_of<T: Send + 'static>(
+        &self,
+        org: Uuid,
+        work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let _turn = self.0.org_turns.take(org, PATIENCE).await?;
+        self.read(work).await
     }
 
     /// Runs reads that every request makes and whose rows an index bounds to a few: on SQLite on the calling thread, before this returns.

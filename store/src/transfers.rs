@@ -18,6 +18,7 @@ use super::error::Error;
 use super::event::{EventType, NewEvent};
 use super::handoffs::{self, NewHandoff};
 use super::tx::Tx;
+use crate::journal::Origin;
 
 /// A stored transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -113,6 +114,13 @@ impl From<&Transfer> for CallTransfer {
     }
 }
 
+impl CallTransfer {
+    /// Returns the octets of its texts.
+    pub(super) fn octets(&self) -> usize {
+        self.summary.len() + self.explanation.as_ref().map_or(0, String::len)
+    }
+}
+
 /// The last transfer of one call.
 const LAST_OF_CALL: &str = "SELECT *, type || ' ' || value AS target FROM transfers
     WHERE org_id = $1 AND call_id = $2 ORDER BY requested_at DESC, id DESC LIMIT 1";
@@ -188,6 +196,7 @@ pub(super) fn project(
     let mut learned = Vec::new();
     for transfer in newest {
         upsert(tx, transfer)?;
+        events.extend(close_late(tx, transfer)?);
         if transfer.handed_over {
             events.extend(hand_off(tx, transfer)?);
         }
@@ -199,13 +208,18 @@ pub(super) fn project(
     Ok(learned)
 }
 
-/// Returns the event of a transfer's state. Fields are those of the API.
+/// Returns the event of a transfer's state.
 fn updated(transfer: &Transfer) -> NewEvent {
     let shown = CallTransfer::from(transfer);
+    event((transfer.org, transfer.session), &shown, step(transfer))
+}
+
+/// Returns the event of the state that a transfer of this session has after a step. Fields are those of the API.
+fn event((org, session): (Uuid, Uuid), shown: &CallTransfer, step: i64) -> NewEvent {
     let data = json!({
         "transfer_id": shown.id,
         "call_id": shown.call_id,
-        "session_id": transfer.session,
+        "session_id": session,
         "destination_id": shown.destination_id,
         "destination": shown.name,
         "type": shown.target.kind(),
@@ -214,7 +228,7 @@ fn updated(transfer: &Transfer) -> NewEvent {
         "state": shown.state,
         "sip_code": shown.sip_code,
         "answer_confirmed": shown.answer_confirmed,
-        "caller_may_be_gone": transfer.caller_may_be_gone,
+        "caller_may_be_gone": shown.caller_may_be_gone.unwrap_or_default(),
         "requested_at": written(shown.requested_at),
         "accepted_at": shown.accepted_at.map(written),
         "ringing_at": shown.ringing_at.map(written),
@@ -229,18 +243,88 @@ fn updated(transfer: &Transfer) -> NewEvent {
         .unwrap_or(shown.requested_at);
 
     // Two states may have the same time: their events differ by the step.
-    let step = u128::try_from(step(transfer)).unwrap_or_default();
-    let subject = Uuid::from_u128(transfer.id.as_u128() ^ step);
-    NewEvent::of(transfer.org, EventType::TransferUpdated, subject, &data, at)
+    let step = u128::try_from(step).unwrap_or_default();
+    let subject = Uuid::from_u128(shown.id.as_u128() ^ step);
+    NewEvent::of(org, EventType::TransferUpdated, subject, &data, at)
 }
 
-/// Closes transfers of calls that died with a run of `node` before `boot`: their outcome is unknown.
+/// Closes transfers of calls of `node` that were closed as lost in its runs before `boot`: their outcome is unknown. The calls are closed
+/// first, so that a transfer which their node projects meanwhile is closed here or by [`close_late`].
 pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<(), Error> {
     tx.run(
-        "UPDATE transfers SET state = 'unknown', ended_at = CASE WHEN requested_at > $3 THEN requested_at ELSE $3 END
+        "UPDATE transfers SET lost_from = state, state = 'unknown',
+             ended_at = CASE WHEN requested_at > $3 THEN requested_at ELSE $3 END
          WHERE state IN ('requested', 'accepted', 'ringing')
-         AND call_id IN (SELECT id FROM calls WHERE node = $1 AND boot < $2 AND ended_at IS NULL)",
+         AND call_id IN (SELECT id FROM calls WHERE node = $1 AND boot < $2 AND lost_told = FALSE)",
         &[&node, &boot, &at],
+    )?;
+    Ok(())
+}
+
+/// Closes a transfer that isn't over by its newest fact while its call has been closed as lost. Returns the event, unless it is recorded with
+/// the end of the call.
+fn close_late(tx: &mut Tx, transfer: &Transfer) -> Result<Option<NewEvent>, Error> {
+    if transfer.ended_at.is_some() {
+        return Ok(None);
+    }
+
+    let sql = match tx.is_shared() {
+        // Waits for a node that closes the call just now.
+        true => {
+            "SELECT lost_told, ended_at FROM calls WHERE org_id = $1 AND id = $2 AND status = 'lost' FOR SHARE"
+        }
+        false => {
+            "SELECT lost_told, ended_at FROM calls WHERE org_id = $1 AND id = $2 AND status = 'lost'"
+        }
+    };
+    let lost: Option<(Option<bool>, i64)> = tx.one(sql, &[&transfer.org, &transfer.call])?;
+    let Some((is_told, at)) = lost else {
+        return Ok(None);
+    };
+
+    let sql = "UPDATE transfers SET lost_from = state, state = 'unknown',
+                   ended_at = CASE WHEN requested_at > $3 THEN requested_at ELSE $3 END
+               WHERE org_id = $1 AND id = $2 AND state IN ('requested', 'accepted', 'ringing')";
+    let closed = tx.run(sql, &[&transfer.org, &transfer.id, &at])?;
+    match closed == 1 && is_told == Some(true) {
+        true => event_of_lost(tx, transfer.org, transfer.id),
+        false => Ok(None),
+    }
+}
+
+/// Returns the events of the transfers that ended with the calls of `node` whose ends as lost aren't recorded yet.
+pub(super) fn events_of_lost(tx: &mut Tx, node: u8, boot: i64) -> Result<Vec<NewEvent>, Error> {
+    let sql = "SELECT org_id, id FROM transfers WHERE lost_from IS NOT NULL
+               AND call_id IN (SELECT id FROM calls WHERE node = $1 AND boot < $2 AND lost_told = FALSE)";
+    let lost: Vec<(Uuid, Uuid)> = tx.all(sql, &[&node, &boot])?;
+    let mut events = Vec::with_capacity(lost.len());
+    for (org, transfer) in lost {
+        events.extend(event_of_lost(tx, org, transfer)?);
+    }
+    Ok(events)
+}
+
+fn event_of_lost(tx: &mut Tx, org: Uuid, transfer: Uuid) -> Result<Option<NewEvent>, Error> {
+    /// Behind every step of a transfer, so that each state which is closed has an event of its own.
+    const CLOSED: i64 = 1 << 40;
+
+    let sql = "SELECT session_id, step FROM transfers WHERE org_id = $1 AND id = $2";
+    let known: Option<(Uuid, i64)> = tx.one(sql, &[&org, &transfer])?;
+    let sql =
+        "SELECT *, type || ' ' || value AS target FROM transfers WHERE org_id = $1 AND id = $2";
+    let shown: Option<CallTransfer> = tx.one(sql, &[&org, &transfer])?;
+
+    Ok(known
+        .zip(shown)
+        .map(|((session, step), shown)| event((org, session), &shown, CLOSED + step)))
+}
+
+/// Reopens the transfers of a run that others had taken for dead, with its calls (`lost::reopen`), which are reopened afterwards.
+pub(super) fn reopen(tx: &mut Tx, run: Origin) -> Result<(), Error> {
+    tx.run(
+        "UPDATE transfers SET state = lost_from, lost_from = NULL, ended_at = NULL WHERE lost_from IS NOT NULL
+         AND call_id IN (SELECT id FROM calls WHERE node = $1 AND boot = $2 AND lost_told = FALSE)",
+        &[&run.node, &run.boot],
     )?;
     Ok(())
 }
@@ -278,7 +362,7 @@ fn upsert(tx: &mut Tx, transfer: &Transfer) -> Result<(), Error> {
          ON CONFLICT (id) DO UPDATE SET way = excluded.way, state = excluded.state, sip_code = excluded.sip_code,
              accepted_at = excluded.accepted_at, ringing_at = excluded.ringing_at, ended_at = excluded.ended_at,
              step = excluded.step, answer_confirmed = excluded.answer_confirmed,
-             caller_may_be_gone = excluded.caller_may_be_gone, counted_at = excluded.counted_at
+             caller_may_be_gone = excluded.caller_may_be_gone, counted_at = excluded.counted_at, lost_from = NULL
          WHERE excluded.step >= transfers.step",
         &[
             &transfer.id,

@@ -126,10 +126,22 @@ async fn refusals_that_pass_are_not_kept_and_others_are() {
         .await
         .with(201);
 
+    // So does 415: the body is the same once its type is said.
+    let untyped = Request::post(DESTINATIONS)
+        .header("Authorization", format!("Bearer {}", tenant.token))
+        .header("Idempotency-Key", "typed");
+    let mut other = sales();
+    other["name"] = json!("Support");
+    let body = Body::from(other.to_string());
+    api.send(untyped.body(body)).await.with(415);
+    ask(&api, DESTINATIONS, &tenant.token, "typed", &other)
+        .await
+        .with(201);
+
     let taken = ask(&api, DESTINATIONS, &tenant.token, "taken", &sales()).await;
     taken.with(409);
     let listed = api.get(DESTINATIONS, &tenant.token).await.json();
-    let id = listed["items"][0]["id"].as_str().expect("an id").to_owned();
+    let id = listed["items"][1]["id"].as_str().expect("an id").to_owned();
     api.delete(&format!("{DESTINATIONS}/{id}"), &tenant.token)
         .await
         .with(200);
@@ -146,7 +158,7 @@ async fn refusals_that_pass_are_not_kept_and_others_are() {
     assert_eq!(
         api.rows("SELECT key FROM idempotency_keys ORDER BY key")
             .await,
-        ["taken", "wrong"]
+        ["taken", "typed", "wrong"]
     );
 }
 

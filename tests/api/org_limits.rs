@@ -23,7 +23,7 @@ struct Made {
     held: u32,
 }
 
-const MADE: [Made; 7] = [
+const MADE: [Made; 8] = [
     Made {
         limit: OrgLimit::Agents,
         path: "/phone",
@@ -68,6 +68,12 @@ const MADE: [Made; 7] = [
         limit: OrgLimit::Numbers,
         path: "/phone/numbers",
         body: |at| json!({"phone_number": format!("+44207946000{at}")}),
+        held: 0,
+    },
+    Made {
+        limit: OrgLimit::Handoffs,
+        path: "/handoff-analytics/events",
+        body: |at| json!({"session_id": format!("s{at}"), "summary": "Wants a human"}),
         held: 0,
     },
 ];

@@ -374,6 +374,7 @@ fn limits_of_an_org_and_of_a_partner_are_shown_and_set() {
         ("webhooks", 20),
         ("contacts", 1_000_000),
         ("numbers", 10_000),
+        ("handoffs", 1_000_000),
         ("requests_per_minute", 100),
         ("streaming_requests_per_minute", 1_000),
     ] {

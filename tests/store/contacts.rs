@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use trunkline_store::{
-    Conflict, Contact, ContactDetails, Error, LimitedBy, OrgLimit, Store, erasures, org_limits,
+    Conflict, Contact, ContactDetails, Error, LimitedBy, OrgLimit, Store, erasures, of_contact,
+    org_limits,
 };
 use uuid::Uuid;
 
@@ -13,6 +14,7 @@ crate::on_both!(
     details_are_kept_as_given,
     addresses_find_the_oldest,
     many_at_once_make_one_contact,
+    contacts_are_searched_by_each_detail,
     an_org_has_so_many_contacts
 );
 
@@ -141,6 +143,53 @@ async fn many_at_once_make_one_contact(db: &TestDb) {
 }
 
 /// Returns the number of the org's contacts, as it is counted for their limit.
+async fn contacts_are_searched_by_each_detail(db: &TestDb) {
+    let store = db.open().await;
+    let (ours, theirs) = (org(&store, "Ours").await.id, org(&store, "Theirs").await.id);
+    let contacts = store.contacts();
+    let (ann, phone) = ("Ann@example.com", "+44 20 7183 8750");
+    let made = [
+        ("a", Some(ann), None),
+        ("b", Some("bob@example.com"), Some(phone)),
+        ("c", Some("ANN@example.com"), Some(phone)),
+    ];
+    for (place, (external_id, email, phone)) in (0..).zip(made) {
+        let details = reached(email, phone);
+        for org in [ours, theirs] {
+            let made = contacts.identify_by_external_id(org, external_id, &details, later(place));
+            made.await.expect("a contact");
+        }
+    }
+
+    let text = |text: &str| Some(text.to_owned());
+    let cases = [
+        ("all", [None, None, None], "cba"),
+        ("external id", [text("b"), None, None], "b"),
+        ("e-mail", [None, text(ann), None], "ca"),
+        ("phone", [None, None, text("+442071838750")], "cb"),
+        ("e-mail and phone", [None, text(ann), text(phone)], "c"),
+        ("all three", [text("b"), text(ann), text(phone)], ""),
+    ];
+    for (name, search, expected) in cases {
+        let mut listed = String::new();
+        let mut after = None;
+        loop {
+            let search = search.clone();
+            let page = found(&store, move |tx| {
+                of_contact::page(tx, ours, &search, after, 2)
+            })
+            .await;
+            assert_eq!(page.total, expected.len() as u64, "{name}");
+            listed.extend(page.items.into_iter().filter_map(|it| it.external_id));
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(listed, expected, "{name}");
+    }
+}
+
 pub(crate) async fn counted(store: &Store, org: Uuid) -> u64 {
     let counts = found(store, move |tx| org_limits::counts(tx, org, NOW)).await;
     let is_contacts = |count: &&(OrgLimit, u64)| count.0 == OrgLimit::Contacts;

@@ -7,8 +7,9 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Conflict, Error, Kind, NewOrg, NewOrgKey, Org, Purge, Store, UsageParts, UsageWindow, Wrong,
-    deleted_orgs, events, numbers, org_keys, orgs, purge, rows_of, usage,
+    Conflict, Error, Kind, LoginLink, NewLogin, NewOrg, NewOrgKey, Org, Purge, Store, UsageParts,
+    UsageWindow, Wrong, deleted_orgs, events, logins, numbers, org_keys, orgs, purge, rows_of,
+    sessions, usage,
 };
 use uuid::Uuid;
 
@@ -21,6 +22,7 @@ crate::on_both!(
     what_others_took_meanwhile_stays_theirs,
     a_number_that_another_org_verified_and_gave_back_needs_a_new_proof,
     a_deleted_org_is_purged_and_its_usage_stays,
+    a_session_ends_with_its_org,
     windows_that_adjoin_count_a_purged_day_once,
     two_restores_and_a_creation_at_once_give_one_external_id,
 );
@@ -29,6 +31,34 @@ const DAYS: Duration = Duration::from_secs(24 * 3600);
 
 fn is_absent<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Wrong(Wrong::Absent(Kind::Org))))
+}
+
+/// Also one that was opened while the org was being deleted.
+async fn a_session_ends_with_its_org(db: &TestDb) {
+    let store = db.open().await;
+    let id = org(&store, "Ours").await.id;
+    let login = NewLogin {
+        email: "ann@example.com".to_owned(),
+        name: None,
+        roles: Vec::new(),
+    };
+    let link = LoginLink {
+        token_hash: [1; 32],
+        expires_at: later(60),
+        confirm: false,
+    };
+    done(&store, move |tx| {
+        logins::create_link(tx, id, &login, &link, NOW)?;
+        sessions::open(tx, [1; 32], [2; 32], later(60), NOW)
+    })
+    .await
+    .expect("a session");
+
+    let session = async || found(&store, |tx| sessions::by_token(tx, [2; 32], NOW)).await;
+    assert!(session().await.is_some());
+    db.execute("UPDATE orgs SET deleted_at = 1, purge_at = 2")
+        .await;
+    assert_eq!(session().await, None);
 }
 
 async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {

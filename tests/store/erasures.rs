@@ -29,9 +29,9 @@ crate::on_both!(
     changes_of_other_contacts_survive,
 );
 
-const NUMBER: &str = "+442071838750";
+pub(crate) const NUMBER: &str = "+442071838750";
 const EMAIL: &str = "ann@example.com";
-const RUN: Origin = Origin { node: 3, boot: 7 };
+pub(crate) const RUN: Origin = Origin { node: 3, boot: 7 };
 const MINUTE: Duration = Duration::from_secs(60);
 /// Time after everything that a test records.
 const AFTER: Moment = Moment::from_secs(NOW.as_secs() + 100_000);
@@ -57,7 +57,7 @@ fn details() -> ContactDetails {
 }
 
 /// Makes a contact with its number as E.164.
-async fn contact(store: &Store, org: Uuid) -> Uuid {
+pub(crate) async fn contact(store: &Store, org: Uuid) -> Uuid {
     let details = ContactDetails {
         phone: Some(Some("+44 20 7183-8750".to_owned())),
         ..details()
@@ -158,7 +158,7 @@ async fn project(store: &Store, facts: &[Fact]) {
 }
 
 /// Does a node's part of an erasure.
-async fn erase(store: &Store, erasure: &OpenErasure, node: u8) {
+pub(crate) async fn erase(store: &Store, erasure: &OpenErasure, node: u8) {
     let rows = erasing::erase_rows(store, erasure, AFTER).await;
     assert_eq!(rows.expect("rows are erased"), RowsErased::All);
     let id = erasure.id;
@@ -166,7 +166,7 @@ async fn erase(store: &Store, erasure: &OpenErasure, node: u8) {
     assert!(store.truncate_log().await.expect("truncated"));
 }
 
-async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure {
+pub(crate) async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure {
     done(store, move |tx| erasures::request(tx, org, contact, AFTER)).await
 }
 

@@ -179,6 +179,15 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
 
     db.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
+         DROP TABLE journal_positions;
+         DROP INDEX transfers_lost;
+         ALTER TABLE transfers DROP COLUMN lost_from;
+         DROP INDEX idempotency_keys_of_org;
+         ALTER TABLE idempotency_keys DROP COLUMN org_id;
+         ALTER TABLE idempotency_keys DROP COLUMN attempt;
+         DROP INDEX contacts_created;
+         DROP INDEX contacts_by_email;
+         DROP INDEX contacts_by_phone;
          DROP INDEX calls_with_session;
          DROP INDEX transfers_newest;
          CREATE INDEX transfers_call ON transfers (org_id, call_id);

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use serde_json::json;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Claim, Effects, Error, RequestKey, Store, StoredAnswer, Tx, agents, idempotency,
+    Claim, Conflict, Effects, Error, Purge, RequestKey, Store, StoredAnswer, Tx, agents,
+    deleted_orgs, erasures, idempotency,
 };
 use uuid::Uuid;
 
@@ -74,6 +76,8 @@ impl Answers {
 pub(crate) fn asked() -> RequestKey {
     RequestKey {
         credential: Uuid::from_u128(7),
+        org: None,
+        attempt: Uuid::from_u128(1),
         method: "POST",
         path: "/phone".to_owned(),
         key: "k".to_owned(),
@@ -374,7 +378,102 @@ async fn effects_are_committed_with_the_answer_or_not_at_all(db: &TestDb) {
     assert_eq!(claim, Some(Claim::Done(kept())));
 }
 
+/// A request that took longer than its claim, while another attempt ran.
+async fn a_request_that_has_lost_its_claim_changes_nothing(db: &TestDb) {
+    let store = db.open().await;
+    let org = test_db::org(&store, "Held").await.id;
+    let answers = Answers(store.clone());
+    let claim = async |asked: &RequestKey, now| answers.claim(asked, NODE, now).await;
+    assert_eq!(claim(&asked(), NOW).await.expect("a claim"), Claim::New);
+    let effects = Effects::default();
+    let made = effects.hold(test_db::agent(&store, org, "Late")).await;
+
+    let again = RequestKey {
+        attempt: Uuid::from_u128(2),
+        ..asked()
+    };
+    // On SQLite the held transaction is the only writer, so the other attempt comes once it is undone.
+    if !db.is_postgres() {
+        effects.undo();
+    }
+    assert_eq!(
+        claim(&again, later(120)).await.expect("a claim"),
+        Claim::New
+    );
+    answers
+        .give_up(&asked())
+        .await
+        .expect("nothing is given up");
+
+    let refused = answers.keep(&asked(), &kept(), &effects, later(121)).await;
+    assert!(
+        matches!(refused, Err(Error::Conflict(Conflict::ClaimEnded))),
+        "{refused:?}"
+    );
+    let found = store.read_inline(move |tx| agents::by_id(tx, org, made.id));
+    assert!(found.await.is_err(), "it is rolled back");
+
+    answers
+        .keep(&again, &kept(), &Effects::default(), later(121))
+        .await
+        .expect("kept");
+    let claim = answers.look_up(&asked(), later(121)).await;
+    assert_eq!(claim.expect("looked up"), Some(Claim::Done(kept())));
+}
+
+/// Sessions of calls and of the dashboard, the operator, and keys that were revoked meanwhile.
+async fn answers_to_other_credentials_than_keys_are_erased(db: &TestDb) {
+    let store = db.open().await;
+    let (ours, theirs) = (
+        test_db::org(&store, "Ours").await.id,
+        test_db::org(&store, "Theirs").await.id,
+    );
+    let id = crate::erasures::contact(&store, ours).await;
+    let answers = Answers(store.clone());
+    let kept = StoredAnswer {
+        text: json!({"from_number": crate::erasures::NUMBER}).to_string(),
+        ..kept()
+    };
+    let of = |org| RequestKey {
+        org: Some(org),
+        credential: Uuid::new_v4(),
+        ..asked()
+    };
+    let (own, others) = (of(ours), of(theirs));
+    for asked in [&own, &others] {
+        let claimed = answers.claim(asked, None, NOW).await;
+        claimed.expect("a claim");
+        let kept = answers.keep(asked, &kept, &Effects::default(), NOW).await;
+        kept.expect("kept");
+    }
+
+    let erasure = crate::erasures::request(&store, ours, id).await;
+    for open in test_db::open_erasures(&store, crate::erasures::RUN.node).await {
+        crate::erasures::erase(&store, &open, crate::erasures::RUN.node).await;
+    }
+    let receipt = test_db::found(&store, move |tx| erasures::by_id(tx, ours, erasure.id)).await;
+    assert_eq!(receipt.erased.kept_answers, 1, "{receipt:?}");
+
+    let text = async |asked| match answers.look_up(asked, NOW).await.expect("looked up") {
+        Some(Claim::Done(kept)) => kept.text,
+        other => panic!("an answer: {other:?}"),
+    };
+    assert!(!text(&own).await.contains(crate::erasures::NUMBER));
+    assert_eq!(text(&others).await, kept.text);
+
+    // They end with the org.
+    test_db::done(&store, move |tx| {
+        deleted_orgs::delete(tx, ours, Purge::Later, NOW)
+    })
+    .await;
+    let left = answers.look_up(&own, NOW).await;
+    assert_eq!(left.expect("looked up"), None);
+    text(&others).await;
+}
+
 on_both!(
+    answers_to_other_credentials_than_keys_are_erased,
+    a_request_that_has_lost_its_claim_changes_nothing,
     effects_are_committed_with_the_answer_or_not_at_all,
     a_request_is_claimed_once_and_then_answered,
     a_claim_that_is_given_up_is_free,

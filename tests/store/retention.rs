@@ -1,10 +1,11 @@
 //! Data older than an org's retention is deleted, and nothing else.
 
+use std::fs;
 use std::time::Duration;
 
 use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
-use trunkline_store::journal::Origin;
+use trunkline_store::journal::{Journal, Origin, Settings};
 use trunkline_store::{
     ContactDetails, HandoffFilter, NewHandoff, OrgChange, Retained, RetentionChange, RetentionDays,
     Store, UsageParts, UsageWindow, aged, calls, events, handoffs, lost, orgs, usage,
@@ -16,6 +17,7 @@ use crate::test_db::{self, NOW, TestDb, done, found, number, org, started};
 
 crate::on_both!(
     old_calls_go_and_are_counted_on,
+    what_retention_has_deleted_does_not_come_back_after_a_kill,
     the_events_of_a_lost_call_go_with_it,
     sessions_are_emptied_and_their_calls_stay,
     sessions_of_late_calls_are_emptied,
@@ -140,6 +142,46 @@ async fn old_calls_go_and_are_counted_on(db: &TestDb) {
         calls::by_id(tx, theirs, Uuid::from_u128(5_001))
     })
     .await;
+}
+
+/// The segment that was written last still holds facts which are stored, and whose rows have expired meanwhile.
+async fn what_retention_has_deleted_does_not_come_back_after_a_kill(db: &TestDb) {
+    let store = db.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let (directory, killed) = (db.directory().join("run"), db.directory().join("killed"));
+    let (mut journal, projector) =
+        Journal::open(&directory, RUN, Settings::default()).expect("a journal");
+
+    let projecting = tokio::spawn(projector.run(store.clone()));
+    let old = journal.append(&mut call(ours, 1, day(0), true));
+    let old = old.expect("room");
+    let mut projected = journal.projected();
+    let stored = projected.wait_for(|stored| *stored >= old).await;
+    stored.expect("a projector");
+
+    projecting.abort();
+    let late = journal.append(&mut call(ours, 2, day(29), true));
+    journal.synced(late.expect("room")).await.expect("synced");
+    fs::create_dir(&killed).expect("a directory");
+    for file in fs::read_dir(&directory).expect("files") {
+        let file = file.expect("a file");
+        fs::copy(file.path(), killed.join(file.file_name())).expect("copied");
+    }
+
+    assert_eq!(delete(&store, Retained::Calls, Some(30), day(31)).await, 1);
+    let next = Origin {
+        boot: RUN.boot + 1,
+        ..RUN
+    };
+    let (_journal, mut projector) =
+        Journal::open(&killed, next, Settings::default()).expect("a journal");
+    let replayed = projector.replay(&store).await.expect("replayed");
+
+    assert_eq!(replayed.facts, 3, "those of the second call");
+    assert_eq!(delete(&store, Retained::Calls, Some(30), day(31)).await, 0);
+    assert_eq!(answered_seconds(&store, ours).await, 2 * 61);
+    let late = Uuid::from_u128(2);
+    found(&store, move |tx| calls::by_id(tx, ours, late)).await;
 }
 
 /// The end that a lost call is assumed to have differs from the true one, which comes later.

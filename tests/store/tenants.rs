@@ -1,18 +1,22 @@
 //! Orgs, their keys, partners: no tenant sees another's.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use ipnet::IpNet;
 use trunkline::api::token;
 use trunkline_store::{
-    Conflict, Error, Kind, NewOrg, NewOrgKey, NewPartner, Wrong, org_keys, orgs, partners,
+    Conflict, Error, Kind, NewOrg, NewOrgKey, NewPartner, Tx, Wrong, org_keys, orgs, partners,
 };
 
-use crate::test_db::{NOW, TestDb, done, found, later, org};
+use crate::test_db::{self, NOW, TestDb, done, found, later, org};
 
 crate::on_both!(
     an_org_is_born,
     keys_come_and_go,
     partners_see_their_own,
     partner_keys_are_found_by_hash,
+    an_inactive_partner_gets_no_org,
     keys_survive
 );
 
@@ -213,6 +217,54 @@ async fn partner_keys_are_found_by_hash(db: &TestDb) {
     assert_eq!(
         found(&store, move |tx| partners::by_key(tx, [7; 32])).await,
         None
+    );
+}
+
+/// Deactivated while a request that makes an org runs, the partner gets none, or one that is suspended.
+async fn an_inactive_partner_gets_no_org(db: &TestDb) {
+    let store = db.open().await;
+    let partner = test_db::partner(&store).await;
+    let new = |name: &str| NewOrg {
+        external_id: Some(name.to_owned()),
+        ..NewOrg::named(name)
+    };
+    let deactivate = move |tx: &mut Tx| partners::set_active(tx, partner, false, NOW);
+
+    if db.is_postgres() {
+        let (begun, wait) = mpsc::channel();
+        let (done, over) = mpsc::channel();
+        let before = new("Before");
+        let making = store.clone();
+        let making = tokio::spawn(async move {
+            let made = making.write(move |tx| {
+                let made = orgs::create(tx, Some(partner), &before, NOW)?;
+                begun.send(()).expect("the test waits");
+                // Passes only where the deactivation doesn't wait for this transaction.
+                let _ = over.recv_timeout(Duration::from_millis(500));
+                Ok(made)
+            });
+            made.await.expect("an org").id
+        });
+        tokio::task::spawn_blocking(move || wait.recv())
+            .await
+            .expect("no panic")
+            .expect("the org is made");
+        store.write(deactivate).await.expect("deactivated");
+        let _ = done.send(());
+
+        let org = making.await.expect("no panic");
+        let made = found(&store, move |tx| orgs::by_id(tx, org)).await;
+        assert!(made.partner_inactive_at.is_some(), "it is suspended");
+    } else {
+        store.write(deactivate).await.expect("deactivated");
+    }
+
+    let after = new("After");
+    let made = store.write(move |tx| orgs::create(tx, Some(partner), &after, NOW));
+    let refused = made.await;
+    assert!(
+        matches!(refused, Err(Error::Conflict(Conflict::PartnerInactive))),
+        "{refused:?}"
     );
 }
 

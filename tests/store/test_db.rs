@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use trunkline_model::record::{Direction, Fact, Started};
 use trunkline_routing::E164;
 use trunkline_sip::moment::Moment;
-use trunkline_store::journal::{Origin, Project, Retry};
+use trunkline_store::journal::{Origin, Project, ReadPosition, Retry};
 use trunkline_store::{
     Agent, Error, NewAgent, NewOrg, NewPartner, OpenErasure, OpenFault, Options, Org, Store, Tx,
     agents, erasures, orgs, partners,
@@ -227,5 +227,6 @@ pub(crate) fn new_agent(name: &str) -> NewAgent {
 
 /// Projects facts of calls into their rows, as the journal does.
 pub(crate) async fn project(store: &Store, run: Origin, facts: &[Fact]) -> Result<(), Retry> {
-    Project::project(store, run, facts.into()).await
+    let end = ReadPosition::default();
+    Project::project(store, run, facts.into(), end).await
 }

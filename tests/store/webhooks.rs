@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use trunkline_store::{
-    Attempt, DeliveryState, EventType, LeasedDelivery, NewEvent, NewWebhook, Outcome, Password,
-    WebhookChange, deliveries, webhooks,
+    Attempt, Delivery, DeliveryState, EventType, LeasedDelivery, NewEvent, NewWebhook, Outcome,
+    Password, WebhookChange, deliveries, webhooks,
 };
 
 use crate::test_db::{NOW, TestDb, done, found, later, org};
 
 crate::on_both!(
     what_webhooks_are_owed_is_held_by_one_node,
+    a_delivery_that_is_asked_for_again_during_an_attempt_is_made,
     a_webhook_is_changed_and_settled,
 );
 
@@ -112,6 +113,63 @@ async fn what_webhooks_are_owed_is_held_by_one_node(db: &TestDb) {
     .await;
 
     assert_eq!(page.total, DUE as u64 + 1);
+}
+
+/// Its receiver may have had the event, but the one who asked for it again doesn't know.
+async fn a_delivery_that_is_asked_for_again_during_an_attempt_is_made(db: &TestDb) {
+    let store = db.open().await;
+    let org = org(&store, "Ours").await.id;
+    let new = NewWebhook {
+        url: "https://example.com/".to_owned(),
+        description: None,
+        types: Vec::new(),
+        enabled: true,
+    };
+    let secret = Password::new("whsec_AAAA".to_owned());
+    let webhook = done(&store, move |tx| {
+        webhooks::create(tx, org, &new, &secret, NOW)
+    })
+    .await;
+    let event = NewEvent::new(org, EventType::TrunkLost, &json!({}), NOW);
+    store.emit(event).await.expect("emitted");
+
+    let lease = async |now| {
+        let lease = Duration::from_secs(90);
+        let held = done(&store, move |tx| {
+            deliveries::lease(tx, webhook.id, "node 1", 1, lease, now)
+        });
+        held.await.remove(0).delivery
+    };
+    let settle = async |held: Delivery, now| {
+        let attempt = Attempt {
+            at: now,
+            took_ms: 7,
+            http_status: Some(200),
+            fault: None,
+        };
+        done(&store, move |tx| {
+            deliveries::settle(tx, &held, "node 1", attempt, Outcome::Delivered, now)
+        })
+        .await;
+    };
+
+    let first = lease(NOW).await;
+    let id = first.id;
+    done(&store, move |tx| {
+        deliveries::requeue(tx, org, webhook.id, id, later(1))
+    })
+    .await;
+    let state = async || {
+        let read = found(&store, move |tx| deliveries::by_id(tx, org, webhook.id, id));
+        read.await.delivery.state
+    };
+
+    // The first attempt is settled while the same node has begun the second.
+    let second = lease(later(1)).await;
+    settle(first, later(2)).await;
+    assert_eq!(state().await, DeliveryState::Pending);
+    settle(second, later(3)).await;
+    assert_eq!(state().await, DeliveryState::Delivered);
 }
 
 async fn a_webhook_is_changed_and_settled(db: &TestDb) {

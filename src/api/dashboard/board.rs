@@ -269,7 +269,9 @@ async fn up(api: &Api, org: Uuid) -> Vec<Call> {
                 ..CallFilter::default()
             };
             let listed = api
-                .read(move |tx| calls::list(tx, org, &filter, None, ROWS as u32))
+                .read_of(org, move |tx| {
+                    calls::list(tx, org, &filter, None, ROWS as u32)
+                })
                 .await;
             // While the database is away, the calls of this node are shown.
             let others = listed.map(|page| page.items).unwrap_or_default();

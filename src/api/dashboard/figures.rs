@@ -81,7 +81,7 @@ pub(super) async fn counted(api: &Api, org: Uuid, window: Window) -> Result<Figu
     };
 
     let rows = api
-        .read(move |tx| call_figures::of_org(tx, org, asked))
+        .read_of(org, move |tx| call_figures::of_org(tx, org, asked))
         .await?;
     Ok(Figures { window, from, rows })
 }

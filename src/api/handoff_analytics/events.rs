@@ -106,7 +106,9 @@ pub(super) async fn list(
         to,
     };
     let page = api
-        .read(move |tx| handoffs::list(tx, caller.org, filter, paging.after, paging.limit))
+        .read_of(caller.org, move |tx| {
+            handoffs::list(tx, caller.org, filter, paging.after, paging.limit)
+        })
         .await?;
 
     Ok(paging.page(page, HandoffView::from))

@@ -261,6 +261,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "The number that callers are transferred to.",
         "",
     ),
+    ("handoffs", "Number of handoffs.", ""),
     ("handoffs_days", "Days for which handoffs are kept.", ""),
     (
         "hangup_by",

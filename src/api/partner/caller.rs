@@ -78,6 +78,10 @@ impl Credential for PartnerCaller {
     fn key_id(&self) -> Uuid {
         self.known.key.id
     }
+
+    fn org(&self) -> Option<Uuid> {
+        None
+    }
 }
 
 /// Explains a credential that is no partner's key.

@@ -43,6 +43,8 @@ pub(super) struct OrgLimitsView {
     contacts: LimitView,
     /// Numbers, verified or not.
     numbers: LimitView,
+    /// Handoffs that are stored. Those of transfers are stored beyond the limit too.
+    handoffs: LimitView,
     requests_per_minute: LimitView,
     /// Event streams opened in a minute.
     streaming_requests_per_minute: LimitView,
@@ -68,6 +70,8 @@ struct GreatestView {
     contacts: u32,
     /// Numbers, verified or not.
     numbers: u32,
+    /// Handoffs that are stored.
+    handoffs: u32,
     /// Requests of the org's keys together in a minute.
     requests_per_minute: u32,
     /// Event streams opened in a minute.
@@ -115,6 +119,7 @@ pub(super) async fn own(
             webhooks: most(OrgLimit::Webhooks),
             contacts: most(OrgLimit::Contacts),
             numbers: most(OrgLimit::Numbers),
+            handoffs: most(OrgLimit::Handoffs),
             requests_per_minute: most(OrgLimit::Requests),
             streaming_requests_per_minute: most(OrgLimit::Streams),
         },
@@ -207,6 +212,7 @@ async fn view(
         webhooks: one(OrgLimit::Webhooks),
         contacts: one(OrgLimit::Contacts),
         numbers: one(OrgLimit::Numbers),
+        handoffs: one(OrgLimit::Handoffs),
         requests_per_minute: one(OrgLimit::Requests),
         streaming_requests_per_minute: one(OrgLimit::Streams),
     }))

@@ -137,4 +137,8 @@ impl Credential for CallActor {
     fn key_id(&self) -> Uuid {
         self.id
     }
+
+    fn org(&self) -> Option<Uuid> {
+        Some(self.org)
+    }
 }

@@ -89,7 +89,9 @@ impl ExportRows for CallExport {
         let org = self.org;
         let found = self
             .api
-            .read(move |tx| call_ends::after(tx, org, &filter, after, BATCH))
+            .read_of(org, move |tx| {
+                call_ends::after(tx, org, &filter, after, BATCH)
+            })
             .await?;
 
         let ends = found.ends.into_iter().take(self.remaining as usize);

@@ -55,7 +55,7 @@ pub(crate) async fn list(
 
     let filter = paging.filters.for_store();
     let stored = api
-        .read(move |tx| {
+        .read_of(caller.org, move |tx| {
             trunkline_store::calls::list(tx, caller.org, &filter, paging.after, paging.limit)
         })
         .await;

@@ -117,7 +117,9 @@ async fn recorded(
     let skew = u64::try_from(MAX_SKEW.as_micros()).unwrap_or(u64::MAX);
     let earliest = Moment::from_micros(at.as_micros().saturating_sub(skew));
     let (call_id, period) = (seen.call_id.clone(), (earliest, at + MAX_SKEW));
-    let found = api.read(move |tx| explained::of_call_id(tx, org, &call_id, period));
+    let found = api.read_of(org, move |tx| {
+        explained::of_call_id(tx, org, &call_id, period)
+    });
     let Some(found) = found.await? else {
         return Ok(None);
     };

@@ -61,7 +61,9 @@ pub(crate) async fn decide(
 
     let limit = request.limit;
     let calls = api
-        .read(move |tx| explained::recorded(tx, caller.org, period, None, limit + 1))
+        .read_of(caller.org, move |tx| {
+            explained::recorded(tx, caller.org, period, None, limit + 1)
+        })
         .await?;
 
     // Thousands of decisions would block other requests on this thread.

@@ -20,7 +20,7 @@ pub(crate) async fn show(
     caller.needs(SCOPE)?;
     let asked = UsageRequest::read(query, &headers, api.now())?;
     let rows = api
-        .read(move |tx| {
+        .read_of(caller.org, move |tx| {
             trunkline_store::usage::of_org(
                 tx,
                 caller.org,

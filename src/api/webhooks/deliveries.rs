@@ -107,7 +107,9 @@ pub(super) async fn list(
 
     let (org, state) = (caller.org, paging.filters);
     let page = api
-        .read(move |tx| deliveries::page(tx, org, webhook.id, state, paging.after, paging.limit))
+        .read_of(org, move |tx| {
+            deliveries::page(tx, org, webhook.id, state, paging.after, paging.limit)
+        })
         .await?;
     Ok(paging.page(page, DeliveryView::from))
 }

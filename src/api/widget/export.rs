@@ -40,9 +40,9 @@ struct ContactCallView {
     call: CallView,
     /// The caller's own headers, in their order.
     headers: Vec<HeaderView>,
-    /// All transfers, in their order.
+    /// The last 100 transfers, in their order.
     transfers: Vec<TransferView>,
-    /// Handoffs that name the call's session, in their order.
+    /// The first 100 handoffs that name the call's session, in their order.
     handoffs: Vec<HandoffView>,
 }
 
@@ -91,7 +91,9 @@ pub(super) async fn show(
         ..paging
     };
     let (of, after, limit) = (contact.clone(), paging.after, paging.limit);
-    let calls = api.read(move |tx| of_contact::calls(tx, caller.org, &of, after, limit));
+    let calls = api.read_of(caller.org, move |tx| {
+        of_contact::calls(tx, caller.org, &of, after, limit)
+    });
     let (calls, next) = calls.await?;
     Ok(Json(ExportView {
         contact: contact.into(),

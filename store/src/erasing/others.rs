@@ -83,7 +83,7 @@ from_row!(Stored {
     kept: crate::column::json
 });
 
-/// Stored answers to requests with the org's keys. If the key or path itself names the contact, the row is deleted.
+/// Stored answers to requests about the org, by whatever credential. If the key or path itself names the contact, the row is deleted.
 impl Searched for AnswerRow {
     type Position = (Uuid, String, String, String);
 
@@ -101,8 +101,7 @@ impl Searched for AnswerRow {
         let (credential, method, path, key) = after;
         let mut rows: Vec<Self> = tx.all(
             "SELECT credential_id, method, path, key, answer FROM idempotency_keys
-             WHERE credential_id IN (SELECT id FROM org_keys WHERE org_id = $1)
-             AND (credential_id, method, path, key) > ($2, $3, $4, $5)
+             WHERE org_id = $1 AND (credential_id, method, path, key) > ($2, $3, $4, $5)
              ORDER BY credential_id, method, path, key LIMIT $6",
             &[
                 &search.erasure.org_id,

@@ -8,7 +8,9 @@
 //! No existing log is used, because a shard appends without waiting and learns later how far the disk has come. A log whose commit blocks
 //! until the sync would hold up all calls of the shard.
 //!
-//! A fact may be projected more than once, also after a restart: projecting must be idempotent.
+//! The store keeps how far it has read ([`ReadPosition`]) in the transaction that stores the facts, and a restart goes on from there: by then
+//! retention may have deleted the rows of earlier facts, which must not come back. Within a run a fact may be projected more than once, after
+//! an error of the disk or of the database: projecting must be idempotent.
 
 mod condition;
 mod current;
@@ -36,7 +38,7 @@ use tokio::sync::watch;
 use trunkline_sip::moment::Moment;
 
 pub use condition::{Condition, State};
-pub use position::{FactPosition, Full, Origin};
+pub use position::{FactPosition, Full, Origin, ReadPosition};
 pub use projector::{Project, Projector, Replayed, Retry};
 pub use settings::Settings;
 
@@ -166,7 +168,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
             directory.to_owned(),
             origin,
             left,
-            shared.clone(),
+            (shared.clone(), Arc::clone(&queue)),
             settings,
             synced.clone(),
             projected_to,

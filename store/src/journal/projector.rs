@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -11,9 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use super::frame::{Piece, Pieces};
-use super::position::{FactPosition, Origin, SyncedTo};
+use super::position::{FactPosition, Origin, ReadPosition, SyncedTo};
+use super::queue::Queue;
+use super::recent::RecentWrite;
 use super::segment::Segment;
 use super::settings::Settings;
 use super::shared::Shared;
@@ -23,12 +27,16 @@ const CHUNK: usize = 4_096;
 
 /// The receiver of facts: the store.
 pub trait Project<T>: Sync {
-    /// Stores `facts`, oldest first, all or none. They may have been stored before.
+    /// Stores `facts` of a run, oldest first, with their end, all or none. They may have been stored before.
     fn project(
         &self,
         origin: Origin,
         facts: Arc<[T]>,
+        end: ReadPosition,
     ) -> impl Future<Output = Result<(), Retry>> + Send;
+
+    /// Returns the last end that [`project`](Self::project) has stored for a run, or zero.
+    fn read_to(&self, origin: Origin) -> impl Future<Output = Result<ReadPosition, Retry>> + Send;
 }
 
 /// Error: the facts couldn't be stored now, and have to be passed again later.
@@ -57,6 +65,7 @@ pub struct Projector<T> {
     segment: u64,
     octets: u64,
     shared: Arc<Shared<T>>,
+    queue: Arc<Queue<T>>,
     settings: Settings,
     synced: watch::Receiver<SyncedTo>,
     projected: watch::Sender<FactPosition>,
@@ -83,7 +92,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         directory: PathBuf,
         origin: Origin,
         left: Vec<Segment>,
-        shared: Arc<Shared<T>>,
+        (shared, queue): (Arc<Shared<T>>, Arc<Queue<T>>),
         settings: Settings,
         synced: watch::Receiver<SyncedTo>,
         projected: watch::Sender<FactPosition>,
@@ -96,26 +105,30 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             segment,
             octets: 0,
             shared,
+            queue,
             settings,
             synced,
             projected,
         }
     }
 
-    /// Projects the facts of earlier runs. Must be awaited before the calls of these runs are closed as lost.
+    /// Projects the facts of earlier runs that the store doesn't have. Must be awaited before the calls of these runs are closed as lost.
     ///
     /// # Errors
     /// A segment can't be read; it stays.
     pub async fn replay(&mut self, into: &impl Project<T>) -> io::Result<Replayed> {
         let mut replayed = Replayed::default();
         while let Some(segment) = self.left.first().cloned() {
+            let read_to = self.until_done(|| into.read_to(segment.origin)).await;
+            let stored = read_to.within(segment.number);
+
             let Reading {
                 facts, set_aside, ..
-            } = self.read(&segment, 0, u64::MAX).await?;
-            replayed.facts += facts.len();
+            } = self.read(&segment, 0..u64::MAX, stored).await?;
+            replayed.facts += facts.facts.len();
             replayed.set_aside += set_aside;
 
-            self.hand_over(into, segment.origin, facts).await;
+            self.hand_over(into, &segment, facts).await;
             self.delete(&segment);
             self.left.remove(0);
             replayed.segments += 1;
@@ -129,8 +142,22 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
     /// A segment can't be read; it stays for the next run.
     pub async fn run(mut self, into: impl Project<T>) -> io::Result<()> {
         self.replay(&into).await?;
+
+        let mut next_segment = tokio::time::interval(self.settings.segment_age);
+        next_segment.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick is due at once.
+        next_segment.tick().await;
+
         loop {
-            let is_open = self.synced.changed().await.is_ok();
+            let is_open = tokio::select! {
+                changed = self.synced.changed() => changed.is_ok(),
+                _ = next_segment.tick() => {
+                    if self.octets > 0 {
+                        self.queue.nudge();
+                    }
+                    continue;
+                }
+            };
             if is_open {
                 tokio::time::sleep(self.settings.window).await;
             }
@@ -162,32 +189,39 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
     async fn hand_over_up_to(&mut self, into: &impl Project<T>, end: u64) -> io::Result<()> {
         while self.octets < end {
-            let (facts, read_to, last) =
-                match self.shared.recent.take(self.segment, self.octets, end) {
-                    Some(written) => (written.facts, written.octets.end, written.last),
-                    None => {
-                        // Reads up to the first write that is still in memory.
-                        let until = self
-                            .shared
-                            .recent
-                            .begins(self.segment)
-                            .unwrap_or(end)
-                            .min(end);
+            let (facts, read_to) = match self.shared.recent.take(self.segment, self.octets, end) {
+                Some(RecentWrite {
+                    octets,
+                    facts,
+                    first,
+                    last,
+                    ..
+                }) => (Consecutive { facts, first, last }, octets.end),
+                None => {
+                    // Reads up to the first write that is still in memory.
+                    let until = self
+                        .shared
+                        .recent
+                        .begins(self.segment)
+                        .unwrap_or(end)
+                        .min(end);
 
-                        let reading = match self.read(&self.current(), self.octets, until).await {
-                            // The disk had refused to create this segment.
-                            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                            reading => reading?,
-                        };
-                        if reading.octets == 0 {
-                            return Ok(());
-                        }
-
-                        (reading.facts, self.octets + reading.octets, reading.last)
+                    let place = self.octets..until;
+                    let reading = match self.read(&self.current(), place, FactPosition(0)).await {
+                        // The disk had refused to create this segment.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                        reading => reading?,
+                    };
+                    if reading.octets == 0 {
+                        return Ok(());
                     }
-                };
 
-            self.hand_over(into, self.origin, facts).await;
+                    (reading.facts, self.octets + reading.octets)
+                }
+            };
+
+            let last = facts.last;
+            self.hand_over(into, &self.current(), facts).await;
             self.octets = read_to;
 
             self.projected.send_if_modified(|projected| {
@@ -207,18 +241,42 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         }
     }
 
-    async fn hand_over(&self, into: &impl Project<T>, origin: Origin, mut facts: Vec<T>) {
+    async fn hand_over(&self, into: &impl Project<T>, segment: &Segment, from: Consecutive<T>) {
+        let Consecutive {
+            mut facts,
+            mut first,
+            last,
+        } = from;
+
         while !facts.is_empty() {
             metrics::gauge!("trunkline_journal_unprojected_facts").set(facts.len() as f64);
-            let chunk = facts.drain(..facts.len().min(CHUNK)).collect();
-            self.project_until_kept(into, origin, chunk).await;
+            let chunk: Arc<[T]> = facts.drain(..facts.len().min(CHUNK)).collect();
+            first.0 += chunk.len() as u64;
+
+            // Where facts were set aside, the end of a chunk may lie later than this, and a restart repeats some facts.
+            let end = ReadPosition {
+                segment: segment.number,
+                fact: if facts.is_empty() {
+                    last
+                } else {
+                    FactPosition(first.0 - 1)
+                },
+            };
+            self.until_done(|| into.project(segment.origin, Arc::clone(&chunk), end))
+                .await;
         }
     }
 
-    async fn project_until_kept(&self, into: &impl Project<T>, origin: Origin, facts: Arc<[T]>) {
+    /// Repeats what the store is asked until it succeeds.
+    async fn until_done<R, F: Future<Output = Result<R, Retry>>>(&self, ask: impl Fn() -> F) -> R {
         let (mut pause, longest) = self.settings.project_retry;
         let mut failures = 0_u32;
-        while let Err(error) = into.project(origin, Arc::clone(&facts)).await {
+        let answer = loop {
+            let error = match ask().await {
+                Ok(answer) => break answer,
+                Err(error) => error,
+            };
+
             metrics::counter!("trunkline_journal_project_errors_total").increment(1);
             self.shared.condition.set_store_refuses(true);
 
@@ -233,18 +291,25 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             tokio::time::sleep(pause).await;
 
             pause = (pause * 2).min(longest);
-        }
+        };
 
         if failures > 0 {
             self.shared.condition.set_store_refuses(false);
             tracing::info!(failures, "the database takes facts of calls again");
         }
+
+        answer
     }
 
-    /// Reads a piece of a segment on a blocking thread.
-    async fn read(&self, segment: &Segment, from: u64, end: u64) -> io::Result<Reading<T>> {
+    /// Reads the facts behind `after` in a piece of a segment, on a blocking thread.
+    async fn read(
+        &self,
+        segment: &Segment,
+        octets: Range<u64>,
+        after: FactPosition,
+    ) -> io::Result<Reading<T>> {
         let path = segment.path(&self.directory);
-        tokio::task::spawn_blocking(move || read(&path, from, end))
+        tokio::task::spawn_blocking(move || read(&path, octets, after))
             .await
             .map_err(io::Error::other)?
     }
@@ -273,37 +338,52 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
 /// Content of a piece of a segment.
 struct Reading<T> {
-    facts: Vec<T>,
+    facts: Consecutive<T>,
     /// Length of the piece.
     octets: u64,
-    last: FactPosition,
     set_aside: usize,
 }
 
-fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Reading<T>> {
+/// Facts of one segment, in order. Those of the positions between `first` and `last` that aren't among them were set aside.
+struct Consecutive<T> {
+    facts: Vec<T>,
+    first: FactPosition,
+    last: FactPosition,
+}
+
+fn read<T: DeserializeOwned>(
+    path: &Path,
+    place: Range<u64>,
+    after: FactPosition,
+) -> io::Result<Reading<T>> {
     let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(from))?;
+    file.seek(SeekFrom::Start(place.start))?;
     let mut octets = Vec::new();
-    file.take(end.saturating_sub(from))
+    file.take(place.end.saturating_sub(place.start))
         .read_to_end(&mut octets)?;
 
-    let mut reading = Reading {
+    let mut facts = Consecutive {
         facts: Vec::new(),
-        octets: octets.len() as u64,
+        first: FactPosition(0),
         last: FactPosition(0),
-        set_aside: 0,
     };
+    let mut not_read = 0;
 
     for piece in Pieces::new(&octets) {
         match piece {
+            Piece::Fact { position, .. } if position <= after => {}
             Piece::Fact { position, json } => {
-                reading.last = position;
+                if facts.first == FactPosition(0) {
+                    facts.first = position;
+                }
+                facts.last = position;
+
                 match serde_json::from_slice(json) {
-                    Ok(fact) => reading.facts.push(fact),
+                    Ok(fact) => facts.facts.push(fact),
                     Err(error) => {
                         tracing::error!(%error, "a fact of a kind that this version does not know is set aside");
                         set_aside(path, json)?;
-                        reading.set_aside += 1;
+                        not_read += 1;
                     }
                 }
             }
@@ -315,14 +395,18 @@ fn read<T: DeserializeOwned>(path: &Path, from: u64, end: u64) -> io::Result<Rea
                     "damage in the journal is set aside"
                 );
                 set_aside(path, octets)?;
-                reading.set_aside += 1;
+                not_read += 1;
             }
             // Left by a failed write, and written again in a later segment.
             Piece::Torn { .. } => {}
         }
     }
 
-    Ok(reading)
+    Ok(Reading {
+        facts,
+        octets: octets.len() as u64,
+        set_aside: not_read,
+    })
 }
 
 /// File of unreadable facts.

@@ -15,6 +15,7 @@ pub(super) struct RecentWrite<T> {
     /// Range within the segment.
     pub(super) octets: std::ops::Range<u64>,
     pub(super) facts: Vec<T>,
+    pub(super) first: FactPosition,
     pub(super) last: FactPosition,
 }
 
@@ -103,6 +104,7 @@ mod tests {
             segment,
             octets,
             facts: facts.to_vec(),
+            first: FactPosition(facts.first().copied().unwrap_or_default()),
             last: FactPosition(facts.last().copied().unwrap_or_default()),
         }
     }

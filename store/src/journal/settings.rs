@@ -13,6 +13,8 @@ pub struct Settings {
     pub gather: Duration,
     /// Length at which the next segment is started.
     pub segment_octets: u64,
+    /// Interval at which the next segment is started although the present one isn't full, so that stored facts don't stay on disk.
+    pub segment_age: Duration,
     /// Most octets of all segments on disk.
     pub spool_octets: u64,
     /// Time that the writer waits after the disk failed.
@@ -34,6 +36,7 @@ impl Default for Settings {
             queue_octets: 128 << 20,
             gather: Duration::from_millis(10),
             segment_octets: 8 << 20,
+            segment_age: Duration::from_secs(3_600),
             spool_octets: 4 << 30,
             disk_retry: Duration::from_millis(250),
             window: Duration::from_millis(100),

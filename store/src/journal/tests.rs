@@ -9,6 +9,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod resumed;
+
 const FIRST_BOOT: Origin = Origin { node: 1, boot: 1 };
 const NEXT_BOOT: Origin = Origin { node: 1, boot: 2 };
 
@@ -31,13 +33,15 @@ struct Store(Arc<Mutex<Kept>>);
 struct Kept {
     refusals: usize,
     facts: Vec<(Origin, u32)>,
+    /// End of the last facts, and their run.
+    read_to: Option<(Origin, ReadPosition)>,
 }
 
 impl Store {
     fn refusing(refusals: usize) -> Self {
         Self(Arc::new(Mutex::new(Kept {
             refusals,
-            facts: Vec::new(),
+            ..Kept::default()
         })))
     }
 
@@ -56,14 +60,26 @@ impl Store {
 }
 
 impl Project<u32> for Store {
-    async fn project(&self, origin: Origin, facts: Arc<[u32]>) -> Result<(), Retry> {
+    async fn project(
+        &self,
+        origin: Origin,
+        facts: Arc<[u32]>,
+        end: ReadPosition,
+    ) -> Result<(), Retry> {
         let mut kept = self.0.lock().unwrap();
         if kept.refusals > 0 {
             kept.refusals -= 1;
             return Err(Retry("the database is away".into()));
         }
         kept.facts.extend(facts.iter().map(|&fact| (origin, fact)));
+        kept.read_to = Some((origin, end));
         Ok(())
+    }
+
+    async fn read_to(&self, origin: Origin) -> Result<ReadPosition, Retry> {
+        let kept = self.0.lock().unwrap();
+        let of_run = kept.read_to.filter(|(run, _)| *run == origin);
+        Ok(of_run.map(|(_, position)| position).unwrap_or_default())
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::position::SyncedTo;
+use super::position::{FactPosition, SyncedTo};
 use super::queue::{Batch, Queue};
 use super::recent::RecentWrite;
 use super::segment::{Disk, Open, Segment};
@@ -122,7 +122,7 @@ impl<T, D: Disk> Writer<T, D> {
         self.kept(batch, following);
     }
 
-    /// Creates the next segment if the queued facts fill the present one, or if [`Journal::clear`](super::Journal::clear) asks for it. Called
+    /// Creates the next segment if the queued facts fill the present one, or if it is asked for (see [`Queue::nudge`]). Called
     /// before the segment is locked, so that no shard waits for the file.
     fn following(&mut self) -> Option<Following> {
         let length = self.octets + self.queue.octets() as u64;
@@ -217,6 +217,7 @@ impl<T, D: Disk> Writer<T, D> {
             self.shared.recent.leave(RecentWrite {
                 segment: self.segment.number,
                 octets: start..self.octets,
+                first: FactPosition(batch.last.0 + 1 - batch.facts.len() as u64),
                 facts: batch.facts,
                 last: batch.last,
             });
@@ -262,7 +263,7 @@ mod tests {
 
     use super::super::current::{Current, HandOver, Watch};
     use super::super::frame::{Draft, Piece, Pieces};
-    use super::super::position::{FactPosition, Origin};
+    use super::super::position::Origin;
     use super::super::recent::Recent;
     use super::super::segment::Tail;
     use super::*;
