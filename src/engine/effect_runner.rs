@@ -382,7 +382,7 @@ impl EffectRunner {
     fn auth_failure(&self, failure: RefusedLogIn) {
         crate::telemetry::metrics::auth_failures(failure.cause(), 1);
         if self.auth_failures.refused.try_send(failure).is_err() {
-            metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
+            metrics::counter!(failed_log_ins::UNRECORDED).increment(1);
         }
     }
 
