@@ -378,6 +378,11 @@ impl EffectRunner {
         }
     }
 
+    /// Returns whether a call whose media was reported silent is so still.
+    pub(crate) fn is_silent(&self, call: CallKey) -> bool {
+        self.media.is_silent(self.media_key(call))
+    }
+
     /// Queues a failed log-in to be stored; a flood of them is cut and counted.
     fn auth_failure(&self, failure: RefusedLogIn) {
         crate::telemetry::metrics::auth_failures(failure.cause(), 1);
