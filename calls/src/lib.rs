@@ -81,6 +81,7 @@ mod proven_sources;
 mod provisional;
 mod provisional_relay;
 mod refusal;
+mod refused_logins;
 pub mod registrar;
 mod relay;
 mod reoffer;
