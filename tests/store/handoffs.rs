@@ -179,6 +179,7 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
 
     db.execute(
         "DELETE FROM schema_migrations WHERE version >= 14;
+         DROP INDEX orgs_of_all;
          DROP INDEX calls_with_session;
          DROP INDEX transfers_newest;
          CREATE INDEX transfers_call ON transfers (org_id, call_id);
