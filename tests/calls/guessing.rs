@@ -66,8 +66,10 @@ impl<'d> Client<'d> {
 
         let request = dialog.request(&self.end, (cseq, method), line, body);
         (0..copies).for_each(|_| self.end.send(&request));
-        let outcomes = (0..copies).map(|_| self.end.outcome(&format!("{cseq} {method}")));
-        let message = outcomes.last().expect("an answer");
+        let mut outcomes: Vec<Message> = (0..copies)
+            .map(|_| self.end.outcome(&format!("{cseq} {method}")))
+            .collect();
+        let message = outcomes.pop().expect("an answer");
         if method == "INVITE" {
             self.end.send(dialog.ack(&self.end, cseq, &message));
         }
