@@ -302,7 +302,7 @@ fn by_digest<'a, 'm>(
             let name = credentials.username_unescaped();
             let attributed =
                 failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, wall_time);
-            if attributed.is_none() {
+            if attributed.is_none() && core.refused_log_ins.is_new(flow.peer, message) {
                 let unknown = UnknownUser::new(flow.peer, &name);
                 core.effects.push_back(Effect::UnknownUser(unknown));
             }
@@ -321,7 +321,7 @@ fn by_digest<'a, 'm>(
     None
 }
 
-/// Notes a failed log-in for the org that it belongs to.
+/// Notes a failed log-in for the org that it belongs to, once for all copies of its request.
 pub(super) fn failed(
     core: &mut Core,
     attributed: Option<(Uuid, Uuid, WrongPart)>,
@@ -333,6 +333,9 @@ pub(super) fn failed(
     let Some((org, trunk, part)) = attributed else {
         return;
     };
+    if !core.refused_log_ins.is_new(flow.peer, message) {
+        return;
+    }
 
     tracing::debug!(org.id = %org, source = %flow.peer, ?part, "log-in refused");
     let text = |octets: &[u8]| Box::from(String::from_utf8_lossy(octets));

@@ -34,6 +34,7 @@ use super::live::LiveCalls;
 use super::outbound_limits::OutboundLimits;
 use super::proven_sources::{ProvenSources, SourceProbes};
 use super::refusal::Reason;
+use super::refused_logins::RefusedLogIns;
 use super::resolver_cache::ResolverCache;
 use super::stale_nonces::StaleNonces;
 use super::target::has_ip_literal;
@@ -111,6 +112,8 @@ pub struct Core {
     pub(crate) bindings: Arc<Bindings>,
     /// Peers that answer challenges with expired nonces.
     pub(crate) stale_nonces: StaleNonces,
+    /// Requests whose credentials were refused.
+    pub(crate) refused_log_ins: RefusedLogIns,
     /// Peers that don't answer challenges at all.
     pub(crate) unanswered_challenges: UnansweredChallenges,
     /// Allowed sources that are being probed.
@@ -150,6 +153,7 @@ impl Core {
             names: Arc::default(),
             bindings: Bindings::new(),
             stale_nonces: StaleNonces::default(),
+            refused_log_ins: RefusedLogIns::default(),
             unanswered_challenges: UnansweredChallenges::default(),
             source_probes: SourceProbes::default(),
             health: Arc::default(),

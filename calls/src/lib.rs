@@ -75,6 +75,7 @@ mod provisional;
 mod provisional_relay;
 mod refusal;
 mod refusal_records;
+mod refused_logins;
 pub mod registrar;
 mod relay;
 mod reoffer;

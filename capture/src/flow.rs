@@ -31,7 +31,7 @@ use super::{CaptureFault, Transport};
 /// Beginning of the first line.
 pub const MAGIC: &str = "trunkline-flow ";
 const VERSION: &str = "1";
-/// Longest line of a flow in octets.
+/// Longest line of a flow in octets, without its end.
 const MAX_LINE: u64 = 1 << 20;
 /// Most messages of a call.
 const MAX_ENTRIES: usize = 100_000;
@@ -288,7 +288,7 @@ impl<R: BufRead> Calls<R> {
 
     fn next_line(&mut self) -> Result<Option<String>, CaptureFault> {
         let mut line = Vec::new();
-        let read = Read::take(&mut self.input, MAX_LINE).read_until(b'\n', &mut line)?;
+        let read = Read::take(&mut self.input, MAX_LINE + 1).read_until(b'\n', &mut line)?;
         if read == 0 {
             return Ok(None);
         }
@@ -296,6 +296,9 @@ impl<R: BufRead> Calls<R> {
 
         if line.last() == Some(&b'\n') {
             line.pop();
+        }
+        if line.len() as u64 > MAX_LINE {
+            return Err(self.fault(format!("a line of over {} MiB", MAX_LINE >> 20)));
         }
         if line.last() == Some(&b'\r') {
             line.pop();
@@ -549,6 +552,21 @@ mod tests {
             b"A: b\r\n"
         );
         assert_eq!(read(&format!("{}\n\n", text.trim_end())).unwrap(), calls);
+    }
+
+    #[test]
+    fn a_line_is_read_whole_or_refused() {
+        let line = |octets: u64| {
+            let text = "x".repeat(octets as usize);
+            format!("trunkline-flow 1\n# {text}\n=== call 1: a\n--- 0.1 caller > us udp\n{text}\n")
+        };
+
+        let calls = read(&line(MAX_LINE - 2)).unwrap();
+        assert_eq!(calls[0].entries[0].octets.len() as u64, MAX_LINE);
+        match read(&line(MAX_LINE + 1)) {
+            Err(CaptureFault::Flow { line, .. }) => assert_eq!(line, 2),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

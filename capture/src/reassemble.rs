@@ -105,6 +105,9 @@ impl Partial {
     }
 }
 
+/// Beginning of a status line.
+const VERSION: &[u8] = b"SIP/2.0 ";
+
 /// One direction of a connection: source and destination.
 type Direction = (SocketAddr, SocketAddr);
 
@@ -365,15 +368,7 @@ impl Stream {
 
     /// Finds the next line that begins a message, in a capture that begins within one, or another protocol.
     fn resynchronise(&mut self) {
-        let mut lines = memchr::memchr_iter(b'\n', &self.held).map(|at| at + 1);
-
-        // A body needs no line end, so a response may begin right behind it.
-        let mut answers = memchr::memmem::find_iter(&self.held, b"SIP/2.0 ").filter(|at| *at > 0);
-        let begins = |at: &usize| is_sip(&self.held[*at..]);
-        let next = [lines.find(begins), answers.find(begins)]
-            .into_iter()
-            .flatten()
-            .min();
+        let next = next_message(&self.held);
         let skipped = next.unwrap_or(self.held.len());
         self.cut(skipped);
         self.garbage = self.garbage.saturating_add(skipped);
@@ -385,6 +380,32 @@ impl Stream {
             self.early_octets = 0;
         }
     }
+}
+
+/// Returns the place behind the first octet at which the next message begins: a line, or a status line within one, since a body needs no line end
+/// and a response may follow right behind it. Each octet is read a few times at most, whatever the stream repeats.
+fn next_message(octets: &[u8]) -> Option<usize> {
+    let version = memchr::memmem::Finder::new(VERSION);
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', octets) {
+        let line = &octets[start..=end];
+        if start > 0 && is_sip(line) {
+            return Some(start);
+        }
+
+        // Looked at before the rest of the line is: most of what looks like a version isn't followed by a status.
+        let has_status = |at: &usize| {
+            let status = line.get(at + VERSION.len()..at + VERSION.len() + 3);
+            status.is_some_and(|status| status.iter().all(u8::is_ascii_digit))
+        };
+        let mut answers = version.find_iter(line).filter(has_status);
+        if let Some(at) = answers.find(|at| start + at > 0 && is_sip(&line[*at..])) {
+            return Some(start + at);
+        }
+
+        start = end + 1;
+    }
+    None
 }
 
 #[cfg(test)]
@@ -459,6 +480,37 @@ mod tests {
 
         streams.push(direction(), 1_026, [false, false], b"\r\nl: 9\r\n\r\n");
         assert_eq!(progress(&streams).2, Some(1_036 + 9));
+    }
+
+    /// A search that read the rest of the stream at each repetition would not come to an end.
+    #[test]
+    fn a_stream_of_repetitions_is_searched_once() {
+        let repeated = |text: &str| text.repeat((2 << 20) / text.len());
+        for text in [
+            "SIP/2.0 ",
+            "SIP/2.0 2",
+            "SIP/2.0 200 ",
+            "\n",
+            "\r\n",
+            "a b SIP/2.0\r",
+        ] {
+            let mut stream = repeated(text).into_bytes();
+            assert_eq!(next_message(&stream), None, "{text:?}");
+
+            stream.extend_from_slice(b"x\r\n");
+            let expected = (text == "SIP/2.0 200 ").then_some(text.len());
+            assert_eq!(next_message(&stream), expected, "{text:?}, ended");
+        }
+
+        for (stream, found) in [
+            (&b"xSIP/2.0 200 OK\r\n"[..], Some(1)),
+            (b"x\nSIP/2.0 200 OK\r\n", Some(2)),
+            (b"x\r\n\r\nOPTIONS sip:a SIP/2.0\r\n", Some(5)),
+            (b"SIP/2.0 200 OK\r\n", None),
+            (b"x\nSIP/2.0 200 OK", None),
+        ] {
+            assert_eq!(next_message(stream), found, "{stream:?}");
+        }
     }
 
     #[test]

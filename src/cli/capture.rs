@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use trunkline_calls::Reason;
 use trunkline_capture::CaptureFault;
 use trunkline_capture::anonymise::Anonymiser;
 use trunkline_capture::flow;
@@ -62,7 +63,7 @@ impl Import {
         }
 
         let input = BufReader::with_capacity(256 * 1024, File::open(&self.file)?);
-        let anonymiser = self.anonymise.then(Anonymiser::default);
+        let anonymiser = self.anonymise.then(anonymiser);
         let source = self.file.file_name().unwrap_or_default().to_string_lossy();
         let source = if self.anonymise {
             "an anonymised capture"
@@ -139,6 +140,14 @@ fn eprint_or_print(output: &Path, text: &str) {
     }
 }
 
+/// Keeps the reasons that this program writes beside their codes, which are needed to explain a refused call.
+fn anonymiser() -> Anonymiser {
+    let own = Reason::ALL
+        .iter()
+        .flat_map(|reason| [reason.code(), reason.sentence()]);
+    Anonymiser::keeping(own)
+}
+
 fn write(
     input: BufReader<File>,
     anonymiser: Option<Anonymiser>,
@@ -157,4 +166,45 @@ fn write(
 
     output.flush()?;
     Ok(summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_capture::flow::{Call, Entry};
+
+    use super::*;
+
+    #[test]
+    fn reasons_of_this_program_stay() {
+        for reason in Reason::ALL {
+            let (code, sentence) = (reason.code(), reason.sentence());
+            let said = |code: &str, sentence: &str| {
+                format!(
+                    "SIP/2.0 480 Temporarily Unavailable\r\nWarning: 399 trunkline \"{sentence}\"\r\nX-Trunkline-Reason: {code}\r\n\r\n"
+                )
+            };
+            let shown = |octets: String| {
+                let entry = Entry {
+                    octets: octets.into_bytes(),
+                    ..Entry::default()
+                };
+                let mut call = Call {
+                    entries: vec![entry],
+                    ..Call::default()
+                };
+                anonymiser().call(&mut call);
+                String::from_utf8(call.entries.remove(0).octets).expect("text")
+            };
+
+            let kept = shown(said(code, sentence));
+            assert!(kept.contains(&format!("\"{sentence}\"")), "{kept}");
+            assert!(
+                kept.contains(&format!("X-Trunkline-Reason: {code}\r\n")),
+                "{kept}"
+            );
+
+            let blanked = shown(said("alice", &format!("{sentence}, Alice")));
+            assert!(!blanked.to_lowercase().contains("alice"), "{blanked}");
+        }
+    }
 }

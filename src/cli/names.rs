@@ -47,10 +47,7 @@ impl List {
 
     /// Every org that the session reaches.
     pub(super) fn orgs() -> Self {
-        Self {
-            paging: Paging::Offset,
-            ..Self::new("/operator/orgs", "org")
-        }
+        Self::new("/operator/orgs", "org")
     }
 }
 
@@ -70,7 +67,7 @@ pub(super) async fn find(session: &Session, list: &List, given: &str) -> Result<
 
     // The API finds some names by itself, in a list of any length.
     let filter = match (list.noun, given.starts_with('+')) {
-        ("org", _) if list.paging == Paging::Offset => Some("name"),
+        ("org", _) if list.paging != Paging::Whole => Some("name"),
         ("number", true) => Some("phone_number"),
         ("contact", false) if given.contains('@') => Some("email"),
         _ => None,

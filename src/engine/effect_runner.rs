@@ -378,11 +378,16 @@ impl EffectRunner {
         }
     }
 
+    /// Returns whether a call whose media was reported silent is so still.
+    pub(crate) fn is_silent(&self, call: CallKey) -> bool {
+        self.media.is_silent(self.media_key(call))
+    }
+
     /// Queues a failed log-in to be stored; a flood of them is cut and counted.
     fn auth_failure(&self, failure: RefusedLogIn) {
         crate::telemetry::metrics::auth_failures(failure.cause(), 1);
         if !self.auth_failures.refuse(failure) {
-            metrics::counter!("trunkline_auth_failures_unrecorded_total").increment(1);
+            metrics::counter!(failed_log_ins::UNRECORDED).increment(1);
         }
     }
 

@@ -46,6 +46,9 @@ pub(super) const UNKNOWN_USER: &str = "unknown_user";
 /// Cause of a challenge that was never answered.
 const UNANSWERED: &str = "unanswered";
 
+/// Counter of failed log-ins that are lost.
+pub(super) const UNRECORDED: &str = "trunkline_auth_failures_unrecorded_total";
+
 /// Causes of failed log-ins, as they are counted: the parts that can be wrong, and a challenge that was never answered.
 pub(super) const CAUSES: [&str; 10] = [
     "password",
@@ -130,9 +133,9 @@ pub(super) fn start(
                 }
             }
             batch.retain(|failed| recent.should_store(failed));
-            if let Err(error) = record(&store, &directory, batch.drain(..)).await {
-                tracing::warn!(%error, "failed log-ins were not recorded");
-            }
+            let find = |unproven| of_unproven(store.clone(), Arc::clone(&directory), unproven);
+            let found = rows(batch.drain(..), find).await;
+            record(&store, found).await;
         }
     });
 
@@ -243,27 +246,41 @@ impl RecentAuthFailures {
     }
 }
 
-async fn record(
-    store: &Store,
-    directory: &Directory,
-    batch: impl Iterator<Item = RefusedLogIn>,
-) -> Result<(), trunkline_store::Error> {
-    let mut noted = Vec::new();
-    for failed in batch {
+/// Returns the rows of failed log-ins. One whose org can't be found now is lost, and costs no other its row.
+async fn rows<F>(
+    failed: impl Iterator<Item = RefusedLogIn>,
+    find: impl Fn(UnansweredChallenge) -> F,
+) -> Vec<NewAuthFailure>
+where
+    F: Future<Output = Result<Option<NewAuthFailure>, trunkline_store::Error>>,
+{
+    let mut rows = Vec::new();
+    for failed in failed {
         match failed {
-            RefusedLogIn::LogIn(failure) => noted.push(of_log_in(failure)),
-            RefusedLogIn::UnansweredChallenge(unproven) => {
-                noted.extend(of_unproven(store, directory, unproven).await?)
-            }
+            RefusedLogIn::LogIn(failure) => rows.push(of_log_in(failure)),
+            RefusedLogIn::UnansweredChallenge(unproven) => match find(unproven).await {
+                Ok(row) => rows.extend(row),
+                Err(error) => note_unrecorded(1, &error),
+            },
         }
     }
+    rows
+}
 
-    if noted.is_empty() {
-        return Ok(());
+async fn record(store: &Store, rows: Vec<NewAuthFailure>) {
+    let failures = rows.len();
+    if failures == 0 {
+        return;
     }
-    store
-        .write(move |tx| auth_failures::record(tx, &noted))
-        .await
+    let written = store.write(move |tx| auth_failures::record(tx, &rows));
+    if let Err(error) = written.await {
+        note_unrecorded(failures, &error);
+    }
+}
+
+fn note_unrecorded(failures: usize, error: &trunkline_store::Error) {
+    metrics::counter!(UNRECORDED).increment(failures as u64);
+    tracing::warn!(%error, failures, "failed log-ins were not recorded");
 }
 
 /// Makes a peer's text fit for the database: bounded, and without characters that PostgreSQL refuses.
@@ -288,8 +305,8 @@ fn of_log_in(failure: AuthFailure) -> NewAuthFailure {
 /// Finds the org of the called number. If the source address was on the trunk's IP allow list when the call came, the cause is the
 /// number, which wasn't one of the trunk's.
 async fn of_unproven(
-    store: &Store,
-    directory: &Directory,
+    store: Store,
+    directory: Arc<Directory>,
     unproven: UnansweredChallenge,
 ) -> Result<Option<NewAuthFailure>, trunkline_store::Error> {
     let international = E164::parse(&format!("+{}", unproven.dialled)).ok();
@@ -383,6 +400,33 @@ mod tests {
             allowed_by: Default::default(),
             call_id: "a".into(),
         })
+    }
+
+    #[tokio::test]
+    async fn a_look_up_that_fails_costs_no_other_failure_its_row() {
+        let failed = ["1", "2", "3"].map(|number| unproven(1, number, 100));
+        let find = |unproven: UnansweredChallenge| async move {
+            if &*unproven.dialled == "2" {
+                return Err(trunkline_store::Broke::Closed.into());
+            }
+            Ok(Some(NewAuthFailure {
+                org: Uuid::nil(),
+                trunk: Uuid::nil(),
+                username: Box::default(),
+                source: unproven.source,
+                part: "address",
+                at: unproven.at,
+                sip_call_id: Box::default(),
+                dialled: Some(unproven.dialled),
+            }))
+        };
+
+        let found = rows(failed.into_iter(), find).await;
+        let numbers: Vec<_> = found
+            .iter()
+            .filter_map(|row| row.dialled.as_deref())
+            .collect();
+        assert_eq!(numbers, ["1", "3"]);
     }
 
     #[test]

@@ -363,6 +363,8 @@ impl Shard {
             Input::Resolved(call, found) => calls.handle_resolved(endpoint, call, found, now),
             Input::Hop(wanted, targets) => calls.handle_hop(&wanted, targets, now),
             Input::Contact(call, contact) => calls.handle_contact(endpoint, call, contact, now),
+            // Media may have come while the report waited.
+            Input::MediaSilent(call) if !self.effect_runner.is_silent(call) => {}
             Input::MediaSilent(call) => calls.handle_media_silent(endpoint, call, now),
 
             Input::Bot(call, dialled) => {

@@ -239,7 +239,7 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_auth_failures_unrecorded_total",
-        "Failed log-ins not stored because too many came at once",
+        "Failed log-ins not stored, because too many came at once or the database failed",
         Bare,
     ),
     (

@@ -8,6 +8,7 @@ use std::time::Duration;
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::contacts::{self, ContactLock};
 use super::error::{Error, Kind, Wrong};
 use super::retention::{OF_ORG, Retained, RetentionDays, Row};
 use super::tx::Tx;
@@ -143,17 +144,21 @@ fn unnamed_contacts(tx: &mut Tx, org: Uuid, before: Moment) -> Result<Vec<(Uuid,
 fn delete_contacts(
     tx: &mut Tx,
     org: Uuid,
-    contacts: &[(Uuid,)],
+    unnamed: &[(Uuid,)],
     before: Moment,
     now: Moment,
 ) -> Result<u64, Error> {
+    // The lock comes first: a call that was projected before it is seen, and one that is projected after it finds no contact.
+    let ids = unnamed.iter().map(|(contact,)| *contact);
+    contacts::lock_existing(tx, ids, ContactLock::Deleted)?;
+
     // Only calls that have begun lately can name a contact that none named before.
     let sql = "SELECT DISTINCT contact_id FROM calls WHERE org_id = $1 AND started_at >= $2 AND contact_id IS NOT NULL";
     let named: Vec<(Uuid,)> = tx.all(sql, &[&org, &(now - LATELY)])?;
     let named: HashSet<(Uuid,)> = named.into_iter().collect();
 
     let mut deleted = 0;
-    for (contact,) in contacts.iter().filter(|contact| !named.contains(contact)) {
+    for (contact,) in unnamed.iter().filter(|contact| !named.contains(contact)) {
         let sql = "DELETE FROM contacts WHERE org_id = $1 AND id = $2 AND updated_at < $3";
         deleted += tx.run(sql, &[&org, contact, &before])?;
     }

@@ -1,6 +1,6 @@
 //! Contacts: the people that an org talks to. A contact with an external id is found by that id alone.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::column::{from_row, json, maybe, micros, moment};
 use super::error::{Error, Kind, Wrong};
 use super::org_limit::OrgLimit;
-use super::rows::Insert;
+use super::rows::{self, Insert};
 use super::tx::Tx;
 use super::value::Param;
 use super::{Store, contact_counts, new_id, org_limits};
@@ -128,6 +128,41 @@ pub(super) fn by_id(tx: &mut Tx, org: Uuid, contact: Uuid) -> Result<Contact, Er
     let sql = "SELECT * FROM contacts WHERE org_id = $1 AND id = $2";
     let row = tx.one(sql, &[&org, &contact])?;
     Ok(row.ok_or(Wrong::Absent(Kind::Contact))?)
+}
+
+/// Reason for which contacts must stay as they are until the commit, on PostgreSQL. On SQLite only one transaction writes at a time.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum ContactLock {
+    /// A row is going to name them, so they must not be deleted.
+    Named,
+    /// They are going to be deleted, so no further row may name them.
+    Deleted,
+}
+
+/// Locks those of the contacts that exist, and returns them. In ascending order, so that no two transactions wait for each other.
+pub(super) fn lock_existing(
+    tx: &mut Tx,
+    contacts: impl IntoIterator<Item = Uuid>,
+    lock: ContactLock,
+) -> Result<HashSet<Uuid>, Error> {
+    let sorted: BTreeSet<Uuid> = contacts.into_iter().collect();
+    let sorted: Vec<Uuid> = sorted.into_iter().collect();
+    let lock = match lock {
+        _ if !tx.is_shared() => "",
+        ContactLock::Named => " FOR KEY SHARE",
+        ContactLock::Deleted => " FOR UPDATE",
+    };
+
+    let mut existing = HashSet::new();
+    for some in rows::portions(&sorted) {
+        let places: Vec<_> = (1..=some.len()).map(|place| format!("${place}")).collect();
+        let places = places.join(", ");
+        let sql = format!("SELECT id FROM contacts WHERE id IN ({places}) ORDER BY id{lock}");
+        let values: Vec<_> = some.iter().map(|id| id as &dyn Param).collect();
+        let found: Vec<(Uuid,)> = tx.all(sql, &values)?;
+        existing.extend(found.into_iter().map(|(id,)| id));
+    }
+    Ok(existing)
 }
 
 /// Locks the orgs, and creates the contacts that are still missing then, up to each org's limit. `missing` is sorted by org.

@@ -9,7 +9,7 @@ use super::column::{count, from_row, maybe, moment};
 use super::error::{Conflict, Error, Kind, Wrong};
 use super::integrations::{self, NewBooking};
 use super::keyring::to_hex;
-use super::page::Narrow;
+use super::page::{Narrow, Page, Position};
 use super::retention::{self, RetentionChange};
 use super::tx::Tx;
 use super::{Change, lock_org, new_id, set};
@@ -298,15 +298,104 @@ pub fn by_id(tx: &mut Tx, org: Uuid) -> Result<Org, Error> {
     Ok(row.ok_or(Wrong::Absent(Kind::Org))?)
 }
 
-/// Returns every org that isn't deleted, newest first.
+/// Returns a page of all orgs, newest first. The filter is a whole name, and a text that is a part of the name or external id in any case,
+/// or is the id.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn list(tx: &mut Tx) -> Result<Vec<Org>, Error> {
-    tx.all(
-        "SELECT * FROM orgs WHERE deleted_at IS NULL ORDER BY created_at DESC, id DESC",
-        &[],
-    )
+pub fn page(
+    tx: &mut Tx,
+    [name, search]: &Narrow,
+    after: Option<Position>,
+    limit: u32,
+) -> Result<Page<Org>, Error> {
+    tx.snapshot()?;
+    let after = after.unwrap_or(Position::START);
+    let position = |org: &Org| Position {
+        at: org.created_at,
+        id: org.id,
+    };
+    if let Some(search) = search {
+        let (ids, total) = search_all(tx, name.as_deref(), search, after, limit)?;
+        let items: Result<Vec<_>, _> = ids.into_iter().map(|id| by_id(tx, id)).collect();
+        return Ok(Page::of(items?, limit, total, position));
+    }
+
+    let items = tx.all(
+        "SELECT * FROM orgs WHERE deleted_at IS NULL AND (created_at, id) < ($1, $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)
+         ORDER BY created_at DESC, id DESC LIMIT $4",
+        &[&after.at_micros(), &after.id, &name, &(i64::from(limit) + 1)],
+    )?;
+    let (total,) = tx.exactly_one(
+        "SELECT COUNT(*) FROM orgs WHERE deleted_at IS NULL AND (CAST($1 AS TEXT) IS NULL OR name = $1)",
+        &[&name],
+    )?;
+    Ok(Page::of(items, limit, total, position))
+}
+
+/// Orgs that one query of a search reads.
+const SEARCHED_AT_ONCE: i64 = 1_000;
+
+/// Part of an org that a search reads.
+struct SearchedOrg {
+    id: Uuid,
+    name: String,
+    external_id: Option<String>,
+    created_at: Moment,
+}
+from_row!(SearchedOrg {
+    id,
+    name,
+    external_id,
+    created_at: moment
+});
+
+impl SearchedOrg {
+    /// Returns whether the org has this text, which is in lower case.
+    fn has(&self, text: &str) -> bool {
+        let is_in = |field: &str| field.to_lowercase().contains(text);
+        is_in(&self.name)
+            || self.external_id.as_deref().is_some_and(is_in)
+            || self.id.to_string() == text
+    }
+}
+
+/// Returns the first orgs with this text after a position, one more than `limit`, and the number of all. SQLite compares only ASCII in any case, so
+/// the rows are compared here, a bounded number at once.
+fn search_all(
+    tx: &mut Tx,
+    name: Option<&str>,
+    search: &str,
+    after: Position,
+    limit: u32,
+) -> Result<(Vec<Uuid>, i64), Error> {
+    let search = search.trim().to_lowercase();
+    let (mut found, mut total) = (Vec::new(), 0);
+    let mut read_to = Position::START;
+
+    loop {
+        let some: Vec<SearchedOrg> = tx.all(
+            "SELECT id, name, external_id, created_at FROM orgs
+             WHERE deleted_at IS NULL AND (created_at, id) < ($1, $2) AND (CAST($3 AS TEXT) IS NULL OR name = $3)
+             ORDER BY created_at DESC, id DESC LIMIT $4",
+            &[&read_to.at_micros(), &read_to.id, &name, &SEARCHED_AT_ONCE],
+        )?;
+        let Some(last) = some.last() else {
+            return Ok((found, total));
+        };
+        read_to = Position {
+            at: last.created_at,
+            id: last.id,
+        };
+
+        for org in some.iter().filter(|org| org.has(&search)) {
+            total += 1;
+            let is_after = (org.created_at, org.id) < (after.at, after.id);
+            if is_after && found.len() <= limit as usize {
+                found.push(org.id);
+            }
+        }
+    }
 }
 
 /// Checks that no org but `except` has this name. Partners' customers may share one; the operator finds orgs by name.

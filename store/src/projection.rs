@@ -17,6 +17,7 @@ use super::attempts;
 use super::call_ends;
 use super::call_events::{CallRow, Stages, call_columns};
 use super::column::{micros, to_json};
+use super::contacts::{self, ContactLock};
 use super::error::{Broke, Error};
 use super::event::NewEvent;
 use super::journal_positions;
@@ -48,6 +49,7 @@ struct MergedFacts<'f> {
 /// [`Broke`](super::Broke): the database fails.
 pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
     let mut known = fold(facts);
+    forget_deleted_contacts(tx, &mut known)?;
 
     // Calls that begin come first: each group has its own statement, and the one for new calls is shorter.
     known.sort_by_key(|known| known.started.is_none());
@@ -133,6 +135,16 @@ fn fold(facts: &[Fact]) -> Vec<MergedFacts<'_>> {
         known[place].learn(fact);
     }
     known
+}
+
+/// Takes out contacts that were deleted after their look-up, so that no call names a contact that doesn't exist.
+fn forget_deleted_contacts(tx: &mut Tx, known: &mut [MergedFacts<'_>]) -> Result<(), Error> {
+    let named = known.iter().filter_map(|known| known.contact);
+    let existing = contacts::lock_existing(tx, named, ContactLock::Named)?;
+    for known in known {
+        known.contact = known.contact.filter(|named| existing.contains(named));
+    }
+    Ok(())
 }
 
 impl<'f> MergedFacts<'f> {

@@ -135,11 +135,6 @@ pub(crate) fn ended(tenant: &Tenant, call: u128, secs: u64, status: Status) -> F
 pub(crate) async fn two_calls(api: &TestApi, tenant: &Tenant) {
     let facts = [
         started(tenant, 1, 0),
-        Fact::Contact {
-            call: id(1),
-            org: tenant.org,
-            contact: id(0xc),
-        },
         Fact::Ringing {
             call: id(1),
             org: tenant.org,

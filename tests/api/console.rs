@@ -345,6 +345,29 @@ async fn handoffs_and_supposed_changes_are_shown() {
     assert!(refused.text.contains("role=\"alert\""), "{}", refused.text);
 }
 
+/// A colleague's link in a web mail opens the page, which decides although its own request to the API is a `POST`.
+#[tokio::test]
+async fn a_link_of_another_site_opens_a_decision() {
+    let api = TestApi::new().await;
+    let test_org = TestOrg::new(&api, 7).await;
+    let org = &test_org.ids["org_id"];
+    let (_, cookie) = test_org.session.header.as_ref().expect("a cookie");
+    let from = [
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Mode", "navigate"),
+    ];
+
+    for (query, shown) in [
+        ("to=%2B442071838750", "id=\"decision\""),
+        ("replay=week", "would have gone to another agent."),
+    ] {
+        let page = format!("/dashboard/{org}/route-test?{query}");
+        let opened = ask(&api, "GET", &page, cookie, &from, String::new()).await;
+        assert_eq!(opened.status, 200, "{}", opened.text);
+        assert!(opened.text.contains(shown), "{}", opened.text);
+    }
+}
+
 /// Every page by every role: a member sees no credential and changes nothing.
 #[tokio::test]
 async fn pages_keep_to_the_role_of_the_session() {

@@ -246,6 +246,33 @@ async fn orgs_are_searched_by_a_part_of_their_name() {
     assert!(!hostile.contains("\"><script>"), "{hostile}");
 }
 
+#[tokio::test]
+async fn many_orgs_are_listed_by_page() {
+    let api = TestApi::new().await;
+    let (reseller, _) = setup(&api).await;
+    for number in 0..60 {
+        org_of(&api, &reseller, &format!("Branch {number:02}.")).await;
+    }
+    let operator = Operator::new(&api).await;
+
+    let orgs = |page: &str| page.matches("class=\"row\"").count();
+    for (search, total, left) in [("", "61 in all", 11), ("branch", "60 found", 10)] {
+        let first = operator.shows(&format!("?search={search}")).await;
+        assert!(first.contains(total) && orgs(&first) == 50, "{first}");
+        let (_, next) = first.split_once("cursor=").expect("a link to older ones");
+        let cursor = next.split(['"', '&']).next().expect("a cursor");
+
+        let query = format!("?search={search}&cursor={cursor}");
+        let second = operator.shows(&query).await;
+        assert!(second.contains(total) && orgs(&second) == left, "{second}");
+        assert!(!second.contains("cursor="));
+        for number in 0..60 {
+            let name = format!("Branch {number:02}.");
+            assert!(first.contains(&name) != second.contains(&name), "{name}");
+        }
+    }
+}
+
 /// A form without its token, or from another site, changes nothing.
 #[tokio::test]
 async fn forms_of_other_sites_change_nothing() {

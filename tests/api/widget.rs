@@ -460,6 +460,8 @@ async fn everything_kept_of_a_contact_is_exported_by_page() {
     let api = TestApi::new().await;
     let (tenant, other) = (api.tenant("Acme").await, api.tenant("Other").await);
     let id = authenticate(&api, &tenant, PLAIN, everything()).await;
+    let bob = json!({"email": "bob@example.org"});
+    let bob = authenticate(&api, &tenant, PLAIN, bob).await;
     let number = E164::parse("+442071838750").expect("E.164");
     let started = |call: u128, org: Uuid, e164: Option<E164>| {
         let started = Started {
@@ -485,7 +487,7 @@ async fn everything_kept_of_a_contact_is_exported_by_page() {
         started(2, tenant.org, Some(number)),
         // The contact's number, another contact named.
         started(3, tenant.org, Some(number)),
-        named(3, Uuid::from_u128(7)),
+        named(3, bob),
         started(4, tenant.org, None),
         started(5, other.org, Some(number)),
     ];

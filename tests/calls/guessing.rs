@@ -1,10 +1,14 @@
 //! Clients that keep answering a challenge while its nonce is fresh, like those of pjsip: a wrong password is tried once.
 
+use std::time::Duration;
+
 use trunkline_testkit::dialog::Dialog;
 use trunkline_testkit::digest::{Asking, Challenge};
 use trunkline_testkit::message::SDP;
-use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Message, Peer};
+use trunkline_testkit::{Credentials, Daemon, DaemonSetup, Deadline, Message, Peer};
 
+/// Time until failed log-ins are stored.
+const WRITTEN: Duration = Duration::from_secs(10);
 /// Bound on tries, far above what any client needs.
 const MOST: u32 = 20;
 
@@ -46,6 +50,11 @@ impl<'d> Client<'d> {
 
     /// Sends a new request with this line; returns the final answer.
     fn send(&mut self, line: &str) -> Message {
+        self.send_copies(line, 1)
+    }
+
+    /// Sends a new request so many times, as if its answers were late; returns the last of them.
+    fn send_copies(&mut self, line: &str, copies: u32) -> Message {
         self.cseq += 1;
         let (method, uri, cseq) = (self.method, self.uri(), self.cseq);
         let name = self.daemon.credentials().username;
@@ -55,9 +64,12 @@ impl<'d> Client<'d> {
             (dialog.to, body) = (format!("<sip:{name}@{}>", self.end.own), "");
         }
 
-        self.end
-            .send(dialog.request(&self.end, (cseq, method), line, body));
-        let message = self.end.outcome(&format!("{cseq} {method}"));
+        let request = dialog.request(&self.end, (cseq, method), line, body);
+        (0..copies).for_each(|_| self.end.send(&request));
+        let mut outcomes: Vec<Message> = (0..copies)
+            .map(|_| self.end.outcome(&format!("{cseq} {method}")))
+            .collect();
+        let message = outcomes.pop().expect("an answer");
         if method == "INVITE" {
             self.end.send(dialog.ack(&self.end, cseq, &message));
         }
@@ -142,5 +154,35 @@ fn a_wrong_password_is_tried_once_and_its_nonce_lets_nobody_in_twice() {
         );
         let replayed = client.send(&outcome.authorization);
         assert_eq!(replayed.status(), Some(401), "{method}");
+    }
+}
+
+#[test]
+fn a_guess_is_counted_once_however_often_it_is_sent() {
+    let daemon = DaemonSetup::new().serve();
+    let wrong = Credentials {
+        password: "guess".to_owned(),
+        ..daemon.credentials()
+    };
+    let noted = || {
+        let shown = daemon.shown("/phone/sip/inbound-trunk/auth-failures");
+        shown["total"].as_u64().expect("a number")
+    };
+
+    let mut guesses = 0;
+    for method in ["INVITE", "REGISTER"] {
+        let mut client = Client::new(&daemon, method);
+        let mut refused = client.send("");
+        for _ in 0..3 {
+            let (line, _) = client.answer_to(&refused, &wrong);
+            refused = client.send_copies(&line, 4);
+            assert_eq!(refused.status(), Some(401));
+            guesses += 1;
+        }
+
+        // Failures are stored in their order, and none of a copy can come after the last guess.
+        let written = Deadline::after(WRITTEN).poll(|| (noted() >= guesses).then_some(()));
+        assert!(written.is_some(), "{method}");
+        assert_eq!(noted(), guesses, "{method}");
     }
 }

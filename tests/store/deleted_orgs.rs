@@ -25,6 +25,7 @@ crate::on_both!(
     a_session_ends_with_its_org,
     windows_that_adjoin_count_a_purged_day_once,
     two_restores_and_a_creation_at_once_give_one_external_id,
+    a_restore_and_a_verification_at_once_give_the_number_to_one,
 );
 
 const DAYS: Duration = Duration::from_secs(24 * 3600);
@@ -113,7 +114,8 @@ async fn a_deleted_org_is_absent_and_comes_back(db: &TestDb) {
             .read_inline(move |tx| orgs::by_external_id(tx, partner, "a"))
             .await
     ));
-    assert_eq!(found(&store, orgs::list).await, []);
+    let listed = found(&store, move |tx| orgs::page(tx, &[None, None], None, 10)).await;
+    assert_eq!((listed.items, listed.total), (Vec::new(), 0));
 
     let [narrow, other] = [None, None];
     let listed = store
@@ -261,6 +263,37 @@ async fn a_number_that_another_org_verified_and_gave_back_needs_a_new_proof(db: 
             "{}",
             number.number
         );
+    }
+}
+
+async fn a_restore_and_a_verification_at_once_give_the_number_to_one(db: &TestDb) {
+    let store = db.open().await;
+    for turn in 0..20 {
+        let names = ["Ours", "Theirs"].map(|name| format!("{name} {turn}"));
+        let ours = org(&store, &names[0]).await.id;
+        let theirs = org(&store, &names[1]).await.id;
+        let wanted = number(&format!("+4420718387{turn:02}"));
+        let (held, claimed) = done(&store, move |tx| {
+            let held = numbers::create(tx, ours, wanted, true, NOW)?;
+            let claimed = numbers::create(tx, theirs, wanted, false, NOW)?;
+            deleted_orgs::delete(tx, ours, Purge::Later, NOW)?;
+            Ok((held.id, claimed.id))
+        })
+        .await;
+
+        let (restored, verified) = tokio::join!(
+            deleted_orgs::restore(&store, ours, NOW),
+            store.write(move |tx| numbers::verify(tx, theirs, claimed, NOW))
+        );
+        restored.expect("restored");
+        let held = found(&store, move |tx| numbers::by_id(tx, ours, held)).await;
+        match verified {
+            Ok(_) => assert_eq!(held.verified_at, None),
+            Err(Error::Conflict(Conflict::NumberVerifiedElsewhere(_))) => {
+                assert_eq!(held.verified_at, Some(NOW));
+            }
+            Err(other) => panic!("{other}"),
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    Event, EventType, LeasedDelivery, NewEvent, NewHandoff, NewOrgKey, NewWebhook, Password, Store,
-    calls, deliveries, events, handoffs, lost, org_keys, webhooks,
+    ContactDetails, Event, EventType, LeasedDelivery, NewEvent, NewHandoff, NewOrgKey, NewWebhook,
+    Password, Store, calls, deliveries, events, handoffs, lost, org_keys, webhooks,
 };
 use uuid::Uuid;
 
@@ -332,7 +332,12 @@ async fn what_was_told_stays_octet_by_octet(db: &TestDb) {
     .await
     .id;
 
-    let (facts, contact) = (life(org, 1, Status::Completed), Uuid::from_u128(9));
+    let (contacts, details) = (store.contacts(), ContactDetails::default());
+    let made = contacts.identify_by_external_id(org, "ann", &details, NOW);
+    let (facts, contact) = (
+        life(org, 1, Status::Completed),
+        made.await.expect("made").id,
+    );
     let known = Fact::Contact {
         call: Uuid::from_u128(1),
         org,

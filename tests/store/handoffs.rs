@@ -188,6 +188,7 @@ async fn none_is_lost_when_the_table_is_made_anew(db: &TestDb) {
          DROP INDEX contacts_created;
          DROP INDEX contacts_by_email;
          DROP INDEX contacts_by_phone;
+         DROP INDEX orgs_of_all;
          DROP INDEX calls_with_session;
          DROP INDEX transfers_newest;
          CREATE INDEX transfers_call ON transfers (org_id, call_id);

@@ -22,6 +22,8 @@ crate::on_both!(
     sessions_are_emptied_and_their_calls_stay,
     sessions_of_late_calls_are_emptied,
     contacts_go_once_no_call_names_them,
+    a_contact_that_goes_after_its_look_up_is_not_named,
+    a_call_that_is_projected_meanwhile_keeps_its_contact,
     old_handoffs_go,
     an_orgs_own_days_stand_before_the_operators,
 );
@@ -305,6 +307,62 @@ async fn contacts_go_once_no_call_names_them(db: &TestDb) {
     assert_eq!(delete(&store, Retained::Contacts, None, day(61)).await, 2);
     assert!(contacts.by_id(ours, named).await.is_err());
     assert_eq!(counted(&store, ours).await, 0);
+}
+
+/// A contact that is past its days.
+async fn old_contact(store: &Store, org: Uuid) -> Uuid {
+    let details = ContactDetails::default();
+    let contacts = store.contacts();
+    let made = contacts.identify_by_external_id(org, "old", &details, day(0));
+    let change = RetentionChange {
+        contacts: Some(Some(30)),
+        ..RetentionChange::default()
+    };
+    keep(store, org, change).await;
+    made.await.expect("a contact").id
+}
+
+/// Facts of a call that has just begun and found this contact.
+fn call_of(org: Uuid, contact: Uuid) -> Vec<Fact> {
+    let id = org.as_u128() + 1;
+    let call = Uuid::from_u128(id);
+    let mut facts = self::call(org, id, day(31), false);
+    facts.push(Fact::Contact { call, org, contact });
+    facts
+}
+
+async fn contact_of_call(store: &Store, org: Uuid) -> Option<Uuid> {
+    let call = found(store, move |tx| {
+        calls::by_id(tx, org, Uuid::from_u128(org.as_u128() + 1))
+    });
+    call.await.contact_id
+}
+
+async fn a_contact_that_goes_after_its_look_up_is_not_named(db: &TestDb) {
+    let store = db.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let contact = old_contact(&store, ours).await;
+
+    assert_eq!(delete(&store, Retained::Contacts, None, day(31)).await, 1);
+    project(&store, &call_of(ours, contact)).await;
+    assert_eq!(contact_of_call(&store, ours).await, None);
+}
+
+/// Calls are projected while their contacts are deleted: none names a contact that is gone.
+async fn a_call_that_is_projected_meanwhile_keeps_its_contact(db: &TestDb) {
+    let store = db.open().await;
+    for turn in 0..20 {
+        let ours = org(&store, &format!("Org {turn}")).await.id;
+        let contact = old_contact(&store, ours).await;
+        let facts = call_of(ours, contact);
+        let deleting = store.delete_before(ours, Retained::Contacts, day(1), day(31));
+        let (_, deleted) = tokio::join!(project(&store, &facts), deleting);
+
+        let is_left = store.contacts().by_id(ours, contact).await.is_ok();
+        assert_eq!(is_left, deleted.expect("rows go") == 0);
+        let named = contact_of_call(&store, ours).await;
+        assert_eq!(named, is_left.then_some(contact), "turn {turn}");
+    }
 }
 
 async fn old_handoffs_go(db: &TestDb) {

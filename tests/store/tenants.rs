@@ -6,19 +6,90 @@ use std::time::Duration;
 use ipnet::IpNet;
 use trunkline::api::token;
 use trunkline_store::{
-    Conflict, Error, Kind, NewOrg, NewOrgKey, NewPartner, Tx, Wrong, org_keys, orgs, partners,
+    Conflict, Error, Kind, NewOrg, NewOrgKey, NewPartner, Store, Tx, Wrong, org_keys, orgs,
+    partners,
 };
 
-use crate::test_db::{self, NOW, TestDb, done, found, later, org};
+use crate::test_db::{self, NOW, TestDb, done, found, later, org, partner};
 
 crate::on_both!(
     an_org_is_born,
+    all_orgs_are_listed_by_page,
     keys_come_and_go,
     partners_see_their_own,
     partner_keys_are_found_by_hash,
     an_inactive_partner_gets_no_org,
     keys_survive
 );
+
+/// Collects all pages of the list, by names.
+async fn all_pages(store: &Store, narrow: [Option<&str>; 2]) -> Vec<String> {
+    let narrow = narrow.map(|text| text.map(str::to_owned));
+    let (mut names, mut after) = (Vec::new(), None);
+    loop {
+        let narrow = narrow.clone();
+        let page = found(store, move |tx| orgs::page(tx, &narrow, after, 2)).await;
+        names.extend(page.items.into_iter().map(|org| org.name));
+        after = page.next;
+        if after.is_none() {
+            assert_eq!(page.total, names.len() as u64);
+            return names;
+        }
+    }
+}
+
+async fn all_orgs_are_listed_by_page(db: &TestDb) {
+    let store = db.open().await;
+    let partner = partner(&store).await;
+    let mut made = Vec::new();
+    for (place, name) in [
+        "Harbour",
+        "\u{dc}berfahrt",
+        "Bakery",
+        "\u{fc}ber",
+        "50% off",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let new = NewOrg {
+            external_id: Some(format!("Crm-{place}")),
+            ..NewOrg::named(name)
+        };
+        // Two at a time are of one moment.
+        let at = later(place as u64 / 2);
+        let org = done(&store, move |tx| orgs::create(tx, Some(partner), &new, at));
+        made.push(org.await);
+    }
+
+    let mut newest_first = made.clone();
+    newest_first.sort_by_key(|org| std::cmp::Reverse((org.created_at, org.id)));
+    let names = |is_named: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let names = newest_first.iter().map(|org| org.name.clone());
+        names.filter(|name| is_named(name)).collect()
+    };
+
+    assert_eq!(all_pages(&store, [None, None]).await, names(&|_| true));
+    assert_eq!(
+        all_pages(&store, [None, Some("cRM-")]).await,
+        names(&|_| true)
+    );
+    let umlaut = |name: &str| name.to_lowercase().contains('\u{fc}');
+    assert_eq!(
+        all_pages(&store, [None, Some(" \u{dc}BER ")]).await,
+        names(&umlaut)
+    );
+    let id = made[0].id.to_string();
+    for (narrow, expected) in [
+        ([Some("Bakery"), None], "Bakery"),
+        ([Some("Bakery"), Some("ake")], "Bakery"),
+        ([None, Some("%")], "50% off"),
+        ([None, Some(&*id)], "Harbour"),
+    ] {
+        assert_eq!(all_pages(&store, narrow).await, [expected], "{narrow:?}");
+    }
+    assert_eq!(all_pages(&store, [Some("bakery"), None]).await, [""; 0]);
+}
 
 async fn an_org_is_born(db: &TestDb) {
     let store = db.open().await;
@@ -29,8 +100,8 @@ async fn an_org_is_born(db: &TestDb) {
         first
     );
 
-    let listed = found(&store, orgs::list).await;
-    let mut names: Vec<_> = listed.iter().map(|org| &*org.name).collect();
+    let listed = found(&store, move |tx| orgs::page(tx, &[None, None], None, 10)).await;
+    let mut names: Vec<_> = listed.items.iter().map(|org| &*org.name).collect();
     names.sort_unstable();
     assert_eq!(names, ["First", "Second"]);
 

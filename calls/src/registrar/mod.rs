@@ -33,6 +33,7 @@ use uuid::Uuid;
 use crate::allowance::{Allowance, Rate};
 use crate::failed_login::{self, UnknownUser};
 use crate::ids::owner_of;
+use crate::refused_logins::RefusedLogIns;
 use crate::wall_clock::WallClock;
 use bindings::{Binding, BindingChange, Bindings, ChangeRefused, Sender};
 use register_request::{RegisterFault, RegisterRequest};
@@ -113,6 +114,7 @@ pub struct Registrar {
     nonces: Arc<Nonces>,
     window: Arc<NonceWindow>,
     bindings: Arc<Bindings>,
+    refused_log_ins: RefusedLogIns,
     effects: Vec<RegistrarEffect>,
     lines: Vec<u8>,
     /// REGISTERs that each trunk may send.
@@ -131,6 +133,7 @@ impl Registrar {
             nonces,
             window,
             bindings,
+            refused_log_ins: RefusedLogIns::default(),
             effects: Vec::new(),
             lines: Vec::new(),
             allowances: HashMap::new(),
@@ -248,7 +251,7 @@ impl Registrar {
                     &name,
                     config.wall.of(now),
                 );
-                if attributed.is_none() {
+                if attributed.is_none() && self.refused_log_ins.is_new(flow.peer, message) {
                     let unknown = UnknownUser::new(flow.peer, &name);
                     self.effects.push(RegistrarEffect::UnknownUser(unknown));
                 }
@@ -261,7 +264,7 @@ impl Registrar {
         None
     }
 
-    /// Notes a failed log-in for the org that it belongs to.
+    /// Notes a failed log-in for the org that it belongs to, once for all copies of its request.
     fn failed(
         &mut self,
         attributed: Option<(Uuid, Uuid, WrongPart)>,
@@ -270,6 +273,8 @@ impl Registrar {
         flow: Flow,
         now: Moment,
     ) {
+        let refused = &mut self.refused_log_ins;
+        let attributed = attributed.filter(|_| refused.is_new(flow.peer, message));
         self.effects.extend(attributed.map(|(org, trunk, part)| {
             RegistrarEffect::AuthFailure(RegisterAuthFailure {
                 org,

@@ -54,7 +54,7 @@ impl Anonymiser {
         if text.starts_with("SIP/2.0 ") {
             let (line, rest) = text.split_once("\r\n").unwrap_or((&text, ""));
             let end = if text.contains("\r\n") { "\r\n" } else { "" };
-            return format!("{}{end}{}", Self::status_line(line), blank(rest));
+            return format!("{}{end}{}", self.status_line(line), blank(rest));
         }
 
         // DTMF in an INFO: the key is as private as speech.

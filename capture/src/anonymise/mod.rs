@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use trunkline_sip::header::text::{cut_quoted, elements, find_outside};
 
 use self::names::Names;
-use self::phrases::is_standard;
+use self::phrases::is_impersonal_phrase;
 use self::treatment::{Treatment, is_impersonal, is_in, treatment};
 use super::flow::Call;
 use super::message::Message;
@@ -26,9 +26,19 @@ use super::message::Message;
 #[derive(Debug, Default)]
 pub struct Anonymiser {
     names: Names,
+    /// Phrases that stay beside the standard ones.
+    own: Vec<&'static str>,
 }
 
 impl Anonymiser {
+    /// Creates an anonymiser that keeps these phrases and codes as well: those that the daemon itself writes and that name nobody.
+    pub fn keeping(own: impl IntoIterator<Item = &'static str>) -> Self {
+        Self {
+            own: own.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
     /// Anonymises a call in place.
     pub fn call(&mut self, call: &mut Call) {
         for (_, address) in &mut call.peers {
@@ -59,7 +69,7 @@ impl Anonymiser {
             message.set_start_line(&format!("{method} {uri} SIP/2.0"));
         } else {
             let line = message.start_line().into_owned();
-            let shown = Self::status_line(&line);
+            let shown = self.status_line(&line);
             if shown.trim_end() != line {
                 message.set_start_line(&shown);
             }
@@ -83,11 +93,11 @@ impl Anonymiser {
     }
 
     /// Anonymises a status line such as `SIP/2.0 404 Not Found`. A server's own reason phrase may hold anything.
-    fn status_line(line: &str) -> String {
+    fn status_line(&self, line: &str) -> String {
         let mut words = line.splitn(3, ' ');
         let mut word = || words.next().unwrap_or_default();
         let (version, status, phrase) = (word(), word(), word());
-        format!("{version} {status} {}", phrase_or_blank(phrase))
+        format!("{version} {status} {}", self.phrase_or_blank(phrase))
     }
 
     fn value(&mut self, treatment: Treatment, value: &str) -> String {
@@ -106,6 +116,7 @@ impl Anonymiser {
             Treatment::Reason => each(Self::reason),
             Treatment::Program => self.plain(&without_hardware(value)),
             Treatment::Digest => self.digest(value),
+            Treatment::Phrase => self.phrase_or_blank(value),
             Treatment::Blank => blank(value),
         }
     }
@@ -129,6 +140,7 @@ impl Anonymiser {
                 | Treatment::Digest
                 | Treatment::Warning
                 | Treatment::Reason
+                | Treatment::Phrase
                 | Treatment::Blank => None,
             },
             ["optional"]
@@ -221,7 +233,7 @@ impl Anonymiser {
         } else if is_impersonal(name) {
             self.plain(value)
         } else if is_in(&["text"], name) {
-            quoted_phrase(value)
+            self.quoted_phrase(value)
         } else {
             blank(value)
         }
@@ -337,7 +349,27 @@ impl Anonymiser {
         let mut words = value.splitn(3, ' ');
         let mut word = || words.next().unwrap_or_default();
         let (code, agent, text) = (word(), word(), word());
-        format!("{code} {} {}", self.place(agent), quoted_phrase(text))
+        format!("{code} {} {}", self.place(agent), self.quoted_phrase(text))
+    }
+
+    /// Returns a phrase that names nobody as it is, any other blanked.
+    fn phrase_or_blank(&self, text: &str) -> String {
+        match is_impersonal_phrase(text, &self.own) {
+            true => text.to_owned(),
+            false => blank(text),
+        }
+    }
+
+    /// The same, with or without quotes.
+    fn quoted_phrase(&self, text: &str) -> String {
+        let text = text.trim();
+        let inner = text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'));
+        match inner {
+            Some(inner) => format!("\"{}\"", self.phrase_or_blank(inner)),
+            None => self.phrase_or_blank(text),
+        }
     }
 
     /// Replaces the addresses in a text.
@@ -382,26 +414,6 @@ fn cut_at(text: &str, separator: u8) -> (&str, Option<&str>) {
     match find_outside(text.as_bytes(), separator) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
         None => (text, None),
-    }
-}
-
-/// Returns a standard phrase as it is, any other blanked.
-fn phrase_or_blank(text: &str) -> String {
-    match is_standard(text) {
-        true => text.to_owned(),
-        false => blank(text),
-    }
-}
-
-/// The same, with or without quotes.
-fn quoted_phrase(text: &str) -> String {
-    let text = text.trim();
-    let inner = text
-        .strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'));
-    match inner {
-        Some(inner) => format!("\"{}\"", phrase_or_blank(inner)),
-        None => phrase_or_blank(text),
     }
 }
 

@@ -70,11 +70,10 @@ const PHRASES: [&str; 62] = [
     "Attended transfer",
 ];
 
-/// Returns whether a text is a standard phrase, whatever its case, with `_` or blanks between its words.
-pub(super) fn is_standard(text: &str) -> bool {
-    let text = text.trim().replace('_', " ");
-    (100..700)
-        .map(reason_phrase)
-        .chain(PHRASES)
-        .any(|phrase| phrase.eq_ignore_ascii_case(&text))
+/// Returns whether a text is one of `own`, or a standard phrase, whatever its case, with `_` or blanks between its words.
+pub(super) fn is_impersonal_phrase(text: &str, own: &[&'static str]) -> bool {
+    let text = text.trim();
+    let words = text.replace('_', " ");
+    let mut standard = (100..700).map(reason_phrase).chain(PHRASES);
+    own.contains(&text) || standard.any(|phrase| phrase.eq_ignore_ascii_case(&words))
 }

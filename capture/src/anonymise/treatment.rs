@@ -15,6 +15,8 @@ pub(super) enum Treatment {
     CallId,
     Digest,
     Warning,
+    /// A phrase or code, which stays if it names nobody.
+    Phrase,
     /// Letters and digits are blanked.
     Blank,
 }
@@ -100,6 +102,8 @@ pub(super) fn treatment(name: &str) -> Treatment {
         Treatment::Digest
     } else if is_in(&["Warning"], name) {
         Treatment::Warning
+    } else if is_in(&["X-Trunkline-Reason"], name) {
+        Treatment::Phrase
     } else {
         Treatment::Blank
     }

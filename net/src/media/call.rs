@@ -213,7 +213,17 @@ impl Call {
         self.answered_at.get_or_insert(now);
         self.figures.is_negotiated = true;
         self.session.negotiate(agreed, now);
+        self.shared.write_silence(self.session.is_silent());
         self.publish(now);
+    }
+
+    /// Returns whether the peer has been silent for `patience`; true once until it is heard again.
+    pub(super) fn report_silence(&mut self, patience: Duration, now: Moment) -> bool {
+        let is_news = self.session.report_silence(patience, now);
+        if is_news {
+            self.shared.write_silence(true);
+        }
+        is_news
     }
 
     /// Marks the call as up since `answered_at`: the bot gets its start.
@@ -262,7 +272,7 @@ impl Call {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Fate<'p> {
-        let known = self.session.peer();
+        let (known, was_silent) = (self.session.peer(), self.session.is_silent());
         let accepted = self.session.accept(octets, source, is_ours, now);
 
         if self.session.take_first() {
@@ -274,6 +284,9 @@ impl Call {
         let Some(packet) = accepted else {
             return Fate::Discarded;
         };
+        if was_silent {
+            self.shared.write_silence(false);
+        }
 
         let agreed = self.session.payload();
         let audio = agreed.filter(|payload| payload.number == packet.header.payload_type);

@@ -183,6 +183,11 @@ impl Media {
         self.ports.statistics(key)
     }
 
+    /// Returns whether [`MediaEvent::Silent`] was reported of the call `key` and still holds: a report may have waited until media came again.
+    pub fn is_silent(&self, key: u64) -> bool {
+        self.ports.is_silent(key)
+    }
+
     /// Releases the port of the call `key`, and returns the figures of its media. Its bot gets `stop`.
     pub fn close(&self, key: u64, now: Moment) -> Option<MediaStatistics> {
         self.ports.close(key, now)

@@ -195,6 +195,13 @@ impl Ports {
         Some(self.stock().held.get(&key)?.statistics.read())
     }
 
+    /// Returns whether a call's silence was reported and goes on.
+    pub(super) fn is_silent(&self, key: u64) -> bool {
+        let stock = self.stock();
+        let held = stock.held.get(&key);
+        held.is_some_and(|held| held.statistics.is_silent())
+    }
+
     pub(super) fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
         self.command(key, |held, stock| {
             // RTCP takes a port of its own, so that calls without a bot do without it once half of the ports are in use.

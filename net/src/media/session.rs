@@ -308,6 +308,11 @@ impl Session {
         self.is_silence_reported |= is_news;
         is_news
     }
+
+    /// Returns whether the silence that was reported goes on: the peer should still be heard, and hasn't been.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silence_reported && self.is_missed()
+    }
 }
 
 /// First packet with a negotiated payload type.

@@ -1,6 +1,6 @@
 //! Figures of one call's media: written by its thread, read by any thread. No lock: each figure is its own atomic number.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -96,6 +96,8 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     figures: [AtomicU64; 20],
+    /// The peer's silence was reported and goes on.
+    is_silent: AtomicBool,
     /// Locked for rare steps, never for a packet.
     timeline: Mutex<Timeline>,
 }
@@ -131,6 +133,15 @@ impl Shared {
         for (shared, figure) in self.figures.iter().zip(all) {
             shared.store(figure, Ordering::Relaxed);
         }
+    }
+
+    /// Publishes whether the peer's silence was reported and goes on.
+    pub(super) fn write_silence(&self, is_silent: bool) {
+        self.is_silent.store(is_silent, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
     }
 
     /// Notes a step.

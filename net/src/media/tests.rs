@@ -363,6 +363,41 @@ fn a_call_that_falls_silent_is_reported_by_its_key() {
 }
 
 #[test]
+fn a_silence_that_was_reported_ends_with_the_next_packet() {
+    static SECONDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1_000);
+
+    let settings = MediaSettings {
+        ports: 20_000..=20_003,
+        ips: vec![loopback(12)],
+        own: Vec::new(),
+        listeners: Vec::new(),
+        silence: Duration::from_secs(30),
+        workers: 1,
+    };
+    let (reports, silent) = mpsc::channel();
+    let clock = || Moment::from_secs(SECONDS.load(std::sync::atomic::Ordering::Relaxed));
+    let report = move |key, news| reports.send((key, news)).unwrap_or_default();
+    let media = Media::new(&settings, Entropy::from_seed([7; 32]), clock, report).unwrap();
+    let (ours, peer) = (media.open(5, loopback(12)).unwrap(), peer(12));
+    let agreed = agreed(peer.local_addr().unwrap(), None);
+    media.update(5, agreed, clock());
+    assert!(!media.is_silent(5));
+
+    // Any packet wakes the worker.
+    SECONDS.store(2_000, std::sync::atomic::Ordering::Relaxed);
+    peer.send_to(b"?", ours).unwrap();
+    let told = silent.recv_timeout(Duration::from_secs(5));
+    assert_eq!(told, Ok((5, MediaEvent::Silent)));
+    assert!(media.is_silent(5));
+
+    for sequence in 0..10 {
+        peer.send_to(&packet(sequence), ours).unwrap();
+    }
+    peer.recv_from(&mut [0; 100]).expect("an echo");
+    assert!(!media.is_silent(5));
+}
+
+#[test]
 fn a_key_is_told_with_its_call() {
     let (reports, pressed) = mpsc::channel();
     let settings = MediaSettings {

@@ -577,7 +577,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
 
     fn make_round(&mut self, now: Moment) {
         for (_, call) in &mut self.calls {
-            if call.session.report_silence(self.silence, now) {
+            if call.report_silence(self.silence, now) {
                 self.news.push((call.key, MediaEvent::Silent));
             }
         }

@@ -130,7 +130,7 @@ impl Invite {
         Some(text::lossy(&display).into_owned()).filter(|name| !name.is_empty())
     }
 
-    /// The users of P-Asserted-Identity (RFC 3325), in their order.
+    /// The users of P-Asserted-Identity (RFC 3325), in their order. An identity without a user, which names a host alone, isn't one of a caller.
     pub fn asserted_identities(&self) -> Vec<String> {
         self.values("P-Asserted-Identity")
             .flat_map(|list| elements(list.as_bytes()))

@@ -97,6 +97,9 @@ fn facts_are_found_in_folded_compact_and_repeated_headers() {
             Organization: \r\n caf\u{e9}\r\np-asserted-identity: sip:+15553@h\r\nX-Blank: \r\ns: nobody asks\r\n";
         let read = read_one(&odd_invite(uri, more)).expect("one reading");
         assert_eq!(read.asserted_identities(), ["+15551", "+15552", "+15553"]);
+        let host_alone = "P-Asserted-Identity: <sip:pbx.example.com>\r\n";
+        let read_too = read_one(&odd_invite(uri, host_alone)).expect("one reading");
+        assert_eq!(read_too.asserted_identities(), [""; 0]);
         assert_eq!(read.from_display().as_deref(), Some("A, B"));
         for (name, value) in [
             ("x-platform-agent-id", Some("abc")),

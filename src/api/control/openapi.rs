@@ -7,6 +7,7 @@ use super::listed::Listed;
 use super::{installation, limits, networks, orgs, partner_keys, partners, retention, tied_peers};
 use crate::api::audit as audit_log;
 use crate::api::openapi::{OpenApiBuilder, Operation, read_by};
+use crate::api::page::Page;
 use crate::api::partner::{LinkView, changed_limits, described_login};
 use crate::api::phone::{NumberView, lists_numbers};
 use crate::api::query::text_schema;
@@ -24,9 +25,8 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         |op| {
             op.query("name", text_schema(), "Only orgs of this name.")
                 .query("search", text_schema(), "Only orgs with this text in their name or external id, in any case, or with this id.")
-                .query("limit", json!({"type": "integer"}), "Orgs on a page.")
-                .query("offset", json!({"type": "integer"}), "Orgs to skip.")
-                .gives::<orgs::OrgsView>(200)
+                .paged()
+                .gives::<Page<orgs::OrgView>>(200)
         },
     );
     add(

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{
-    Change, DeletedOrg, Kind, NewOrg, Org, OrgChange, Purge, SuspendedBy, Suspender, deleted_orgs,
+    Change, DeletedOrg, Kind, Narrow, NewOrg, Org, OrgChange, Purge, SuspendedBy, Suspender,
+    deleted_orgs,
     versions::{self, Versioned},
 };
 use uuid::Uuid;
@@ -17,6 +18,7 @@ use super::named_org::org_in;
 use crate::api::body::{Body, Fields};
 use crate::api::field_type::NAME;
 use crate::api::operator::Operator;
+use crate::api::page::{Page, Paging};
 use crate::api::partner::at_once;
 use crate::api::path::Named;
 use crate::api::phone::CALLS_AT_ONCE;
@@ -24,10 +26,6 @@ use crate::api::query::Query;
 use crate::api::time::written;
 use crate::api::version::{HasVersion, IfMatch, Tagged};
 use crate::api::{Api, ApiError};
-
-/// Orgs on a page when `limit` is absent, and at most.
-const DEFAULT_LIMIT: usize = 50;
-const MAX_LIMIT: usize = 100;
 
 /// An org.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -48,14 +46,6 @@ impl HasVersion for OrgView {
     fn version(&self) -> &str {
         &self.updated_at
     }
-}
-
-/// A page of orgs, newest first.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "OperatorsOrgPage")]
-pub(super) struct OrgsView {
-    items: Vec<OrgView>,
-    total: usize,
 }
 
 /// Org that was deleted just now.
@@ -108,48 +98,19 @@ impl From<DeletedOrg> for DeletedView {
     }
 }
 
-/// `GET /operator/orgs?name&search&limit&offset`: newest first.
+/// `GET /operator/orgs?name&search&limit&cursor`: newest first.
 pub(super) async fn list(
     State(api): State<Api>,
     _: Operator,
     mut query: Query,
-) -> Result<Json<OrgsView>, ApiError> {
-    let number = |text: &str| {
-        text.parse::<usize>()
-            .map_err(|_| "expected a number".to_owned())
-    };
-
-    let name = query.text("name");
-    let search = query.text("search").map(|text| text.to_lowercase());
-    let limit = query.read("limit", number);
-    let offset = query.read("offset", number);
+) -> Result<Page<OrgView>, ApiError> {
+    let given: Narrow = [query.text("name"), query.text("search")];
+    let paging = Paging::read(&mut query, "operators_orgs", given);
     query.finish()?;
 
-    let all = api.read(trunkline_store::orgs::list).await?.into_iter();
-    let named = all.filter(|org| name.as_ref().is_none_or(|name| *name == org.name));
-    let searched = named.filter(|org| {
-        search
-            .as_ref()
-            .is_none_or(|search| is_found(org, search.trim()))
-    });
-    let found: Vec<Org> = searched.collect();
-
-    let limit = limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
-    Ok(Json(OrgsView {
-        total: found.len(),
-        items: found
-            .into_iter()
-            .skip(offset.unwrap_or(0))
-            .take(limit)
-            .map(OrgView::from)
-            .collect(),
-    }))
-}
-
-/// Returns true if the search, in lower case, is a part of the org's name or external id, or is its id.
-fn is_found(org: &Org, search: &str) -> bool {
-    let has = |text: &str| text.to_lowercase().contains(search);
-    has(&org.name) || org.external_id.as_deref().is_some_and(has) || org.id.to_string() == search
+    let (narrow, after, limit) = (paging.filters.clone(), paging.after, paging.limit);
+    let found = api.read(move |tx| trunkline_store::orgs::page(tx, &narrow, after, limit));
+    Ok(paging.page(found.await?, OrgView::from))
 }
 
 /// `POST /operator/orgs {name, max_concurrent_calls}`: 201; 409 for the name of another org.

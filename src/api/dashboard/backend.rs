@@ -24,12 +24,14 @@ use crate::config::{Config, Http};
 /// Longest answer that is read into memory.
 const MAX_ANSWER: usize = 16 << 20;
 
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
 /// Headers that identify the client and its address.
 const CARRIED: [HeaderName; 6] = [
     COOKIE,
     HOST,
     ORIGIN,
-    HeaderName::from_static("sec-fetch-site"),
+    SEC_FETCH_SITE,
     HeaderName::from_static("x-forwarded-for"),
     HeaderName::from_static("x-forwarded-proto"),
 ];
@@ -133,6 +135,17 @@ impl Client {
             Some(value) => Err(BackendRefusal::read(status, &value)),
             None => Err(BackendRefusal::unreadable()),
         }
+    }
+
+    /// Sends a `POST` that changes nothing, and returns the JSON of its answer. A page that a link of another site opened may send it too.
+    ///
+    /// # Errors
+    /// The API's refusal.
+    pub(super) async fn ask(&self, path: &str, body: &Value) -> Result<Value, BackendRefusal> {
+        let mut asking = self.clone();
+        asking.headers.remove(ORIGIN);
+        asking.headers.remove(SEC_FETCH_SITE);
+        asking.send(Method::POST, path, Some(body)).await
     }
 
     /// Returns the answer at a path in another form than JSON.

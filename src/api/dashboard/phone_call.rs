@@ -12,13 +12,15 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::ws::{
+    CloseCode, CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code,
+};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use trunkline_net::media::AudioFrame;
 use trunkline_sip::moment::Moment;
 use trunkline_store::{Acting, Actor, ActorKind, AuditedAction, audit, sessions};
@@ -224,6 +226,8 @@ enum End {
     Over,
     /// The browser broke a rule.
     Broken(&'static str),
+    /// The browser sent octets that can't be read further, with the code for it.
+    Unreadable(CloseCode),
     /// The session has ended, or may call no more.
     LoggedOut,
     /// The browser has gone, or doesn't read.
@@ -249,6 +253,7 @@ impl Line {
         let (code, reason) = match end {
             End::Over => (close_code::NORMAL, "The call is over."),
             End::Broken(why) => (close_code::POLICY, why),
+            End::Unreadable(code) => (code, "That is no message of the page."),
             End::LoggedOut => (close_code::POLICY, "Your session has ended."),
             // A browser that has disconnected gets nothing.
             End::Gone => return,
@@ -259,8 +264,15 @@ impl Line {
             reason: Utf8Bytes::from_static(reason),
         }));
         // The connection ends in any case.
-        if self.send(close).await.is_ok() {
-            let _ = timeout(FAREWELL, self.read_rest()).await;
+        if self.send(close).await.is_err() {
+            return;
+        }
+        match end {
+            // Nothing is read from it any more, not even the browser's close frame.
+            End::Unreadable(_) => sleep(FAREWELL).await,
+            End::Over | End::Broken(_) | End::LoggedOut | End::Gone => {
+                let _ = timeout(FAREWELL, self.read_rest()).await;
+            }
         }
     }
 
@@ -407,8 +419,8 @@ impl Line {
     ) -> Result<Option<Read>, End> {
         let message = match received {
             Some(Ok(message)) => message,
-            // Not RFC 6455, longer than allowed, or the connection broke.
-            Some(Err(_)) | None => return Err(End::Gone),
+            Some(Err(fault)) => return Err(end_by(fault)),
+            None => return Err(End::Gone),
         };
         let now = self.api.monotonic();
         self.heard_at = now;
@@ -520,7 +532,7 @@ impl Line {
         let (api, hash) = (self.api.clone(), self.visitor.session.hash);
         async move {
             loop {
-                tokio::time::sleep(CHECK).await;
+                sleep(CHECK).await;
                 let now = api.now();
                 let found = api.read_inline(move |tx| sessions::by_token(tx, hash, now));
                 if let Ok(found) = found.await
@@ -542,6 +554,21 @@ impl Line {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(End::Gone),
         }
+    }
+}
+
+/// Returns the end for a fault of reading: a close code for what RFC 6455 §7.4.1 has one for; else the connection broke.
+fn end_by(fault: axum::Error) -> End {
+    use tungstenite::Error;
+    use tungstenite::error::ProtocolError;
+
+    let fault = fault.into_inner().downcast::<Error>();
+    match fault.as_deref() {
+        Ok(Error::Capacity(_)) => End::Unreadable(close_code::SIZE),
+        Ok(Error::Utf8(_)) => End::Unreadable(close_code::INVALID),
+        Ok(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => End::Gone,
+        Ok(Error::Protocol(_)) => End::Unreadable(close_code::PROTOCOL),
+        Ok(_) | Err(_) => End::Gone,
     }
 }
 

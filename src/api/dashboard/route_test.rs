@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
-use axum::http::Method;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -39,10 +38,7 @@ pub(super) async fn show(
         if let Value::Object(fields) = &mut body {
             fields.retain(|_, value| value != "");
         }
-        let answer = visitor
-            .client
-            .send(Method::POST, "/phone/sip/route-test", Some(&body))
-            .await;
+        let answer = visitor.client.ask("/phone/sip/route-test", &body).await;
         match answer {
             Ok(answer) => decided = answer,
             Err(fault) => {
@@ -61,10 +57,7 @@ pub(super) async fn show(
         let week_ago = written(api.now() - WEEK);
         let body =
             json!({"start_date": week_ago, "limit": MOST_CALLS, "changes": changes(&supposed)});
-        let answer = visitor
-            .client
-            .send(Method::POST, "/phone/sip/route-replay", Some(&body))
-            .await;
+        let answer = visitor.client.ask("/phone/sip/route-replay", &body).await;
         match answer {
             Ok(answer) => replayed = answer,
             Err(fault) => {

@@ -31,8 +31,11 @@ const FRAME: Duration = Duration::from_millis(80);
 const REFRESH: Duration = Duration::from_secs(1);
 /// Time within which the reader of keys sees that nobody listens any more.
 const KEY_WAIT: Duration = Duration::from_millis(200);
-/// Most requests under way at once, and most keys that wait.
-const MAX_TASKS: usize = 8;
+/// Most requests under way at which another read begins. A dropped read is made up for by the next event.
+const MAX_READS: usize = 8;
+/// Most requests under way at which another save begins: more than reads ever take up, since a person has named the file.
+const MAX_REQUESTS: usize = 16;
+/// Most keys that wait.
 const KEYS: usize = 64;
 
 /// Answer to a request of the screen.
@@ -62,14 +65,14 @@ pub(super) async fn run(
         session: Arc::clone(session),
         path: path.to_owned(),
         state: State::new(filter, call),
-        tasks: JoinSet::new(),
+        requests: Requests::default(),
         refresh: interval(REFRESH),
     };
     let mut feed = Feed::start(Arc::clone(session));
     let outcome = screen.run(&mut terminal, &mut feed).await;
     ratatui::restore();
     feed.stop().await;
-    screen.tasks.shutdown().await;
+    screen.requests.0.shutdown().await;
     outcome
 }
 
@@ -102,8 +105,31 @@ struct ScreenLoop {
     session: Arc<Session>,
     path: String,
     state: State,
-    tasks: JoinSet<Answered>,
+    requests: Requests,
     refresh: Interval,
+}
+
+/// Requests under way.
+#[derive(Default)]
+struct Requests(JoinSet<Answered>);
+
+impl Requests {
+    /// Starts a request that reads. While [`MAX_READS`] requests are under way, it is dropped.
+    fn read(&mut self, request: impl Future<Output = Answered> + Send + 'static) {
+        if self.0.len() < MAX_READS {
+            self.0.spawn(request);
+        }
+    }
+
+    /// Starts to save a call. Returns false if too many requests are under way.
+    #[must_use]
+    fn save(&mut self, request: impl Future<Output = Answered> + Send + 'static) -> bool {
+        let has_room = self.0.len() < MAX_REQUESTS;
+        if has_room {
+            self.0.spawn(request);
+        }
+        has_room
+    }
 }
 
 impl ScreenLoop {
@@ -118,7 +144,7 @@ impl ScreenLoop {
         let mut frames = interval(FRAME);
         let mut has_changed = true;
 
-        self.ask(names(Arc::clone(&self.session)));
+        self.requests.read(names(Arc::clone(&self.session)));
         if let Some(call) = self.state.open_call().map(|open| open.id) {
             self.load(call);
         }
@@ -142,7 +168,7 @@ impl ScreenLoop {
                     self.take(news)?;
                     has_changed = true;
                 }
-                Some(answer) = self.tasks.join_next() => {
+                Some(answer) = self.requests.0.join_next() => {
                     if let Ok(answer) = answer {
                         self.answer(answer);
                     }
@@ -171,10 +197,14 @@ impl ScreenLoop {
             Some(Action::Load(call)) => self.load(call),
             Some(Action::Save { call, file }) => {
                 let session = Arc::clone(&self.session);
-                self.ask(async move {
+                let begins = self.requests.save(async move {
                     save::save(&session, call, &file).await?;
                     Ok(Answer::Saved(file))
                 });
+                if !begins {
+                    let notice = "Not saved: too many requests are under way. Try again.";
+                    self.state.notice = Some(notice.to_owned());
+                }
             }
         }
         Some(())
@@ -186,7 +216,7 @@ impl ScreenLoop {
                 self.state.connection = Connection::Open;
                 if !is_resumed {
                     let (session, path) = (Arc::clone(&self.session), self.path.clone());
-                    self.ask(async move {
+                    self.requests.read(async move {
                         let mut shown = json(&session, &path).await?;
                         let calls = match shown["items"].as_array_mut() {
                             Some(calls) => std::mem::take(calls),
@@ -233,23 +263,16 @@ impl ScreenLoop {
     /// Reads the messages of a call, and its record if it isn't in the list.
     fn load(&mut self, call: Uuid) {
         let session = Arc::clone(&self.session);
-        self.ask(async move {
+        self.requests.read(async move {
             let trace = json(&session, &format!("/phone/calls/{call}/trace")).await?;
             Ok(Answer::Trace(call, trace))
         });
         if self.state.calls.one(call).is_none() {
             let session = Arc::clone(&self.session);
-            self.ask(async move {
+            self.requests.read(async move {
                 let record = json(&session, &format!("/phone/calls/{call}")).await?;
                 Ok(Answer::Record(call, record))
             });
-        }
-    }
-
-    /// Starts a request. While [`MAX_TASKS`] are under way, it is dropped.
-    fn ask(&mut self, request: impl Future<Output = Answered> + Send + 'static) {
-        if self.tasks.len() < MAX_TASKS {
-            self.tasks.spawn(request);
         }
     }
 }
@@ -271,4 +294,23 @@ async fn json(session: &Session, path: &str) -> Result<Value, Refusal> {
         .await?;
     let octets = session.read_body(answer).await?;
     serde_json::from_slice(&octets).map_err(|_| Failure::Command(NOT_TRUNKLINE.to_owned()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_save_begins_while_reads_take_up_their_share() {
+        let mut requests = Requests::default();
+        for _ in 0..100 {
+            requests.read(pending());
+        }
+        assert_eq!(requests.0.len(), MAX_READS);
+
+        let saved = (0..100).filter(|_| requests.save(pending())).count();
+        assert_eq!(saved, MAX_REQUESTS - MAX_READS);
+    }
 }

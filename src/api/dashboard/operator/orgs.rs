@@ -17,20 +17,14 @@ use super::frame::{Section, below, heading, page};
 use super::visitor::{OperatorForm, OperatorVisitor};
 use super::{allowed, fields, limits};
 
-/// Orgs on a page of the list.
-const ROWS: usize = 50;
-
-/// `GET /operator-console?search&offset`
+/// `GET /operator-console?search&cursor`
 pub(super) async fn list(
     visitor: OperatorVisitor,
     RawQuery(raw): RawQuery,
 ) -> Result<Html, ErrorPage> {
     let search = parameter(raw.as_deref(), "search");
-    let offset: usize = parameter(raw.as_deref(), "offset")
-        .parse()
-        .unwrap_or_default();
-    let (limit, from) = (ROWS.to_string(), offset.to_string());
-    let asked = query(&[("search", &search), ("limit", &limit), ("offset", &from)]);
+    let cursor = parameter(raw.as_deref(), "cursor");
+    let asked = query(&[("search", &search), ("cursor", &cursor)]);
 
     let orgs = visitor
         .client
@@ -38,7 +32,7 @@ pub(super) async fn list(
         .await?;
     let deleted = visitor.client.get("/operator/deleted-orgs").await?;
     let total = orgs["total"].as_u64().unwrap_or_default();
-    let next = offset + ROWS;
+    let next = text(&orgs, "next");
 
     let content = html! {
         (done(raw.as_deref()))
@@ -50,8 +44,8 @@ pub(super) async fn list(
             (rows(&visitor, &orgs))
             div.pages {
                 span.soft { (total) @if search.is_empty() { " in all" } @else { " found" } }
-                @if (next as u64) < total {
-                    a.button href={ (visitor.path("")) (query(&[("search", &search), ("offset", &next.to_string())])) } rel="next" { "Older" }
+                @if !next.is_empty() {
+                    a.button href={ (visitor.path("")) (query(&[("search", &search), ("cursor", next)])) } rel="next" { "Older" }
                 }
             }
         }
