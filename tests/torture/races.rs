@@ -98,7 +98,8 @@ fn a_caller_that_never_acknowledges_runs_out_of_room() {
                 OFFER.len()
             ),
         );
-        let answers = caller.peer.answers_to(reinvite.as_bytes());
+        caller.peer.send(reinvite.as_bytes());
+        let answers = caller.peer.answers_until_probed();
         let of_this = format!("{cseq} INVITE");
         let finals = answers.iter().filter(|answer| answer.answers(&of_this));
         let finals = finals.map(status_of);

@@ -9,13 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trunkline_sip::flow::{Flow, Transport, source};
 
-use super::outbox::{Outbox, OutboxClosed};
+use super::outbox::{Outbox, OutboxClosed, UnprovenOctets};
 use super::stream::StreamSettings;
 
 pub use super::send_error::SendError;
-
-/// Most octets queued for a connection whose peer has proved nothing, where the settings allow more.
-const UNPROVEN_OUTBOX: usize = 64 << 10;
 
 /// Greatest connection number; the numbers above refer to host names ([`trunkline_sip::verified`]).
 const LAST_NUMBER: u32 = (1 << 31) - 1;
@@ -29,6 +26,7 @@ pub struct Connections {
 struct Shared {
     table: Mutex<Table>,
     settings: StreamSettings,
+    unproven: Arc<UnprovenOctets>,
     open: Box<Open>,
 }
 
@@ -97,6 +95,7 @@ impl Connections {
             shared: Arc::new(Shared {
                 table: Mutex::default(),
                 settings,
+                unproven: Arc::default(),
                 open: Box::new(open),
             }),
         }
@@ -175,8 +174,8 @@ impl Connections {
             table.give_way(oldest?);
         }
 
-        let limit = settings.outbox_octets.min(UNPROVEN_OUTBOX);
-        let accepted = table.enter(flow, 0, Origin::Accepted, limit);
+        let outbox = Outbox::of_unproven(settings.outbox_octets, Arc::clone(&self.shared.unproven));
+        let accepted = table.enter(flow, 0, Origin::Accepted, outbox);
         let number = accepted.0.connection;
         table.accepted += 1;
         table.unproven.insert(number);
@@ -192,7 +191,7 @@ impl Connections {
         if table.unproven.remove(&number)
             && let Some(Entry { flow, outbox, .. }) = table.by_number.get(&number).cloned()
         {
-            outbox.set_limit(self.shared.settings.outbox_octets);
+            outbox.prove();
             if let Some(of_source) = table.by_source.get_mut(&source(flow.peer.ip())) {
                 of_source.unproven.remove(&number);
             }
@@ -207,7 +206,7 @@ impl Connections {
             flow,
             0,
             Origin::InProcess,
-            self.shared.settings.outbox_octets,
+            Outbox::new(self.shared.settings.outbox_octets),
         )
     }
 
@@ -277,7 +276,7 @@ impl Table {
             *flow,
             flow.connection,
             Origin::Opened,
-            settings.outbox_octets,
+            Outbox::new(settings.outbox_octets),
         ))
     }
 
@@ -286,13 +285,13 @@ impl Table {
         flow: Flow,
         required_name: u32,
         origin: Origin,
-        outbox_octets: usize,
+        outbox: Outbox,
     ) -> (Flow, Arc<Outbox>) {
         let flow = Flow {
             connection: self.next_number(),
             ..flow
         };
-        let outbox = Arc::new(Outbox::new(outbox_octets));
+        let outbox = Arc::new(outbox);
         if origin != Origin::Opened {
             outbox.set_opened();
         }

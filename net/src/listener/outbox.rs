@@ -1,8 +1,18 @@
 //! Queue of octets to be written to one connection. Shards fill it without waiting; it is bounded in octets.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+
+/// Most octets queued for a connection whose peer has proved nothing, while [`PLENTY`] octets wait for such peers.
+const SCARCE: usize = 64 << 10;
+/// Octets that may wait for all peers together that have proved nothing, before each of them is held to less.
+const PLENTY: usize = 64 << 20;
+
+/// Number of octets that wait for peers which have proved nothing.
+#[derive(Debug, Default)]
+pub(super) struct UnprovenOctets(AtomicUsize);
 
 /// Octets queued for a connection.
 #[derive(Debug)]
@@ -23,6 +33,8 @@ struct Waiting {
     state: State,
     is_opened: bool,
     limit_octets: usize,
+    /// While the peer has proved nothing: the sum over all such peers, and the part of it that is this one's.
+    unproven: Option<(Arc<UnprovenOctets>, usize)>,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -48,13 +60,24 @@ pub(super) enum Done {
 }
 
 impl Outbox {
+    /// Creates the outbox of a connection that we opened.
     pub(super) fn new(limit_octets: usize) -> Self {
+        Self::with(limit_octets, None)
+    }
+
+    /// Creates the outbox of a connection whose peer has proved nothing.
+    pub(super) fn of_unproven(limit_octets: usize, all: Arc<UnprovenOctets>) -> Self {
+        Self::with(limit_octets, Some((all, 0)))
+    }
+
+    fn with(limit_octets: usize, unproven: Option<(Arc<UnprovenOctets>, usize)>) -> Self {
         let waiting = Waiting {
             octets: Vec::new(),
             pushed: 0,
             state: State::Open,
             is_opened: false,
             limit_octets,
+            unproven,
         };
         Self {
             waiting: Mutex::new(waiting),
@@ -64,9 +87,11 @@ impl Outbox {
         }
     }
 
-    /// Sets the bound for what is queued from now on.
-    pub(super) fn set_limit(&self, limit_octets: usize) {
-        self.waiting().limit_octets = limit_octets;
+    /// Notes that the peer is known: it is held to the bound alone.
+    pub(super) fn prove(&self) {
+        let mut waiting = self.waiting();
+        waiting.count(0);
+        waiting.unproven = None;
     }
 
     /// Ends the connection at once, whatever is queued: another one needs its place.
@@ -88,10 +113,12 @@ impl Outbox {
         }
 
         let was_empty = waiting.octets.is_empty();
-        let fits = waiting.octets.len() + octets.len() <= waiting.limit_octets;
+        let fits = waiting.octets.len() + octets.len() <= waiting.limit();
         if fits {
             waiting.octets.extend_from_slice(octets);
             waiting.pushed += 1;
+            let counted = waiting.counted() + octets.len();
+            waiting.count(counted);
         } else {
             waiting.state = State::Overfull;
         }
@@ -152,7 +179,12 @@ impl Outbox {
         match waiting.state {
             State::Overfull => return Err(Done::Overfull),
             State::Finishing if waiting.octets.is_empty() => return Err(Done::Finished),
-            State::Open | State::Finishing => std::mem::swap(&mut waiting.octets, octets),
+            State::Open | State::Finishing => {
+                // What was taken before is written by now.
+                let queued = waiting.octets.len();
+                waiting.count(queued);
+                std::mem::swap(&mut waiting.octets, octets);
+            }
         }
         Ok(!octets.is_empty())
     }
@@ -173,9 +205,69 @@ impl Outbox {
     }
 }
 
+impl Waiting {
+    /// Most octets that may be queued.
+    fn limit(&self) -> usize {
+        match &self.unproven {
+            Some((all, _)) if all.0.load(Ordering::Relaxed) > PLENTY => {
+                self.limit_octets.min(SCARCE)
+            }
+            Some(_) | None => self.limit_octets,
+        }
+    }
+
+    fn counted(&self) -> usize {
+        self.unproven.as_ref().map_or(0, |(_, counted)| *counted)
+    }
+
+    /// Sets the number of octets that count for an unproven peer.
+    fn count(&mut self, octets: usize) {
+        if let Some((all, counted)) = &mut self.unproven {
+            all.0.fetch_add(octets, Ordering::Relaxed);
+            all.0.fetch_sub(*counted, Ordering::Relaxed);
+            *counted = octets;
+        }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.waiting().count(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn peers_that_have_proved_nothing_share_what_waits_for_them() {
+        let all = Arc::<UnprovenOctets>::default();
+        let outbox = |limit| Outbox::of_unproven(limit, Arc::clone(&all));
+        let waiting = || all.0.load(Ordering::Relaxed);
+
+        let greedy = outbox(PLENTY + 1);
+        let half = vec![b'x'; PLENTY / 2 + 1];
+        greedy.push(&half).unwrap();
+        outbox(half.len()).push(&half).unwrap();
+        assert_eq!(waiting(), half.len(), "one outbox is gone");
+
+        let (honest, other) = (outbox(half.len()), outbox(half.len()));
+        other.push(&half).unwrap();
+        assert_eq!(honest.push(&half), Err(OutboxClosed));
+        let honest = outbox(half.len());
+        honest.push(&half[..SCARCE]).unwrap();
+
+        other.prove();
+        assert_eq!(waiting(), half.len() + SCARCE);
+        let mut octets = Vec::new();
+        greedy.take(&mut octets).await.unwrap();
+        assert_eq!(waiting(), half.len() + SCARCE, "it is being written");
+        greedy.push(b"more").unwrap();
+        octets.clear();
+        greedy.take(&mut octets).await.unwrap();
+        assert_eq!(waiting(), 4 + SCARCE);
+    }
 
     #[tokio::test]
     async fn what_is_pushed_is_taken_together() {

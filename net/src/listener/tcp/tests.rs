@@ -536,28 +536,6 @@ async fn the_oldest_connection_that_has_proved_nothing_gives_way() {
     }
 }
 
-#[test]
-fn a_peer_that_has_proved_nothing_gets_a_small_outbox() {
-    let connections = Connections::new(StreamSettings::default(), |_, _, _, _| {});
-    let flow = Flow {
-        transport: Transport::Tcp,
-        listener: 0,
-        connection: 0,
-        local: "192.0.2.100:5060".parse().unwrap(),
-        peer: "192.0.2.1:5060".parse().unwrap(),
-    };
-    let fits = |flow: &Flow| {
-        let answers = (0..1_024).take_while(|_| connections.send(flow, &[b'x'; 1_024]).is_ok());
-        answers.count()
-    };
-
-    let (unproven, _outbox) = connections.accept(flow).unwrap();
-    assert_eq!(fits(&unproven), 64);
-    let (proven, _outbox) = connections.accept(flow).unwrap();
-    connections.prove(proven.connection);
-    assert_eq!(fits(&proven), 512);
-}
-
 #[tokio::test]
 async fn connections_that_we_open_are_bounded() {
     let server = Server::start(
