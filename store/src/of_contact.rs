@@ -22,7 +22,7 @@ pub struct ContactCall {
     pub call: Call,
     /// The caller's own headers.
     pub headers: Vec<(Box<str>, Box<str>)>,
-    /// The last [`TRANSFERS`] of its transfers, in their order.
+    /// The last hundred of its transfers, in their order.
     pub transfers: Vec<CallTransfer>,
     /// Handoffs of its session, in their order.
     pub handoffs: Vec<Handoff>,
@@ -51,7 +51,7 @@ const CALLS: &str = "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
     ORDER BY started_at DESC, id DESC LIMIT $6";
 
 /// Returns a page of the contact's calls, newest first, and the start of the next page. A page has at most `limit` calls, and none after
-/// their texts have reached [`PAGE_OCTETS`].
+/// their texts have reached 1 MiB.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -106,7 +106,7 @@ pub fn calls(
 /// Most contacts of a search that are counted.
 const MOST_COUNTED: i64 = 10_000;
 
-/// Returns a page of the org's contacts that match all given fields, newest first. The total of a search is [`MOST_COUNTED`] at most.
+/// Returns a page of the org's contacts that match all given fields, newest first. The total of a search is 10,000 at most.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

@@ -391,6 +391,7 @@ impl Party {
 
         let dialog = &mut self.sessions[session];
         dialog.unacknowledged = false;
+        dialog.last_early.get_or_insert(dialog.local_seq);
         dialog.asked.take_if(|asked| *asked == at);
         if dialog.offered.is_some() {
             self.check_answer(session, message.body());
@@ -424,7 +425,10 @@ impl Party {
 
         let session = self.wire.clients[at].session;
         if let Some(dialog) = self.sessions.get_mut(session) {
-            dialog.sequenced |= message.status() != 481 && !dialog.unacknowledged;
+            let is_early = dialog
+                .last_early
+                .is_some_and(|last| message.cseq().number <= last);
+            dialog.sequenced |= message.status() != 481 && !dialog.unacknowledged && !is_early;
         }
 
         match self.wire.clients[at].purpose {

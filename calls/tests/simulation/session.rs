@@ -59,6 +59,8 @@ pub(crate) struct Session {
     pub(crate) remote_seq: u32,
     /// The node has answered a request of ours with a number above 0, in a dialog that it keeps: not in an early dialog of its own INVITE.
     pub(crate) sequenced: bool,
+    /// CSeq of the last request sent before the first ACK: the node may have answered it in an early dialog, whose requests it doesn't number.
+    pub(crate) last_early: Option<u32>,
     pub(crate) stage: Stage,
     /// The label of our offer that waits for its answer.
     pub(crate) offered: Option<String>,
@@ -117,6 +119,7 @@ impl Session {
             local_seq,
             remote_seq,
             sequenced: local_seq > 0,
+            last_early: None,
             stage: Stage::Early,
             offered: None,
             asking: None,
