@@ -14,15 +14,15 @@ use super::context::Core;
 use super::proven_sources::{SourceProbe, SourceProof, WaitingInvite};
 
 /// Age of an answer after which its source is probed again.
-const ASKED_AGAIN: Duration = Duration::from_secs(600);
+const REPROBE_AFTER: Duration = Duration::from_secs(600);
 /// Longest wait of an INVITE for the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Pause before a silent source is probed again.
-const SILENT: Duration = Duration::from_secs(5);
+const SILENT_PAUSE: Duration = Duration::from_secs(5);
 /// Bound on stored probes.
-const MOST_ASKED: usize = 256;
-/// Size of an INVITE that may wait: for a smaller one, probe and challenge together would be more than twice its size.
-const OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
+const MAX_PROBES: usize = 256;
+/// Size of an INVITE that may wait, in octets. Probe and challenge together are more than twice the size of a smaller one.
+const WAITING_OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
 
 /// Judges whether the source of an INVITE is proven; sends OPTIONS if that isn't known.
 pub(crate) fn judge_source(
@@ -37,8 +37,9 @@ pub(crate) fn judge_source(
     let of_source = |asked: &&SourceProbe| asked.source == source;
     let last = core.source_probes.asked.iter().rfind(of_source);
     let last = last.map(|asked| now.since(asked.at));
+
     match age {
-        Some(age) if age < ASKED_AGAIN || last.is_some_and(|last| last < SILENT) => {
+        Some(age) if age < REPROBE_AFTER || last.is_some_and(|last| last < SILENT_PAUSE) => {
             return SourceProof::Proven;
         }
         Some(_) => {
@@ -53,15 +54,18 @@ pub(crate) fn judge_source(
     if core.source_probes.waiting.iter().any(is_same) {
         return SourceProof::Waits;
     }
-    let fits = OCTETS.contains(&invite.raw().len());
+
+    let fits = WAITING_OCTETS.contains(&invite.raw().len());
     if !fits || !core.source_probes.has_room_for(org) {
         return SourceProof::Unproven;
     }
+
     match last {
         Some(last) if last < PATIENCE => {}
-        Some(last) if last < SILENT => return SourceProof::Unproven,
+        Some(last) if last < SILENT_PAUSE => return SourceProof::Unproven,
         Some(_) | None => ask(core, endpoint, flow, invite, now),
     }
+
     core.source_probes.waiting.push_back(WaitingInvite {
         flow,
         octets: invite.raw().into(),
@@ -111,7 +115,7 @@ pub(crate) fn cancel_waiting(
 fn ask(core: &mut Core, endpoint: &mut Endpoint, flow: Flow, invite: &Message<'_>, now: Moment) {
     let slot = core.minter.dispatch(invite);
     let tag = send_options(core, endpoint, flow, slot);
-    if core.source_probes.asked.len() >= MOST_ASKED {
+    if core.source_probes.asked.len() >= MAX_PROBES {
         core.source_probes.asked.pop_front();
     }
     core.source_probes.asked.push_back(SourceProbe {

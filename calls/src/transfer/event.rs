@@ -14,7 +14,7 @@ use crate::ids::LegId;
 use crate::pbx::Pbx;
 use crate::refusal::Reason;
 
-/// Subscription of a runtime that has sent REFER, by the dialog of its REFER.
+/// Subscription that a runtime made by sending REFER, in the dialog of that REFER.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Subscription {
     /// Number of the dialog.
@@ -104,7 +104,7 @@ pub(crate) enum TransferEvent {
     CallerHeard,
     /// The call is over.
     CallEnded(Box<Ended>),
-    /// Nothing more will come: the node stops, or an internal error ends the call.
+    /// The node stops, or an internal error ends the call: no further event follows.
     Stopped,
 }
 
@@ -131,7 +131,7 @@ pub(crate) enum ReferAnswer {
     Refused(u16),
 }
 
-/// Step that follows, in order.
+/// Step that the call takes for a transfer; steps are taken in their order.
 #[derive(Debug)]
 pub(crate) enum TransferStep<R> {
     /// Records the transfer's current state.

@@ -53,7 +53,7 @@ impl<R> LastTransfer<R> {
         self.0.as_deref()?.sent.of_notify(leg, id)
     }
 
-    /// Returns whether no other one can begin.
+    /// Returns whether another transfer has to wait: this one's outcome is open, or the BYE of the transferred caller is awaited.
     pub(crate) fn is_busy(&self) -> bool {
         let is_busy = |transfer: &Transfer<R>| {
             matches!(transfer.state, State::AwaitingBye) || transfer.state.is_open()
@@ -61,7 +61,7 @@ impl<R> LastTransfer<R> {
         self.0.as_deref().is_some_and(is_busy)
     }
 
-    /// Returns whether its outcome is open.
+    /// Returns whether the transfer's outcome is open, or unknown until the caller leaves.
     pub(crate) fn is_under_way(&self) -> bool {
         let waits = |transfer: &Transfer<R>| {
             matches!(transfer.state, State::Unresolved) || transfer.state.is_open()
@@ -69,13 +69,13 @@ impl<R> LastTransfer<R> {
         self.0.as_deref().is_some_and(waits)
     }
 
-    /// Returns whether it goes on without the agent: its outcome is open, or the caller has been transferred, and only the BYEs are missing.
+    /// Returns whether the transfer goes on without the agent: its outcome is open, or the caller has been transferred and only the BYEs are missing.
     pub(crate) fn goes_on(&self) -> bool {
         let is_awaited = |transfer: &Transfer<R>| matches!(transfer.state, State::AwaitingBye);
         self.is_under_way() || self.0.as_deref().is_some_and(is_awaited)
     }
 
-    /// Returns whether the call is over except for the outcome.
+    /// Returns whether the call is over, and only the transfer's outcome is awaited.
     pub(crate) fn is_parting(&self) -> bool {
         let parts = |transfer: &Transfer<R>| matches!(transfer.state, State::Parting(_));
         self.0.as_deref().is_some_and(parts)
@@ -112,7 +112,7 @@ impl<R> LastTransfer<R> {
         }
     }
 
-    /// The timer that runs for it.
+    /// The timer that runs for the transfer.
     pub(crate) fn timer(&self) -> Option<TimerId> {
         self.0.as_deref()?.timer
     }

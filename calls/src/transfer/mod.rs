@@ -1,5 +1,5 @@
 //! Cold transfer: a caller is moved to one of its agent's destinations. Either the PBX gets REFER on the caller's dialog (RFC 3515), or the daemon
-//! calls the destination, which replaces the agent; each may follow the other (`plan`). `machine` is the transfer's state. No module here knows the
+//! calls the destination, which replaces the agent; if one of the two fails, the other may follow (`plan`). `machine` is the transfer's state. No module here knows the
 //! call: `transferring` passes events and carries out steps.
 
 mod event;

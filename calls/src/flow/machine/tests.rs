@@ -29,7 +29,7 @@ impl Run {
         Self { machine, now }
     }
 
-    /// Actions of the machine since.
+    /// Returns the actions of the machine since the last call of this function, in words.
     fn asked(&mut self) -> Vec<String> {
         let actions = std::iter::from_fn(|| self.machine.poll_action());
         let said = actions.map(|action| match action {
