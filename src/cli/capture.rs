@@ -85,12 +85,12 @@ impl Import {
 
         // Write to a temporary file beside the output: an existing file stays if the import fails.
         let mut name = self.output.file_name().unwrap_or_default().to_owned();
-        name.push(".part");
+        name.push(format!(".{}.part", std::process::id()));
         let part = self.output.with_file_name(name);
-        let written = File::create(&part)
-            .map_err(CaptureFault::from)
-            .and_then(|file| write(input, anonymiser, source, &mut BufWriter::new(file)))
-            .and_then(|summary| {
+        // A file or a link that is there under this name is not ours to write to.
+        let file = File::create_new(&part)?;
+        let written =
+            write(input, anonymiser, source, &mut BufWriter::new(file)).and_then(|summary| {
                 std::fs::rename(&part, &self.output)?;
                 Ok(summary)
             });

@@ -1,9 +1,6 @@
 //! Keys that `quickstart` makes. They are kept, sealed by the installation's key, so that another start shows the same
 //! ones instead of making more.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use trunkline_store::{Store, org_keys, partners, private};
 use uuid::Uuid;
 
+use crate::cli::replace_file::replace;
 use crate::cli::{Failure, now};
 use crate::config::Config;
 
@@ -75,17 +73,10 @@ impl KeptKeys {
         let keys = serde_json::to_vec(self).expect("strings have a JSON form");
         let sealed = store.keyring().seal(CONTEXT, &keys);
         let file = file(config);
-        let mut options = OpenOptions::new();
-        options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(private::FILE);
 
         // With PostgreSQL, nothing else has created the directory.
         private::directory(&config.data_dir)
-            .and_then(|()| options.open(&file))
-            .and_then(|mut opened| opened.write_all(&sealed))
+            .and_then(|()| replace(&file, private::FILE, &sealed))
             .map_err(|error| {
                 Failure::Command(format!("{} can't be written: {error}", file.display()))
             })

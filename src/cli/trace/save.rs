@@ -39,11 +39,15 @@ pub(super) async fn save(session: &Session, call: Uuid, file: &Path) -> Result<(
         }
     };
 
+    let failed = |error| Failure::Command(format!("{}: {error}", file.display()));
     // A file of another call must not be lost.
     let opened = OpenOptions::new().write(true).create_new(true).open(file);
-    opened
-        .and_then(|mut opened| opened.write_all(&octets))
-        .map_err(|error| Failure::Command(format!("{}: {error}", file.display())))
+    let written = opened.map_err(failed)?.write_all(&octets);
+    if written.is_err() {
+        // Half a file would be in the way of the next attempt.
+        let _ = std::fs::remove_file(file);
+    }
+    written.map_err(failed)
 }
 
 async fn get(session: &Session, call: Uuid, accept: &'static str) -> Result<Vec<u8>, Failure> {
