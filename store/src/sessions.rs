@@ -124,14 +124,18 @@ pub fn by_token(tx: &mut Tx, session: TokenHash, now: Moment) -> Result<Option<S
     tx.one(sql, &[&session, &now])
 }
 
-/// Returns whether a page with a button comes before the log-in.
+/// Returns whether a page with a button comes before the log-in; `None` for a link that is used, expired or unknown.
 ///
 /// # Errors
-/// [`Broke`](super::Broke); a link that is used, expired or unknown needs none.
-pub fn needs_confirmation(tx: &mut Tx, link: TokenHash, now: Moment) -> Result<bool, Error> {
+/// [`Broke`](super::Broke): the database fails.
+pub fn needs_confirmation(
+    tx: &mut Tx,
+    link: TokenHash,
+    now: Moment,
+) -> Result<Option<bool>, Error> {
     let sql = "SELECT confirm FROM login_links WHERE token_hash = $1 AND consumed_at IS NULL AND expires_at > $2";
     let found: Option<(bool,)> = tx.one(sql, &[&link, &now])?;
-    Ok(found.is_some_and(|(confirm,)| confirm))
+    Ok(found.map(|(confirm,)| confirm))
 }
 
 /// Returns a page of the org's open sessions, newest first, of one address if `email` is given, after `after`.

@@ -39,11 +39,10 @@ pub(super) async fn consume(
     if let Some(token) = token {
         let (link, now) = (presented(token), api.now());
         let needs = api.read_inline(move |tx| sessions::needs_confirmation(tx, link, now));
-        if !needs.await? {
-            return open(&state, Some(token)).await;
+        if needs.await? == Some(true) {
+            let to = format!("{}/partner-login", base_of(&state));
+            return Ok(Html(confirmation(&to, token)).into_response());
         }
-        let to = format!("{}/partner-login", base_of(&state));
-        return Ok(Html(confirmation(&to, token)).into_response());
     }
 
     open(&state, token).await
@@ -75,23 +74,24 @@ fn token_of(pairs: &str) -> Option<&str> {
 /// Consumes a link and redirects to the dashboard.
 async fn open(state: &State<Api>, link: Option<&str>) -> Result<Response, ErrorPage> {
     let State(api) = state;
-    let link = link.map(presented);
-    let (token, hash) = dashboard_session::new_token();
-    let opened = match link {
-        Some(link) => {
-            api.write(move |tx, now| sessions::open(tx, link, hash, now + LIFETIME, now))
-                .await?
-        }
-        None => None,
-    };
-
-    let Some(org) = opened else {
-        return Err(ErrorPage::new(
+    let no_longer_good = || {
+        ErrorPage::new(
             StatusCode::GONE,
             "This login link is no longer good",
             "A link works once, and for a quarter of an hour. Ask for a new one where you got this one.",
-        ));
+        )
     };
+
+    // Read first: a made-up token, which needs no credential, must not take a turn of the database's writer.
+    let (link, now) = (presented(link.ok_or_else(no_longer_good)?), api.now());
+    let known = api.read_inline(move |tx| sessions::needs_confirmation(tx, link, now));
+    known.await?.ok_or_else(no_longer_good)?;
+
+    let (token, hash) = dashboard_session::new_token();
+    let opened = api
+        .write(move |tx, now| sessions::open(tx, link, hash, now + LIFETIME, now))
+        .await?;
+    let org = opened.ok_or_else(no_longer_good)?;
     let to = format!("{}/dashboard/{org}", base_of(state));
     Ok(with_cookie(
         Redirect::to(&to).into_response(),
