@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use trunkline_model::view::{PeerLogin, View};
-use trunkline_sip::auth::{self, ChallengeCause, NonceSource, Policy, Secret, Verdict};
+use trunkline_sip::auth::{self, ChallengeCause, Secret, Verdict};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
@@ -37,11 +37,7 @@ pub(super) fn proves_pair(
     let credentials = credentials.filter(|held| is_legs(&held.username_unescaped()));
     let verdict = credentials.as_ref().map(|credentials| {
         let secret = Secret::new(&pair.user, &config.realm, &pair.password);
-        let policy = Policy {
-            algorithms: &config.algorithms,
-            allow_rfc2069: config.allow_rfc2069,
-            source: NonceSource::of(&flow),
-        };
+        let policy = config.digest_policy(&flow);
         let (nonces, window) = (&core.nonces, &core.window);
         auth::verify(credentials, message, &secret, nonces, window, policy, now)
     });

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use trunkline_model::invite_facts::Proof;
-use trunkline_model::view::{OrgView, Source, View};
+use trunkline_model::view::{Login, OrgView, Source, View};
 use trunkline_routing::Facts;
-use trunkline_sip::auth::{self, ChallengeCause, NonceSource, Policy, Verdict, WrongPart};
+use trunkline_sip::auth::{self, ChallengeCause, NonceSource, Verdict, WrongPart};
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::{Flow, Transport};
 use trunkline_sip::header::auth::Credentials;
@@ -209,16 +209,9 @@ pub(crate) fn is_expected(
         return !matches!(source, Source::Unknown);
     };
 
-    let wall_time = core.live.wall_time(now);
-    let login = view
-        .login(&credentials.username_unescaped())
-        .filter(|login| login.is_valid(wall_time));
+    let login = login_of(core, view, &credentials, now);
     let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
-    let policy = Policy {
-        algorithms: &config.algorithms,
-        allow_rfc2069: config.allow_rfc2069,
-        source: NonceSource::of(flow),
-    };
+    let policy = config.digest_policy(flow);
     auth::proves_password(&credentials, invite, secret, &core.nonces, policy, now)
 }
 
@@ -239,6 +232,18 @@ pub(crate) fn turn_away(
     });
 }
 
+/// Returns the log-in with the user name of these credentials, unless it has expired.
+fn login_of<'v>(
+    core: &Core,
+    view: &'v View,
+    credentials: &Credentials<'_>,
+    now: Moment,
+) -> Option<&'v Login> {
+    let wall_time = core.live.wall_time(now);
+    view.login(&credentials.username_unescaped())
+        .filter(|login| login.is_valid(wall_time))
+}
+
 /// Admits a sender whose digest verifies, and challenges any other. The answer must not depend on whether the user name exists (no oracle).
 fn by_digest<'a, 'm>(
     core: &mut Core,
@@ -252,16 +257,9 @@ fn by_digest<'a, 'm>(
     core.unanswered_challenges.answered(message);
 
     let config = Arc::clone(&core.config);
-    let wall_time = core.live.wall_time(now);
-    let login = view
-        .login(&credentials.username_unescaped())
-        .filter(|login| login.is_valid(wall_time));
+    let login = login_of(core, view, credentials, now);
     let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
-    let policy = Policy {
-        algorithms: &config.algorithms,
-        allow_rfc2069: config.allow_rfc2069,
-        source: NonceSource::of(&flow),
-    };
+    let policy = config.digest_policy(&flow);
     let verdict = auth::verify(
         credentials,
         message,
@@ -300,6 +298,7 @@ fn by_digest<'a, 'm>(
         }
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
             let name = credentials.username_unescaped();
+            let wall_time = core.live.wall_time(now);
             let attributed =
                 failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, wall_time);
             if attributed.is_none() && core.refused_log_ins.is_new(flow.peer, message) {

@@ -10,7 +10,7 @@ use trunkline_model::peer_pattern::PeerPattern;
 use trunkline_model::record::Fact;
 use trunkline_model::settings::Runtime;
 use trunkline_model::view::View;
-use trunkline_sip::auth::{Algorithm, NonceWindow, Nonces};
+use trunkline_sip::auth::{Algorithm, NonceSource, NonceWindow, Nonces, Policy};
 use trunkline_sip::dialog::Dialog;
 use trunkline_sip::endpoint::{Endpoint, Response, ServerTx};
 use trunkline_sip::flow::{Flow, Transport, is_private};
@@ -80,6 +80,17 @@ pub struct Config {
     pub session_tokens: SessionTokens,
     /// Runtimes that always get the token.
     pub trusted_runtimes: Vec<PeerPattern>,
+}
+
+impl Config {
+    /// Rules by which a request's digest is judged that came by this flow.
+    pub(crate) fn digest_policy(&self, flow: &Flow) -> Policy<'_> {
+        Policy {
+            algorithms: &self.algorithms,
+            allow_rfc2069: self.allow_rfc2069,
+            source: NonceSource::of(flow),
+        }
+    }
 }
 
 /// State that the calls of one shard share.

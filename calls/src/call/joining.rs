@@ -29,16 +29,19 @@ impl Call {
                         permit.release(self.ids.agent);
                     }
                 }
+
                 // Both ends have each other's media.
                 let outbound = self.outbound.as_deref_mut();
                 if outbound.is_some_and(|outbound| outbound.media.take().is_some()) {
                     let closed = self.bridge.closed_media(&self.ids);
                     cx.core.effects.push_back(closed);
                 }
+
                 if let Some(answer) = answer {
                     self.holding.hold_state.take_answer(answer);
                     self.bridge.set_heard(answer);
                 }
+
                 match asks {
                     Some(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
                     None => self.joining.end(),
@@ -51,6 +54,7 @@ impl Call {
                 if let Some(leg) = self.bridge.legs.get_mut(trunk) {
                     leg.send_ack(cx, &delayed.ack().answering(&answer));
                 }
+
                 self.holding.hold_state.take_offer(&delayed.offer);
                 self.bridge.set_heard(&delayed.offer);
             }
