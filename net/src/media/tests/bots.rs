@@ -386,6 +386,12 @@ fn marks_with_long_names_all_come_back() {
     for name in names() {
         assert_eq!(call.server.event("mark")["mark"]["name"], name);
     }
+
+    // The figures of a turn are published at its end, after its marks were sent. This one is read in a later turn.
+    call.server
+        .say(&json!({"event": "mark", "mark": {"name": "last"}}));
+    assert_eq!(call.server.event("mark")["mark"]["name"], "last");
+
     let figures = call.media.close(5, now()).unwrap();
     assert_eq!(figures.junk, 1, "the longest is refused");
     call.server.event("stop");
