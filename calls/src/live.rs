@@ -63,7 +63,8 @@ impl LiveCall {
 /// All live calls of this node.
 #[derive(Debug)]
 pub struct LiveCalls {
-    calls: DashMap<Uuid, LiveCall>,
+    /// Boxed, since a table that has just grown is half empty.
+    calls: DashMap<Uuid, Box<LiveCall>>,
     /// Wall clock of recorded facts.
     wall: &'static WallClock,
     /// The call of each session.
@@ -111,7 +112,7 @@ impl LiveCalls {
         self.calls
             .get(&call)
             .filter(|live| live.started.org == org)
-            .map(|live| live.clone())
+            .map(|live| LiveCall::clone(&live))
     }
 
     /// The call of a session, if it is live and of this org.
@@ -138,7 +139,7 @@ impl LiveCalls {
         self.calls
             .iter()
             .filter(|live| live.started.org == org)
-            .map(|live| live.value().clone())
+            .map(|live| LiveCall::clone(&live))
             .collect()
     }
 
@@ -175,7 +176,7 @@ impl LiveCalls {
                     has_bot: false,
                 };
                 self.sessions.insert(started.session, started.call);
-                self.calls.insert(started.call, live);
+                self.calls.insert(started.call, Box::new(live));
             }
             Fact::Contact { call, contact, .. } => {
                 self.change(*call, |live| live.contact = Some(*contact))

@@ -91,7 +91,7 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
     let whole = dialled.e164.as_ref().map_or(&*digits, E164::digits);
     if let Some((number, differs)) = alike((&digits, is_global), whole, org) {
         near.push(NearMiss::Number {
-            dialled: dialled.raw.clone(),
+            dialled: dialled.raw.to_string(),
             agent: org.held.get(&number).copied(),
             number,
             differs,

@@ -311,7 +311,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         };
         cut(&mut dialled.raw);
         cut(&mut caller.raw);
-        let mut call_id = text::lossy(message.call_id()).into_owned();
+        let mut call_id = text::lossy(message.call_id()).into();
         cut(&mut call_id);
 
         Arc::new(Started {
@@ -321,11 +321,11 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             agent,
             trunk: self.trunk_claim().map(|trunk| trunk.id),
             direction: Direction::Inbound,
-            from: caller.raw.into(),
-            to: dialled.raw.into(),
+            from: caller.raw,
+            to: dialled.raw,
             from_e164: caller.e164,
             to_e164: dialled.e164,
-            caller_call_id: call_id.into(),
+            caller_call_id: call_id,
             at: cx.now,
             decision: decision.map(Box::new),
             headers: own_headers(message, &cx.core.config.header_prefix),
@@ -481,10 +481,10 @@ impl<'a, 'm> NewInvite<'a, 'm> {
 }
 
 /// Cuts a peer's text for the record.
-fn cut(text: &mut String) {
+fn cut(text: &mut Box<str>) {
     if text.len() > RECORDED {
         let end = (0..=RECORDED).rev().find(|end| text.is_char_boundary(*end));
-        text.truncate(end.unwrap_or_default());
+        *text = text[..end.unwrap_or_default()].into();
     }
 }
 

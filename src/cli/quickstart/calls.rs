@@ -196,11 +196,11 @@ mod tests {
         Decision {
             outcome,
             dialled: Dialled {
-                raw: "+12025550123".to_owned(),
+                raw: "+12025550123".into(),
                 e164: None,
             },
             caller: Caller {
-                raw: "+4930".to_owned(),
+                raw: "+4930".into(),
                 e164: None,
             },
             trail: vec![TrailEntry {
