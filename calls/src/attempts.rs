@@ -174,7 +174,7 @@ impl<'t> From<&'t DialTarget> for AttemptTarget<'t> {
 /// The attempts on one leg of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    /// One on this leg is recorded, or was passed over before.
+    /// An attempt on this leg is recorded, or these attempts [follow](Self::following) others.
     has_earlier: bool,
     /// One is under way.
     is_open: bool,

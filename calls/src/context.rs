@@ -110,7 +110,8 @@ pub struct Core {
     pub(crate) tags: HashMap<u64, TagOwner>,
     pub(crate) timers: Wheel<(CallKey, CallTimer)>,
     pub(crate) effects: VecDeque<Effect>,
-    /// Closed connections that legs may still name, each with the number of the name proved on it.
+    /// Closed connections that legs may still refer to, at most 1,024. The value identifies the TLS name that was proved on it (0: none); it takes
+    /// the place of the connection in the flows of those legs.
     pub(crate) lost: HashMap<u32, u32>,
     /// BYEs without a call that have no answer yet.
     pub(crate) late_byes: u32,
@@ -172,7 +173,7 @@ impl Core {
         }
     }
 
-    /// Returns when the next timer is due.
+    /// Returns when the next timer is due. Those of `source_probes` are taken by the shard, all others by [`Self::pop_timer`].
     pub(crate) fn next_timeout(&self) -> Option<Moment> {
         let moments = [
             self.timers.next_deadline(),
@@ -333,7 +334,7 @@ fn placed_id(node: Node, slot: Slot, mut random: [u8; 16], now: Moment) -> Uuid 
     uuid::Builder::from_unix_timestamp_millis(now.as_millis(), &counter).into_uuid()
 }
 
-/// Returns node and slot in an id of a call; `None` for an id that wasn't made like this.
+/// Returns node and slot in an id of a call. `None` if the slot is out of range; for an id of another origin the result means nothing.
 pub fn node_and_slot_of(id: Uuid) -> Option<(Node, Slot)> {
     let octets = id.as_bytes();
     let slot = Slot::new(u16::from_be_bytes([octets[10], octets[11]]))?;

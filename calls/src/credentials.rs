@@ -1,5 +1,6 @@
-//! The credentials of a leg, and the 401 and 407 that they answer (RFC 3261 §22). A digest given to any challenger could be relayed to a host where
-//! the pair is valid, or be guessed offline. So each pair is only sent to peers that it belongs to.
+//! The credentials of a leg, a pair of user name and password, and the 401 and 407 that they answer (RFC 3261 §22). A digest given to any
+//! challenger could be relayed to a host where the pair is valid, or the password be guessed offline. So each pair is only sent to peers that it
+//! belongs to.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub(crate) enum ChallengedRequest<'a> {
 pub enum Unanswerable {
     /// This peer has no pair: its call was admitted by address, or its trunk has none.
     NoPair,
-    /// The request would go to an address that the pair doesn't belong to, or be relayed from there.
+    /// The next hop, or a proxy or Contact behind it, isn't a peer that the pair belongs to.
     OtherAddress,
     /// It names our own realm, or has a nonce of ours.
     OwnRealm,
@@ -182,7 +183,7 @@ impl LegCredentials {
         }
     }
 
-    /// Returns whether it is for a callee at `destination`. A request outside a dialog goes to the named host anyway.
+    /// Returns whether the pair may answer a challenge outside a dialog. A named pair always may, since such a request goes to its host.
     pub(crate) fn may_begin_at(&self, destination: IpAddr) -> bool {
         matches!(self.scope, CredentialScope::Named { .. }) || self.reaches(destination)
     }

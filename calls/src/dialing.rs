@@ -118,7 +118,7 @@ impl Bridge {
     /// Returns the reason why the caller can't use the runtime's 2xx, if there is one. `heard`: the callee's SDP, in an outbound call.
     fn why_unusable(&self, heard: Option<&[u8]>, accepted: &Accepted<'_>) -> Option<Reason> {
         let incoming = self.incoming();
-        // It has crossed the caller's BYE in its early dialog.
+        // The 2xx has crossed the caller's BYE in that early dialog.
         if incoming.is_some_and(|incoming| incoming.relay.has_ended(accepted.fork)) {
             return Some(Reason::CallerCanceled);
         }

@@ -34,7 +34,7 @@ impl UdpFallback {
         Self::InReserve(target.clone().reached_by(flow))
     }
 
-    /// An attempt at `target` begins.
+    /// Drops the path by datagram as an attempt at `target` begins, unless it goes by the connection that was opened for the same target.
     pub(crate) fn begin(&mut self, target: &Target) {
         let is_meant = |held: &Target| {
             held.uri == target.uri && held.address == target.address && target.by.is_some()

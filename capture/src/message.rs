@@ -287,7 +287,7 @@ impl Message {
         parameter(&self.first(name)?, "tag")
     }
 
-    /// Returns the user part of From, To or the Request-URI.
+    /// Returns the user part of a header's URI, such as From or To.
     pub fn user(&self, name: &str) -> Option<String> {
         let value = self.first(name)?;
         user_of(&value)

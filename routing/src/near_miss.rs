@@ -76,9 +76,9 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
         return;
     }
 
-    let held = |number: &E164| org.holds(number);
+    let is_of_org = |number: &E164| org.holds(number);
     let to = facts.to_user.as_deref();
-    let to = to.and_then(|to| reduce(to, org.country(), &held));
+    let to = to.and_then(|to| reduce(to, org.country(), &is_of_org));
     if let Some(number) = to.filter(|number| org.holds(number)) {
         let agent = org.held.get(&number).copied();
         near.push(NearMiss::To { number, agent });

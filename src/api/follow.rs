@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::{Api, token};
 
-/// Interval at which uses of keys are stored and old look-ups dropped.
+/// Interval at which uses of keys are stored, and what has expired is dropped.
 const STORE_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum interval between two reads of the signing keys caused by tokens.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
@@ -95,7 +95,7 @@ impl SigningKeys {
     }
 }
 
-/// Stores uses of keys and drops expired look-ups, while the API serves.
+/// Stores uses of keys, and drops expired look-ups, stored answers and records of verifications, while the API serves.
 pub(super) async fn uses(api: Api) {
     let mut turns = tokio::time::interval(STORE_INTERVAL);
     loop {

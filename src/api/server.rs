@@ -70,7 +70,7 @@ pub struct Server {
     end: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
     api: Api,
-    /// Background tasks for credentials, streams and commands of other nodes.
+    /// Background tasks: changed credentials, uses of keys, event streams, and commands of other nodes.
     followers: [tokio::task::JoinHandle<()>; 4],
 }
 

@@ -107,6 +107,7 @@ pub(super) async fn reach_database(
     let mut say = tokio::time::interval(LOG_INTERVAL);
 
     loop {
+        // The store limits this to a second, so `ended` is seen soon enough.
         let away = Store::away(&options).await;
         let Some(reason) = away.map_err(|fault| Failure::Startup(fault.to_string()))? else {
             return Ok(true);

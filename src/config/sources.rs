@@ -1,6 +1,6 @@
 //! Sources of values: quickstart's file, the operator's TOML file, the environment and flags. Each overrides the ones before it.
 //!
-//! This file knows which line, variable or flag gave a value. It knows no key.
+//! This file knows which line, variable or flag gave a value. Of the keys it knows `data_dir` alone.
 
 use std::path::{Path, PathBuf};
 

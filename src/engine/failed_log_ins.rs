@@ -26,9 +26,9 @@ const QUEUE: usize = 1_024;
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Most sources stored for one number within [`REPEAT_INTERVAL`].
 const MAX_SOURCES: usize = 4;
-/// Most numbers stored for one source within it, so that one that tries numbers of no org leaves room for others.
+/// Most numbers stored for one source within [`REPEAT_INTERVAL`], so that a source that tries many leaves room for others.
 const MAX_NUMBERS: usize = 32;
-/// Most pairs of source and number stored within it, over all numbers.
+/// Most pairs of source and number stored within [`REPEAT_INTERVAL`].
 const MAX_REMEMBERED: usize = 256;
 
 /// Failed log-ins with unknown user names waiting to be logged.

@@ -246,10 +246,10 @@ impl Segment {
         self.may_hold(until) && self.last >= from
     }
 
-    /// Returns true unless a message of this time is too old for it. A segment has no older ones, also after the clock was set back, since its
-    /// name is all that is known of its messages after a restart.
+    /// Returns false if a message of this time is too old for the segment. That holds even if the clock was set back: after a restart the segment's
+    /// name, its first moment, is all that is known of its messages.
     fn may_hold(&self, at: Moment) -> bool {
-        // Most messages wait in memory for up to `AGE`, so the segment has some from before it began. An older one begins another segment.
+        // Messages may wait in memory for `AGE`, so a segment also has some from before it began. An older one begins another segment.
         self.began <= at + AGE
     }
 }

@@ -142,7 +142,7 @@ pub fn update(
     Ok(destination)
 }
 
-/// Deletes a destination, and unassigns it from all agents.
+/// Deletes a destination. Its assignments to agents go with it, by a foreign key.
 ///
 /// # Errors
 /// [`Wrong::Absent`].

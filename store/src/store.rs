@@ -198,7 +198,7 @@ impl Store {
     }
 
     /// Runs a transaction on a writing thread and commits it, with its changes (`Tx::changed`) and events (`Tx::record`). Returns once they
-    /// are in force in this process. A transaction that fails or panics is rolled back. Under [`Effects::hold`] it stays open for the
+    /// are in force in this process, or after two seconds. A transaction that fails or panics is rolled back. Under [`Effects::hold`] it stays open for the
     /// answer, and a failure rolls back all that is held.
     ///
     /// # Errors

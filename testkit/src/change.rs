@@ -67,7 +67,7 @@ pub fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Returns the octets after these changes, in their order. A place past the end counts from the start again.
+/// Returns the octets after these changes, in their order. Places are fractions of the length.
 pub fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for change in changes {
         let size = octets.len() + 1;

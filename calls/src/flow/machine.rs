@@ -1,6 +1,6 @@
 //! The machine that runs a flow: digits, ends of clips and time go in, actions come out. Knows nothing of calls.
 //!
-//! It has one timer, [`Machine::due`]. Every loop of a sound flow waits for a digit, and the flow's longest time ends every one.
+//! It has one timer, [`Machine::due`]. In a valid flow every loop waits for a digit, and the flow's longest time ends even such a loop.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use trunkline_sip::moment::Moment;
 
 /// Digits that are kept for steps to come, and for being said.
 const MOST_KEYS: usize = 32;
-/// Steps that one input may lead through. A sound flow has none that needs as many.
+/// Steps that one input may lead through. A valid flow needs fewer.
 const MOST_TURNS: usize = 200;
 /// Time before a BYE in which the last words get through the peer's jitter buffer.
 const LAST_WORDS: Duration = Duration::from_millis(300);
@@ -83,7 +83,7 @@ enum State {
     Asking { left: u32, phase: Phase },
     /// An echo, until this time.
     Echoing { until: Moment },
-    /// The transfer has no outcome yet.
+    /// The transfer has no outcome yet. Its own timers end it; the flow's don't run meanwhile.
     Transferring,
     /// The outcome is unknown; the step goes on at this time if the caller is still here.
     Parting { until: Moment },

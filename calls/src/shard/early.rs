@@ -1,6 +1,7 @@
 //! Requests in early dialogs of our own INVITEs: of a callee, of a destination, or of the runtime of an outbound call (RFC 3261 §12.1, §12.2.2).
 //!
-//! Nothing crosses such a dialog, and its 2xx brings all that a call needs of it. So no call keeps it, and its requests are answered at once.
+//! No request is relayed between such a dialog and the other leg, and its 2xx brings all that the call needs. So no call keeps it, and its requests
+//! are answered at once.
 
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
@@ -117,6 +118,7 @@ fn status_of(message: &Message<'_>, offer: OurOffer) -> u16 {
         Method::Invite => 491,
         // A BYE ends the early dialog alone: the INVITE has its own final answer (§15).
         Method::Info | Method::Options | Method::Bye => 200,
+        // Messages are relayed once the call is up.
         Method::Message => 480,
         // REFER is accepted once the call is up.
         Method::Refer => 403,

@@ -59,7 +59,7 @@ impl AddressMap {
         }
     }
 
-    /// Compares the UUIDs in these texts literally.
+    /// Compares those of these texts that are UUIDs literally.
     pub(super) fn naming<'t>(mut self, texts: impl Iterator<Item = &'t str>) -> Self {
         let named = texts.filter(|text| uuid::Uuid::try_parse(text).is_ok());
         self.named = named.map(str::to_ascii_lowercase).collect();
@@ -280,14 +280,18 @@ fn via(value: &str) -> String {
     shapes.join(", ")
 }
 
+/// Placeholder of a tag in a compared value.
+const ANY_TAG: &str = "tag={tag}";
+
 fn with_tag_hidden(value: &str) -> String {
     match parameter(value, "tag") {
-        Some(tag) if !tag.is_empty() => value.replace(&format!("tag={tag}"), "tag={tag}"),
+        Some(tag) if !tag.is_empty() => value.replace(&format!("tag={tag}"), ANY_TAG),
         Some(_) | None => value.to_owned(),
     }
 }
 
-/// Reduces a Contact. The user part of the daemon's Contact identifies the dialog; everything behind it is compared.
+/// Reduces a Contact to host and parameters. The user part of the daemon's Contact identifies the dialog, and the transport (so `sips` too) is an
+/// option of the replay.
 fn contact(value: &str) -> String {
     let Some((scheme, rest)) = value
         .split_once("sip:")

@@ -53,7 +53,7 @@ fn sdp_part<'b>(body: &'b [u8], delimiter: &[u8], depth: u8) -> Option<&'b [u8]>
     None
 }
 
-/// Depth to which nested parts are inspected. A deeper part never counts as an SDP. It is always removed, since it may hold a location.
+/// Depth to which nested multiparts are read. A deeper one never counts as an SDP, and [`without_location`] removes it, since it may hold a location.
 const DEEPEST: u8 = 4;
 
 /// Returns a body of this type without the location of its sender: empty if all of it is a location, else all other parts.

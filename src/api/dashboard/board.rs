@@ -1,6 +1,6 @@
 //! Calls of an org that are up, rendered once for all pages that show them, at most twice a second.
 //!
-//! A task follows an org while one of its pages is open. Events wake it, and once a second it reads what has no event. So an open page costs a
+//! A task follows an org while one of its pages is open. Events wake it, and it reads what has no event every 1.5 s. So an open page costs a
 //! comparison while nothing changes.
 
 use std::collections::{HashMap, HashSet};

@@ -29,7 +29,7 @@ const AFTER: Duration = Duration::from_secs(40);
 const MAX_LEGS: usize = 8;
 /// Traces read at once. One may search every file of a long call and holds megabytes; further requests wait.
 static READERS: Semaphore = Semaphore::const_new(4);
-/// Time that a request waits for its turn. Another node that asks waits longer, and commands of other nodes wait behind those under way.
+/// Longest wait of a request for its turn. If another node sent it, that node waits longer, and its place for commands is taken meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Message with its leg.

@@ -2,7 +2,8 @@
 //! come in, messages and events go out.
 //!
 //! It does what a call needs: INVITE, CANCEL, BYE, and answers to requests inside the dialog. It refuses REFER and doesn't list it in `Allow`, so a
-//! transfer is bridged. The connection loses nothing, so nothing is retransmitted.
+//! transfer is bridged. The connection loses nothing, so nothing is retransmitted. It has no timers: the node answers every INVITE in time, and
+//! `call` limits the wait after a hang-up.
 
 use std::net::SocketAddr;
 
@@ -31,7 +32,7 @@ pub(super) struct Identity {
 /// Call to begin.
 #[derive(Clone, Debug)]
 pub(super) struct Dial {
-    /// Connection to this node.
+    /// Connection to this node, as the node sees it: the user agent is its `peer`.
     pub(super) flow: Flow,
     /// Our RTP address.
     pub(super) media: SocketAddr,
@@ -303,7 +304,7 @@ impl UserAgent {
         format!("{:032x}", self.dial.identity.call)
     }
 
-    /// Host and port of the user agent: those of its RTP, which no other call has.
+    /// Host and port of the user agent: those of its RTP, which are also its end of the connection, and no other call's.
     fn host(&self) -> SocketAddr {
         self.dial.flow.peer
     }
