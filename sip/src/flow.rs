@@ -93,7 +93,7 @@ pub struct Flow {
     /// Index of the listener (its position in the configuration).
     pub listener: u16,
     /// The connection's number, unique while the process lives; 0 on UDP, and 0 on a stream means "reuse a
-    /// connection to `peer` or open one".
+    /// connection to `peer` or open one". Or the number of a name: "one to `peer` that has proved that name", see [`crate::verified`].
     pub connection: u32,
     /// Our address as the peer sees the packet's destination (IP_PKTINFO on UDP).
     pub local: SocketAddr,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
+use crate::entropy::Entropy;
 use crate::flow::Transport;
 use crate::moment::Moment;
 use crate::slot::{Minter, Slot};
@@ -44,6 +45,14 @@ impl ToTag {
                 bits: key.bits,
             },
             Some(_) | None => Self::Other(tag.into()),
+        }
+    }
+
+    /// A new tag of ours.
+    pub(crate) fn own(slot: Slot, entropy: &mut Entropy) -> Self {
+        Self::Ours {
+            slot,
+            bits: entropy.bits64(),
         }
     }
 
