@@ -249,7 +249,7 @@ fn operators_runtimes(rows: &OrgRows) -> HashSet<Uuid> {
     let set = rows
         .agents
         .iter()
-        .filter(|agent| agent.runtime_by_operator == Some(true));
+        .filter(|agent| agent.is_runtime_by_operator());
     set.map(|agent| agent.id).collect()
 }
 

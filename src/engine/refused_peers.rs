@@ -91,7 +91,7 @@ fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
         let Some(runtime) = &agent.runtime else {
             continue;
         };
-        if agent.runtime_by_operator == Some(true) {
+        if agent.is_runtime_by_operator() {
             continue;
         }
 

@@ -100,7 +100,7 @@ fn places(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> BTreeMap<Place, St
             for template in agent.runtime.iter().flat_map(Runtime::uris) {
                 let uri = target::fill(template, agent.id, rows.org.id);
                 let mut place = Place::of_runtime(&uri);
-                let is_operators = agent.runtime_by_operator == Some(true);
+                let is_operators = agent.is_runtime_by_operator();
                 place.is_judged = !is_operators && named(place.target()) == NamedBy::Tenant;
                 let whose = format!("agent {:?} of {:?}", agent.name, rows.org.name);
                 places.entry(place).or_insert(whose);
