@@ -39,6 +39,7 @@ pub(crate) enum ToTag {
 impl ToTag {
     pub(crate) fn new(tag: &[u8], minter: &Minter) -> Self {
         match minter.read_tag(tag) {
+            // `with` prints under this node's number, so another node's tag has to be kept as text.
             Some(key) if key.node == minter.node() => Self::Ours {
                 slot: key.slot,
                 bits: key.bits,
@@ -156,6 +157,7 @@ impl Tombstones {
         let place = self
             .by_key
             .find(key as u64, |place| self.at(*place).key == key)?;
+        // The sweep may come a second late (`next_sweep`), and then the transaction counts as over already.
         Some(self.at(*place)).filter(|tombstone| tombstone.deadline > now)
     }
 
@@ -183,6 +185,8 @@ impl Tombstones {
     }
 
     fn yield_oldest(&mut self) -> Option<Tombstone> {
+        // A repeated request without its tombstone counts as a new one. That does least harm behind an acknowledged
+        // refusal; after a 2xx it would begin a second call.
         self.take_first(TombstoneLifetime::T4)
             .or_else(|| self.take_first(TombstoneLifetime::Patience))
     }
