@@ -306,10 +306,13 @@ impl Endpoint {
             }
         }
 
+        // Tombstones have no timers on the wheel: there may be four for each transaction, and none of them is urgent.
         for _ in 0..TIMEOUTS_PER_TURN {
             let Some(fallen) = self.tombstones.sweep(now) else {
                 break;
             };
+            // RFC 3261 §8.2.2.2 refuses merged requests of an ongoing transaction alone. The same headers are a new
+            // request again.
             self.merged.remove(fallen.merged);
         }
     }
