@@ -34,6 +34,7 @@ pub(super) fn lines<'a>(
 ) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + 'a {
     let read = message.headers().filter(|header| is_read(header.name));
     read.flat_map(|header| {
+        // The canonical name, since `rsip` doesn't know compact ones.
         let name = match header.name.as_str() {
             "" => std::str::from_utf8(header.raw_name).unwrap_or_default(),
             canonical => canonical,
