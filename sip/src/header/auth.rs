@@ -170,6 +170,7 @@ fn fields<'a, const N: usize>(
     let mut found = [None; N];
     while !rest.is_empty() {
         let (Field { name, value }, behind) = cut_param(rest)?;
+        // Other parameters are skipped, also those that occur twice: nothing is read from them.
         if let Some(index) = names
             .iter()
             .position(|known| name.eq_ignore_ascii_case(known.as_bytes()))
@@ -210,6 +211,8 @@ fn cut_param(rest: &[u8]) -> Result<(Field<'_>, &[u8]), AuthFault> {
 
     let behind = trim_start(&rest[equals + 1..]);
     let (value, behind) = match behind {
+        // Any value may be quoted. By the grammar qop, nc and algorithm of credentials are tokens (RFC 7616 §3.4), but
+        // clients that quote them are read too.
         [b'"', ..] => text::cut_quoted(behind).ok_or(AuthFault::Malformed)?,
         _ => {
             let end = memchr::memchr(b',', behind).unwrap_or(behind.len());
