@@ -32,6 +32,7 @@ fn sdp_part<'b>(body: &'b [u8], delimiter: &[u8], depth: u8) -> Option<&'b [u8]>
     let depth = depth.checked_sub(1)?;
     let mut open = None;
 
+    // A body may end without its last delimiter: its end closes the last part, so that nothing in there is overlooked.
     for line in delimiters(body, delimiter).chain([Line::end_of(body)]) {
         let part = open.map(|start| &body[start..line.start]);
         open = (line.trimmed == delimiter).then_some(line.end);

@@ -114,6 +114,7 @@ fn digits(value: &[u8]) -> Option<u64> {
     }
     value.iter().try_fold(0_u64, |sum, octet| {
         octet.is_ascii_digit().then(|| {
+            // A number of any length stays too large; wrapping could make it small.
             sum.saturating_mul(10)
                 .saturating_add(u64::from(octet - b'0'))
         })
