@@ -315,6 +315,8 @@ impl Minter {
 
         match ours {
             Some(key) if key.node == self.node => key.slot,
+            // All requests of a call that have no tag of ours meet here: an INVITE, its retransmissions, its CANCEL,
+            // merged copies.
             Some(_) | None => self.slot_of(message),
         }
     }

@@ -87,6 +87,7 @@ fn without_places<'b>(content_type: &[u8], body: &'b [u8], depth: u8) -> Cow<'b,
             None => Some(Cow::Borrowed(piece)),
         };
         has_part |= open.is_some() && part.is_some();
+        // A part that is borrowed has lost nothing.
         is_whole &= matches!(part, Some(Cow::Borrowed(_)));
         kept.extend(part);
         open = (line.trimmed == &*delimiter).then_some(line.end);
@@ -95,6 +96,7 @@ fn without_places<'b>(content_type: &[u8], body: &'b [u8], depth: u8) -> Cow<'b,
     match (is_whole, has_part) {
         (true, _) => Cow::Borrowed(body),
         (false, true) => kept.concat().into(),
+        // RFC 2046 §5.1.1: a multipart body has at least one part, so without any there is no body.
         (false, false) => Cow::Borrowed(b""),
     }
 }

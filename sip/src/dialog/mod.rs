@@ -55,6 +55,7 @@ impl Dialog {
             call_id: invite.call_id(),
             local: Address::new(invite.to_uri(), Some(local_tag))?,
             remote: Address::new(invite.from_uri(), invite.from_tag())?,
+            // RFC 3261 §8.1.1.8: an INVITE must have one. Without it no request of ours could reach the peer.
             target: contact(invite)?,
             routes: &route_set::as_recorded(invite)?,
         };
@@ -136,6 +137,8 @@ impl Dialog {
         if self.remote_seq.is_some_and(|last| number <= last) {
             return Err(OutOfOrder);
         }
+        // RFC 3261 §12.2.2: a gap "is not an error condition". Requests before this one may have been lost, or
+        // challenged by a proxy.
         self.remote_seq = Some(number);
         Ok(())
     }
@@ -145,6 +148,7 @@ impl Dialog {
     pub fn refresh_target(&mut self, message: &Message<'_>) {
         // A message without a usable Contact leaves the target as it is.
         let target = contact(message).unwrap_or(self.part(TARGET));
+        // RFC 3261 §12.2: Record-Route in later messages doesn't "cause the dialog's route set to be modified".
         let routes = (!self.confirmed && is_success(message) && message.method() == Method::Invite)
             .then(|| route_set::reversed(message))
             .flatten();

@@ -132,6 +132,7 @@ pub fn answer_audio(
     }
 
     let mut body = Vec::with_capacity(320);
+    // RFC 3264 §6: "The "t=" line in the answer MUST equal that of the offer".
     head(&mut body, local, session_id, version, offer.time);
     // RFC 3264 §6: "the answer MUST contain exactly the same number of "m=" lines as the offer", in their order.
     for (index, media) in offer.media.iter().enumerate() {
@@ -188,6 +189,7 @@ pub fn offer_audio_after(
 /// their meaning: "the mapping from a particular dynamic payload type number to a particular codec within that media stream MUST NOT change for
 /// the duration of a session" (RFC 3264 §8.3.2).
 fn offered_section(body: &mut Vec<u8>, port: u16, before: Option<&Media<'_>>) {
+    // Static numbers are offered below anyway.
     let dynamic = before
         .and_then(Media::payload)
         .filter(|payload| AudioPayload::of_static(payload.number).is_none());

@@ -60,7 +60,8 @@ impl SessionTimer {
         let least = least.unwrap_or(LEAST).max(min_se);
 
         let Some(asked) = asked else {
-            // RFC 4028 §9 lets the UAS ask for a timer where the request doesn't. The refreshes are ours then.
+            // RFC 4028 §9: the UAS may request a timer where the request doesn't, and its interval "MUST NOT be set to a
+            // duration lower than the value in the Min-SE header field in the request".
             let ours = Self::new(ours.max(least), true);
             return Ok(knows_timers.then_some(ours));
         };

@@ -123,6 +123,7 @@ impl<'a> Credentials<'a> {
     /// The nonce count: one to eight hex digits.
     pub fn nonce_count(&self) -> Option<u32> {
         let digits = std::str::from_utf8(self.nc?).ok()?;
+        // `from_str_radix` alone would take a plus sign as well.
         if !(1..=8).contains(&digits.len())
             || !digits.bytes().all(|octet| octet.is_ascii_hexdigit())
         {

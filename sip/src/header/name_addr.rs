@@ -52,6 +52,7 @@ impl<'a> NameAddr<'a> {
         if !matches!(params, [] | [b';', ..]) {
             return Err(NameAddrFault::Stray);
         }
+        // A tag of ours may be appended, and an open quote would swallow it.
         if !params::are_closed(params) {
             return Err(NameAddrFault::Open);
         }

@@ -129,6 +129,8 @@ pub fn cut_quoted(value: &[u8]) -> Option<(&[u8], &[u8])> {
     loop {
         match inner.get(at)? {
             b'"' => return Some((&inner[..at], &inner[at + 1..])),
+            // The octet behind a backslash is part of the text, even a quote. Behind the last octet there is none: the
+            // quote stays open.
             b'\\' => at += 2,
             _ => at += 1,
         }

@@ -202,6 +202,7 @@ pub(crate) fn copied(
 
     let to_end = to(&mut lines, request, to_tag);
     repeated(&mut lines, request, HeaderName::CallId, request.call_id());
+    // From its line, since a CSeq that can't be read has no parsed value and is still repeated.
     if let Some(cseq) = request.first(HeaderName::CSeq) {
         lines.unfolded("CSeq", cseq);
     }
