@@ -164,6 +164,7 @@ impl<K: Copy> Wheel<K> {
     /// Returns the first occupied slot. The lowest level comes first: its timers share all higher digits with the wheel's tick.
     fn first_occupied(&self) -> Option<(usize, usize)> {
         let level = self.occupied.iter().position(|slots| *slots != 0)?;
+        // Slots before the wheel's own digit are past and so empty: the lowest bit is the next slot.
         Some((level, self.occupied[level].trailing_zeros() as usize))
     }
 

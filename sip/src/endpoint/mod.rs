@@ -280,6 +280,7 @@ impl Endpoint {
             Tx::Client(tx) => self.clients.entry_mut(tx.0).map(|entry| &mut entry.owner),
             Tx::Server(tx) => self.servers.entry_mut(tx.0).map(|entry| &mut entry.owner),
         };
+        // A transaction that has ended raises no more events. One that already waits keeps its owner.
         if let Some(current) = current {
             *current = owner;
         }
@@ -331,6 +332,8 @@ impl Endpoint {
     /// Handles a lost flow: the connection is closed, could not be opened, or on UDP the peer is unreachable. Unanswered requests fail
     /// with [`Event::TransportError`]; responses go over a new connection (RFC 3261 §18.2.2).
     pub fn handle_flow_lost(&mut self, lost: &Flow, fault: &Fault, now: Moment) {
+        // A request is its user's to repeat, perhaps to another target. A response can only go back to its peer, so it
+        // is moved here.
         self.fail_clients(lost, fault);
         self.move_servers(lost, now);
     }

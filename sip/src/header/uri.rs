@@ -441,6 +441,7 @@ pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
             _ => None,
         };
         plain.push(escaped.unwrap_or(*first));
+        // Each escape is resolved once: what comes of it isn't read again, or `%2541` would become `A`.
         rest = if escaped.is_some() {
             &behind[2..]
         } else {

@@ -141,6 +141,7 @@ impl Tombstones {
         let ring = self.ring_mut(lifetime);
         tombstone.deadline = now + ring.lasts;
         let key = tombstone.key;
+        // A position would shift when the front is removed; a number doesn't.
         let number = ring.first.wrapping_add(ring.queue.len() as u32);
         ring.queue.push_back(tombstone);
 
@@ -195,6 +196,8 @@ impl Tombstones {
         let number = self.ring(lifetime).first;
         let key = self.ring(lifetime).queue.front()?.key;
         let place = TombstoneIndex { lifetime, number };
+        // By number, since two tombstones may share a key: one has expired and isn't swept yet, the other is its
+        // successor's.
         if let Ok(found) = self.by_key.find_entry(key as u64, |at| *at == place) {
             found.remove();
         }
