@@ -133,7 +133,7 @@ impl Shard {
         {
             return used.accept(nc);
         }
-        // Refused nonces count as stale: the client asks for a new one, whose span is a newer one.
+        // With no older span to give up, the nonce counts as stale. Accepting it unrecorded would let it be replayed.
         if self.length >= capacity && !self.give_up_before(number) {
             return false;
         }

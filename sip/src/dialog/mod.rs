@@ -132,8 +132,8 @@ impl Dialog {
             return Ok(());
         }
         let number = request.cseq().number;
-        // RFC 3261 §12.2.1.1 has the numbers "strictly monotonically increasing". An equal one that reaches this point
-        // is another request: its transaction absorbs a retransmission.
+        // RFC 3261 §12.2.1.1 demands "strictly monotonically increasing" numbers. An equal one is another request here,
+        // since a retransmission is absorbed by its transaction.
         if self.remote_seq.is_some_and(|last| number <= last) {
             return Err(OutOfOrder);
         }

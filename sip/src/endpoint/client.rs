@@ -327,8 +327,7 @@ impl Endpoint {
             (Client::Invite(invite), mut io) if method == Method::Invite => {
                 invite.handle_response(&message, &mut io)
             }
-            // A CANCEL shares its INVITE's branch (RFC 3261 §17.1.3). Its user waits for the INVITE's own final
-            // response.
+            // A CANCEL shares its INVITE's branch (RFC 3261 §17.1.3). The user waits for the INVITE's own final response.
             (Client::Invite(invite), mut io) if method == Method::Cancel => {
                 invite.handle_cancel_response(message.status(), &mut io);
                 return Received::Handled;
