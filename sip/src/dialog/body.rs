@@ -9,6 +9,7 @@ use crate::wire::{HeaderName, Message};
 pub fn has_sdp(message: &Message<'_>) -> bool {
     !message.body().is_empty()
         && message
+            // Some peers send an SDP without Content-Type, OpenAI's edge among them.
             .first(HeaderName::ContentType)
             .is_none_or(content_type::may_hold_sdp)
 }

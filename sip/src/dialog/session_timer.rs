@@ -107,6 +107,8 @@ impl SessionTimer {
     /// has raised the interval too often.
     pub fn raised(&self, refusal: &Message<'_>) -> Option<Self> {
         let least = refusal.first(HeaderName::MinSe).and_then(header::min_se)?;
+        // Each proxy on the path may ask for more than the one before it, so several raises are honest. A peer that
+        // never agrees would have us repeat the refresh for good.
         let is_fair = least > self.interval && least <= LONGEST_RAISED;
         (is_fair && self.raises < MOST_RAISES).then_some(Self {
             interval: least,
