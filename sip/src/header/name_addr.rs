@@ -103,7 +103,7 @@ impl<'a> NameAddr<'a> {
 
     /// The tag of a From or To.
     pub fn tag(&self) -> Option<&'a [u8]> {
-        // An empty tag tells no dialogs apart. It counts as none, and our answer puts a tag in its place.
+        // An empty tag tells no dialogs apart, so it counts as none. In a To, our answer puts a tag in its place.
         self.param("tag").flatten().filter(|tag| !tag.is_empty())
     }
 
