@@ -72,6 +72,7 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
 
     let dialled = &decision.dialled;
     if let Some(number) = dialled.e164.filter(|number| org.holds(number)) {
+        // The number is right, so none that resembles it could be meant.
         near.push(NearMiss::Unassigned { number });
         return;
     }

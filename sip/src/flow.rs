@@ -77,6 +77,7 @@ pub fn source(address: IpAddr) -> IpAddr {
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
+            // 100.64.0.0/10, which carriers use behind their own NAT (RFC 6598).
             let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
             v4.is_private() || v4.is_loopback() || v4.is_link_local() || shared
         }
@@ -104,6 +105,7 @@ pub struct Flow {
 impl Flow {
     /// Returns true if both flows have the same peer IP, whatever the port.
     pub fn is_with(&self, other: &Self) -> bool {
+        // A dual-stack socket reports an IPv4 peer as a mapped IPv6 address.
         let (ip, other) = (self.peer.ip(), other.peer.ip());
         ip == other || ip.to_canonical() == other.to_canonical()
     }
