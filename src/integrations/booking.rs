@@ -151,6 +151,7 @@ impl BookingPlatform {
         let status = response.status();
         match status {
             StatusCode::OK => {}
+            // Only these two blame the credentials. Any other status is the platform's trouble, and may pass.
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(BookingFault::Rejected),
             other => {
                 tracing::warn!(

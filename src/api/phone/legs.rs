@@ -63,6 +63,7 @@ pub(super) async fn messages_here(
     let traces = Arc::clone(engine.traces());
     let session_header = format!("{}-SESSION-ID", api.config().sip.header_prefix);
     let now = api.now();
+    // Before the blocking thread is taken: waiting requests must not use up the runtime's threads.
     let permit = match timeout(PATIENCE, READERS.acquire()).await {
         Ok(permit) => permit.map_err(|fault| ApiError::Broke(fault.into()))?,
         Err(_) => {

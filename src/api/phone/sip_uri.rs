@@ -74,6 +74,7 @@ pub(super) async fn may_call<'u>(
         let transport = parsed.transport().unwrap_or(Transport::Udp);
         let port = parsed.port.unwrap_or(default_port(transport));
 
+        // RFC 3261 §19.1.1: `maddr` is the address to be contacted, in place of the host, so both are judged.
         let maddr = parsed.param("maddr").flatten().map(String::from_utf8_lossy);
         let host = match parsed.host {
             Host::V4(ip) => ip.to_string(),
@@ -121,6 +122,7 @@ pub(super) async fn may_name(
     mut hosts: Vec<(String, String, u16)>,
 ) -> Result<(), ApiError> {
     let policy = api.addresses();
+    // Most hosts pass for every org. Only for the others does the store say whether they are tied to this one.
     hosts.retain(|(_, host, port)| policy.examine_host(host, *port).is_err());
     if hosts.is_empty() {
         return Ok(());
