@@ -98,8 +98,7 @@ pub(super) async fn serve(
     let service = PeerService::new(peer, &permit, (router, timeouts));
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
-        // Cuts the connection where it is. No authenticated request is in progress on it (see
-        // `ConnectionLimiter::enter`).
+        // Never cuts off an authenticated request in progress: see `ConnectionLimiter::enter`.
         () = permit.evicted() => {}
     }
 }
@@ -379,8 +378,7 @@ impl Service<Request<Incoming>> for PeerService {
         let (upgrade, permit) = (Arc::clone(&self.upgrade), Arc::clone(&self.permit));
         let mut router = self.router.clone();
         Box::pin(async move {
-            // The turn comes first: it bounds the answers that an unauthenticated client can have built and leave
-            // unread.
+            // First: it bounds the answers that an unauthenticated client can have built and never reads.
             in_progress.turn().await;
             let response = router.call(incoming).await?;
             progress.note();

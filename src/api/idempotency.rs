@@ -168,6 +168,7 @@ where
                 attempt: Uuid::new_v4(),
                 // Only POST handlers are wrapped.
                 method: "POST",
+                // Without the query, which is a fault of a request with a body.
                 path: request.uri().path().to_owned(),
                 key,
                 body,
@@ -337,6 +338,7 @@ async fn finished(
 ) -> Response {
     let (parts, body) = response.into_parts();
     let status = parts.status;
+    // A refusal has no body yet: `request` makes it, from the path and the request's id.
     let refused = parts.extensions.get::<Refusal>().cloned();
     let octets = match body.collect().await {
         Ok(octets) => octets.to_bytes(),

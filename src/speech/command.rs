@@ -51,6 +51,7 @@ pub(super) async fn speak(command: &[String], text: &str) -> Result<Vec<u8>, Spe
         .spawn()
         .map_err(failed)?;
 
+    // From here on, each early return and the caller's timeout kill the program.
     let mut running = Running(child);
 
     let pipes = running.0.stdin.take().zip(running.0.stdout.take());

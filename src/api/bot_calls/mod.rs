@@ -185,10 +185,10 @@ impl FromRequestParts<Api> for BotCaller {
             return Err(BotError::unauthenticated());
         }
 
-        // The limit below counts for this endpoint alone: every bot calls it at every end, beside the org's own
-        // programs.
         Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
+        // A limit of its own: every bot comes here at the end of its call, and must not use up that of the org's
+        // programs.
         let taken = api.quotas().take(Policy::Bots, org, limit, api.monotonic());
         Tally::of(parts).note(taken)?;
 

@@ -221,7 +221,7 @@ async fn follow(boards: Boards, api: Api, org: Uuid) {
         if !boards.show(org, board) {
             return;
         }
-        // A busy org has an event every few milliseconds: this bounds the renderings, whatever their number.
+        // Bounds the renderings for an org that has events all the time.
         tokio::time::sleep(SHORTEST).await;
         let is_open = tokio::select! {
             is_open = events.news() => is_open,

@@ -123,8 +123,8 @@ impl FromRequestParts<Api> for CallActor {
 
 /// Finds the session of a call that is up on another node.
 async fn session_on_other_node(api: &Api, token: &str, call: Uuid) -> Result<Uuid, ApiError> {
-    // Only a call id of another node leads to a read, so that made-up tokens cost no query on a single node. The
-    // claimed org only finds the row. The caller of this function verifies the token.
+    // An id that names this node, or no node, costs no query. The claimed org only finds the row: the caller of this
+    // function verifies the token.
     let other_node = api.engine().and_then(|engine| engine.another_of(call));
     let org = SessionTokens::claimed(token).filter(|_| other_node.is_some());
     let org = org.ok_or(NO_TOKEN)?;

@@ -90,8 +90,7 @@ pub(crate) async fn stream(
         Some(Start::Oldest) => 0,
         Some(Start::After(id)) => {
             let seq = api.read(move |tx| events::seq(tx, org, id));
-            // The event is past its retention, or was never this org's: all that is kept is sent, rather than too
-            // little.
+            // The event is past its retention, or was never this org's: all that is kept is sent, so that none is missed.
             seq.await?.unwrap_or(0)
         }
     };

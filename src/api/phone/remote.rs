@@ -241,6 +241,7 @@ fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
         StatusCode::CONFLICT => ApiError::Conflict(message),
         StatusCode::TOO_MANY_REQUESTS => ApiError::AtLimit { message, wait_s },
         StatusCode::SERVICE_UNAVAILABLE => ApiError::Unavailable { message, wait_s },
+        // The message of a 500 is its cause. It is logged here, under the client's request, and not shown.
         _ => ApiError::Broke(message.into()),
     };
 
@@ -290,7 +291,7 @@ async fn take(
     api: &Api,
     node: u8,
 ) -> Result<Vec<node_commands::NodeCommand>, trunkline_store::Error> {
-    // An older command has no sender that waits: it withdraws it by then, or has died.
+    // No sender waits for an older command: it has withdrawn it, or has died.
     let since = api.now() - TIMEOUT;
     if !api
         .read(move |tx| node_commands::are_waiting(tx, node, since))

@@ -74,7 +74,8 @@ pub(super) async fn may_call<'u>(
         let transport = parsed.transport().unwrap_or(Transport::Udp);
         let port = parsed.port.unwrap_or(default_port(transport));
 
-        // RFC 3261 §19.1.1: `maddr` is the address to be contacted, in place of the host, so both are judged.
+        // RFC 3261 §19.1.1: `maddr` is the address to be contacted,
+        // "overriding any address derived from the host field".
         let maddr = parsed.param("maddr").flatten().map(String::from_utf8_lossy);
         let host = match parsed.host {
             Host::V4(ip) => ip.to_string(),
