@@ -228,7 +228,7 @@ impl FromRequestParts<Api> for Caller {
 
         let token = credential(parts, REQUIRED)?;
         let known = known(api, token).await?.ok_or(REVOKED)?;
-        // Before the limit: a client beyond it has authenticated all the same, and keeps its connection.
+        // Before the limit: a client beyond it has authenticated all the same.
         Proof::note(parts);
 
         let org = known.key.org_id;

@@ -98,7 +98,7 @@ pub(super) async fn serve(
     let service = PeerService::new(peer, &permit, (router, timeouts));
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
-        // Never cuts off an authenticated request in progress: see `ConnectionLimiter::enter`.
+        // No authenticated request was in progress when this one was chosen: see `ConnectionLimiter::enter`.
         () = permit.evicted() => {}
     }
 }
@@ -423,7 +423,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            // Comments that keep an event stream alive count too, so `drive` never closes an open stream for idleness.
+            // The comments of a quiet event stream count too: they keep `drive` from closing it as idle.
             self.progress.note();
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }

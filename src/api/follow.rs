@@ -138,7 +138,7 @@ pub(super) async fn events(api: Api) {
 
 /// Wakes the streams of the orgs that have events after `seq`. Returns the number of the last event seen.
 async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
-    // With no stream open there is nobody to wake: only the position is read, one query for all orgs.
+    // Nothing has to be woken while no stream is open: only the position is read.
     let (store, streams) = (api.store(), api.streams());
     let Some(at) = seq.filter(|_| !streams.is_empty()) else {
         let position = store.read(store_events::position).await.ok();

@@ -42,7 +42,7 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
     let tally = Tally::default();
     request.extensions_mut().insert(tally.clone());
 
-    // Refused before routing, so that no work is done and no credential read while the node is full.
+    // Refused before any extractor runs, so that no credential is looked up while the node is full.
     let response = if is_beyond_reserve(&request, &path) {
         no_room()
     } else if request.extensions().get::<UnclearHost>().is_some() {

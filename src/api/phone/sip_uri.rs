@@ -123,7 +123,7 @@ pub(super) async fn may_name(
     mut hosts: Vec<(String, String, u16)>,
 ) -> Result<(), ApiError> {
     let policy = api.addresses();
-    // Most hosts pass for every org. Only for the others does the store say whether they are tied to this one.
+    // The store is asked only about hosts that not every org may name: they may be tied to this one.
     hosts.retain(|(_, host, port)| policy.examine_host(host, *port).is_err());
     if hosts.is_empty() {
         return Ok(());
