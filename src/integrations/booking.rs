@@ -117,6 +117,7 @@ impl BookingPlatform {
     /// # Errors
     /// [`BookingFault`].
     pub async fn check(&self, keys: Keys, company: Option<&str>) -> Result<(), BookingFault> {
+        // One limit over connection, head and body, so that an answer in trickles can't hold the request.
         let answered = tokio::time::timeout(self.timeout, self.ask(keys));
         let answer = answered
             .await

@@ -139,6 +139,7 @@ impl Boards {
             return Ok(figures);
         }
 
+        // Counted without the lock: two pages may count at once, but none waits for the database with the lock held.
         let figures = counted(api, org, window).await?;
         let mut open = self.open();
         open.figures

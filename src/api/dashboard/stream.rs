@@ -156,6 +156,7 @@ where
             } else {
                 tokio::time::sleep(state.every).await;
             }
+            // Never 0 again, at which a stream sends its greeting.
             state.looks = state.looks.wrapping_add(1).max(1);
             let is_due = state.is_over || state.looks % LOOKS_BETWEEN_CHECKS == 0;
             if is_due && !dashboard_session::is_open(&state.visitor.session, &state.api).await {
