@@ -131,10 +131,13 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
         }
     }
 
+    // The caller chose its Call-ID, and a caller of another org may use the same: only this call's dialog is shown. The
+    // Call-ID of an outbound call is ours.
     if call.direction == Direction::Inbound {
         of_caller = of_one_dialog(of_caller, call.started_at.as_micros());
     }
 
+    // A leg that replaced the caller's may have been replaced in its turn.
     for _ in 0..MAX_LEGS {
         let successor = Successor::find(traces, &of_caller, call.ended_at);
         let Some(successor) = readable(successor, &mut is_cut) else {
