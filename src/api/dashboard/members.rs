@@ -149,6 +149,7 @@ pub(super) async fn invite_person(
         LINKS_PER_MINUTE,
         api.monotonic(),
     );
+    // A tally of its own: the limit isn't one of the API's, so no header field reports it.
     crate::api::quota::Tally::default().note(taken)?;
 
     let mut faults = Vec::new();
@@ -171,6 +172,7 @@ pub(super) async fn invite_person(
         name,
         roles: role.into_iter().collect(),
     };
+    // With a confirmation: the link is passed on by mail or chat, where software opens links before people do.
     let link = issue_login_link(&api, visitor.org, login, true).await?;
     let content = html! {
         div.banner.good role="status" {
@@ -198,6 +200,7 @@ pub(super) async fn set_role(
         .map_err(|fault| ApiError::bad(format!("role: {fault}")))?;
     api.write(move |tx, now| logins::set_role(tx, org, member, role, now))
         .await?;
+    // The cached sessions have the old role.
     api.credentials().forget(Change::Session(org));
     Ok(Redirect::to(&visitor.path("members?done=done")))
 }

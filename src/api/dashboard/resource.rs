@@ -379,6 +379,7 @@ impl Resource {
         let id = visitor.id(self.parameter)?;
         let mut path = action.api.replace("{id}", &id.to_string());
         if let Some(field) = action.named {
+            // An id and nothing else: another text of the form could lead to any path of the API.
             let named = crate::api::id_of(form.text(field));
             let named = named.map_err(|_| ErrorPage::not_found())?;
             path = path.replace("{named}", &named.to_string());

@@ -91,6 +91,7 @@ fn merge(
     paging: &Paging<CallFilters>,
 ) -> Page<CallView> {
     let filters = &paging.filters;
+    // A live call belongs to this page if it lies between the cursor and the last stored call of the page.
     let end = stored.next.map(|next| (next.at, next.id));
     let in_reach = |call: &Call| {
         paging
@@ -138,6 +139,7 @@ fn merge(
     let limit = paging.limit as usize;
     let cut = calls.len() > limit;
     calls.truncate(limit);
+    // Live calls may have pushed stored ones off this page: the next page begins with them.
     let last = if cut { calls.last().map(place) } else { end };
     let next = last.map(|(at, id)| paging.next(Position { at, id }));
 

@@ -375,6 +375,7 @@ fn peer(fields: &mut Fields, to_registered: bool, transport: Transport) -> Optio
         }
     }
 
+    // Read under `to_registered` too: it would be reported as unknown otherwise.
     let host = if to_registered {
         fields.optional("host", HOST)
     } else {

@@ -151,6 +151,8 @@ const fn fallbacks(of: Parsed<Box<str>>) -> ListOf<Parsed<Box<str>>> {
 
 fn read(fields: &mut Fields) -> Option<Runtime> {
     let kind = fields.required("type", Choice(TYPES));
+    // Asked before the fields are read, which takes them out of the object. All are read whatever the type: else those
+    // of another type would be reported as unknown.
     let given = |names: &[&str]| names.iter().any(|name| fields.has(name));
     let (of_sip, of_web_socket, of_both) = (given(&OF_SIP), given(&OF_WEB_SOCKET), given(&OF_BOTH));
     let not_of_builtin = NOT_OF_BUILTIN.iter().any(|name| fields.has_value(name));

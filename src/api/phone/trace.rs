@@ -270,6 +270,7 @@ fn rungs(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<Rung> {
         leg: None,
         text: text.clone(),
     });
+    // Messages first: the sort is stable, and keeps them before a decision of the same time.
     let mut rungs: Vec<Rung> = messages.chain(decisions).collect();
     rungs.sort_by_key(|rung| rung.at);
     rungs

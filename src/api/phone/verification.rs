@@ -99,6 +99,7 @@ pub(crate) async fn verify(
         return Err(refused(Reason::Draining.into()));
     };
 
+    // Stored before the call: its count must hold even if the process dies while the number rings.
     let code = SpokenCode(drawn());
     let per_day = trunk.calls_per_day;
     let made = api
