@@ -194,12 +194,14 @@ impl Call {
             before.stop(scratch);
         }
 
+        // The new bot counts from 0: the call's figures are those of its earlier bots and the new one's together.
         self.past = self.figures;
         self.noted = BotCounts::default();
         self.shared.note(MediaStepKind::BotConnected, now);
         self.figures.has_concealment = true;
         self.player = None;
         self.bot = Some(Box::new(bot));
+        // An end that was noted but not taken yet was the previous bot's.
         self.ended = None;
 
         if self.is_started {
@@ -275,6 +277,7 @@ impl Call {
         let (known, was_silent) = (self.session.peer(), self.session.is_silent());
         let accepted = self.session.accept(octets, source, is_ours, now);
 
+        // Noted before the source is judged, so that the record also shows packets of an address that is never learnt.
         if self.session.take_first() {
             self.shared.note(MediaStepKind::FirstPacket(source), now);
         }
@@ -301,6 +304,7 @@ impl Call {
             return Fate::Passed;
         }
 
+        // A call whose bot has gone doesn't become an echo again: its peer hears silence until another is attached.
         if !self.had_bot() && self.player.is_none() {
             let length = octets.len();
             let Some(echo) = self.session.echo(&packet, octets, now) else {
@@ -355,6 +359,7 @@ impl Call {
             let pressed = bot.press(char::from(*key), scratch);
             self.check(pressed);
         }
+        // The event is for the twelve keys of a telephone; A to D reach a bot alone.
         (event <= 11).then_some(event)
     }
 
@@ -387,6 +392,7 @@ impl Call {
             if let Some(key) = key {
                 if self.session.wants_tones() {
                     key.tone(&mut frame);
+                // In the pause after a key there is no event: `frame` is sent as it is, with silence.
                 } else if key.event().is_some() {
                     let ticked = bot.tick(scratch, now);
                     self.check(ticked);
@@ -414,6 +420,8 @@ impl Call {
 
         let is_first = self.is_quiet && played == Played::Audio;
         let sent = self.session.frame(octets, &frame, is_first, now);
+        // RFC 3550 §5.1: the timestamp grows by a block "regardless of whether the block is transmitted in a packet or
+        // dropped as silent".
         let Some((to, packet)) = sent else {
             self.session.pass();
             return None;
@@ -466,6 +474,7 @@ impl Call {
         if let Some(before) = self.ticked_at {
             let half = TICK.as_micros() / 2;
             let ticks = (now.since(before).as_micros() + half) / TICK.as_micros();
+            // The tick that runs now advances the timestamp itself.
             for _ in 1..ticks.min(MAX_PASSED) {
                 self.session.pass();
             }

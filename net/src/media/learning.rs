@@ -89,6 +89,7 @@ impl Learning {
             return is_learnt;
         }
 
+        // It stays a candidate, and its next packet in sequence makes it the peer once the expected source is silent.
         if self.yields(source, rank, now) {
             return is_learnt;
         }
@@ -122,6 +123,7 @@ impl Learning {
             Window::Expected => rank == SourceRank::Expected,
             Window::Closed => false,
         };
+        // A NAT that loses its binding gives the same peer another port. A new IP address needs a new offer and answer.
         let has_moved = self.source.is_some_and(|learnt| {
             learnt != source && learnt.ip() == source.ip() && silence >= RELEARN
         });

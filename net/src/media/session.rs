@@ -120,6 +120,7 @@ impl Session {
         let moves = self
             .agreed
             .is_none_or(|before| before.remote != agreed.remote);
+        // `is_missed` still asks the media agreed before: a peer that comes back from hold wasn't missed until now.
         if moves || !self.is_missed() {
             self.heard_at = now;
             self.is_silence_reported = false;
@@ -164,6 +165,7 @@ impl Session {
         let (header, payload) = (&packet.header, packet.payload(octets));
         let pressed = if Some(header.payload_type) == agreed.telephone_event {
             self.keys.hear(header, payload, now)
+        // A peer with telephone-events may send a key as a tone too. Searching for tones would then press it twice.
         } else if agreed.telephone_event.is_some() || payload.len() > MAX_AUDIO {
             None
         } else {
