@@ -46,6 +46,7 @@ pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<std::net::UdpSo
 
     socket.set_nonblocking(true)?;
     let socket = std::net::UdpSocket::from(socket);
+    // Before the bind: a datagram that comes right after it must have its destination and its stamp already.
     mmsg::prepare(&socket, address, BUFFER_OCTETS)?;
     socket2::SockRef::from(&socket).bind(&address.into())?;
 
@@ -294,6 +295,7 @@ impl<'a> Sending<'_, 'a> {
                 count
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // The rest goes as well: to wait anew for each datagram would hold up all calls of the shard.
                 self.sent.dropped += rest;
                 rest
             }
@@ -325,6 +327,7 @@ impl<'a> Sending<'_, 'a> {
         let peer = self.peers[at];
         tracing::debug!(%error, %peer, "datagram refused");
         self.sent.dropped += 1;
+        // A shorter message, or a later one, may still reach the peer: its calls must not end for this one.
         let is_of_the_message = matches!(
             error.raw_os_error(),
             Some(libc::EMSGSIZE | libc::ENOBUFS | libc::ENOMEM)
@@ -380,6 +383,7 @@ impl Batch {
         self.incoming.arrivals().map(|(arrival, octets)| {
             let waited = arrival
                 .stamped
+                // If the wall clock was set back since the kernel's stamp, the datagram counts as just arrived.
                 .map_or(Duration::ZERO, |stamped| self.wall.saturating_sub(stamped));
             let ip = arrival.local.unwrap_or(self.flow.local.ip());
             let local = SocketAddr::new(ip, self.flow.local.port());
