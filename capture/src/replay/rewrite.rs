@@ -90,6 +90,7 @@ impl RewriteMap {
             }
             self.routes = live.all("Record-Route");
             if live.status().is_some() {
+                // RFC 3261 §12.1.2: the caller takes the Record-Route of a response in reverse order.
                 self.routes.reverse();
             }
         }
@@ -204,6 +205,7 @@ impl RewriteMap {
             seat.local,
             vias.first().map_or_else(String::new, |via| of_its_own(via)),
         )];
+        // The Vias below stay as captured: the daemon only returns them.
         via.extend(vias.into_iter().skip(1));
         message.replace_all("Via", &via);
 
@@ -265,6 +267,7 @@ impl RewriteMap {
             return today.clone();
         }
         match &self.contact {
+            // RFC 3261 §9.1: a CANCEL has the Request-URI of the request that it cancels.
             Some(contact) if message.tag("To").is_some() && message.method() != "CANCEL" => {
                 contact.clone()
             }

@@ -232,6 +232,7 @@ impl<'a> Session<'a> {
 
             if self.items[next].sends {
                 self.wait_until(next);
+                // A message that came during the wait may have ended the call, or put another item first.
                 if !self.is_over && self.next() == Some(next) {
                     self.send(next);
                 }
@@ -451,6 +452,7 @@ impl<'a> Session<'a> {
             self.waiting = None;
         }
 
+        // A retransmission is the same message again, octet for octet: another request has at least another branch.
         if !self.repeated.insert((party, incoming.octets.clone())) {
             return self.answer_retransmission(party, &message);
         }
