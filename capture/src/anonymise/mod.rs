@@ -70,6 +70,7 @@ impl Anonymiser {
         } else {
             let line = message.start_line().into_owned();
             let shown = self.status_line(&line);
+            // Only if something changes, so that a line stays octet for octet as it was captured.
             if shown.trim_end() != line {
                 message.set_start_line(&shown);
             }
@@ -340,6 +341,7 @@ impl Anonymiser {
             "realm" => format!("\"{}\"", self.names.host(inner)),
             "uri" => format!("\"{}\"", self.uri(inner)),
             "algorithm" | "qop" | "nc" | "stale" => value.to_owned(),
+            // Nonce, cnonce and response together would allow guessing the password offline.
             _ => format!("\"{}\"", "0".repeat(inner.len().min(64))),
         };
         format!("{name}={shown}")
