@@ -183,11 +183,13 @@ impl UdpSocket {
 
     /// Empties the error queue.
     fn take_lost(&self, lost: &mut Vec<Lost>) -> io::Result<()> {
+        // Cleared before the queue is read: an error that comes meanwhile sets it again.
         if !self.has_errors.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         while let Some(peer) = mmsg::next_unreachable(self.io.get_ref())? {
             let next = peer.map(|(peer, what)| self.lost(peer, what));
+            // Each datagram of a batch to a dead peer makes an entry of its own; one report is enough.
             lost.extend(next.filter(|next| lost.last() != Some(next)));
         }
         Ok(())
@@ -300,6 +302,7 @@ impl<'a> Sending<'_, 'a> {
                 rest
             }
             Err(error) => {
+                // Only this datagram is dropped: the next may have another peer.
                 self.refused(from, &error);
                 1
             }

@@ -336,6 +336,7 @@ impl BotLeg {
     /// Returns the marks that were reached, as far as the socket takes them. The others follow with the next ticks: a `clear` may reach more
     /// of them than the buffer of a slow bot has room for.
     fn return_marks(&mut self, scratch: &mut Scratch) -> Result<(), BotEnd> {
+        // Nothing may come before `start`, not even a mark that was reached at once.
         if !self.is_started() {
             return Ok(());
         }

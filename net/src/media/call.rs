@@ -371,6 +371,7 @@ impl Call {
         news: &mut Vec<(u64, MediaEvent)>,
         now: Moment,
     ) -> Option<(SocketAddr, &'p [u8])> {
+        // A code needs no start: it is spoken once media is negotiated.
         if self.session.is_spoken_to() {
             return self.speak(octets, news, now);
         }
@@ -414,6 +415,7 @@ impl Call {
             if let Some(serial) = player.take_ended() {
                 news.push((self.key, MediaEvent::Played(serial)));
             }
+        // An echo sends nothing of its own accord, only what it receives.
         } else if !self.had_bot() {
             return None;
         }

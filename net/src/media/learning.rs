@@ -81,6 +81,7 @@ impl Learning {
         now: Moment,
     ) -> bool {
         let is_learnt = self.source == Some(source);
+        // The usual case: the peer is learnt, and its packets need no counting.
         let Some(rank) = self.learnable(agreed, source, silence) else {
             return is_learnt;
         };

@@ -161,6 +161,7 @@ impl Ports {
         let mut stock = self.stock();
         let held = stock.held.remove(&key)?;
         held.statistics.note(MediaStepKind::Closed, now);
+        // The thread isn't waited for: these are the figures of its last turn.
         let figures = held.statistics.read();
         if held.rtcp.is_some() {
             let port = held.address.port() + 1;

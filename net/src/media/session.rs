@@ -144,6 +144,7 @@ impl Session {
         is_ours: impl Fn(SocketAddr) -> bool,
         now: Moment,
     ) -> Option<Packet> {
+        // What the peer must not send isn't taken, not even to learn its address.
         let agreed = self.agreed.filter(NegotiatedMedia::may_send)?;
         let packet =
             Packet::read(octets).filter(|packet| agreed.accepts(packet.header.payload_type))?;
@@ -241,6 +242,7 @@ impl Session {
     ) -> Option<(SocketAddr, &'p [u8])> {
         let agreed = self.agreed()?;
         let heard = self.learning.source();
+        // An address that isn't heard is known from SDP alone, and may be a third party's: it gets no stream.
         let (to, audio) = match heard {
             Some(heard) => (heard, audio),
             None if self.is_near => (agreed.remote, audio),

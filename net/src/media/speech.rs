@@ -88,6 +88,7 @@ impl Speech {
             return None;
         }
 
+        // Less than a packet may be left: it is silence, with which every code ends.
         let Some(octets) = self.audio[self.at..].first_chunk::<PACKET>() else {
             self.end();
             return None;
@@ -127,6 +128,7 @@ impl Speech {
         waited: Duration,
         now: Moment,
     ) -> Option<SpeechPacket> {
+        // On this report the call's shard hangs up, as it does once the code is spoken.
         if waited >= PATIENCE {
             self.end();
         }
