@@ -62,6 +62,7 @@ impl Anonymiser {
     }
 
     fn message(&mut self, message: &mut Message) {
+        // A wrong length stays wrong: it may be the fault for which the call is shared.
         let is_length_right = message.is_length_right();
 
         if message.status().is_none() {
@@ -130,6 +131,7 @@ impl Anonymiser {
                 let text = self.value(treatment(name), text);
                 Some(format!("header {name} is {text}"))
             }
+            // A part of a value has no counterpart in what replaces the whole.
             ["header", name, "contains", text] => match treatment(name) {
                 kind @ (Treatment::Protocol | Treatment::Program) => {
                     let text = self.value(kind, text);

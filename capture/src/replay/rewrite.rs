@@ -126,6 +126,7 @@ impl RewriteMap {
         login: Option<&(String, String)>,
     ) -> Option<Message> {
         let mut message = item.message.clone();
+        // A length that was captured wrong stays wrong: it may be what the replay is about.
         let is_length_right = message.is_length_right();
 
         if message.status().is_some() {
@@ -443,6 +444,7 @@ fn with_host(uri: &str, target: SocketAddr) -> String {
         .collect::<Vec<_>>()
         .concat()
         .split(';')
+        // The captured transport needn't be that of the replay.
         .filter(|part| !part.to_ascii_lowercase().starts_with("transport="))
         .collect::<Vec<_>>()
         .join(";");

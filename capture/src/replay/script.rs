@@ -178,6 +178,7 @@ fn leave_logins_out(items: &mut Vec<Item>) {
         let Some((number, method)) = item.message.cseq() else {
             return true;
         };
+        // RFC 3261 §17.1.1.3: an ACK has the CSeq number of its INVITE.
         let method = if method == "ACK" {
             "INVITE".to_owned()
         } else {

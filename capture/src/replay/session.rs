@@ -395,6 +395,7 @@ impl<'a> Session<'a> {
 
         match message.method().as_str() {
             "ACK" => {
+                // Nothing answers an ACK, so it isn't repeated.
                 self.acknowledgement = Some(octets);
                 return;
             }
