@@ -46,6 +46,7 @@ async fn dial(request: BotRequest) -> Result<Bot, BotError> {
         let connecting = connector.connect(name, &mut stream).await;
         let mut secured = connecting.map_err(|error| BotError::Tls(error.to_string()))?;
         let rest = upgrade(&mut secured, &head, &key, &request.headers).await?;
+        // tokio's TLS had the socket on loan; a media thread gets it with the state of rustls.
         let tls = secured.into_inner().1;
         (stream, Some(Box::new(tls)), rest)
     } else {

@@ -142,6 +142,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
             broken.notify_one();
             ended
         };
+        // Neither is dropped halfway: a failed write ends the reading, and `finish` lets the writer empty its queue.
         let (of_reading, of_writing) = tokio::join!(reading, writing);
         of_reading.or(of_writing).unwrap_or(Ended::ByPeer)
     }

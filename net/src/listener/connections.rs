@@ -165,7 +165,7 @@ impl Connections {
         let peer = source(flow.peer.ip());
         let of_source = table.by_source.get(&peer);
         let oldest = match of_source {
-            // A source at its own limit displaces its own connections first, so that it can't use up those of others.
+            // A source at its own limit displaces one of its own connections, not one of others.
             Some(held) if held.count >= settings.accepted_per_source => {
                 Some(held.unproven.first().copied())
             }

@@ -277,7 +277,7 @@ impl Call {
         let (known, was_silent) = (self.session.peer(), self.session.is_silent());
         let accepted = self.session.accept(octets, source, is_ours, now);
 
-        // Noted before the source is judged, so that the record also shows packets of an address that is never learnt.
+        // Noted also if the packet isn't accepted: the record then shows that packets come, and from where.
         if self.session.take_first() {
             self.shared.note(MediaStepKind::FirstPacket(source), now);
         }
@@ -319,6 +319,7 @@ impl Call {
                 self.figures.first_word = Some(now.since(since));
                 self.shared.note(MediaStepKind::FirstAudio, now);
             }
+            // `source` is the learnt address: a packet of any other isn't accepted.
             return Fate::Echoed(source, echo);
         }
 

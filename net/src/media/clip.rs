@@ -141,6 +141,7 @@ impl Player {
             Playing::Silence => Played::Filled,
             Playing::Clip { clip, at, since } => {
                 let waited = now.since(*since.get_or_insert(now));
+                // Only a clip that hasn't begun waits. One that has goes on, even if the peer moves meanwhile.
                 if *at == 0 && !is_peer_known && waited < PATIENCE {
                     return Played::Filled;
                 }

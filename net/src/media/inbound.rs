@@ -128,7 +128,7 @@ impl Inbound {
         now: Moment,
         mut pass: impl FnMut(&[u8; FRAME]),
     ) {
-        // Audio before the start isn't the bot's: its slots count from there.
+        // Audio before the start isn't passed on: the slots count from there.
         if self.started_at.is_none() {
             return;
         }
@@ -137,7 +137,7 @@ impl Inbound {
         let expected = self
             .expected
             .filter(|expected| expected.ssrc == header.ssrc);
-        // Another SSRC is another stream with numbers of its own (RFC 3550 §8): the last one's gaps stay gaps.
+        // Another SSRC is another stream (RFC 3550 §5.1): what is missing of the last one isn't waited for.
         let Some(expected) = expected else {
             self.release(now, &mut pass);
             return self.accept(numbers, audio, now, &mut pass);

@@ -153,7 +153,6 @@ impl KeyFrame {
     pub(super) const fn event(self) -> Option<[u8; 4]> {
         const END: u8 = 0x80;
         const VOLUME: u8 = 10;
-        // RFC 4733 §2.5.1.4: the end is sent three times, each with the final duration.
         let frames = if self.at < PRESSED {
             self.at + 1
         } else {

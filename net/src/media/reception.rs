@@ -89,7 +89,7 @@ impl Reception {
         let transit = (arrival as u32).wrapping_sub(timestamp);
         if let Some(before) = self.transit.replace(transit) {
             let difference = u64::from((transit.wrapping_sub(before) as i32).unsigned_abs());
-            // RFC 3550 §A.8 in integers: the jitter moves by a sixteenth of the difference, rounded.
+            // RFC 3550 §A.8 in integers: the jitter moves a sixteenth of the way to the new difference, rounded.
             self.jitter = (self.jitter + difference).saturating_sub((self.jitter + 8) >> 4);
         }
     }
