@@ -95,6 +95,7 @@ impl Collector {
             self.over.remove(&(open.last, id));
             // Packets of a file aren't always in the order of their times.
             open.last = open.last.max(now);
+            // About what a message takes beside its octets.
             let size = captured.octets.len() + 128;
 
             if open.take(captured, &message, leg) {
@@ -300,6 +301,7 @@ impl Collector {
             }
             Some(call) => {
                 self.has_calls = true;
+                // From now on OPTIONS are left out, those so far included.
                 self.pings = Vec::new();
                 self.ready.push_back(call);
             }
