@@ -69,6 +69,7 @@ impl Link {
     pub(crate) fn new(bot: Bot) -> io::Result<(Self, Reader, BotStart)> {
         let socket = SockRef::from(&bot.socket);
         socket.set_send_buffer_size(SEND_BUFFER)?;
+        // No shorter: it also ends the connection of a bot that merely doesn't read and keeps its window closed.
         socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
 
         let mut tls = bot.tls;

@@ -269,6 +269,7 @@ impl Table {
         settings: &StreamSettings,
     ) -> Result<(Flow, Arc<Outbox>), SendError> {
         let peer = source(flow.peer.ip());
+        // One tenant's server, with many ports or names, would otherwise take all connections that this node may open.
         let to_peer = self.opened_to.get(&peer).copied().unwrap_or(0);
         let opened = self.by_number.len() - self.accepted - self.in_process;
         if opened >= settings.opened || to_peer >= settings.opened_to_one {

@@ -211,6 +211,7 @@ impl Waiting {
     /// Most octets that may be queued.
     fn limit(&self) -> usize {
         match &self.unproven {
+            // Not always so little: honest peers too send many requests before the first of them is accepted.
             Some((all, _)) if all.0.load(Ordering::Relaxed) > PLENTY => {
                 self.limit_octets.min(SCARCE)
             }

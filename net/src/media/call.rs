@@ -223,6 +223,7 @@ impl Call {
     pub(super) fn report_silence(&mut self, patience: Duration, now: Moment) -> bool {
         let is_news = self.session.report_silence(patience, now);
         if is_news {
+            // Shared too, since the report may wait for room in its shard's inbox while media comes again.
             self.shared.write_silence(true);
         }
         is_news

@@ -133,6 +133,7 @@ impl Learning {
 
     /// Returns whether an expected source is being followed, which takes precedence over one that is merely allowed.
     fn yields(&self, source: SocketAddr, rank: SourceRank, now: Moment) -> bool {
+        // Some phone systems send a packet or two from their signalling address, and their audio from another one.
         rank == SourceRank::Allowed
             && self
                 .candidates

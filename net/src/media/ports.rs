@@ -240,6 +240,7 @@ impl Ports {
     pub(super) fn attach(&self, key: u64, bot: Bot) {
         let share = self.budget.share(bot.account());
         self.command(key, |held, stock| {
+            // By account too, so that no tenant's bot changes the hold of another tenant's at the same URL.
             let learner: Box<str> = format!("{} {}", bot.account(), bot.url()).into();
             let hold = stock.holds.get(&learner).copied().unwrap_or_default();
             held.bot = Some(learner);

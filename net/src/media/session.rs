@@ -126,6 +126,7 @@ impl Session {
             self.is_silence_reported = false;
         }
         if moves {
+            // Anew, since a peer that sends only once it hears something would get no packet at its new address.
             self.opening = Opening::default();
             self.unheard = 0;
             if let Some(speech) = &mut self.speech {
@@ -250,6 +251,7 @@ impl Session {
         };
 
         let header = self.stream.own(agreed.payload.number, is_first);
+        // By the codec that SDP names, not by the number: G.711 may have a dynamic one (RFC 3551 §3).
         let packet = match agreed.payload.codec {
             Codec::Pcma => rtp::write(octets, &header, &audio.map(g711::a_of_mu)),
             Codec::Pcmu => rtp::write(octets, &header, audio),

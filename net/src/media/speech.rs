@@ -117,6 +117,7 @@ impl Speech {
     }
 
     fn end(&mut self) {
+        // Each later tick comes here again, but the end is reported once.
         if self.ending == Ending::Ahead {
             self.ending = Ending::Reached;
         }
