@@ -104,7 +104,7 @@ impl Names {
         if let Some(place) = private_place(address) {
             return private_at(self.private.of(place));
         }
-        // The domain ends at 32 bits: the address itself is never the replacement.
+        // The domain ends at 32 bits, so the address itself is never shown.
         let shown = u32::try_from(self.public.of(address.to_bits().into()));
         shown.map_or(address, Ipv4Addr::from_bits)
     }

@@ -217,6 +217,7 @@ impl Connections {
     /// Removes a connection that has ended.
     pub(super) fn remove(&self, number: u32) {
         if let Some(outbox) = self.table().remove(number) {
+            // This also ends the wait for a connection that never opened.
             outbox.finish();
         }
     }

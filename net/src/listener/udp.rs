@@ -95,6 +95,7 @@ impl UdpSocket {
         let mut guard = self.io.ready(Interest::READABLE | Interest::ERROR).await?;
         if guard.ready().is_error() {
             self.has_errors.store(true, Ordering::Relaxed);
+            // Otherwise each further wait would end at once. Reading clears the other state.
             guard.clear_ready_matching(Ready::ERROR);
         }
         Ok(())

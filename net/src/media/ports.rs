@@ -165,6 +165,7 @@ impl Ports {
         let figures = held.statistics.read();
         if held.rtcp.is_some() {
             let port = held.address.port() + 1;
+            // The thread closes the socket when it handles the command. A bind before that tries another port.
             self.mark(port, false);
             stock.return_unbound(port);
         }
