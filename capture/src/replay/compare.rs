@@ -284,7 +284,6 @@ fn via(value: &str) -> String {
 
 fn with_tag_hidden(value: &str) -> String {
     match parameter(value, "tag") {
-        // The second `{tag}` is literal, the placeholder.
         Some(tag) if !tag.is_empty() => value.replace(&format!("tag={tag}"), "tag={tag}"),
         Some(_) | None => value.to_owned(),
     }
