@@ -72,6 +72,7 @@ const DEEPEST: usize = 8;
 
 /// Decodes a packet; `None` if its link type is unknown.
 pub fn packet(link: u32, octets: &[u8]) -> Option<Carried<'_>> {
+    // BSD loopback; Ethernet; raw IP under its several numbers; Linux cooked v1 and v2.
     let carried = match link {
         0 | 108 => octets.get(4..).and_then(ip),
         1 => octets

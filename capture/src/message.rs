@@ -251,6 +251,7 @@ impl Message {
         let mut line = Line::new(format!("{name}:").into_bytes());
         line.set(value);
         self.lines.push(line);
+        // The header was cut before its empty line. A message that is sent needs one.
         if self.end.is_empty() {
             self.end = b"\r\n".to_vec();
         }

@@ -76,6 +76,7 @@ pub(super) fn in_dialog(invite: &Message, answer: &Message, method: &str, number
         .map_or_else(|| invite.request_uri(), |(uri, _)| uri.to_owned());
     let mut message = bare(invite, method, &uri, number);
     message.set("To", &answer.first("To").unwrap_or_default());
+    // An ACK too: that of a 2xx is a transaction of its own (RFC 3261 §8.1.1.7).
     renewed(&mut message);
     message
 }

@@ -51,6 +51,7 @@ impl AddressMap {
             places.push((ip, "{address}".to_owned()));
         }
 
+        // The longest first: of an address with its port, the address alone must not be replaced.
         places.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         places.dedup();
         Self {
@@ -234,6 +235,7 @@ fn value(name: &str, value: &str, places: &AddressMap) -> String {
             let elements: Vec<&str> = value.split(',').map(str::trim).collect();
             elements.join(", ")
         }
+        // The version behind the slash is another one after each release.
         "user-agent" | "server" => value.split('/').next().unwrap_or_default().to_owned(),
         // The number differs when a different number of challenges was answered.
         "cseq" => value
@@ -354,6 +356,7 @@ fn body(message: &Message, places: &AddressMap) -> Vec<String> {
             if line.starts_with("o=") && words.len() >= 3 {
                 words[1] = "{session}";
                 words[2] = "{version}";
+            // Port 0 means that the media is refused or ended (RFC 3264 §6), which has to be equal.
             } else if line.starts_with("m=") && words.len() >= 2 && words[1] != "0" {
                 words[1] = "{port}";
             }
@@ -390,6 +393,7 @@ pub(super) fn compare_messages(
         [] => "none".to_owned(),
         values => format!("`{}`", values.join("`, `")),
     };
+    // RFC 3261 §7.3.1: the order of lines with different names has no meaning, that of lines with the same name has.
     for (name, _) in expected.iter().chain(&found) {
         let (was, is) = (named(&expected, name), named(&found, name));
         if was != is {

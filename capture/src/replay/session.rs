@@ -232,6 +232,7 @@ impl<'a> Session<'a> {
 
             if self.items[next].sends {
                 self.wait_until(next);
+                // A message that came during the wait may have ended the call, or put another item first.
                 if !self.is_over && self.next() == Some(next) {
                     self.send(next);
                 }
@@ -394,6 +395,7 @@ impl<'a> Session<'a> {
 
         match message.method().as_str() {
             "ACK" => {
+                // Nothing answers an ACK, so it isn't repeated.
                 self.acknowledgement = Some(octets);
                 return;
             }
@@ -451,6 +453,7 @@ impl<'a> Session<'a> {
             self.waiting = None;
         }
 
+        // A retransmission is the same message again, octet for octet: another request has at least another branch.
         if !self.repeated.insert((party, incoming.octets.clone())) {
             return self.answer_retransmission(party, &message);
         }

@@ -128,6 +128,7 @@ impl Inbound {
         now: Moment,
         mut pass: impl FnMut(&[u8; FRAME]),
     ) {
+        // Audio before the start isn't passed on: the slots count from there.
         if self.started_at.is_none() {
             return;
         }
@@ -136,6 +137,7 @@ impl Inbound {
         let expected = self
             .expected
             .filter(|expected| expected.ssrc == header.ssrc);
+        // Another SSRC is another stream (RFC 3550 §5.1): what is missing of the last one isn't waited for.
         let Some(expected) = expected else {
             self.release(now, &mut pass);
             return self.accept(numbers, audio, now, &mut pass);
@@ -148,6 +150,8 @@ impl Inbound {
             }
             ahead @ 1..=NEAR => {
                 let missing = frames(header.timestamp.wrapping_sub(expected.timestamp));
+                // If the clock has filled as many slots as are missing, a wait gains nothing. The lower of two counts
+                // decides: a sender that pauses (silence suppression) skips more of its timestamps than packets.
                 let is_filled = usize::try_from(self.filled)
                     .is_ok_and(|filled| filled >= missing.min(usize::from(ahead)));
 
@@ -158,6 +162,7 @@ impl Inbound {
                     self.wait(header, audio, now, &mut pass);
                 } else {
                     self.release(now, &mut pass);
+                    // A later packet waited and has just been passed on; this one was too long to wait beside it.
                     if self.expected.is_some_and(|expected| {
                         header.sequence.wrapping_sub(expected.sequence) > NEAR
                     }) {
@@ -184,6 +189,7 @@ impl Inbound {
             return;
         };
         if let Some(since) = self.waiting_since {
+            // No slot is filled meanwhile: the waiting packets have audio for it, and would come behind the filling.
             if now.since(since) >= GAP {
                 self.release(now, &mut pass);
             }
@@ -239,6 +245,7 @@ impl Inbound {
             return;
         }
 
+        // One place is always free here: the packet that takes the second releases both.
         if let Some(free) = self
             .waiting
             .iter_mut()

@@ -177,6 +177,7 @@ impl Shared {
             .each_ref()
             .map(|figure| figure.load(Ordering::Relaxed));
 
+        // Before the first write every figure is 0, not NONE: the filters below tell that from a duration of 0.
         let optional = |micros: u64| (micros != NONE).then(|| Duration::from_micros(micros));
         let round_trip = optional(round_trip).filter(|_| packets_received > 0);
         let jitter = Duration::from_micros(jitter);

@@ -546,6 +546,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     continue;
                 };
                 if let Some((to, packet)) =
+                    // A tick counts at the time at which it was due. At `now`, ticks caught up would share one slot.
                     call.tick(&mut *self.buffer, &mut self.scratch, &mut self.news, due.at)
                 {
                     // A packet that can't be sent is lost, as RTP is.
