@@ -133,6 +133,7 @@ impl Transferee<'_> {
         message: &Message<'_>,
     ) -> Result<Meant, ReferRefusal> {
         let mut values = message.all(HeaderName::ReferTo);
+        // RFC 3515 §2.4.2: "zero or more than one Refer-To header field values" are 400.
         let value = values.next().filter(|_| values.next().is_none());
         let refer_to = value
             .and_then(ReferTo::parse)
@@ -189,6 +190,7 @@ impl Transferee<'_> {
             };
         };
 
+        // The INVITE goes to a listener of this node, so a dialog of another node is out of reach.
         let is_here = place.node == minter.node() && !is_from_ours && !replaces.early_only;
         let own = route_to_own(cx, self.ids.org, &replaces).filter(|_| is_here);
         let own = own.ok_or(ReferRefusal::Ours)?;
@@ -202,6 +204,7 @@ impl Transferee<'_> {
                 target: TransferTarget::Sip(uri.into()),
                 via: Via::default(),
             },
+            // The route's own INVITE has Replaces, and no REFER is sent.
             replaces: None,
             plan: Plan::own(Box::new(own)),
         }))

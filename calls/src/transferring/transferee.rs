@@ -42,6 +42,7 @@ impl Transferee<'_> {
         let format = trunk.map(|trunk| trunk.refer_to).unwrap_or_default();
         let mut value = match (target, format) {
             (TransferTarget::Sip(uri), _) => format!("<{uri}"),
+            // A tel URI has no headers: the context goes on the REFER alone.
             (TransferTarget::Phone(number), ReferFormat::Tel) => return format!("<tel:{number}>"),
             (TransferTarget::Phone(number), ReferFormat::Sip) => {
                 let set = trunk.and_then(|trunk| trunk.refer_host.as_deref());
