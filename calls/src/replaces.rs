@@ -91,6 +91,7 @@ impl Relay<'_> {
         peer.credentials = credentials.map(Box::new);
         self.bridge.legs.meet(leg, peer);
 
+        // An interval that is too brief was refused at admission.
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
         match self.bridge.is_local() {

@@ -174,6 +174,7 @@ impl Requests {
     /// get no more than their ACKs.
     pub(crate) fn abandon(&mut self, cx: &mut Cx<'_>) {
         for pending in &mut self.pending {
+            // A late answer to REFER may still bring the outcome of the transfer.
             if pending.purpose != Purpose::Transfer {
                 leave(cx, pending, Purpose::Own);
             }
@@ -190,6 +191,7 @@ impl Requests {
             match (pending.leg == agent, own) {
                 (true, _) => {
                     leave(cx, pending, Purpose::Own);
+                    // The agent's leg leaves: its open offer must not block the caller's next exchange.
                     pending.offers = false;
                 }
                 (false, true) => {}
@@ -279,6 +281,7 @@ impl Requests {
     /// Sets the timer of the queue to its next change.
     pub(crate) fn set_turn(&mut self, cx: &mut Cx<'_>, call: CallKey) {
         cx.cancel_timer(&mut self.turn);
+        // No event says that a peer's INVITE is over (`check_theirs`), so it is looked at again after a pause.
         let look = self.theirs.filter(|_| !self.queue.is_empty());
         let look = look.map(|_| PAUSE);
         let next = self.queue.next_after(cx.now).into_iter().chain(look).min();

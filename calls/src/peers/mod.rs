@@ -223,6 +223,7 @@ impl Peers {
         let mut lines = std::mem::take(&mut self.lines);
         lines.clear();
         write(&mut Head::new(&mut lines));
+        // A number is free again long before the counter wraps: no request waits longer than its transaction.
         self.last_number = self.last_number.wrapping_add(1);
 
         let number = self.last_number;
