@@ -39,6 +39,7 @@ impl UdpFallback {
         let is_meant = |held: &Target| {
             held.uri == target.uri && held.address == target.address && target.by.is_some()
         };
+        // Another target, or this one by datagram because no connection came about: nothing is left in reserve.
         if !matches!(self, Self::InReserve(held) if target.transport.is_reliable() && is_meant(held))
         {
             *self = Self::Excluded;

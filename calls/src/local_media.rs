@@ -38,6 +38,7 @@ impl LocalMedia {
         let Some(local) = self.local else {
             return Err(UnacceptableBody::NoCommonMedia("no media".into()));
         };
+        // Without SDP the message asks for an offer; the answer comes in the ACK (`take_late_answer`).
         if !has_sdp(message) {
             self.offered = true;
             return Ok((self.offer_at(local, before), None));
@@ -145,6 +146,7 @@ impl Relay<'_> {
         };
 
         let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
+        // The call goes on without RTP of ours: its peer may still move the media to an address that is allowed.
         if let Err(refusal) = sources {
             let (call, org) = (self.ids.call, self.ids.org);
             tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");

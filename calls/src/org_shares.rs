@@ -70,6 +70,7 @@ impl OrgShares {
 
     /// Counts a call of an org; false, without counting, if its share is used up.
     pub(super) fn take(&self, org: Uuid, taking: ShareUse, now: Moment) -> bool {
+        // Before the entry is locked: `retain` locks the same table.
         self.sweep(now);
         let mut share = self.of.entry(org).or_default();
         let has_company = self.calls.load(Ordering::Relaxed) > share.calls;
@@ -108,6 +109,7 @@ impl OrgShares {
         if self.of.len() <= SWEEP {
             return;
         }
+        // Another shard is sweeping.
         let Ok(mut swept_at) = self.swept_at.try_lock() else {
             return;
         };

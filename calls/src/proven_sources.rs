@@ -34,6 +34,7 @@ impl ProvenSources {
     fn answered(&self, source: IpAddr, now: Moment) {
         if self.0.len() >= MOST_PROVEN && !self.0.contains_key(&source) {
             self.0.retain(|_, at| now.since(*at) < GOOD);
+            // A full table keeps the good entries that it has; this source is probed again with its next INVITE.
             if self.0.len() >= MOST_PROVEN {
                 return;
             }
@@ -111,6 +112,7 @@ impl SourceProbes {
         (source, tag): (IpAddr, u64),
         now: Moment,
     ) -> VecDeque<WaitingInvite> {
+        // Only a host that received the OPTIONS knows the random bits of its tag, so a forged answer proves nothing.
         let is_it = |asked: &SourceProbe| asked.source == source && asked.tag == tag;
         let Some(at) = self.asked.iter().position(is_it) else {
             return VecDeque::new();

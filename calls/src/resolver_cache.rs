@@ -55,6 +55,7 @@ impl ResolverCache {
         }
 
         match known {
+            // Noted before the answer comes, so that one lookup at a time is out.
             Some(hop) => hop.asked = now,
             None => {
                 if cache.len() >= MOST {

@@ -103,6 +103,7 @@ pub(crate) fn invite(
     else {
         return None;
     };
+    // The default is the operator's choice, also where an agent's settings name it.
     let namer = match *runtime == *config.default_runtime {
         true => Namer::Operator,
         false => namer.clone(),

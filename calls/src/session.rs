@@ -170,6 +170,7 @@ impl ActiveLeg<'_> {
         let (reply, lost) = self.reply_to(cx, pending, message);
 
         match reply {
+            // A 200 to OPTIONS shows that the peer is up; it refreshes no session.
             Reply::Accepted if pending.method == Method::Options => self.watch(cx),
             Reply::Accepted => {
                 if pending.method == Method::Update
