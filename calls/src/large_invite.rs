@@ -61,6 +61,7 @@ impl UdpFallback {
     pub(crate) fn take(&mut self, cx: &mut Cx<'_>) -> Option<Target> {
         match std::mem::take(self) {
             Self::InReserve(target) => {
+                // Its next large INVITE needn't wait for a connection that leads nowhere.
                 cx.core.effects.push_back(Effect::StreamSilent {
                     peer: target.address,
                 });

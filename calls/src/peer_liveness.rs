@@ -127,6 +127,7 @@ impl PeerLiveness {
     ) -> Option<LivenessProbe> {
         let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
         let we_refresh = session.is_some_and(SessionTimer::we_refresh);
+        // A session that the peer refreshes is only watched: it ends at `over`.
         if we_refresh && is_due(self.session_due()) {
             return Some(self.refresh(means));
         }

@@ -269,6 +269,7 @@ impl Relay<'_> {
         if relay.has_ended(fork) {
             return;
         }
+        // Only the caller's first response counts as the beginning of ringing.
         if relay.is_silent() {
             cx.note_ringing(self.ids);
         }

@@ -28,6 +28,7 @@ impl Bridge {
     pub(crate) fn is_changing(&self) -> bool {
         self.dialing().is_some()
             || self.legs.successor().is_some()
+            // A call has a fixed number of legs, and the replaced one stays until its BYE is answered.
             || self.legs.is_full()
             || self.awaited().next().is_some()
             || self.requests.offering().is_some()
@@ -161,6 +162,7 @@ pub(crate) fn refusal(
 ) -> Option<Reason> {
     match status {
         CallStatus::SettingUp | CallStatus::Over => Some(Reason::NothingReplaced),
+        // RFC 3891 §3: a confirmed dialog and `early-only` don't go together.
         CallStatus::Answered | CallStatus::Up if early_only => Some(Reason::AnsweredAlready),
         CallStatus::Answered => Some(Reason::CallChanging),
         CallStatus::Up => is_changing().then_some(Reason::CallChanging),

@@ -137,6 +137,7 @@ impl Requests {
     pub(crate) fn on_exchange_late(&mut self, cx: &mut Cx<'_>) {
         self.exchange = None;
         for pending in &mut self.pending {
+            // Their 487, or the time-out of their transactions, ends them: the timer needs no successor.
             if pending.method == Method::Invite {
                 pending.cancel(cx, b"");
             }

@@ -140,6 +140,7 @@ impl RuntimeChain {
         {
             *uri = first.into();
             *fallbacks = others;
+            // The flow is that of the built-in agent, which is no entry of this stage.
             *flow = None;
         }
         sip

@@ -154,6 +154,7 @@ impl ActiveLeg<'_> {
             Some(pending) => {
                 self.requests.add(cx, self.call, pending);
             }
+            // There was no room for it. The session timer goes on and bounds the repetitions.
             None => self.queue_refresh(cx, PAUSE),
         }
     }

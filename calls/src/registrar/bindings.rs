@@ -507,6 +507,7 @@ impl Binding {
         };
 
         Some(BindingTarget {
+            // As the PBX wrote it: 3CX recognises calls to it by the `rinstance` of its Contact.
             uri: self.contact.clone(),
             transport: self.flow.transport,
             address: by.map(|flow| flow.peer).or(direct)?,

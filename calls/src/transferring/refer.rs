@@ -65,6 +65,7 @@ impl<R> LastTransfer<R> {
     ) -> TransferEvent {
         let cseq = pending.cseq;
         let answer = match message.status() {
+            // RFC 3515 accepts with 202, RFC 6665 with 200: PBXs send either.
             200..=299 if is_without_news(message) => ReferAnswer::AcceptedSilently,
             200..=299 => ReferAnswer::Accepted,
             // A challenge that can't be answered counts as a refusal, after which the bridge may follow.

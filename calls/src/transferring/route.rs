@@ -45,6 +45,7 @@ impl Transferee<'_> {
         };
         let mut lines = Vec::new();
         let mut head = Head::new(&mut lines);
+        // A trunk has its own caller number, and its carrier gets none of the caller's identity.
         if route.calls_as_caller() {
             head.raw(self.identity.lines());
         }
@@ -99,6 +100,7 @@ impl Transferee<'_> {
                 false => DestinationRoute::new(callee?, kind),
             })
         });
+        // Without a usable trunk the PBX is called all the same; if that fails before anything rings, REFER may follow.
         through.or_else(|| {
             let callee = self.by_pbx(number, org)?;
             Some(DestinationRoute::new(callee, self.back_to_caller(cx)))

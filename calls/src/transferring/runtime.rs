@@ -112,6 +112,7 @@ impl<R> LastTransfer<R> {
                 head.line("Refer-Sub", b"false");
             }
         };
+        // The 202 goes first: the transfer begins with a NOTIFY in this dialog.
         cx.respond(server, 202, None, lines, b"");
 
         let subscription = Subscription {
@@ -141,6 +142,7 @@ impl Transferee<'_> {
         if refer_to.method() != b"INVITE" {
             return Err(ReferRefusal::Unreadable);
         }
+        // Before the agent's destinations: a dialog with us is at no host that these could name.
         if let Some(value) = refer_to.replaces()
             && let Some(meant) = self.own_meant(cx, &refer_to, &value)?
         {
@@ -155,6 +157,7 @@ impl Transferee<'_> {
             .as_ref()
             .and_then(|trunk| trunk.default_country);
 
+        // A runtime reaches no more than the API would let its agent reach.
         let destination = Destination::meant(own, &refer_to.uri, country)
             .ok_or(ReferRefusal::TransferError(TransferError::NotAssigned))?;
         let replaces = match refer_to.replaces() {

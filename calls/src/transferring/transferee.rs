@@ -133,6 +133,7 @@ impl Transferee<'_> {
         let reach = core
             .bindings
             .reach(trunk.id, &core.config.addresses, cx.now);
+        // A PBX that is calling right now is reached by the flow of its call, whatever its registration says.
         reach.is_empty() && !registered.is_empty() && !registered.iter().any(is_caller)
     }
 }
