@@ -83,6 +83,7 @@ impl Bridge {
     pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>, ids: &CallRef) {
         let closed = self.closed_media(ids);
         let local = self.legs.iter_mut().filter_map(Leg::local_mut);
+        // `count`, since it takes every address; `any` would stop at the first.
         let is_open = local.filter_map(|media| media.local.take()).count() > 0;
         if is_open {
             cx.core.effects.push_back(closed);
@@ -157,6 +158,7 @@ impl Relay<'_> {
             remote.set_port(0);
         }
 
+        // Without an address to send to, RTP is taken from the source of the signalling alone.
         let sources = sources.unwrap_or([signalling.ip(); 2]);
         let may_differ = self.bridge.local().is_some_and(|media| media.from_any);
         let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);

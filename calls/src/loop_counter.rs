@@ -56,6 +56,7 @@ impl LoopCounter {
             if held >> (COUNT_BITS + TICK_BITS) != key || count == 0 || age >= WINDOW {
                 Some(key << (COUNT_BITS + TICK_BITS) | tick << COUNT_BITS | 1)
             } else {
+                // The window isn't renewed: it ends ten seconds after its first set-up, however many follow.
                 (count < u64::from(self.most)).then_some(held + 1)
             }
         });

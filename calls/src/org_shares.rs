@@ -97,6 +97,7 @@ impl OrgShares {
     }
 
     pub(super) fn release(&self, org: Uuid) {
+        // The total first: in between an org may look alone, but never in the company of its own call.
         self.calls.fetch_sub(1, Ordering::Relaxed);
         if let Some(mut share) = self.of.get_mut(&org) {
             share.calls = share.calls.saturating_sub(1);

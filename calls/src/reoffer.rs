@@ -269,6 +269,7 @@ impl Relay<'_> {
             let lines = |head: &mut Head<'_>| refusal_lines(head, why);
             return cx.respond(server, why.status(), None, lines, b"");
         }
+        // A hold between its two re-INVITEs begins again, with the SDP of this change.
         self.holding.hold.disturb();
 
         let (method, purpose) = (message.method(), Purpose::Relay(server));

@@ -66,6 +66,7 @@ impl Relay<'_> {
         flow: Flow,
         message: &Message<'_>,
     ) {
+        // Requests cross between dialogs of one fork number, so the new leg takes the one in use.
         let fork = self.bridge.fork().unwrap_or_default();
         let state = LegState::Replacing(Replacing {
             server,

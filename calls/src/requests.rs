@@ -196,6 +196,7 @@ impl Requests {
                     pending.offers = false;
                 }
                 (false, true) => {}
+                // Its peer may still accept this: `Stale` has it offered the current media again.
                 (false, false) => leave(cx, pending, Purpose::Stale),
             }
         }

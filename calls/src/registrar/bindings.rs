@@ -206,6 +206,7 @@ impl Bindings {
             held.is_some_and(|held| held.is_newer_than(sender))
         };
         if contacts.iter().any(late) {
+            // The expired bindings are gone, although the request is refused.
             self.recount(count, registered.bindings.len());
             return Err(ChangeRefused::OutOfOrder);
         }

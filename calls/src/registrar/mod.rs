@@ -309,6 +309,7 @@ impl Registrar {
         let (org, trunk) = (login.org, login.trunk);
         let sender = sender(message, flow, &login.pair);
         let required: Vec<&[u8]> = message.elements(HeaderName::Require).collect();
+        // No option of REGISTER is supported, so whatever Require lists is unsupported.
         if !required.is_empty() {
             let unsupported = required.join(&b", "[..]);
             return self.answer(endpoint, request, 420, |head| {
@@ -328,6 +329,7 @@ impl Registrar {
         let outcome = match asked {
             Ok(RegisterRequest::Query) => Ok(None),
             Ok(RegisterRequest::RemoveAll) => self.bindings.remove_all(trunk, &sender),
+            // Accepted, the Contacts would push each other out, and the 200 would lack some.
             Ok(RegisterRequest::Change(contacts)) if contacts.len() > self.config.contacts => {
                 return self.answer(endpoint, request, 403, |_| {});
             }

@@ -96,6 +96,7 @@ fn contact(element: &[u8], usual: Duration, longest: Duration) -> Result<Contact
     let address = NameAddr::parse(element).map_err(|_| RegisterFault::Malformed)?;
     let uri = address.parse_uri().map_err(|_| RegisterFault::Malformed)?;
     let text = std::str::from_utf8(address.uri).map_err(|_| RegisterFault::Malformed)?;
+    // RFC 3261 §10.2.1 allows other schemes in Contact, but no call could be sent there.
     if !matches!(uri.scheme, Scheme::Sip | Scheme::Sips) || text.len() > LONGEST_URI {
         return Err(RegisterFault::Malformed);
     }

@@ -61,6 +61,7 @@ impl Transferee<'_> {
             separator = '&';
         }
 
+        // FreeSWITCH carries none of the REFER's own headers on, but shows its dialplan the whole Refer-To.
         if trunk.is_none_or(|trunk| trunk.refer_headers_in_uri) {
             for (name, id) in context(self.ids, self.contact) {
                 let name = Escaped(name.as_bytes());
