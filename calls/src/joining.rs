@@ -111,6 +111,7 @@ impl Joining {
         else {
             return JoinProgress::Nothing;
         };
+        // A leg that isn't connected has no other end that its media could reach.
         if !is_idle || bridge.has_left(id) || !moves_audio(theirs, sdp) {
             return JoinProgress::Nothing;
         }

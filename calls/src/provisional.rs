@@ -120,7 +120,7 @@ impl Bridge {
         }
 
         let known = self.legs.sip_mut(agent);
-        // A further response of the fork may move its target (RFC 3261 §12.2.1.2).
+        // A further response of the fork may bring another Contact.
         if let Some(known) = known.and_then(|peer| peer.dialog(fork)) {
             return known.refresh_target(message);
         }

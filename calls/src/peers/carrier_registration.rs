@@ -196,7 +196,8 @@ impl CarrierRegistration {
                 }
                 Some(_) | None => RegisterVerdict::Refused(status, retry),
             },
-            // A fault of this server alone, so another address of the carrier may accept it (RFC 3263 §4.3).
+            // RFC 3263 §4.3 goes on after 503 and silence; any 5xx may be the fault of this server alone, so it goes on
+            // too.
             status @ (408 | 500..=599) => RegisterVerdict::TryNext(Some(status)),
             status => RegisterVerdict::Refused(status, retry),
         }

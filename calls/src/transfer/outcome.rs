@@ -80,8 +80,7 @@ impl<R> Transfer<R> {
                 self.wait(State::Settled, None, steps);
                 self.record(steps);
             }
-            // A PBX that moves its caller may send BYE before the NOTIFY or even the 202, so those still count for a
-            // while.
+            // Some PBXs send BYE before the NOTIFY or even before the 202, so these still count for a moment.
             State::Referring | State::Retrying | State::Subscribed if has_caller_left => {
                 return self.wait(State::Parting(ended), Some(AFTER_BYE), steps);
             }

@@ -31,8 +31,7 @@ impl SentRefers {
             self.0.push(SentRefer { leg, cseq });
         }
 
-        // A plain 202 isn't listed: it opens the subscription, which ends by its last NOTIFY or by the timer of the
-        // transfer.
+        // A plain 202 opens the subscription: its last NOTIFY ends it, or the transfer's timer.
         if let TransferEvent::ReferAnswered {
             cseq,
             answer:

@@ -51,8 +51,7 @@ impl Transferee<'_> {
             _ if takes_no_refer && bridges_after_refer => TransferMethod::Bridge,
             (way, _) => way,
         };
-        // If the bounds forbid the number, neither REFER nor a call of ours may reach it, but a leg back to the PBX
-        // may.
+        // If the bounds forbid the number, neither REFER nor our own call may reach it; a leg back to the PBX may.
         if !allowed && (first == TransferMethod::Refer || route.is_none()) {
             return Err(TransferError::NotAllowed);
         }
