@@ -249,6 +249,7 @@ impl Relay<'_> {
         server: ServerTx,
         message: &Message<'_>,
     ) {
+        // Before the target moves. RFC 3261 §14.1: after a refusal "the session parameters MUST remain unchanged".
         let sdp = match self.local_sdp(message) {
             Ok(sdp) => sdp,
             Err(no) => return no.reject(cx, server),

@@ -102,6 +102,7 @@ impl SourceProbes {
 
     /// Takes an INVITE whose source didn't answer in time.
     pub(crate) fn pop_late(&mut self, now: Moment) -> Option<WaitingInvite> {
+        // All wait equally long, so the first in the queue is the first that is due.
         self.next_timeout().filter(|due| *due <= now)?;
         self.waiting.pop_front()
     }

@@ -339,6 +339,7 @@ impl ProvisionalRelay {
     pub(crate) fn go_on(&mut self, to: &mut impl ProvisionalSink, fork: u8) -> Option<HeldAnswer> {
         let won = self.held.as_ref().map(|held| held.won.fork);
         if won.is_some_and(|won| !self.owes_answer(won)) {
+            // What is still queued has no SDP, and the 2xx supersedes it.
             return self.held.take();
         }
         // Once a fork has won, the caller gets no more responses of the others.

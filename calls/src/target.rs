@@ -412,6 +412,7 @@ pub(crate) fn domain_of(uri: &[u8]) -> Option<String> {
 }
 
 fn in_lower_case(host: Host<'_>) -> String {
+    // In canonical form, since one IPv6 address has many spellings.
     if let Host::V6(ip) = host {
         return ip.to_string();
     }

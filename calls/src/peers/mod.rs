@@ -216,6 +216,7 @@ impl Peers {
         write: impl FnOnce(&mut Head<'_>),
         now: Moment,
     ) -> Option<u32> {
+        // A probe is then left out, and a REGISTER fails and is repeated like any that fails.
         if self.asked.len() >= MOST {
             return None;
         }

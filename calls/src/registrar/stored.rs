@@ -160,6 +160,7 @@ impl Bindings {
                     if held.flow_owner != FlowOwner::ThisProcess {
                         held.flow_owner = flow_owner;
                     }
+                    // A node that removes a binding stores its end: an expired row of this REGISTER takes it away here.
                     stored.expires_at > now
                 }
                 false => held.refreshed_at > stored.refreshed_at,
