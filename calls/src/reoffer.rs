@@ -218,7 +218,6 @@ impl Relay<'_> {
         self.holding.hear(self.bridge, pending.leg, message);
 
         // The re-INVITE crossed without an offer, so this 2xx has one: our ACK waits for the answer in the requester's.
-        // answer.
         let is_delayed = !pending.had_sdp && has_sdp(message);
         let delayed = is_delayed.then(|| pending.delayed(sdp_of(message.body())));
         if let (None, Some(leg)) = (&delayed, self.bridge.legs.get_mut(pending.leg)) {

@@ -163,7 +163,7 @@ pub(crate) fn refusal(
 ) -> Option<Reason> {
     match status {
         CallStatus::SettingUp | CallStatus::Over => Some(Reason::NothingReplaced),
-        // RFC 3891 §3: a confirmed dialog and `early-only` don't go together.
+        // RFC 3891 §3 refuses `early-only` with 486 where the dialog is confirmed.
         CallStatus::Answered | CallStatus::Up if early_only => Some(Reason::AnsweredAlready),
         CallStatus::Answered => Some(Reason::CallChanging),
         CallStatus::Up => is_changing().then_some(Reason::CallChanging),

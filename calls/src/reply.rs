@@ -30,8 +30,7 @@ pub(crate) enum Reply {
 impl Reply {
     /// Judges the final answer to a request; `glare` draws the wait after a 491.
     pub(crate) fn of(answer: &Message<'_>, glare: impl FnOnce() -> Duration) -> Self {
-        // RFC 3261 §14.2: a busy dialog asks for "between 0 and 10 seconds". A longer pause has another cause: it is a
-        // refusal.
+        // RFC 3261 §14.2: a busy dialog asks for "between 0 and 10 seconds"; a longer pause is taken for a refusal.
         let retry_after = answer
             .number(HeaderName::RetryAfter)
             .filter(|after| *after <= MAX_RETRY_AFTER);

@@ -83,8 +83,7 @@ impl First {
 impl RuntimeChain {
     /// All runtimes, none of which has been tried.
     pub(crate) fn new(of: NewChain<'_>, config: &Config) -> Self {
-        // The default is the operator's choice, not the tenant's, so the rule for tenants' addresses doesn't apply to
-        // it.
+        // The default is the operator's choice: the rule for tenants' addresses doesn't apply to it.
         let namer = match *of.runtime == *config.default_runtime {
             true => Namer::Operator,
             false => of.namer,
