@@ -120,6 +120,7 @@ impl Bridge {
         }
 
         let known = self.legs.sip_mut(agent);
+        // A further response of the fork may bring another Contact.
         if let Some(known) = known.and_then(|peer| peer.dialog(fork)) {
             return known.refresh_target(message);
         }
@@ -233,6 +234,7 @@ impl Relay<'_> {
         self.bridge
             .send(cx, agent, &request, |head| head.raw(&content.lines));
 
+        // Both dialogs go first: `abandon_dropped` refuses what was relayed in dialogs that are gone.
         for id in [trunk, agent] {
             if let Some(peer) = self.bridge.legs.sip_mut(id) {
                 peer.dialogs.retain(|held| held.fork != fork);
@@ -267,6 +269,7 @@ impl Relay<'_> {
         if relay.has_ended(fork) {
             return;
         }
+        // Only the caller's first response counts as the beginning of ringing.
         if relay.is_silent() {
             cx.note_ringing(self.ids);
         }
@@ -309,6 +312,8 @@ impl Relay<'_> {
             relay.handle_prack(&mut caller, fork, message)
         });
         let Some(acknowledged) = acknowledged else {
+            // RFC 3262 §3: after its final response the UAS "MUST be prepared to process PRACK requests" for responses
+            // that were out. Any other unmatched PRACK is 481.
             let is_late = |late: &mut LatePrack| late.is_brought_by(fork, message);
             let session = self.bridge.legs.session_mut(self.bridge.trunk_id());
             let late = session.and_then(|session| session.late_prack.take_if(is_late));

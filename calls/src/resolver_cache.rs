@@ -55,6 +55,7 @@ impl ResolverCache {
         }
 
         match known {
+            // Noted before the answer comes, so that one lookup at a time is out.
             Some(hop) => hop.asked = now,
             None => {
                 if cache.len() >= MOST {
@@ -91,6 +92,7 @@ impl ResolverCache {
         now: Moment,
     ) -> Option<bool> {
         let name = name(&wanted);
+        // For its lookup alone: no address has port 0.
         self.find(wanted, SocketAddr::new(ip, 0), effects, now);
         let hop = self.0.get(&name)?;
         let is_there = |target: &Target| target.address.ip().to_canonical() == ip;

@@ -103,6 +103,7 @@ pub(crate) fn invite(
     else {
         return None;
     };
+    // The default is the operator's choice, also where an agent's settings name it.
     let namer = match *runtime == *config.default_runtime {
         true => Namer::Operator,
         false => namer.clone(),
@@ -267,6 +268,7 @@ impl InviteText for RuntimeText<'_> {
     fn from(&self, _own_host: &str) -> Vec<u8> {
         match self.words {
             HeaderSource::Relayed(invite) => self.call.identity.shown(without_tag(invite.from())),
+            // For the runtime the callee is the calling party: From names the person that its agent talks to.
             HeaderSource::Ours {
                 parties: [callee, _],
                 ..

@@ -154,6 +154,7 @@ impl ActiveLeg<'_> {
             Some(pending) => {
                 self.requests.add(cx, self.call, pending);
             }
+            // There was no room for it. The session timer goes on and bounds the repetitions.
             None => self.queue_refresh(cx, PAUSE),
         }
     }
@@ -170,6 +171,7 @@ impl ActiveLeg<'_> {
         let (reply, lost) = self.reply_to(cx, pending, message);
 
         match reply {
+            // A 200 to OPTIONS shows that the peer is up; it refreshes no session.
             Reply::Accepted if pending.method == Method::Options => self.watch(cx),
             Reply::Accepted => {
                 if pending.method == Method::Update

@@ -50,6 +50,7 @@ impl WallClock {
 /// Returns a fact with wall-clock times.
 #[must_use]
 pub(crate) fn fact_on(fact: Fact, wall: &WallClock) -> Fact {
+    // The usual case, in which no fact is copied.
     if wall.is_steady() {
         return fact;
     }
@@ -98,6 +99,7 @@ pub(crate) fn fact_on(fact: Fact, wall: &WallClock) -> Fact {
             let at = wall.of(ended.at);
             Fact::Ended(Box::new(Ended { at, ..*ended }))
         }
+        // These have no times.
         Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => fact,
     }
 }

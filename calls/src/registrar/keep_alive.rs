@@ -63,6 +63,7 @@ impl Bindings {
     /// Notes the result of an OPTIONS; true if the state has changed.
     pub fn note_keep_alive(&self, asked: &KeepAlive, is_answered: bool) -> bool {
         self.change_one(asked.trunk, |binding| {
+            // The PBX has registered anew meanwhile: the result is about a mapping that isn't used any more.
             if binding.flow != asked.flow || binding.contact != asked.contact {
                 return false;
             }
