@@ -58,7 +58,7 @@ impl BrowserLeg {
         (leg, BrowserAudio { heard, spoken })
     }
 
-    /// Begins the first slot.
+    /// Begins the first slot. A second call changes nothing.
     pub(super) const fn start(&mut self, now: Moment) {
         self.inbound.start(now);
     }

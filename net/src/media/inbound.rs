@@ -110,9 +110,13 @@ struct Waiting {
 }
 
 impl Inbound {
-    /// Begins the first slot.
+    /// Begins the first slot. A second call changes nothing.
     pub(super) const fn start(&mut self, now: Moment) {
-        self.started_at = Some(now);
+        // A call is started again by each agreement on its media. The slots that have passed are counted from the first start: with a later one
+        // all audio would count as far ahead of the clock.
+        if self.started_at.is_none() {
+            self.started_at = Some(now);
+        }
     }
 
     /// Returns the counts so far.
@@ -365,6 +369,25 @@ fn frames(difference: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A renegotiation starts the stream again: a 200 after a 183 with SDP, a session refresh, the end of a hold.
+    #[test]
+    fn a_second_start_goes_on_with_the_stream() {
+        let mut inbound = Inbound::default();
+        inbound.start(at(0));
+        let mut heard = 0;
+
+        for sequence in 0..200 {
+            let now = at(u64::from(sequence) * 20);
+            if sequence == 100 {
+                inbound.start(now);
+            }
+            inbound.hear(&header(sequence), &audio(sequence), now, |_| heard += 1);
+            inbound.tick(now, |_| {});
+        }
+
+        assert_eq!((heard, inbound.counts().ahead), (200, 0));
+    }
 
     fn at(milliseconds: u64) -> Moment {
         Moment::from_secs(1_000) + Duration::from_millis(milliseconds)
