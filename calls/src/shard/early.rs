@@ -46,6 +46,7 @@ impl Calls {
         let leg = self
             .get_mut(dialog.key)
             .and_then(|call| call.bridge.legs.get_mut(dialog.leg));
+        // Counted before a transaction is made, whose answer would stay in a table that all calls share.
         let may_ask = leg.is_some_and(|leg| leg.allowance.take(method, now));
 
         let mut cx = Cx {
@@ -65,6 +66,7 @@ impl Calls {
             busy(&mut cx, flow, message);
             return true;
         };
+        // RFC 3261 §14.2: Retry-After of a 500 is "a randomly chosen value of between 0 and 10 seconds".
         let seconds = cx.endpoint.chance().bits64() % 11;
 
         let lacking = lacking_options(message);
