@@ -77,6 +77,8 @@ impl Call {
 
     /// Returns whether nothing is awaited any more and the call may be forgotten.
     pub(crate) fn is_done(&self) -> bool {
+        // A BYE may still be challenged and sent again, wait for the peer's ACK, or be followed by a transfer's last
+        // NOTIFY.
         self.bridge.status() == CallStatus::Over
             && self.bridge.requests.pending().is_empty()
             && !self.bridge.legs.iter().any(Leg::owes_bye)
