@@ -100,6 +100,7 @@ pub(crate) fn admit<'a, 'm>(
     message: &'a Message<'m>,
     now: Moment,
 ) -> Option<CallerInvite<'a, 'm>> {
+    // First: a node that takes no calls verifies no digest, whose nonce would then be used up.
     if let Some(reason) = core.closed() {
         turn_away(core, endpoint, flow, message, reason);
         return None;
@@ -107,6 +108,7 @@ pub(crate) fn admit<'a, 'm>(
 
     let config = Arc::clone(&core.config);
     let incoming = Incoming::new(message, flow);
+    // Credentials go before the address: an allowed address admits calls to the trunk's own numbers only.
     match auth::credentials(message, &config.realm) {
         Some(credentials) => by_digest(core, endpoint, view, incoming, &credentials, now),
         None => match by_source(view, incoming, &config) {
@@ -169,6 +171,7 @@ fn source_proof(
 ) -> SourceProof {
     let (flow, message) = (admitted.flow, admitted.message);
     let source = flow.peer.ip().to_canonical();
+    // A handshake proves the source of a stream, and the operator vouches for a dedicated address.
     let may_be_forged = flow.transport == Transport::Udp
         && admitted.proof == Proof::AllowedAddress
         && !core.config.addresses.only_warns();
@@ -257,6 +260,7 @@ fn by_digest<'a, 'm>(
     core.unanswered_challenges.answered(message);
 
     let config = Arc::clone(&core.config);
+    // An unknown user name is verified against a decoy, so that the time of the answer doesn't show whether it exists.
     let login = login_of(core, view, credentials, now);
     let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
     let policy = config.digest_policy(&flow);
@@ -271,6 +275,7 @@ fn by_digest<'a, 'm>(
     );
     match (login, verdict) {
         (Some(login), Verdict::Ok) => {
+            // A log-in enters and leaves the view with its org.
             let org = view.org(login.org)?;
             let facts = incoming.facts(&config.header_prefix);
             let verified = LegCredentials::proven(Arc::clone(&login.pair), flow.peer.ip());
@@ -369,6 +374,7 @@ fn by_source<'a, 'm>(
         // A packet from this node to itself proves no org.
         Source::Allowed(_) if config.addresses.is_own(source) => None,
         Source::Allowed(orgs) => {
+            // Where the two readers differ, the dialled number is in doubt, and the address alone admits no INVITE.
             let facts = incoming.facts(&config.header_prefix).ok()?;
             let org = orgs
                 .iter()

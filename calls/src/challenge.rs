@@ -74,6 +74,9 @@ impl Bridge {
 
         let method = pending.method;
         let leg = self.legs.get(pending.leg);
+
+        // Where the request goes next decides, not where the challenge came from: the digest must not leave the peer's
+        // hosts.
         let Some(destination) = leg.and_then(|leg| leg.next_hop(cx, pending.fork)) else {
             return Some(pending);
         };
@@ -122,6 +125,7 @@ impl Bridge {
         let Some(sent) = self.send(cx, pending.leg, &request, lines) else {
             return Some(pending);
         };
+        // The requester on the other leg waits for the repeated request now.
         (sent.renewal, sent.target) = (pending.renewal, pending.target);
         sent.repeatable = Some(repeatable);
 

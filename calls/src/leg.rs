@@ -181,6 +181,7 @@ impl SipPeer {
         if let Some(held) = dialogs.find(|held| held.fork == fork) {
             held.remember_sdp(body);
         }
+        // Kept beside the dialog only while it differs: most legs then need no allocation for it.
         if let Some(OwnOrigin::LastParty(line)) = self.origin.as_deref()
             && self.origin_in_dialog() == Some(line)
         {
@@ -231,6 +232,7 @@ impl SipPeer {
             Some(OwnOrigin::LastParty(line)) => Some(&**line),
             None => self.origin_in_dialog(),
         };
+        // RFC 3264 §8: the next SDP's o= "MUST be identical", but for its version, which "MUST increment by one".
         let origin = line.and_then(Origin::after).map(OwnOrigin::Own);
         self.origin = origin.map(Box::new);
     }

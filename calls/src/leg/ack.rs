@@ -115,6 +115,7 @@ impl Leg {
         if message.status() >= 300 {
             return;
         }
+        // A 2xx to an INVITE without an offer brings one, and "the ACK MUST carry an answer" (RFC 3261 §13.2.2.4).
         match pending.had_sdp || !has_sdp(message) {
             true => self.send_ack(cx, &pending.ack()),
             false => self.reject_offer(cx, &pending.delayed(sdp_of(message.body()))),
