@@ -68,7 +68,11 @@ impl Bridge {
         self.legs
             .set_state(agent, LegState::Ready(Session::default()));
         let incoming = self.incoming()?;
+
+        // Without an offer from the caller the 2xx brings one, and its ACK has to wait for the caller's answer (RFC
+        // 3261 §13.2.2.4).
         let agreed = has_sdp(incoming.invite()) || incoming.relay.is_agreed(fork);
+        // RFC 3262 §3: a UAS "MUST NOT send a final response" 2xx while an 18x with an SDP is unacknowledged.
         let waits = incoming.relay.owes_answer(fork);
         let acknowledged = agreed || !has_sdp(message);
         if acknowledged {
@@ -177,6 +181,7 @@ impl Relay<'_> {
             return AnswerProgress::Nothing;
         };
         cx.release_incoming(&incoming);
+        // A later 2xx of another fork finds no dialog, and gets ACK and BYE.
         self.bridge.keep_only(cx, won.fork);
         let agent = self.bridge.agent_id();
         if let Some(mut leg) = self.bridge.at(agent) {

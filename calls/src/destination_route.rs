@@ -129,6 +129,8 @@ impl DestinationRoute {
             })?;
 
         if !leads_back {
+            // After the permit: a permit is released by drop, but a start that was counted can't be taken back. Without
+            // a rate the id of the trunk isn't read.
             let rate = trunk.map_or((Uuid::nil(), None), |trunk| {
                 (trunk.id, trunk.calls_per_second)
             });

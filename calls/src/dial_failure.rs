@@ -56,6 +56,8 @@ pub(super) fn failure(status: u16, message: &Message<'_>) -> DialFailure {
 }
 
 fn reason_of(status: u16, cause: Option<u8>, pbx: Option<Pbx>) -> Reason {
+    // A log-in that failed and a person's own refusal go before the cause, and the cause before codes that gateways map
+    // it to.
     match (status, cause) {
         (603, _) if pbx.is_some_and(|pbx| pbx.ends_unanswered_with(cause)) => {
             Reason::CalleeNoAnswer

@@ -21,6 +21,7 @@ pub(crate) fn may_dial(
         return true;
     }
 
+    // A URI that can't be read can't be shown to be allowed.
     let Ok(uri) = Uri::parse(uri) else {
         return false;
     };

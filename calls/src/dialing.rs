@@ -133,6 +133,8 @@ impl Bridge {
         {
             return Some(Reason::MediaFamilies);
         }
+
+        // Media may have been agreed on before the 2xx, by a reliable response and its PRACK. Then it needs no SDP.
         let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
         let lacks_sdp =
             accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));
@@ -193,6 +195,7 @@ impl Bridge {
         of: &DialingCall<'_>,
         act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
     ) -> DialProgress<'m> {
+        // Taken out of its leg while it runs, since the text of the INVITE borrows the legs.
         let Some((id, mut dialing)) = self.legs.take_dialing() else {
             return DialProgress::Nothing;
         };
@@ -213,6 +216,7 @@ impl Bridge {
             }
         };
 
+        // Kept with the call, which removes them from the index when it is dropped.
         self.tags.extend(client.take_tags());
         if dialing.is_runtime() && dialing.client.transaction() != before {
             self.on_runtime_invited(cx, &dialing.client);

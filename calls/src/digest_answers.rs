@@ -59,6 +59,8 @@ impl DigestAnswers {
             .position(|proof| proof.header == header && proof.is_for(challenge.realm));
         let answers = before.map_or(0, |at| held[at].answers);
         let again = before.is_some();
+        // RFC 3261 §22.1: a UAC "MUST NOT re-attempt requests with the credentials that have just been rejected",
+        // unless the nonce was stale.
         if (again && !challenge.stale)
             || answers >= MAX_ANSWERS
             || (!again && held.len() >= MAX_REALMS)

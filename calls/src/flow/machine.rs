@@ -127,6 +127,7 @@ impl Machine {
     /// Returns the time at which [`Machine::handle_timeout`] is due.
     pub(crate) fn due(&self) -> Option<Moment> {
         let own = match self.state {
+            // A transfer reports its outcome by timers of its own. Even the longest time of the flow doesn't end it.
             State::Idle | State::Over | State::Transferring => return None,
             State::Playing => None,
             State::Asking { phase, .. } => match phase {
@@ -187,6 +188,7 @@ impl Machine {
 
     /// Handles the end of the sound with this serial, or that it could not be played.
     pub(crate) fn handle_played(&mut self, serial: u32, now: Moment) {
+        // The end of a sound that another one has replaced.
         if serial != self.serial {
             return;
         }
@@ -259,6 +261,7 @@ impl Machine {
     /// Runs steps until one waits.
     fn go(&mut self, flow: &Flow, first: Box<str>, now: Moment) {
         let mut next = Some(first);
+        // Bounded, since a flow that isn't sound could go in a circle for ever and stop the shard.
         for _ in 0..MOST_TURNS {
             let Some(name) = next else { return };
             let Some(step) = flow.step(&name) else { break };
