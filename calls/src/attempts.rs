@@ -309,6 +309,7 @@ impl Attempts {
             return;
         };
 
+        // Cut at a character: a tenant's URI may hold any, and slicing inside of one panics.
         let end = (0..=LONGEST.min(target.uri.len()))
             .rev()
             .find(|end| target.uri.is_char_boundary(*end));

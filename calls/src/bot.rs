@@ -409,6 +409,7 @@ impl Relay<'_> {
 
         let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
         let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
+        // A bot that follows another one finds the caller ringing.
         let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
         match is_dialled && is_first && !self.bridge.ring(cx, self.ids) {
             true => Err(Reason::BadRequest.into()),

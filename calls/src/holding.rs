@@ -189,6 +189,8 @@ impl Holding {
             LegRole::Trunk => bridge.trunk_id(),
             LegRole::Agent | LegRole::Destination => bridge.agent_id(),
         };
+        // The peer gets another party's SDP next, under the session that it knows (RFC 3264 §8). Media of ours have
+        // their own.
         if !is_local {
             bridge.legs.keep_origin(id);
         }
@@ -266,6 +268,7 @@ impl Holding {
             Reply::RetryAfter(wait) => return self.later(bridge, cx, wait),
             Reply::Unheard => 408,
             Reply::Refused(status) => status,
+            // `reply_to` makes a repetition or a refusal of a 422, and a loss of a dialog that is gone.
             Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
         };
         let role = bridge.role(id);
@@ -281,6 +284,7 @@ impl Holding {
     ) -> Option<Audio> {
         let answer = has_sdp(message).then(|| sdp_of(message.body()));
         let answer = answer.filter(|sdp| sdp.starts_with(b"v="));
+        // Asked before the machine moves on to its next side.
         let is_of_caller = self.hold.asked() == LegRole::Trunk;
         let is_local = bridge.is_local();
         let heard = bridge

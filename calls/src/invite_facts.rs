@@ -216,6 +216,7 @@ impl Sdp {
                     let map = value.strip_prefix("rtpmap:").unwrap_or_default();
                     let mut fields = map.split_ascii_whitespace();
                     if let (Some(payload), Some(name)) = (fields.next(), fields.next())
+                        // An offer may have thousands of lines, and each payload searches all of these names.
                         && names.len() < 4 * CODECS
                     {
                         names.push((payload, name));
