@@ -152,6 +152,7 @@ pub(crate) fn admit_member<'a, 'm>(
     message: &'a Message<'m>,
 ) -> Option<CallerInvite<'a, 'm>> {
     let (Some(org), None) = (view.org(org), core.closed()) else {
+        // The API has checked the session's org, which can only have been deleted since.
         let reason = core.closed().unwrap_or(Reason::Overload);
         turn_away(core, endpoint, flow, message, reason);
         return None;
@@ -289,12 +290,15 @@ fn by_digest<'a, 'm>(
                 endpoint,
                 flow,
                 message,
+                // The challenge repeats the nonce: after a wrong password pjsip then stops at one try.
                 ChallengeCause::Wrong(credentials.nonce),
                 now,
             );
         }
         // A stale nonce is answered alike for known and unknown user names.
         (login, Verdict::Stale) => {
+            // One stale nonce is no failure, as after a pause. A call that sends another one gets nowhere, and its org
+            // learns of it.
             if let Some(login) = login.filter(|_| core.stale_nonces.is_repeated(message)) {
                 let attributed = Some((login.org, login.trunk, WrongPart::Nonce));
                 failed(core, attributed, credentials, message, flow, now);
@@ -306,6 +310,7 @@ fn by_digest<'a, 'm>(
             let wall_time = core.live.wall_time(now);
             let attributed =
                 failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, wall_time);
+            // `failed` notes nothing without an org, so copies of the request are recognised here.
             if attributed.is_none() && core.refused_log_ins.is_new(flow.peer, message) {
                 let unknown = UnknownUser::new(flow.peer, &name);
                 core.effects.push_back(Effect::UnknownUser(unknown));

@@ -265,6 +265,7 @@ impl Attempts {
         target: AttemptTarget<'_>,
         result: &AttemptResult,
     ) {
+        // A target that was passed over without being tried took no time.
         if !self.is_open {
             self.began = cx.now;
         }

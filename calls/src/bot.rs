@@ -290,6 +290,7 @@ impl Bot {
 impl Bridge {
     /// Sends the caller 180; false if its INVITE can't begin a dialog.
     fn ring(&mut self, cx: &mut Cx<'_>, ids: &CallRef) -> bool {
+        // An outbound call has no caller to ring at.
         let Some(incoming) = self.incoming() else {
             return true;
         };

@@ -190,6 +190,7 @@ impl Callee {
 
         let number = number.as_str();
         let uri: Box<str> = format!("sip:{number}@{host_port}{parameter}").into();
+        // The trunk's transport is a setting: neither the URI nor a DNS record changes it.
         let dial_target = match target::dial_target(&uri)? {
             DialTarget::Resolved(target) => DialTarget::Resolved(Target {
                 transport,

@@ -252,6 +252,7 @@ impl LegCredentials {
         own: OwnChallenges<'_>,
     ) -> Result<Option<KnownRealm>, Unanswerable> {
         let realm = unescape_pairs(challenge.realm);
+        // A peer may pass a challenge of ours on to us: the answer would log that peer in here.
         let is_own =
             *realm == *own.realm.as_bytes() || own.nonces.is_of_deployment(challenge.nonce);
 

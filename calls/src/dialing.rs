@@ -83,6 +83,7 @@ impl Bridge {
         patience: Patience,
     ) {
         let role = LegRole::Destination;
+        // Its client needs the leg's id, so the leg is there first.
         let id = self.legs.add(role, LegPeer::Unknown, LegState::Gone);
         let leg = DialledLeg {
             key: self.key,

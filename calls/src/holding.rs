@@ -98,6 +98,7 @@ impl Holding {
                 self.go_on(bridge, cx, progress);
                 Ok(None)
             }
+            // Only a new change is hindered: an order that changes nothing succeeds during a transfer too.
             HoldRequest::New => match hindrance {
                 Some(hindrance) => Err(hindrance),
                 None => self.begin(bridge, cx, wanted).map(Some),
@@ -107,6 +108,7 @@ impl Holding {
 
     /// Begins to hold or to resume. Returns the number of the change.
     fn begin(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, wanted: bool) -> Result<u32, HoldError> {
+        // The agent's side is offered the caller's SDP in another direction, so it has to be a bare SDP.
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
         let is_readable = bridge.heard().is_some_and(is_readable);
         if !bridge.is_local() && !is_readable {

@@ -207,6 +207,7 @@ impl SipPeer {
 
     /// Returns a body as the peer is to get it: an SDP under the origin line that it knows.
     pub(crate) fn with_origin<'b>(&mut self, body: &'b [u8]) -> Cow<'b, [u8]> {
+        // A body in several parts crosses as it is: only a bare SDP has its origin line changed.
         if !body.starts_with(b"v=") {
             return body.into();
         }

@@ -109,6 +109,7 @@ impl Call {
                         Some(cseq) => TransferEvent::ReferSent { leg, cseq },
                         None => TransferEvent::ReferUnsent,
                     };
+                    // The steps that follow from this event are taken before the rest of these.
                     self.on_transfer(cx, event);
                 }
                 TransferStep::Probe => {

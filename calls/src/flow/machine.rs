@@ -169,6 +169,7 @@ impl Machine {
 
         let runtime = Arc::clone(&self.runtime);
         let Some(flow) = runtime.flow() else { return };
+        // A key that skips a prompt isn't taken by it: the menu that comes next takes it.
         let next = match (flow.step(&self.step), self.state) {
             (
                 Some(Step::Play {
@@ -311,6 +312,7 @@ impl Machine {
                 self.play(Sound::Keys(keys.as_slice().into()));
             }
             Step::Transfer { destination, .. } => {
+                // Silence replaces an echo of the step before.
                 self.state = State::Transferring;
                 self.play(Sound::Silence);
                 self.actions
@@ -345,6 +347,7 @@ impl Machine {
                 self.play(Sound::Prompt(prompt.clone()));
             }
             None => {
+                // An echo of the step before goes on until another sound replaces it.
                 self.play(Sound::Silence);
                 self.await_digit(left, *timeout_s, now);
             }

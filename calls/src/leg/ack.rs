@@ -93,6 +93,7 @@ impl Leg {
                 head,
                 body,
             };
+            // The transaction keeps it, and repeats it for each retransmission of the 2xx.
             cx.endpoint
                 .ack(ack.client, dialog.remote_tag(), flow, &request, cx.now);
         });

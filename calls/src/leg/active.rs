@@ -126,6 +126,7 @@ impl ActiveLeg<'_> {
                 peer.remember_sdp(pending.fork, sdp);
             }
         }
+        // An UPDATE in an early dialog changes its target and SDP. The session begins with the answer.
         if self.status == CallStatus::SettingUp {
             return;
         }
