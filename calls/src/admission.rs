@@ -100,7 +100,7 @@ pub(crate) fn admit<'a, 'm>(
     message: &'a Message<'m>,
     now: Moment,
 ) -> Option<CallerInvite<'a, 'm>> {
-    // First: a node that takes no calls verifies no digest, whose nonce would then be used up.
+    // First, so that a node that takes no calls neither computes a digest nor uses up a nonce's count.
     if let Some(reason) = core.closed() {
         turn_away(core, endpoint, flow, message, reason);
         return None;
@@ -297,8 +297,7 @@ fn by_digest<'a, 'm>(
         }
         // A stale nonce is answered alike for known and unknown user names.
         (login, Verdict::Stale) => {
-            // One stale nonce is no failure, as after a pause. A call that sends another one gets nowhere, and its org
-            // learns of it.
+            // One stale nonce is no failure. Another one in the same call gets it nowhere, and its org learns of it.
             if let Some(login) = login.filter(|_| core.stale_nonces.is_repeated(message)) {
                 let attributed = Some((login.org, login.trunk, WrongPart::Nonce));
                 failed(core, attributed, credentials, message, flow, now);

@@ -69,8 +69,7 @@ impl Bridge {
             .set_state(agent, LegState::Ready(Session::default()));
         let incoming = self.incoming()?;
 
-        // Without an offer from the caller the 2xx brings one, and its ACK has to wait for the caller's answer (RFC
-        // 3261 §13.2.2.4).
+        // An INVITE without an offer: the ACK has to wait for the caller's answer (RFC 3261 §13.2.2.4).
         let agreed = has_sdp(incoming.invite()) || incoming.relay.is_agreed(fork);
         // RFC 3262 §3: a UAS "MUST NOT send a final response" 2xx while an 18x with an SDP is unacknowledged.
         let waits = incoming.relay.owes_answer(fork);

@@ -75,8 +75,7 @@ impl Bridge {
         let method = pending.method;
         let leg = self.legs.get(pending.leg);
 
-        // Where the request goes next decides, not where the challenge came from: the digest must not leave the peer's
-        // hosts.
+        // The next hop of the repeated request decides, not the challenger: the digest must reach the peer alone.
         let Some(destination) = leg.and_then(|leg| leg.next_hop(cx, pending.fork)) else {
             return Some(pending);
         };

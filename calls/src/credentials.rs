@@ -238,7 +238,7 @@ impl LegCredentials {
         }
         let seen = self.judge(&challenge, stage, own)?;
         let is_inbound = matches!(self.scope, CredentialScope::Inbound(_));
-        // Each realm once a request, even with `stale`: a PBX could otherwise collect digests for nonces of its choice.
+        // Each realm once per request, also with `stale`: a PBX could else collect digests for nonces of its choice.
         let is_given = !(is_inbound && digest_answers.has_answered(challenge.realm))
             && digest_answers.answer(response, challenged, &self.login, random);
         is_given.then_some(seen).ok_or(Unanswerable::Refused)

@@ -129,8 +129,7 @@ impl DestinationRoute {
             })?;
 
         if !leads_back {
-            // After the permit: a permit is released by drop, but a start that was counted can't be taken back. Without
-            // a rate the id of the trunk isn't read.
+            // After the permit, which is released by drop: a start that was counted can't be taken back.
             let rate = trunk.map_or((Uuid::nil(), None), |trunk| {
                 (trunk.id, trunk.calls_per_second)
             });

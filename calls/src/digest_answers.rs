@@ -59,8 +59,7 @@ impl DigestAnswers {
             .position(|proof| proof.header == header && proof.is_for(challenge.realm));
         let answers = before.map_or(0, |at| held[at].answers);
         let again = before.is_some();
-        // RFC 3261 §22.1: a UAC "MUST NOT re-attempt requests with the credentials that have just been rejected",
-        // unless the nonce was stale.
+        // RFC 3261 §22.1: no request again "with the credentials that have just been rejected", but for a stale nonce.
         if (again && !challenge.stale)
             || answers >= MAX_ANSWERS
             || (!again && held.len() >= MAX_REALMS)

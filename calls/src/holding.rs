@@ -191,8 +191,7 @@ impl Holding {
             LegRole::Trunk => bridge.trunk_id(),
             LegRole::Agent | LegRole::Destination => bridge.agent_id(),
         };
-        // The peer gets another party's SDP next, under the session that it knows (RFC 3264 §8). Media of ours have
-        // their own.
+        // Another party's SDP follows in the session that the peer knows (RFC 3264 §8). Media of ours have their own.
         if !is_local {
             bridge.legs.keep_origin(id);
         }

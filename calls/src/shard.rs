@@ -105,8 +105,7 @@ impl Calls {
         if lost.connection == 0 || self.slab.is_empty() {
             return;
         }
-        // Only noted: each leg looks here when it next sends (`Cx::next_flow`), so a closing connection costs no walk
-        // over calls.
+        // Only noted: each leg looks here when it next sends (`Cx::next_flow`). No call has to be visited.
         self.core.lost.insert(lost.connection, proved);
         if self.core.lost.len() > MAX_LOST {
             for (_, slot) in &mut self.slab {
@@ -155,8 +154,7 @@ impl Calls {
 
     /// Returns the key of the next call, which [`Self::insert`] stores.
     pub(crate) fn reserve(&mut self) -> CallKey {
-        // A later call at the same place gets another number, so timers and answers for the earlier call don't reach
-        // it.
+        // A later call at this place gets another number, so nothing meant for the earlier one reaches it.
         self.generation = self.generation.wrapping_add(1);
         let index =
             u32::try_from(self.slab.vacant_key()).expect("the node's call limit is below 2^32");

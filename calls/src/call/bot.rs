@@ -36,7 +36,7 @@ impl Call {
             answered: self.lifetime.answered(),
         };
 
-        // An input of a bot that another agent has replaced ends here.
+        // A call without a bot ignores its inputs: another agent may have replaced it meanwhile.
         let Some(bot) = self.bridge.bot_mut() else {
             return;
         };
@@ -93,8 +93,7 @@ impl Call {
             outbound.follow(bot.chain, runtime, local);
             // A callee that hasn't answered yet is connected with the runtime once it does.
             if self.bridge.legs.disconnect() {
-                // The longest duration counts again from the runtime's answer on; a set-up deadline takes its place
-                // until then.
+                // A set-up deadline takes the place of the longest duration until the runtime has answered.
                 self.lifetime.stop(cx);
                 let heard = self.bridge.leave_media(&self.ids, local);
                 self.invite_runtime(cx, heard);

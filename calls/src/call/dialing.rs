@@ -101,8 +101,7 @@ impl Call {
     fn on_callee_answers(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>, offer: Box<[u8]>) {
         let media = self.outbound.as_deref().and_then(|outbound| outbound.media);
         let origin = media.map(|local| OwnOrigin::of_call(self.ids.call, local));
-        // Acknowledged before its media are judged: every 2xx gets its ACK, and one that can't be used a BYE after it
-        // (RFC 3261 §13.2.2.4).
+        // First: every 2xx gets its ACK, and one whose media can't be used a BYE after it (RFC 3261 §13.2.2.4).
         let sdp = self.bridge.meet_callee(cx, accepted, offer, origin);
         self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, Box::default());
@@ -120,8 +119,7 @@ impl Call {
                 let remote = audio.remote.ip();
                 self.relaying().update_media(cx, Some(audio));
                 self.bridge.speak_code(cx, remote);
-                // A bot that was woken while the callee rang gets the call; one that waits for the answer is dialled
-                // now.
+                // A bot that was woken while the callee rang gets the call. One that was to wait is dialled now.
                 self.with_bot(cx, Bot::start);
                 self.with_bot(cx, Bot::dial);
             }

@@ -28,8 +28,7 @@ impl Call {
         }
         let begins = |incoming: &UasInvite| incoming.server() == invite;
         if !self.bridge.incoming().is_some_and(begins) {
-            // A re-INVITE was cancelled. Its 487 comes from the other leg, as the answer to the CANCEL that is relayed
-            // there.
+            // A re-INVITE was cancelled. Its 487 comes from the other leg, in answer to the CANCEL sent there.
             return self
                 .bridge
                 .requests
@@ -72,12 +71,10 @@ impl Call {
                 }
             }
             (CallStatus::SettingUp, false) => {
-                // RFC 3261 §15: the callee "MUST NOT send a BYE on early dialogs". A runtime that does refuses the
-                // call.
+                // RFC 3261 §15: a callee "MUST NOT send a BYE on early dialogs". A runtime that does refuses the call.
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
                 if relay.is_some_and(|relay| relay.held_fork() == Some(fork)) {
-                    // The caller's PRACK that the ACK waited for is of no use any more, and without it the 2xx is
-                    // retransmitted.
+                    // Its ACK need not wait for the caller's PRACK any more. Without one the 2xx is retransmitted.
                     self.bridge.acknowledge_held(cx);
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
@@ -255,8 +252,8 @@ impl Call {
         self.lifetime.stop(cx);
 
         for leg in self.bridge.legs.iter_mut() {
-            // A leaving leg keeps the BYE that it may still owe. `Call::is_done` waits for it.
             leg.stop_timers(cx);
+            // A leaving leg keeps the BYE that it may still owe. `Call::is_done` waits for it.
             if !matches!(leg.state, LegState::Leaving(..)) {
                 leg.state = LegState::Gone;
             }

@@ -41,8 +41,7 @@ impl Call {
 
         let accepted = message.method() == Method::Invite && message.status() < 300;
         let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
-        // A fork that has lost, or a request that was given up. A 2xx whose ACK waits for the other leg is
-        // retransmitted meanwhile, and isn't late.
+        // A fork that has lost, or a request that was given up. A 2xx that waits for its ACK on purpose isn't late.
         if accepted && !is_awaited && !self.bridge.is_winner(message) {
             refuse_late_answer(cx, flow, client, message);
         }

@@ -401,8 +401,7 @@ impl InviteClient {
         let credentials =
             credentials.map(|held| held.answered_at(&self.plan.hosts, self.addresses.as_slice()));
         let mut ack_lines = Vec::new();
-        // RFC 3261 §13.2.2.4: the ACK "MUST contain the same credentials as the INVITE", but not where they don't
-        // belong.
+        // RFC 3261 §13.2.2.4: it "MUST contain the same credentials as the INVITE", yet only where they belong.
         if let Some(held) = &credentials {
             let destination = cx.next_flow(&dialog, flow).peer.ip();
             if held.may_answer_in(&dialog, destination) {

@@ -40,7 +40,7 @@ impl InviteClient {
         text: &dyn InviteText,
     ) -> InviteEvent<'static> {
         self.timer = None;
-        // The peer has sent a 1xx on the connection, so no datagram follows. It gets the rest of any target's time.
+        // The peer has sent a 1xx on the connection, so no datagram follows. It gets the rest of a target's usual time.
         if matches!(self.datagram, UdpFallback::Unneeded) {
             self.datagram = UdpFallback::Excluded;
             let rest = ATTEMPT_PATIENCE - STREAM_PATIENCE;

@@ -14,8 +14,7 @@ impl Calls {
         let call = self.get(found.key)?;
         let to_tag = message.to_tag()?;
         let from_tag = message.from_tag().unwrap_or_default();
-        // The index knows the random part of our tag alone, and all forks of an INVITE of ours share that tag: the
-        // whole dialog id has to match (RFC 3261 §12).
+        // All forks of an INVITE of ours share our tag, so the whole dialog id has to match (RFC 3261 §12).
         let mut dialogs = call.bridge.legs.sip(found.leg)?.dialogs.iter();
         let held = dialogs.find(|held| {
             held.dialog.local_tag() == to_tag

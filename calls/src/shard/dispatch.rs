@@ -70,8 +70,7 @@ impl Calls {
                 owner,
                 message,
             } => {
-                // An INVITE with a final answer belongs to no call any more: CANCEL has no effect on it (RFC 3261
-                // §9.2).
+                // An INVITE with a final answer has no call, so its CANCEL has no effect (RFC 3261 §9.2).
                 self.with_owner(owner, endpoint, now, |call, cx| {
                     call.on_cancel(cx, invite, &message)
                 });
@@ -227,8 +226,7 @@ impl Calls {
         now: Moment,
     ) {
         if message.to_tag().is_some() {
-            // Nothing of the message counts before its source is judged: tags cross the network in the clear and prove
-            // nothing.
+            // Nothing counts before the source is judged: tags cross the network in the clear and prove nothing.
             return match self.dialog_of(message) {
                 Some(found) if !self.accepts_source(endpoint, view, found, flow, message, now) => {}
                 Some((key, id, fork)) => {
@@ -300,8 +298,7 @@ impl Calls {
         now: Moment,
     ) {
         let replaces = message.first(HeaderName::Replaces).is_some();
-        // Before admission: this deployment has sent the INVITE itself, with a token over its Replaces in place of a
-        // digest.
+        // Before admission: this deployment has sent it, with a token over its Replaces in place of a digest.
         if replaces && let Some(org) = transferring::asked_by_ourselves(&self.core.config, message)
         {
             return self.join_own(endpoint, flow, message, org, now);

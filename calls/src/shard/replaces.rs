@@ -150,8 +150,7 @@ impl Calls {
         let found = self.core.tags.get(&tag.bits)?;
         let slot = self.slab.get(found.key.index as usize)?;
         let call = &*slot.call;
-        // The sender may only have read the tags, in a trace for example, so its own org and side of the call have to
-        // match.
+        // The sender may have read the tags in a trace: its own org and its side of the call have to match.
         let is_meant = slot.generation == found.key.generation
             && call.ids.org == org
             && call.bridge.role(found.leg) == role
