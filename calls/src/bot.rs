@@ -172,6 +172,7 @@ impl Bot {
             protocol: self.chain.protocol(),
             named: self.chain.named_by(&url),
             url: url.clone(),
+            // Filled in by `Call::with_bot`, which knows the contact.
             parameters: Vec::new(),
         };
         self.attempts.begin(cx);
@@ -187,6 +188,7 @@ impl Bot {
                 self.state = State::Builtin(Box::new(builtin));
                 BotProgress::Attached
             }
+            // The list names the built-in agent and has no flow for it.
             None => self.next(cx, of),
         }
     }

@@ -98,6 +98,7 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
             }
         }
         Some(flow) => flow.local.ip(),
+        // No target can be reached so far, but a name further down the list may lead to one.
         None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
 

@@ -482,6 +482,7 @@ impl Cx<'_> {
     /// Returns the flow of the next request inside a dialog: to the first route; on a live connection; to the observed source if the Contact's host
     /// is private and the source isn't; to the Contact.
     pub(crate) fn next_flow(&mut self, dialog: &Dialog, mut leg: Flow) -> Flow {
+        // A closed connection gives way to the name that was proved on it, or to 0: a new one has to prove it again.
         let lost = self.core.lost.get(&leg.connection);
         if let Some(proved) = lost {
             leg.connection = *proved;

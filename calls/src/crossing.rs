@@ -260,6 +260,7 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
         }
         let unfolded = header.unfolded();
         let value = String::from_utf8_lossy(&unfolded);
+        // One that is too long leaves its room to shorter ones after it.
         if let Some(left) = room.checked_sub(name.len() + value.len()) {
             room = left;
             // Most callers have one, and the record stays with the call.

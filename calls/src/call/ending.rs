@@ -55,6 +55,7 @@ impl Call {
                 self.bridge.drop_awaited_acks(cx, id);
                 self.bridge.legs.set_state(id, LegState::Gone);
             }
+            // It has crossed our BYE, whose answer is still awaited.
             (CallStatus::Over, false) => {}
             // The callee has answered, so the call is completed although its runtime hasn't.
             (CallStatus::SettingUp, true) if self.outbound.is_some() => {

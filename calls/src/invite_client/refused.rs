@@ -40,6 +40,7 @@ impl InviteClient {
 
         self.pass(cx, (&attempt.target).into(), &AttemptResult::Status(status));
         self.said = refused_with(message);
+        // Recorded before it is followed: the record shows each place that was asked.
         if matches!(status, 300..=399) && self.follows(cx, &attempt.target, message) {
             return self.advance(cx, text);
         }

@@ -119,6 +119,7 @@ fn status_of(message: &Message<'_>, offer: OurOffer) -> u16 {
         Method::Invite => 491,
         // A BYE ends the early dialog alone: the INVITE has its own final answer (§15).
         Method::Info | Method::Options | Method::Bye => 200,
+        // Neither agent nor destination is there to read it, and the dialog goes on.
         Method::Message => 480,
         // REFER is accepted once the call is up.
         Method::Refer => 403,

@@ -279,6 +279,7 @@ impl Calls {
             legs.add(
                 LegRole::Agent,
                 agent_peer,
+                // Media of ours have nothing to answer. The call counts as being set up until its legs are connected.
                 LegState::Ready(Session::default()),
             );
         }
