@@ -165,6 +165,7 @@ impl Relay<'_> {
         });
 
         self.bridge.legs.set_state(id, LegState::Ready(session));
+        // Last: until its legs are connected, the call counts as being set up (`Bridge::status`).
         self.bridge.legs.connect(id, agent);
         true
     }

@@ -365,6 +365,7 @@ impl Cx<'_> {
         write: impl FnOnce(&mut Head<'_>),
         send: impl FnOnce(&mut Self, &[u8]) -> T,
     ) -> T {
+        // Taken while in use: a call inside of `send` gets an empty buffer.
         let mut lines = std::mem::take(&mut self.core.scratch);
         lines.clear();
         write(&mut Head::new(&mut lines));

@@ -151,6 +151,7 @@ impl Bridge {
     ) -> bool {
         refuse_late_answer(cx, accepted.flow, accepted.client, accepted.message);
         let has_another = dialing.client.has_another();
+        // `dial` has taken it out of its leg, and the next target needs it there.
         if has_another {
             let id = dialing.client.leg();
             self.legs.set_state(id, LegState::Dialing(dialing));

@@ -122,7 +122,7 @@ impl Call {
     ) {
         let may_stay =
             !self.bridge.has_left(pending.leg) || self.joining.arriving() == Some(pending.leg);
-        // A 408 may be a proxy's, and 481 denies the dialog. Any other answer, a refusal too, shows that the peer is up.
+        // A 408 may be a proxy's, 481 denies the dialog. Any other answer, a refusal too, shows that the peer is up.
         let is_life = !matches!(message.status(), 408 | 481) && may_stay;
         if is_life {
             self.bridge.legs.hear(pending.leg, cx.now);

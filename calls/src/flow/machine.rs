@@ -242,6 +242,7 @@ impl Machine {
 
     /// Handles a transfer that has failed, or whose outcome is unknown.
     pub(crate) fn handle_transfer_failed(&mut self, why: TransferFailure, now: Moment) {
+        // A transfer that the API has ordered isn't the flow's.
         if self.state != State::Transferring {
             return;
         }

@@ -147,6 +147,7 @@ impl ActiveLeg<'_> {
         pending: &Pending,
         message: &Message<'_>,
     ) {
+        // Before the ACK, whose next hop is chosen from this flow.
         if let Some(peer) = self.leg.sip_mut() {
             peer.flow = flow;
         }

@@ -106,6 +106,7 @@ impl Calls {
             krisp,
             contact: ContactState::Pending,
             ringing_timeout: order.ringing_timeout,
+            // An order may shorten the longest duration of this node's calls, not extend it.
             max_duration: order.max_duration.min(cx.core.config.max_duration),
             media: None,
             chain: chain.flatten().map(Box::new),
