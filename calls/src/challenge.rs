@@ -74,6 +74,8 @@ impl Bridge {
 
         let method = pending.method;
         let leg = self.legs.get(pending.leg);
+
+        // The next hop of the repeated request decides, not the challenger: the digest must reach the peer alone.
         let Some(destination) = leg.and_then(|leg| leg.next_hop(cx, pending.fork)) else {
             return Some(pending);
         };
@@ -122,6 +124,7 @@ impl Bridge {
         let Some(sent) = self.send(cx, pending.leg, &request, lines) else {
             return Some(pending);
         };
+        // The requester on the other leg waits for the repeated request now.
         (sent.renewal, sent.target) = (pending.renewal, pending.target);
         sent.repeatable = Some(repeatable);
 

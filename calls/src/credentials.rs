@@ -192,6 +192,7 @@ impl LegCredentials {
     /// whole route has to be the peer's.
     pub(crate) fn may_answer_in(&self, dialog: &Dialog, destination: IpAddr) -> bool {
         let is_peers = |uri: &[u8]| match &self.scope {
+            // The PBX that has proved the pair chose this route, and the digest goes to its own address.
             CredentialScope::Inbound(_) => true,
             CredentialScope::Named { hosts, .. } => {
                 destination_of(uri).is_some_and(|host| match host {
@@ -238,6 +239,7 @@ impl LegCredentials {
         }
         let seen = self.judge(&challenge, stage, own)?;
         let is_inbound = matches!(self.scope, CredentialScope::Inbound(_));
+        // Each realm once per request, also with `stale`: a PBX could else collect digests for nonces of its choice.
         let is_given = !(is_inbound && digest_answers.has_answered(challenge.realm))
             && digest_answers.answer(response, challenged, &self.login, random);
         is_given.then_some(seen).ok_or(Unanswerable::Refused)
@@ -251,6 +253,7 @@ impl LegCredentials {
         own: OwnChallenges<'_>,
     ) -> Result<Option<KnownRealm>, Unanswerable> {
         let realm = unescape_pairs(challenge.realm);
+        // A peer may pass a challenge of ours on to us: the answer would log that peer in here.
         let is_own =
             *realm == *own.realm.as_bytes() || own.nonces.is_of_deployment(challenge.nonce);
 
@@ -273,6 +276,7 @@ impl LegCredentials {
             return Ok(None);
         };
 
+        // After an 18x a peer behind the trunk's host may be the one that challenges.
         let may_learn = matches!(stage, ChallengedRequest::Initial);
         let judged = realms.judge(&String::from_utf8_lossy(&realm), offers_qop, may_learn);
         judged.map_err(|fault| match fault {

@@ -112,6 +112,7 @@ fn traits(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
         traits.encrypted = sdp.encrypted;
     }
 
+    // From a private network, private addresses are no sign of NAT.
     if !is_private(source) {
         look_behind_nat(&mut traits, message, source, sdp.as_ref());
     }
@@ -196,6 +197,7 @@ impl Sdp {
                     let address = value.split_ascii_whitespace().nth(5);
                     sdp.origin = address.and_then(|ip| ip.parse().ok());
                 }
+                // That of the session, or the audio stream's own.
                 "c=" if audio != Some(false) => {
                     let address = value.split_ascii_whitespace().nth(2).unwrap_or_default();
                     let address = address.split('/').next().unwrap_or_default();
@@ -216,6 +218,7 @@ impl Sdp {
                     let map = value.strip_prefix("rtpmap:").unwrap_or_default();
                     let mut fields = map.split_ascii_whitespace();
                     if let (Some(payload), Some(name)) = (fields.next(), fields.next())
+                        // An offer may have thousands of lines, and each payload searches all of these names.
                         && names.len() < 4 * CODECS
                     {
                         names.push((payload, name));

@@ -28,6 +28,7 @@ impl Call {
             });
         }
 
+        // Nothing follows from a 1xx in a dialog. The exchange's timer ends a re-INVITE that only rings.
         if message.status() < 200 {
             return;
         }
@@ -40,6 +41,7 @@ impl Call {
 
         let accepted = message.method() == Method::Invite && message.status() < 300;
         let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
+        // A fork that has lost, or a request that was given up. A 2xx that waits for its ACK on purpose isn't late.
         if accepted && !is_awaited && !self.bridge.is_winner(message) {
             refuse_late_answer(cx, flow, client, message);
         }
@@ -98,9 +100,11 @@ impl Call {
                 let lost = self.bridge.lost_by(&pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
+            // The peer may never have read it. The second BYE opens a new connection; a third is never sent.
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.bridge.send_bye_again(cx, &pending);
             }
+            // The peer's session timer or media time-out ends its side.
             Purpose::Own | Purpose::SecondBye => {}
         }
 
@@ -118,11 +122,13 @@ impl Call {
     ) {
         let may_stay =
             !self.bridge.has_left(pending.leg) || self.joining.arriving() == Some(pending.leg);
+        // A 408 may be a proxy's, 481 denies the dialog. Any other answer, a refusal too, shows that the peer is up.
         let is_life = !matches!(message.status(), 408 | 481) && may_stay;
         if is_life {
             self.bridge.legs.hear(pending.leg, cx.now);
         }
 
+        // A challenge that can be answered is no answer yet: the request is out again with credentials.
         let (org, direction) = (self.ids.org, self.direction());
         let unproven = self.bridge.prove(cx, org, direction, pending, message);
         let Some(pending) = unproven else {
@@ -130,6 +136,7 @@ impl Call {
         };
 
         match (pending.purpose, pending.method) {
+            // An abandoned re-INVITE. RFC 3261 §13.2.2.4 requires the ACK to its 2xx all the same.
             (Purpose::Own, Method::Invite) => {
                 if let Some(leg) = self.bridge.legs.get_mut(pending.leg) {
                     leg.settle_late(cx, &pending, message);
@@ -150,6 +157,7 @@ impl Call {
                     }
                 }
                 if message.status() < 300 {
+                    // The peer has taken media that are obsolete by now, so it is offered those in use.
                     self.holding.restore(&mut self.bridge, cx, pending.leg);
                 }
                 let lost = self.bridge.lost_by(&pending, message.status());

@@ -64,6 +64,7 @@ impl Call {
     pub(super) fn begin_transfer(&mut self, cx: &mut Cx<'_>, new: PlannedTransfer) {
         let steps = self.transfer.begin(new);
         self.take_steps(cx, steps);
+        // A transfer waits for the ACK of the call's INVITE, which then gives it this event (`Call::on_ack`).
         if self.bridge.status() == CallStatus::Up {
             self.on_transfer(cx, TransferEvent::Acknowledged);
         }
@@ -108,6 +109,7 @@ impl Call {
                         Some(cseq) => TransferEvent::ReferSent { leg, cseq },
                         None => TransferEvent::ReferUnsent,
                     };
+                    // The steps that follow from this event are taken before the rest of these.
                     self.on_transfer(cx, event);
                 }
                 TransferStep::Probe => {

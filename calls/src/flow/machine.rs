@@ -127,6 +127,7 @@ impl Machine {
     /// Returns the time at which [`Machine::handle_timeout`] is due.
     pub(crate) fn due(&self) -> Option<Moment> {
         let own = match self.state {
+            // A transfer reports its outcome by timers of its own. Even the longest time of the flow doesn't end it.
             State::Idle | State::Over | State::Transferring => return None,
             State::Playing => None,
             State::Asking { phase, .. } => match phase {
@@ -168,6 +169,7 @@ impl Machine {
 
         let runtime = Arc::clone(&self.runtime);
         let Some(flow) = runtime.flow() else { return };
+        // A key that skips a prompt isn't taken by it: the menu that comes next takes it.
         let next = match (flow.step(&self.step), self.state) {
             (
                 Some(Step::Play {
@@ -187,6 +189,7 @@ impl Machine {
 
     /// Handles the end of the sound with this serial, or that it could not be played.
     pub(crate) fn handle_played(&mut self, serial: u32, now: Moment) {
+        // The end of a sound that another one has replaced.
         if serial != self.serial {
             return;
         }
@@ -239,6 +242,7 @@ impl Machine {
 
     /// Handles a transfer that has failed, or whose outcome is unknown.
     pub(crate) fn handle_transfer_failed(&mut self, why: TransferFailure, now: Moment) {
+        // A transfer that the API has ordered isn't the flow's.
         if self.state != State::Transferring {
             return;
         }
@@ -259,6 +263,7 @@ impl Machine {
     /// Runs steps until one waits.
     fn go(&mut self, flow: &Flow, first: Box<str>, now: Moment) {
         let mut next = Some(first);
+        // Bounded, since a flow that isn't sound could go in a circle for ever and stop the shard.
         for _ in 0..MOST_TURNS {
             let Some(name) = next else { return };
             let Some(step) = flow.step(&name) else { break };
@@ -308,6 +313,7 @@ impl Machine {
                 self.play(Sound::Keys(keys.as_slice().into()));
             }
             Step::Transfer { destination, .. } => {
+                // Silence replaces an echo of the step before.
                 self.state = State::Transferring;
                 self.play(Sound::Silence);
                 self.actions
@@ -342,6 +348,7 @@ impl Machine {
                 self.play(Sound::Prompt(prompt.clone()));
             }
             None => {
+                // An echo of the step before goes on until another sound replaces it.
                 self.play(Sound::Silence);
                 self.await_digit(left, *timeout_s, now);
             }

@@ -40,6 +40,7 @@ impl InviteClient {
 
         self.pass(cx, (&attempt.target).into(), &AttemptResult::Status(status));
         self.said = refused_with(message);
+        // Recorded before it is followed: the record shows each place that was asked.
         if matches!(status, 300..=399) && self.follows(cx, &attempt.target, message) {
             return self.advance(cx, text);
         }
@@ -89,6 +90,7 @@ impl InviteClient {
         let Some(min_se) = message.number(HeaderName::MinSe) else {
             return false;
         };
+        // A 422 that asks for nothing longer can't be met, and would come again.
         let is_longer = self.min_se.is_none_or(|known| min_se > known);
         if !is_longer || attempt.requests >= self.plan.max_requests {
             return false;
@@ -109,6 +111,7 @@ impl InviteClient {
     ) -> InviteEvent<'static> {
         // The target was reached by this transport, so no datagram is tried after it.
         self.datagram = UdpFallback::Excluded;
+        // Looked for again: probes may have found the target down meanwhile.
         match cx.flow_to(&attempt.target) {
             Ok(flow) => {
                 attempt.flow = flow;

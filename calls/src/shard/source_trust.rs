@@ -42,8 +42,11 @@ impl Calls {
             SourceTrust::Awaited if !flow.transport.is_reliable() => return false,
             SourceTrust::Awaited | SourceTrust::Unknown | SourceTrust::LessSecure => {}
         }
+
+        // A leg that was replaced gets no further address: only the end of its dialog is awaited.
         let leg = call.bridge.legs.sip_mut(id).filter(|_| !has_left);
         let proven = leg.and_then(|leg| Some((leg.credentials.as_deref()?.proven_pair()?, leg)));
+        // No digest makes up for a less secure transport: what the dialog carries would be readable on it.
         if trust != SourceTrust::LessSecure
             && let Some((pair, leg)) = proven
         {
