@@ -48,6 +48,7 @@ fn record_events(tx: &mut Tx, recorded: &[NewEvent]) -> Result<(), Error> {
     if recorded.is_empty() {
         return Ok(());
     }
+    // Taken here and not at the start: all other writers of events wait from now until the commit.
     events::lock(tx)?;
     for some in rows::portions(recorded) {
         let new = events::insert(tx, some)?;

@@ -138,6 +138,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
         let disk = Directory(directory.to_owned());
         let first = Segment { number, origin };
         // Created at once, so that an unwritable directory shows at startup.
+        // No segment of an earlier run is continued: its name says whose calls the facts are about.
         let tail = disk.create(&first).map_err(failed)?;
         let shared = Arc::new(Shared {
             spooled: AtomicU64::new(spooled),
@@ -207,6 +208,7 @@ impl<T: Serialize> Journal<T> {
                 .draft
                 .add(number as u64, |out| serde_json::to_writer(out, fact));
             if let Err(fault @ (Unwritable::Json(_) | Unwritable::TooLong(_))) = added {
+                // The fact still takes a position: the other facts of the vector must not wait for one that never fits.
                 is_whole = false;
                 metrics::counter!("trunkline_journal_refused_facts_total").increment(1);
                 tracing::error!(
@@ -237,6 +239,8 @@ impl<T> Journal<T> {
         if let HandOver::Refused(error) = &handed {
             shared.disk_failed(queue, error);
         }
+        // The 200 leaves all the same: a call isn't held up by a disk. Until the writer has written these facts, they
+        // are lost with the process.
         if !matches!(handed, HandOver::Over) {
             metrics::counter!("trunkline_journal_late_facts_total").increment(1);
         }
@@ -295,8 +299,10 @@ impl<T> Journal<T> {
         } = &*self.appender;
         let last = queue.last();
         self.synced(last).await.map_err(io::Error::other)?;
+        // Read after the sync: the last fact is in this segment or in an earlier one.
         let before = self.synced.borrow().segment;
         while segment::hold_facts(directory, before)? {
+            // Repeated: a nudge is used up even if the disk then refuses the next segment.
             queue.nudge();
             tokio::time::sleep(CLEAR_CHECK_INTERVAL).await;
         }
@@ -385,6 +391,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
         source,
     };
     private::directory(directory).map_err(failed)?;
+    // The lock belongs to the open file, so it ends with the process, however that ends. The file itself stays.
     let file = File::create(directory.join("lock")).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),

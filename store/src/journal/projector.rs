@@ -130,6 +130,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
             self.hand_over(into, &segment, facts).await;
             self.delete(&segment);
+            // Removed last: if this future is dropped while the store is away, the next call repeats the same segment.
             self.left.remove(0);
             replayed.segments += 1;
         }
@@ -152,6 +153,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             let is_open = tokio::select! {
                 changed = self.synced.changed() => changed.is_ok(),
                 _ = next_segment.tick() => {
+                    // Otherwise the present segment has no stored facts that the next one would let go.
                     if self.octets > 0 {
                         self.queue.nudge();
                     }
@@ -162,6 +164,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                 tokio::time::sleep(self.settings.window).await;
             }
 
+            // Read after the pause, so that what was synced meanwhile is projected with it.
             let synced = *self.synced.borrow_and_update();
             self.catch_up(&into, synced).await?;
 
@@ -212,6 +215,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                         reading => reading?,
                     };
+                    // The length of a finished segment isn't known here: its end shows by reading.
                     if reading.octets == 0 {
                         return Ok(());
                     }
@@ -225,6 +229,8 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             self.octets = read_to;
 
             self.projected.send_if_modified(|projected| {
+                // `last` is zero where no fact was read, and lines that a failed sync left come twice: the position
+                // never falls back.
                 let is_news = last > *projected;
                 *projected = last.max(*projected);
                 is_news
@@ -269,6 +275,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
     /// Repeats what the store is asked until it succeeds.
     async fn until_done<R, F: Future<Output = Result<R, Retry>>>(&self, ask: impl Fn() -> F) -> R {
+        // No number of attempts ends this: the facts are acknowledged. The journal's largest size on disk is the bound.
         let (mut pause, longest) = self.settings.project_retry;
         let mut failures = 0_u32;
         let answer = loop {
@@ -280,6 +287,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             metrics::counter!("trunkline_journal_project_errors_total").increment(1);
             self.shared.condition.set_store_refuses(true);
 
+            // Logged once for each outage, not for each attempt.
             if failures == 0 {
                 tracing::warn!(
                     error = &error as &dyn Error,
@@ -373,6 +381,8 @@ fn read<T: DeserializeOwned>(
         match piece {
             Piece::Fact { position, .. } if position <= after => {}
             Piece::Fact { position, json } => {
+                // A fact that can't be read counts as well: `hand_over` derives the positions of chunks from the first
+                // one.
                 if facts.first == FactPosition(0) {
                     facts.first = position;
                 }
@@ -452,6 +462,7 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
         .open(&new)?;
 
     file.write_all(&left)?;
+    // Before the rename: otherwise a crash could leave an empty file under the old name.
     file.sync_all()?;
     fs::rename(&new, &path)?;
     File::open(directory)?.sync_all()?;
@@ -469,5 +480,6 @@ fn set_aside(segment: &Path, octets: &[u8]) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(&[octets, b"\n"].concat())?;
+    // Before the segment is deleted. If it fails, the segment stays, and the next run reads it again.
     file.sync_data()
 }
