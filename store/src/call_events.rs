@@ -143,6 +143,7 @@ impl Form {
             "seconds" => Self::WithSeconds,
             "peer" => Self::WithPeer,
             "media" => Self::WithMedia,
+            // A form of a newer version is shown with the fields that this one knows.
             _ => Self::WithPrivacy,
         }
     }

@@ -154,6 +154,7 @@ fn page(
     let fit = fitting(page.items.iter().map(Call::octets));
     if fit < page.items.len() {
         page.items.truncate(fit);
+        // The next page begins behind the last call that fits.
         page.next = page.items.last().map(position);
     }
     Ok(page)

@@ -113,6 +113,8 @@ pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e 
     let rows: Vec<_> = events
         .iter()
         .map(|event| {
+            // The JSON of a call's event is built when it is read: its row holds the name of the form in place of a
+            // body.
             let (body, call, contact) = match &event.body {
                 EventBody::Whole(body) => (body.as_str(), None, None),
                 EventBody::Call { call, contact } => (Form::NEWEST.as_str(), Some(*call), *contact),

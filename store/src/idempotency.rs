@@ -120,6 +120,7 @@ pub fn claim(
         ],
     )?;
     match claimed {
+        // If the other claim was given up just now, the client has to try again.
         0 => Ok(look_up(tx, asked, now)?.unwrap_or(Claim::InProgress)),
         _ => Ok(Claim::New),
     }

@@ -124,6 +124,7 @@ impl Contacts<'_> {
         let identified = move |tx: &mut Tx| {
             lock(tx, std::iter::once(org))?;
 
+            // Looked for again under the lock: another request may have created or changed the contact since.
             match find(tx, org, &by)? {
                 Some(known) => match details.changed(&known, now) {
                     Some(changed) => {

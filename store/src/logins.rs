@@ -138,6 +138,7 @@ pub fn set_role(tx: &mut Tx, org: Uuid, user: Uuid, role: Uuid, now: Moment) -> 
         id: role,
     })?;
     must_be_member(tx, org, user)?;
+    // A role that writes can't leave the org without an administrator.
     if access != "write" {
         must_not_be_last(tx, org, user)?;
     }

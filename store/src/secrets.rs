@@ -178,6 +178,7 @@ pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault
 /// to link wins.
 fn make_file(path: &Path) -> io::Result<()> {
     let beside = beside(path, &to_json(&KeyringText::generate()))?;
+    // Unlike a rename, a link doesn't replace keys that another process has made meanwhile.
     let linked = std::fs::hard_link(&beside, path);
     std::fs::remove_file(&beside)?;
 
@@ -353,6 +354,7 @@ fn kept_or_made(
         return read_sealed(master, &sealed);
     }
 
+    // New keys would open none of the secrets of these orgs, and hide that the old ones are lost.
     let used: Option<(i64,)> = tx.one("SELECT 1 FROM orgs LIMIT 1", &[])?;
     if used.is_some() {
         return Err(OpenFault::NoKeysInDatabase);

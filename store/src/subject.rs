@@ -54,6 +54,7 @@ impl Subject {
             }
             Err(_) => {
                 let digits: String = phone.chars().filter(char::is_ascii_digit).collect();
+                // Leading zeros are a dialling prefix, which other spellings of the number leave out or replace.
                 let digits = digits.trim_start_matches('0').to_owned();
                 let is_long = digits.len() >= SHORTEST_NATIONAL;
                 is_long.then_some(Number { digits, country: 0 })

@@ -186,6 +186,7 @@ pub(super) fn project(
     for fact in facts {
         if let Fact::Transfer(transfer) = fact {
             events.push(updated(transfer));
+            // Each state has its event, but only the newest one is written to the row.
             newest.insert(transfer.id, transfer);
         }
     }
@@ -402,6 +403,7 @@ fn keeps_caller(
 ) -> Result<Option<(Change, Moment)>, Error> {
     let since = transfer.ended_at.unwrap_or(transfer.requested_at);
 
+    // Learnt once: later transfers change no row, and nothing is announced.
     let changed = match trunk {
         Trunk::Inbound(id) => {
             let sql = "UPDATE inbound_trunks SET refer_kept_caller_at = $3
