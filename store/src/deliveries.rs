@@ -270,6 +270,7 @@ pub fn lease(
     lease: Duration,
     now: Moment,
 ) -> Result<Vec<LeasedDelivery>, Error> {
+    // SKIP LOCKED: nodes that lease at the same time take different deliveries instead of waiting for each other.
     let sql = tx.by_dialect(
         "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
                  SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
@@ -284,6 +285,7 @@ pub fn lease(
 
     let mut taken: Vec<Delivery> =
         tx.all(sql, &[&webhook, &holder, &(now + lease), &now, &limit])?;
+    // RETURNING gives rows in no order.
     taken.sort_unstable_by_key(|delivery| (delivery.next_attempt_at, delivery.id));
     let mut held = Vec::with_capacity(taken.len());
     for delivery in taken {

@@ -422,6 +422,7 @@ pub async fn settle(store: &Store, now: Moment) -> Result<(), Error> {
 fn complete(tx: &mut Tx, erasure: Uuid, nodes: &[(i64, bool)], now: Moment) -> Result<(), Error> {
     let sql = "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1";
     let done: Vec<ErasureNode> = tx.all(sql, &[&erasure])?;
+    // If no node is known, the loop below would find that all have done their part, although nothing was erased.
     if done.is_empty() {
         return Ok(());
     }
@@ -438,6 +439,7 @@ fn complete(tx: &mut Tx, erasure: Uuid, nodes: &[(i64, bool)], now: Moment) -> R
         tx.run(sql, &[&erasure, &now])?;
     }
 
+    // Until then an absent node may come back, and needs the terms to search its own traces.
     if by_all {
         let sql = "UPDATE erasures SET subject = NULL WHERE id = $1";
         tx.run(sql, &[&erasure])?;

@@ -558,6 +558,7 @@ impl InboundTrunk {
         set(&mut self.rtp_from_any_address, change.rtp_from_any_address);
         set(&mut self.allowed_addresses, change.allowed_addresses);
         set(&mut self.operator_addresses, change.operator_addresses);
+        // A network that the tenant removes and adds again later is the tenant's, not the operator's.
         self.operator_addresses
             .retain(|network| self.allowed_addresses.contains(network));
         set(&mut self.default_country, change.default_country);

@@ -291,6 +291,7 @@ pub(super) fn mark_verified(tx: &mut Tx, mut number: Number, now: Moment) -> Res
     end_claims(tx, number.number)?;
     let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
     match tx.run(sql, &[&number.org_id, &number.id, &now]) {
+        // The unique index decides: another org may be verifying the number at the same time, under its own lock.
         Err(fault) if fault.is_taken() => {
             return Err(Conflict::NumberVerifiedElsewhere(number.number).into());
         }

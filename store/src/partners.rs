@@ -142,6 +142,7 @@ pub fn set_active(tx: &mut Tx, partner: Uuid, active: bool, now: Moment) -> Resu
         return Err(Wrong::Absent(Kind::Partner).into());
     }
 
+    // An org that is suspended already keeps the time since when it is.
     let sql = match active {
         true => "UPDATE orgs SET partner_inactive_at = $2, updated_at = $3 WHERE partner_id = $1",
         false => {

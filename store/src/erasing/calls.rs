@@ -186,6 +186,8 @@ pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<Row
         place = (last.started_at, last.id);
         rows.retain(|row| search.is_found(row));
 
+        // Further facts of a call that is up would bring back what is erased now: the erasure is repeated after its
+        // end.
         if rows.iter().any(|row| row.ended_at.is_none()) {
             return Ok(RowsErased::CallIsUp);
         }

@@ -149,6 +149,8 @@ impl Search {
 
     /// Returns JSON without the contact; `None` if it doesn't mention it.
     pub(super) fn without(&self, json: &str) -> Option<String> {
+        // The row of a call's event has the name of a form here, which is no JSON: the event is built from the call's
+        // row, which is erased.
         let mut value: Value = serde_json::from_str(json).ok()?;
         let mut changed = self.erasure.subject.redact(&mut value);
         let about = if value.get("data").is_some() {

@@ -46,6 +46,7 @@ pub async fn erase_rows(
         sessions: known.iter().filter_map(|row| row.session_id).collect(),
     });
 
+    // First, since the other tables are also searched for the calls and sessions that this finds.
     if calls::erase(store, &mut search).await? == RowsErased::CallIsUp {
         return Ok(RowsErased::CallIsUp);
     }

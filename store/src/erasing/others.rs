@@ -167,6 +167,7 @@ impl AnswerRow {
         let kept: StoredAnswer = serde_json::from_slice(self.answer.as_deref()?).ok()?;
         let text = search.without(&kept.text);
         let is_named = search.erasure.subject.mentioned_in(&kept.text);
+        // A refusal is a sentence, not JSON: one that mentions the contact is emptied.
         let text = text.or_else(|| is_named.then(String::new))?;
         Some(StoredAnswer { text, ..kept })
     }

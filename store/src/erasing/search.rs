@@ -73,6 +73,7 @@ pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> R
 
         let next = last.place();
 
+        // Most portions mention nobody, and cost no transaction that writes.
         if rows.iter().any(|row| row.is_found(search)) {
             let of = Arc::clone(search);
             store
