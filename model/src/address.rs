@@ -162,6 +162,7 @@ impl AddressPolicy {
             Err(_) => {}
         }
 
+        // RFC 6761 §6.3: names under `localhost` lead to this machine, whatever a name server would say.
         let name = host.trim_end_matches('.').to_ascii_lowercase();
         if name == "localhost" || name.ends_with(".localhost") {
             let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -173,6 +174,8 @@ impl AddressPolicy {
             };
         }
 
+        // Some resolvers read a name whose last label is a number as an IPv4 address: `127.1`, `2130706433`,
+        // `0x7f000001`.
         let last = name.rsplit('.').next().unwrap_or_default();
         let is_hex = last
             .strip_prefix("0x")
@@ -264,6 +267,7 @@ impl AddressPolicy {
         // A translator or tunnel on the way may turn the packet's destination into the embedded address.
         let leads_to = [Some(ip), embedded];
         let mut ends = leads_to.into_iter().flatten();
+        // Before `sip.allow_private_peers`, which doesn't open this node's own listeners.
         if ends.any(|ip| self.is_own(SocketAddr::new(ip, address.port()))) {
             return Err(Refusal::Own);
         }

@@ -60,6 +60,7 @@ impl FromStr for HostPort {
     type Err = NotAHost;
 
     fn from_str(text: &str) -> Result<Self, NotAHost> {
+        // First, since an IPv6 address has colons: its end would be taken for a port.
         if let Ok(ip) = text.parse::<IpAddr>() {
             return Ok(Self::of_ip(ip));
         }

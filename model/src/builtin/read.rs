@@ -142,6 +142,7 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
     };
 
     fields.done();
+    // A step with a fault counts as unread: what the whole flow would show of it follows from that fault.
     step.filter(|_| faults.len() == before)
 }
 
