@@ -198,6 +198,7 @@ impl AddressPolicy {
     /// The host can never be reached.
     pub fn judge_host(&self, host: &str, port: u16, named: NamedBy) -> Result<(), HostFault> {
         match (self.examine_host(host, port), self.enforce) {
+            // Before `Warn`: what the operator has permitted is worth no log line.
             (Err(fault), _) if named == NamedBy::Tied && fault.is_lifted_by_tie() => Ok(()),
             (Err(fault), Enforce::Warn) => {
                 tracing::warn!(host, port, %fault, "a host that sip.enforce_peers = \"enforce\" would refuse");

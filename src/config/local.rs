@@ -60,6 +60,7 @@ pub(crate) fn near(own: IpAddr) -> Vec<IpNet> {
 
 /// Address, prefix length and kind of each entry of `/proc/net/fib_trie`.
 fn fib(text: &str) -> impl Iterator<Item = (Ipv4Addr, u8, &str)> {
+    // An address is on a line of its own, before those of its prefix lengths and kinds.
     let mut current = None;
     text.lines().filter_map(move |line| {
         let line = line.trim();

@@ -252,6 +252,7 @@ impl CallRow {
             ended: true,
             ..Stages::default()
         };
+        // `events` holds an assumed end back as long as `lost_told` isn't empty.
         let settled = Self {
             lost_told: None,
             ..self

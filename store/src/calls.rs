@@ -270,6 +270,7 @@ impl Store {
             page(tx, org, &of, place, MOST_COUNTED_INLINE)
         });
         let mut page = first.await?;
+        // The count was cut off: there may be more.
         if page.total == MOST_COUNTED_INLINE.unsigned_abs() {
             let total = self.read(move |tx| count(tx, org, &filter, i64::MAX));
             page.total = total.await?.unsigned_abs();

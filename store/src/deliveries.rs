@@ -147,6 +147,7 @@ pub(super) fn queue_for_webhooks(tx: &mut Tx, events: &[&NewEvent]) -> Result<()
         }
     }
 
+    // Events name their call only: the agents are read for orgs with a webhook of one agent.
     let agents = agents_of(tx, events, &wants)?;
     let owed = events.iter().flat_map(|event| {
         let of_org = wants.get(&event.org).into_iter().flatten();
@@ -334,6 +335,7 @@ pub fn settle(
          WHERE id = $1 AND held_by = $2 AND next_attempt_at = $7",
         &[&held.id, &holder, &state.as_str(), &next, &to_json(log), &delivered, &held.next_attempt_at],
     )?;
+    // Without the lease, another attempt decides what becomes of the webhook.
     if settled == 1 && outcome == Outcome::Gone {
         let sql = "UPDATE webhooks SET enabled = FALSE, disabled_reason = 'gone', updated_at = $2 WHERE id = $1";
         tx.run(sql, &[&held.webhook_id, &now])?;

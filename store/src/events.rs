@@ -175,6 +175,7 @@ pub fn since(tx: &mut Tx, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>,
     let rows: Vec<Recorded> = tx.all(sql, &[&org, &seq, &limit])?;
     let mut calls = HashMap::new();
 
+    // By the range of the page: one query reads the calls of all its events.
     if let (true, Some(last)) = (rows.iter().any(|row| row.call_id.is_some()), rows.last()) {
         let sql = concat!(
             "SELECT ",

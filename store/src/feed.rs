@@ -101,6 +101,7 @@ pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
     let (pruned,): (i64,) = tx.exactly_one("SELECT seq FROM changes_pruned", &[])?;
 
     Ok(Changes {
+        // Without further rows the reader goes on at the mark, or it would count as having missed them each time.
         seq: rows.last().map_or(seq.max(pruned), |row| row.seq),
         changes: rows.iter().filter_map(Row::change).collect(),
         missed: seq < pruned,

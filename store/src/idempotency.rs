@@ -242,6 +242,7 @@ fn context_of(asked: &RequestKey) -> Vec<u8> {
 
 /// Returns the context under which the answer is sealed: this request and no other.
 pub(super) fn context(credential: Uuid, method: &str, path: &str, key: &str) -> Vec<u8> {
+    // The zeros keep the parts apart: no two requests run together into the same octets.
     let request = Sha256::new()
         .chain_update(credential)
         .chain_update(method)

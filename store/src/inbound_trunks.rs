@@ -494,6 +494,7 @@ fn may_list(numbers: &[E164], listed: &[E164], verified: &[E164]) -> Result<Vec<
 /// Returns new credentials of letters and digits that can't be confused, so that a person can type them; each has 5 bits.
 fn new_credentials() -> (String, Password) {
     const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
+    // 32 divides 256, so that each letter is equally likely.
     let letters = |octets: &[u8]| -> String {
         octets
             .iter()

@@ -69,6 +69,7 @@ pub(crate) struct KeyringText {
 impl Keyring {
     /// Parses the text form; `None` if a key is malformed, or one is missing.
     pub(crate) fn read(written: &KeyringText) -> Option<Self> {
+        // Stored with the oldest first; in memory the newest is first, since it seals or signs.
         let keys = |texts: &[String]| {
             texts
                 .iter()

@@ -240,6 +240,7 @@ fn join(tx: &mut Tx, org: Uuid, user: Uuid, roles: &[Uuid], now: Moment) -> Resu
         &[&org],
     )?;
     let sql = "INSERT INTO memberships (org_id, user_id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+    // A member keeps its roles, whatever roles the link names.
     if tx.run(sql, &[&org, &user, &now])? == 0 {
         return Ok(());
     }

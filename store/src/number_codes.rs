@@ -127,6 +127,7 @@ pub fn make(
         )?;
 
         if taken == 1 {
+            // Only the last code is valid; the rows of earlier ones go on counting their calls.
             let replace = "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND number_id = $2 AND id <> $3";
             tx.run(replace, &[&org, &number_id, &id])?;
             let calls_left = CALLS - called(tx, number.number, day_ago)?;

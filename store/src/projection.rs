@@ -86,6 +86,7 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
         tx.run(sql, &[&known.org, &known.call, &true])?;
     }
 
+    // Readers get the events of different calls in the order in which they happened, not in that of the rows.
     happened.sort_by_key(|event: &NewEvent| event.at);
     tx.record(events);
     tx.record(happened);

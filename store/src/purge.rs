@@ -114,6 +114,7 @@ fn counted(going: &[Going]) -> BTreeMap<Group, Counts> {
             continue;
         };
 
+        // Nil and empty mean none: these columns are part of the key, in which NULL would equal nothing.
         let group = (
             micros(started_at) / MICROS_OF_DAY,
             call.agent_id.unwrap_or_default(),

@@ -175,6 +175,7 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[UnsavedBindings], now: Moment) -> R
 
         // The condition of the update leaves another node's newer REGISTER alone: the PBX has moved there.
         for kept in own {
+            // The insert selects the trunk: one that was deleted meanwhile gets no row.
             tx.run(
                 "INSERT INTO registrations (trunk_id, contact, org_id, node, instance, q, transport, source, behind_nat, username,
                      user_agent, sip_call_id, cseq, registered_at, refreshed_at, expires_at, saved_at)

@@ -148,6 +148,7 @@ impl Connections {
 
     fn hold(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         let at_rest = match self.at_rest().as_mut() {
+            // The last one used still has its pages and plans in memory.
             Some(at_rest) => at_rest.pop(),
             None => return Err(Broke::Closed.into()),
         };
@@ -165,6 +166,7 @@ impl Connections {
     }
 
     fn keep(&self, open: Open) {
+        // Reads on calling threads may have opened more connections than there are threads: these are closed again.
         if let Some(at_rest) = self.at_rest().as_mut()
             && at_rest.len() < self.most
         {

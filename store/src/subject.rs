@@ -248,6 +248,7 @@ fn holds_email(text: &str, email: &str) -> bool {
     text.match_indices(email).any(|(start, _)| {
         let before = text[..start].chars().next_back();
         let after = text[start + email.len()..].chars().next();
+        // A dot before the text belongs to a longer address; one behind it may end a sentence.
         !before.is_some_and(|char| is_part(char) || char == '.') && !after.is_some_and(is_part)
     })
 }

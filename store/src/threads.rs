@@ -137,6 +137,7 @@ impl Threads {
         let served = async {
             let seat = self.seat().await?;
             let (reply, answer) = oneshot::channel();
+            // Both belong to the task: on the thread they would be unknown.
             let (span, acting) = (Span::current(), Acting::current());
             let work = move |tx: &mut Tx| Acting::on(acting, || work(tx));
 
@@ -187,6 +188,7 @@ impl Threads {
         // Fails only if the semaphore was closed before.
         // All permits at once: every thread has then returned its seat, so nothing is in progress.
         let _all = self.shared.permits.acquire_many(self.shared.most).await;
+        // Tasks that wait for a thread get an error from here on.
         self.shared.permits.close();
         let ended = self.shared.idle().take().unwrap_or_default();
         let ended = tokio::task::spawn_blocking(|| {

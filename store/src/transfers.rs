@@ -355,6 +355,7 @@ fn step(transfer: &Transfer) -> i64 {
 }
 
 fn upsert(tx: &mut Tx, transfer: &Transfer) -> Result<(), Error> {
+    // The same fact again undoes an assumed end (`lost_from`): `close_late` assumes it anew if the call is still lost.
     tx.run(
         "INSERT INTO transfers (id, org_id, call_id, session_id, destination_id, name, type, value, way, state, sip_code,
              reasons, summary, explanation, sentiment, requested_at, accepted_at, ringing_at, ended_at, step,

@@ -284,6 +284,7 @@ impl Tx {
 
     /// Begins the transaction, unless it has begun.
     pub(crate) fn begin(&mut self, mode: Mode) -> Result<(), Error> {
+        // A further step of a transaction that has begun.
         if self.mode.is_some() {
             return Ok(());
         }
@@ -307,6 +308,7 @@ impl Tx {
         }
 
         self.mode = Some(mode);
+        // Not earlier: until the connection is ready, the caller may give up because the server is away.
         self.caller.begin();
 
         Ok(())

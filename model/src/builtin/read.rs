@@ -74,6 +74,7 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
     let before = fields.faults.len();
     let action = match fields.required("do") {
         Some(Value::String(action)) => action.as_str(),
+        // Refused below, with the list of actions.
         Some(_) => "",
         None => return None,
     };

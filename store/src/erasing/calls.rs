@@ -253,6 +253,7 @@ impl Search {
         (call, session): (Uuid, Option<Uuid>),
         legs: &ErasedLegs,
     ) -> Result<u64, Error> {
+        // Another node may have stored the same legs before: the call counts once.
         let sealed = tx
             .keyring()
             .seal(&legs_context(call), to_json(legs).as_bytes());
@@ -319,6 +320,7 @@ impl Search {
 
         for row in rows {
             let is_named = self.erasure.subject.mentioned_in(&row.target);
+            // Nothing of the person, or erased by an earlier pass: it isn't counted again.
             if !is_named && row.detail.is_none() {
                 continue;
             }

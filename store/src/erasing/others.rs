@@ -223,6 +223,7 @@ impl Searched for LogInRow {
                 from: row.at - AROUND,
                 until: row.at + AROUND,
             };
+            // Under the id of the failure, since there is no call.
             search.remember_legs(tx, (row.id, None), &legs)?;
             tx.run("DELETE FROM auth_failures WHERE id = $1", &[&row.id])?;
         }

@@ -145,6 +145,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         self.replay(&into).await?;
 
         let mut next_segment = tokio::time::interval(self.settings.segment_age);
+        // After a long wait for the store one tick is enough.
         next_segment.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick is due at once.
         next_segment.tick().await;
@@ -160,6 +161,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                     continue;
                 }
             };
+            // A journal that closes has no further facts to wait for.
             if is_open {
                 tokio::time::sleep(self.settings.window).await;
             }
@@ -168,6 +170,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             let synced = *self.synced.borrow_and_update();
             self.catch_up(&into, synced).await?;
 
+            // Everything is stored, so a clean end leaves no segment, and the next start has nothing to replay.
             if !is_open {
                 self.delete(&self.current());
                 return Ok(());
@@ -256,6 +259,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
         while !facts.is_empty() {
             metrics::gauge!("trunkline_journal_unprojected_facts").set(facts.len() as f64);
+            // Shared, since an attempt that fails is repeated with the same facts.
             let chunk: Arc<[T]> = facts.drain(..facts.len().min(CHUNK)).collect();
             first.0 += chunk.len() as u64;
 

@@ -119,6 +119,7 @@ impl<T> Queue<T> {
             state.waiting.facts.shrink_to_fit();
             state.waiting.lines.shrink_to_fit();
             drop(state);
+            // Without the lock: shards append meanwhile.
             rest();
             state = self
                 .filled
