@@ -152,6 +152,7 @@ pub(super) fn queue_for_webhooks(tx: &mut Tx, events: &[&NewEvent]) -> Result<()
     let owed = events.iter().flat_map(|event| {
         let of_org = wants.get(&event.org).into_iter().flatten();
         of_org
+            // Without types a webhook gets all events.
             .filter(|webhook| webhook.types.is_empty() || webhook.types.contains(&event.kind))
             .filter(|webhook| {
                 webhook.agent_id.is_none() || webhook.agent_id == agents.get(&event.id).copied()

@@ -135,6 +135,7 @@ pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Cl
         OF_REQUEST,
         &[&asked.credential, &asked.method, &asked.path, &asked.key],
     )?;
+    // An expired row counts as none, and `claim` overwrites it.
     let Some(row) = row.filter(|row| row.expires_at > now) else {
         return Ok(None);
     };

@@ -265,6 +265,7 @@ pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result
 /// Closes a transfer that isn't over by its newest fact while its call has been closed as lost. Returns the event, unless it is recorded with
 /// the end of the call.
 fn close_late(tx: &mut Tx, transfer: &Transfer) -> Result<Option<NewEvent>, Error> {
+    // Its true end is known, so that none is assumed.
     if transfer.ended_at.is_some() {
         return Ok(None);
     }

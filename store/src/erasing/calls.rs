@@ -291,6 +291,7 @@ impl Search {
             false => id.clone(),
         };
 
+        // `media_steps` has the address from which the person's media came.
         tx.run(
             "UPDATE calls SET contact_id = NULL, from_number = $3, from_e164 = $4, to_number = $5, to_e164 = $6,
                  caller_call_id = $7, runtime_call_id = $8, decision = $9, metadata = NULL, headers = NULL, asked = NULL,

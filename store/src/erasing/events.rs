@@ -129,6 +129,8 @@ impl Searched for EventRow {
         for row in found {
             let sql =
                 "UPDATE events SET body = $2, contact_id = NULLIF(contact_id, $3) WHERE seq = $1";
+            // Of the column only the contact itself is cleared: an event that merely mentions the person has another
+            // contact.
             let body = search.event_without(row);
             tx.run(sql, &[&row.seq, &body, &search.erasure.contact_id])?;
         }

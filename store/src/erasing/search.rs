@@ -94,6 +94,7 @@ fn erase_after<R: Searched>(
     after: &R::Position,
 ) -> Result<(), Error> {
     R::lock(tx, search)?;
+    // Locks the erasure: of two nodes, one finds the rows and counts them.
     count(tx, search.erasure.id, &Erased::default())?;
 
     let mut found = R::read(tx, search, after)?;
