@@ -252,7 +252,7 @@ impl CallRow {
             ended: true,
             ..Stages::default()
         };
-        // `events` holds an assumed end back as long as `lost_told` isn't empty.
+        // `events` holds an assumed end back unless `lost_told` is `None`.
         let settled = Self {
             lost_told: None,
             ..self

@@ -316,6 +316,7 @@ fn note_verified(tx: &mut Tx, number: &Number, now: Moment) {
 
 /// Returns the numbers of these ids, if each is a verified one of the org.
 fn assignable(tx: &mut Tx, org: Uuid, ids: &[Uuid]) -> Result<Vec<Number>, Error> {
+    // All numbers of the org in one query: the list may name many of them.
     let sql = "SELECT * FROM numbers WHERE org_id = $1";
     let of_org: Vec<Number> = tx.all(sql, &[&org])?;
     let of_org = of_org.into_iter().map(|number| (number.id, number));

@@ -154,7 +154,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             let is_open = tokio::select! {
                 changed = self.synced.changed() => changed.is_ok(),
                 _ = next_segment.tick() => {
-                    // Otherwise the present segment has no stored facts that the next one would let go.
+                    // Without stored facts in the present segment there is nothing that could be deleted.
                     if self.octets > 0 {
                         self.queue.nudge();
                     }

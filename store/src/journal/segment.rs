@@ -108,7 +108,7 @@ pub(super) trait Tail: Send + Sync {
     /// Returns once all written data will survive a crash of the machine.
     fn sync(&self) -> io::Result<()>;
 
-    /// Truncates to `length`. Best effort: a reader skips the rest anyway.
+    /// Truncates to `length`. Best effort: whole lines that remain are projected twice, which is safe.
     fn cut(&self, length: u64);
 }
 
