@@ -131,6 +131,7 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
         return tx.exactly_one("SELECT * FROM orgs WHERE id = $1", &[&org]);
     }
 
+    // The purge may have begun: some of the rows may be gone.
     if deleted.purge_at.is_none_or(|at| at <= now) {
         return Err(Wrong::Absent(Kind::Org).into());
     }

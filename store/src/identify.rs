@@ -96,6 +96,7 @@ impl Contacts<'_> {
         let details = details.clone();
         let changed = move |tx: &mut Tx| {
             lock(tx, std::iter::once(org))?;
+            // Under the lock, since `update` writes every field back: a concurrent change would be lost.
             let known = contacts::by_id(tx, org, contact)?;
             let Some(changed) = details.changed(&known, now) else {
                 return Ok(known);
@@ -124,6 +125,7 @@ impl Contacts<'_> {
         let identified = move |tx: &mut Tx| {
             lock(tx, std::iter::once(org))?;
 
+            // Looked for again under the lock: another request may have created or changed the contact since.
             match find(tx, org, &by)? {
                 Some(known) => match details.changed(&known, now) {
                     Some(changed) => {

@@ -494,6 +494,7 @@ fn may_list(numbers: &[E164], listed: &[E164], verified: &[E164]) -> Result<Vec<
 /// Returns new credentials of letters and digits that can't be confused, so that a person can type them; each has 5 bits.
 fn new_credentials() -> (String, Password) {
     const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
+    // 32 divides 256, so that each letter is equally likely.
     let letters = |octets: &[u8]| -> String {
         octets
             .iter()
@@ -558,6 +559,7 @@ impl InboundTrunk {
         set(&mut self.rtp_from_any_address, change.rtp_from_any_address);
         set(&mut self.allowed_addresses, change.allowed_addresses);
         set(&mut self.operator_addresses, change.operator_addresses);
+        // A network that the tenant removes and adds again later is the tenant's, not the operator's.
         self.operator_addresses
             .retain(|network| self.allowed_addresses.contains(network));
         set(&mut self.default_country, change.default_country);

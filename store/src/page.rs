@@ -15,6 +15,8 @@ pub(super) const PAGE_OCTETS: usize = 1 << 20;
 pub(super) fn fitting(items: impl Iterator<Item = usize>) -> usize {
     let mut octets = 0;
     let fit = items.take_while(|item| {
+        // Checked before the item is added: even an item that is larger than a page is on one, or a reader could not
+        // pass it.
         let is_room = octets < PAGE_OCTETS;
         octets += item;
         is_room
@@ -108,6 +110,7 @@ impl List {
         let Self { columns, table, by } = self;
         let [one, other] = by;
         let after = after.unwrap_or(Position::START);
+        // The casts are for PostgreSQL, which can't tell the type of a parameter that is only compared with NULL.
         let of_org = format!(
             "FROM {table} WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR {one} = $2) AND (CAST($3 AS TEXT) IS NULL OR {other} = $3)"
         );

@@ -163,6 +163,7 @@ impl Store {
         org: Uuid,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        // Taken before a thread: the reads of one org that wait hold no thread.
         let _turn = self.0.org_turns.take(org, PATIENCE).await?;
         self.read(work).await
     }
@@ -208,17 +209,21 @@ impl Store {
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let timer = self.0.latency.write();
+        // The request has an `Idempotency-Key`: what it writes is committed with its answer, see `write_held`.
         if effects::are_held() {
             let session = match effects::resume() {
                 Some(session) => session,
                 None => self.pool().begin().await?,
             };
+            // On an error the session is dropped here, which rolls back the earlier parts as well: a refusal is stored
+            // without effects.
             let value = session.run(move |tx| tx.run_part(work)).await?;
             effects::hold(session);
             return Ok(value);
         }
 
         let (value, committed) = self.pool().run_write(work).await?;
+        // The wait for followers isn't the database's time.
         drop(timer);
         self.settle(committed).await;
         Ok(value)
@@ -290,6 +295,7 @@ impl Store {
 
     /// Wakes the followers of a commit, and waits until it is in force in this process.
     pub(super) async fn settle(&self, committed: Committed) {
+        // Only now: readers on other connections don't see the rows before the commit.
         if committed.has_events {
             self.recorded();
         }
