@@ -330,6 +330,7 @@ impl Shared {
             .build()?;
 
         let sockets = {
+            // The sockets register with the reactor of this shard's own runtime, which has to be current.
             let _inside = runtime.enter();
             let adopt = |(listener, socket)| UdpSocket::new(socket, listener);
             sockets
@@ -452,6 +453,7 @@ fn start_media(
         clock::now,
         move |key, event| {
             let (shard, call) = effect_runner::call_of_media(key);
+            // The key of a browser's media names no shard. No call waits for what becomes of it.
             let Some(inbox) = router.shards().get(shard) else {
                 return;
             };
@@ -510,6 +512,8 @@ impl tcp::Sink for Streams {
             octets,
             received_at,
         } = received;
+        // Waits while the shard has no room. The connection isn't read meanwhile, so TCP slows its peer down, and
+        // nothing that came by a stream is dropped.
         let inbox = self.0.inbox_for(&octets);
         inbox
             .send(Input::Messages(vec![ForwardedMessage {
@@ -521,6 +525,7 @@ impl tcp::Sink for Streams {
     }
 
     async fn closing(&self, flow: Flow, proved: u32) {
+        // Calls and transactions of any shard may use the connection.
         for inbox in self.0.shards() {
             inbox.send(Input::Closing(flow, proved)).await;
         }
