@@ -97,6 +97,7 @@ async fn write(store: &Store, challenged: ChallengeReport) -> Result<(), trunkli
         ) => {
             tracing::info!(org.id = %challenger.org, trunk.id = ?trunk, reason = why.as_str(), status, method, %peer, "a peer's challenge could not be answered");
 
+            // PostgreSQL refuses this character in a text, and with it the row.
             let text = |sent: Box<str>| sent.replace('\0', "");
             let challenge = UnansweredChallenge {
                 reason: why.as_str().to_owned(),

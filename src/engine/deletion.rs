@@ -162,6 +162,7 @@ impl DeletionWorker {
         if is_due {
             for org in self
                 .store
+                // Facts that waited in a journal may have become rows of an org that was purged already.
                 .read(move |tx| deleted_orgs::purged(tx, clock::wall_time()))
                 .await?
             {

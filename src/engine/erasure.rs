@@ -153,6 +153,7 @@ impl ErasureWorker {
         }
 
         self.forget_traces(erasure).await?;
+        // Before `done` says that nothing is left: the log of an embedded database still has the rows as they were.
         self.truncate_log().await?;
         let node = self.engine.node();
         self.store
@@ -212,6 +213,7 @@ impl ErasureWorker {
             (trace_messages, forgotten)
         });
         let (trace_messages, forgotten) = forgotten.await.map_err(io::Error::other)?;
+        // Counted before the fault is passed on: the next attempt doesn't find what is removed by now.
         self.count(
             id,
             Erased {
