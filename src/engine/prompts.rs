@@ -141,6 +141,7 @@ impl Loading {
 
     /// Forgets a load that has ended.
     fn end(&mut self, org: Uuid, prompt: &Prompt, load: &Load) {
+        // Every call that waited ends the load. A late one must not end a newer load of the same prompt.
         let key = (org, prompt.clone());
         if self
             .0
@@ -279,6 +280,7 @@ impl Prompts {
     /// Loads a prompt, or waits for the load that another call has begun.
     async fn load(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
         let loading = || self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        // Texts alone: a prompt with an id is read from the store, which is asked again.
         if self.failed().has(org, prompt, clock::now()) {
             return None;
         }

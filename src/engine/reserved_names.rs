@@ -112,6 +112,7 @@ impl ReservedName {
             self.seen
                 .retain(|(address, seen)| now.since(*seen) < KEPT_FOR && !found.contains(address));
             let found = found.into_iter().map(|address| (address, now));
+            // In front, so that `truncate` drops the addresses that were seen longest ago.
             self.seen.splice(..0, found);
             self.seen.truncate(MAX_ADDRESSES);
         }

@@ -112,6 +112,7 @@ impl Tracker {
             self.take_down(fact);
         }
         let ended = Arc::clone(&self.ended);
+        // Closes `owed` before the notification, so that the exporter, once awake, finds it closed.
         drop(self);
         ended.notify_one();
     }
@@ -211,6 +212,7 @@ impl Exporter {
             }
 
             let is_sent = self.send().await;
+            // The tracker has ended, and so does the process: no pause any more, and a failure gives up the rest.
             if self.owed.is_closed() {
                 if is_sent {
                     continue;

@@ -127,6 +127,8 @@ impl UserAgent {
         match self.state {
             State::Calling => {
                 self.state = State::Cancelled;
+                // RFC 3261 §9.1 has a CANCEL wait for a provisional response, so that it doesn't overtake its INVITE.
+                // Here the shard has handled the INVITE before a command is read (`RunningCall::run`).
                 let cancel = self.request(Own::Cancel, b"");
                 output.messages.push(cancel);
             }
@@ -203,6 +205,7 @@ impl UserAgent {
             self.remote = Some((tag.to_vec(), contact.uri.to_vec()));
         }
 
+        // RFC 3261 §13.2.2.4: every 2xx gets an ACK, also one that comes again.
         let ack = self.request(Own::Ack, b"");
         output.messages.push(ack);
         if !is_first {
@@ -237,6 +240,7 @@ impl UserAgent {
     fn handle_request(&mut self, message: &Message<'_>, output: &mut Output) {
         match message.method() {
             Method::Ack => {
+                // Our offer was in a 2xx, so the answer is in its ACK (RFC 3261 §13.2.1).
                 if self.offered.take() == Some(message.cseq().number) && has_sdp(message) {
                     let audio = sdp::read_answer(sdp_of(message.body()));
                     output.events.push(Event::Media(audio));
@@ -270,6 +274,7 @@ impl UserAgent {
     fn change(&mut self, message: &Message<'_>, output: &mut Output) {
         let (media, session) = (self.dial.media, self.dial.identity.session);
         if !has_sdp(message) {
+            // An UPDATE without an offer refreshes the session. A re-INVITE without one asks for ours.
             if message.method() == Method::Update {
                 return output.messages.push(self.respond(message, 200, b""));
             }
@@ -374,6 +379,7 @@ impl UserAgent {
 
         head.line("Call-ID", self.call_id().as_bytes());
         let cseq = match method {
+            // That of the INVITE which they belong to (RFC 3261 §9.1, §13.2.2.4); there is only one.
             Own::Ack | Own::Cancel => 1,
             Own::Invite | Own::Bye => self.cseq,
         };

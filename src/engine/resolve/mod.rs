@@ -166,9 +166,11 @@ impl Search<'_> {
     /// Applies RFC 3263 §4.1 and §4.2: with a port, address records; without one, SRV records of the transport; without
     /// a transport as well, NAPTR first.
     async fn places(&self, wanted: &UnresolvedTarget) -> ServiceAddresses {
+        // RFC 3263 §4.1: without a transport, but with a port, "the client SHOULD use UDP for a SIP URI".
         let transport = wanted.transport.unwrap_or(Transport::Udp);
         let port = wanted.port.unwrap_or(default_port(transport));
         let by_name = self.addresses(&wanted.host, port, transport);
+        // RFC 3263 §4.2: a port in the URI rules out SRV records, which would name another.
         if wanted.port.is_some() {
             return by_name.await;
         }
