@@ -43,6 +43,7 @@ impl PeerDialog {
     ) -> Result<Option<Self>, E> {
         let mut invite: Option<Captured> = None;
         each(&mut |is_sent, captured| {
+            // The last one: an INVITE that was challenged comes before the one that began the leg.
             let is_invite =
                 !is_sent && captured.octets.starts_with(b"INVITE ") && captured.at <= began;
             if is_invite && invite.as_ref().is_none_or(|last| last.at <= captured.at) {
