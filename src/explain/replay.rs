@@ -88,6 +88,7 @@ pub fn replay(
     };
 
     let mut up = Up::default();
+    // Oldest first, as they came: a call occupies its agent for those that follow.
     for call in calls.into_iter().rev() {
         let Some(before) = &call.decision else {
             view.unrouted += 1;
