@@ -133,6 +133,7 @@ impl ErasureWorker {
     /// Does this node's part of one erasure. Leaves it open while a call of the contact is up.
     async fn erase(&self, id: Uuid) -> Result<ErasureProgress, ErasureFault> {
         let open = self.store.read(move |tx| erasures::open(tx, id)).await?;
+        // Another node has done the last part since this one was read as waiting.
         let Some(erasure) = &open else {
             return Ok(ErasureProgress::Done);
         };

@@ -123,6 +123,7 @@ async fn stored<E: Future<Output = Result<(), Error>>>(
             return Ok(());
         };
 
+        // While the database is away every event waits alike. Only a database that answers refuses this one.
         let is_away = matches!(&error, Error::Broke(broke) if broke.is_away());
         if !is_away {
             tries += 1;

@@ -219,6 +219,7 @@ fn lock(data_dir: &Path) -> Result<File, RecordingFault> {
         .write(true)
         .open(data_dir.join("serving.lock"))?;
 
+    // The system releases the lock however the process ends, so none is left behind.
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(RecordingFault::Served(data_dir.to_owned())),

@@ -35,6 +35,7 @@ pub(super) fn disk(config: &Config) -> Option<Disk> {
 pub(super) fn collector(config: &Config) -> Option<Collector> {
     let collector = config.traces.hep.as_ref()?;
     Some(Collector {
+        // A look-up takes an IPv6 address without brackets.
         host: collector.host().trim_matches(['[', ']']).to_owned(),
         port: collector.port.unwrap_or(HEP_PORT),
         node: config.traces.hep_node,

@@ -207,6 +207,8 @@ impl Exporter {
     async fn run(mut self) {
         loop {
             let batch = &mut self.batch;
+            // What the collector hasn't taken goes first, and nothing is added to it, so no request outgrows its
+            // bound.
             if batch.is_empty() && self.owed.recv_many(batch, MAX_PER_REQUEST).await == 0 {
                 return;
             }

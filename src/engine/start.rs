@@ -252,6 +252,7 @@ fn configure_calls(
 fn limits(deps: &EngineDeps) -> (Arc<Limits>, Arc<OutboundLimits>) {
     let limits = &deps.config.limits;
     let outbound_limits = OutboundLimits::new(bounds(&deps.config));
+    // A restart doesn't renew what an org may call in a day.
     outbound_limits.seed(deps.begun.iter().copied());
     let limits = Limits::with_setups(limits.max_calls, limits.setups_per_caller);
     (limits, outbound_limits)
@@ -381,6 +382,8 @@ impl Shared {
         effect_runner.inbox = self.router.shards()[index].clone();
         effect_runner.shard = index;
 
+        // A task brings the positions, since a shard waits for its sockets and its inbox alone. It doesn't keep the
+        // journal open.
         let (mut syncs, inbox) = (effect_runner.journal.syncs(), effect_runner.inbox.clone());
         self.deps.runtime.spawn(async move {
             while let Some(position) = syncs.next().await {
@@ -481,6 +484,7 @@ fn report_media(
             inbox.offer(Input::MediaDigit(call, digit));
             return;
         }
+        // The media thread has measured it; no call waits for it.
         media::MediaEvent::BotSpoke { .. } => return,
     };
     inbox.deliver(input, runtime);
@@ -496,6 +500,7 @@ fn start_streams(
         accepted_per_source: deps.config.limits.max_connections_per_source,
         ..tcp::StreamSettings::default()
     };
+    // Streams belong to the common runtime: a connection carries messages for any shard.
     let _inside = deps.runtime.enter();
     let settings = (settings, Arc::clone(&deps.security));
     tcp::TcpListeners::start(listeners, settings, Streams(router.clone()), clock::now)

@@ -126,6 +126,7 @@ impl RegistrationKeeper {
                 bindings.follow(&on_timers(news), self.node, pair, now);
                 self.seen = Some(seen);
             }
+            // An embedded database has one node: there is nobody to follow.
             Some(_) => {}
         }
 

@@ -98,6 +98,7 @@ pub fn replay(
         up.end_before(call.started_at);
         let after = decide(&facts(&call, before), org, &|agent| up.is_full(org, agent));
         if let Outcome::Agent { id, .. } = after.outcome {
+            // A call that is still up occupies its agent for the rest of the period.
             up.begin(id, call.ended_at.unwrap_or(until));
         }
 

@@ -57,6 +57,7 @@ impl PeerDialog {
         let peer = invite.source.ip();
         let mut ours: Option<(u64, String)> = None;
         each(&mut |is_sent, captured| {
+            // To the peer's address alone: another tenant's call may have the same Call-ID.
             let is_answer = is_sent && captured.at >= began && captured.target.ip() == peer;
             let is_first = ours.as_ref().is_none_or(|(first, _)| captured.at < *first);
             if is_answer

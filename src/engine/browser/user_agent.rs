@@ -197,6 +197,7 @@ impl UserAgent {
 
     fn handle_answer(&mut self, message: &Message<'_>, output: &mut Output) {
         let contact = message.first(HeaderName::Contact).map(NameAddr::parse);
+        // This node's answers have both (RFC 3261 §12.1.1).
         let (Some(tag), Some(Ok(contact))) = (message.to_tag(), contact) else {
             return;
         };
@@ -231,6 +232,7 @@ impl UserAgent {
         let ack = self.acknowledge_refusal(&tag);
         output.messages.push(ack);
         let end = match self.state {
+            // A 487, or a refusal that has crossed the CANCEL.
             State::Cancelled => End::Own,
             State::Calling | State::Up | State::Leaving | State::Over => refused(message),
         };
@@ -253,6 +255,7 @@ impl UserAgent {
                 output.messages.push(self.respond(message, 200, b""));
                 self.end(End::Remote, output);
             }
+            // RFC 3261 §9.2: a CANCEL has no effect on a request that is answered. Here each is answered at once.
             Method::Options | Method::Info | Method::Cancel => {
                 output.messages.push(self.respond(message, 200, b""));
             }
@@ -466,6 +469,7 @@ impl Own {
 
 /// A display name (RFC 3261 §25.1), with the blank behind it.
 fn quoted(name: &str) -> String {
+    // A line end in a name would begin a header.
     let kept = name.chars().filter(|char| !char.is_control());
     let mut quoted = String::from("\"");
     for char in kept.take(64) {
@@ -481,6 +485,7 @@ fn quoted(name: &str) -> String {
 fn refused(message: &Message<'_>) -> End {
     let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
     let warning = message.first(HeaderName::Warning).map(text);
+    // This node's refusals have their sentence in `Warning`.
     let sentence = warning
         .as_deref()
         .and_then(|warning| warning.split('"').nth(1))

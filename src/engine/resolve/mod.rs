@@ -216,8 +216,11 @@ impl Search<'_> {
             }
         }
 
+        // RFC 3403 §4.1: by order first, then by preference.
         named.sort_by_key(|(place, ..)| *place);
         if named.is_empty() {
+            // RFC 3263 §4.1: without NAPTR records "the client constructs SRV queries for those transport protocols it
+            // supports, and does a query for each".
             return [Transport::Udp, Transport::Tcp]
                 .map(|transport| (transport, service(transport, host)))
                 .into();
@@ -345,6 +348,8 @@ fn in_order(mut records: Vec<Srv>, mut draw: impl FnMut(u32) -> u32) -> Vec<Srv>
             .take_while(|record| record.priority == priority);
 
         let total: u32 = same.clone().map(|record| u32::from(record.weight)).sum();
+        // RFC 2782: "select the RR whose running sum value is the first in the selected order which is greater than or
+        // equal to the random number selected".
         let mut left = draw(total);
         let chosen = same
             .clone()
