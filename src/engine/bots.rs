@@ -70,6 +70,7 @@ impl BotDialler {
 
     /// Opens a WebSocket, within five seconds.
     pub(crate) async fn dial(&self, dial: BotDial) -> Result<DialledBot, BotFailure> {
+        // One deadline for the look-up and all addresses together.
         let until = clock::now() + TIMEOUT;
         let found = match timeout(TIMEOUT, self.find(&dial)).await {
             Ok(found) => found.map_err(|fault| BotFailure {

@@ -74,6 +74,7 @@ struct Checks {
 impl Checks {
     fn new() -> Self {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        // A deletion may take hours. The checks that it has missed aren't made up for in a burst.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             ticks,

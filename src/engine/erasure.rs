@@ -91,6 +91,7 @@ struct ErasureWorker {
 impl ErasureWorker {
     async fn run(mut self) {
         let mut turns = tokio::time::interval(CHECK_INTERVAL);
+        // An erasure may take long. The checks that it has missed aren't made up for in a burst.
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut fails = false;
         for turn in 0_u32.. {

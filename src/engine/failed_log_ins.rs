@@ -127,6 +127,7 @@ pub(super) fn start(
         let mut recent = RecentAuthFailures::default();
         let mut log = FailureLog::default();
 
+        // All that wait at once: the longer a transaction takes under a flood, the more the next one stores.
         while failures.recv_many(&mut batch, QUEUE).await > 0 {
             for failed in &batch {
                 if let RefusedLogIn::LogIn(failure) = failed {

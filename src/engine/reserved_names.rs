@@ -76,6 +76,7 @@ impl ReservedNames {
             let resolver = resolver.clone();
             async move { resolver.every_address(&name).await }
         });
+        // In order, since the results are matched with the names by position.
         let looking = futures_util::stream::iter(looking).buffered(CONCURRENT);
         let found: Vec<Vec<IpAddr>> = looking.collect().await;
 

@@ -88,6 +88,7 @@ impl Engine {
         let effect_runner = effect_runner(&deps, &router, &traces, media, streams_for_shards, bots);
 
         let sip = &deps.config.sip;
+        // One for all shards: a nonce that was used on one of them must not pass on another.
         let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, MAX_NONCES));
         let nonces = Nonces::new(nonce_keys(&deps.store), sip.nonce_lifetime);
         let nonces = Arc::new(nonces);

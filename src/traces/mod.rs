@@ -294,6 +294,7 @@ impl Traces {
     /// A file can't be read; all others were.
     fn each(&self, wanted: &BlockQuery<'_>, take: &mut dyn FnMut(&Record<'_>)) -> io::Result<()> {
         let range = wanted.from.as_micros()..=wanted.until.as_micros();
+        // A block that is wanted has messages of other times too.
         let mut one = |record: Record<'_>| {
             if range.contains(&record.at) {
                 take(&record);
@@ -486,6 +487,7 @@ impl StoredTraces {
                 // Messages that turned out to be a call's were copied to the calls.
                 unmatched.full.retain(|key| !holds(known, key));
                 let closed = unmatched.full.close(&mut self.scratch);
+                // `full` is empty by now, and is filled next.
                 std::mem::swap(&mut unmatched.full, &mut unmatched.open);
                 if let Some(block) = closed {
                     unmatched.hold(Arc::new(block), UNMATCHED_OCTETS);

@@ -211,6 +211,7 @@ impl WebhookSender {
         }
 
         for webhook in due {
+            // Computed for each webhook anew, since the leases before have taken places.
             let room = self.limiter().room(webhook.org_id, webhook.id);
             if room == 0 {
                 continue;
@@ -428,6 +429,7 @@ fn judge(
 ) -> (Outcome, Option<&'static str>) {
     let (fault, retry_after) = match answered {
         Ok(answer) if answer.status.is_success() => return (Outcome::Delivered, None),
+        // Standard Webhooks: by 410 a receiver says that it wants no more.
         Ok(answer) if answer.status == StatusCode::GONE => return (Outcome::Gone, Some("gone")),
         Ok(answer) if answer.status.is_redirection() => ("redirect", None),
         Ok(answer) => ("status", answer.retry_after),
