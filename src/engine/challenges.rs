@@ -45,7 +45,7 @@ impl Written {
     /// Returns true if the challenge should be stored, and remembers it as stored.
     fn should_store(&mut self, challenged: &ChallengeReport) -> bool {
         let ChallengeOutcome::Unanswered { why, .. } = &challenged.news else {
-            // A realm that is known by now costs no write: `learn_realm` compares.
+            // Not remembered here: `learn_realm` leaves a realm that is known as it is.
             return true;
         };
         let (challenger, at) = (challenged.challenger, challenged.at);

@@ -379,7 +379,7 @@ async fn assign_registrations(
         }
 
         for (_, trunk) in &left_out {
-            // Only once a registration that it may still have is withdrawn.
+            // Shown as failed only once a registration that it may still have is withdrawn.
             if registrations.of(*trunk).is_none() {
                 registrations.set(*trunk, RegistrationStatus::bare(State::Failed));
             }

@@ -383,7 +383,7 @@ impl Shared {
         effect_runner.inbox = self.router.shards()[index].clone();
         effect_runner.shard = index;
 
-        // A task brings the positions, since a shard waits for its sockets and its inbox alone. It doesn't keep the
+        // A shard waits for its sockets and its inbox alone, so a task brings the positions. `syncs` doesn't keep the
         // journal open.
         let (mut syncs, inbox) = (effect_runner.journal.syncs(), effect_runner.inbox.clone());
         self.deps.runtime.spawn(async move {

@@ -213,8 +213,7 @@ impl Segments {
                 Some(first) => drop(first?),
             }
 
-            // The new segment is made in memory: it is no larger than the old one, which had little more than
-            // `MAX_SEGMENT_OCTETS`.
+            // Made in memory: a segment has little more than `MAX_SEGMENT_OCTETS`.
             let mut octets = MAGIC.to_vec();
             let mut gone = 0;
             for block in blocks(&segment.path, &BlockQuery::ALL) {

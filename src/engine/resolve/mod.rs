@@ -219,8 +219,6 @@ impl Search<'_> {
         // RFC 3403 §4.1: by order first, then by preference.
         named.sort_by_key(|(place, ..)| *place);
         if named.is_empty() {
-            // RFC 3263 §4.1: without NAPTR records "the client constructs SRV queries for those transport protocols it
-            // supports, and does a query for each".
             return [Transport::Udp, Transport::Tcp]
                 .map(|transport| (transport, service(transport, host)))
                 .into();
