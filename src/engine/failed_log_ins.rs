@@ -334,6 +334,7 @@ async fn of_unproven(
         Err(error) => return Err(error),
     };
 
+    // By the list as the INVITE came. The operator may have added the address while the challenge was unanswered.
     let is_allowed = unproven.allowed_by.contains(&org);
     Ok(Some(NewAuthFailure {
         org,

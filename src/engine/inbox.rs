@@ -200,6 +200,7 @@ impl ShardRouter {
     /// Returns the inbox for a message from a stream. A malformed message goes to the first shard, which answers or
     /// drops it.
     pub(crate) fn inbox_for(&self, octets: &[u8]) -> &Inbox {
+        // Lexed for the choice alone. A `Message` borrows its octets, so the shard lexes them again.
         match lex(octets, Framing::Stream) {
             Ok(message) => &self.shards[self.shard_for(&message)],
             Err(_) => &self.shards[0],

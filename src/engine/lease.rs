@@ -122,8 +122,8 @@ impl LeaseKeeper {
         for dead in self.others(self.store.read(nodes::expired).await) {
             let now = clock::wall_time();
             let closed = self.store.write(move |tx| {
-                // The calls ended no later than the lease. If our clock is behind the database's, that time is still to
-                // come here; but no call may end in the future.
+                // With the lease at the latest: until then the node may have had its calls. If our clock is behind the
+                // database's, that time is still to come here, but no call may end in the future.
                 let gone = nodes::trusted_until(tx, dead.node)?.map_or(now, |until| until.min(now));
                 lost::close(tx, dead.node, dead.boot + 1, gone)
             });

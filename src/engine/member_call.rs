@@ -26,6 +26,7 @@ impl Shard {
         };
 
         let view = self.directory.load();
+        // It isn't queued, but shed by the same rule as INVITEs that were.
         let is_late = self.invite_queue.is_late(received_at, now);
 
         self.observer.received(&message);

@@ -203,6 +203,7 @@ async fn watch(
 
         let mut targets = resolve(&resolver, probed, &health).await;
         targets.retain(|target| match &heard_again {
+            // Asked, and not taken for alive by what was heard: a source can be forged.
             Some(heard_again) => heard_again.contains(&target.address) && health.is_down(target),
             None => ProbedPeer::of(target).is_some_and(|peer| health.wants_probe(&peer)),
         });

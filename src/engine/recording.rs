@@ -119,7 +119,8 @@ impl Recording {
         // Replayed before calls are closed: the ends that are still in the journal must not become `lost`.
         let replayed = projector.replay(store).await?;
         let now = clock::wall_time();
-        // The process ended at some time before its lease did. After a quick restart the lease still runs.
+        // A call that was up when the process died ended with its lease at the latest: it must not last, and be billed,
+        // until this start. After a quick restart the lease still runs.
         let gone = before.map_or(now, |until| until.min(now));
         let lost = store.write(move |tx| {
             lost::close(tx, run.node, run.boot, gone)?;

@@ -308,6 +308,7 @@ impl Traces {
             let kept = lock(&self.kept);
             let mut closed = Vec::new();
             for store in [&kept.unmatched, &kept.calls] {
+                // Read under the lock, since they change. Closed blocks don't, and are unpacked after it.
                 for gathered in [&store.full, &store.open] {
                     gathered.records(wanted).for_each(&mut one);
                 }
@@ -389,6 +390,8 @@ impl StoredTraces {
                 exporter.send(mark.key, &record);
             }
             let class = self.class_of(mark.key);
+            // A message is a call's by its Call-ID, whatever its source. Without this bound, one sender with one call
+            // could push out the traces of all orgs.
             if class == Class::Calls && !self.has_room(mark.key, octets.len()) {
                 continue;
             }
