@@ -314,7 +314,7 @@ async fn of_unproven(
     directory: Arc<Directory>,
     unproven: UnansweredChallenge,
 ) -> Result<Option<NewAuthFailure>, trunkline_store::Error> {
-    // Without its prefix an international number can't be told from a national one, so both are tried.
+    // Without its prefix an international number looks like a national one, so both are tried.
     let international = E164::parse(&format!("+{}", unproven.dialled)).ok();
     let verified = match international {
         Some(number) => store

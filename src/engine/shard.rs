@@ -300,8 +300,8 @@ impl Shard {
                     Fate::Served => {}
                     Fate::Shed => return calls.shed(endpoint, flow, request),
                     Fate::Canceled => {
-                        // RFC 3261 §9.2: the INVITE gets 487. It is as stateless as the 200 to the CANCEL, since nothing
-                        // is known of the sender.
+                        // RFC 3261 §9.2: the INVITE gets 487. It is stateless, as the 200 to the CANCEL was, since
+                        // nothing is known of the sender.
                         let terminated = Response::bare(487);
                         return endpoint.respond_stateless(request, &flow, &terminated);
                     }

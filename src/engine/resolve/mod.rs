@@ -219,6 +219,8 @@ impl Search<'_> {
         // RFC 3403 §4.1: by order first, then by preference.
         named.sort_by_key(|(place, ..)| *place);
         if named.is_empty() {
+            // RFC 3263 §4.1: without NAPTR records each transport is asked for by the service `_sip` for SIP URIs. TLS
+            // has `_sips`.
             return [Transport::Udp, Transport::Tcp]
                 .map(|transport| (transport, service(transport, host)))
                 .into();
