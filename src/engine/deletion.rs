@@ -153,6 +153,7 @@ impl DeletionWorker {
             self.purge(org).await?;
             if self
                 .store
+                // Does nothing while a call of the org is up; the next check tries again.
                 .write(move |tx| deleted_orgs::finish_purge(tx, org, clock::wall_time()))
                 .await?
             {

@@ -133,6 +133,7 @@ impl Tracker {
                 self.up.insert(call, up);
                 self.begun.push_back(call);
                 if self.begun.len() > 2 * MAX_UP {
+                    // Leaves half at most, so a pass is due once in `MAX_UP` calls.
                     self.begun.retain(|call| self.up.contains_key(call));
                 }
             }

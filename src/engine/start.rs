@@ -71,6 +71,7 @@ impl Engine {
 
         let listeners = bound.addresses.iter().copied().chain([deps.http]).collect();
         let media = start_media(&deps, listeners, &router)?;
+        // From here on streams may bring messages, which wait in the inboxes until the shards run.
         let (streams, connections) = start_streams(&deps, &router, bound.streams)?;
 
         let (disk, collector) = (disk(&deps.config), collector(&deps.config));
@@ -145,6 +146,7 @@ fn effect_runner(
     EffectRunner {
         beginnings: traces.beginnings().cloned(),
         spans: spans.map(|collector| Spans::start(collector, runtime)),
+        // A placeholder, as `shard` below is: each shard puts its own in.
         inbox: router.shards()[0].clone(),
         journal: deps.journal.clone(),
         contacts: Contacts::start(deps.store.clone(), runtime),

@@ -99,6 +99,7 @@ impl Resolver {
     /// Returns every address that a URI of this host may lead to, over any transport. If DNS has none, asks the system
     /// (`/etc/hosts`). Takes five seconds at most.
     pub(crate) async fn every_address(&self, host: &str) -> Vec<IpAddr> {
+        // More than a call would try: what is reserved has to be known by every address.
         let search = self.search(MAX_RECORDS);
         let by_service = [
             None,
