@@ -74,6 +74,7 @@ struct Checks {
 impl Checks {
     fn new() -> Self {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        // A deletion may take hours. The checks that it has missed aren't made up for in a burst.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             ticks,
@@ -152,6 +153,7 @@ impl DeletionWorker {
             self.purge(org).await?;
             if self
                 .store
+                // Does nothing while a call of the org is up; the next check tries again.
                 .write(move |tx| deleted_orgs::finish_purge(tx, org, clock::wall_time()))
                 .await?
             {
@@ -162,6 +164,7 @@ impl DeletionWorker {
         if is_due {
             for org in self
                 .store
+                // Facts that waited in a journal may have become rows of an org that was purged already.
                 .read(move |tx| deleted_orgs::purged(tx, clock::wall_time()))
                 .await?
             {

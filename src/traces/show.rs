@@ -32,6 +32,7 @@ pub fn masked(octets: &[u8]) -> Vec<u8> {
         || memchr::memmem::find(&message.body, b"a=ice-pwd:").is_some()
     {
         message.body = without_keys(&message.body);
+        // A wrong Content-Length stays: it may be the fault that the reader looks for.
         if is_length_right {
             message.set("Content-Length", &message.body.len().to_string());
         }

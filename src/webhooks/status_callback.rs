@@ -115,6 +115,7 @@ fn progress(kind: &str, status: &str) -> Option<(u8, &'static str)> {
                 "no_answer" => "no-answer",
                 "canceled" => "canceled",
                 "failed" | "refused" => "failed",
+                // Twilio has no words for calls that were transferred or lost; they are over.
                 _ => "completed",
             };
             (3, status)

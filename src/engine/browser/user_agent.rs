@@ -128,6 +128,8 @@ impl UserAgent {
         match self.state {
             State::Calling => {
                 self.state = State::Cancelled;
+                // RFC 3261 §9.1 has a CANCEL wait for a provisional response, so that it doesn't overtake its INVITE.
+                // Here the shard has handled the INVITE before a command is read (`RunningCall::run`).
                 let cancel = self.request(Own::Cancel, b"");
                 output.messages.push(cancel);
             }
@@ -196,6 +198,7 @@ impl UserAgent {
 
     fn handle_answer(&mut self, message: &Message<'_>, output: &mut Output) {
         let contact = message.first(HeaderName::Contact).map(NameAddr::parse);
+        // This node's answers have both (RFC 3261 §12.1.1).
         let (Some(tag), Some(Ok(contact))) = (message.to_tag(), contact) else {
             return;
         };
@@ -204,6 +207,7 @@ impl UserAgent {
             self.remote = Some((tag.to_vec(), contact.uri.to_vec()));
         }
 
+        // RFC 3261 §13.2.2.4: every 2xx gets an ACK, also one that comes again.
         let ack = self.request(Own::Ack, b"");
         output.messages.push(ack);
         if !is_first {
@@ -229,6 +233,7 @@ impl UserAgent {
         let ack = self.acknowledge_refusal(&tag);
         output.messages.push(ack);
         let end = match self.state {
+            // A 487, or a refusal that has crossed the CANCEL.
             State::Cancelled => End::Own,
             State::Calling | State::Up | State::Leaving | State::Over => refused(message),
         };
@@ -238,6 +243,7 @@ impl UserAgent {
     fn handle_request(&mut self, message: &Message<'_>, output: &mut Output) {
         match message.method() {
             Method::Ack => {
+                // Our offer was in a 2xx, so the answer is in its ACK (RFC 3261 §13.2.1).
                 if self.offered.take() == Some(message.cseq().number) && has_sdp(message) {
                     let audio = sdp::read_answer(sdp_of(message.body()));
                     output.events.push(Event::Media(audio));
@@ -250,6 +256,7 @@ impl UserAgent {
                 output.messages.push(self.respond(message, 200, b""));
                 self.end(End::Remote, output);
             }
+            // RFC 3261 §9.2: a CANCEL has no effect on a request that is answered. Here each is answered at once.
             Method::Options | Method::Info | Method::Cancel => {
                 output.messages.push(self.respond(message, 200, b""));
             }
@@ -271,6 +278,7 @@ impl UserAgent {
     fn change(&mut self, message: &Message<'_>, output: &mut Output) {
         let (media, session) = (self.dial.media, self.dial.identity.session);
         if !has_sdp(message) {
+            // An UPDATE without an offer refreshes the session. A re-INVITE without one asks for ours.
             if message.method() == Method::Update {
                 return output.messages.push(self.respond(message, 200, b""));
             }
@@ -375,6 +383,7 @@ impl UserAgent {
 
         head.line("Call-ID", self.call_id().as_bytes());
         let cseq = match method {
+            // That of the INVITE which they belong to (RFC 3261 §9.1, §13.2.2.4); there is only one.
             Own::Ack | Own::Cancel => 1,
             Own::Invite | Own::Bye => self.cseq,
         };
@@ -461,6 +470,7 @@ impl Own {
 
 /// A display name (RFC 3261 §25.1), with the blank behind it.
 fn quoted(name: &str) -> String {
+    // A line end in a name would begin a header.
     let kept = name.chars().filter(|char| !char.is_control());
     let mut quoted = String::from("\"");
     for char in kept.take(64) {
@@ -476,6 +486,7 @@ fn quoted(name: &str) -> String {
 fn refused(message: &Message<'_>) -> End {
     let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
     let warning = message.first(HeaderName::Warning).map(text);
+    // This node's refusals have their sentence in `Warning`.
     let sentence = warning
         .as_deref()
         .and_then(|warning| warning.split('"').nth(1))
