@@ -100,6 +100,7 @@ impl Target {
                     socket.display()
                 )))
             }
+            // No file, or one that a killed daemon has left: no daemon runs.
             Err(_) => Session::in_process(config, intent).await,
         }
     }
@@ -109,6 +110,7 @@ impl Target {
 fn own_url(config: &Config) -> String {
     let http = &config.http;
     match (&http.public_url, &http.tls) {
+        // The certificate proves the public name, not this machine's address.
         (Some(public), Some(_)) => public.to_string(),
         (_, Some(_)) => format!("https://{}", near(http.listen)),
         (_, None) => format!("http://{}", near(http.listen)),
@@ -148,6 +150,7 @@ async fn find_org(session: &Session, named: Option<&str>) -> Result<Uuid, Failur
         return api::id_of(&id).map_err(|_| no_id());
     }
 
+    // Two are enough to see that there is more than one.
     let found = names::read(session, &orgs, &[], 2).await?;
     match found.as_slice() {
         [only] => only["id"]

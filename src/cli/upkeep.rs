@@ -38,6 +38,7 @@ impl Upkeep {
             turns.tick().await;
             self.handle.run_upkeep();
             self.certificates();
+            // Two seconds at most: reads of a database that hangs would hold up the other gauges.
             if api::database_answers(&self.store).await {
                 self.backlog().await;
             }
@@ -63,6 +64,8 @@ impl Upkeep {
     /// Sets the age of the oldest change that isn't in force here. While the feed can't be read, it is the time since the last look that found every
     /// change in force.
     async fn change_feed(&self, in_force: &mut Moment) {
+        // Read before the query: a change that comes into force between the two is reported late once, but none is
+        // missed.
         let position = self.directory.position();
         let looked = now();
         let oldest = self
