@@ -209,10 +209,12 @@ pub(super) async fn read(
         let total = page["total"].as_u64().unwrap_or(0);
         let has_more = match list.paging {
             Paging::Cursor => cursor.is_some(),
+            // A page without items ends the walk even below `total`: items may have been deleted meanwhile.
             Paging::Offset => items.len() > before && (items.len() as u64) < total,
             Paging::Whole => false,
         };
         if !has_more || items.len() >= most {
+            // A list that comes whole knows no limit.
             items.truncate(most);
             return Ok(items);
         }

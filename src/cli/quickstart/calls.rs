@@ -23,6 +23,7 @@ pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
         let found = store
             .read(move |tx| events::since(tx, org, seq, BATCH))
             .await
+            // A read that failed is repeated from the same number after the pause, so no event is lost.
             .unwrap_or_default();
 
         for event in &found {
