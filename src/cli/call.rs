@@ -103,6 +103,7 @@ impl Printed<'_> {
     /// Prints the decisions of the trace that are new. Without traces there are none.
     async fn new_decisions(&mut self, call: &str) {
         let path = format!("/phone/calls/{call}/trace");
+        // `decisions` counts those printed, so the next event makes up for a failed read.
         let Ok(trace) = self.session.json(&path).await else {
             return;
         };

@@ -101,6 +101,7 @@ impl Command {
     /// Returns the path of the capture; `None` if a call is named.
     fn capture(&self) -> Option<&Path> {
         let path = self.what.as_deref()?;
+        // A file with such a name is meant rather than a call.
         let is_call = path.to_str().is_some_and(names::is_part);
         (!is_call || path.exists()).then_some(path)
     }

@@ -267,6 +267,7 @@ impl Command {
             match play(&call) {
                 Ok(outcome) => {
                     let mut outcome = self.print_call(outcome);
+                    // Written and dropped at once, so that a long run fits into memory.
                     let entries = std::mem::take(&mut outcome.messages);
                     if let Some(output) = &mut messages {
                         let played = Call { entries, ..call };
