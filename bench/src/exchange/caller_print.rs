@@ -122,6 +122,7 @@ impl Caller {
         out.put(b"ACK ");
         out.put(&self.uri);
         out.put(b" SIP/2.0\r\n");
+        // RFC 3261 §17.1.1.3: a single Via, the top one of the INVITE, which the response repeats first.
         response.via.iter().take(1).for_each(|via| out.put(via));
         put_from_response(out, response, response.cseq, b"ACK");
         out.end(self.server);
