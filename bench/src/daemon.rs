@@ -165,6 +165,7 @@ impl Launch {
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            // Appended: a daemon that is started again on the same data keeps the first one's log.
             .stderr(fs::File::options().create(true).append(true).open(log)?);
 
         // A child process starts on the core of its parent's thread.
