@@ -207,6 +207,7 @@ impl SecureRuntime {
         let provider = Arc::new(ring::default_provider());
         let verifier =
             WebPkiClientVerifier::builder_with_provider(authority.roots(), Arc::clone(&provider))
+                // A client without a certificate is let in as well: the test finds out by `knows_client`.
                 .allow_unauthenticated()
                 .build()
                 .expect("a verifier");
