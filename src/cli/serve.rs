@@ -71,6 +71,7 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .on_thread_start(yield_to_shards)
+        // Idle threads return their empty pages. They keep no buffers of their own that could be dropped as well.
         .on_thread_park(|| memory::follow(|| ()))
         .build()
         .map_err(|error| {

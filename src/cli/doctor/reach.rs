@@ -176,6 +176,7 @@ async fn one(
     }
 
     let mut silent = Vec::new();
+    // One that answers is enough: the daemon goes on to the next address as well.
     for target in &targets {
         let answer = match is_bot {
             // A handshake would begin a conversation.
