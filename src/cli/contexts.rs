@@ -202,7 +202,6 @@ pub(super) fn base_url(given: &str) -> Result<String, Failure> {
 /// # Errors
 /// A context other than `local` is current.
 pub(super) fn must_be_local(noun: &str) -> Result<(), Failure> {
-    // The variable names the installation of this machine, as --config does.
     if std::env::var_os("TRUNKLINE_CONFIG").is_some() {
         return Ok(());
     }

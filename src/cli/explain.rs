@@ -159,6 +159,7 @@ impl Captured {
         let source = caller(call);
 
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        // 0 says that the capture has no times.
         let sent_at = (call.started > 0).then(|| Moment::from_micros(call.started));
         let body = json!({
             "invite": text(invite),

@@ -56,6 +56,7 @@ impl List {
 /// # Errors
 /// No item, or more than one, has this name.
 pub(super) async fn find(session: &Session, list: &List, given: &str) -> Result<String, Failure> {
+    // Not looked up: the operation itself answers 404 where no item has this id.
     if api::id_of(given).is_ok() {
         return Ok(given.to_owned());
     }

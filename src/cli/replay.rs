@@ -211,6 +211,7 @@ impl Command {
                 [plays(Role::Runtime), plays(Role::Other)],
             )?;
             let mut outcome = play_over(call, options, &mut stage);
+            // Every timer of SIP is over by then, so what is left would stay for ever.
             if !stage.end() {
                 outcome.passed = false;
                 outcome.error =
@@ -256,6 +257,7 @@ impl Command {
         let (mut number, mut left_out, mut fault) = (0, 0, None);
         import(BufReader::new(file), None, &mut |call| {
             number += 1;
+            // A call that isn't played counts too: `--call` numbers the calls of the capture.
             if !(self.call.is_empty() || self.call.contains(&number)) || fault.is_some() {
                 return Ok(());
             }

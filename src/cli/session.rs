@@ -314,6 +314,7 @@ impl Session {
         body: Option<&Value>,
     ) -> Result<Response<Body>, Refusal> {
         let request = self.request(method, path, accept, body)?;
+        // For the head alone: an event stream has no end, and `read_body` has a limit for any other body.
         let sent = tokio::time::timeout(TIMEOUT, self.exchange(request));
         let answer = sent
             .await

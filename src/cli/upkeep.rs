@@ -38,7 +38,7 @@ impl Upkeep {
             turns.tick().await;
             self.handle.run_upkeep();
             self.certificates();
-            // Two seconds at most: reads of a database that hangs would hold up the other gauges.
+            // Bounded in time: reads of a database that hangs would hold up the other gauges.
             if api::database_answers(&self.store).await {
                 self.backlog().await;
             }

@@ -107,6 +107,7 @@ impl Authority {
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut client = client;
 
+        // Completed here, so that a refused certificate is an error of this function and not of the first read.
         while client.is_handshaking() {
             client.complete_io(&mut socket)?;
         }

@@ -257,7 +257,7 @@ impl ScreenLoop {
             }
             Err(refusal) => {
                 if let Some(pause) = refusal.retry_after {
-                    // The API names a time in its 429: reading earlier would only be refused again.
+                    // The API has named a time: reading before it would only be refused again.
                     self.refresh.reset_after(pause);
                 }
                 self.state.notice = Some(refusal.failure.to_string());
