@@ -142,6 +142,7 @@ impl Caller {
             out.put(b" ");
             out.put(target);
             out.put(b" SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;rport;branch=z9hG4bKun");
+            // The first 16 octets of the Call-ID name the call, so that the branch is this call's alone.
             out.put(&response.call_id[..response.call_id.len().min(16)]);
             out.put(branch);
             out.put(b"\r\n");

@@ -404,6 +404,7 @@ impl Phones {
         let (realm, nonce) = (text(challenge.realm), text(challenge.nonce));
         let ha1 = md5_hex(&[user.as_bytes(), challenge.realm, password.as_bytes()]);
         let ha2 = md5_hex(&[b"REGISTER", uri.as_bytes()]);
+        // Every REGISTER has a nonce of its own, so the count is always 1.
         let response = md5_hex(&[&ha1, challenge.nonce, b"00000001", b"bench", b"auth", &ha2]);
         format!(
             "Authorization: Digest username=\"{user}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{uri}\", \
