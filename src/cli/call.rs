@@ -66,6 +66,7 @@ async fn follow(session: &Session, named: Option<&str>, is_json: bool) -> Result
         is_json,
     };
     printed.new_decisions(&id).await;
+    // The stream brings no event of a call that had ended before it was opened.
     if !record["ended_at"].is_null() {
         let end = json!({"type": "call.ended", "timestamp": record["ended_at"], "data": record});
         printed.event(&end);

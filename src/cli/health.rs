@@ -78,6 +78,7 @@ pub(super) async fn readiness(address: SocketAddr) -> std::io::Result<Readiness>
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     Ok(Readiness {
+        // 0: what answered doesn't speak HTTP, so it is another program.
         status: status.unwrap_or(0),
         body: body.to_owned(),
     })

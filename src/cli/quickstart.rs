@@ -78,6 +78,7 @@ impl Command {
 
         let write = |config: &Config| write_peers(config, near.as_deref(), trusts_loopback);
         let config = &config;
+        // A runtime of its own, since `serve::run` starts another.
         let running = startup::block_on(async { Ok(running_sip(config).await) })?;
 
         // A second daemon couldn't have the ports and the journal: the one that runs follows the change feed and takes

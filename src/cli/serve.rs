@@ -111,6 +111,8 @@ async fn serve(
     // comes meanwhile is kept until `next`, or for SIGHUP until `reload`.
     let mut ends = EndSignals::listen().map_err(broken)?;
     let hangups = signal(SignalKind::hangup()).map_err(broken)?;
+
+    // Before anything is opened: a start that fails for one of these files leaves the disk as it was.
     let certificate = startup::certificate(config)?;
     let security = startup::security(config)?;
     let receivers = startup::receivers(config)?;

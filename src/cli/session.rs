@@ -353,6 +353,7 @@ impl Session {
                 request.uri(&*path).header(HOST, "localhost")
             }
         };
+        // A partner's requests name the org in their path.
         if let Some(org) = self.org.filter(|_| self.is_operators()) {
             request = request.header(api::ORG, org.to_string());
         }

@@ -92,6 +92,7 @@ impl Target {
         }
 
         let socket = config.data_dir.join(api::SOCKET);
+        // Only to see that a daemon listens: every request opens a connection of its own.
         match UnixStream::connect(&socket).await {
             Ok(_) => Ok(Session::over_socket(socket)),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {

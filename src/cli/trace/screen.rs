@@ -218,6 +218,7 @@ impl ScreenLoop {
         match news {
             News::Open { is_resumed } => {
                 self.state.connection = Connection::Open;
+                // A resumed stream brings the events that were missed. A new one doesn't, so the list is read again.
                 if !is_resumed {
                     let (session, path) = (Arc::clone(&self.session), self.path.clone());
                     self.requests.read(async move {
