@@ -381,6 +381,7 @@ fn converse(
                 return Ok(());
             }
             if is_last {
+                // RFC 6455 §5.5.1: an endpoint that receives a Close frame "MUST send a Close frame in response".
                 return stream.write(&[0x88, 0]);
             }
         }

@@ -106,6 +106,7 @@ impl WebSocket {
                 }
                 return Some(message);
             }
+            // A socket refuses a time-out of zero.
             let patience = patience.max(Duration::from_millis(1));
             self.stream
                 .set_read_timeout(Some(patience))

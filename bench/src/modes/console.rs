@@ -159,6 +159,7 @@ fn open_pages(
             "GET /dashboard/{org}/live/events?window=hour HTTP/1.1\r\nHost: {at}\r\nCookie: {cookie}\r\n\r\n"
         )?;
 
+        // A clone, so that `close` can end the stream under the thread that reads it.
         let mut reading = BufReader::new(stream.try_clone()?);
         let mut status = String::new();
         reading.read_line(&mut status)?;
