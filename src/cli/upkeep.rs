@@ -38,7 +38,6 @@ impl Upkeep {
             turns.tick().await;
             self.handle.run_upkeep();
             self.certificates();
-            // Bounded in time: reads of a database that hangs would hold up the other gauges.
             if api::database_answers(&self.store).await {
                 self.backlog().await;
             }

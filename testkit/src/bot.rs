@@ -396,7 +396,7 @@ fn take(octets: &mut Vec<u8>) -> Result<Option<Value>, String> {
     let &[first, second, ..] = &octets[..] else {
         return Ok(None);
     };
-    // RFC 6455 §5.1: "a server MUST close the connection upon receiving a frame that is not masked."
+    // RFC 6455 §5.1: "The server MUST close the connection upon receiving a frame that is not masked."
     if second & 0x80 == 0 {
         return Err("a client masks".to_owned());
     }
