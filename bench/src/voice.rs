@@ -345,6 +345,7 @@ impl VoiceLoad {
             bot.cleared_at = None;
             self.heard
                 .cleared
+                // Zero where nothing audible came after the clear.
                 .record(audible_at.saturating_sub(cleared_at));
         }
 

@@ -180,6 +180,7 @@ impl Exchange {
             return;
         };
 
+        // Sent once: RFC 3261 §9.1 has the daemon give the INVITE up 64·T1 after its CANCEL, should this be lost.
         self.callee.put(&mut self.callee_out, 487, call);
         // Our caller ends its own side before its CANCEL arrives here. A CANCEL before that is the daemon's own.
         if call.caller != CallerState::Done {
@@ -217,5 +218,6 @@ impl Exchange {
 
 /// The call that our tag in To belongs to.
 fn own_tag(message: &Message<'_>) -> Option<CallRef> {
+    // Both ends' tags hold the same call: `u` marks the callee's, and `c` the caller's.
     CallRef::read(message.to_tag()?.strip_prefix(b"u")?)
 }
