@@ -153,6 +153,7 @@ async fn erase(session: &Session, id: &str, wait: Duration) -> Result<Value, Fai
     );
 
     let until = now() + wait;
+    // An erasure that isn't complete by then goes on without this command; `contact receipt` shows it.
     while erasure["completed_at"].is_null() && now() < until {
         tokio::time::sleep(CHECK_INTERVAL).await;
         erasure = session.json(&path).await?;
@@ -178,6 +179,7 @@ async fn export(session: &Session, id: &str) -> Result<(), Failure> {
         };
         cursor = page["next"].as_str().map(str::to_owned);
         let end = if cursor.is_none() { "]}\n" } else { "" };
+        // Flushed page by page, so that a reader that has gone ends the requests as well.
         write!(out, "{begin}{}{end}", calls.join(","))
             .and_then(|()| out.flush())
             .map_err(|error| Failure::Command(format!("the export can't be written: {error}")))?;

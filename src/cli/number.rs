@@ -120,6 +120,7 @@ async fn add(session: &Session, number: &E164, is_verified: bool) -> Result<Valu
         .await?;
     match org.filter(|_| is_verified) {
         None => Ok(added),
+        // If this second request fails, the number exists unverified: trunkline number verify completes it.
         Some(org) => {
             let id = added["id"].as_str().unwrap_or_default();
             let path = format!("/operator/orgs/{org}/phone-numbers/{id}/verify");

@@ -68,6 +68,7 @@ pub(super) async fn examine(
 
     let asked = places.into_iter().take(MAX_PROBED);
     let asked = asked.map(|(place, whose)| one(deployment, policy, place, whose));
+    // All at once, so that silent peers cost one time-out together.
     let mut findings: Vec<Finding> = join_all(asked).await.into_iter().flatten().collect();
     if left_out > 0 {
         findings.push(Finding::warning(
@@ -176,6 +177,7 @@ async fn one(
     }
 
     let mut silent = Vec::new();
+    // One that answers is enough: the daemon goes on to the next address as well.
     for target in &targets {
         let answer = match is_bot {
             // A handshake would begin a conversation.
