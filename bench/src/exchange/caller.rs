@@ -155,6 +155,7 @@ impl Exchange {
             (CallerState::Inviting | CallerState::Proceeding, 300..) if current => {
                 self.refused(reference, status, message, now)
             }
+
             (_, 200..=299) => self.accepted_again(reference, message),
             (CallerState::Done, 300..) => {
                 self.caller.put_refusal_ack(&mut self.caller_out, message)
