@@ -105,11 +105,14 @@ impl WebSocket {
                 }
                 return Some(message);
             }
+
+            // `set_read_timeout` refuses a duration of zero.
             let patience = patience.max(Duration::from_millis(1));
             self.stream
                 .set_read_timeout(Some(patience))
                 .expect("a time-out");
             let mut octets = [0; 16_384];
+
             match self.stream.read(&mut octets) {
                 Ok(0) => return Some(WebSocketMessage::End),
                 Ok(count) => self.received.extend_from_slice(&octets[..count]),
