@@ -323,6 +323,7 @@ impl VoiceLoad {
         let mut sent = Ok(());
         if within < BURST_AT {
             bot.is_burst_sent = false;
+
             let each = self.voices.message_ms * 1_000;
             if now >= bot.said + each {
                 // After falling behind by two messages the bot begins a new cadence: a burst of its backlog isn't speech.

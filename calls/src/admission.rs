@@ -108,6 +108,7 @@ pub(crate) fn admit<'a, 'm>(
 
     let config = Arc::clone(&core.config);
     let incoming = Incoming::new(message, flow);
+
     // Credentials go before the address: an allowed address admits calls to the trunk's own numbers only.
     match auth::credentials(message, &config.realm) {
         Some(credentials) => by_digest(core, endpoint, view, incoming, &credentials, now),
@@ -120,6 +121,7 @@ pub(crate) fn admit<'a, 'm>(
                     None
                 }
             },
+
             None => {
                 if let Some(other) = auth::foreign_credentials(message, &config.realm) {
                     let attributed =
@@ -136,6 +138,7 @@ pub(crate) fn admit<'a, 'm>(
                         now,
                     );
                 }
+
                 challenge(core, endpoint, flow, message, ChallengeCause::Bare, now);
                 None
             }
@@ -264,6 +267,7 @@ fn by_digest<'a, 'm>(
     // An unknown user name is verified against a decoy, so that the time of the answer doesn't show whether it exists.
     let login = login_of(core, view, credentials, now);
     let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
+
     let policy = config.digest_policy(&flow);
     let verdict = auth::verify(
         credentials,
@@ -274,6 +278,7 @@ fn by_digest<'a, 'm>(
         policy,
         now,
     );
+
     match (login, verdict) {
         (Some(login), Verdict::Ok) => {
             // A log-in enters and leaves the view with its org.
@@ -282,6 +287,7 @@ fn by_digest<'a, 'm>(
             let verified = LegCredentials::proven(Arc::clone(&login.pair), flow.peer.ip());
             return Some(incoming.of(org, facts, Proof::Digest, Some(verified)));
         }
+
         (Some(login), Verdict::Wrong(part)) => {
             let attributed = Some((login.org, login.trunk, part));
             failed(core, attributed, credentials, message, flow, now);
@@ -295,6 +301,7 @@ fn by_digest<'a, 'm>(
                 now,
             );
         }
+
         // A stale nonce is answered alike for known and unknown user names.
         (login, Verdict::Stale) => {
             // One stale nonce is no failure. Another one in the same call gets it nowhere, and its org learns of it.
@@ -304,11 +311,13 @@ fn by_digest<'a, 'm>(
             }
             challenge(core, endpoint, flow, message, ChallengeCause::Stale, now);
         }
+
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
             let name = credentials.username_unescaped();
             let wall_time = core.live.wall_time(now);
             let attributed =
                 failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, wall_time);
+
             // `failed` notes nothing without an org, so copies of the request are recognised here.
             if attributed.is_none() && core.refused_log_ins.is_new(flow.peer, message) {
                 let unknown = UnknownUser::new(flow.peer, &name);

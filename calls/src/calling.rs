@@ -154,6 +154,7 @@ impl Bridge {
     ) -> Option<Box<[u8]>> {
         let message = accepted.message;
         let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
+
         if let Some(peer) = self.agent_mut() {
             peer.dialogs
                 .push(ForkDialog::new(0, accepted.dialog, Some(heard.into())));
@@ -174,10 +175,12 @@ impl Bridge {
             };
             leg.leg.send_ack(cx, &ack);
         }
+
         self.legs.connect(trunk, agent);
         if let Some(mut leg) = self.at(agent) {
             leg.start_session(cx);
         }
+
         cx.core.fact(Fact::Joined {
             call: ids.call,
             org: ids.org,

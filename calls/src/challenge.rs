@@ -35,12 +35,14 @@ impl LegCredentials {
             nonces: &cx.core.nonces,
             shares_user: cx.core.is_inbound_user(self.user()),
         };
+
         let in_scope = match stage {
             ChallengedRequest::Initial | ChallengedRequest::Ringing => {
                 self.may_begin_at(destination)
             }
             ChallengedRequest::InDialog(dialog) => self.may_answer_in(dialog, destination),
         };
+
         let random = cx.endpoint.entropy().bits128();
         self.answer_by(
             digest_answers,

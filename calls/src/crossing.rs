@@ -203,6 +203,7 @@ impl Crossing<'_> {
             [] => self.kind.bit(),
             _ => self.kind.bit() | BODY,
         };
+
         // Judged only where such a header comes up, and once for all of them.
         let mut is_withheld = None;
         for header in message.headers() {

@@ -251,6 +251,7 @@ impl Bridge {
         accepted: Box<Accepted<'m>>,
     ) -> DialProgress<'m> {
         dialing.stop_ringing(cx);
+
         match dialing.peer {
             DialedPeer::Callee(called) => {
                 DialProgress::CalleeAnswers(accepted, called.text.into_offer())

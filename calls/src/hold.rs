@@ -328,11 +328,13 @@ impl Hold {
                 change.answer = Some(answer.into());
                 change.ask(HoldStep::Caller)
             }
+
             // Without an SDP there is no offer for the caller.
             (HoldStep::Agent, None) => change.ask(HoldStep::Undo(HoldRefusal {
                 role: LegRole::Agent,
                 status: 488,
             })),
+
             (HoldStep::Caller, answer) => {
                 change.held = change.wanted;
                 change.closed = change.wanted;
@@ -344,6 +346,7 @@ impl Hold {
                 change.until = now + PATIENCE;
                 HoldProgress::Follow(change.status(None), change.until)
             }
+
             (HoldStep::Follow, _) => change.settle(None),
             (HoldStep::Undo(refused), _) => change.settle(Some(refused)),
             (HoldStep::Settled, _) => HoldProgress::Nothing,

@@ -217,10 +217,12 @@ impl<D> Join<D> {
                     let follow = sdp.into();
                     self.ask(JoinStep::Follow { follow, local_sdp }, now)
                 });
+
                 // From here on the destination has the agent's place: a refusal of `Follow` no longer sends it away.
                 let arrived = self.arriving.take();
                 JoinProgress::Joined { arrived, asks }
             }
+
             JoinStep::Follow { local_sdp, .. } => {
                 // The agent's side changes its SDP with each answer, so offering it back and forth might never end (RFC
                 // 3725 §4.3).
@@ -232,14 +234,17 @@ impl<D> Join<D> {
                     None => JoinProgress::Settled,
                 }
             }
+
             // Without an offer there is nothing to answer.
             JoinStep::AskOffer { .. } => JoinProgress::Settled,
+
             JoinStep::AnswerOffer { delayed, answer } => {
                 // RFC 3261 §13.2.1: the answer "MUST be in the acknowledgement", also if this 2xx has no SDP.
                 // Then the agent's last SDP is it.
                 let answer = sdp.map_or(answer, Into::into);
                 JoinProgress::Acknowledge { delayed, answer }
             }
+
             step @ (JoinStep::Waiting | JoinStep::Settled) => {
                 self.step = step;
                 JoinProgress::Nothing

@@ -205,6 +205,7 @@ impl Joining {
         else {
             return Ok(JoinProgress::Nothing);
         };
+
         let sdp = has_sdp(message).then(|| sdp_of(message.body()));
         if let Some(offer) = sdp
             && round == JoinRound::AskOffer
@@ -229,6 +230,7 @@ impl Joining {
         if reply != Reply::Accepted {
             return Ok(self.unaccepted(bridge, cx, round, reply));
         }
+
         leg.take_accepted(cx, flow, pending, message);
         Ok(self.step(|join| join.accepted(round, sdp, cx.now)))
     }

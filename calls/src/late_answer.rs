@@ -131,6 +131,7 @@ fn acknowledge(cx: &mut Cx<'_>, late: &LateAnswer<'_, '_>, dialog: &mut Dialog, 
             None => cx.endpoint.ack_stateless(target, &request),
         }
     });
+
     // PRACKs and UPDATEs of the forgotten dialog may have used numbers. RFC 3261 §12.2.2: a request with a lower number
     // "MUST be rejected with a 500".
     dialog.skip(FORGOTTEN);

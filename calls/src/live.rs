@@ -175,9 +175,11 @@ impl LiveCalls {
                     media: None,
                     has_bot: false,
                 };
+
                 self.sessions.insert(started.session, started.call);
                 self.calls.insert(started.call, Box::new(live));
             }
+
             Fact::Contact { call, contact, .. } => {
                 self.change(*call, |live| live.contact = Some(*contact))
             }
@@ -185,6 +187,7 @@ impl LiveCalls {
                 live.status = Status::Ringing;
                 live.ringing_at = Some(*at);
             }),
+
             Fact::Answered {
                 call,
                 at,
@@ -195,6 +198,7 @@ impl LiveCalls {
                 live.answered_at = Some(*at);
                 live.runtime_call_id = Some(runtime_call_id.clone());
             }),
+
             Fact::Joined {
                 call,
                 runtime_call_id,
@@ -202,6 +206,7 @@ impl LiveCalls {
             } => self.change(*call, |live| {
                 live.runtime_call_id = Some(runtime_call_id.clone());
             }),
+
             Fact::Held { call, held, .. } => self.change(*call, |live| live.held = *held),
             Fact::Transfer(transfer) => self.change(transfer.call, |live| {
                 live.transfer = Some(Arc::new((**transfer).clone()));
@@ -212,6 +217,7 @@ impl LiveCalls {
             Fact::Media(media) => self.change(media.call, |live| {
                 live.media = Some(Arc::new((**media).clone()));
             }),
+
             // Listed until the store has its end: see `forget`.
             Fact::Ended(ended) => self.change(ended.call, |live| {
                 live.ended = Some(ended.clone());

@@ -66,11 +66,13 @@ impl Relay<'_> {
             CrossingKind::InDialog,
             &config.header_prefix,
         );
+
         let body = content.map_or(Cow::Borrowed(&b""[..]), |content| crossing.body(content));
         let body = &*match offers {
             true => self.holding.hold.crossing_sdp(&body),
             false => Cow::Borrowed(&*body),
         };
+
         let lines = |head: &mut Head<'_>| {
             extra(head);
             if let Some(content) = content {

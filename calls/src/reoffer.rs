@@ -268,6 +268,7 @@ impl Relay<'_> {
             let lines = |head: &mut Head<'_>| refusal_lines(head, why);
             return cx.respond(server, why.status(), None, lines, b"");
         }
+
         // A hold between its two re-INVITEs begins again, with the SDP of this change.
         self.holding.hold.disturb();
 
@@ -280,6 +281,7 @@ impl Relay<'_> {
         let target = dialog.and_then(|dialog| dialog.moves_to(message));
         let target = target.map(Box::from);
         let (other, content) = (self.bridge.other(id), Some(message));
+
         let sent = self.send(cx, other, fork, method, purpose, content, |_| {});
         match sent {
             Some(pending) => (pending.renewal, pending.target) = (renewal, target),

@@ -47,6 +47,7 @@ impl ResolverCache {
             let near = hop.targets.iter().find(|target| target.address == heard);
             near.or(hop.targets.first()).cloned()
         });
+
         let is_fresh = known
             .as_ref()
             .is_some_and(|hop| now.since(hop.asked) < FRESH);
@@ -61,6 +62,7 @@ impl ResolverCache {
                 if cache.len() >= MOST {
                     cache.retain(|_, hop| now.since(hop.asked) < FRESH);
                 }
+
                 // The oldest name is removed, so that many names of one tenant can't block another's.
                 while cache.len() >= MOST
                     && let Some(oldest) = cache.iter().min_by_key(|(_, hop)| hop.asked)
@@ -68,6 +70,7 @@ impl ResolverCache {
                     let oldest = oldest.0.clone();
                     cache.remove(&oldest);
                 }
+
                 let targets = Vec::new();
                 cache.insert(
                     name,

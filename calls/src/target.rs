@@ -248,6 +248,7 @@ impl Parties<'_> {
             let found = stands_for
                 .into_iter()
                 .find_map(|(name, value)| Some((behind.strip_prefix(name)?, value)));
+
             rest = match found {
                 Some((behind, value)) => {
                     filled.push_str(&write(cut(value)));

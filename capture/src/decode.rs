@@ -133,6 +133,7 @@ fn ip(octets: &[u8]) -> Option<Carried<'_>> {
                 header.more_fragments(),
             )
         }
+
         LaxIpSlice::Ipv6(packet) => {
             let is_fragment = |header| match header {
                 Ipv6ExtensionSlice::Fragment(fragment) => Some(fragment),
@@ -141,6 +142,7 @@ fn ip(octets: &[u8]) -> Option<Carried<'_>> {
                 | Ipv6ExtensionSlice::DestinationOptions(_)
                 | Ipv6ExtensionSlice::Authentication(_) => None,
             };
+
             let mut headers = packet.extensions().clone().into_iter();
             let header = headers.find_map(is_fragment)?;
             (

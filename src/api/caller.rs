@@ -293,6 +293,7 @@ async fn must_be_issued(
     signer: Signer,
 ) -> Result<(), ApiError> {
     const FORGED: ApiError = ApiError::Unauthorized("The API key is invalid");
+
     let hash = match (key.token_hash, signer) {
         // The row decides, whichever key signed: API keys outlive the signing key, and only this very token fits the
         // hash.
@@ -302,6 +303,7 @@ async fn must_be_issued(
         (None, Signer::Good) if !claims.are_of_unkept(&key.scopes, key.created_at) => {
             return Err(FORGED);
         }
+
         (None, Signer::Good) => {
             let issued = token::issued(token);
             // If two tokens arrive at once, the row keeps one hash, and both are compared with it.

@@ -121,6 +121,7 @@ impl Command {
                 let id = names::find(session, &contacts, contact).await?;
                 export(session, &id).await
             }
+
             Self::Erase {
                 contact,
                 wait,
@@ -132,6 +133,7 @@ impl Command {
                 output.one(&Erasure(erasure));
                 Ok(())
             }
+
             Self::Receipt {
                 erasure, output, ..
             } => {

@@ -144,6 +144,7 @@ impl Command {
                     published: keys.len(),
                 });
             }
+
             Self::ListSigning { output } => output.list(&signers(&store)),
             Self::RetireSigning {
                 kid,
@@ -152,11 +153,13 @@ impl Command {
                 output,
             } => retire(&store, &kid, (api_keys, yes), output).await?,
             Self::RotateSealing { output } => rotate_sealing(&store, output).await?,
+
             Self::RetireSealing { output } => {
                 let retired = store.retire_sealing_keys(now()).await;
                 retired.map_err(|fault| Failure::Command(fault.to_string()))?;
                 output.done("The old sealing keys are gone.");
             }
+
             Self::RotateMaster {
                 new_key_file,
                 output,

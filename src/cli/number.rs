@@ -82,6 +82,7 @@ impl Command {
             Self::Add {
                 number, verified, ..
             } => add(session, number, *verified).await,
+
             Self::Assign { number, agent, .. } => {
                 let number = find(session, number).await?;
                 let agents = List::new("/phone", "agent");
@@ -91,6 +92,7 @@ impl Command {
                 session.answer(&Method::POST, &path, Some(&body)).await?;
                 shown(session, &number).await
             }
+
             Self::Unassign { number, .. } => {
                 let number = find(session, number).await?;
                 if let (Some(agent), Some(id)) =

@@ -393,11 +393,13 @@ fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, Strin
                     None => Err(format!("`{name}` must be text in quotation marks")),
                 },
             };
+
             (
                 field("listen")?.ok_or("a listener needs `listen`")?,
                 field("advertise")?,
             )
         }
+
         Value::String(..)
         | Value::Char(..)
         | Value::Bool(..)

@@ -140,6 +140,7 @@ impl DirectoryBuilder {
             let outbound_route = |trunk| outbound_route(trunk, &rows.tied);
             rows.outbound_trunks.iter().map(outbound_route).collect()
         };
+
         // A network that isn't trusted stays in the database, and `report_sources` names it at start-up.
         let policy = &self.defaults.addresses;
         let (allowed_near, allowed) = trunk

@@ -131,6 +131,7 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
                 });
                 known.collect()
             }
+
             Err(error) => {
                 tracing::warn!(%error, "looking up contacts failed: calls continue without them");
                 HashMap::new()
@@ -138,6 +139,7 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
         };
 
         cache.keep(&found, forgotten);
+
         for asked in batch.drain(..) {
             let contact = found.get(&(asked.org, asked.number)).copied();
             // If the shard's inbox is full the result is lost. The call doesn't wait for it longer than its own timer.

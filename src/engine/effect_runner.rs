@@ -151,6 +151,7 @@ impl EffectRunner {
                 if let Fact::Started(started) = &fact {
                     self.awaited.note(started);
                 }
+
                 if let Some(spans) = &self.spans {
                     spans.push(&fact);
                 }

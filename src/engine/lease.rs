@@ -127,6 +127,7 @@ impl LeaseKeeper {
                 let gone = nodes::trusted_until(tx, dead.node)?.map_or(now, |until| until.min(now));
                 lost::close(tx, dead.node, dead.boot + 1, gone)
             });
+
             match closed.await {
                 Ok(0) => {}
                 Ok(calls) => {

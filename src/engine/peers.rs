@@ -557,6 +557,7 @@ pub(crate) fn note(change: RegistrationChange, event_sink: &EventSink, now: Mome
             expires_at,
         } => {
             tracing::info!(org.id = %org, trunk.id = %trunk, %registrar, %transport, "registered with the carrier");
+
             let data = json!({
                 "trunk_id": trunk,
                 "contact": contact,
@@ -568,6 +569,7 @@ pub(crate) fn note(change: RegistrationChange, event_sink: &EventSink, now: Mome
             });
             (EventType::TrunkRegistered, data)
         }
+
         RegistrationChangeKind::Expired => lost("expired"),
         RegistrationChangeKind::Removed => lost("removed"),
     };

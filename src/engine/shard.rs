@@ -426,6 +426,7 @@ impl Shard {
                 let view = self.directory.load();
                 answer(done, calls.verify(endpoint, &view, (slot, &asked), now));
             }
+
             // Answered by the effect runner, once the call's first fact is on disk.
             Input::Place(request) => {
                 let view = self.directory.load();

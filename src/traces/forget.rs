@@ -58,6 +58,7 @@ impl Traces {
             let begun = self.begun(line.as_bytes(), from, until)?.into_iter();
             going.extend(begun.map(|id| (id.into_bytes(), RemovedLeg::Whole)));
         }
+
         let known = legs.call_ids.iter();
         going.extend(known.map(|id| (id.clone().into_bytes(), RemovedLeg::Whole)));
 
@@ -68,6 +69,7 @@ impl Traces {
         // Bounded, since each step reads files, and a peer decides how often its leg is replaced.
         for _ in 0..MAX_SUCCESSORS {
             let Some((call_id, began)) = next else { break };
+
             // Not by what a trace shows of the leg: what decides may come after the part that is shown.
             let each =
                 |take: &mut dyn FnMut(bool, &Captured)| self.each_of(&call_id, from, until, take);
@@ -77,6 +79,7 @@ impl Traces {
                 going.insert(call_id.into_bytes(), RemovedLeg::Whole);
                 break;
             };
+
             let mut bye: Option<Captured> = None;
             each(&mut |is_sent, captured| {
                 let is_first = bye.as_ref().is_none_or(|first| captured.at < first.at);

@@ -110,10 +110,12 @@ pub fn ladder(rungs: &[Rung]) -> String {
         "{:>9}  {:<26}{:<26}{}\n",
         "", "caller", "trunkline", "runtime"
     );
+
     for rung in rungs {
         let micros = rung.at.saturating_sub(began);
         let time = format!("{}.{:03}", micros / 1_000_000, micros / 1_000 % 1_000);
         let shown = printable(&rung.text);
+
         let _ = match rung.leg {
             Some(("caller", true)) => writeln!(text, "{time:>9}  <--- {shown}"),
             Some(("caller", false)) => writeln!(text, "{time:>9}  ---> {shown}"),

@@ -147,9 +147,11 @@ impl WebhookSender {
         // An earlier run of this node may have died with leases, which would hold these deliveries up until they
         // expire.
         let mut fails = self.release_leases().await;
+
         loop {
             // Before looking: an event that is recorded meanwhile then ends the wait below.
             recorded.mark_unchanged();
+
             match self.take().await {
                 Ok(taken) => {
                     fails = false;

@@ -56,6 +56,7 @@ impl Callback {
             ("Timestamp", date(event["timestamp"].as_str()?)?),
             ("To", to),
         ];
+
         if let Some(seconds) = data["answered_seconds"].as_u64() {
             fields.push(("CallDuration", seconds.to_string()));
         }

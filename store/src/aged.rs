@@ -103,6 +103,7 @@ impl Store {
                 let unnamed = self
                     .read(move |tx| unnamed_contacts(tx, org, before))
                     .await?;
+
                 let mut deleted = 0;
                 for some in unnamed.chunks(ROWS_AT_ONCE.unsigned_abs() as usize) {
                     let some = some.to_vec();

@@ -72,6 +72,7 @@ fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
     let audited_action = &known.audited_action;
     let seq = numbering::next_numbers(tx, "audit", 1)?;
     let address = audited_action.address.map(|address| address.to_string());
+
     tx.run(
         "INSERT INTO audit_log (seq, at, org_id, partner_id, actor, actor_id, actor_name, address, action, resource, resource_id,
              fields, request_id)

@@ -277,6 +277,7 @@ fn items(
             ),
             &[&org, &start, &end, &limit],
         ),
+
         // CROSS JOIN, since SQLite then keeps the order of the tables: the index of reasons finds the rows in the order of the page.
         Some(reason) => tx.all(
             concat!(

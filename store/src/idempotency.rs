@@ -119,6 +119,7 @@ pub fn claim(
             &asked.org,
         ],
     )?;
+
     match claimed {
         // If the other claim was given up just now, the client has to try again.
         0 => Ok(look_up(tx, asked, now)?.unwrap_or(Claim::InProgress)),

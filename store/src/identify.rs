@@ -258,6 +258,7 @@ fn insert(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
 /// Writes every detail of a contact.
 pub(super) fn update(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
     let object = |field: &Option<Map<String, Value>>| field.as_ref().map(to_json);
+
     tx.run(
         "UPDATE contacts SET email = $3, email_folded = $4, phone = $5, phone_key = $6, name = $7, avatar_url = $8,
              language = $9, chat_context = $10, custom_data = $11, mcp_access = $12, http_action_overrides = $13,

@@ -153,6 +153,7 @@ pub fn update(
 ) -> Result<InboundTrunk, Error> {
     lock_org(tx, org)?;
     let mut trunk = of_org(tx, org)?;
+
     if let Some(numbers) = &change.numbers {
         let verified = verified(tx, org)?;
         let numbers = may_list(numbers, &trunk.numbers, &verified)?;
@@ -372,6 +373,7 @@ from_row!(Listed { number: number });
 impl Row {
     pub(super) fn open(self, keyring: &Keyring, numbers: Vec<E164>) -> Result<InboundTrunk, Broke> {
         let password = open_password(keyring, &self.username, &self.password)?;
+
         Ok(InboundTrunk {
             id: self.id,
             org_id: self.org_id,
@@ -529,6 +531,7 @@ pub(super) fn owner(username: &str) -> Vec<u8> {
 impl InboundTrunk {
     fn new(org_id: Uuid, now: Moment) -> Self {
         let (username, password) = new_credentials();
+
         Self {
             id: new_id(now),
             org_id,

@@ -248,6 +248,7 @@ pub fn limit(
             &now,
         ],
     )?;
+
     let limited = row.ok_or(Wrong::Absent(Kind::Partner))?;
     tx.changed(Change::Partner(partner), now);
     Ok(limited)

@@ -170,6 +170,7 @@ impl<'f> MergedFacts<'f> {
             Fact::Started(started) => self.started = Some(started),
             Fact::Contact { contact, .. } => self.contact = Some(*contact),
             Fact::Ringing { at, .. } => self.ringing_at = self.ringing_at.or(Some(*at)),
+
             Fact::Answered {
                 at,
                 runtime_call_id,
@@ -180,6 +181,7 @@ impl<'f> MergedFacts<'f> {
                 let named = Some(&**runtime_call_id).filter(|id| !id.is_empty());
                 self.runtime_call_id = named.or(self.runtime_call_id);
             }
+
             Fact::Joined {
                 runtime_call_id, ..
             } => self.runtime_call_id = Some(&**runtime_call_id),

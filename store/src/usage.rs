@@ -173,6 +173,7 @@ fn count(
     most: u32,
 ) -> Result<Vec<UsageRow>, Error> {
     let [from, to] = [window.from, window.to].map(micros);
+
     let rows = tx.all(
         sql,
         &[

@@ -78,15 +78,18 @@ pub fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
                 let end = (at + put.len()).min(octets.len());
                 octets.splice(at..end, put.iter().copied());
             }
+
             Change::Insert(at, put) => {
                 let at = at.index(size);
                 octets.splice(at..at, put.iter().copied());
             }
+
             Change::Cut(at, length) => {
                 let at = at.index(size);
                 let end = (at + length).min(octets.len());
                 octets.drain(at..end);
             }
+
             Change::Copy(at, length, to) => {
                 let at = at.index(size);
                 let piece = octets[at..(at + length).min(octets.len())].to_vec();

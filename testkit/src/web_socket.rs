@@ -112,6 +112,7 @@ impl WebSocket {
                 .set_read_timeout(Some(patience))
                 .expect("a time-out");
             let mut octets = [0; 16_384];
+
             match self.stream.read(&mut octets) {
                 Ok(0) => return Some(WebSocketMessage::End),
                 Ok(count) => self.received.extend_from_slice(&octets[..count]),

@@ -158,6 +158,7 @@ impl Exchange {
             (CallerState::Inviting | CallerState::Proceeding, 300..) if current => {
                 self.refused(reference, status, message, now)
             }
+
             (_, 200..=299) => self.accepted_again(reference, message),
             // After a CANCEL this may be the first final response, so it doesn't count as repeated.
             (CallerState::Done, 300..) => {

@@ -104,6 +104,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
             created,
         ),
     ];
+
     for ([rate, p50, p99], answered) in rows {
         report.measure(rate, answered.rate);
         report.measure(p50, answered.p50_ms);

@@ -307,5 +307,6 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
             report.fault(format!("{path} costs {cpu:.0} ms, more than {MOST_MS}"));
         }
     }
+
     Ok(report)
 }

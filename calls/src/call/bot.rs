@@ -51,12 +51,14 @@ impl Call {
                 let call = self.bridge.key;
                 cx.core.effects.push_back(Effect::DialBot { call, dial });
             }
+
             BotProgress::Attached => match self.bridge.status() {
                 // The caller's 200 waits for the bot: before it, a runtime over SIP may still follow, or a refusal.
                 CallStatus::SettingUp if self.bridge.incoming().is_some() => {
                     let progress = self.relaying().answer_with_media(cx);
                     self.apply_answer(cx, progress);
                 }
+
                 // An outbound call is up before its bot is, and so is a call whose first bot has gone.
                 CallStatus::Up => {
                     let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
@@ -66,11 +68,13 @@ impl Call {
                 // The callee still rings, or the caller's ACK is to come.
                 CallStatus::SettingUp | CallStatus::Answered | CallStatus::Over => {}
             },
+
             // The destination of a transfer is being called, and a call dials one peer at a time.
             BotProgress::Sip(_) if self.transfer.goes_on() => self.agent_hangs_up(cx),
             BotProgress::Sip(runtime) => self.invite_in_place_of_bot(cx, runtime),
             // A transfer that was ordered meanwhile goes on.
             BotProgress::NoneLeft { .. } if self.transfer.goes_on() => self.agent_hangs_up(cx),
+
             BotProgress::NoneLeft { reason, has_spoken } => {
                 // A callee that no agent has spoken with was never joined: its call has failed.
                 if self.outbound.is_some() && !has_spoken {

@@ -57,6 +57,7 @@ impl Call {
             }
             // It has crossed our BYE, whose answer is still awaited.
             (CallStatus::Over, false) => {}
+
             // The callee has answered, so the call is completed although its runtime hasn't.
             (CallStatus::SettingUp, true) if self.outbound.is_some() => {
                 self.bridge.cancel_runtime(cx, b"");
@@ -66,11 +67,13 @@ impl Call {
                     CallEnd::of_answered(Status::Completed, HangupBy::Callee),
                 );
             }
+
             (CallStatus::SettingUp, true) => {
                 if !self.relaying().end_early_dialog(cx, fork, message) {
                     self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
                 }
             }
+
             (CallStatus::SettingUp, false) => {
                 // RFC 3261 §15: a callee "MUST NOT send a BYE on early dialogs". A runtime that does refuses the call.
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
@@ -80,9 +83,11 @@ impl Call {
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
             }
+
             (CallStatus::Answered | CallStatus::Up, false) if self.transfer.goes_on() => {
                 self.on_agent_bye(cx, id);
             }
+
             (CallStatus::Answered | CallStatus::Up, is_trunk) => {
                 self.bridge.drop_awaited_acks(cx, id);
                 // RFC 3261 §15.1.2: a UAS "MUST still respond to any pending requests received for that dialog".
@@ -92,6 +97,7 @@ impl Call {
                     true => HangupBy::Caller,
                     false => HangupBy::Agent,
                 };
+
                 let prefix = &cx.core.config.header_prefix;
                 let content = ByeContent::of(
                     message,

@@ -70,6 +70,7 @@ impl Call {
         else {
             return busy(cx, flow, message);
         };
+
         // `dialog_of` has found the dialog on this leg.
         let Some(leg) = self.bridge.legs.sip_mut(id) else {
             return;
@@ -85,6 +86,7 @@ impl Call {
         // Only a request in order moves the flow: an old one that was captured may be sent again from any address.
         leg.flow = flow;
         self.bridge.legs.hear(id, cx.now);
+
         if self.bridge.has_left(id) {
             if method != Method::Bye {
                 let arriving = self.joining.arriving();
@@ -121,6 +123,7 @@ impl Call {
         let methods = self.bridge.methods(id);
         match message.method() {
             Method::Bye => self.on_bye(cx, id, fork, server, message),
+
             Method::Invite | Method::Update => {
                 let reoffer = Reoffer {
                     leg: id,
@@ -135,6 +138,7 @@ impl Call {
                     false => self.relaying().on_update(cx, &reoffer),
                 }
             }
+
             Method::Prack if self.bridge.is_trunk(id) => {
                 let held = self.relaying().on_prack(cx, fork, server, message);
                 if let Some(HeldAnswer { won, answer }) = held {
@@ -142,15 +146,18 @@ impl Call {
                     self.apply_answer(cx, progress);
                 }
             }
+
             Method::Info | Method::Message => {
                 match self.bridge.is_trunk(id) && self.transfer.has_agent_left(&self.bridge) {
                     true => answer_alone(cx, server, message),
                     false => self.relaying().request(cx, id, fork, server, message),
                 }
+
                 if let Some(digit) = self.bridge.take_key(cx, message) {
                     self.press(cx, org, digit);
                 }
             }
+
             Method::Options => {
                 cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
             }
@@ -158,6 +165,7 @@ impl Call {
             Method::Prack | Method::Cancel | Method::Ack => {
                 cx.respond(server, 481, None, |_| {}, b"")
             }
+
             Method::Notify => {
                 let news = self
                     .transfer
@@ -166,6 +174,7 @@ impl Call {
                     self.on_transfer(cx, event);
                 }
             }
+
             Method::Refer => {
                 let refer = ReferRequest {
                     leg: id,
@@ -179,6 +188,7 @@ impl Call {
                     self.begin_transfer(cx, new);
                 }
             }
+
             Method::Subscribe | Method::Publish | Method::Register => {
                 cx.respond(server, 405, None, |head| head.line("Allow", methods), b"");
             }

@@ -69,6 +69,7 @@ impl Call {
                 let lost = self.bridge.lost_by(&pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
             Purpose::Transfer => {
                 let event = TransferEvent::ReferUnanswered {
                     cseq: pending.cseq,
@@ -77,6 +78,7 @@ impl Call {
                 };
                 self.on_transfer(cx, event);
             }
+
             // The transfer's own timer covers this.
             Purpose::Probe => {}
             Purpose::Refresh => {
@@ -84,6 +86,7 @@ impl Call {
                 let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
             Purpose::Join(_) => {
                 let bridge = &mut self.bridge;
                 match self.joining.on_unanswered(bridge, cx, &pending, status) {
@@ -91,15 +94,18 @@ impl Call {
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
+
             Purpose::Hold => {
                 let bridge = &mut self.bridge;
                 let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
             Purpose::Stale => {
                 let lost = self.bridge.lost_by(&pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
             // The peer may never have read it. The second BYE opens a new connection; a third is never sent.
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.bridge.send_bye_again(cx, &pending);
@@ -142,11 +148,13 @@ impl Call {
                     leg.settle_late(cx, &pending, message);
                 }
             }
+
             // The 481 to a NOTIFY ends its subscription (RFC 6665 §4.2.2), not the call.
             (Purpose::Own, Method::Notify) if message.status() == 481 => {
                 self.on_transfer(cx, TransferEvent::Unsubscribed);
             }
             (Purpose::Own | Purpose::SecondBye, _) => {}
+
             (Purpose::Stale, method) => {
                 if let Some(mut leg) = self.bridge.at(pending.leg) {
                     if method == Method::Invite {
@@ -156,6 +164,7 @@ impl Call {
                         leg.note_refresh(cx, &pending, message);
                     }
                 }
+
                 if message.status() < 300 {
                     // The peer has taken media that are obsolete by now, so it is offered those in use.
                     self.holding.restore(&mut self.bridge, cx, pending.leg);
@@ -163,6 +172,7 @@ impl Call {
                 let lost = self.bridge.lost_by(&pending, message.status());
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
             (Purpose::Join(_), _) => {
                 let sdp = has_sdp(message).then(|| sdp_of(message.body()));
                 let bridge = &mut self.bridge;
@@ -171,6 +181,7 @@ impl Call {
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
+
             (Purpose::Hold, _) => {
                 let bridge = &mut self.bridge;
                 match self.holding.on_answer(bridge, cx, flow, &pending, message) {
@@ -178,6 +189,7 @@ impl Call {
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
+
             (Purpose::Transfer, _) => {
                 let (org, direction) = (self.ids.org, self.direction());
                 let challenger = self.bridge.challenger(pending.leg, org, direction);
@@ -187,6 +199,7 @@ impl Call {
                     .on_refer_answer(bridge, cx, challenger, &pending, message);
                 self.on_transfer(cx, event);
             }
+
             (Purpose::Probe, _) => {
                 if let Some(mut leg) = self
                     .bridge
@@ -197,11 +210,13 @@ impl Call {
                 }
                 self.on_transfer(cx, TransferEvent::of_probe(message.status()));
             }
+
             (Purpose::Refresh, _) => {
                 let leg = self.bridge.at(pending.leg);
                 let lost =
                     leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
                 self.end_if_lost(cx, pending.leg, lost);
+
                 // A hold or a transfer that is under way negotiates the media itself.
                 let hold = &self.holding.hold;
                 let is_free = !hold.is_held() && !hold.is_turning() && !self.transfer.goes_on();
@@ -212,6 +227,7 @@ impl Call {
                     self.apply_join_progress(cx, progress, sdp);
                 }
             }
+
             (Purpose::Relay(_), Method::Invite) => {
                 let mut relay = self.relaying();
                 match relay.on_reinvite_answer(cx, flow, &pending, message) {
@@ -231,6 +247,7 @@ impl Call {
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
+
             (Purpose::Relay(server), _) => {
                 self.relaying().answer(cx, &pending, server, message);
                 let lost = self.bridge.lost_by(&pending, message.status());

@@ -101,6 +101,7 @@ impl Call {
                     let time = Some(self.bridge.refer_wait(cx));
                     wait(cx, key, self.transfer.timer_mut(), time);
                 }
+
                 TransferStep::Refer => {
                     let leg = self.bridge.trunk_id();
                     let (bridge, ids) = (&mut self.bridge, &self.ids);
@@ -112,11 +113,13 @@ impl Call {
                     // The steps that follow from this event are taken before the rest of these.
                     self.on_transfer(cx, event);
                 }
+
                 TransferStep::Probe => {
                     if !self.bridge.probe(cx) {
                         self.on_transfer(cx, TransferEvent::ProbeUnsent);
                     }
                 }
+
                 TransferStep::Dial(route) => {
                     let (bridge, ids) = (&mut self.bridge, &self.ids);
                     let begun = self
@@ -127,6 +130,7 @@ impl Call {
                         Err(event) => self.on_transfer(cx, event),
                     }
                 }
+
                 TransferStep::Resume => {
                     // The caller stays with the agent. A call that can't be resumed now stays held until the API or the PBX resumes it.
                     if self.holding.hold.is_held() {
@@ -135,9 +139,11 @@ impl Call {
                         let bridge = &mut self.bridge;
                         let _ = self.holding.request(bridge, cx, false, hindrance);
                     }
+
                     self.take_turns(cx);
                     untransferred = Some(TransferFailure::Failed);
                 }
+
                 TransferStep::Unresolved => untransferred = Some(TransferFailure::Unknown),
                 TransferStep::Leave(status, by) => self.leave(cx, CallEnd::of_answered(status, by)),
                 TransferStep::HangUp(reason) => self.hang_up(cx, reason),

@@ -14,6 +14,7 @@ impl Call {
         }
 
         self.bridge.requests.check_theirs(cx);
+
         // Asked anew each time: the request that was just sent may be an offer, which the next one has to wait for.
         while let Some(turn) = self.bridge.next_turn(cx, self.joining.phase()) {
             match turn {
@@ -24,6 +25,7 @@ impl Call {
                         leg.send_refresh(cx);
                     }
                 }
+
                 NextRequest::TooLate(RequestKind::Hold) => {
                     self.holding.on_late(&mut self.bridge, cx)
                 }
@@ -35,6 +37,7 @@ impl Call {
                 NextRequest::TooLate(RequestKind::Refresh(_)) => {}
             }
         }
+
         self.bridge.requests.set_turn(cx, self.bridge.key);
     }
 }

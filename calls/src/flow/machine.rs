@@ -280,6 +280,7 @@ impl Machine {
                 self.state = State::Playing;
                 self.play(Sound::Prompt(prompt.clone()));
             }
+
             Step::Menu { retries, .. } => {
                 if self.typed.is_empty() {
                     self.ask(*retries, step, now);
@@ -289,6 +290,7 @@ impl Machine {
                     return self.take_typed(step, now);
                 }
             }
+
             Step::Echo {
                 delay_ms,
                 longest_s,
@@ -297,12 +299,14 @@ impl Machine {
                 let longest = Duration::from_secs(u64::from(*longest_s));
                 let until = now + longest;
                 self.state = State::Echoing { until };
+
                 if let Some(next) = self.take_typed(step, now) {
                     return Some(next);
                 }
                 let delay = Duration::from_millis(u64::from(*delay_ms));
                 self.play(Sound::Echo(delay));
             }
+
             Step::SayDigits { next } => {
                 let keys: SmallVec<[u8; MOST_KEYS]> =
                     self.unsaid.drain(..).map(Key::label).collect();
@@ -312,6 +316,7 @@ impl Machine {
                 self.state = State::Playing;
                 self.play(Sound::Keys(keys.as_slice().into()));
             }
+
             Step::Transfer { destination, .. } => {
                 // Silence replaces an echo of the step before.
                 self.state = State::Transferring;
@@ -319,6 +324,7 @@ impl Machine {
                 self.actions
                     .push_back(Action::Transfer(destination.clone()));
             }
+
             Step::NextRuntime => {
                 self.state = State::Over;
                 self.actions.push_back(Action::NextRuntime);
@@ -396,9 +402,11 @@ impl Machine {
         else {
             return None;
         };
+
         let Some(left) = left.checked_sub(1) else {
             return Some(otherwise.clone());
         };
+
         match invalid {
             Some(invalid) => {
                 self.state = State::Asking {

@@ -69,6 +69,7 @@ impl InviteClient {
             digest_answers,
             ..
         } = attempt;
+
         let challenged = ChallengedMessage {
             method: "INVITE",
             uri: target.uri.as_bytes(),
@@ -79,6 +80,7 @@ impl InviteClient {
             false => ChallengedRequest::Initial,
         };
         let at = (stage, target.address.ip());
+
         attempt.requests < self.plan.max_requests
             && self
                 .plan
@@ -133,12 +135,14 @@ impl InviteClient {
                     .map(|dial_target| dial_target.of_runtime(namer))
                     .collect()
             }
+
             (RedirectRule::ByTheSameWay, Some(by)) => {
                 let dial_targets = dial_targets.into_iter();
                 let by_it =
                     dial_targets.map(|dial_target| dial_target.by_flow(by).named(from.named));
                 by_it.collect()
             }
+
             (RedirectRule::Callable, _) | (RedirectRule::ByTheSameWay, None) => {
                 let dial_targets = dial_targets
                     .into_iter()
@@ -150,6 +154,7 @@ impl InviteClient {
                 callable.collect()
             }
         };
+
         if self.redirects > MAX_REDIRECTS || dial_targets.is_empty() {
             return false;
         }

@@ -117,6 +117,7 @@ impl Leg {
                 digest_answers: DigestAnswers::default(),
             })
         });
+
         Some(Pending {
             client,
             leg: id,

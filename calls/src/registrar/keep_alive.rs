@@ -40,6 +40,7 @@ impl Bindings {
             if !binding.needs_keeping() || due.len() >= MOST {
                 return;
             }
+
             let next = now + interval();
             match binding.liveness.due_at {
                 Some(at) if at > now => return,
@@ -50,6 +51,7 @@ impl Bindings {
                 }
                 Some(_) => binding.liveness.due_at = Some(next),
             }
+
             due.push(KeepAlive {
                 trunk,
                 contact: binding.contact.clone(),

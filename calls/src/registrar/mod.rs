@@ -222,6 +222,7 @@ impl Registrar {
             .filter(|login| login.is_valid(config.wall.of(now)));
         // An unknown name is verified too, against a secret without a password: both cases then look and cost the same.
         let secret = login.map_or(self.nonces.decoy(), |login| &*login.secret);
+
         let policy = Policy {
             algorithms: &config.algorithms,
             allow_rfc2069: config.allow_rfc2069,
@@ -236,6 +237,7 @@ impl Registrar {
             policy,
             now,
         );
+
         match (login, verdict) {
             (Some(login), Verdict::Ok) => return Some(login),
             (Some(login), Verdict::Wrong(part)) => {
@@ -245,10 +247,12 @@ impl Registrar {
                 let cause = ChallengeCause::Wrong(credentials.nonce);
                 self.challenge(endpoint, flow, message, cause, now);
             }
+
             // The password may be right: an expired nonce is no failed attempt.
             (_, Verdict::Stale) => {
                 self.challenge(endpoint, flow, message, ChallengeCause::Stale, now)
             }
+
             (None, Verdict::Ok | Verdict::Wrong(_)) => {
                 let name = credentials.username_unescaped();
                 let attributed = failed_login::attribute_unknown_user(
@@ -257,6 +261,8 @@ impl Registrar {
                     &name,
                     config.wall.of(now),
                 );
+
+                // `failed` notes nothing without an org, so copies of the request are recognised here.
                 if attributed.is_none() && self.refused_log_ins.is_new(flow.peer, message) {
                     let unknown = UnknownUser::new(flow.peer, &name);
                     self.effects.push(RegistrarEffect::UnknownUser(unknown));
@@ -308,6 +314,7 @@ impl Registrar {
         } = *request;
         let (org, trunk) = (login.org, login.trunk);
         let sender = sender(message, flow, &login.pair);
+
         let required: Vec<&[u8]> = message.elements(HeaderName::Require).collect();
         // No option of REGISTER is supported, so whatever Require lists is unsupported.
         if !required.is_empty() {
@@ -337,6 +344,7 @@ impl Registrar {
                 self.bindings
                     .change((org, trunk), &contacts, &sender, self.config.contacts, now)
             }
+
             Err(RegisterFault::Malformed) => {
                 return self.answer(endpoint, request, 400, |_| {});
             }
@@ -346,6 +354,7 @@ impl Registrar {
                 });
             }
         };
+
         match outcome {
             Ok(change) => {
                 self.effects.extend(change.map(RegistrarEffect::Changed));
@@ -357,6 +366,7 @@ impl Registrar {
                     }
                 });
             }
+
             // §10.3 step 7: a request older than the one that made the binding changes nothing.
             Err(ChangeRefused::OutOfOrder) => {
                 self.answer(endpoint, request, 500, |_| {});

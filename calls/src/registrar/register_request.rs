@@ -60,6 +60,7 @@ impl RegisterRequest {
             Some(value) => text::delta_seconds(text::trim(value)).map_or(HOUR, seconds),
             None => longest,
         };
+
         let mut contacts = Vec::new();
         for element in message.elements(HeaderName::Contact) {
             if text::trim(element) == b"*" {
@@ -72,6 +73,7 @@ impl RegisterRequest {
                     Err(RegisterFault::Malformed)
                 };
             }
+
             if contacts.len() == MOST {
                 return Err(RegisterFault::Malformed);
             }

@@ -147,6 +147,7 @@ impl Bindings {
                 bindings: Default::default(),
             });
         let registered = &mut *entry;
+
         let count = registered.bindings.len();
         let mut known = registered.bindings.iter();
         let place = known.position(|held| held.is_at(stored.instance.as_deref(), &stored.contact));
@@ -166,6 +167,7 @@ impl Bindings {
                 false => held.refreshed_at > stored.refreshed_at,
             }
         });
+
         if !is_known {
             if let Some(place) = place {
                 registered.bindings.remove(place);

@@ -56,6 +56,7 @@ impl Calls {
         match received {
             Received::Handled => {}
             Received::Request(message) => self.request(endpoint, view, flow, &message, now),
+
             // An ACK is never answered. If this one is dropped, our 2xx is retransmitted until another one comes.
             Received::Ack(message) => {
                 if let Some(found) = self.dialog_of(&message)
@@ -65,6 +66,7 @@ impl Calls {
                     self.with(key, endpoint, now, |call, cx| call.on_ack(cx, id, &message));
                 }
             }
+
             Received::Cancel {
                 invite,
                 owner,
@@ -75,13 +77,16 @@ impl Calls {
                     call.on_cancel(cx, invite, &message)
                 });
             }
+
             Received::ForeignResponse { owner, tx, message } => {
                 self.unknown_source_response(endpoint, view, flow, (tx, owner), message, now);
             }
+
             // Probes of sources and keep-alives are sent without a transaction, so their answers are strays.
             Received::StrayResponse(message) if message.method() == Method::Options => {
                 self.source_answered(endpoint, view, flow, &message, now);
             }
+
             // A late 2xx of a call that is up: it was acknowledged for as long as it may be retransmitted.
             Received::StrayResponse(message) if self.is_agreed(&message) => {}
             Received::StrayResponse(message) => {
@@ -108,16 +113,19 @@ impl Calls {
             {
                 self.core.late_byes = self.core.late_byes.saturating_sub(1);
             }
+
             Event::Timeout { tx, owner } => {
                 self.with_owner(owner, endpoint, now, |call, cx| {
                     call.on_no_answer(cx, tx, attempts::NoAnswer::Silence)
                 });
             }
+
             Event::TransportError { tx, owner, fault } => {
                 self.with_owner(owner, endpoint, now, |call, cx| {
                     call.on_no_answer(cx, tx, attempts::NoAnswer::Broken(fault))
                 });
             }
+
             Event::NoAck { tx, owner } => {
                 self.with_owner(owner, endpoint, now, |call, cx| {
                     // RFC 3261 §13.3.1.4: without an ACK for 64*T1, "the session SHOULD be terminated", by a BYE.
@@ -145,26 +153,31 @@ impl Calls {
                     call.with_dialing(cx, |client, cx, _| InviteEvent::Failed(client.give_up(cx)));
                 }
                 CallTimer::Turn => call.bridge.requests.on_turn(),
+
                 CallTimer::Reliable(fork) => {
                     if call.bridge.on_reliable_timer(cx, fork) {
                         call.refuse(cx, Reason::NoAck);
                     }
                 }
+
                 CallTimer::Exchange => {
                     call.bridge.requests.on_exchange_late(cx);
                     call.bridge.give_up_successor(cx, 408);
                 }
+
                 CallTimer::Session(id) => {
                     let leg = call.bridge.at(id);
                     let lost = leg.and_then(|mut leg| leg.on_session_timer(cx));
                     call.end_if_lost(cx, id, lost);
                 }
+
                 CallTimer::KeepAlive(id) => {
                     let slot = call.ids.slot;
                     if let Some(mut leg) = call.bridge.at(id) {
                         leg.on_keep_alive(cx, slot);
                     }
                 }
+
                 CallTimer::Transfer => call.on_transfer(cx, transfer::TransferEvent::TimedOut),
                 CallTimer::Builtin => call.with_bot(cx, Bot::on_builtin_timer),
             });
@@ -261,6 +274,7 @@ impl Calls {
             | Method::Cancel => {
                 self.core.stateless(endpoint, message, flow, 481, |_| {});
             }
+
             // REFER is served inside a call only, so Allow doesn't name it here (RFC 3261 §8.2.1).
             Method::Register
             | Method::Subscribe

@@ -55,6 +55,7 @@ impl Calls {
             .get(&order.agent)
             .ok_or(Reason::NoWayOut)?;
         let callee = self.callee(org, way, order.number, now)?;
+
         // Last of the conditions: it counts the call, and all steps after it succeed.
         let permit = self.permit(org, way, order, now)?;
 
@@ -65,6 +66,7 @@ impl Calls {
             attempt_counter: &mut AttemptCounter::default(),
             now,
         };
+
         let parties = parties(&callee, way);
         let (placed, call_id, mut dialing) = dial_first(&mut cx, (key, slot), order.org, callee);
 
@@ -80,6 +82,7 @@ impl Calls {
         // The setting is the inbound trunk's. A way without a peer leads to the PBX that has registered there.
         let from_any = way.peer.is_none() && org.rtp_from_any_address();
         let krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
+
         let [called, caller] = users(&parties);
         let of = NewChain {
             runtime: runtime(cx.core, org, order.agent),
@@ -89,6 +92,7 @@ impl Calls {
             krisp,
             from_any,
         };
+
         let (agent_peer, over_sip) = match First::of(of, (order.agent, order.org), &cx.core.config)
         {
             First::Echo => (Some(LocalAgent::Echo), None),
@@ -111,6 +115,7 @@ impl Calls {
             media: None,
             chain: chain.flatten().map(Box::new),
         };
+
         self.begin(CalleeCall {
             key,
             slot,
@@ -179,6 +184,7 @@ impl Calls {
     ) -> Result<Permit, OutboundRefusal> {
         let outbound_limits = &self.core.outbound_limits;
         let [org_claim, agent_claim] = claims(org, order.agent)?;
+
         let trunk_claim = Claim {
             id: way.id,
             max: way.max_concurrent_calls,
@@ -189,6 +195,7 @@ impl Calls {
             trunk_claim,
             agent_claim,
         ];
+
         let permit = self.core.limits.acquire_outbound(claims, now);
         let permit = permit.map_err(|full| match full {
             LimitReached::Agent => Reason::AgentBusy,

@@ -31,6 +31,7 @@ impl Calls {
         let (flow, message) = (admitted.flow, admitted.message);
         let found = sips::came_securely(admitted.request_uri.as_ref(), &flow)
             .and_then(|()| self.replaced(&admitted));
+
         // A refusal is recorded as a call of its own, which needs a key.
         let key = found.map_or_else(|_| self.reserve(), |(key, _)| key);
         let replaced = match found {
@@ -45,6 +46,7 @@ impl Calls {
                 return setup::turn_down(&mut cx, key, admitted, reason);
             }
         };
+
         let Ok(server) = endpoint.accept(message, flow, owner_of(Some(key)), now) else {
             let reason = Reason::Overload;
             return admission::turn_away(&mut self.core, endpoint, flow, message, reason);

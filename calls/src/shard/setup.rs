@@ -161,6 +161,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             decision: None,
             reason,
         })?;
+
         let stands_against = match (org.suspended, self.generation) {
             (true, _) => Some(Reason::OrgSuspended),
             (false, LAST_GENERATION..) => Some(Reason::LoopDetected),
@@ -184,6 +185,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 }
                 Outcome::NoAgent => return Err(SetupRefusal::refused(decision, Reason::NoAgent)),
             };
+
             match cx.core.limits.acquire(
                 org_claim(org),
                 self.trunk_claim(),
@@ -197,12 +199,14 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                     if !cx.core.limits.admits(caller, called, trunk, cx.now) {
                         return Err(SetupRefusal::refused(decision, Reason::SetupsRepeat));
                     }
+
                     return Ok(Chosen {
                         decision,
                         permit,
                         new,
                     });
                 }
+
                 // Another shard has taken the agent's last place: decide again without that agent.
                 Err(LimitReached::Agent) => full.push(agent),
                 Err(LimitReached::Trunk) => {
@@ -302,6 +306,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             cut(&mut decision.dialled.raw);
             cut(&mut decision.caller.raw);
         }
+
         let (mut dialled, mut caller) = match &decision {
             Some(decision) => (decision.dialled.clone(), decision.caller.clone()),
             None => (

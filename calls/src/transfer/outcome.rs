@@ -67,12 +67,14 @@ impl<R> Transfer<R> {
     ) {
         self.permit = None;
         let has_caller_left = matches!(ended.hangup_by, HangupBy::Caller | HangupBy::Callee);
+
         match self.state {
             // The PBX has reported 2xx, so this BYE completes the transfer, from whichever side it comes.
             State::AwaitingBye => {
                 ended.status = Status::Transferred;
                 self.wait(State::Settled, None, steps);
             }
+
             // The PBX accepted the REFER, reported no outcome and hangs up, as one does that has moved the caller.
             State::Unresolved if has_caller_left => {
                 self.record.handed_over = true;
@@ -80,10 +82,12 @@ impl<R> Transfer<R> {
                 self.wait(State::Settled, None, steps);
                 self.record(steps);
             }
+
             // Some PBXs send BYE before the NOTIFY or even before the 202, so these still count for a moment.
             State::Referring | State::Retrying | State::Subscribed if has_caller_left => {
                 return self.wait(State::Parting(ended), Some(AFTER_BYE), steps);
             }
+
             State::Bridging | State::Joining => {
                 self.close(TransferOutcome::Failed(487), call, steps)
             }

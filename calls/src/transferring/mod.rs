@@ -104,6 +104,7 @@ impl Transferee<'_> {
         // Made for a bridge as well: if it can't begin or fails early, REFER follows.
         let prefix = &cx.core.config.header_prefix;
         let refer_to = self.refer_to(&destination.target, replaces.as_deref(), org, prefix);
+
         let record = record::Transfer {
             id: cx.mint_id(self.ids.slot),
             call: self.ids.call,

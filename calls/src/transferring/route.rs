@@ -146,8 +146,10 @@ impl Transferee<'_> {
             headers => uri.len() - headers - 1,
         };
         let uri = &uri[..end];
+
         let host = target::host_of(uri.as_bytes())?;
         let place = target::dial_target(uri)?;
+
         if self.is_at_pbx(&parsed, &place) {
             let flow = self.trunk?.flow;
             let place = DialTarget::Resolved(Target {
@@ -168,6 +170,7 @@ impl Transferee<'_> {
                 .as_ref()
                 .is_some_and(|(peer, at)| peer.eq_ignore_ascii_case(&host) && *at == port)
         };
+
         if let Some(way) = way.filter(is_trunks) {
             let callee = Callee {
                 from_name: Box::default(),

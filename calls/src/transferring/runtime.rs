@@ -84,6 +84,7 @@ impl<R> LastTransfer<R> {
         refer: &ReferRequest<'_>,
     ) -> Option<PlannedTransfer> {
         let (server, message) = (refer.server, refer.message);
+
         // A peer that has replaced the agent is no runtime.
         let org = refer
             .org
@@ -94,6 +95,7 @@ impl<R> LastTransfer<R> {
         });
         let meant = meant.map_err(ReferRefusal::TransferError);
         let meant = meant.and_then(|org| Ok((org, of.meant_by(cx, org, message)?)));
+
         let (org, meant) = match meant {
             Ok(meant) => meant,
             Err(refused) => {

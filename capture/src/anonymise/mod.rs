@@ -126,11 +126,13 @@ impl Anonymiser {
     /// Changes an expectation of a flow as its message is changed; `None` if that isn't possible.
     fn stated(&mut self, stated: String) -> Option<String> {
         let words: Vec<&str> = stated.splitn(4, ' ').collect();
+
         match words.as_slice() {
             ["header", name, "is", text] => {
                 let text = self.value(treatment(name), text);
                 Some(format!("header {name} is {text}"))
             }
+
             // A part of a value has no counterpart in what replaces the whole.
             ["header", name, "contains", text] => match treatment(name) {
                 kind @ (Treatment::Protocol | Treatment::Program) => {
@@ -146,6 +148,7 @@ impl Anonymiser {
                 | Treatment::Phrase
                 | Treatment::Blank => None,
             },
+
             ["optional"]
             | ["header", _]
             | ["no", "header", _]

@@ -181,6 +181,7 @@ impl<'a> Session<'a> {
         let captured: Vec<SocketAddr> = call.peers.iter().map(|(_, address)| *address).collect();
         let mut live = vec![target, caller];
         live.extend(called.iter().map(|(_, address)| *address));
+
         let places = moved(call, target, caller, &called);
         let map = || RewriteMap::new(places.clone());
         let named = || options.replace.iter().map(|(_, today)| &**today);

@@ -229,6 +229,7 @@ fn examine(head: &[u8], key: &str, asked: Option<&str>) -> Result<(), BotError> 
     if !value("Upgrade").is_some_and(|to| to.eq_ignore_ascii_case("websocket")) {
         return Err(not("it has no Upgrade: websocket"));
     }
+
     // A list may come in several lines (RFC 9110 §5.3).
     let mut connection = fields
         .iter()
@@ -236,6 +237,7 @@ fn examine(head: &[u8], key: &str, asked: Option<&str>) -> Result<(), BotError> 
     if !connection.any(|(_, list)| lists(list, "upgrade")) {
         return Err(not("it has no Connection: upgrade"));
     }
+
     // Only a server that knows WebSocket can compute it: a cache or a plain HTTP server that echoes headers can't.
     if value("Sec-WebSocket-Accept") != Some(&accept(key)) {
         return Err(not("its Sec-WebSocket-Accept is wrong"));
@@ -243,6 +245,7 @@ fn examine(head: &[u8], key: &str, asked: Option<&str>) -> Result<(), BotError> 
     if value("Sec-WebSocket-Extensions").is_some_and(|list| !list.is_empty()) {
         return Err(not("it chose an extension that was not offered"));
     }
+
     match value("Sec-WebSocket-Protocol") {
         Some(chosen) if !asked.is_some_and(|asked| lists(asked, chosen)) => {
             Err(not("it chose a subprotocol that was not offered"))

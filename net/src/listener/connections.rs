@@ -367,10 +367,12 @@ impl Table {
     fn forget(&mut self, entry: &Entry) {
         self.unlist(entry);
         let peer = source(entry.flow.peer.ip());
+
         match entry.origin {
             Origin::Accepted => {
                 self.accepted -= 1;
                 self.unproven.remove(&entry.flow.connection);
+
                 if let MapEntry::Occupied(mut of_source) = self.by_source.entry(peer) {
                     let held = of_source.get_mut();
                     held.count -= 1;
@@ -380,6 +382,7 @@ impl Table {
                     }
                 }
             }
+
             Origin::Opened => {
                 if let MapEntry::Occupied(mut count) = self.opened_to.entry(peer) {
                     *count.get_mut() -= 1;

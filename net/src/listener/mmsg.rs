@@ -504,6 +504,7 @@ fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
                 u16::from_be(v4.sin_port),
             )))
         }
+
         libc::AF_INET6 => {
             // SAFETY: as above.
             let v6 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };

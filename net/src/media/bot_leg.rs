@@ -106,6 +106,7 @@ impl BotLeg {
         entropy: Entropy,
     ) -> io::Result<Self> {
         let (link, reader, start) = Link::new(bot)?;
+
         Ok(Self {
             link,
             reader,

@@ -107,6 +107,7 @@ impl Shared {
     pub(super) fn write(&self, figures: &Figures) {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(NONE);
         let optional = |duration: Option<Duration>| duration.map_or(NONE, micros);
+
         let all = [
             figures.packets_received,
             figures.octets_received,

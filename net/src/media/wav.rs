@@ -253,16 +253,19 @@ fn resampled(samples: &[f64], rate: u32) -> Vec<f64> {
         let weights: Vec<f64> = (0..=2 * reach)
             .map(|place| weight(place as f64 - reach as f64 - between, cutoff, half))
             .collect();
+
         for at in (phase..length).step_by(phases) {
             // The first weight belongs to the sample `reach` places earlier. Weights for places before the file's first sample are skipped.
             let before = at * step / phases;
             let skipped = reach.saturating_sub(before);
             let first = before.saturating_sub(reach).min(samples.len());
+
             let (mut sum, mut total) = (0.0, 0.0);
             for (weight, sample) in weights[skipped..].iter().zip(&samples[first..]) {
                 sum += weight * sample;
                 total += weight;
             }
+
             // Where the file begins or ends, some weights are missing: the sum is scaled by the others.
             resampled[at] = match total > 0.1 {
                 true => sum / total,
@@ -270,6 +273,7 @@ fn resampled(samples: &[f64], rate: u32) -> Vec<f64> {
             };
         }
     }
+
     resampled
 }
 

@@ -32,6 +32,7 @@ pub fn challenge(
 ) {
     let realm = text::escape_pairs(realm.as_bytes());
     let stale: &[u8] = if stale { b", stale=true" } else { b"" };
+
     for algorithm in algorithms {
         head.concat(
             "WWW-Authenticate",

@@ -87,13 +87,16 @@ fn without_places<'b>(content_type: &[u8], body: &'b [u8], depth: u8) -> Cow<'b,
             Some(content) => without_place(piece, content - at, depth),
             None => Some(Cow::Borrowed(piece)),
         };
+
         has_part |= open.is_some() && part.is_some();
         // A part that is borrowed has lost nothing.
         is_whole &= matches!(part, Some(Cow::Borrowed(_)));
         kept.extend(part);
+
         open = (line.trimmed == &*delimiter).then_some(line.end);
         at = line.start;
     }
+
     match (is_whole, has_part) {
         (true, _) => Cow::Borrowed(body),
         (false, true) => kept.concat().into(),

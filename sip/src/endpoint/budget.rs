@@ -94,6 +94,7 @@ impl Budget {
         // hits.
         let (first, second) = (hash as usize % SOURCES, (hash >> 32) as usize % SOURCES);
         let is_of = |at: usize| self.places[at].source == hash;
+
         let at = match (is_of(first), is_of(second)) {
             (true, _) => first,
             (_, true) => second,
@@ -104,6 +105,7 @@ impl Budget {
                 } else {
                     second
                 };
+
                 self.places[at] = Account {
                     source: hash,
                     octets: BURST,

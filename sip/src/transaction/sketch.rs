@@ -43,8 +43,10 @@ impl InviteSketch {
         let start = lines(invite).next().unwrap_or_default();
 
         push_line(&mut kept, start.strip_prefix(b"INVITE").unwrap_or(start));
+
         for line in header_lines(invite) {
             let (name, value) = cut(line);
+
             // Of several Vias only ours: an ACK or CANCEL has "a single Via header field" (RFC 3261 §9.1, §17.1.1.3).
             // Route goes along, so that it takes the path of the INVITE.
             if matches!(
@@ -65,11 +67,13 @@ impl InviteSketch {
                 length = number_in(value);
             }
         }
+
         // A request of this hop has its own count (RFC 3261 §8.1.1.6), not what is left of the INVITE's.
         push_line(&mut kept, b"Max-Forwards: 70");
 
         let at = kept.len();
         push_line(&mut kept, to);
+
         Self {
             octets: Box::from(&kept[..]),
             to: at,

@@ -174,6 +174,7 @@ fn body_length(header: &[u8]) -> Option<usize> {
         if HeaderName::from_bytes(line[..colon].trim_ascii_end()) != HeaderName::ContentLength {
             continue;
         }
+
         let mut value = text::trim(&line[colon + 1..]);
         // As the lexer reads folds: both must find the same end of the message.
         while let Some(fold) = lines.next_if(|line| matches!(line, [b' ' | b'\t', ..])) {
@@ -183,6 +184,7 @@ fn body_length(header: &[u8]) -> Option<usize> {
                 _ => return None,
             }
         }
+
         let length = content_length(value)?;
         // The lexer refuses these too. Taking either one would let a peer hide a message in a body.
         if found.is_some_and(|held| held != length) {

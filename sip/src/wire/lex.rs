@@ -110,6 +110,7 @@ impl<'m> Lexer<'m> {
                     self.at = at + 1;
                     return Some((start, at));
                 }
+
                 // Not a line end: what ends a line for one reader and not for another could hide a header from either.
                 (b'\r', _) => self.note(MessageFault::Control),
                 // A NUL is allowed only escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
@@ -118,6 +119,7 @@ impl<'m> Lexer<'m> {
                 }
                 _ => {}
             }
+
             at += 1;
         }
     }

@@ -99,6 +99,7 @@ pub(super) async fn health(
     query: Query,
 ) -> Result<Json<HealthView>, ApiError> {
     query.finish()?;
+
     let store = api.store();
     let answers = database_answers(store).await;
     // A database that hasn't answered in time would only be waited for once more.

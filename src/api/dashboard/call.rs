@@ -207,6 +207,7 @@ fn commands(visitor: &Visitor, call: &Value, config: &Value) -> Markup {
     let destinations = config["transfer_destinations"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
+
     html! {
         div.card.commands-row aria-label="Commands" role="group" {
             @if call["held"] == true {

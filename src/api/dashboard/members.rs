@@ -60,6 +60,7 @@ fn people(visitor: &Visitor, members: &[Member], roles: &Page<Role>) -> Markup {
         .map(|member| {
             let remove = format!("members/{}/remove", member.id);
             let is_self = member.email == visitor.session.record.email;
+
             vec![
                 html! { strong { (member.name) } @if is_self { " " (badge(Tone::Quiet, "you")) } },
                 html! { (member.email) },
@@ -79,6 +80,7 @@ fn people(visitor: &Visitor, members: &[Member], roles: &Page<Role>) -> Markup {
             ]
         })
         .collect();
+
     table("Members", &columns, &rows, "There is no member.")
 }
 

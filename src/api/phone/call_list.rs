@@ -112,6 +112,7 @@ fn merge(
         let id = live.started.call;
         match calls.remove(&id) {
             Some(call) if call.ended_at.is_some() => drop(calls.insert(id, call)),
+
             Some(_) => {
                 let call = from_memory(live);
                 if filters.matches(&call) {
@@ -120,6 +121,7 @@ fn merge(
                     no_more += 1;
                 }
             }
+
             None => {
                 let call = from_memory(live);
                 if in_reach(&call) && filters.matches(&call) {

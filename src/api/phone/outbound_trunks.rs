@@ -345,6 +345,7 @@ fn alternatives(schema: &mut Value) {
         json!({"type": ["boolean", "null"], "not": {"const": true}}),
     );
     let credential = CREDENTIAL.schema();
+
     *schema = json!({"anyOf": [
         with(
             json!({"to_registered": off, "username": none, "password": none, "register": off, "auth_realm": none}),

@@ -296,6 +296,7 @@ impl FieldType for Headers {
             let rest = name.strip_prefix("X-").or_else(|| name.strip_prefix("x-"));
             let is_name = rest
                 .is_some_and(|rest| (1..=60).contains(&rest.len()) && rest.bytes().all(is_token));
+
             let fault = match &value {
                 _ if !is_name => "is not a header name that begins with X-",
                 Value::String(value) if value.chars().any(char::is_control) => {

@@ -147,16 +147,19 @@ pub(crate) async fn show(
                 trace.messages.into_iter().map(|leg| leg.captured).collect();
             ([(header::CONTENT_TYPE, PCAP)], pcap::file(&messages)).into_response()
         }
+
         TraceFormat::Text => {
             let decided = decided(&api, &call, &trace).await?;
             let text = ladder(&rungs(&trace.messages, &decided));
             ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
         }
+
         TraceFormat::Svg => {
             let decided = decided(&api, &call, &trace).await?;
             let picture = svg(&rungs(&trace.messages, &decided));
             ([(header::CONTENT_TYPE, SVG)], picture).into_response()
         }
+
         TraceFormat::Json => {
             let decided = decided(&api, &call, &trace).await?;
             Json(TraceView {

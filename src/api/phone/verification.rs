@@ -105,6 +105,7 @@ pub(crate) async fn verify(
     let made = api
         .write(move |tx, now| number_codes::make(tx, caller.org, id, &code.0, per_day, now))
         .await?;
+
     let (made, expires_at, calls_left) = match made {
         MadeCode::TooOften { wait } => {
             let cause = format!("{} was called three times within 24 hours", number.number);

@@ -57,6 +57,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
     const ONE: &str = "/webhooks/{webhook_id}";
     let beneath = |rest: &str| format!("{ONE}/{rest}");
     let nothing = || read_by(|fields| fields.done(|| Some(())));
+
     builder.add(
         "get",
         AT,

@@ -195,6 +195,7 @@ impl Runtime {
                         .to_owned(),
                 ));
             }
+
             Some("default") => return Ok(Some(Value::Null)),
             Some("echo") => json!({"type": "echo"}),
             Some("builtin") => json!({"type": "builtin", "flow": Flow::demo()}),

@@ -249,17 +249,21 @@ impl UserAgent {
                     output.events.push(Event::Media(audio));
                 }
             }
+
             Method::Invite | Method::Update if message.to_tag().is_some() => {
                 self.change(message, output);
             }
+
             Method::Bye => {
                 output.messages.push(self.respond(message, 200, b""));
                 self.end(End::Remote, output);
             }
+
             // RFC 3261 §9.2: a CANCEL has no effect on a request that is answered. Here each is answered at once.
             Method::Options | Method::Info | Method::Cancel => {
                 output.messages.push(self.respond(message, 200, b""));
             }
+
             // One user agent has one call.
             Method::Invite => output.messages.push(self.respond(message, 486, b"")),
             Method::Update

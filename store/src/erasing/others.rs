@@ -365,11 +365,13 @@ fn contact_without(contact: &Contact, subject: &Subject) -> Option<Contact> {
         subject.redact_fields(&mut fields);
         Some(fields)
     };
+
     let without = Contact {
         email: clean(&contact.email),
         phone: clean(&contact.phone),
         name: clean(&contact.name),
         avatar_url: clean(&contact.avatar_url),
+        // Replaced, not cleared: `erase` deletes a contact without external id, address and number.
         external_id: contact
             .external_id
             .clone()
