@@ -164,6 +164,7 @@ pub(super) async fn invite_person(
     {
         return Err(ApiError::bad("name: expected one line of at most 255 characters").into());
     }
+    // A role that can't be read counts as none, and a new member then gets the one that only reads.
     let role = crate::api::id_of(form.text("role")).ok();
 
     Acting::of_org(visitor.org);

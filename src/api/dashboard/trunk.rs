@@ -237,6 +237,7 @@ pub(super) async fn events(
         let api = of.clone();
         async move {
             let failures = latest_failures(&api, org).await;
+            // A read that fails gives no part, and the next look tries again.
             Looked::Parts(
                 failures
                     .iter()
@@ -332,6 +333,7 @@ pub(super) async fn update(
     let version = form.text("version");
     let mut is_current = version == text(&trunk, "updated_at");
     let (mut status, mut refused) = (StatusCode::CONFLICT, None);
+    // An old form isn't compared with a newer trunk: what was left alone in it would count as a change back.
     if is_current {
         let body = changes(&fields(), &form.fields, &trunk);
         if body.as_object().is_some_and(serde_json::Map::is_empty) {
