@@ -248,6 +248,7 @@ impl Sip {
             return String::new();
         };
 
+        // The operator's own text stays as it is, with the port if it has one.
         match &self.public_host {
             Some(host) => host.to_string(),
             None => {
@@ -355,6 +356,7 @@ fn listeners(section: &mut Section<'_>) -> Vec<Listener> {
             advertise: None,
         }]
     };
+    // An absent list has a default, an empty one switches the transport off.
     let mut all = section
         .list("udp", |entry| listener(entry, Transport::Udp))
         .unwrap_or_else(|| default(Transport::Udp));
