@@ -144,6 +144,7 @@ impl Sip {
 
             setup_timeout: seconds(section, "setup_timeout_s", 1, 600, 60),
             max_duration: seconds(section, "max_duration_s", 1, 604_800, 14_400),
+            // RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
             session_expires_s: section
                 .number("session_expires_s", 90..=86_400)
                 .unwrap_or(1800),

@@ -152,6 +152,7 @@ pub(super) async fn invite_person(
     // A tally of its own: the limit isn't one of the API's, so no header field reports it.
     crate::api::quota::Tally::default().note(taken)?;
 
+    // This page writes to the store itself, so it judges the fields that a route of the API would.
     let mut faults = Vec::new();
     let email = EMAIL.read(form.text("email").trim().into(), "email", &mut faults);
     let Some(email) = email else {

@@ -146,6 +146,7 @@ fn paste(trunk: &Value, realm: &str) -> Markup {
     let values = Trunk {
         endpoint: text(trunk, "sip_endpoint"),
         username: text(trunk, "auth_username"),
+        // A session that only reads doesn't get the password: its settings have a placeholder.
         password: trunk["auth_password"].as_str().unwrap_or(PASSWORD),
         realm,
     };

@@ -167,6 +167,7 @@ pub(crate) async fn update(
 
     let changed = api.write(move |tx, now| {
         let object = Versioned::Agent(agent.id);
+        // The version is a time: `now` is later than the one replaced, even within a millisecond.
         let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
         let changed = agents::update(tx, org, agent.id, &change, now)?;
         if by_operator && matches!(change.runtime, Some(Some(_))) {

@@ -219,6 +219,7 @@ fn way(trunk: &VerificationTrunk) -> OutboundRoute {
         org: Uuid::nil(),
         id: Uuid::nil(),
         peer: Some((trunk.host.clone(), port)),
+        // So the carrier may have a private address: what the operator names isn't judged.
         named: NamedBy::Operator,
         transport: trunk.transport,
         login: login.map(Arc::new),

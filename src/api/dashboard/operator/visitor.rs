@@ -132,6 +132,7 @@ pub(super) fn cookie(token: Option<&str>, api: &Api) -> String {
         false => (NAME, ""),
     };
     let path = format!("{}{AT}", base_of(api));
+    // `Strict`, not `Lax` as for an org's pages: the only link from outside leads to the log-in, which needs no cookie.
     format!("{name}={value}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}")
 }
 
