@@ -149,7 +149,7 @@ async fn create(
     };
 
     let (store, now) = (api.store(), api.now());
-    // The operator's keys don't count against the org's limit.
+    // The org's limit of keys doesn't bind the operator.
     let (key, api_key) = match caller.is_operator() {
         true => token::issue_for_operator(store, caller.org, new, now).await?,
         false => token::issue(store, caller.org, new, now).await?,

@@ -249,7 +249,7 @@ impl Sip {
             return String::new();
         };
 
-        // The operator's own text stays as it is, with the port if it has one.
+        // A port that the operator has written stays, 5060 too.
         match &self.public_host {
             Some(host) => host.to_string(),
             None => {

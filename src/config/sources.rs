@@ -116,7 +116,6 @@ impl Merged {
             }
         }
 
-        // After the files and before the flags, since what is merged later wins.
         for (name, value) in &sources.variables {
             if let Some(key) = name.strip_prefix(PREFIX) {
                 let key = key.to_ascii_lowercase().replace("__", ".");

@@ -90,7 +90,7 @@ impl Credential for PartnerCaller {
 
 /// Explains a credential that is no partner's key.
 fn no_key(key: &str) -> ApiError {
-    // Three parts: a JWT (RFC 7519 §3), as org keys are.
+    // Three parts with dots between them: a signed token (RFC 7515 §7.1), as org keys are.
     if !key.starts_with(PARTNER_KEY) && key.split('.').count() == 3 {
         let message =
             "This is a token of an org: below /partner/v1 a partner key (tlp_…) is required";

@@ -97,6 +97,7 @@ impl FromRequestParts<Api> for CallActor {
 
         let tokens = api.session_tokens();
         let org = tokens.read(&presented, session).ok_or(NO_TOKEN)?;
+        // After the token is verified: a guess gets no entry among the limits.
         Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();

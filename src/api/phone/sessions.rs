@@ -65,6 +65,7 @@ impl FromRequestParts<Api> for SessionReader {
             .id("session_id", Kind::Session)
             .map_err(|_| NO_TOKEN)?;
         let org = api.session_tokens().read(&token, session).ok_or(NO_TOKEN)?;
+        // After the token is verified: a guess gets no entry among the limits.
         Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
         let taken = api
