@@ -153,6 +153,7 @@ const NOT_OF_SIP: [&str; 3] = ["wake", "status_callback", "status_callback_event
 
 /// Makes the runtime fit its type; without a type it is the default runtime. A type that the form can't choose keeps everything but what was typed.
 fn tidy(body: &mut Value) {
+    // An empty input reads as `null`, which the API doesn't take for this field: no message is an empty one.
     if body.get("first_message") == Some(&Value::Null) {
         body["first_message"] = json!("");
     }
