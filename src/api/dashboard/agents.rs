@@ -166,9 +166,8 @@ fn tidy(body: &mut Value) {
         "" => *runtime = Value::Null,
         "echo" => *runtime = json!({"type": "echo"}),
         "sip" => {
-            let has_builtin = items(&runtime["fallbacks"])
-                .iter()
-                .any(|entry| entry == builtin::ENTRY);
+            let fallbacks = runtime["fallbacks"].as_array();
+            let has_builtin = fallbacks.is_some_and(|list| list.contains(&json!(builtin::ENTRY)));
             if let Value::Object(runtime) = runtime {
                 runtime.retain(|name, _| !NOT_OF_SIP.contains(&name.as_str()));
                 runtime.retain(|name, _| name != "flow" || has_builtin);
