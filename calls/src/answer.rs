@@ -223,7 +223,7 @@ impl CallEnd {
 }
 
 impl<'r> CallRefusal<'r> {
-    /// CallRefusal of a call that no runtime takes.
+    /// Refusal of a call that no runtime takes.
     pub(crate) fn of_runtime(failed: &'r Failed<'r>) -> Self {
         let Some(message) = failed.message else {
             let is_forbidden = failed.failure.reason == Reason::PeerNotAllowed;

@@ -28,7 +28,7 @@ pub(crate) struct Bot {
 pub(super) enum State {
     /// Not opened yet.
     Waiting,
-    /// It is being opened.
+    /// It is being opened. The engine gives up after five seconds, and reports it by `Calls::handle_bot`.
     Dialling(Box<str>),
     /// It is open, and the bot doesn't have the call yet.
     Attached,
@@ -43,6 +43,7 @@ pub(super) enum State {
 impl Bot {
     /// The bots of this list are dialled one after another.
     pub(crate) fn new(chain: RuntimeChain) -> Self {
+        // Where runtimes of the list were tried over SIP before, these attempts follow those.
         let attempts = match chain.is_untried() {
             true => Attempts::default(),
             false => Attempts::following(),
@@ -60,7 +61,7 @@ impl Bot {
     /// Keeps the audio agreed on with the peer until a bot is attached; false if it is used at once.
     pub(crate) fn keeps(&mut self, audio: Audio) -> bool {
         let waits = match self.state {
-            // After a bot has spoken the media run, and a change of theirs counts at once.
+            // Once a bot has had the call the media run, and the peer's change applies at once.
             State::Waiting | State::Dialling(_) => !self.has_spoken,
             State::Attached | State::Started | State::Builtin(_) | State::Over => false,
         };

@@ -36,7 +36,7 @@ impl CallEnd {
     }
 }
 
-/// CallRefusal of a call that isn't answered.
+/// Refusal of a call that isn't answered.
 #[derive(Debug)]
 pub(crate) struct CallRefusal<'r> {
     pub(crate) end: CallEnd,
@@ -57,7 +57,7 @@ enum Words<'r> {
 }
 
 impl<'r> CallRefusal<'r> {
-    /// A refusal of ours, with the lines of the last target's.
+    /// A refusal of ours, with the Reason and Retry-After of the last target's.
     pub(crate) const fn saying(reason: Reason, said: &'r [u8]) -> Self {
         Self {
             end: CallEnd {
@@ -153,7 +153,7 @@ impl From<Reason> for CallRefusal<'_> {
     }
 }
 
-/// CallRefusal of a call whose first offer our media can't accept.
+/// Refusal of a call whose first offer our media can't accept.
 impl From<UnacceptableBody> for CallRefusal<'_> {
     fn from(no: UnacceptableBody) -> Self {
         let reason = Reason::NoCommonMedia;

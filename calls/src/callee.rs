@@ -116,7 +116,7 @@ impl InviteText for CalleeText {
     }
 
     fn supported(&self) -> &'static [u8] {
-        // No 100rel: no 18x of it crosses to another leg, so none has to arrive reliably.
+        // No 100rel: the callee's 18x isn't relayed to another leg, so none has to arrive reliably.
         b"timer"
     }
 

@@ -31,7 +31,7 @@ const LONGEST_REALM: usize = 128;
 /// One effect.
 #[derive(Debug)]
 pub enum Effect {
-    /// Resolve a runtime's host (RFC 3263); answered by `Calls::handle_resolved`.
+    /// Resolve the host of an INVITE's target (RFC 3263); answered by `Calls::handle_resolved`.
     Resolve {
         /// The call that it is for.
         call: CallKey,
@@ -68,7 +68,7 @@ pub enum Effect {
         call: CallKey,
         /// The org.
         org: Uuid,
-        /// The caller's number.
+        /// Number of the other party: the caller, or the callee of an outbound call.
         number: E164,
     },
     /// Open media of our own; answered by `Calls::handle_media_open`.

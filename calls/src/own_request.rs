@@ -22,6 +22,7 @@ pub(crate) struct Pending {
     pub(crate) origin: RequestOrigin,
     /// It has an offer or asks for one.
     pub(crate) offers: bool,
+    /// It has SDP itself; `offers` is also true if it asks for an offer.
     pub(crate) had_sdp: bool,
     /// It went over an existing connection.
     pub(crate) connected: bool,
@@ -33,7 +34,7 @@ pub(crate) struct Pending {
     pub(crate) target: Option<Box<[u8]>>,
     /// Lines and body to send it again with credentials, if there are any.
     pub(crate) repeatable: Option<Box<RepeatableRequest>>,
-    /// It was cancelled, so that a challenge ends it.
+    /// It was cancelled: a challenge is its final answer then.
     pub(crate) is_canceled: bool,
     pub(crate) purpose: Purpose,
 }
@@ -58,9 +59,9 @@ pub(crate) enum Purpose {
     Join(JoinRound),
     /// Our own re-INVITE, which holds the call or resumes it.
     Hold,
-    /// Our own PRACK, BYE or NOTIFY, or an abandoned request: the answer goes to no other leg.
+    /// Our own PRACK, BYE or NOTIFY, or an abandoned request: its answer changes no media.
     Own,
-    /// A change whose requester is gone, or which has lost its purpose: its answer goes to no other leg.
+    /// A change whose requester is gone, or which has lost its purpose. If the peer accepts it, it is offered the present media again.
     Stale,
     /// The REFER of a transfer.
     Transfer,

@@ -1,5 +1,6 @@
 //! Liveness of a leg's peer. Session timers (RFC 4028), one on each leg, are refreshed by us, or end a session that the peer doesn't refresh. A peer
-//! that has been silent for long is probed, with a session or without: by a request that refreshes, since OPTIONS doesn't prove a dialog.
+//! that has been silent for long is probed, with a session or without: by a request that refreshes where
+//! it takes one, since an answer to OPTIONS doesn't prove a dialog.
 //!
 //! One timer of the wheel serves both. A message only updates a time, which the timer reads when it fires.
 
@@ -97,7 +98,7 @@ impl ActiveLeg<'_> {
         let session = self.leg.session_mut()?;
         session.due = None;
         match (session.liveness.is_over(cx.now), is_asked) {
-            // A probe is out, and its answer may still come.
+            // A probe was sent, not merely queued, and its answer may still come.
             (true, true) => None,
             (true, false) => Some(EXPIRED),
             (false, _) => self.refresh_later(cx, Duration::ZERO),
@@ -225,7 +226,7 @@ impl ActiveLeg<'_> {
         match liveness.refuse((question, status), timer, means, cx.now) {
             ProbeRefusal::Waits => self.watch(cx),
             ProbeRefusal::OtherMethod => {
-                // If the first answer took long, this is the last chance.
+                // At once: after a slow answer the session may expire before a later try.
                 self.queue_refresh(cx, Duration::ZERO);
                 self.watch(cx);
             }

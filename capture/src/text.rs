@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 256 * 1024;
 #[derive(Debug)]
 pub struct Messages<R> {
     input: R,
-    /// Line in front of the next message.
+    /// Message being read: its line has come, its end hasn't.
     opened: Option<Captured>,
     /// Lines read so far.
     pub lines: u64,

@@ -111,6 +111,7 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
         readings.extend(number.map(|number| Reading { number, sure }))
     };
 
+    // `00` and the country's own code, where `00` also begins the country's international prefix.
     if let Some((plan, national)) = plan.and_then(|plan| Some((plan, plan.after_own_code(digits)?)))
     {
         push(international(&[plan.code(), national].concat()), true);

@@ -345,7 +345,7 @@ impl Minter {
         let Some(tag) = request.to_tag().filter(|tag| tag.len() == MINTED) else {
             return false;
         };
-        // The tags of dialogs already differ in their random part.
+        // Compared first: the tag of a dialog differs here already, and no MAC is computed for it.
         let bits = self.stateless_bits(request);
         read_hex(&tag[NODE + SLOT..SIGNED]) == Some(bits)
             && *tag == *self.tag_of(self.slot_of(request), bits)

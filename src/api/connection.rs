@@ -74,7 +74,7 @@ pub(super) struct Encrypted;
 #[derive(Copy, Clone, Debug)]
 pub(super) struct UnclearHost;
 
-/// Serves one connection until either side closes it, `ended` resolves, or it is evicted.
+/// Serves one connection until either side closes it or it is evicted. Closes it gracefully once `ended` resolves.
 pub(super) async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
     permit: ConnectionPermit,
@@ -378,7 +378,7 @@ impl Service<Request<Incoming>> for PeerService {
         let (upgrade, permit) = (Arc::clone(&self.upgrade), Arc::clone(&self.permit));
         let mut router = self.router.clone();
         Box::pin(async move {
-            // First: it bounds the answers that an unauthenticated client can have built and never reads.
+            // First: it bounds the answers that we build for an unauthenticated client that never reads them.
             in_progress.turn().await;
             let response = router.call(incoming).await?;
             progress.note();

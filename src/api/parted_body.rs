@@ -1,5 +1,5 @@
-//! Answer whose octets pass to HTTP/2 in small parts. A part is taken whole into the connection's buffer, however little its reader has room for: cut
-//! up, an answer that nobody reads stays with its request, which holds its turn (see `connection_limiter`).
+//! Answer whose octets pass to HTTP/2 in small parts. HTTP/2 buffers each part whole, even if the peer has no window for it. In small parts, an
+//! answer that nobody reads stays in its request, which keeps its place (see `connection_limiter`).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

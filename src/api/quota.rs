@@ -121,8 +121,8 @@ impl Quotas {
 
     /// Counts a request of `whom`, unless the limit is reached.
     pub(super) fn take(&self, policy: Policy, whom: Uuid, limit: u32, now: Moment) -> Counted {
-        // Before `entry`: `retain` locks every shard of the map, and would wait for the one that this thread holds. One
-        // request alone sees 1. The counter wraps for those that follow, until the sweep sets it again.
+        // Before `entry`: `retain` locks every shard of the map, and would wait for the one that this thread holds. Exactly
+        // one request sees 1 and sweeps. The counter wraps below 0 for those that come during the sweep.
         if self.until_sweep.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.sweep(now);
         }
@@ -212,7 +212,7 @@ impl Counted {
 pub(super) struct Tally(Arc<Mutex<Vec<Counted>>>);
 
 impl Tally {
-    /// Returns the tally that `request` attached to this request.
+    /// Returns the tally that the middleware, `super::request`, attached.
     pub(super) fn of(parts: &Parts) -> Self {
         parts.extensions.get::<Self>().cloned().unwrap_or_default()
     }

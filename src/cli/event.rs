@@ -72,7 +72,7 @@ async fn follow(
     Ok(())
 }
 
-/// Line for people: time, type, and the non-empty fields of the object.
+/// Line for people: time, type, and those fields of the object that are a text, a number or a flag.
 pub(super) fn line(event: &Value) -> String {
     let text = |value: &Value| match value {
         Value::String(text) => printable(text).to_string(),

@@ -11,7 +11,7 @@ use crate::explain::pbx_settings::{Trunk, settings};
 const SIPP_SCENARIO: &str = include_str!("quickstart/caller.xml");
 const SIPP_FILE: &str = "quickstart-caller.xml";
 
-/// `User-Agent` of the call that this scenario places. It proves nothing: a call with it merely gets no advice.
+/// `User-Agent` of the call that this scenario places. Anybody can send it, so nothing depends on it but that `doctor` gives no advice on such a call.
 pub(super) const TEST_CALL: &str = "trunkline test call";
 
 /// Phone systems and programs.

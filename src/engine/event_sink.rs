@@ -16,7 +16,7 @@ use trunkline_store::{Error, NewEvent, Store};
 const QUEUE: usize = 4_096;
 /// Events of one org among them, so that a PBX that registers and unregisters all the time loses its own events only.
 const QUEUE_OF_ORG: usize = QUEUE / 4;
-/// Pause after the database refused an event.
+/// Pause between two attempts to store an event.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Attempts to store an event while the database answers. An event that can't be stored, such as one of an org that was deleted for good, must
 /// not hold up all others.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::resolve::Resolver;
 
-/// Peers that are resolved.
+/// Most peers that are resolved; further ones are skipped.
 const MAX_PEERS: usize = 2_000;
 /// Names resolved at the same time.
 const CONCURRENT: usize = 32;

@@ -80,7 +80,7 @@ impl Open {
         gone
     }
 
-    /// Drops the messages whose keys `keeps` doesn't want.
+    /// Drops the messages whose keys `keeps` doesn't want. The span of times stays, so a search may read the block in vain.
     pub(super) fn retain(&mut self, keeps: impl Fn(u64) -> bool) {
         let whole = self.octets.len();
         let mut end = 0;

@@ -41,7 +41,7 @@ pub enum OpenFault {
     Gone {
         /// The file.
         path: PathBuf,
-        /// Value found in its place.
+        /// State of the file: `empty` or `not there`.
         found: &'static str,
         /// Directory of its keys and journal.
         data_dir: PathBuf,
@@ -120,7 +120,7 @@ pub enum OpenFault {
     AnotherSeals,
     /// Values remain that only an old sealing key opens.
     #[error(
-        "{0} values were sealed with an old key just now, so that it was not dropped: wait a second for every node to follow, and run this again"
+        "{0} values were sealed with an old key just now, so it was not dropped: wait a second for every node to follow, and run this again"
     )]
     StillSealed(u64),
     /// No signing key has this id.

@@ -1,4 +1,4 @@
-//! API keys of orgs. The key itself is a signed token that is stored nowhere: it is valid as long as its row exists.
+//! API keys of orgs. The key itself is a signed token that is stored nowhere: it is valid until it expires or its row is deleted.
 
 use serde_json::json;
 use trunkline_sip::moment::Moment;

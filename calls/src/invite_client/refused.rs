@@ -111,7 +111,7 @@ impl InviteClient {
         text: &dyn InviteText,
         mut attempt: Box<Attempt>,
     ) -> InviteEvent<'static> {
-        // The target was reached by this transport, so no datagram is tried after it.
+        // The target has answered by this transport, so its datagram isn't tried any more.
         self.datagram = UdpFallback::Excluded;
         // Looked for again: probes may have found the target down meanwhile.
         match cx.flow_to(&attempt.target) {
@@ -124,7 +124,7 @@ impl InviteClient {
         self.go_on(cx, text)
     }
 
-    /// Adds the targets of a 3xx, which are followed only within the peer's own hosts; false if there are none.
+    /// Adds the targets of a 3xx that are the peer's own hosts; false if there are none, or after too many redirections.
     fn follows(&mut self, cx: &Cx<'_>, from: &Target, message: &Message<'_>) -> bool {
         self.redirects += 1;
         let dial_targets = target::redirections(message, &self.plan.hosts, from.transport);

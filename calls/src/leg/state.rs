@@ -58,7 +58,7 @@ pub(crate) struct Session {
     pub(crate) liveness: PeerLiveness,
     /// The peer's INVITE that began the leg, until our 2xx to it is acknowledged.
     begun_by: Option<ServerTx>,
-    /// Our 2xx without an ACK. Empty legs keep no allocation.
+    /// Our 2xx that have no ACK yet. Keeps no allocation while it is empty.
     awaited: Vec<AwaitedAck>,
     /// PRACK that was still missing when our 2xx went out.
     pub(crate) late_prack: Option<LatePrack>,

@@ -263,12 +263,13 @@ fn judged(answer: &str) -> (u16, Vec<String>) {
     (message.status(), contacts.collect())
 }
 
-const HOUR_HERE: &str = "Contact: <sip:pbx@192.0.2.1:5060;rinstance=f00>\r\n";
+/// It is granted the longest time, an hour, unless `Expires` asks for less.
+const CONTACT_WITHOUT_EXPIRES: &str = "Contact: <sip:pbx@192.0.2.1:5060;rinstance=f00>\r\n";
 
 #[test]
 fn an_unauthenticated_peer_is_challenged_whatever_user_it_names() {
     let mut scene = Scene::new();
-    let request = Request::new(1, HOUR_HERE);
+    let request = Request::new(1, CONTACT_WITHOUT_EXPIRES);
     let octets = scene.written(&request, "");
     let challenged = scene.send(&octets, request.flow);
     assert!(challenged.starts_with("SIP/2.0 401 "), "{challenged}");
@@ -309,9 +310,15 @@ fn a_replaced_password_expires_by_the_wall_clock() {
     };
     scene.view.by_username.insert("pbx".into(), replaced);
 
-    assert_eq!(scene.register(&Request::new(1, HOUR_HERE)).0, 200);
+    assert_eq!(
+        scene.register(&Request::new(1, CONTACT_WITHOUT_EXPIRES)).0,
+        200
+    );
     WALL.step(i64::try_from(day.as_micros()).expect("a step"));
-    assert_eq!(scene.register(&Request::new(2, HOUR_HERE)).0, 401);
+    assert_eq!(
+        scene.register(&Request::new(2, CONTACT_WITHOUT_EXPIRES)).0,
+        401
+    );
 
     let parts: Vec<WrongPart> = scene
         .registrar
@@ -328,8 +335,10 @@ fn a_replaced_password_expires_by_the_wall_clock() {
 fn a_pbx_comes_stays_and_goes() {
     let mut scene = Scene::new();
     let here = "<sip:pbx@192.0.2.1:5060;rinstance=f00>".to_owned();
-    let (status, contacts) =
-        scene.register(&Request::new(1, &format!("{HOUR_HERE}Expires: 120\r\n")));
+    let (status, contacts) = scene.register(&Request::new(
+        1,
+        &format!("{CONTACT_WITHOUT_EXPIRES}Expires: 120\r\n"),
+    ));
     assert_eq!(
         (status, contacts),
         (200, vec![format!("{here};expires=120")])
@@ -342,7 +351,7 @@ fn a_pbx_comes_stays_and_goes() {
     let listed = scene.later(60).register(&Request::new(2, ""));
     assert_eq!(listed, (200, vec![format!("{here};expires=60")]));
 
-    let refreshed = scene.register(&Request::new(3, HOUR_HERE));
+    let refreshed = scene.register(&Request::new(3, CONTACT_WITHOUT_EXPIRES));
     assert_eq!(refreshed, (200, vec![format!("{here};expires=3600")]));
     assert_eq!(scene.bindings.of(TRUNK, scene.now)[0].registered_at, START);
     assert!(scene.changes().is_empty(), "a refresh is nothing new");
@@ -359,7 +368,10 @@ fn a_pbx_comes_stays_and_goes() {
 #[test]
 fn a_binding_expires_by_itself() {
     let mut scene = Scene::new();
-    scene.register(&Request::new(1, &format!("{HOUR_HERE}Expires: 60\r\n")));
+    scene.register(&Request::new(
+        1,
+        &format!("{CONTACT_WITHOUT_EXPIRES}Expires: 60\r\n"),
+    ));
     assert!(scene.bindings.sweep(scene.now).is_empty());
     scene.later(60);
     assert!(scene.reach().is_empty(), "before it is swept as well");
@@ -372,12 +384,15 @@ fn a_binding_expires_by_itself() {
 #[test]
 fn a_binding_that_expired_before_its_removal_is_reported_as_expired() {
     let mut scene = Scene::new();
-    scene.register(&Request::new(1, &format!("{HOUR_HERE}Expires: 60\r\n")));
+    scene.register(&Request::new(
+        1,
+        &format!("{CONTACT_WITHOUT_EXPIRES}Expires: 60\r\n"),
+    ));
     assert_eq!(scene.changes().len(), 1);
     scene.later(60);
     scene.register(&Request::new(
         2,
-        &HOUR_HERE.replace("\r\n", ";expires=0\r\n"),
+        &CONTACT_WITHOUT_EXPIRES.replace("\r\n", ";expires=0\r\n"),
     ));
     assert_eq!(
         scene.changes(),
@@ -390,11 +405,14 @@ fn a_binding_that_expired_before_its_removal_is_reported_as_expired() {
 fn an_older_request_changes_nothing() {
     let mut scene = Scene::new();
     let two = "Contact: <sip:pbx@192.0.2.9>, <sip:pbx@192.0.2.1:5060;rinstance=f00>;expires=0\r\n";
-    assert_eq!(scene.register(&Request::new(5, HOUR_HERE)).0, 200);
+    assert_eq!(
+        scene.register(&Request::new(5, CONTACT_WITHOUT_EXPIRES)).0,
+        200
+    );
 
     let star = "Contact: *\r\nExpires: 0\r\n";
     for (cseq, lines) in [(4, two), (3, star), (5, two), (5, star)] {
-        // Before that, a second request with that number would be a merged one.
+        // Lets the earlier transaction end: until then a request with its CSeq counts as merged.
         scene.later(40);
         while scene
             .endpoint
@@ -423,7 +441,7 @@ fn an_older_request_changes_nothing() {
 #[test]
 fn a_retransmission_gets_the_same_answer() {
     let mut scene = Scene::new();
-    let request = Request::new(1, HOUR_HERE);
+    let request = Request::new(1, CONTACT_WITHOUT_EXPIRES);
     let octets = scene.written(&request, "");
     let challenged = scene.send(&octets, request.flow);
     let authorization = scene.authorization("pbx", "secret", &challenged);
@@ -437,18 +455,28 @@ fn a_retransmission_gets_the_same_answer() {
 fn a_trunk_that_registers_without_end_leaves_room_for_others() {
     let mut scene = Scene::new();
     for cseq in 1..1_100 {
-        assert_eq!(scene.register(&Request::new(cseq, HOUR_HERE)).0, 200);
+        assert_eq!(
+            scene
+                .register(&Request::new(cseq, CONTACT_WITHOUT_EXPIRES))
+                .0,
+            200
+        );
     }
     assert_eq!(scene.endpoint.counts().server_other, 1_024, "answers kept");
 
     let other = Request {
         user: "other",
         call_id: "b",
-        ..Request::new(1, HOUR_HERE)
+        ..Request::new(1, CONTACT_WITHOUT_EXPIRES)
     };
     assert_eq!(scene.register(&other).0, 200);
     scene.later(1);
-    assert_eq!(scene.register(&Request::new(2_000, HOUR_HERE)).0, 200);
+    assert_eq!(
+        scene
+            .register(&Request::new(2_000, CONTACT_WITHOUT_EXPIRES))
+            .0,
+        200
+    );
 }
 
 #[test]
@@ -539,7 +567,7 @@ fn the_shortest_time_is_no_longer_than_the_longest_over_a_stream() {
     assert!(contacts[0].ends_with(";expires=600"), "{contacts:?}");
     let (status, _) = scene.register(&Request::new(
         2,
-        &HOUR_HERE.replace("\r\n", ";expires=600\r\n"),
+        &CONTACT_WITHOUT_EXPIRES.replace("\r\n", ";expires=600\r\n"),
     ));
     assert_eq!(status, 423, "by UDP");
 }
@@ -619,7 +647,7 @@ fn a_pbx_that_comes_back_from_another_port_is_found_there() {
 #[test]
 fn trunks_do_not_see_each_other() {
     let mut scene = Scene::new();
-    scene.register(&Request::new(1, HOUR_HERE));
+    scene.register(&Request::new(1, CONTACT_WITHOUT_EXPIRES));
     let other = Request {
         user: "other",
         ..Request::new(9, "Contact: *\r\nExpires: 0\r\n")

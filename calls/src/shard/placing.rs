@@ -287,7 +287,7 @@ impl Calls {
             legs.add(
                 LegRole::Agent,
                 agent_peer,
-                // Media of ours have nothing to answer. The call counts as being set up until its legs are connected.
+                // No INVITE goes to media of ours, so that leg is ready at once. The call is still being set up.
                 LegState::Ready(Session::default()),
             );
         }

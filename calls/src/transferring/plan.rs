@@ -57,7 +57,7 @@ impl Transferee<'_> {
         }
 
         let suits_after_decline = |route: &DestinationRoute| route.suits_after_decline();
-        // Such a PBX would look up the user of the URI in its own dialplan and might reach another party.
+        // A PBX that ignores the host of Refer-To looks the user up in its own dialplan, and may reach another party.
         let is_sip = matches!(destination.target, TransferTarget::Sip(_));
         let is_in_vain = abilities
             .pbx

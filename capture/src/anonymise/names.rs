@@ -104,7 +104,7 @@ impl Names {
         if let Some(place) = private_place(address) {
             return private_at(self.private.of(place));
         }
-        // The domain ends at 32 bits, so the address itself is never shown.
+        // The domain has 32 bits, so the conversion never fails, and the address itself is never shown.
         let shown = u32::try_from(self.public.of(address.to_bits().into()));
         shown.map_or(address, Ipv4Addr::from_bits)
     }

@@ -128,7 +128,7 @@ struct Session<'a> {
     states: Vec<State>,
     /// Label of the live message for each item.
     seen: Vec<Option<String>>,
-    /// Unexpected messages: the number of items up to the last one done before it, its time, party and label.
+    /// Unexpected messages: the number of items up to the last finished one, then time, party, label and outcome.
     extra: Vec<(usize, Moment, Role, String, Outcome)>,
     wire: &'a mut dyn Wire,
     caller: RewriteMap,

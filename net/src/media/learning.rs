@@ -39,7 +39,7 @@ enum Window {
     /// Every source that the negotiated media admit.
     #[default]
     Open,
-    /// The expected addresses only, since another address has been learnt meanwhile.
+    /// The expected addresses only: another one has been learnt, and is merely allowed.
     Expected,
     /// No source.
     Closed,

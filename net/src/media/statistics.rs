@@ -1,4 +1,4 @@
-//! Figures of one call's media: written by its thread, read by any thread. No lock: each figure is its own atomic number.
+//! Figures of one call's media: written by its thread, read by any thread. Each figure is an atomic number of its own; a lock guards the timeline alone.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -40,7 +40,7 @@ pub struct MediaStatistics {
     pub clear_to_silence: Option<Duration>,
     /// From the answer to the first audio of the agent, an echo included.
     pub first_word: Option<Duration>,
-    /// Hold that was learnt for the bot's audio.
+    /// Wait before a talk spurt of the bot's audio, as learnt (see `playout`).
     pub hold: Duration,
     /// Octets of the bot's audio discarded because the queue was full.
     pub discarded: u64,

@@ -207,7 +207,7 @@ pub struct Endpoint {
     large: LargeRequests,
     budget: Budget,
     events: VecDeque<Event>,
-    /// Connections by which a request has come that was accepted.
+    /// Connections on which a request was accepted.
     proven: Vec<u32>,
     counts: Counts,
     stats: Stats,
@@ -280,7 +280,7 @@ impl Endpoint {
             Tx::Client(tx) => self.clients.entry_mut(tx.0).map(|entry| &mut entry.owner),
             Tx::Server(tx) => self.servers.entry_mut(tx.0).map(|entry| &mut entry.owner),
         };
-        // A transaction that has ended raises no more events. One that already waits keeps its owner.
+        // A transaction that has ended raises no more events. An event that is queued already keeps its owner.
         if let Some(current) = current {
             *current = owner;
         }
@@ -356,7 +356,7 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// Takes the number of a connection by which a request has come that was accepted, so that its peer is known.
+    /// Takes the number of a connection on which a request was accepted, which proves its peer.
     pub fn poll_proven_connection(&mut self) -> Option<u32> {
         self.proven.pop()
     }

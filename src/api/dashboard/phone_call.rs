@@ -363,7 +363,7 @@ impl Line {
     async fn carry(&mut self, mut call: BrowserCall) -> End {
         let end = self.exchange(&mut call).await;
 
-        // A browser that goes at once may have begun a call whose beginning wasn't read yet. Without its other channels the call hangs up.
+        // Dropping the other channels hangs up. The call's `Began` may still be unread, and the audit log needs it.
         let BrowserCall {
             mut events,
             audio,
@@ -530,7 +530,7 @@ impl Line {
         self.send(Message::Ping(axum::body::Bytes::new())).await
     }
 
-    /// Waits until the session is over or may no longer call. While the database is away, it may. A suspended org's calls go on.
+    /// Waits until the session is over or may no longer call. While the database is away, the session counts as valid. A suspended org's calls go on.
     fn session_ends(&self) -> impl Future<Output = ()> + use<> {
         let (api, hash) = (self.api.clone(), self.visitor.session.hash);
         async move {

@@ -37,7 +37,7 @@ impl From<ListedSession> for DashboardSessionView {
     }
 }
 
-/// `GET /partner/v1/orgs/{orgId}/sessions?limit&cursor`: current sessions, newest first.
+/// `GET /partner/v1/orgs/{orgId}/sessions?email&limit&cursor`: current sessions, newest first.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: PartnerCaller,

@@ -35,7 +35,7 @@ pub(super) fn describe(builder: &mut OpenApiBuilder) {
     of.post(
         &format!("{AT}/promote"),
         "promoteBotToken",
-        "Has the next token sign; the one before opens the endpoint for bots for another 24 hours",
+        "Has the next token sign; the endpoint for bots accepts the one before for another 24 hours",
         |op| {
             op.may_refuse(&[404, 409])
                 .body(read_by(|fields| fields.done(|| Some(()))))
@@ -59,9 +59,9 @@ pub(super) struct BotTokenView {
     account_sid: String,
     /// Time at which the token that signs was made.
     created_at: String,
-    /// Time at which the next token was made: it opens the endpoint, and signs once it is promoted.
+    /// Time at which the next token was made. The endpoint accepts it already; it signs once it is promoted.
     next_created_at: Option<String>,
-    /// Time until which the token that signed before opens the endpoint.
+    /// Time until which the endpoint accepts the token that signed before.
     old_expires_at: Option<String>,
 }
 

@@ -68,7 +68,7 @@ pub(super) async fn examine(
 
     let asked = places.into_iter().take(MAX_PROBED);
     let asked = asked.map(|(place, whose)| one(deployment, policy, place, whose));
-    // All at once, so that silent peers cost one time-out together.
+    // All at once: silent peers cost as long together as the one with the most addresses.
     let mut findings: Vec<Finding> = join_all(asked).await.into_iter().flatten().collect();
     if left_out > 0 {
         findings.push(Finding::warning(
@@ -167,6 +167,7 @@ async fn one(
     }
 
     if place.is_judged {
+        // SIP counts as secure: TLS is demanded of WebSockets alone.
         let is_secure = !uri.starts_with("ws:");
         let judged =
             |target: &Target| policy.judge_web_socket(target.address, NamedBy::Tenant, is_secure);

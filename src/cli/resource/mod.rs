@@ -202,6 +202,7 @@ impl Resources {
             }
         }
 
+        // Such a command may make the first object of an installation.
         let intent = match verb.begins {
             true => Intent::Begins,
             false => Intent::Reads,
