@@ -10,6 +10,7 @@ mod auth_failures;
 mod call_export;
 mod calls;
 mod console;
+mod console_runtime;
 mod credentials;
 mod dashboard;
 mod deleted_orgs;

@@ -282,7 +282,6 @@ impl InviteClient {
                 self.take_found(cx, &attempt.target.uri, found);
                 self.advance(cx, text)
             }
-
             // The INVITE was taken back meanwhile.
             state @ (State::Idle | State::Inviting(..) | State::Over) => {
                 self.state = state;
@@ -402,7 +401,6 @@ impl InviteClient {
         let credentials = self.plan.credentials_at(flow.peer.ip());
         let credentials =
             credentials.map(|held| held.answered_at(&self.plan.hosts, self.addresses.as_slice()));
-
         let mut ack_lines = Vec::new();
         // RFC 3261 §13.2.2.4: it "MUST contain the same credentials as the INVITE", yet only where they belong.
         if let Some(held) = &credentials {
@@ -431,7 +429,6 @@ impl InviteClient {
             addresses: self.addresses.clone(),
             message,
         };
-
         // Kept, since the next target is tried if this answer can't be used (`pass_over`).
         self.state = State::Inviting(client, attempt);
         InviteEvent::Accepted(Box::new(accepted))
