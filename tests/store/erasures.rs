@@ -25,8 +25,6 @@ crate::on_both!(
     an_erasure_waits_for_every_node_that_lives,
     numbers_of_the_org_are_not_searched_for,
     orgs_take_turns_with_their_erasures,
-    two_nodes_at_once_count_each_row_once,
-    changes_of_other_contacts_survive,
 );
 
 pub(crate) const NUMBER: &str = "+442071838750";
@@ -34,7 +32,7 @@ const EMAIL: &str = "ann@example.com";
 pub(crate) const RUN: Origin = Origin { node: 3, boot: 7 };
 const MINUTE: Duration = Duration::from_secs(60);
 /// Time after everything that a test records.
-const AFTER: Moment = Moment::from_secs(NOW.as_secs() + 100_000);
+pub(crate) const AFTER: Moment = Moment::from_secs(NOW.as_secs() + 100_000);
 
 /// Spellings of the contact's data. Nothing may contain one after the erasure.
 const SPELLINGS: [&str; 7] = [
@@ -84,7 +82,7 @@ fn ended(org: Uuid, call: Uuid, at: Moment) -> Fact {
 }
 
 /// Makes calls of the contact and calls that only mention it, with every kind of fact.
-async fn calls(store: &Store, org: Uuid, contact: Uuid) -> [Uuid; 3] {
+pub(crate) async fn calls(store: &Store, org: Uuid, contact: Uuid) -> [Uuid; 3] {
     let [by_number, by_contact, in_words] =
         [0x11, 0x12, 0x13].map(|id| Uuid::from_u128(org.as_u128() ^ id));
     let begin = |call: Uuid, change: &dyn Fn(&mut Started)| {
@@ -171,7 +169,7 @@ pub(crate) async fn request(store: &Store, org: Uuid, contact: Uuid) -> Erasure 
 }
 
 /// Returns every value of every table as text, each with its table.
-async fn dump(db: &TestDb) -> Vec<(String, String)> {
+pub(crate) async fn dump(db: &TestDb) -> Vec<(String, String)> {
     macro_rules! dumped {
         ($connection:expr, $tables:expr, $all:expr) => {{
             let mut connection = $connection.await.expect("the database answers");
@@ -508,133 +506,4 @@ async fn orgs_take_turns_with_their_erasures(db: &TestDb) {
     let waiting = async |limit| found(&store, move |tx| erasures::waiting(tx, 3, limit)).await;
     assert_eq!(waiting(10).await, [asked[0], asked[3], asked[1], asked[2]]);
     assert_eq!(waiting(2).await, [asked[0], asked[3]]);
-}
-
-async fn two_nodes_at_once_count_each_row_once(db: &TestDb) {
-    let nodes = db.open_nodes(2).await;
-    let store = &nodes[0];
-    let mut receipts = Vec::new();
-    for name in ["One node", "Two nodes"] {
-        let org = org(store, name).await.id;
-        let id = contact(store, org).await;
-        calls(store, org, id).await;
-        for at in 0..20 {
-            let reported = NewHandoff {
-                session_id: format!("s-{at}"),
-                summary: "call 020 7183 8750 back".to_owned(),
-                explanation: None,
-                reasons: Vec::new(),
-                sentiment: None,
-            };
-            done(store, move |tx| {
-                handoffs::record(tx, org, reported, later(40 + at))
-            })
-            .await;
-        }
-        receipts.push((org, request(store, org, id).await.id));
-    }
-
-    let erasures = open_erasures(store, 3).await;
-    let of = |place: usize| erasures.iter().find(|it| it.id == receipts[place].1);
-    let (one, two) = (of(0).expect("open"), of(1).expect("open"));
-    let alone = erasing::erase_rows(store, one, AFTER).await;
-    assert_eq!(alone.expect("erased"), RowsErased::All);
-
-    let (first, second) = tokio::join!(
-        erasing::erase_rows(&nodes[0], two, AFTER),
-        erasing::erase_rows(&nodes[1], two, AFTER)
-    );
-    let both = (first.expect("erased"), second.expect("erased"));
-    assert_eq!(both, (RowsErased::All, RowsErased::All));
-
-    let mut counts = Vec::new();
-    for (org, id) in receipts {
-        let receipt = found(store, move |tx| erasures::by_id(tx, org, id)).await;
-        counts.push(receipt.erased);
-    }
-    assert_eq!(counts[0].handoffs, 21);
-    assert_eq!(counts[0], counts[1]);
-}
-
-async fn changes_of_other_contacts_survive(db: &TestDb) {
-    let store = db.open().await;
-    let ours = org(&store, "Ours").await.id;
-    let id = contact(&store, ours).await;
-    let named = |name: &str| ContactDetails {
-        name: Some(Some(name.to_owned())),
-        ..ContactDetails::default()
-    };
-    let mut others = Vec::new();
-    for place in 0..200 {
-        let shares = ContactDetails {
-            phone: Some(Some(NUMBER.to_owned())),
-            ..named("Old")
-        };
-        let external_id = format!("shares/{place}");
-        let made = store
-            .contacts()
-            .identify_by_external_id(ours, &external_id, &shares, NOW);
-        others.push(made.await.expect("a contact").id);
-    }
-
-    request(&store, ours, id).await;
-    let erasure = open_erasures(&store, 3).await.remove(0);
-    let rename = async {
-        for other in &others {
-            let renamed = store
-                .contacts()
-                .update(ours, *other, &named("New"), AFTER)
-                .await;
-            renamed.expect("a contact");
-        }
-    };
-    let (erased, ()) = tokio::join!(erasing::erase_rows(&store, &erasure, AFTER), rename);
-    assert_eq!(erased.expect("erased"), RowsErased::All);
-
-    for other in others {
-        let left = store.contacts().by_id(ours, other).await;
-        let left = left.expect("a contact");
-        assert_eq!((left.name.as_deref(), left.phone), (Some("New"), None));
-    }
-}
-
-/// A request stores its answer between the two reads of a portion: that portion's last row is searched all the same.
-#[test]
-fn a_row_that_comes_meanwhile_hides_no_other() {
-    test_db::on_sqlite(|db| Box::pin(a_row_comes_meanwhile(db)));
-}
-
-async fn a_row_comes_meanwhile(db: &TestDb) {
-    let store = db.open().await;
-    let ours = org(&store, "Ours").await.id;
-    let id = contact(&store, ours).await;
-
-    // A portion, whose first and last row name the contact.
-    db.execute(
-        "WITH RECURSIVE numbered(at) AS (SELECT 0 UNION ALL SELECT at + 1 FROM numbered WHERE at < 199)
-         INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, org_id)
-         SELECT x'00000000000000000000000000000005', 'POST', '/phone',
-             printf('%03d', at) || CASE WHEN at IN (0, 199) THEN ' 020 7183 8750' ELSE '' END,
-             x'', 9000000000000000, (SELECT id FROM orgs)
-         FROM numbered",
-    )
-    .await;
-    request(&store, ours, id).await;
-    let erasure = open_erasures(&store, 3).await.remove(0);
-
-    // The transaction that erases begins by locking the erasure.
-    db.execute(
-        "CREATE TRIGGER late AFTER UPDATE ON erasures BEGIN
-             INSERT OR IGNORE INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, org_id)
-             SELECT x'00000000000000000000000000000005', 'POST', '/phone', '0', x'', 9000000000000000, id FROM orgs;
-         END",
-    )
-    .await;
-    erase(&store, &erasure, 3).await;
-
-    let values = dump(db).await;
-    let named = values
-        .iter()
-        .find(|(_, value)| value.contains("020 7183 8750"));
-    assert_eq!(named, None);
 }

@@ -19,6 +19,7 @@ mod dedications;
 mod deleted_orgs;
 mod directory;
 mod erasures;
+mod erasures_at_once;
 mod event_schema;
 mod events;
 mod explained;
