@@ -16,6 +16,8 @@ pub(super) const ANONYMOUS_URI: &str = "sip:anonymous@anonymous.invalid";
 
 /// Least digits of a national number that is searched for by itself; shorter ones are too common.
 const SHORTEST_NATIONAL: usize = 7;
+/// Times that a text is decoded and searched again.
+const MAX_DECODINGS: usize = 3;
 
 /// The person whom an erasure is about.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -69,8 +71,8 @@ impl Subject {
     /// Returns whether a text mentions the person.
     pub fn mentioned_in(&self, text: &str) -> bool {
         let mut text = Cow::Borrowed(text);
-        // Proxies may percent-encode repeatedly: decoded up to three times.
-        for _ in 0..3 {
+        // Proxies may percent-encode repeatedly.
+        for _ in 0..MAX_DECODINGS {
             if self.is_in(&text) {
                 return true;
             }
@@ -79,7 +81,7 @@ impl Subject {
                 None => return false,
             }
         }
-        false
+        self.is_in(&text)
     }
 
     fn is_in(&self, text: &str) -> bool {
@@ -339,6 +341,8 @@ mod tests {
         for (text, is_mentioned) in [
             ("write to ANN@example.com.", true),
             ("mailto:ann%40example.com", true),
+            ("ann%252540example.com", true),
+            ("ann%25252540example.com", false),
             ("joann@example.com", false),
             ("jo.ann@example.com", false),
             ("ann@example.community", false),
