@@ -241,50 +241,16 @@ fn of_one_dialog(mut messages: Vec<(bool, Captured)>, began: u64) -> Vec<(bool, 
 mod tests {
     use std::net::SocketAddr;
 
-    use trunkline_model::record::Status;
     use trunkline_sip::flow::{Flow, Transport};
-    use uuid::Uuid;
 
     use super::*;
+    use crate::api::phone::call_that_is_up;
     use crate::traces::Tap;
 
     const BEGAN: Moment = Moment::from_secs(1_000);
 
     fn clock() -> Moment {
         Moment::from_secs(1_100)
-    }
-
-    /// A call that is up, and began at [`BEGAN`].
-    fn call() -> Call {
-        Call {
-            id: Uuid::from_u128(1),
-            org_id: Uuid::from_u128(2),
-            session_id: Uuid::from_u128(3),
-            agent_id: None,
-            trunk_id: None,
-            contact_id: None,
-            direction: Direction::Inbound,
-            status: Status::InProgress,
-            from_number: String::new(),
-            to_number: String::new(),
-            from_e164: None,
-            to_e164: None,
-            started_at: BEGAN,
-            ringing_at: None,
-            answered_at: None,
-            ended_at: None,
-            sip_code: None,
-            reason: None,
-            hangup_by: None,
-            caller_call_id: "caller 0".to_owned(),
-            runtime_call_id: None,
-            transfer: None,
-            q850_cause: None,
-            metadata: None,
-            held: None,
-            caller_withheld: None,
-            media: None,
-        }
     }
 
     /// Notes a message between us and the peer of this number.
@@ -316,7 +282,7 @@ mod tests {
     #[test]
     fn a_trace_without_some_of_the_runtimes_is_not_complete() {
         let traces = Traces::new(1, None, None, clock).expect("traces");
-        let (call, mut tap) = (call(), traces.tap(0));
+        let (call, mut tap) = (call_that_is_up(1, BEGAN), traces.tap(0));
 
         for leg in 1..=MAX_LEGS + 1 {
             let session = call.session_id;
@@ -335,7 +301,7 @@ mod tests {
     #[test]
     fn a_trace_without_some_of_the_replaced_legs_is_not_complete() {
         let traces = Traces::new(1, None, None, clock).expect("traces");
-        let (call, mut tap) = (call(), traces.tap(0));
+        let (call, mut tap) = (call_that_is_up(1, BEGAN), traces.tap(0));
 
         // The first leg is the caller's, and each later one replaces the one before it.
         for leg in 0..=MAX_LEGS + 1 {
