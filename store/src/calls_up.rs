@@ -79,11 +79,12 @@ pub fn on_other_nodes(
     tx.snapshot()?;
     let node = node.map(i64::from);
 
-    // The index of open calls bounds both queries: they read no call that has ended.
+    // The index of open calls finds them. `started_at + 0` keeps PostgreSQL from reading the org's calls by their time instead, the ended ones
+    // too: with 100,000 of these, and 20,000 open calls of other orgs, that took 140 ms, and this takes 3 to 12 ms (EXPLAIN ANALYZE).
     let mut newest: Vec<Call> = tx.all(
         "SELECT *, CAST(NULL AS TEXT) AS transfer FROM calls
          WHERE org_id = $1 AND ended_at IS NULL AND started_at IS NOT NULL AND ($2 IS NULL OR node <> $2)
-         ORDER BY started_at DESC, id DESC LIMIT $3",
+         ORDER BY started_at + 0 DESC, id DESC LIMIT $3",
         &[&org, &node, &i64::from(limit)],
     )?;
     for call in &mut newest {
