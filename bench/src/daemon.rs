@@ -107,6 +107,7 @@ impl Launch {
 
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut printed = String::new();
+        // A daemon that ends instead closes its output: the line is then empty, and the log says why.
         stdout.read_line(&mut printed).map_err(broken)?;
 
         let announced: Result<Announcement, _> = serde_json::from_str(&printed);
@@ -165,6 +166,7 @@ impl Launch {
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            // Appended: a daemon that is started again on the same data keeps the first one's log.
             .stderr(fs::File::options().create(true).append(true).open(log)?);
 
         // A child process starts on the core of its parent's thread.

@@ -121,6 +121,7 @@ impl Dialler {
     /// Waits for the final response to the INVITE with this caller and CSeq.
     fn answer(&self, caller: &str, cseq: u8) -> io::Result<String> {
         let mut octets = vec![0; 8 * 1024];
+        // Nothing is sent again: a datagram that is lost on loopback ends the run by the socket's time-out.
         loop {
             let count = self.socket.recv(&mut octets)?;
             let text = String::from_utf8_lossy(&octets[..count]).into_owned();

@@ -91,6 +91,7 @@ impl Schedule {
 /// Returns the wait in microseconds after a retransmission; `round` is the number of those before it. The wait doubles from T1 up to
 /// `most`, and the last one ends 64·T1 after the first transmission. `None` once that time is over.
 pub fn next_wait(round: u8, most: u64) -> Option<u64> {
+    // More doublings than six would exceed 64·T1 anyway.
     let wait = |round: u8| (T1 << round.min(6)).min(most);
     let passed: u64 = (0..=round).map(wait).sum();
     (passed < GIVE_UP).then(|| wait(round + 1).min(GIVE_UP - passed))

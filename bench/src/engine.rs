@@ -102,12 +102,14 @@ impl Engine {
         let received = self.receive_for_caller() + self.receive_for_callee();
         let now = self.now();
         let fired = self.exchange.handle_due(now);
+        // A sweep looks at all calls, so it isn't part of every turn.
         if now.saturating_sub(self.swept) > SWEEP {
             self.swept = now;
             self.exchange.sweep(now);
         }
 
         let sent = self.flush();
+        // A turn that found anything is followed by another at once: more may have come meanwhile.
         if received == 0 && !fired && !sent {
             let next = self
                 .exchange
@@ -123,6 +125,7 @@ impl Engine {
     }
 
     fn receive_for_caller(&mut self) -> usize {
+        // An ICMP error is reported once, in the place of datagrams; the next turn reads these.
         let count = self.receiver.receive(&self.caller).unwrap_or_else(|_| {
             self.exchange.tally.socket_errors += 1;
             0

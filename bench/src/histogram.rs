@@ -47,6 +47,7 @@ impl Histogram {
         for (index, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= rank {
+                // The upper edge of the bucket, so that no quantile is reported too low.
                 return upper_edge(index).min(self.highest);
             }
         }
@@ -62,6 +63,7 @@ fn bucket(micros: u64) -> usize {
     }
     let shift = top - SUB_BITS;
     let index = (shift as usize + 1) * SUB + ((micros >> shift) as usize - SUB);
+    // Longer durations share the last bucket; `highest` keeps the longest exactly.
     index.min(SUB * BUCKETS - 1)
 }
 

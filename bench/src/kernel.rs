@@ -204,6 +204,7 @@ pub fn widen(socket: &UdpSocket, octets: i32) {
                 )
             }
         };
+        // The forced options need CAP_NET_ADMIN. Without it the system's cap applies, and the run goes on.
         if set(force) != 0 {
             set(plain);
         }
@@ -221,6 +222,7 @@ pub fn wait(sockets: [&UdpSocket; 2], micros: u64) {
         tv_sec: (micros / 1_000_000) as i64,
         tv_nsec: (micros % 1_000_000 * 1_000) as i64,
     };
+    // The result doesn't matter: the caller reads both sockets without blocking, whatever has ended the wait.
     // SAFETY: two live descriptions of sockets and a live timeout; no signal mask.
     unsafe { libc::ppoll(waited.as_mut_ptr(), 2, &raw const timeout, std::ptr::null()) };
 }

@@ -437,13 +437,15 @@ fn run(command: Command, show: &dyn Fn(&Report)) -> Result<bool, Fault> {
             rate,
             calls,
             seconds,
-        } => all(&setting, (rate, calls, seconds), &tell)?,
+        } => all(&setting, rate, calls, seconds, &tell)?,
     })
 }
 
 fn all(
     setting: &Setting,
-    (rate, held, seconds): (f64, u64, u64),
+    rate: f64,
+    held: u64,
+    seconds: u64,
     tell: &dyn Fn(Report) -> bool,
 ) -> Result<bool, Fault> {
     let closed = Load {
@@ -462,6 +464,7 @@ fn all(
         ..closed
     };
 
+    // `&` and not `&&`: a fault in one run doesn't skip those after it.
     Ok(tell_each(modes::calls(setting, closed, 1)?, tell)
         & tell_each(modes::calls(&reusing, closed, 1)?, tell)
         & tell_each(modes::calls(setting, steady, 2)?, tell)
@@ -474,6 +477,7 @@ fn all(
 
 /// Prints each report; returns true if none has a fault.
 fn tell_each(reports: Vec<Report>, tell: &dyn Fn(Report) -> bool) -> bool {
+    // Not `all`, which would stop at the first fault and print no further report.
     reports.into_iter().map(tell).filter(|well| !well).count() == 0
 }
 

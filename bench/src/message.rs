@@ -112,6 +112,7 @@ impl<'a> Message<'a> {
 
     /// The tag in To; `None` if there is none.
     pub fn to_tag(&self) -> Option<&'a [u8]> {
+        // A URI in angle brackets may have a parameter of that name.
         let after = self
             .to
             .iter()

@@ -73,6 +73,7 @@ impl Pace {
                 lag,
             } => {
                 let mut begun = 0;
+                // A generator that is late makes up for it: the daemon gets the load that the rate names.
                 while *next <= now as f64 && begun < BURST && *left > 0 {
                     engine.exchange.begin_call(*next as u64, now);
                     *lag = (*lag).max(now - *next as u64);

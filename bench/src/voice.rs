@@ -218,6 +218,7 @@ impl VoiceLoad {
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept()?,
+                    // Read in every turn, below: the poll reports readiness only when it changes.
                     RTP => {}
                     Token(of) => self.hear_bot(of - FIRST),
                 }
@@ -233,6 +234,7 @@ impl VoiceLoad {
             if self.callers.len() <= place {
                 self.callers.resize_with(place + 1, || None);
             }
+            // All callers share one socket, so the port of the daemon's media says whose packet comes.
             self.by_port[usize::from(to.port())] = u32::try_from(place).ok();
             self.callers[place] = Some(Caller {
                 to,
@@ -246,6 +248,7 @@ impl VoiceLoad {
         while let Ok((stream, _)) = self.listener.accept() {
             let mut socket = WebSocket::new(stream, &self.identity)?;
             let token = Token(self.bots.len() + FIRST);
+            // Writable too: what the socket didn't take is flushed when it has room again.
             let both = Interest::READABLE | Interest::WRITABLE;
             self.poll
                 .registry()
@@ -320,6 +323,7 @@ impl VoiceLoad {
         let mut sent = Ok(());
         if within < BURST_AT {
             bot.is_burst_sent = false;
+
             let each = self.voices.message_ms * 1_000;
             if now >= bot.said + each {
                 // After falling behind by two messages the bot begins a new cadence: a burst of its backlog isn't speech.
@@ -342,6 +346,7 @@ impl VoiceLoad {
             bot.cleared_at = None;
             self.heard
                 .cleared
+                // Zero where nothing audible came after the clear.
                 .record(audible_at.saturating_sub(cleared_at));
         }
 
@@ -377,6 +382,7 @@ impl VoiceLoad {
                 let sent = text.get(begin..begin + STAMP_CHARACTERS).and_then(stamped);
                 if let Some(sent) = sent {
                     let now = clock.now() as u32;
+                    // A stamp has 32 bits and wraps after 71 minutes; the difference stays right.
                     heard.to_bot.record(u64::from(now.wrapping_sub(sent)));
                 }
             } else if memmem::find(text, b"\"event\":\"start\"").is_some() {
@@ -396,6 +402,7 @@ impl VoiceLoad {
     }
 
     fn end(&mut self, place: usize) {
+        // The place stays empty: it is the token of the poll, and is never given to another bot.
         let caller = self.bots[place].take().and_then(|bot| bot.caller);
         let hostile = caller.filter(|caller| self.hostile(*caller).is_some());
         match hostile {

@@ -72,6 +72,7 @@ impl WebSocket {
     /// # Errors
     /// The socket or TLS refuses.
     pub fn new(stream: TcpStream, identity: &Identity) -> io::Result<Self> {
+        // Nagle's algorithm would hold small messages back, and look like a delay of the daemon.
         stream.set_nodelay(true)?;
         let config = Arc::clone(&identity.config);
         let tls = ServerConnection::new(config).map_err(io::Error::other)?;
@@ -202,6 +203,7 @@ impl WebSocket {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.stream) {
                 Ok(_) => {}
+                // The rest goes when the socket has room again: that event calls `read`, which flushes.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }

@@ -35,12 +35,14 @@ pub(super) fn proves_pair(
     // Another trunk's pair proves nothing here, even if it is right.
     let is_legs = |name: &[u8]| *name == *pair.user.as_bytes();
     let credentials = credentials.filter(|held| is_legs(&held.username_unescaped()));
+
     let verdict = credentials.as_ref().map(|credentials| {
         let secret = Secret::new(&pair.user, &config.realm, &pair.password);
         let policy = config.digest_policy(&flow);
         let (nonces, window) = (&core.nonces, &core.window);
         auth::verify(credentials, message, &secret, nonces, window, policy, now)
     });
+
     let cause = match (verdict, &credentials) {
         (Some(Verdict::Ok), _) => return true,
         (Some(Verdict::Wrong(part)), Some(credentials)) => {

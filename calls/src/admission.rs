@@ -100,6 +100,7 @@ pub(crate) fn admit<'a, 'm>(
     message: &'a Message<'m>,
     now: Moment,
 ) -> Option<CallerInvite<'a, 'm>> {
+    // First, so that a node that takes no calls neither computes a digest nor uses up a nonce's count.
     if let Some(reason) = core.closed() {
         turn_away(core, endpoint, flow, message, reason);
         return None;
@@ -107,6 +108,8 @@ pub(crate) fn admit<'a, 'm>(
 
     let config = Arc::clone(&core.config);
     let incoming = Incoming::new(message, flow);
+
+    // Credentials go before the address: an allowed address admits calls to the trunk's own numbers only.
     match auth::credentials(message, &config.realm) {
         Some(credentials) => by_digest(core, endpoint, view, incoming, &credentials, now),
         None => match by_source(view, incoming, &config) {
@@ -118,6 +121,7 @@ pub(crate) fn admit<'a, 'm>(
                     None
                 }
             },
+
             None => {
                 if let Some(other) = auth::foreign_credentials(message, &config.realm) {
                     let attributed =
@@ -134,6 +138,7 @@ pub(crate) fn admit<'a, 'm>(
                         now,
                     );
                 }
+
                 challenge(core, endpoint, flow, message, ChallengeCause::Bare, now);
                 None
             }
@@ -150,6 +155,7 @@ pub(crate) fn admit_member<'a, 'm>(
     message: &'a Message<'m>,
 ) -> Option<CallerInvite<'a, 'm>> {
     let (Some(org), None) = (view.org(org), core.closed()) else {
+        // The API has checked the session's org, which can only have been deleted since.
         let reason = core.closed().unwrap_or(Reason::Overload);
         turn_away(core, endpoint, flow, message, reason);
         return None;
@@ -169,6 +175,7 @@ fn source_proof(
 ) -> SourceProof {
     let (flow, message) = (admitted.flow, admitted.message);
     let source = flow.peer.ip().to_canonical();
+    // A handshake proves the source of a stream, and the operator vouches for a dedicated address.
     let may_be_forged = flow.transport == Transport::Udp
         && admitted.proof == Proof::AllowedAddress
         && !core.config.addresses.only_warns();
@@ -257,8 +264,10 @@ fn by_digest<'a, 'm>(
     core.unanswered_challenges.answered(message);
 
     let config = Arc::clone(&core.config);
+    // An unknown user name is verified against a decoy, so that the time of the answer doesn't show whether it exists.
     let login = login_of(core, view, credentials, now);
     let secret = login.map_or(core.nonces.decoy(), |login| &*login.secret);
+
     let policy = config.digest_policy(&flow);
     let verdict = auth::verify(
         credentials,
@@ -269,13 +278,16 @@ fn by_digest<'a, 'm>(
         policy,
         now,
     );
+
     match (login, verdict) {
         (Some(login), Verdict::Ok) => {
+            // A log-in enters and leaves the view with its org.
             let org = view.org(login.org)?;
             let facts = incoming.facts(&config.header_prefix);
             let verified = LegCredentials::proven(Arc::clone(&login.pair), flow.peer.ip());
             return Some(incoming.of(org, facts, Proof::Digest, Some(verified)));
         }
+
         (Some(login), Verdict::Wrong(part)) => {
             let attributed = Some((login.org, login.trunk, part));
             failed(core, attributed, credentials, message, flow, now);
@@ -284,23 +296,29 @@ fn by_digest<'a, 'm>(
                 endpoint,
                 flow,
                 message,
+                // The challenge repeats the nonce: after a wrong password pjsip then stops at one try.
                 ChallengeCause::Wrong(credentials.nonce),
                 now,
             );
         }
+
         // A stale nonce is answered alike for known and unknown user names.
         (login, Verdict::Stale) => {
+            // One stale nonce is no failure. Another one in the same call gets it nowhere, and its org learns of it.
             if let Some(login) = login.filter(|_| core.stale_nonces.is_repeated(message)) {
                 let attributed = Some((login.org, login.trunk, WrongPart::Nonce));
                 failed(core, attributed, credentials, message, flow, now);
             }
             challenge(core, endpoint, flow, message, ChallengeCause::Stale, now);
         }
+
         (None, Verdict::Ok | Verdict::Wrong(_)) => {
             let name = credentials.username_unescaped();
             let wall_time = core.live.wall_time(now);
             let attributed =
                 failed_login::attribute_unknown_user(view, flow.peer.ip(), &name, wall_time);
+
+            // `failed` notes nothing without an org, so copies of the request are recognised here.
             if attributed.is_none() && core.refused_log_ins.is_new(flow.peer, message) {
                 let unknown = UnknownUser::new(flow.peer, &name);
                 core.effects.push_back(Effect::UnknownUser(unknown));
@@ -369,6 +387,7 @@ fn by_source<'a, 'm>(
         // A packet from this node to itself proves no org.
         Source::Allowed(_) if config.addresses.is_own(source) => None,
         Source::Allowed(orgs) => {
+            // Where the two readers differ, the dialled number is in doubt, and the address alone admits no INVITE.
             let facts = incoming.facts(&config.header_prefix).ok()?;
             let org = orgs
                 .iter()

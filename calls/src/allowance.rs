@@ -19,6 +19,7 @@ pub(crate) struct Allowance(Moment);
 impl Allowance {
     /// Takes one; false, without taking it, if the rate is used up.
     pub(crate) fn take(&mut self, rate: Rate, now: Moment) -> bool {
+        // One moment serves as counter and clock: each one taken moves it by an interval, and time alone gives it back.
         let whole_again = self.0.max(now) + rate.interval;
         let has_room = whole_again.since(now) <= rate.interval * rate.burst;
         if has_room {

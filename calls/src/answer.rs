@@ -68,7 +68,10 @@ impl Bridge {
         self.legs
             .set_state(agent, LegState::Ready(Session::default()));
         let incoming = self.incoming()?;
+
+        // An INVITE without an offer: the ACK has to wait for the caller's answer (RFC 3261 §13.2.2.4).
         let agreed = has_sdp(incoming.invite()) || incoming.relay.is_agreed(fork);
+        // RFC 3262 §3: a UAS "MUST NOT send a final response" 2xx while an 18x with an SDP is unacknowledged.
         let waits = incoming.relay.owes_answer(fork);
         let acknowledged = agreed || !has_sdp(message);
         if acknowledged {
@@ -124,6 +127,7 @@ impl Relay<'_> {
         let mut session = Session::begun_by(server);
         session.timer = incoming.session_timer();
         trunk.remember_sdp(fork, body);
+        // A PRACK or an UPDATE may have changed the caller's media since its INVITE.
         if self.bridge.heard().is_none() {
             self.holding.hold_state.take_offer(sdp_of(invite.body()));
             self.holding.hear(self.bridge, id, invite);
@@ -161,6 +165,7 @@ impl Relay<'_> {
         });
 
         self.bridge.legs.set_state(id, LegState::Ready(session));
+        // Last: until its legs are connected, the call counts as being set up (`Bridge::status`).
         self.bridge.legs.connect(id, agent);
         true
     }
@@ -177,6 +182,7 @@ impl Relay<'_> {
             return AnswerProgress::Nothing;
         };
         cx.release_incoming(&incoming);
+        // A later 2xx of another fork finds no dialog, and gets ACK and BYE.
         self.bridge.keep_only(cx, won.fork);
         let agent = self.bridge.agent_id();
         if let Some(mut leg) = self.bridge.at(agent) {

@@ -174,7 +174,7 @@ impl<'t> From<&'t DialTarget> for AttemptTarget<'t> {
 /// The attempts on one leg of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    /// One on this leg is recorded, or was passed over before.
+    /// An attempt on this leg is recorded, or these attempts [follow](Self::following) others.
     has_earlier: bool,
     /// One is under way.
     is_open: bool,
@@ -265,6 +265,7 @@ impl Attempts {
         target: AttemptTarget<'_>,
         result: &AttemptResult,
     ) {
+        // A target that was passed over without being tried took no time.
         if !self.is_open {
             self.began = cx.now;
         }
@@ -309,6 +310,7 @@ impl Attempts {
             return;
         };
 
+        // Cut at a character: a tenant's URI may hold any, and slicing inside of one panics.
         let end = (0..=LONGEST.min(target.uri.len()))
             .rev()
             .find(|end| target.uri.is_char_boundary(*end));

@@ -172,6 +172,7 @@ impl Bot {
             protocol: self.chain.protocol(),
             named: self.chain.named_by(&url),
             url: url.clone(),
+            // Filled in by `Call::with_bot`, which knows the contact.
             parameters: Vec::new(),
         };
         self.attempts.begin(cx);
@@ -187,6 +188,7 @@ impl Bot {
                 self.state = State::Builtin(Box::new(builtin));
                 BotProgress::Attached
             }
+            // The list names the built-in agent and has no flow for it.
             None => self.next(cx, of),
         }
     }
@@ -290,6 +292,7 @@ impl Bot {
 impl Bridge {
     /// Sends the caller 180; false if its INVITE can't begin a dialog.
     fn ring(&mut self, cx: &mut Cx<'_>, ids: &CallRef) -> bool {
+        // An outbound call has no caller to ring at.
         let Some(incoming) = self.incoming() else {
             return true;
         };
@@ -409,6 +412,7 @@ impl Relay<'_> {
 
         let (bot, trunk) = (self.bridge.bot(), self.bridge.trunk());
         let is_dialled = bot.is_some_and(|bot| !bot.chain.is_builtin_next());
+        // A bot that follows another one finds the caller ringing.
         let is_first = trunk.is_some_and(|trunk| trunk.dialogs.is_empty());
         match is_dialled && is_first && !self.bridge.ring(cx, self.ids) {
             true => Err(Reason::BadRequest.into()),

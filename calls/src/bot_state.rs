@@ -60,6 +60,7 @@ impl Bot {
     /// Keeps the audio agreed on with the peer until a bot is attached; false if it is used at once.
     pub(crate) fn keeps(&mut self, audio: Audio) -> bool {
         let waits = match self.state {
+            // After a bot has spoken the media run, and a change of theirs counts at once.
             State::Waiting | State::Dialling(_) => !self.has_spoken,
             State::Attached | State::Started | State::Builtin(_) | State::Over => false,
         };

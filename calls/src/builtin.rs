@@ -52,6 +52,7 @@ impl Bot {
             self.stop_builtin(cx);
             return BotProgress::Nothing;
         }
+
         let Some(builtin) = self.builtin_mut() else {
             return BotProgress::Nothing;
         };
@@ -78,6 +79,7 @@ impl Bot {
                 }
             }
         }
+
         builtin.set_timer(cx, call);
         BotProgress::Nothing
     }

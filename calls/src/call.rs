@@ -77,6 +77,7 @@ impl Call {
 
     /// Returns whether nothing is awaited any more and the call may be forgotten.
     pub(crate) fn is_done(&self) -> bool {
+        // A BYE may be challenged and sent again, or wait for an ACK, and a transfer for its last NOTIFY.
         self.bridge.status() == CallStatus::Over
             && self.bridge.requests.pending().is_empty()
             && !self.bridge.legs.iter().any(Leg::owes_bye)

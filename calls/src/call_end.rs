@@ -116,6 +116,7 @@ impl<'r> CallRefusal<'r> {
             Words::Ours(said) => {
                 self.write_reason(head);
                 head.raw(said);
+                // RFC 3261 §21.5.4: "If no Retry-After is given, the client MUST act as if it had received a 500".
                 if self.end.sip_code == 503 {
                     head.number("Retry-After", u64::from(config.retry_after));
                 }

@@ -116,6 +116,7 @@ impl InviteText for CalleeText {
     }
 
     fn supported(&self) -> &'static [u8] {
+        // No 100rel: no 18x of it crosses to another leg, so none has to arrive reliably.
         b"timer"
     }
 
@@ -189,6 +190,7 @@ impl Callee {
 
         let number = number.as_str();
         let uri: Box<str> = format!("sip:{number}@{host_port}{parameter}").into();
+        // The trunk's transport is a setting: neither the URI nor a DNS record changes it.
         let dial_target = match target::dial_target(&uri)? {
             DialTarget::Resolved(target) => DialTarget::Resolved(Target {
                 transport,

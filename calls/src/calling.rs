@@ -98,6 +98,7 @@ fn open_media(cx: &mut Cx<'_>, call: CallKey, dialing: &Dialing) {
             }
         }
         Some(flow) => flow.local.ip(),
+        // No target can be reached so far, but a name further down the list may lead to one.
         None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
 
@@ -125,6 +126,7 @@ impl Bridge {
         offer: Box<[u8]>,
         origin: Option<OwnOrigin>,
     ) -> Box<[u8]> {
+        // At once: the offer was ours, so the ACK needs nothing from the runtime.
         accepted.acknowledge(cx);
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
         let session = accepted.session(cx);
@@ -152,6 +154,7 @@ impl Bridge {
     ) -> Option<Box<[u8]>> {
         let message = accepted.message;
         let sdp: Option<Box<[u8]>> = accepted.sdp().map(Into::into);
+
         if let Some(peer) = self.agent_mut() {
             peer.dialogs
                 .push(ForkDialog::new(0, accepted.dialog, Some(heard.into())));
@@ -172,16 +175,19 @@ impl Bridge {
             };
             leg.leg.send_ack(cx, &ack);
         }
+
         self.legs.connect(trunk, agent);
         if let Some(mut leg) = self.at(agent) {
             leg.start_session(cx);
         }
+
         cx.core.fact(Fact::Joined {
             call: ids.call,
             org: ids.org,
             runtime_call_id: String::from_utf8_lossy(message.call_id()).into(),
         });
 
+        // For its effect alone: notes the origin line that the runtime has of the callee's SDP.
         self.legs.with_origin(agent, heard);
         sdp
     }

@@ -35,12 +35,14 @@ impl LegCredentials {
             nonces: &cx.core.nonces,
             shares_user: cx.core.is_inbound_user(self.user()),
         };
+
         let in_scope = match stage {
             ChallengedRequest::Initial | ChallengedRequest::Ringing => {
                 self.may_begin_at(destination)
             }
             ChallengedRequest::InDialog(dialog) => self.may_answer_in(dialog, destination),
         };
+
         let random = cx.endpoint.entropy().bits128();
         self.answer_by(
             digest_answers,
@@ -74,6 +76,8 @@ impl Bridge {
 
         let method = pending.method;
         let leg = self.legs.get(pending.leg);
+
+        // The next hop of the repeated request decides, not the challenger: the digest must reach the peer alone.
         let Some(destination) = leg.and_then(|leg| leg.next_hop(cx, pending.fork)) else {
             return Some(pending);
         };
@@ -122,6 +126,7 @@ impl Bridge {
         let Some(sent) = self.send(cx, pending.leg, &request, lines) else {
             return Some(pending);
         };
+        // The requester on the other leg waits for the repeated request now.
         (sent.renewal, sent.target) = (pending.renewal, pending.target);
         sent.repeatable = Some(repeatable);
 

@@ -110,7 +110,8 @@ pub struct Core {
     pub(crate) tags: HashMap<u64, TagOwner>,
     pub(crate) timers: Wheel<(CallKey, CallTimer)>,
     pub(crate) effects: VecDeque<Effect>,
-    /// Closed connections that legs may still name, each with the number of the name proved on it.
+    /// Closed connections that legs may still refer to, at most 1,024. The value identifies the TLS name that was proved on it (0: none); it takes
+    /// the place of the connection in the flows of those legs.
     pub(crate) lost: HashMap<u32, u32>,
     /// BYEs without a call that have no answer yet.
     pub(crate) late_byes: u32,
@@ -172,7 +173,7 @@ impl Core {
         }
     }
 
-    /// Returns when the next timer is due.
+    /// Returns when the next timer is due. Those of `source_probes` are taken by the shard, all others by [`Self::pop_timer`].
     pub(crate) fn next_timeout(&self) -> Option<Moment> {
         let moments = [
             self.timers.next_deadline(),
@@ -203,6 +204,7 @@ impl Core {
 
     /// Stores the current directory.
     pub(crate) fn sees(&mut self, view: &Arc<View>) {
+        // Compared first: this runs for each message, and the directory changes seldom.
         if self.view.as_ptr() != Arc::as_ptr(view) {
             self.view = Arc::downgrade(view);
         }
@@ -245,6 +247,7 @@ impl Core {
 
     /// Records a fact and updates the list of live calls. Calls of no org are never listed.
     pub(crate) fn fact(&mut self, fact: Fact) {
+        // A verification call has no org that could list it, and no row to write.
         if fact.org() == DEPLOYMENT {
             return;
         }
@@ -282,8 +285,10 @@ impl Core {
         message: &Message<'_>,
         flow: Flow,
     ) {
+        // A peer that was found down shows by its own probes that it may be back.
         self.health.came_from(flow.peer);
         let retry_after = u64::from(self.config.retry_after);
+        // RFC 3261 §11.2: the status "MUST be the same that would have been chosen had the request been an INVITE".
         if self.draining {
             return self.stateless(endpoint, message, flow, 503, |head| {
                 head.number("Retry-After", retry_after)
@@ -333,7 +338,7 @@ fn placed_id(node: Node, slot: Slot, mut random: [u8; 16], now: Moment) -> Uuid 
     uuid::Builder::from_unix_timestamp_millis(now.as_millis(), &counter).into_uuid()
 }
 
-/// Returns node and slot in an id of a call; `None` for an id that wasn't made like this.
+/// Returns node and slot in an id of a call. `None` if the slot is out of range; for an id of another origin the result means nothing.
 pub fn node_and_slot_of(id: Uuid) -> Option<(Node, Slot)> {
     let octets = id.as_bytes();
     let slot = Slot::new(u16::from_be_bytes([octets[10], octets[11]]))?;
@@ -344,6 +349,7 @@ impl Cx<'_> {
     /// Makes a local tag and registers it in the index.
     pub(crate) fn mint_tag(&mut self, slot: Slot, owner: TagOwner) -> Tag {
         let tag = self.core.minter.tag(slot, self.endpoint.entropy());
+        // The bits are random, so two tags of a shard don't meet here.
         self.core.tags.insert(tag.bits(), owner);
         tag
     }
@@ -360,6 +366,7 @@ impl Cx<'_> {
         write: impl FnOnce(&mut Head<'_>),
         send: impl FnOnce(&mut Self, &[u8]) -> T,
     ) -> T {
+        // Taken while in use: a call inside of `send` gets an empty buffer.
         let mut lines = std::mem::take(&mut self.core.scratch);
         lines.clear();
         write(&mut Head::new(&mut lines));
@@ -477,12 +484,15 @@ impl Cx<'_> {
     /// Returns the flow of the next request inside a dialog: to the first route; on a live connection; to the observed source if the Contact's host
     /// is private and the source isn't; to the Contact.
     pub(crate) fn next_flow(&mut self, dialog: &Dialog, mut leg: Flow) -> Flow {
+        // A closed connection gives way to the name that was proved on it, or to 0: a new one has to prove it again.
         let lost = self.core.lost.get(&leg.connection);
         if let Some(proved) = lost {
             leg.connection = *proved;
         }
 
         let is_connected = lost.is_none() && leg.connection != 0;
+
+        // A live connection leads to the peer even where its Contact doesn't, as behind NAT.
         if leg.transport.is_reliable() && is_connected && !dialog.has_route() {
             return leg;
         }

@@ -1,5 +1,6 @@
-//! The credentials of a leg, and the 401 and 407 that they answer (RFC 3261 §22). A digest given to any challenger could be relayed to a host where
-//! the pair is valid, or be guessed offline. So each pair is only sent to peers that it belongs to.
+//! The credentials of a leg, a pair of user name and password, and the 401 and 407 that they answer (RFC 3261 §22). A digest given to any
+//! challenger could be relayed to a host where the pair is valid, or the password be guessed offline. So each pair is only sent to peers that it
+//! belongs to.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub(crate) enum ChallengedRequest<'a> {
 pub enum Unanswerable {
     /// This peer has no pair: its call was admitted by address, or its trunk has none.
     NoPair,
-    /// The request would go to an address that the pair doesn't belong to, or be relayed from there.
+    /// The next hop, or a proxy or Contact behind it, isn't a peer that the pair belongs to.
     OtherAddress,
     /// It names our own realm, or has a nonce of ours.
     OwnRealm,
@@ -182,7 +183,7 @@ impl LegCredentials {
         }
     }
 
-    /// Returns whether it is for a callee at `destination`. A request outside a dialog goes to the named host anyway.
+    /// Returns whether the pair may answer a challenge outside a dialog. A named pair always may, since such a request goes to its host.
     pub(crate) fn may_begin_at(&self, destination: IpAddr) -> bool {
         matches!(self.scope, CredentialScope::Named { .. }) || self.reaches(destination)
     }
@@ -191,6 +192,7 @@ impl LegCredentials {
     /// whole route has to be the peer's.
     pub(crate) fn may_answer_in(&self, dialog: &Dialog, destination: IpAddr) -> bool {
         let is_peers = |uri: &[u8]| match &self.scope {
+            // The PBX that has proved the pair chose this route, and the digest goes to its own address.
             CredentialScope::Inbound(_) => true,
             CredentialScope::Named { hosts, .. } => {
                 destination_of(uri).is_some_and(|host| match host {
@@ -237,6 +239,7 @@ impl LegCredentials {
         }
         let seen = self.judge(&challenge, stage, own)?;
         let is_inbound = matches!(self.scope, CredentialScope::Inbound(_));
+        // Each realm once per request, also with `stale`: a PBX could else collect digests for nonces of its choice.
         let is_given = !(is_inbound && digest_answers.has_answered(challenge.realm))
             && digest_answers.answer(response, challenged, &self.login, random);
         is_given.then_some(seen).ok_or(Unanswerable::Refused)
@@ -250,6 +253,7 @@ impl LegCredentials {
         own: OwnChallenges<'_>,
     ) -> Result<Option<KnownRealm>, Unanswerable> {
         let realm = unescape_pairs(challenge.realm);
+        // A peer may pass a challenge of ours on to us: the answer would log that peer in here.
         let is_own =
             *realm == *own.realm.as_bytes() || own.nonces.is_of_deployment(challenge.nonce);
 
@@ -272,6 +276,7 @@ impl LegCredentials {
             return Ok(None);
         };
 
+        // After an 18x a peer behind the trunk's host may be the one that challenges.
         let may_learn = matches!(stage, ChallengedRequest::Initial);
         let judged = realms.judge(&String::from_utf8_lossy(&realm), offers_qop, may_learn);
         judged.map_err(|fault| match fault {

@@ -203,6 +203,8 @@ impl Crossing<'_> {
             [] => self.kind.bit(),
             _ => self.kind.bit() | BODY,
         };
+
+        // Judged only where such a header comes up, and once for all of them.
         let mut is_withheld = None;
         for header in message.headers() {
             let Some((name, row)) = spelled(header.name, header.raw_name, self.prefix) else {
@@ -259,6 +261,7 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
         }
         let unfolded = header.unfolded();
         let value = String::from_utf8_lossy(&unfolded);
+        // One that is too long leaves its room to shorter ones after it.
         if let Some(left) = room.checked_sub(name.len() + value.len()) {
             room = left;
             // Most callers have one, and the record stays with the call.
@@ -347,6 +350,7 @@ pub(crate) const fn refusal(status: u16) -> RuntimeRefusal {
         422 => RuntimeRefusal::Brief,
         // Codes about the call itself rather than the path to the runtime.
         415 | 480 | 486 | 488 | 600 | 603 | 606 | 607 | 608 => RuntimeRefusal::Same,
+        // A runtime's 401, 404 or 484 would read as a fault of the caller's log-in or number.
         _ => RuntimeRefusal::Unavailable,
     }
 }

@@ -129,6 +129,7 @@ impl DestinationRoute {
             })?;
 
         if !leads_back {
+            // After the permit, which is released by drop: a start that was counted can't be taken back.
             let rate = trunk.map_or((Uuid::nil(), None), |trunk| {
                 (trunk.id, trunk.calls_per_second)
             });

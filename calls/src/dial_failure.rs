@@ -56,6 +56,7 @@ pub(super) fn failure(status: u16, message: &Message<'_>) -> DialFailure {
 }
 
 fn reason_of(status: u16, cause: Option<u8>, pbx: Option<Pbx>) -> Reason {
+    // A failed log-in and a person's refusal go before the cause, which goes before codes that it is mapped to.
     match (status, cause) {
         (603, _) if pbx.is_some_and(|pbx| pbx.ends_unanswered_with(cause)) => {
             Reason::CalleeNoAnswer

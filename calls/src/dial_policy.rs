@@ -21,6 +21,7 @@ pub(crate) fn may_dial(
         return true;
     }
 
+    // A URI that can't be read can't be shown to be allowed.
     let Ok(uri) = Uri::parse(uri) else {
         return false;
     };
@@ -29,6 +30,7 @@ pub(crate) fn may_dial(
     let is_phone = uri.scheme == Scheme::Tel
         || matches!(uri.param("user"), Some(Some(kind)) if kind.eq_ignore_ascii_case(b"phone"));
     let Ok(user) = std::str::from_utf8(&user) else {
+        // Digits are UTF-8, so this is no number, unless the URI claims that it is one.
         return !is_phone;
     };
 

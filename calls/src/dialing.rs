@@ -83,6 +83,7 @@ impl Bridge {
         patience: Patience,
     ) {
         let role = LegRole::Destination;
+        // Its client needs the leg's id, so the leg is there first.
         let id = self.legs.add(role, LegPeer::Unknown, LegState::Gone);
         let leg = DialledLeg {
             key: self.key,
@@ -118,7 +119,7 @@ impl Bridge {
     /// Returns the reason why the caller can't use the runtime's 2xx, if there is one. `heard`: the callee's SDP, in an outbound call.
     fn why_unusable(&self, heard: Option<&[u8]>, accepted: &Accepted<'_>) -> Option<Reason> {
         let incoming = self.incoming();
-        // It has crossed the caller's BYE in its early dialog.
+        // The 2xx has crossed the caller's BYE in that early dialog.
         if incoming.is_some_and(|incoming| incoming.relay.has_ended(accepted.fork)) {
             return Some(Reason::CallerCanceled);
         }
@@ -133,6 +134,8 @@ impl Bridge {
         {
             return Some(Reason::MediaFamilies);
         }
+
+        // Media may have been agreed on before the 2xx, by a reliable response and its PRACK. Then it needs no SDP.
         let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
         let lacks_sdp =
             accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));
@@ -148,6 +151,7 @@ impl Bridge {
     ) -> bool {
         refuse_late_answer(cx, accepted.flow, accepted.client, accepted.message);
         let has_another = dialing.client.has_another();
+        // `dial` has taken it out of its leg, and the next target needs it there.
         if has_another {
             let id = dialing.client.leg();
             self.legs.set_state(id, LegState::Dialing(dialing));
@@ -193,6 +197,7 @@ impl Bridge {
         of: &DialingCall<'_>,
         act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
     ) -> DialProgress<'m> {
+        // Taken out of its leg while it runs, since the text of the INVITE borrows the legs.
         let Some((id, mut dialing)) = self.legs.take_dialing() else {
             return DialProgress::Nothing;
         };
@@ -213,6 +218,7 @@ impl Bridge {
             }
         };
 
+        // Kept with the call, which removes them from the index when it is dropped.
         self.tags.extend(client.take_tags());
         if dialing.is_runtime() && dialing.client.transaction() != before {
             self.on_runtime_invited(cx, &dialing.client);
@@ -245,6 +251,7 @@ impl Bridge {
         accepted: Box<Accepted<'m>>,
     ) -> DialProgress<'m> {
         dialing.stop_ringing(cx);
+
         match dialing.peer {
             DialedPeer::Callee(called) => {
                 DialProgress::CalleeAnswers(accepted, called.text.into_offer())

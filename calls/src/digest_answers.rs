@@ -59,6 +59,7 @@ impl DigestAnswers {
             .position(|proof| proof.header == header && proof.is_for(challenge.realm));
         let answers = before.map_or(0, |at| held[at].answers);
         let again = before.is_some();
+        // RFC 3261 §22.1: no request again "with the credentials that have just been rejected", but for a stale nonce.
         if (again && !challenge.stale)
             || answers >= MAX_ANSWERS
             || (!again && held.len() >= MAX_REALMS)

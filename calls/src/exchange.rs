@@ -39,8 +39,10 @@ impl Exchange {
     pub(crate) fn refusal(self, id: LegId) -> Option<u16> {
         match self {
             Self::Idle | Self::Refused => None,
+            // A new offer shows that the peer has the answer to its last one. The ACK was lost or overtaken.
             Self::AwaitsAck(from) if from == id => None,
             Self::Offered(of) if of == id => Some(500),
+            // The offer that `from` has to answer is this side's own.
             Self::AwaitsAnswer(from) if from != id => Some(500),
             Self::Offered(_)
             | Self::Ours

@@ -40,6 +40,7 @@ pub(crate) fn attribute_unknown_user(
     username: &[u8],
     wall_time: Moment,
 ) -> Option<(Uuid, Uuid, WrongPart)> {
+    // A pair that ended with a rotation is still in the view, for this answer.
     if let Some(login) = view.login(username) {
         let part = if login.is_valid(wall_time) {
             WrongPart::User

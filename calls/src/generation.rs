@@ -55,6 +55,7 @@ impl Cx<'_> {
             Some((node, _)) if node == config.node => self.core.live.is_up(session),
             // Another node's session: it counts as up for the longest duration of a call.
             Some(_) => began(session).is_some_and(|began| {
+                // The id comes from the message, and no session begins in the future.
                 began <= self.now && self.now.since(began) <= config.max_duration
             }),
             None => false,

@@ -197,6 +197,7 @@ impl Health {
             return HashSet::new();
         }
         let back: HashSet<SocketAddr> = self.back_at.iter().map(|at| *at).collect();
+        // Not cleared: another shard may have added an address meanwhile.
         self.back_at.retain(|at| !back.contains(at));
         back
     }
@@ -260,6 +261,7 @@ impl Health {
             }
         }
 
+        // Counted anew, since a peer that is forgotten may have been down.
         let down = self.peers.iter().filter(|known| known.is_down).count();
         self.down.store(down, Ordering::Relaxed);
         if down == 0 {
@@ -296,6 +298,7 @@ impl Health {
             ProbeOutcome::Silent => !known.has_answered,
             ProbeOutcome::Refused => false,
         };
+        // It agrees with the peer's state, and ends a row of outcomes that don't.
         if speaks_for_it != known.is_down {
             known.against = 0;
             return None;

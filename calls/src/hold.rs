@@ -323,15 +323,18 @@ impl Hold {
 
         match (change.step, answer) {
             (HoldStep::Agent, Some(answer)) => {
+                // Until the caller has agreed as well the two sides differ, and SDP that crosses is made `inactive`.
                 change.closed = true;
                 change.answer = Some(answer.into());
                 change.ask(HoldStep::Caller)
             }
+
             // Without an SDP there is no offer for the caller.
             (HoldStep::Agent, None) => change.ask(HoldStep::Undo(HoldRefusal {
                 role: LegRole::Agent,
                 status: 488,
             })),
+
             (HoldStep::Caller, answer) => {
                 change.held = change.wanted;
                 change.closed = change.wanted;
@@ -343,6 +346,7 @@ impl Hold {
                 change.until = now + PATIENCE;
                 HoldProgress::Follow(change.status(None), change.until)
             }
+
             (HoldStep::Follow, _) => change.settle(None),
             (HoldStep::Undo(refused), _) => change.settle(Some(refused)),
             (HoldStep::Settled, _) => HoldProgress::Nothing,
@@ -357,10 +361,12 @@ impl Hold {
         match change.step {
             // The agent's side has accepted already.
             HoldStep::Caller if change.answer.is_some() => {
+                // Time of its own: the refusal may have taken nearly all of the change's.
                 change.until = now + PATIENCE;
                 change.ask(HoldStep::Undo(refused))
             }
             HoldStep::Agent | HoldStep::Caller => change.settle(Some(refused)),
+            // The agent's side keeps the direction that it has agreed to. The client learns of the first refusal.
             HoldStep::Undo(first) => change.settle(Some(first)),
             // The call goes on, with the agent on older media.
             HoldStep::Follow => change.settle(None),

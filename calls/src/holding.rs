@@ -98,6 +98,7 @@ impl Holding {
                 self.go_on(bridge, cx, progress);
                 Ok(None)
             }
+            // Only a new change is hindered: an order that changes nothing succeeds during a transfer too.
             HoldRequest::New => match hindrance {
                 Some(hindrance) => Err(hindrance),
                 None => self.begin(bridge, cx, wanted).map(Some),
@@ -107,6 +108,7 @@ impl Holding {
 
     /// Begins to hold or to resume. Returns the number of the change.
     fn begin(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, wanted: bool) -> Result<u32, HoldError> {
+        // The agent's side is offered the caller's SDP in another direction, so it has to be a bare SDP.
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
         let is_readable = bridge.heard().is_some_and(is_readable);
         if !bridge.is_local() && !is_readable {
@@ -189,6 +191,7 @@ impl Holding {
             LegRole::Trunk => bridge.trunk_id(),
             LegRole::Agent | LegRole::Destination => bridge.agent_id(),
         };
+        // Another party's SDP follows in the session that the peer knows (RFC 3264 §8). Media of ours have their own.
         if !is_local {
             bridge.legs.keep_origin(id);
         }
@@ -266,6 +269,7 @@ impl Holding {
             Reply::RetryAfter(wait) => return self.later(bridge, cx, wait),
             Reply::Unheard => 408,
             Reply::Refused(status) => status,
+            // `reply_to` makes a repetition or a refusal of a 422, and a loss of a dialog that is gone.
             Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
         };
         let role = bridge.role(id);
@@ -281,6 +285,7 @@ impl Holding {
     ) -> Option<Audio> {
         let answer = has_sdp(message).then(|| sdp_of(message.body()));
         let answer = answer.filter(|sdp| sdp.starts_with(b"v="));
+        // Asked before the machine moves on to its next side.
         let is_of_caller = self.hold.asked() == LegRole::Trunk;
         let is_local = bridge.is_local();
         let heard = bridge

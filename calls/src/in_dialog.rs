@@ -54,6 +54,7 @@ impl Bridge {
             }
             Method::Info => cx.respond(server, 200, None, |_| {}, b""),
             Method::Message => cx.respond(server, 480, None, |_| {}, b""),
+            // 491 has it try again (RFC 3261 §14.1), and by then the caller may have its media.
             Method::Invite
             | Method::Ack
             | Method::Bye

@@ -95,6 +95,7 @@ fn traits(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
         message.has_token(HeaderName::Supported, option)
             || message.has_token(HeaderName::Require, option)
     };
+
     let mut traits = PeerTraits {
         timer: session_expires.is_some() || can("timer"),
         session_expires,
@@ -104,6 +105,7 @@ fn traits(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
         clock_skew_s: skew(message, now),
         ..PeerTraits::default()
     };
+
     let mut sdp = Sdp::read(message.body());
     if let Some(sdp) = &mut sdp {
         traits.offer = true;
@@ -112,6 +114,7 @@ fn traits(message: &Message<'_>, source: IpAddr, now: Moment) -> PeerTraits {
         traits.encrypted = sdp.encrypted;
     }
 
+    // From a private network, private addresses are no sign of NAT.
     if !is_private(source) {
         look_behind_nat(&mut traits, message, source, sdp.as_ref());
     }
@@ -187,6 +190,7 @@ impl Sdp {
         let mut payloads: Vec<&str> = Vec::new();
         let mut names: Vec<(&str, &str)> = Vec::new();
         let mut audio = None;
+
         for line in lines(&text) {
             let Some((kind, value)) = line.split_at_checked(2) else {
                 continue;
@@ -196,11 +200,14 @@ impl Sdp {
                     let address = value.split_ascii_whitespace().nth(5);
                     sdp.origin = address.and_then(|ip| ip.parse().ok());
                 }
+
+                // That of the session, or the audio stream's own.
                 "c=" if audio != Some(false) => {
                     let address = value.split_ascii_whitespace().nth(2).unwrap_or_default();
                     let address = address.split('/').next().unwrap_or_default();
                     sdp.connection = address.parse().ok();
                 }
+
                 "m=" => {
                     let mut fields = value.split_ascii_whitespace();
                     let is_audio = fields.next() == Some("audio") && audio.is_none();
@@ -212,10 +219,12 @@ impl Sdp {
                         payloads = fields.take(CODECS).collect();
                     }
                 }
+
                 "a=" if audio == Some(true) => {
                     let map = value.strip_prefix("rtpmap:").unwrap_or_default();
                     let mut fields = map.split_ascii_whitespace();
                     if let (Some(payload), Some(name)) = (fields.next(), fields.next())
+                        // An offer may have thousands of lines, and each payload searches all of these names.
                         && names.len() < 4 * CODECS
                     {
                         names.push((payload, name));

@@ -217,10 +217,15 @@ impl<D> Join<D> {
                     let follow = sdp.into();
                     self.ask(JoinStep::Follow { follow, local_sdp }, now)
                 });
+
+                // From here on the destination has the agent's place: a refusal of `Follow` no longer sends it away.
                 let arrived = self.arriving.take();
                 JoinProgress::Joined { arrived, asks }
             }
+
             JoinStep::Follow { local_sdp, .. } => {
+                // The agent's side changes its SDP with each answer, so offering it back and forth might never end (RFC
+                // 3725 §4.3).
                 match sdp.filter(|sdp| !is_same_media(&local_sdp, sdp)) {
                     Some(answer) => {
                         let answer = answer.into();
@@ -229,12 +234,17 @@ impl<D> Join<D> {
                     None => JoinProgress::Settled,
                 }
             }
+
             // Without an offer there is nothing to answer.
             JoinStep::AskOffer { .. } => JoinProgress::Settled,
+
             JoinStep::AnswerOffer { delayed, answer } => {
+                // RFC 3261 §13.2.1: the answer "MUST be in the acknowledgement", also if this 2xx has no SDP.
+                // Then the agent's last SDP is it.
                 let answer = sdp.map_or(answer, Into::into);
                 JoinProgress::Acknowledge { delayed, answer }
             }
+
             step @ (JoinStep::Waiting | JoinStep::Settled) => {
                 self.step = step;
                 JoinProgress::Nothing
@@ -255,6 +265,8 @@ impl<D> Join<D> {
             | JoinStep::AnswerOffer { .. }
             | JoinStep::Settled) => {
                 self.step = step;
+                // The re-INVITE that asked for this offer was given up meanwhile, but its 2xx still needs an ACK with
+                // an answer.
                 JoinProgress::Reject(delayed)
             }
         }
@@ -264,6 +276,8 @@ impl<D> Join<D> {
     pub(crate) fn crossed(&mut self) -> JoinProgress<D> {
         match self.step {
             JoinStep::Join(_) | JoinStep::Follow { .. } | JoinStep::AskOffer { .. } => {
+                // The relayed change carried each side's newest SDP to the other, so our own rounds would only repeat
+                // it.
                 self.step = JoinStep::Settled;
                 let arrived = self.arriving.take();
                 JoinProgress::Joined {
@@ -298,6 +312,8 @@ impl<D> Join<D> {
             },
             JoinStep::Follow { .. } | JoinStep::AskOffer { .. } => JoinProgress::Settled,
             JoinStep::AnswerOffer { delayed, answer } => {
+                // The caller's 2xx with its offer is out, and only an ACK with an answer ends that exchange: the
+                // agent's last SDP is it.
                 JoinProgress::Acknowledge { delayed, answer }
             }
             step @ (JoinStep::Waiting | JoinStep::Settled) => {

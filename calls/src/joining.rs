@@ -43,6 +43,7 @@ impl Joining {
 
     /// Ends with the call: BYE to a destination that isn't connected, and an answer with port 0 to an open offer of the caller.
     pub(crate) fn abandon(&mut self, bridge: &mut Bridge, cx: &mut Cx<'_>) {
+        // While a destination is arriving, the caller has only been offered SDP, so no offer of its own is open.
         if self.reject(bridge, cx) {
             return;
         }
@@ -67,6 +68,7 @@ impl Joining {
         self.end();
         bridge.requests.withdraw(RequestKind::Join);
         bridge.requests.withdraw(RequestKind::Refresh(destination));
+        // A 2xx that crosses this CANCEL is still acknowledged: its purpose is `Stale` by then.
         bridge.requests.cancel_join(cx);
         bridge.legs.stop_timers(cx, destination);
         bridge.send_bye(cx, destination, ByeContent::default());
@@ -102,12 +104,14 @@ impl Joining {
         sdp: Option<&[u8]>,
         now: Moment,
     ) -> JoinProgress<Delayed> {
+        // If the media end here (`is_local`), no other end has to learn of the change.
         let is_idle = self.0.is_none() && bridge.status() == CallStatus::Up && !bridge.is_local();
         let known = |id| bridge.legs.sip(id)?.first_local_sdp();
         let (Some(theirs), Some(ours), Some(sdp)) = (known(bridge.other(id)), known(id), sdp)
         else {
             return JoinProgress::Nothing;
         };
+        // A leg that isn't connected has no other end that its media could reach.
         if !is_idle || bridge.has_left(id) || !moves_audio(theirs, sdp) {
             return JoinProgress::Nothing;
         }
@@ -180,6 +184,7 @@ impl Joining {
 
         let invite = NewRequest::offer(fork, Purpose::Join(round), sdp);
         if bridge.send(cx, id, &invite, lines).is_none() {
+            // There was no dialog or no room; the deadline of the queued request bounds the repetitions.
             self.later(bridge, cx, PAUSE);
         }
     }
@@ -200,6 +205,7 @@ impl Joining {
         else {
             return Ok(JoinProgress::Nothing);
         };
+
         let sdp = has_sdp(message).then(|| sdp_of(message.body()));
         if let Some(offer) = sdp
             && round == JoinRound::AskOffer
@@ -224,6 +230,7 @@ impl Joining {
         if reply != Reply::Accepted {
             return Ok(self.unaccepted(bridge, cx, round, reply));
         }
+
         leg.take_accepted(cx, flow, pending, message);
         Ok(self.step(|join| join.accepted(round, sdp, cx.now)))
     }
@@ -269,6 +276,7 @@ impl Joining {
             }
             Reply::Unheard if bridge.status() != CallStatus::Over => (Reason::DialogGone, 408),
             Reply::Refused(status) => (Reason::JoinRefused, status),
+            // `Gone` has come back as `Lost`, and 422 as a retry with a longer interval.
             Reply::Unheard | Reply::Accepted | Reply::TooBrief | Reply::Gone => {
                 return JoinProgress::Nothing;
             }

@@ -38,6 +38,7 @@ impl KnownAddresses {
             return;
         }
         if self.ips.len() >= MOST {
+            // Without a bound, a peer that alternates its source addresses would grow the leg.
             self.ips.remove(0);
         }
         self.ips.push(ip.to_canonical());

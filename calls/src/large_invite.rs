@@ -34,11 +34,12 @@ impl UdpFallback {
         Self::InReserve(target.clone().reached_by(flow))
     }
 
-    /// An attempt at `target` begins.
+    /// Drops the path by datagram as an attempt at `target` begins, unless it goes by the connection that was opened for the same target.
     pub(crate) fn begin(&mut self, target: &Target) {
         let is_meant = |held: &Target| {
             held.uri == target.uri && held.address == target.address && target.by.is_some()
         };
+        // Another target, or this one by datagram because no connection came about: nothing is left in reserve.
         if !matches!(self, Self::InReserve(held) if target.transport.is_reliable() && is_meant(held))
         {
             *self = Self::Excluded;
@@ -60,6 +61,7 @@ impl UdpFallback {
     pub(crate) fn take(&mut self, cx: &mut Cx<'_>) -> Option<Target> {
         match std::mem::take(self) {
             Self::InReserve(target) => {
+                // Its next large INVITE needn't wait for a connection that leads nowhere.
                 cx.core.effects.push_back(Effect::StreamSilent {
                     peer: target.address,
                 });

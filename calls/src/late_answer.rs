@@ -34,6 +34,7 @@ pub(crate) fn refuse_late_answer(
     let Some((mut dialog, has_routes)) = dialog_of(cx, message) else {
         return;
     };
+    // Routes that can't be read lead nowhere, but the flow of the 2xx leads back to its sender.
     let target = match has_routes {
         true => cx.next_flow(&dialog, flow),
         false => flow,
@@ -58,6 +59,7 @@ pub(crate) fn refuse_stray_answer(cx: &mut Cx<'_>, flow: Flow, message: &Message
         return;
     };
 
+    // The source of this 2xx may be forged, so the ACK and BYE that it causes are counted from here and charged to it.
     let waiting = cx.endpoint.waiting();
     let late = LateAnswer {
         message,
@@ -74,6 +76,7 @@ pub(crate) fn refuse_stray_answer(cx: &mut Cx<'_>, flow: Flow, message: &Message
 /// Returns the dialog that a 2xx of ours has made, and whether its routes can be read. Without an ACK the 2xx would be retransmitted, and its peer
 /// take the call for answered (§13.2.2.4), so unreadable routes are ignored.
 fn dialog_of(cx: &Cx<'_>, message: &Message<'_>) -> Option<(Dialog, bool)> {
+    // Without a tag of ours the 2xx answers no INVITE of this deployment, and gets nothing at all.
     let from_tag = message.from_tag().unwrap_or_default();
     cx.core.minter.read_tag(from_tag)?;
 
@@ -128,6 +131,9 @@ fn acknowledge(cx: &mut Cx<'_>, late: &LateAnswer<'_, '_>, dialog: &mut Dialog, 
             None => cx.endpoint.ack_stateless(target, &request),
         }
     });
+
+    // PRACKs and UPDATEs of the forgotten dialog may have used numbers. RFC 3261 §12.2.2: a request with a lower number
+    // "MUST be rejected with a 500".
     dialog.skip(FORGOTTEN);
 }
 

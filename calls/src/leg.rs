@@ -181,6 +181,7 @@ impl SipPeer {
         if let Some(held) = dialogs.find(|held| held.fork == fork) {
             held.remember_sdp(body);
         }
+        // Kept beside the dialog only while it differs: most legs then need no allocation for it.
         if let Some(OwnOrigin::LastParty(line)) = self.origin.as_deref()
             && self.origin_in_dialog() == Some(line)
         {
@@ -206,6 +207,7 @@ impl SipPeer {
 
     /// Returns a body as the peer is to get it: an SDP under the origin line that it knows.
     pub(crate) fn with_origin<'b>(&mut self, body: &'b [u8]) -> Cow<'b, [u8]> {
+        // A body in several parts crosses as it is: only a bare SDP has its origin line changed.
         if !body.starts_with(b"v=") {
             return body.into();
         }
@@ -231,6 +233,7 @@ impl SipPeer {
             Some(OwnOrigin::LastParty(line)) => Some(&**line),
             None => self.origin_in_dialog(),
         };
+        // RFC 3264 §8: the next SDP's o= "MUST be identical", but for its version, which "MUST increment by one".
         let origin = line.and_then(Origin::after).map(OwnOrigin::Own);
         self.origin = origin.map(Box::new);
     }

@@ -173,6 +173,7 @@ impl Limits {
         claims: [(Option<Claim>, LimitReached); 4],
         now: Moment,
     ) -> Result<Permit, LimitReached> {
+        // Counted first and compared afterwards, so that two shards can't both take the last place.
         if self.calls.fetch_add(1, Ordering::Relaxed) >= self.max_calls {
             self.calls.fetch_sub(1, Ordering::Relaxed);
             return Err(LimitReached::Node);
@@ -188,6 +189,7 @@ impl Limits {
             org,
             held: [None; 4],
         };
+        // A permit that is dropped on the way gives back what it holds so far.
         for (held, (claim, full)) in permit.held.iter_mut().zip(claims) {
             let Some(claim) = claim else { continue };
             if !self.take(claim) {
@@ -210,6 +212,7 @@ impl Limits {
 
     fn release(&self, id: Uuid) {
         if let Entry::Occupied(mut entry) = self.counts.entry(id) {
+            // An id without calls keeps no entry, so the table grows with live calls alone.
             if *entry.get() <= 1 {
                 entry.remove();
             } else {

@@ -63,7 +63,8 @@ impl LiveCall {
 /// All live calls of this node.
 #[derive(Debug)]
 pub struct LiveCalls {
-    calls: DashMap<Uuid, LiveCall>,
+    /// Boxed, since a table that has just grown is half empty.
+    calls: DashMap<Uuid, Box<LiveCall>>,
     /// Wall clock of recorded facts.
     wall: &'static WallClock,
     /// The call of each session.
@@ -111,7 +112,7 @@ impl LiveCalls {
         self.calls
             .get(&call)
             .filter(|live| live.started.org == org)
-            .map(|live| live.clone())
+            .map(|live| LiveCall::clone(&live))
     }
 
     /// The call of a session, if it is live and of this org.
@@ -138,7 +139,7 @@ impl LiveCalls {
         self.calls
             .iter()
             .filter(|live| live.started.org == org)
-            .map(|live| live.value().clone())
+            .map(|live| LiveCall::clone(&live))
             .collect()
     }
 
@@ -174,9 +175,11 @@ impl LiveCalls {
                     media: None,
                     has_bot: false,
                 };
+
                 self.sessions.insert(started.session, started.call);
-                self.calls.insert(started.call, live);
+                self.calls.insert(started.call, Box::new(live));
             }
+
             Fact::Contact { call, contact, .. } => {
                 self.change(*call, |live| live.contact = Some(*contact))
             }
@@ -184,6 +187,7 @@ impl LiveCalls {
                 live.status = Status::Ringing;
                 live.ringing_at = Some(*at);
             }),
+
             Fact::Answered {
                 call,
                 at,
@@ -194,6 +198,7 @@ impl LiveCalls {
                 live.answered_at = Some(*at);
                 live.runtime_call_id = Some(runtime_call_id.clone());
             }),
+
             Fact::Joined {
                 call,
                 runtime_call_id,
@@ -201,6 +206,7 @@ impl LiveCalls {
             } => self.change(*call, |live| {
                 live.runtime_call_id = Some(runtime_call_id.clone());
             }),
+
             Fact::Held { call, held, .. } => self.change(*call, |live| live.held = *held),
             Fact::Transfer(transfer) => self.change(transfer.call, |live| {
                 live.transfer = Some(Arc::new((**transfer).clone()));
@@ -211,6 +217,7 @@ impl LiveCalls {
             Fact::Media(media) => self.change(media.call, |live| {
                 live.media = Some(Arc::new((**media).clone()));
             }),
+
             // Listed until the store has its end: see `forget`.
             Fact::Ended(ended) => self.change(ended.call, |live| {
                 live.ended = Some(ended.clone());

@@ -38,6 +38,7 @@ impl LocalMedia {
         let Some(local) = self.local else {
             return Err(UnacceptableBody::NoCommonMedia("no media".into()));
         };
+        // Without SDP the message asks for an offer; the answer comes in the ACK (`take_late_answer`).
         if !has_sdp(message) {
             self.offered = true;
             return Ok((self.offer_at(local, before), None));
@@ -82,6 +83,7 @@ impl Bridge {
     pub(crate) fn close_media(&mut self, cx: &mut Cx<'_>, ids: &CallRef) {
         let closed = self.closed_media(ids);
         let local = self.legs.iter_mut().filter_map(Leg::local_mut);
+        // `count`, since it takes every address; `any` would stop at the first.
         let is_open = local.filter_map(|media| media.local.take()).count() > 0;
         if is_open {
             cx.core.effects.push_back(closed);
@@ -145,6 +147,7 @@ impl Relay<'_> {
         };
 
         let sources = media_peer::sources(&cx.core.config.addresses, remote, signalling);
+        // The call goes on without RTP of ours: its peer may still move the media to an address that is allowed.
         if let Err(refusal) = sources {
             let (call, org) = (self.ids.call, self.ids.org);
             tracing::info!(call.id = %call, org.id = %org, peer = %remote, reason = refusal.code(), "no RTP is sent to what the SDP names");
@@ -155,6 +158,7 @@ impl Relay<'_> {
             remote.set_port(0);
         }
 
+        // Without an address to send to, RTP is taken from the source of the signalling alone.
         let sources = sources.unwrap_or([signalling.ip(); 2]);
         let may_differ = self.bridge.local().is_some_and(|media| media.from_any);
         let from_any = may_differ && media_peer::is_elsewhere(audio.remote.ip(), sources);
@@ -245,6 +249,7 @@ impl Relay<'_> {
         server: ServerTx,
         message: &Message<'_>,
     ) {
+        // Before the target moves. RFC 3261 §14.1: after a refusal "the session parameters MUST remain unchanged".
         let sdp = match self.local_sdp(message) {
             Ok(sdp) => sdp,
             Err(no) => return no.reject(cx, server),

@@ -51,10 +51,12 @@ impl LoopCounter {
         let counted = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
             let count = held & ((1 << COUNT_BITS) - 1);
             let began = (held >> COUNT_BITS) & ((1 << TICK_BITS) - 1);
+            // The tick wraps after 48 days, so the age is taken modulo its 24 bits.
             let age = tick.wrapping_sub(began) & ((1 << TICK_BITS) - 1);
             if held >> (COUNT_BITS + TICK_BITS) != key || count == 0 || age >= WINDOW {
                 Some(key << (COUNT_BITS + TICK_BITS) | tick << COUNT_BITS | 1)
             } else {
+                // The window isn't renewed: it ends ten seconds after its first set-up, however many follow.
                 (count < u64::from(self.most)).then_some(held + 1)
             }
         });

@@ -70,6 +70,7 @@ impl OrgShares {
 
     /// Counts a call of an org; false, without counting, if its share is used up.
     pub(super) fn take(&self, org: Uuid, taking: ShareUse, now: Moment) -> bool {
+        // Before the entry is locked: `retain` locks the same table.
         self.sweep(now);
         let mut share = self.of.entry(org).or_default();
         let has_company = self.calls.load(Ordering::Relaxed) > share.calls;
@@ -96,6 +97,7 @@ impl OrgShares {
     }
 
     pub(super) fn release(&self, org: Uuid) {
+        // The total first: in between an org may look alone, but never in the company of its own call.
         self.calls.fetch_sub(1, Ordering::Relaxed);
         if let Some(mut share) = self.of.get_mut(&org) {
             share.calls = share.calls.saturating_sub(1);
@@ -108,6 +110,7 @@ impl OrgShares {
         if self.of.len() <= SWEEP {
             return;
         }
+        // Another shard is sweeping.
         let Ok(mut swept_at) = self.swept_at.try_lock() else {
             return;
         };

@@ -80,6 +80,7 @@ impl Origin {
         }
 
         let digest = hasher.finish();
+        // RFC 3264 §8: "If the version in the origin line does not increment, the SDP MUST be identical".
         if self.digest.replace(digest) != Some(digest) {
             self.version = self.version.wrapping_add(1);
         }

@@ -127,6 +127,7 @@ impl OutboundLimits {
             times.pop_front();
         }
 
+        // No start is counted before all windows have room, so that a refusal uses nothing up.
         let windows = [(MINUTE, self.bounds.per_minute), (DAY, self.bounds.per_day)];
         for (window, limit) in windows {
             room(times, window, limit, now).map_err(|wait| denied(Reason::OutboundRate, wait))?;
@@ -136,6 +137,7 @@ impl OutboundLimits {
         if let Some(limit) = per_second {
             let times = began.entry(trunk).or_default();
             times.push_back(now);
+            // A window of one second needs no more starts than its limit.
             while times.len() > limit as usize {
                 times.pop_front();
             }
@@ -172,6 +174,7 @@ fn room(
     }
     let leaving = times.len() - within + (within - limit as usize);
     let oldest = times.get(leaving).map_or(window, |at| now.since(*at));
+    // Whole seconds are reported, so a second is added to what they cut off.
     Err(window.saturating_sub(oldest) + SECOND)
 }
 

@@ -41,6 +41,7 @@ pub(crate) struct Pending {
 impl Pending {
     /// Cancels the request, with these lines in the CANCEL.
     pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, lines: &[u8]) {
+        // A 401 that crosses the CANCEL must not have the request sent again with credentials.
         self.is_canceled = true;
         cx.endpoint.cancel(self.client, lines, cx.now);
     }

@@ -57,6 +57,7 @@ impl Pbx {
     fn of_octets(name: &[u8]) -> Option<Self> {
         let holds = |word: &str| {
             let word = word.as_bytes();
+            // A cheap check first: most windows differ in their first letter.
             let begins = |window: &[u8]| window[0] | 0x20 == word[0];
             let mut windows = name.windows(word.len());
             windows.any(|window| begins(window) && window.eq_ignore_ascii_case(word))

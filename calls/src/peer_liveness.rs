@@ -105,6 +105,7 @@ impl PeerLiveness {
     /// Notes a probe without an answer. Returns whether there is time for another one.
     pub(crate) fn miss(&mut self, now: Moment) -> bool {
         let is_first = !std::mem::replace(&mut self.is_missed, true);
+        // A second probe helps only if its answer can come before the session ends.
         let next = now + AGAIN;
         let outlives = |session: SessionTimes| next + ANSWERED < session.end;
         let outlives = self.session.is_none_or(outlives);
@@ -126,6 +127,7 @@ impl PeerLiveness {
     ) -> Option<LivenessProbe> {
         let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= now);
         let we_refresh = session.is_some_and(SessionTimer::we_refresh);
+        // A session that the peer refreshes is only watched: it ends at `over`.
         if we_refresh && is_due(self.session_due()) {
             return Some(self.refresh(means));
         }
@@ -135,6 +137,7 @@ impl PeerLiveness {
     /// Returns the method of refresh: the one in Allow, unless it was just refused.
     fn refresh(&self, means: ProbeMethods<'_>) -> LivenessProbe {
         let can_repeat = means.local_sdp.is_some();
+        // Without an SDP to repeat there is no re-INVITE: UPDATE is tried even if Allow lacks it.
         let by_update = means.update || !can_repeat;
         match (by_update, self.refused) {
             (true, Some(LivenessProbe::Update)) if can_repeat => LivenessProbe::Reinvite,
@@ -172,6 +175,7 @@ impl PeerLiveness {
             return ProbeRefusal::OtherMethod;
         }
         self.refused = None;
+        // An eighth of the interval leaves room for more tries before the session ends.
         ProbeRefusal::Later(Duration::from_secs(u64::from(session.interval() / 8)))
     }
 }

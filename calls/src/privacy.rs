@@ -44,6 +44,7 @@ impl CallerIdentity {
             prefix,
         };
         crossing.copy_without_body(&mut Head::new(&mut lines), invite);
+        // Dropped whole, since a cut could leave half a header.
         if lines.len() > KEPT {
             lines.clear();
         }

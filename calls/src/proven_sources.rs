@@ -34,6 +34,7 @@ impl ProvenSources {
     fn answered(&self, source: IpAddr, now: Moment) {
         if self.0.len() >= MOST_PROVEN && !self.0.contains_key(&source) {
             self.0.retain(|_, at| now.since(*at) < GOOD);
+            // A full table keeps the good entries that it has; this source is probed again with its next INVITE.
             if self.0.len() >= MOST_PROVEN {
                 return;
             }
@@ -101,6 +102,7 @@ impl SourceProbes {
 
     /// Takes an INVITE whose source didn't answer in time.
     pub(crate) fn pop_late(&mut self, now: Moment) -> Option<WaitingInvite> {
+        // All wait equally long, so the first in the queue is the first that is due.
         self.next_timeout().filter(|due| *due <= now)?;
         self.waiting.pop_front()
     }
@@ -111,6 +113,7 @@ impl SourceProbes {
         (source, tag): (IpAddr, u64),
         now: Moment,
     ) -> VecDeque<WaitingInvite> {
+        // Only a host that received the OPTIONS knows the random bits of its tag, so a forged answer proves nothing.
         let is_it = |asked: &SourceProbe| asked.source == source && asked.tag == tag;
         let Some(at) = self.asked.iter().position(is_it) else {
             return VecDeque::new();

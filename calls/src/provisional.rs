@@ -120,6 +120,7 @@ impl Bridge {
         }
 
         let known = self.legs.sip_mut(agent);
+        // A further response of the fork may bring another Contact.
         if let Some(known) = known.and_then(|peer| peer.dialog(fork)) {
             return known.refresh_target(message);
         }
@@ -233,6 +234,7 @@ impl Relay<'_> {
         self.bridge
             .send(cx, agent, &request, |head| head.raw(&content.lines));
 
+        // Both dialogs go first: `abandon_dropped` refuses what was relayed in dialogs that are gone.
         for id in [trunk, agent] {
             if let Some(peer) = self.bridge.legs.sip_mut(id) {
                 peer.dialogs.retain(|held| held.fork != fork);
@@ -261,20 +263,26 @@ impl Relay<'_> {
             CrossingKind::Response,
             &config.header_prefix,
         );
+
         let Some(relay) = self.bridge.incoming().map(|incoming| &incoming.relay) else {
             return;
         };
+        // The caller has ended this early dialog by a BYE. The INVITE goes on in the others (RFC 3261 §15).
         if relay.has_ended(fork) {
             return;
         }
+
+        // Only the caller's first response counts as the beginning of ringing.
         if relay.is_silent() {
             cx.note_ringing(self.ids);
         }
+
         let delivery = relay.delivery(rseq);
         let body = match relay.is_bare(delivery) && has_sdp(message) {
             true => b"",
             false => message.body(),
         };
+
         let mut head = Vec::new();
         crossing.copy_but(&mut Head::new(&mut head), message, body, &[]);
         let answer = Provisional {
@@ -308,7 +316,10 @@ impl Relay<'_> {
             let (relay, mut caller) = leg.relay_and_caller(cx)?;
             relay.handle_prack(&mut caller, fork, message)
         });
+
         let Some(acknowledged) = acknowledged else {
+            // RFC 3262 §3: after its final response the UAS "MUST be prepared to process PRACK requests" for responses
+            // that were out. Any other unmatched PRACK is 481.
             let is_late = |late: &mut LatePrack| late.is_brought_by(fork, message);
             let session = self.bridge.legs.session_mut(self.bridge.trunk_id());
             let late = session.and_then(|session| session.late_prack.take_if(is_late));
@@ -319,6 +330,7 @@ impl Relay<'_> {
             cx.respond(server, status, None, |_| {}, b"");
             return None;
         };
+
         let offers = has_sdp(message)
             && self
                 .bridge
@@ -330,6 +342,7 @@ impl Relay<'_> {
         let crosses = acknowledged
             .rseq
             .is_some_and(|rseq| self.send_prack(cx, fork, rseq, purpose, Some(message)));
+
         // A 200 would have to answer the offer (RFC 3262 §5). The runtime, whose response wasn't reliable, still owes the answer to the first one, so
         // no UPDATE may bring it another (RFC 3311 §5.1).
         if !crosses {

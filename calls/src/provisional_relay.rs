@@ -205,6 +205,7 @@ impl CallerFork {
 
     fn send(&mut self, to: &mut impl ProvisionalSink, reliable: Reliable) {
         let timer = to.wake(self.number, T1);
+        // RFC 3262 §3: the first RSeq "MUST be between 1 and 2**31 - 1"; a random one is only RECOMMENDED.
         self.rseq += 1;
         to.send(self.number, &reliable.answer, Some(self.rseq));
         self.unacknowledged = Some(Unacknowledged {
@@ -264,6 +265,7 @@ impl ProvisionalRelay {
         delivery: Delivery,
         answer: Provisional,
     ) {
+        // The bound is the call's: each fork of the runtime would multiply one of its own.
         let queued: usize = self.forks.iter().map(|fork| fork.queued.len()).sum();
         let fork = self.fork(fork);
         if fork.has_ended {
@@ -280,6 +282,7 @@ impl ProvisionalRelay {
         } else if queued < MAX_QUEUED {
             fork.queued.push_back(reliable);
         }
+        // One beyond the bound is never acknowledged; its sender gives up after 64*T1 (RFC 3262 §3).
     }
 
     /// Handles the timer of a fork's unacknowledged response: retransmits it, doubling the interval, until 64*T1.
@@ -295,6 +298,8 @@ impl ProvisionalRelay {
             return Retransmission::GoesOn;
         };
         let waited = to.now().since(sent.sent);
+        // RFC 3262 §3: after 64*T1 without a PRACK "the UAS SHOULD reject the original request with a 5xx response".
+        // The caller of this function does, unless another fork is left.
         if waited >= PATIENCE {
             fork.unacknowledged = None;
             fork.queued.clear();
@@ -303,6 +308,7 @@ impl ProvisionalRelay {
 
         to.send(fork.number, &sent.reliable.answer, Some(sent.rseq));
         sent.interval *= 2;
+        // The last wait is cut, so that the end comes at 64*T1 and not with the next doubled interval.
         sent.timer = to.wake(fork.number, sent.interval.min(PATIENCE - waited));
         Retransmission::GoesOn
     }
@@ -323,6 +329,7 @@ impl ProvisionalRelay {
         let is_named = |sent: &mut Unacknowledged| names(&rack, sent.rseq);
         let sent = fork.unacknowledged.take_if(is_named)?;
         to.cancel(sent.timer);
+        // With an offer in the INVITE this SDP is the answer; without one it is an offer, and the PRACK has the answer.
         fork.agreed |= sent.reliable.answer.has_sdp && (offered || has_sdp(prack));
         let rseq = sent.reliable.theirs;
         Some(AcknowledgedProvisional { rseq })
@@ -332,6 +339,7 @@ impl ProvisionalRelay {
     pub(crate) fn go_on(&mut self, to: &mut impl ProvisionalSink, fork: u8) -> Option<HeldAnswer> {
         let won = self.held.as_ref().map(|held| held.won.fork);
         if won.is_some_and(|won| !self.owes_answer(won)) {
+            // What is still queued has no SDP, and the 2xx supersedes it.
             return self.held.take();
         }
         // Once a fork has won, the caller gets no more responses of the others.

@@ -66,11 +66,13 @@ impl Relay<'_> {
             CrossingKind::InDialog,
             &config.header_prefix,
         );
+
         let body = content.map_or(Cow::Borrowed(&b""[..]), |content| crossing.body(content));
         let body = &*match offers {
             true => self.holding.hold.crossing_sdp(&body),
             false => Cow::Borrowed(&*body),
         };
+
         let lines = |head: &mut Head<'_>| {
             extra(head);
             if let Some(content) = content {
@@ -162,6 +164,7 @@ impl Relay<'_> {
             if let Some(timer) = &timer {
                 timer.response_lines(head);
             }
+            // RFC 3261 §21.4.6: a 405 "MUST include an Allow header field"; the peer that refused knows its methods.
             if status == 405 {
                 message
                     .headers()
@@ -172,6 +175,7 @@ impl Relay<'_> {
         };
 
         let phrase = String::from_utf8_lossy(message.reason());
+        // A mapped status gets its own phrase instead of the peer's.
         let phrase = (status == message.status() && !phrase.is_empty()).then_some(&*phrase);
         cx.respond_as(server, (status, phrase), None, write, &body);
     }

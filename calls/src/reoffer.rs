@@ -50,6 +50,7 @@ impl Bridge {
             return false;
         }
         match leg.take_owed_bye() {
+            // RFC 3261 §15: "the callee's UA MUST NOT send a BYE on a confirmed dialog until it has received an ACK".
             Some(content) => {
                 self.send_bye(cx, id, content);
                 false
@@ -66,12 +67,14 @@ impl Bridge {
         let Some((id, ack, owed)) = overdue else {
             return false;
         };
+        // The other leg's 2xx has waited for the answer in this ACK, and its peer repeats it until ours comes.
         if let Some(delayed) = &ack.delayed {
             let other = self.other(id);
             if let Some(leg) = self.legs.get_mut(other) {
                 leg.reject_offer(cx, delayed);
             }
         }
+        // RFC 3261 §13.3.1.4: without an ACK "the session SHOULD be terminated". An owed BYE ends its own leg only.
         let ends = owed.is_none();
         if let Some(content) = owed {
             self.send_bye(cx, id, content);
@@ -119,6 +122,7 @@ impl Relay<'_> {
     /// Handles a re-INVITE.
     pub(crate) fn on_reinvite(&mut self, cx: &mut Cx<'_>, of: &Reoffer<'_>) {
         let (id, server) = (of.leg, of.server);
+        // A refused one counts as well: until its ACK, an offer of ours would meet it.
         self.bridge.requests.note_theirs(server);
         let status = self.bridge.status();
         if status == CallStatus::SettingUp {
@@ -213,12 +217,14 @@ impl Relay<'_> {
         }
         self.holding.hear(self.bridge, pending.leg, message);
 
+        // The re-INVITE crossed without an offer, so this 2xx has one: our ACK waits for the answer in the requester's.
         let is_delayed = !pending.had_sdp && has_sdp(message);
         let delayed = is_delayed.then(|| pending.delayed(sdp_of(message.body())));
         if let (None, Some(leg)) = (&delayed, self.bridge.legs.get_mut(pending.leg)) {
             leg.send_ack(cx, &pending.ack());
         }
 
+        // A new leg takes its place first: `other` has to find it as the requester that is answered below.
         let replaced = self.succeed(cx, server);
         let requester = self.bridge.other(pending.leg);
         if let Some(peer) = self.bridge.legs.sip_mut(requester) {
@@ -262,6 +268,8 @@ impl Relay<'_> {
             let lines = |head: &mut Head<'_>| refusal_lines(head, why);
             return cx.respond(server, why.status(), None, lines, b"");
         }
+
+        // A hold between its two re-INVITEs begins again, with the SDP of this change.
         self.holding.hold.disturb();
 
         let (method, purpose) = (message.method(), Purpose::Relay(server));
@@ -273,6 +281,7 @@ impl Relay<'_> {
         let target = dialog.and_then(|dialog| dialog.moves_to(message));
         let target = target.map(Box::from);
         let (other, content) = (self.bridge.other(id), Some(message));
+
         let sent = self.send(cx, other, fork, method, purpose, content, |_| {});
         match sent {
             Some(pending) => (pending.renewal, pending.target) = (renewal, target),
@@ -315,6 +324,7 @@ impl Relay<'_> {
     ) -> AckProgress {
         let cseq = message.cseq().number;
         let session = self.bridge.legs.session_mut(id);
+        // A repeated 2xx is acknowledged again; only the first ACK counts.
         let Some(ack) = session.and_then(|session| session.take_acknowledged(cseq)) else {
             return AckProgress::default();
         };

@@ -28,6 +28,7 @@ impl Bridge {
     pub(crate) fn is_changing(&self) -> bool {
         self.dialing().is_some()
             || self.legs.successor().is_some()
+            // A call has a fixed number of legs, and the replaced one stays until its BYE is answered.
             || self.legs.is_full()
             || self.awaited().next().is_some()
             || self.requests.offering().is_some()
@@ -65,6 +66,7 @@ impl Relay<'_> {
         flow: Flow,
         message: &Message<'_>,
     ) {
+        // Requests cross between dialogs of one fork number, so the new leg takes the one in use.
         let fork = self.bridge.fork().unwrap_or_default();
         let state = LegState::Replacing(Replacing {
             server,
@@ -91,6 +93,7 @@ impl Relay<'_> {
         peer.credentials = credentials.map(Box::new);
         self.bridge.legs.meet(leg, peer);
 
+        // An interval that is too brief was refused at admission.
         let (min_se, ours) = (cx.core.config.min_se, cx.core.config.session_expires);
         let renewal = SessionTimer::for_uas(message, min_se, ours).unwrap_or_default();
         match self.bridge.is_local() {
@@ -160,6 +163,7 @@ pub(crate) fn refusal(
 ) -> Option<Reason> {
     match status {
         CallStatus::SettingUp | CallStatus::Over => Some(Reason::NothingReplaced),
+        // RFC 3891 §3 refuses `early-only` with 486 where the dialog is confirmed.
         CallStatus::Answered | CallStatus::Up if early_only => Some(Reason::AnsweredAlready),
         CallStatus::Answered => Some(Reason::CallChanging),
         CallStatus::Up => is_changing().then_some(Reason::CallChanging),

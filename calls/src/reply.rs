@@ -30,12 +30,14 @@ pub(crate) enum Reply {
 impl Reply {
     /// Judges the final answer to a request; `glare` draws the wait after a 491.
     pub(crate) fn of(answer: &Message<'_>, glare: impl FnOnce() -> Duration) -> Self {
+        // RFC 3261 §14.2: a busy dialog asks for "between 0 and 10 seconds"; a longer pause is taken for a refusal.
         let retry_after = answer
             .number(HeaderName::RetryAfter)
             .filter(|after| *after <= MAX_RETRY_AFTER);
         match (answer.status(), answer.method(), retry_after) {
             (200..=299, _, _) => Self::Accepted,
             (491, _, _) => Self::RetryAfter(glare()),
+            // RFC 3261 §14.2: a peer whose own INVITE is unanswered refuses ours with 500 and a Retry-After.
             (500 | 503, _, Some(after)) => {
                 Self::RetryAfter(Duration::from_secs(u64::from(after)).max(PAUSE))
             }

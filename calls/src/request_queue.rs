@@ -78,6 +78,7 @@ impl<A: Copy + Eq> RequestQueue<A> {
         let turn = |waiting: &Waiting<A>| {
             let is_late = |until| waiting.from.max(now) >= until;
             match waiting.until.is_some_and(is_late) {
+                // A pause beyond the deadline gives the request up at once: waiting it out would change nothing.
                 true => Some(NextRequest::TooLate(waiting.ask)),
                 false if waiting.from <= now && may_go(waiting.ask) => {
                     Some(NextRequest::Send(waiting.ask))

@@ -137,6 +137,7 @@ impl Requests {
     pub(crate) fn on_exchange_late(&mut self, cx: &mut Cx<'_>) {
         self.exchange = None;
         for pending in &mut self.pending {
+            // Their 487, or the time-out of their transactions, ends them: the timer needs no successor.
             if pending.method == Method::Invite {
                 pending.cancel(cx, b"");
             }
@@ -174,6 +175,7 @@ impl Requests {
     /// get no more than their ACKs.
     pub(crate) fn abandon(&mut self, cx: &mut Cx<'_>) {
         for pending in &mut self.pending {
+            // A late answer to REFER may still bring the outcome of the transfer.
             if pending.purpose != Purpose::Transfer {
                 leave(cx, pending, Purpose::Own);
             }
@@ -190,9 +192,11 @@ impl Requests {
             match (pending.leg == agent, own) {
                 (true, _) => {
                     leave(cx, pending, Purpose::Own);
+                    // The agent's leg leaves: its open offer must not block the caller's next exchange.
                     pending.offers = false;
                 }
                 (false, true) => {}
+                // Its peer may still accept this: `Stale` has it offered the current media again.
                 (false, false) => leave(cx, pending, Purpose::Stale),
             }
         }
@@ -279,6 +283,7 @@ impl Requests {
     /// Sets the timer of the queue to its next change.
     pub(crate) fn set_turn(&mut self, cx: &mut Cx<'_>, call: CallKey) {
         cx.cancel_timer(&mut self.turn);
+        // No event says that a peer's INVITE is over (`check_theirs`), so it is looked at again after a pause.
         let look = self.theirs.filter(|_| !self.queue.is_empty());
         let look = look.map(|_| PAUSE);
         let next = self.queue.next_after(cx.now).into_iter().chain(look).min();

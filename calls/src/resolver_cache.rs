@@ -47,6 +47,7 @@ impl ResolverCache {
             let near = hop.targets.iter().find(|target| target.address == heard);
             near.or(hop.targets.first()).cloned()
         });
+
         let is_fresh = known
             .as_ref()
             .is_some_and(|hop| now.since(hop.asked) < FRESH);
@@ -55,11 +56,13 @@ impl ResolverCache {
         }
 
         match known {
+            // Noted before the answer comes, so that one lookup at a time is out.
             Some(hop) => hop.asked = now,
             None => {
                 if cache.len() >= MOST {
                     cache.retain(|_, hop| now.since(hop.asked) < FRESH);
                 }
+
                 // The oldest name is removed, so that many names of one tenant can't block another's.
                 while cache.len() >= MOST
                     && let Some(oldest) = cache.iter().min_by_key(|(_, hop)| hop.asked)
@@ -67,6 +70,7 @@ impl ResolverCache {
                     let oldest = oldest.0.clone();
                     cache.remove(&oldest);
                 }
+
                 let targets = Vec::new();
                 cache.insert(
                     name,
@@ -91,6 +95,7 @@ impl ResolverCache {
         now: Moment,
     ) -> Option<bool> {
         let name = name(&wanted);
+        // For its lookup alone: no address has port 0.
         self.find(wanted, SocketAddr::new(ip, 0), effects, now);
         let hop = self.0.get(&name)?;
         let is_there = |target: &Target| target.address.ip().to_canonical() == ip;

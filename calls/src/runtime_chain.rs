@@ -83,6 +83,7 @@ impl First {
 impl RuntimeChain {
     /// All runtimes, none of which has been tried.
     pub(crate) fn new(of: NewChain<'_>, config: &Config) -> Self {
+        // The default is the operator's choice: the rule for tenants' addresses doesn't apply to it.
         let namer = match *of.runtime == *config.default_runtime {
             true => Namer::Operator,
             false => of.namer,
@@ -138,6 +139,7 @@ impl RuntimeChain {
         {
             *uri = first.into();
             *fallbacks = others;
+            // The flow is that of the built-in agent, which is no entry of this stage.
             *flow = None;
         }
         sip

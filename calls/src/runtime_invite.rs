@@ -103,17 +103,22 @@ pub(crate) fn invite(
     else {
         return None;
     };
+
+    // The default is the operator's choice, also where an agent's settings name it.
     let namer = match *runtime == *config.default_runtime {
         true => Namer::Operator,
         false => namer.clone(),
     };
+
     let templates = std::iter::once(uri).chain(fallbacks);
     let uris: SmallVec<[Box<str>; 1]> =
         templates.map(|template| to.parties.uri(template)).collect();
+
     // Room for these alone: they stay while it rings.
     let mut dial_targets = VecDeque::with_capacity(uris.len());
     let known = uris.iter().filter_map(|uri| target::dial_target(uri));
     dial_targets.extend(known.map(|dial_target| dial_target.of_runtime(&namer)));
+
     let plan = PeerPlan {
         dial_targets,
         hosts: uris
@@ -142,6 +147,7 @@ pub(crate) fn invite(
             leg: AttemptLeg::Runtime,
         },
     };
+
     let filled =
         |(name, value): (&String, &String)| (name.as_str().into(), to.parties.value(value));
     let says = RuntimeInvite {
@@ -150,6 +156,7 @@ pub(crate) fn invite(
         krisp: to.krisp,
         then: None,
     };
+
     let client = InviteClient::new(leg, plan);
     Some((client, says))
 }
@@ -267,6 +274,7 @@ impl InviteText for RuntimeText<'_> {
     fn from(&self, _own_host: &str) -> Vec<u8> {
         match self.words {
             HeaderSource::Relayed(invite) => self.call.identity.shown(without_tag(invite.from())),
+            // For the runtime the callee is the calling party: From names the person that its agent talks to.
             HeaderSource::Ours {
                 parties: [callee, _],
                 ..

@@ -53,7 +53,7 @@ impl Leg {
 }
 
 impl Bridge {
-    /// Probes a peer that no longer answers OPTIONS outside of calls at once, on each leg that leads to it.
+    /// Probes soon, on each leg that leads to it, a peer that no longer answers OPTIONS outside of calls.
     pub(crate) fn suspect(
         &mut self,
         core: &mut Core,
@@ -104,7 +104,7 @@ impl ActiveLeg<'_> {
         }
     }
 
-    /// Queues a probe of the peer, if it is due by then.
+    /// Reports an expired session as lost. Else queues a probe of the peer; `send_refresh` skips one that isn't due.
     fn refresh_later(&mut self, cx: &mut Cx<'_>, wait: Duration) -> Option<Lost> {
         let session = self.leg.session();
         if session.is_some_and(|session| session.liveness.is_over(cx.now)) {
@@ -154,6 +154,7 @@ impl ActiveLeg<'_> {
             Some(pending) => {
                 self.requests.add(cx, self.call, pending);
             }
+            // There was no room for it. The session timer goes on and bounds the repetitions.
             None => self.queue_refresh(cx, PAUSE),
         }
     }
@@ -170,6 +171,7 @@ impl ActiveLeg<'_> {
         let (reply, lost) = self.reply_to(cx, pending, message);
 
         match reply {
+            // A 200 to OPTIONS shows that the peer is up; it refreshes no session.
             Reply::Accepted if pending.method == Method::Options => self.watch(cx),
             Reply::Accepted => {
                 if pending.method == Method::Update

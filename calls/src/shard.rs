@@ -101,9 +101,11 @@ impl Calls {
     /// Handles a closed connection: the next request inside a call opens a new one to the peer's Contact. `proved` is the number of the name that its
     /// peer has proved over TLS, or 0; the peer of a new connection has to prove the same name.
     pub fn handle_flow_lost(&mut self, lost: &Flow, proved: u32) {
+        // 0 names no connection, and without calls no leg can name this one.
         if lost.connection == 0 || self.slab.is_empty() {
             return;
         }
+        // Only noted: each leg looks here when it next sends (`Cx::next_flow`). No call has to be visited.
         self.core.lost.insert(lost.connection, proved);
         if self.core.lost.len() > MAX_LOST {
             for (_, slot) in &mut self.slab {
@@ -120,6 +122,7 @@ impl Calls {
 
     /// Ends every call (the draining deadline has passed).
     pub fn hang_up_all(&mut self, endpoint: &mut Endpoint, reason: Reason, now: Moment) {
+        // Collected first: hanging up may remove a call from the slab.
         let keys: Vec<CallKey> = self
             .slab
             .iter()
@@ -132,10 +135,13 @@ impl Calls {
 
     /// Ends the call whose input has panicked, on both legs, and drops it.
     pub fn abort_current(&mut self, endpoint: &mut Endpoint, now: Moment) {
+        // A panic outside of `with` belongs to no call, and ends none.
         let Some(key) = self.current.take() else {
             return;
         };
         self.hang_up(endpoint, key, Reason::Internal, now);
+
+        // Dropped even if its BYEs have no answer yet: no further input may reach what the panic has left half changed.
         self.current = None;
         if self
             .slab
@@ -148,6 +154,7 @@ impl Calls {
 
     /// Returns the key of the next call, which [`Self::insert`] stores.
     pub(crate) fn reserve(&mut self) -> CallKey {
+        // A later call at this place gets another number, so nothing meant for the earlier one reaches it.
         self.generation = self.generation.wrapping_add(1);
         let index =
             u32::try_from(self.slab.vacant_key()).expect("the node's call limit is below 2^32");
@@ -185,6 +192,7 @@ impl Calls {
         else {
             return false;
         };
+        // Names the call that ends if `act` panics: the engine catches the panic and calls `abort_current`.
         self.current = Some(key);
 
         let mut cx = Cx {
@@ -194,6 +202,8 @@ impl Calls {
             now,
         };
         act(&mut slot.call, &mut cx);
+
+        // Any input may have ended the exchange that a queued request of ours waits for.
         slot.call.take_turns(&mut cx);
         let (id, org) = (slot.call.ids.call, slot.call.ids.org);
         slot.call.holding.report(cx.core, id, org);
@@ -214,6 +224,7 @@ impl Calls {
             endpoint.acknowledged(ack.server);
         }
         self.release(&slot.call);
+        // No leg is left to name these connections. A new map also frees what a burst of them has allocated.
         if self.slab.is_empty() {
             self.core.lost = HashMap::new();
         }

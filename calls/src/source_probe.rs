@@ -42,6 +42,7 @@ pub(crate) fn judge_source(
         Some(age) if age < REPROBE_AFTER || last.is_some_and(|last| last < SILENT_PAUSE) => {
             return SourceProof::Proven;
         }
+        // The answer renews the trust in the background, so that no INVITE has to wait for it when it lapses.
         Some(_) => {
             ask(core, endpoint, flow, invite, now);
             return SourceProof::Proven;
@@ -51,16 +52,19 @@ pub(crate) fn judge_source(
 
     let (call_id, cseq) = (invite.call_id(), invite.cseq().number);
     let is_same = |held: &WaitingInvite| *held.call_id == *call_id && held.cseq == cseq;
+    // A retransmission: one copy waits, and the answer releases it once.
     if core.source_probes.waiting.iter().any(is_same) {
         return SourceProof::Waits;
     }
 
     let fits = WAITING_OCTETS.contains(&invite.raw().len());
+    // No probe for an INVITE that is out of these sizes: see [`WAITING_OCTETS`]. It is challenged like any other.
     if !fits || !core.source_probes.has_room_for(org) {
         return SourceProof::Unproven;
     }
 
     match last {
+        // A probe for another INVITE of this source is out, and its answer releases both.
         Some(last) if last < PATIENCE => {}
         Some(last) if last < SILENT_PAUSE => return SourceProof::Unproven,
         Some(_) | None => ask(core, endpoint, flow, invite, now),
@@ -104,6 +108,7 @@ pub(crate) fn cancel_waiting(
         return false;
     };
 
+    // The INVITE has no transaction yet, so both answers are stateless, and a repeated CANCEL finds nothing.
     endpoint.respond_stateless(cancel, &flow, &Response::bare(200));
     if let Ok(invite) = lex(&held.octets, Framing::Datagram) {
         endpoint.respond_stateless(&invite, &held.flow, &Response::bare(487));

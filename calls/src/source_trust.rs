@@ -55,6 +55,7 @@ impl Bridge {
         };
         let ip = flow.peer.ip();
         let known = &leg.known_addresses;
+        // Checked first: by a less secure transport not even a known IP counts.
         if !known.admits(flow.transport) {
             return SourceTrust::LessSecure;
         }
@@ -121,6 +122,8 @@ fn by_dialog(core: &mut Core, leg: &SipPeer, fork: u8, ip: IpAddr, now: Moment) 
         match leads_to(core, uri, ip, now) {
             Some(true) => return SourceTrust::Known,
             Some(false) => {}
+            // A name that is still being resolved may lead there: by UDP the request is then dropped, and its
+            // retransmission decides.
             None => trust = SourceTrust::Awaited,
         }
     }

@@ -225,6 +225,7 @@ impl Parties<'_> {
     pub(crate) fn value(&self, template: &str) -> Box<str> {
         let filled = fill(template, self.agent, self.org);
         let mut value = self.replaced(&filled, str::to_owned);
+        // After filling in, since a caller's text may bring the CR LF that would begin another header line.
         value.retain(|char| !char.is_control());
         value.into()
     }
@@ -247,6 +248,7 @@ impl Parties<'_> {
             let found = stands_for
                 .into_iter()
                 .find_map(|(name, value)| Some((behind.strip_prefix(name)?, value)));
+
             rest = match found {
                 Some((behind, value)) => {
                     filled.push_str(&write(cut(value)));
@@ -308,6 +310,7 @@ pub fn dial_target(uri: &str) -> Option<DialTarget> {
     };
 
     let address = |ip: IpAddr| {
+        // RFC 3263 §4.1: for a numeric address "the client SHOULD use UDP for a SIP URI".
         let transport = transport.unwrap_or(Transport::Udp);
         let port = parsed.port.unwrap_or(default_port(transport));
         DialTarget::Resolved(Target {
@@ -410,6 +413,7 @@ pub(crate) fn domain_of(uri: &[u8]) -> Option<String> {
 }
 
 fn in_lower_case(host: Host<'_>) -> String {
+    // In canonical form, since one IPv6 address has many spellings.
     if let Host::V6(ip) = host {
         return ip.to_string();
     }

@@ -59,6 +59,7 @@ impl SessionTokens {
     fn joining(&self, org: Uuid, dialog: &[u8]) -> Hmac<Sha256> {
         self.0
             .clone()
+            // With this prefix no session's token can pass for a proof, although one key makes both.
             .chain_update(b"join")
             .chain_update(org.as_bytes())
             .chain_update(dialog)

@@ -68,6 +68,7 @@ impl UnansweredChallenges {
             .waiting
             .iter()
             .filter(|(_, of)| *of.dialled == *dialled);
+        // A full list pushes nothing out: a flood of forged INVITEs may keep later callers off it, but loses none.
         if self.waiting.len() >= KEPT
             || of_number.clone().count() >= SOURCES
             || of_number.any(|(_, of)| of.source == source)

@@ -36,6 +36,8 @@ impl Bridge {
         let (Some(code), Some(trunk)) = (code, self.trunk()) else {
             return;
         };
+        // Where RTP goes to another address than the signalling, the code waits a while for the first packet of the
+        // callee.
         let signals_from = trunk.flow.peer.ip().to_canonical();
         cx.core.effects.push_back(Effect::SpeakCode {
             call: self.key,

@@ -50,6 +50,7 @@ impl WallClock {
 /// Returns a fact with wall-clock times.
 #[must_use]
 pub(crate) fn fact_on(fact: Fact, wall: &WallClock) -> Fact {
+    // The usual case, in which no fact is copied.
     if wall.is_steady() {
         return fact;
     }
@@ -63,6 +64,7 @@ pub(crate) fn fact_on(fact: Fact, wall: &WallClock) -> Fact {
             };
             Fact::Started(started.into())
         }
+
         Fact::Ringing { call, org, at } => Fact::Ringing {
             call,
             org,
@@ -79,6 +81,7 @@ pub(crate) fn fact_on(fact: Fact, wall: &WallClock) -> Fact {
             at: wall.of(at),
             runtime_call_id,
         },
+
         Fact::Transfer(transfer) => Fact::Transfer(Box::new(transfer_on(*transfer, wall))),
         Fact::Attempt(attempt) => {
             let (began_at, ended_at) = (wall.of(attempt.began_at), wall.of(attempt.ended_at));
@@ -88,16 +91,19 @@ pub(crate) fn fact_on(fact: Fact, wall: &WallClock) -> Fact {
                 ..*attempt
             }))
         }
+
         Fact::Media(mut media) => {
             for step in &mut media.steps {
                 step.at = wall.of(step.at);
             }
             Fact::Media(media)
         }
+
         Fact::Ended(ended) => {
             let at = wall.of(ended.at);
             Fact::Ended(Box::new(Ended { at, ..*ended }))
         }
+        // These have no times.
         Fact::Contact { .. } | Fact::Joined { .. } | Fact::Held { .. } => fact,
     }
 }

@@ -90,9 +90,12 @@ impl Collector {
         let now = captured.at;
 
         if let Some(open) = self.open.get_mut(&id) {
+            // Both sets have the time in their keys, so the entries go before the time changes.
             self.silent.remove(&(open.last, id));
             self.over.remove(&(open.last, id));
+            // Packets of a file aren't always in the order of their times.
             open.last = open.last.max(now);
+            // About what a message takes beside its octets.
             let size = captured.octets.len() + 128;
 
             if open.take(captured, &message, leg) {
@@ -105,6 +108,7 @@ impl Collector {
 
             self.silent.insert((open.last, id));
 
+            // A late message prolongs the wait for others: one that came after it would begin a call of its own.
             if open.is_over {
                 self.over.insert((open.last, id));
             }
@@ -235,6 +239,7 @@ impl Collector {
     fn first_leg(&self, captured: &Captured, message: &Message) -> Option<u64> {
         let marks = marks(message);
         let candidates = self.by_us.get(&captured.source.ip())?;
+        // The latest first: of two calls with the same numbers, the new leg is the newer call's.
         candidates.iter().rev().copied().find(|id| {
             self.open.get(id).is_some_and(|open| {
                 !open.is_answered
@@ -296,6 +301,7 @@ impl Collector {
             }
             Some(call) => {
                 self.has_calls = true;
+                // From now on OPTIONS are left out, those so far included.
                 self.pings = Vec::new();
                 self.ready.push_back(call);
             }
@@ -308,6 +314,7 @@ impl Collector {
 fn marks(message: &Message) -> HashSet<String> {
     let uri = message.request_uri();
     let dialled = user_of(&uri).or_else(|| message.user("To"));
+    // Very short names are shared by callers that have nothing to do with each other.
     let caller = message.user("From").filter(|user| user.len() > 2);
     let body = String::from_utf8_lossy(&message.body);
     let session = body.lines().find(|line| line.starts_with("o="));
@@ -353,6 +360,7 @@ impl Open {
         let starts_with_invite = !self.marks.is_empty();
         self.is_over |= match (status, method.as_str()) {
             (_, "BYE" | "CANCEL") => true,
+            // A refusal on a later leg ends no call: another target may follow.
             (Some(status), "INVITE") => status >= 300 && !matches!(status, 401 | 407) && leg == 0,
             (Some(status), _) => status >= 200 && !starts_with_invite,
             (None, _) => false,

@@ -72,6 +72,7 @@ const DEEPEST: usize = 8;
 
 /// Decodes a packet; `None` if its link type is unknown.
 pub fn packet(link: u32, octets: &[u8]) -> Option<Carried<'_>> {
+    // BSD loopback; Ethernet; raw IP under its several numbers; Linux cooked v1 and v2.
     let carried = match link {
         0 | 108 => octets.get(4..).and_then(ip),
         1 => octets
@@ -132,6 +133,7 @@ fn ip(octets: &[u8]) -> Option<Carried<'_>> {
                 header.more_fragments(),
             )
         }
+
         LaxIpSlice::Ipv6(packet) => {
             let is_fragment = |header| match header {
                 Ipv6ExtensionSlice::Fragment(fragment) => Some(fragment),
@@ -140,6 +142,7 @@ fn ip(octets: &[u8]) -> Option<Carried<'_>> {
                 | Ipv6ExtensionSlice::DestinationOptions(_)
                 | Ipv6ExtensionSlice::Authentication(_) => None,
             };
+
             let mut headers = packet.extensions().clone().into_iter();
             let header = headers.find_map(is_fragment)?;
             (

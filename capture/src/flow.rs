@@ -203,6 +203,7 @@ fn escape_line(text: &mut String, line: &[u8]) {
                 '\\' => text.push_str("\\\\"),
                 // Tabs are common in header lines, and readable.
                 '\t' => text.push('\t'),
+                // Separators and marks of direction would make a line look like another one, or like two.
                 char if char.is_control()
                     || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}') =>
                 {
@@ -300,6 +301,7 @@ impl<R: BufRead> Calls<R> {
         if line.len() as u64 > MAX_LINE {
             return Err(self.fault(format!("a line of over {} MiB", MAX_LINE >> 20)));
         }
+        // Some editors save each line with CR LF.
         if line.last() == Some(&b'\r') {
             line.pop();
         }
@@ -398,6 +400,7 @@ impl<R: BufRead> Calls<R> {
             return self.line_of_head(call, line);
         };
 
+        // A `?` line further down belongs to the message: only before its first line does it state an expectation.
         if entry.octets.is_empty()
             && let Some(expectation) = line.strip_prefix("? ")
         {
@@ -417,6 +420,7 @@ impl<R: BufRead> Calls<R> {
                 .rev()
                 .take_while(|octet| *octet == b'\\')
                 .count();
+            // An even number is escaped backslashes.
             self.is_unended = slashes % 2 == 1;
         }
 

@@ -22,6 +22,7 @@ pub fn open(octets: &[u8]) -> Option<Captured> {
         let value = rest.get(6..usize::from(length))?;
         rest = &rest[usize::from(length)..];
 
+        // Only vendor 0 has the meanings of the specification; others number their chunks as they like.
         if vendor != 0 {
             continue;
         }
@@ -36,6 +37,7 @@ pub fn open(octets: &[u8]) -> Option<Captured> {
             8 => target.1 = u16::from_be_bytes(*value.first_chunk()?),
             9 => seconds = u64::from(u32::from_be_bytes(*value.first_chunk()?)),
             10 => micros = u64::from(u32::from_be_bytes(*value.first_chunk()?)),
+            // Probes also send RTCP reports and logs in this envelope; 1 is SIP.
             11 if value != [1] => return None,
             15 => payload = Some(value.to_vec()),
             _ => {}
@@ -63,6 +65,7 @@ pub fn close(captured: &Captured, node: u32, correlation: &str) -> Vec<u8> {
         chunks.extend_from_slice(value);
     };
 
+    // One family for both addresses: an envelope has only one chunk that names it.
     let is_v4 = captured.source.is_ipv4() && captured.target.is_ipv4();
     chunk(1, &[if is_v4 { 2 } else { 10 }]);
     let protocol = match captured.transport {

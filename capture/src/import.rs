@@ -89,6 +89,7 @@ fn text(input: impl BufRead, sink: Sink<'_>) -> Result<Summary, CaptureFault> {
     drain(&mut collector, sink)?;
 
     if collector.messages == 0 {
+        // Every file without NULs was tried as text, so one without a message is of no known format.
         return Err(CaptureFault::UnknownFormat);
     }
 
@@ -154,6 +155,7 @@ fn packets(input: impl BufRead, sink: Sink<'_>) -> Result<Summary, CaptureFault>
             summary.notes.extend(note);
             Ok(summary)
         }
+        // Nothing was found before the damage, so the damage is the reason.
         Err(CaptureFault::NoSip(_)) if damage.is_some() => {
             Err(CaptureFault::Damaged(damage.unwrap_or_default()))
         }
@@ -220,6 +222,7 @@ impl Sieve {
                     });
                 } else if let Some(inner) = hep::open(octets).filter(|inner| is_sip(&inner.octets))
                 {
+                    // Addresses and time are those that the probe saw, not those of its packet to the collector.
                     self.collector.push(inner);
                 }
             }
@@ -262,6 +265,7 @@ impl Sieve {
     }
 
     fn finish(&mut self, sink: Sink<'_>) -> Result<Summary, CaptureFault> {
+        // The ends of streams are found only now, and have no packet whose time they could take.
         let last = self.collector.latest();
         for (direction, octets) in self.streams.finish() {
             self.stream_message(last, direction, octets);

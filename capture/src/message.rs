@@ -251,6 +251,7 @@ impl Message {
         let mut line = Line::new(format!("{name}:").into_bytes());
         line.set(value);
         self.lines.push(line);
+        // The header was cut before its empty line. A message that is sent needs one.
         if self.end.is_empty() {
             self.end = b"\r\n".to_vec();
         }
@@ -287,7 +288,7 @@ impl Message {
         parameter(&self.first(name)?, "tag")
     }
 
-    /// Returns the user part of From, To or the Request-URI.
+    /// Returns the user part of a header's URI, such as From or To.
     pub fn user(&self, name: &str) -> Option<String> {
         let value = self.first(name)?;
         user_of(&value)

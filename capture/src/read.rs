@@ -66,6 +66,7 @@ pub fn format(input: &mut impl BufRead) -> Result<Format, CaptureFault> {
 
     let sample = &head[..head.len().min(512)];
     let is_hex = |octet: &u8| octet.is_ascii_hexdigit() || octet.is_ascii_whitespace();
+    // 28 digits are an Ethernet header. Fewer could be a word of a text.
     if sample.len() >= 28 && sample.iter().all(is_hex) {
         return Ok(Format::Hex);
     }
@@ -329,6 +330,7 @@ impl<R: Read> Packets<R> {
                 _ => return Err(self.damaged("the file ends within a block's head")),
             }
 
+            // The type reads the same in either byte order, which its section states only behind it.
             if kind == SECTION.to_be_bytes() {
                 self.section()?;
                 continue;
@@ -343,6 +345,7 @@ impl<R: Read> Packets<R> {
                 .ok_or_else(|| self.damaged(format_args!("a block of {length} octets")))?;
 
             if !matches!(kind, 1 | 2 | 3 | 6) {
+                // A block repeats its length at its end.
                 self.skip(u64::from(inner) + 4)?;
                 continue;
             }
@@ -371,6 +374,7 @@ impl<R: Read> Packets<R> {
             resolution: Resolution::Decimal(1_000_000),
             offset_s: 0,
         };
+        // if_tsresol and if_tsoffset; the other options say nothing about packets.
         for (code, value) in Options(&body[8..], is_big) {
             match (code, value) {
                 (9, [resolution, ..]) => interface.resolution = Resolution::of_option(*resolution),
@@ -416,6 +420,7 @@ impl<R: Read> Packets<R> {
         let interface = interfaces
             .get(index as usize)
             .ok_or_else(|| self.damaged(format_args!("interface {index} isn't described")))?;
+        // A Simple Packet Block has no time, and states the length before the interface cut it.
         let (units, kept, length) = if kind == 3 {
             let length = word(is_big, body, 0);
             let snap = if interface.snap == 0 {

@@ -113,6 +113,7 @@ fn opening(line: &[u8]) -> Option<Captured> {
             target,
         ),
         [date, time, source, arrow, target] => {
+            // The text names no time zone. Only the differences of times matter, and taken as UTC they are right.
             let time = format!("{}T{time}Z", date.replace('/', "-"));
             (Transport::Udp, time.parse().ok()?, source, arrow, target)
         }

@@ -162,6 +162,7 @@ impl AddressPolicy {
             Err(_) => {}
         }
 
+        // RFC 6761 §6.3: names under `localhost` lead to this machine, whatever a name server would say.
         let name = host.trim_end_matches('.').to_ascii_lowercase();
         if name == "localhost" || name.ends_with(".localhost") {
             let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -173,6 +174,8 @@ impl AddressPolicy {
             };
         }
 
+        // Some resolvers read a name whose last label is a number as an IPv4 address: `127.1`, `2130706433`,
+        // `0x7f000001`.
         let last = name.rsplit('.').next().unwrap_or_default();
         let is_hex = last
             .strip_prefix("0x")
@@ -195,6 +198,7 @@ impl AddressPolicy {
     /// The host can never be reached.
     pub fn judge_host(&self, host: &str, port: u16, named: NamedBy) -> Result<(), HostFault> {
         match (self.examine_host(host, port), self.enforce) {
+            // Before `Warn`: what the operator has permitted is worth no log line.
             (Err(fault), _) if named == NamedBy::Tied && fault.is_lifted_by_tie() => Ok(()),
             (Err(fault), Enforce::Warn) => {
                 tracing::warn!(host, port, %fault, "a host that sip.enforce_peers = \"enforce\" would refuse");
@@ -264,6 +268,7 @@ impl AddressPolicy {
         // A translator or tunnel on the way may turn the packet's destination into the embedded address.
         let leads_to = [Some(ip), embedded];
         let mut ends = leads_to.into_iter().flatten();
+        // Before `sip.allow_private_peers`, which doesn't open this node's own listeners.
         if ends.any(|ip| self.is_own(SocketAddr::new(ip, address.port()))) {
             return Err(Refusal::Own);
         }

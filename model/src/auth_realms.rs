@@ -76,6 +76,7 @@ impl AuthRealms {
         let known = self.known.iter().find(|known| *known.realm == *realm);
         let is_ours = match &self.fixed {
             Some(fixed) => **fixed == *realm,
+            // Beyond the bound a new realm is refused, and displaces none that is known.
             None => known.is_some() || (may_learn && self.known.len() < MAX_REALMS),
         };
         if !is_ours || realm.len() > LONGEST_REALM {
@@ -96,6 +97,7 @@ impl AuthRealms {
 
     /// Remembers a challenge; returns false if nothing changes.
     pub fn learn(&mut self, seen: &KnownRealm) -> bool {
+        // Judged again: another call may have learnt realms since.
         let Ok(Some(news)) = self.judge(&seen.realm, seen.offers_qop, true) else {
             return false;
         };

@@ -90,6 +90,8 @@ fn same(own: &Uri<'_>, given: &Uri<'_>) -> bool {
     };
     given.scheme != Scheme::Tel
         && same_host
+        // RFC 3261 §19.1.4: "a URI omitting the optional port component will not match a URI explicitly declaring port
+        // 5060".
         && own.port == given.port
         && own.user_unescaped() == given.user_unescaped()
 }

@@ -156,6 +156,8 @@ impl<K: Clone + Eq + Hash, V: Clone, S: BuildHasher> PersistentMap<K, V, S> {
 impl<K: Clone + Eq, V: Clone> Node<K, V> {
     /// Puts an entry below this node, which is reached by the first `used` bits of the hash.
     fn insert(this: &mut Arc<Self>, entry: Entry<K, V>, used: u32) -> Option<V> {
+        // Copies the node only if another version of the map shares it: a version that isn't shared is changed in
+        // place.
         match Arc::make_mut(this) {
             Self::Branch(children) => match &mut children[child_of(entry.hash >> used)] {
                 Some(child) => Self::insert(child, entry, used + BITS),

@@ -246,6 +246,8 @@ impl View {
 
     /// Returns the org of a source `address`. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn by_source(&self, address: IpAddr) -> Source {
+        // The operator's word comes first: a tenant that lists the same address on its trunk gets none of the calls
+        // from there.
         if let Some(org) = self.dedicated.matches(address).next() {
             return Source::Dedicated(org);
         }

@@ -41,6 +41,7 @@ pub fn authorities(
     let certificates = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unusable(format!("holds no readable certificates: {error}")))?;
+    // A file without any PEM block reads as an empty list, not as an error.
     if certificates.is_empty() {
         return Err(unusable("holds no certificate".to_owned()));
     }

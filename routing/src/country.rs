@@ -77,8 +77,10 @@ pub(crate) fn of_number(digits: &str, dialled: &str) -> Option<&'static str> {
 
         let prefix = data.national_prefix().unwrap_or_default();
         let is_form = dialled == national || dialled.strip_prefix(prefix) == Some(national);
+        // Codes that belong to no country, such as those of satellite phones, have the id `001`.
         (is_form && data.id().len() == 2).then_some(data.id())
     };
+    // No country code is the beginning of another one, so at most one length has countries.
     (1..=3).find_map(matches)
 }
 

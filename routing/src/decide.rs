@@ -32,10 +32,10 @@ pub fn decide(facts: &Facts, org: &Org, busy: &dyn Fn(Uuid) -> bool) -> Decision
         trail: Vec::with_capacity(USUAL),
     };
     let outcome = search
-        .header(facts)
-        .or_else(|| search.assigned_number(&dialled))
-        .or_else(|| search.trunk_numbers())
-        .or_else(|| search.first_available())
+        .by_header(facts)
+        .or_else(|| search.by_number(&dialled))
+        .or_else(|| search.by_trunk_numbers())
+        .or_else(|| search.oldest_available())
         .unwrap_or(Outcome::NoAgent);
 
     let mut decision = Decision {
@@ -59,13 +59,14 @@ struct Search<'o> {
 
 impl<'o> Search<'o> {
     /// Step 1.
-    fn header(&mut self, facts: &Facts) -> Option<Outcome> {
+    fn by_header(&mut self, facts: &Facts) -> Option<Outcome> {
         let value = facts.agent_header.as_deref().map(str::trim);
         let Some(value) = value.filter(|value| !value.is_empty()) else {
             return self.pass(Step::Header, StepPlace::Nothing, StepFinding::Nothing);
         };
 
         let kept = |value: &str| value.chars().take(HEADER_KEPT).collect::<String>();
+        // Two different values: neither is sure to be the caller's wish, so the other steps decide, and the trail shows both.
         if let Some(other) = &facts.other_agent_header {
             let both = [kept(value), kept(other)].join(", ");
             return self.pass(
@@ -83,7 +84,7 @@ impl<'o> Search<'o> {
     }
 
     /// Step 2.
-    fn assigned_number(&mut self, dialled: &Dialled) -> Option<Outcome> {
+    fn by_number(&mut self, dialled: &Dialled) -> Option<Outcome> {
         match dialled.e164 {
             Some(number) => self.asked_for(
                 Step::AssignedNumber,
@@ -99,18 +100,18 @@ impl<'o> Search<'o> {
     }
 
     /// Step 3.
-    fn trunk_numbers(&mut self) -> Option<Outcome> {
+    fn by_trunk_numbers(&mut self) -> Option<Outcome> {
         let org = self.org;
         let numbers = org.trunk.iter().flat_map(|trunk| &trunk.numbers);
-        self.first(
+        self.first_available(
             Step::TrunkNumbers,
             numbers.map(|number| (StepPlace::Number(*number), org.holder(number))),
         )
     }
 
     /// Step 4.
-    fn first_available(&mut self) -> Option<Outcome> {
-        self.first(
+    fn oldest_available(&mut self) -> Option<Outcome> {
+        self.first_available(
             Step::FirstAvailable,
             self.org
                 .agents
@@ -136,7 +137,7 @@ impl<'o> Search<'o> {
     }
 
     /// Takes the first available agent of the candidates. A place without an agent is noted, too.
-    fn first(
+    fn first_available(
         &mut self,
         step: Step,
         candidates: impl Iterator<Item = (StepPlace, Option<&'o Agent>)>,

@@ -225,6 +225,7 @@ impl AgentState {
         match (agent.enabled, agent.inbound) {
             (false, _) => Self::Disabled,
             (true, false) => Self::NotInbound,
+            // Asked last, since only an agent that takes calls can be at its limit.
             (true, true) if busy(agent.id) => Self::AtLimit,
             (true, true) => Self::Available,
         }

@@ -36,7 +36,7 @@ pub struct Facts {
 #[schemars(rename = "DialledNumber")]
 pub struct Dialled {
     /// Text as the peer sent it.
-    pub raw: String,
+    pub raw: Box<str>,
     /// E.164 form, if the text is a number.
     pub e164: Option<E164>,
 }
@@ -46,7 +46,7 @@ pub struct Dialled {
 #[schemars(rename = "CallerNumber")]
 pub struct Caller {
     /// Text as the peer sent it.
-    pub raw: String,
+    pub raw: Box<str>,
     /// E.164 form. `None` for an anonymous caller too: no contact is looked up or created then.
     pub e164: Option<E164>,
 }
@@ -85,16 +85,11 @@ fn first_number<'a>(
     texts: impl Iterator<Item = &'a str> + Clone,
     country: Option<Country>,
     held: &dyn Fn(&E164) -> bool,
-) -> (String, Option<E164>) {
+) -> (Box<str>, Option<E164>) {
     let number = texts
         .clone()
-        .find_map(|text| reduce(text, country, held).map(|number| (text.to_owned(), Some(number))));
-    number.unwrap_or_else(|| {
-        (
-            texts.into_iter().next().unwrap_or_default().to_owned(),
-            None,
-        )
-    })
+        .find_map(|text| reduce(text, country, held).map(|number| (text.into(), Some(number))));
+    number.unwrap_or_else(|| (texts.into_iter().next().unwrap_or_default().into(), None))
 }
 
 #[cfg(test)]
@@ -166,10 +161,7 @@ mod tests {
             };
             let dialled = dialled(&facts, &german_org());
             assert_eq!(
-                (
-                    dialled.raw.as_str(),
-                    dialled.e164.as_ref().map(E164::as_str)
-                ),
+                (&*dialled.raw, dialled.e164.as_ref().map(E164::as_str)),
                 (raw, e164),
                 "{name}"
             );
@@ -232,7 +224,7 @@ mod tests {
             };
             let caller = caller(&facts, &german_org());
             assert_eq!(
-                (caller.raw.as_str(), caller.e164.as_ref().map(E164::as_str)),
+                (&*caller.raw, caller.e164.as_ref().map(E164::as_str)),
                 (raw, e164),
                 "{name}"
             );

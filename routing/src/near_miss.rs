@@ -72,13 +72,14 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
 
     let dialled = &decision.dialled;
     if let Some(number) = dialled.e164.filter(|number| org.holds(number)) {
+        // The number is right, so none that resembles it could be meant.
         near.push(NearMiss::Unassigned { number });
         return;
     }
 
-    let held = |number: &E164| org.holds(number);
+    let is_of_org = |number: &E164| org.holds(number);
     let to = facts.to_user.as_deref();
-    let to = to.and_then(|to| reduce(to, org.country(), &held));
+    let to = to.and_then(|to| reduce(to, org.country(), &is_of_org));
     if let Some(number) = to.filter(|number| org.holds(number)) {
         let agent = org.held.get(&number).copied();
         near.push(NearMiss::To { number, agent });
@@ -91,7 +92,7 @@ fn number(facts: &Facts, org: &Org, decision: &Decision, near: &mut Vec<NearMiss
     let whole = dialled.e164.as_ref().map_or(&*digits, E164::digits);
     if let Some((number, differs)) = alike((&digits, is_global), whole, org) {
         near.push(NearMiss::Number {
-            dialled: dialled.raw.clone(),
+            dialled: dialled.raw.to_string(),
             agent: org.held.get(&number).copied(),
             number,
             differs,

@@ -23,6 +23,7 @@ pub fn reduce(raw: &str, country: Option<Country>, held: &dyn Fn(&E164) -> bool)
         return international(&written.digits);
     }
 
+    // The org's own number without its plus sign, before any reading that takes its first digits for a prefix.
     let as_is = international(&written.digits).filter(|number| held(number));
     as_is.or_else(|| choose(&readings(&written.digits, country), held))
 }
@@ -86,6 +87,7 @@ fn strip_separators(text: &str) -> Option<String> {
     let mut digits = String::with_capacity(MOST_DIGITS);
     for letter in text.chars() {
         match letter {
+            // Bounded, since the text is a peer's and each reading of it tries several expressions.
             '0'..='9' if digits.len() < MOST_DIGITS => digits.push(letter),
             ' ' | '\u{a0}' | '-' | '.' | '(' | ')' | '/' => {}
             _ => return None,
@@ -123,6 +125,7 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
         push(international(rest), true);
     }
 
+    // Without a country there is no national form: other digits match only a number that the org holds (`reduce`).
     let Some(plan) = plan else { return readings };
     let mut push_national = |national: &str| {
         push(
@@ -134,6 +137,7 @@ fn readings(digits: &str, country: Option<Country>) -> Vec<Reading> {
         push_national(&national);
     }
 
+    // Some countries have no national prefix, and some phone systems leave it out.
     push_national(digits);
 
     // The country's code without a plus sign.

@@ -77,6 +77,7 @@ pub fn source(address: IpAddr) -> IpAddr {
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
+            // 100.64.0.0/10, which carriers use behind their own NAT (RFC 6598).
             let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
             v4.is_private() || v4.is_loopback() || v4.is_link_local() || shared
         }
@@ -93,7 +94,7 @@ pub struct Flow {
     /// Index of the listener (its position in the configuration).
     pub listener: u16,
     /// The connection's number, unique while the process lives; 0 on UDP, and 0 on a stream means "reuse a
-    /// connection to `peer` or open one".
+    /// connection to `peer` or open one". Or the number of a name: "one to `peer` that has proved that name", see [`crate::verified`].
     pub connection: u32,
     /// Our address as the peer sees the packet's destination (IP_PKTINFO on UDP).
     pub local: SocketAddr,
@@ -104,6 +105,7 @@ pub struct Flow {
 impl Flow {
     /// Returns true if both flows have the same peer IP, whatever the port.
     pub fn is_with(&self, other: &Self) -> bool {
+        // A dual-stack socket reports an IPv4 peer as a mapped IPv6 address.
         let (ip, other) = (self.peer.ip(), other.peer.ip());
         ip == other || ip.to_canonical() == other.to_canonical()
     }

@@ -261,11 +261,13 @@ impl Minter {
         let mut returned = Returned::default();
         let mut hash = None;
         for via in invite.elements(HeaderName::Via) {
+            // A Via that can't be read isn't one of ours.
             let branch = Via::parse(via).ok().and_then(|via| via.branch);
             let Some(key) = branch.and_then(|branch| self.read_branch(branch)) else {
                 continue;
             };
             returned.ours += 1;
+            // Hashed only once there is a Via of this deployment, which nearly no INVITE has.
             let hash = *hash.get_or_insert_with(|| self.loop_hash(&LoopKey::of(invite)));
             returned.is_loop |= key.bits & LOOP_HASH == hash;
         }
@@ -286,6 +288,7 @@ impl Minter {
     /// The slot of a Call-ID: the one inside it if this node minted it, else a keyed hash.
     pub fn slot_of_call_id(&self, call_id: &[u8]) -> Slot {
         match self.read(Domain::CallId, call_id) {
+            // Another node's slots say nothing about this node's threads, so its tokens count like a peer's.
             Some(key) if key.node == self.node => key.slot,
             Some(_) | None => Slot::of_hash(self.hash64(Domain::CallIdSlot, &[call_id])),
         }
@@ -312,6 +315,8 @@ impl Minter {
 
         match ours {
             Some(key) if key.node == self.node => key.slot,
+            // All requests of a call that have no tag of ours meet here: an INVITE, its retransmissions, its CANCEL,
+            // merged copies.
             Some(_) | None => self.slot_of(message),
         }
     }

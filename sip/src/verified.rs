@@ -47,6 +47,7 @@ impl VerifiedNames {
         }
 
         let number = known.next;
+        // A number is never given twice, so that a flow from long ago asks for no other peer.
         if number >= NAMED {
             return None;
         }

@@ -90,6 +90,7 @@ impl<K: Copy> Wheel<K> {
     pub fn schedule(&mut self, at: Moment, key: K) -> TimerId {
         let stamp = self.next_stamp;
         self.next_stamp = stamp.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        // Rounded up, since a timer may fire late but never early.
         let tick = at.as_micros().div_ceil(TICK).min(LAST_TICK);
 
         let index = self.store(Entry {
@@ -122,6 +123,7 @@ impl<K: Copy> Wheel<K> {
     /// Moment to call [`Wheel::pop`] next. It is no later than the first deadline, and later than the last moment passed to `pop` unless a
     /// timer is due already.
     pub fn next_deadline(&self) -> Option<Moment> {
+        // A turn may leave due timers behind: the caller takes a bounded number at once.
         if self.lists[DUE].head != NONE {
             return Some(Moment::from_micros(self.tick * TICK));
         }
@@ -151,6 +153,8 @@ impl<K: Copy> Wheel<K> {
                 true
             }
             Some(_) | None => {
+                // No occupied slot begins by then, so every timer stays in its list. Later timers are placed by this
+                // tick.
                 self.tick = self.tick.max(tick.min(LAST_TICK));
                 false
             }
@@ -160,6 +164,7 @@ impl<K: Copy> Wheel<K> {
     /// Returns the first occupied slot. The lowest level comes first: its timers share all higher digits with the wheel's tick.
     fn first_occupied(&self) -> Option<(usize, usize)> {
         let level = self.occupied.iter().position(|slots| *slots != 0)?;
+        // Slots before the wheel's own digit are past and so empty: the lowest bit is the next slot.
         Some((level, self.occupied[level].trailing_zeros() as usize))
     }
 
@@ -171,6 +176,8 @@ impl<K: Copy> Wheel<K> {
     /// Moves each timer of a list to its list at the wheel's current tick.
     fn empty(&mut self, list: usize) {
         loop {
+            // Ends, since the wheel's tick is the start of this slot: each of its timers moves to a lower level or is
+            // due.
             let index = self.lists[list].head;
             if index == NONE {
                 return;
@@ -248,6 +255,7 @@ impl<K: Copy> Wheel<K> {
         entry.next = self.free;
         self.free = index;
         self.len -= 1;
+        // A stale `TimerId` is harmless after this: stamps go on, so no new entry has the one that it carries.
         if self.len == 0 && self.entries.capacity() > KEPT_WHEN_EMPTY {
             self.entries = Vec::new();
             self.free = NONE;

@@ -234,6 +234,7 @@ async fn page(
 
     let found = api.read(move |tx| {
         let total = audit::count(tx, of, &filter)?;
+        // One entry more than the page has tells whether another page follows.
         Ok((audit::before(tx, of, &filter, before, limit + 1)?, total))
     });
     let (mut entries, total) = found.await?;

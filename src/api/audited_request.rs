@@ -118,8 +118,10 @@ pub(super) async fn run_audited(
     };
     let response = acting.clone().scope(work).await;
     let status = response.status();
+    // A form of the console that has changed something is answered by a redirection.
     let is_done = status.is_success() || status.is_redirection();
 
+    // A replay changes nothing: the first request has its entry.
     let is_replayed = response.headers().contains_key(REPLAYED);
     if is_done
         && !is_replayed

@@ -49,6 +49,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     async fn from_request(request: Request, state: &S) -> Result<Self, Infallible> {
         let (mut parts, body) = request.into_parts();
         let mut query = Query::from_request_parts(&mut parts, state).await?;
+        // `idempotency` found this fault before the handler checked the credential, and left it for here.
         if let Some(KeyFault(fault)) = parts.extensions.get() {
             query.refuse(*fault);
         }
@@ -319,6 +320,7 @@ impl Fields {
     /// # Errors
     /// 400 with every fault.
     pub(super) fn done<T>(self, build: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
+        // There are no values: `build` would find every required field missing, and panic.
         if self.sketch.is_some() {
             return Err(ApiError::bad("nothing was read"));
         }

@@ -125,6 +125,8 @@ impl FromRequestParts<Api> for StreamCaller {
             });
         }
 
+        // Only a header opens an event stream: the cookie of a session doesn't, since the console has streams of its
+        // own.
         let token = credential(parts, REQUIRED)?.to_owned();
         let known = known(api, &token).await?.ok_or(REVOKED)?;
         Proof::note(parts);
@@ -158,6 +160,7 @@ impl KnownOrg {
         (policy, limit): (Policy, u32),
     ) -> Result<(), ApiError> {
         let org = self.key.org_id;
+        // By org, not by key: an org can't raise its limit by making more keys.
         let taken = api.quotas().take(policy, org, limit, api.monotonic());
         let counted = Tally::of(parts).note(taken);
         match self.suspended {
@@ -201,6 +204,7 @@ impl FromRequestParts<Api> for Caller {
             return Ok(known.clone());
         }
 
+        // The transport has proved who this is, so a credential in the headers isn't read.
         if let Some(operator) = Operator::of(parts) {
             let known = operator.in_org(api, parts).await?;
             let org = known.key.org_id;
@@ -224,6 +228,7 @@ impl FromRequestParts<Api> for Caller {
 
         let token = credential(parts, REQUIRED)?;
         let known = known(api, token).await?.ok_or(REVOKED)?;
+        // Before the limit: a client beyond it has authenticated all the same.
         Proof::note(parts);
 
         let org = known.key.org_id;
@@ -246,6 +251,7 @@ impl FromRequestParts<Api> for Caller {
 }
 
 async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
+    // Another node may have signed the token with a key that this node hasn't read yet.
     api.follow_key_of(token).await;
     let read = token::read_key(api.store().keyring(), token);
     let (claims, signer) = read.ok_or_else(|| no_key(token))?;
@@ -272,6 +278,7 @@ async fn look_up(api: &Api, token: &str) -> Result<Option<KnownOrg>, ApiError> {
                 streams_per_minute: limits.in_force(OrgLimit::Streams, defaults),
             }))
         }
+        // The org was deleted: its keys count as revoked.
         Err(Error::Wrong(Wrong::Absent(_))) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -286,12 +293,17 @@ async fn must_be_issued(
     signer: Signer,
 ) -> Result<(), ApiError> {
     const FORGED: ApiError = ApiError::Unauthorized("The API key is invalid");
+
     let hash = match (key.token_hash, signer) {
+        // The row decides, whichever key signed: API keys outlive the signing key, and only this very token fits the
+        // hash.
         (Some(hash), _) => hash,
+        // A signing key may be retired because it leaked. What it has signed must not become the hash of the row.
         (None, Signer::Retired) => return Err(FORGED),
         (None, Signer::Good) if !claims.are_of_unkept(&key.scopes, key.created_at) => {
             return Err(FORGED);
         }
+
         (None, Signer::Good) => {
             let issued = token::issued(token);
             // If two tokens arrive at once, the row keeps one hash, and both are compared with it.

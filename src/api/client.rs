@@ -25,6 +25,7 @@ pub(super) fn within(networks: &[IpNet], address: IpAddr) -> bool {
 
 fn forwarded(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let mut nearest = peer;
+    // Several lines are one list in their order (RFC 9110 §5.3), so the last line holds the nearest hops.
     let mut lines = headers.get_all("x-forwarded-for").iter().rev();
     let mut hops: Vec<&str> = Vec::new();
     while within(trusted, nearest) {
@@ -38,6 +39,7 @@ fn forwarded(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpA
                 None => return Some(nearest),
             },
         };
+        // An unreadable hop makes the address unknown, and an IP allow list refuses an unknown address.
         nearest = read(hop)?;
     }
 

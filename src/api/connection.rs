@@ -98,6 +98,7 @@ pub(super) async fn serve(
     let service = PeerService::new(peer, &permit, (router, timeouts));
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
+        // No authenticated request was in progress when this one was chosen: see `ConnectionLimiter::enter`.
         () = permit.evicted() => {}
     }
 }
@@ -180,6 +181,8 @@ where
         .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(64 * 1024)
         .serve_connection(
+            // No `Head`: octets of an HTTP/2 connection may be of any request. `drive` ends one on which no head is
+            // completed.
             io(stream, service.timeouts.idle, None),
             TowerToHyperService::new(service),
         )
@@ -224,6 +227,7 @@ async fn drive<C: Closing>(
     (progress, timeouts): (Progress, HttpTimeouts),
     mut ended: watch::Receiver<bool>,
 ) {
+    // `Progress` counts what became of the octets: PINGs, or the trickle of a head, don't keep a connection.
     let mut connection = pin!(connection);
     let check_interval = timeouts.idle / CHECKS;
     let mut is_closing = false;
@@ -246,6 +250,7 @@ async fn drive<C: Closing>(
             connection.as_mut().close();
         }
 
+        // A peer that doesn't read never lets the graceful close end.
         if idle_checks >= CHECKS + LAST_CHECKS {
             return;
         }
@@ -314,6 +319,7 @@ fn names_one_host<B>(request: &Request<B>) -> bool {
         return request.version() != Version::HTTP_11;
     };
 
+    // `Authority` takes a user name too, which RFC 9112 §3.2 doesn't allow in `Host`.
     let is_host = |host: &str| {
         let authority = host.parse::<Authority>();
         host.is_empty() || authority.is_ok_and(|authority| !authority.as_str().contains('@'))
@@ -372,10 +378,13 @@ impl Service<Request<Incoming>> for PeerService {
         let (upgrade, permit) = (Arc::clone(&self.upgrade), Arc::clone(&self.permit));
         let mut router = self.router.clone();
         Box::pin(async move {
+            // First: it bounds the answers that an unauthenticated client can have built and never reads.
             in_progress.turn().await;
             let response = router.call(incoming).await?;
             progress.note();
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                // The 101 has no body that would keep the request in progress: `Head` keeps this mark with the
+                // connection.
                 upgrade.get_or_init(|| permit.begin());
             }
             Ok(response.map(|body| TrackedBody {
@@ -414,6 +423,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            // The comments of a quiet event stream count too: they keep `drive` from closing it as idle.
             self.progress.note();
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }
@@ -475,6 +485,8 @@ impl Head {
         self.deadline = self.deadline.take().filter(|(number, _)| *number == before);
 
         if read.is_ready() {
+            // While a request is in progress, octets may be of its body, or of a pipelined head that hyper reads
+            // afterwards.
             if has_data && self.deadline.is_none() && !self.permit.is_busy() {
                 self.deadline = Some((before, Box::pin(sleep(self.limit))));
             }

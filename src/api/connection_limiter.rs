@@ -150,12 +150,14 @@ impl ConnectionLimiter {
         let bounds = &self.0.bounds;
         let peer = peer.to_canonical();
         let source = source(peer);
+        // All clients of a proxy have its address. `bounds.total` still bounds them.
         let of_source = if within(&bounds.trusted_proxies, peer) {
             usize::MAX
         } else {
             bounds.per_source
         };
 
+        // Locked until the entry is made: of two connections that arrive at once, only one gets the last place.
         let mut table = self.table();
 
         // A source at its limit replaces only a connection of its own that never authenticated.
@@ -178,6 +180,7 @@ impl ConnectionLimiter {
     /// Waits until all permits are released.
     pub(super) async fn emptied(&self) {
         loop {
+            // Made before the check: it is woken by a permit that is dropped in between.
             let freed = self.0.freed.notified();
             if self.table().held.is_empty() {
                 return;
@@ -253,6 +256,7 @@ impl ConnectionTable {
             .filter(|(_, entry)| !entry.is_reserve && among(entry));
         let first = candidates.min_by_key(|(number, entry)| {
             let of_source = self.sources.get(&entry.source).copied().unwrap_or_default();
+            // Rank first: a customer with many connections loses no authenticated one while an unproven one is left.
             (entry.rank(), usize::MAX - of_source, **number)
         });
 
@@ -265,6 +269,7 @@ impl ConnectionTable {
 
     /// Evicts the reserve's oldest connection without a request in progress. Returns false if there is none.
     fn give_way_in_reserve(&mut self) -> bool {
+        // A health check in progress is answered: else a flood of connections would make the node look dead.
         let idle = |entry: &HeldConnection| entry.signs.under_way.load(Ordering::Relaxed) == 0;
         let reserve = self
             .held
@@ -279,6 +284,7 @@ impl ConnectionTable {
 
     fn evict(&mut self, number: u64) {
         if let Some(entry) = self.remove(number) {
+            // `notify_one` keeps the wake-up for a connection whose task hasn't begun to wait.
             entry.signs.evicted.notify_one();
         }
     }
@@ -330,6 +336,7 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
+        // Removes nothing after an eviction: the place was freed then, and may be another connection's by now.
         self.limiter.table().remove(self.number);
         self.limiter.0.freed.notify_waiters();
     }

@@ -150,6 +150,7 @@ impl<K> CredentialCache<K> {
         };
 
         let Some(found) = found else {
+            // Otherwise `known_before` would accept the revoked credential once the database is away.
             self.known.remove(&presented);
             return Ok(None);
         };
@@ -177,6 +178,8 @@ impl<K> CredentialCache<K> {
     }
 
     pub(super) fn forget(&self, which: impl Fn(&K) -> bool) {
+        // Counted first: a look-up that stores its result after `retain` has passed sees the count, and removes it
+        // again.
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.known.retain(|_, (known, _)| !which(known));
     }

@@ -85,6 +85,7 @@ pub(super) async fn of(
     let sessions = &api.credentials().sessions;
     let session = sessions.or_look_up(hash, api.monotonic(), look_up).await?;
     let session = session
+        // A cached look-up may outlive its session.
         .filter(|session| now < session.record.expires_at)
         .ok_or(ApiError::Unauthorized(
             "The session has ended: log in again",
@@ -155,6 +156,7 @@ impl DashboardSession {
             &READING
         };
 
+        // In place of a key's id: each session has `Idempotency-Key`s of its own.
         let id = self.hash.first_chunk().expect("a hash has 32 octets");
         Ok(Arc::new(KnownOrg {
             key: OrgKey {
@@ -198,6 +200,7 @@ impl DashboardSession {
 /// requests that change something. An origin is a scheme, a host and a port (RFC 6454 §4): a page of `https://a` isn't one of `http://a`.
 pub(super) fn is_own(parts: &Parts, api: &Api) -> bool {
     let headers = &parts.headers;
+    // An unreadable value becomes a text that equals no allowed one, so the request is refused.
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
 
     if text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none")) {
@@ -216,6 +219,7 @@ pub(super) fn is_own(parts: &Parts, api: &Api) -> bool {
     let dashboard = dashboard.and_then(scheme_and_authority);
     let is_dashboards = dashboard.is_some_and(|known| known == (scheme.clone(), authority.clone()));
     let is_asked = Some(authority.as_str()) == text(HOST.as_str());
+    // The page may have been loaded under another name than `dashboard_url` has: then `Origin` and `Host` agree.
     is_dashboards || (is_asked && scheme == browsers_scheme(parts))
 }
 

@@ -379,6 +379,7 @@ impl IntoResponse for ApiError {
         };
 
         if let Self::BadRequest(faults) = &plain {
+            // A body of 1 MiB can hold a hundred thousand faults.
             refusal.faults = faults.iter().take(MOST_FAULTS).cloned().collect();
         }
 

@@ -106,6 +106,7 @@ pub(super) async fn answer<E: ExportRows>(
     format: ExportFormat,
 ) -> Result<Response, ApiError> {
     let mut first = format.head::<E::Row>();
+    // Before the status is sent: a store that is away is a 503, and not a stream that breaks off.
     let batch = rows.next().await?;
     first.push_str(&format.lines(&batch.unwrap_or_default()));
 

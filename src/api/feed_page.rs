@@ -83,6 +83,7 @@ fn decode<F: DeserializeOwned>(list: &str, text: &str) -> Result<Cursor<F>, Stri
         .flatten();
     octets
         .and_then(|octets| serde_json::from_slice::<Cursor<F>>(&octets).ok())
+        // Each list has numbers of its own: those of another would skip lines.
         .filter(|cursor| cursor.list == list && cursor.after >= 0)
         .ok_or_else(|| NO_CURSOR.to_owned())
 }

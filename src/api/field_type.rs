@@ -353,6 +353,7 @@ impl<S: FieldType> FieldType for ListOf<S> {
             return another(path, "a list", found, faults);
         };
 
+        // Before the entries are read: each could note a fault.
         if !self.length.contains(&entries.len()) {
             let (least, most) = (self.length.start(), self.length.end());
             let fault = format!("expected {least} to {most} entries, not {}", entries.len());
@@ -377,6 +378,7 @@ impl FieldType for FreeObject {
     }
 
     fn read(&self, value: Value, path: &str, faults: &mut Vec<String>) -> Option<Self::Read> {
+        // Measured as compact JSON: blanks in the request don't count.
         let (found, length) = (kind(&value), value.to_string().len());
         let Value::Object(map) = value else {
             return another(path, "an object", found, faults);

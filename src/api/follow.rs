@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::{Api, token};
 
-/// Interval at which uses of keys are stored and old look-ups dropped.
+/// Interval at which uses of keys are stored, and what has expired is dropped.
 const STORE_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum interval between two reads of the signing keys caused by tokens.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
@@ -32,6 +32,7 @@ pub(super) async fn credentials(api: Api) {
             }
 
             Some(at) => {
+                // A read that fails is repeated after the next signal, which comes by polling too.
                 if let Ok(changes) = api.read_inline(move |tx| feed::since(tx, at)).await {
                     if changes.missed {
                         api.credentials().forget_all();
@@ -55,6 +56,7 @@ pub(super) async fn credentials(api: Api) {
             follower.applied(seq);
         }
 
+        // At every turn, so that a read that failed is repeated until it succeeds.
         keys.catch_up(api.store()).await;
         signal.wait().await;
     }
@@ -95,7 +97,7 @@ impl SigningKeys {
     }
 }
 
-/// Stores uses of keys and drops expired look-ups, while the API serves.
+/// Stores uses of keys, and drops expired look-ups, stored answers and records of verifications, while the API serves.
 pub(super) async fn uses(api: Api) {
     let mut turns = tokio::time::interval(STORE_INTERVAL);
     loop {
@@ -136,6 +138,7 @@ pub(super) async fn events(api: Api) {
 
 /// Wakes the streams of the orgs that have events after `seq`. Returns the number of the last event seen.
 async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
+    // Nothing has to be woken while no stream is open: only the position is read.
     let (store, streams) = (api.store(), api.streams());
     let Some(at) = seq.filter(|_| !streams.is_empty()) else {
         let position = store.read(store_events::position).await.ok();
@@ -161,6 +164,7 @@ impl Api {
         self.store()
             .write(move |tx| org_keys::revoke(tx, org, key, now))
             .await?;
+        // The feed brings this change too. If its follower lags, the key must not stay valid in the cache meanwhile.
         self.credentials().forget(Change::OrgKey { org, key });
         Ok(())
     }

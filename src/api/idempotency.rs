@@ -155,6 +155,8 @@ where
             // The handler extracts the credential again; it must not count against the rate limit twice.
             parts.extensions.insert(caller);
 
+            // The key is tied to the body, so the body is read before the claim: a slow one must not use up the claim's
+            // time.
             let (request, body) = whole(parts, body).await;
             let Some((body, octets)) = body else {
                 return handler.call(request, api).await;
@@ -166,6 +168,7 @@ where
                 attempt: Uuid::new_v4(),
                 // Only POST handlers are wrapped.
                 method: "POST",
+                // Without the query, which is a fault of a request with a body.
                 path: request.uri().path().to_owned(),
                 key,
                 body,
@@ -310,6 +313,7 @@ async fn claimed(api: &Api, asked: &RequestKey) -> Result<Option<StoredAnswer>, 
             Claim::InProgress => checks_left -= 1,
         }
 
+        // The other request may run on another node, so the row is polled: no signal in this process would tell.
         tokio::time::sleep(CHECK_INTERVAL).await;
         claimed = match look_up().await? {
             Some(claimed) => claimed,
@@ -334,10 +338,12 @@ async fn finished(
 ) -> Response {
     let (parts, body) = response.into_parts();
     let status = parts.status;
+    // A refusal has no body yet: `request` makes it, from the path and the request's id.
     let refused = parts.extensions.get::<Refusal>().cloned();
     let octets = match body.collect().await {
         Ok(octets) => octets.to_bytes(),
         Err(_) => {
+            // In this order: the open transaction occupies SQLite's only writer, for which `release` would wait.
             effects.undo();
             release(api, asked).await;
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -364,6 +370,7 @@ async fn finished(
                 .await
                 .unwrap_or_else(|| ApiError::from(error).into_response())
         }
+        // The call was placed all the same, so its client has to learn of it. Another attempt's answer is kept.
         (Err(Error::Conflict(Conflict::ClaimEnded)), WorksOn::Call) => response,
         // The commit failed, so nothing was done, whatever the answer says.
         (Err(error), WorksOn::Rows) => {
@@ -395,6 +402,7 @@ async fn done_meanwhile(api: &Api, asked: &RequestKey) -> Option<Response> {
 
 /// Returns true if a command to a call was begun, and its outcome isn't known.
 fn is_unknown(status: StatusCode, refused: Option<&Refusal>) -> bool {
+    // A 500 counts: the shard may have acted before the failure.
     status == StatusCode::INTERNAL_SERVER_ERROR
         || refused.is_some_and(Refusal::is_of_unknown_outcome)
 }
@@ -421,6 +429,7 @@ async fn keep_later(api: Api, asked: RequestKey, kept: StoredAnswer) {
             }
         }
     };
+    // If the database stays away, the claim expires. A repetition then runs as a new request.
     let _ = tokio::time::timeout(KEEP_TIMEOUT, kept).await;
 }
 

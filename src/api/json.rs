@@ -56,6 +56,7 @@ impl<'de> DeserializeSeed<'de> for JsonPosition<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        // serde_json refuses more than 128 levels, so a deeply nested body can't overflow the stack.
         deserializer.deserialize_any(self)
     }
 }
@@ -115,6 +116,7 @@ impl<'de> Visitor<'de> for JsonPosition<'_, '_> {
             let path = Path::Entry(&self.path, &key);
             if read.contains_key(&key) {
                 *self.twice = Some(path.to_string());
+                // Stops the parser. `read` prefers the path to this text.
                 return Err(A::Error::custom("a key is given twice"));
             }
             let place = JsonPosition {

@@ -138,6 +138,7 @@ fn served(routes: Routes, api: Api) -> Router {
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(body::LONGEST))
+        // Within `request::wrap`, which is added last and so runs first: the 500 of a panic gets its id and body there.
         .layer(CatchPanicLayer::custom(
             |_: Box<dyn std::any::Any + Send>| error::panicked(),
         ))

@@ -148,6 +148,7 @@ impl Operator {
 
     /// Id in place of a key's, so that the operator's idempotency keys in an org are separate.
     const fn credential(self, org: Uuid) -> Uuid {
+        // Plus one, so that root's differs from the id of the org itself.
         Uuid::from_u128(org.as_u128() ^ (self.uid as u128 + 1) << 64)
     }
 }

@@ -73,6 +73,7 @@ impl OperatorSessions {
     #[must_use]
     pub(super) fn open_by(&self, link: TokenHash, hash: TokenHash, now: Moment) -> bool {
         let mut open = self.open();
+        // Look-up and removal under one lock: of two requests with the same link, one opens a session.
         let consumed = open.links.remove(&link);
         let Some(link) = consumed.filter(|link| now < link.expires_at) else {
             return false;

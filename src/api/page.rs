@@ -155,6 +155,7 @@ impl<F: Serialize + DeserializeOwned> Cursor<F> {
 
     /// Decodes a cursor of this list.
     fn decode(list: &str, text: &str) -> Result<Self, String> {
+        // Unsigned: a forged cursor only moves within a list, and the credential decides whose list that is.
         let octets = (text.len() <= MAX_CURSOR)
             .then(|| URL_SAFE_NO_PAD.decode(text).ok())
             .flatten();

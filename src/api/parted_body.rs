@@ -56,6 +56,7 @@ impl HttpBody for PartedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
+        // Kept exact, because hyper makes `Content-Length` of it.
         let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
         let mut whole = SizeHint::new();
         whole.set_lower(hint.lower() + rest);

@@ -65,6 +65,7 @@ impl Query {
         let place = self.pairs.iter().position(|(key, _)| key == name)?;
         let (_, value) = self.pairs.remove(place);
         if self.pairs.iter().any(|(key, _)| key == name) {
+            // Removed, so that it isn't reported as unknown as well.
             self.pairs.retain(|(key, _)| key != name);
             self.faults.push(format!("{name}: is given more than once"));
             return None;

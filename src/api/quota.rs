@@ -121,6 +121,8 @@ impl Quotas {
 
     /// Counts a request of `whom`, unless the limit is reached.
     pub(super) fn take(&self, policy: Policy, whom: Uuid, limit: u32, now: Moment) -> Counted {
+        // Before `entry`: `retain` locks every shard of the map, and would wait for the one that this thread holds. One
+        // request alone sees 1. The counter wraps for those that follow, until the sweep sets it again.
         if self.until_sweep.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.sweep(now);
         }
@@ -151,6 +153,7 @@ impl Window {
     fn take(&mut self, policy: Policy, counted_by: CountedBy, limit: u32, now: u64) -> Counted {
         self.advance(now);
         let passed = self.sum < limit;
+        // A refused request doesn't count: a client that goes on trying gets in once a second has left the window.
         if passed {
             self.sum += 1;
             self.counts[place(self.second)] += 1;

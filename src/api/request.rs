@@ -26,6 +26,7 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
     let route = request
         .extensions()
         .get::<MatchedPath>()
+        // Paths without a route share one label, so that a scanner can't add series to the metrics.
         .map_or("none", MatchedPath::as_str)
         .to_owned();
 
@@ -37,9 +38,11 @@ pub(super) async fn wrap(State(api): State<Api>, mut request: Request, next: Nex
         .any(|name| request.headers().contains_key(name));
 
     set_host(&mut request);
+    // Filled by the extractors, read below: refusals, 429 among them, have the header fields of the limits too.
     let tally = Tally::default();
     request.extensions_mut().insert(tally.clone());
 
+    // Refused before any extractor runs, so that no credential is looked up while the node is full.
     let response = if is_beyond_reserve(&request, &path) {
         no_room()
     } else if request.extensions().get::<UnclearHost>().is_some() {
@@ -116,6 +119,8 @@ fn no_room() -> Response {
         wait_s: RETRY_AFTER_S,
     };
     let mut response = refused.into_response();
+    // Frees the place in the reserve for a health check. HTTP/2 has no such header (RFC 9113 §8.2.2), and hyper drops
+    // it.
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);
     response

@@ -70,7 +70,7 @@ pub struct Server {
     end: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
     api: Api,
-    /// Background tasks for credentials, streams and commands of other nodes.
+    /// Background tasks: changed credentials, uses of keys, event streams, and commands of other nodes.
     followers: [tokio::task::JoinHandle<()>; 4],
 }
 
@@ -108,13 +108,16 @@ impl Server {
     pub async fn stop(self) {
         // These fail only for a task that has ended by itself, or was aborted.
         let _ = self.end.send(true);
+        // An open event stream never ends by itself: it would hold its connection for the whole of `SHUTDOWN_TIMEOUT`.
         self.api.streams().end();
         let _ = self.serving.await;
+        // After the connections: a request that writes is answered once `follow::credentials` has applied its change.
         for task in self.followers {
             task.abort();
             let _ = task.await;
         }
 
+        // Last, so that it stores the uses by requests that were answered during the shutdown.
         self.api.write_uses().await;
     }
 }
@@ -139,11 +142,14 @@ async fn serve(
                     error = &error as &dyn std::error::Error,
                     "HTTP connection not accepted"
                 );
+                // Without free descriptors accept fails at once and the connection stays in the backlog: the loop would
+                // spin.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
 
+        // Before TLS: a client beyond all limits costs no handshake. It gets no answer, its connection is just closed.
         let Some(permit) = limiter.enter(peer.ip()) else {
             metrics::http_connection_refused();
             continue;

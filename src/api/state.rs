@@ -242,6 +242,7 @@ impl Api {
     }
 
     pub(super) fn rendered_metrics(&self) -> String {
+        // The writer of the log counts by itself: its count is copied before each rendering.
         metrics::log_lines_dropped();
         self.0.deps.metrics.render() + &process::rendered()
     }

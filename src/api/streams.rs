@@ -71,6 +71,7 @@ impl Streams {
         most: StreamLimits,
     ) -> Result<StreamPermit, Full> {
         let mut open = self.open();
+        // Refused while the server stops, too: nothing would end a stream that is opened after `end`.
         if open.seats >= MAX_STREAMS || open.ended {
             return Err(Full::Node);
         }
@@ -156,6 +157,7 @@ impl Streams {
 
 impl OrgStreams {
     pub(super) fn wake(&self) {
+        // Only the change counts: the number is never read.
         self.news.send_modify(|news| *news = news.wrapping_add(1));
     }
 }
@@ -175,6 +177,7 @@ impl StreamPermit {
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut open = self.streams.open();
+        // After `end` the table is empty, and no place is counted any more.
         let Some(audience) = open.orgs.get_mut(&self.org) else {
             return;
         };

@@ -109,6 +109,7 @@ async fn issue_by(
     let made = store.write(move |tx| {
         let mut token = String::new();
         let issue = |id| {
+            // Inside the transaction, because the row holds the hash of the token, and the token the id of the row.
             token = mint(&keyring, id, org, &new.scopes, now);
             issued(&token)
         };
@@ -208,6 +209,7 @@ pub(super) fn is_of_another_key(keyring: &Keyring, token: &str) -> bool {
 
 /// Id of the signing key that the token names.
 fn key_of(token: &str) -> Option<String> {
+    // Checked before anything is decoded. The `kid` isn't proved yet: it only picks one of our own keys.
     let is_short = token.len() <= LONGEST;
     let header = is_short.then(|| jsonwebtoken::decode_header(token).ok())?;
     header?.kid
@@ -221,6 +223,7 @@ fn verified<C: DeserializeOwned + Clone>(keyring: &Keyring, token: &str) -> Opti
 }
 
 fn verified_with<C: DeserializeOwned + Clone>(public: &[u8; 32], token: &str) -> Option<C> {
+    // The algorithm is ours, never the token's `alg`: `none`, or HMAC keyed with our public key, must not verify.
     let mut validation = Validation::new(Algorithm::EdDSA);
     // An org key has no expiry claim, as its row decides. A contact's expiry is compared with our own clock.
     validation.required_spec_claims.clear();
@@ -228,6 +231,7 @@ fn verified_with<C: DeserializeOwned + Clone>(public: &[u8; 32], token: &str) ->
     validation.validate_aud = false;
 
     let key = DecodingKey::from_ed_der(public);
+    // `deny_unknown_fields` tells the kinds apart: a contact's token has claims that an org key's must not have.
     let data = jsonwebtoken::decode::<C>(token, &key, &validation).ok()?;
     Some(data.claims)
 }

@@ -130,6 +130,7 @@ impl UsageRequest {
     /// # Errors
     /// 400 if it has too many rows.
     pub(super) fn answer(self, rows: Vec<UsageRow>) -> Result<Response, ApiError> {
+        // Refused rather than cut off: the sums of a part would be taken for those of the whole.
         if rows.len() > MAX_ROWS as usize {
             let fault = format!(
                 "group_by: gives more than {MAX_ROWS} rows; shorten the window or group by less"

@@ -70,6 +70,7 @@ fn read(headers: &HeaderMap) -> Option<Versions> {
     for line in headers.get_all(IF_MATCH) {
         let line = line.to_str().ok().filter(|line| line.len() <= LONGEST)?;
         if line.trim() == "*" {
+            // `*` is true for any object that exists (RFC 9110 §13.1.1). For one that doesn't, the handler answers 404.
             continue;
         }
 
@@ -84,6 +85,7 @@ fn read(headers: &HeaderMap) -> Option<Versions> {
             if inside.contains('"') {
                 return None;
             }
+            // Weak tags alone leave an empty list, which no version matches: 412.
             if !is_weak {
                 versions.push(inside.to_owned());
             }

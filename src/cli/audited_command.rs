@@ -54,6 +54,7 @@ impl AuditedCommand {
         for argument in command.get_arguments() {
             let name = argument.get_id().as_str();
             let is_there = matches.try_contains_id(name).unwrap_or_default();
+            // A default and a variable of the environment aren't given by the person who runs the command.
             if NO_FIELDS.contains(&name)
                 || !is_there
                 || matches.value_source(name) != Some(ValueSource::CommandLine)

@@ -66,6 +66,7 @@ async fn follow(session: &Session, named: Option<&str>, is_json: bool) -> Result
         is_json,
     };
     printed.new_decisions(&id).await;
+    // The stream brings no event of a call that had ended before it was opened.
     if !record["ended_at"].is_null() {
         let end = json!({"type": "call.ended", "timestamp": record["ended_at"], "data": record});
         printed.event(&end);
@@ -103,6 +104,7 @@ impl Printed<'_> {
     /// Prints the decisions of the trace that are new. Without traces there are none.
     async fn new_decisions(&mut self, call: &str) {
         let path = format!("/phone/calls/{call}/trace");
+        // `decisions` counts those printed, so the next event makes up for a failed read.
         let Ok(trace) = self.session.json(&path).await else {
             return;
         };

@@ -121,6 +121,7 @@ impl Command {
                 let id = names::find(session, &contacts, contact).await?;
                 export(session, &id).await
             }
+
             Self::Erase {
                 contact,
                 wait,
@@ -132,6 +133,7 @@ impl Command {
                 output.one(&Erasure(erasure));
                 Ok(())
             }
+
             Self::Receipt {
                 erasure, output, ..
             } => {
@@ -153,6 +155,7 @@ async fn erase(session: &Session, id: &str, wait: Duration) -> Result<Value, Fai
     );
 
     let until = now() + wait;
+    // An erasure that isn't complete by then goes on without this command; `contact receipt` shows it.
     while erasure["completed_at"].is_null() && now() < until {
         tokio::time::sleep(CHECK_INTERVAL).await;
         erasure = session.json(&path).await?;
@@ -178,6 +181,7 @@ async fn export(session: &Session, id: &str) -> Result<(), Failure> {
         };
         cursor = page["next"].as_str().map(str::to_owned);
         let end = if cursor.is_none() { "]}\n" } else { "" };
+        // Flushed page by page, so that a reader that has gone ends the requests as well.
         write!(out, "{begin}{}{end}", calls.join(","))
             .and_then(|()| out.flush())
             .map_err(|error| Failure::Command(format!("the export can't be written: {error}")))?;

@@ -103,6 +103,7 @@ impl Contexts {
 
         let said = |fault: String| Failure::Startup(format!("{}: {fault}", path.display()));
         match std::fs::metadata(&path) {
+            // As ssh does with private keys: a key that others may have read is reported instead of used.
             Ok(file) if file.permissions().mode() & 0o077 != 0 => {
                 return Err(said(
                     "other users can read the keys in it: chmod 600 it".to_owned(),
@@ -175,6 +176,7 @@ fn path() -> Option<PathBuf> {
     let absolute = |name| {
         std::env::var_os(name)
             .map(PathBuf::from)
+            // XDG Base Directory Specification: a relative path is invalid and must be ignored.
             .filter(|path| path.is_absolute())
     };
     let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
@@ -267,6 +269,7 @@ impl Command {
 
             Self::Delete { name, output } => {
                 all.contexts.remove(&name).ok_or_else(|| absent(&name))?;
+                // Without a current context commands go to this machine's installation.
                 all.current = all.current.take().filter(|current| *current != name);
                 all.store()?;
                 output.done("The context is deleted.");
@@ -279,6 +282,7 @@ impl Command {
 
 fn key_of_stdin() -> Result<String, Failure> {
     let mut text = String::new();
+    // Bounded, since a pipe may bring a whole file by mistake.
     let read = std::io::stdin().take(MAX_KEY).read_to_string(&mut text);
     read.map_err(|error| Failure::Startup(format!("the key can't be read: {error}")))?;
     match text.trim() {

@@ -84,6 +84,7 @@ impl Credential {
     pub(super) fn new(key: &str, origin: Origin) -> Result<Self, Failure> {
         let mut authorization = HeaderValue::try_from(format!("Bearer {key}"))
             .map_err(|_| Failure::Startup("--key: this is not an API key".to_owned()))?;
+        // Debug output shows a sensitive value as a word in its place.
         authorization.set_sensitive(true);
         Ok(Self {
             authorization,

@@ -42,7 +42,7 @@ impl EventStream {
         Ok(Self::of(answer))
     }
 
-    /// Opens a stream as [`Self::open`] does, but refuses where that waits.
+    /// Opens a stream as [`Self::open`] does, but returns a refusal instead of trying again later.
     ///
     /// # Errors
     /// The API can't be reached, or refuses.

@@ -101,6 +101,7 @@ impl Command {
     /// Returns the path of the capture; `None` if a call is named.
     fn capture(&self) -> Option<&Path> {
         let path = self.what.as_deref()?;
+        // A file with such a name is meant rather than a call.
         let is_call = path.to_str().is_some_and(names::is_part);
         (!is_call || path.exists()).then_some(path)
     }
@@ -158,6 +159,7 @@ impl Captured {
         let source = caller(call);
 
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        // 0 says that the capture has no times.
         let sent_at = (call.started > 0).then(|| Moment::from_micros(call.started));
         let body = json!({
             "invite": text(invite),

@@ -71,12 +71,14 @@ pub(super) async fn readiness(address: SocketAddr) -> std::io::Result<Readiness>
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
+    // `Connection: close` has the daemon end the answer. The bound is for another program that listens there instead.
     stream.take(LONGEST).read_to_end(&mut answer).await?;
 
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     Ok(Readiness {
+        // 0: what answered doesn't speak HTTP, so it is another program.
         status: status.unwrap_or(0),
         body: body.to_owned(),
     })

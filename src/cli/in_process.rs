@@ -87,6 +87,7 @@ impl InProcess {
         for (flow, octets) in self.core.take_sent() {
             let party = self.party(&flow);
             if party != Role::Caller {
+                // Noted even if the peer isn't played: `party` tells later callees from the runtime by it.
                 self.called.insert(party, flow);
             }
             if party == Role::Caller || self.plays(party) {
@@ -132,6 +133,7 @@ fn caller(config: &Config, transport: Transport) -> Result<Flow, String> {
     let (index, listener) = found.ok_or("no listener is configured for the call's transport")?;
 
     let mut local = listener.address;
+    // The flow needs a real address: it is the target that the replayed messages name.
     if local.ip().is_unspecified() {
         local.set_ip(Ipv4Addr::LOCALHOST.into());
     }
@@ -205,6 +207,7 @@ impl Wire for InProcess {
             match self.core.next_timeout().filter(|next| *next <= until) {
                 Some(next) => self.core.advance(next),
                 None => {
+                    // The waiting takes its time on the virtual clock too, or the next message would be sent early.
                     self.core.advance(until);
                     self.collect();
                     return Ok(self.arrived.pop_front());

@@ -144,6 +144,7 @@ impl Command {
                     published: keys.len(),
                 });
             }
+
             Self::ListSigning { output } => output.list(&signers(&store)),
             Self::RetireSigning {
                 kid,
@@ -152,11 +153,13 @@ impl Command {
                 output,
             } => retire(&store, &kid, (api_keys, yes), output).await?,
             Self::RotateSealing { output } => rotate_sealing(&store, output).await?,
+
             Self::RetireSealing { output } => {
                 let retired = store.retire_sealing_keys(now()).await;
                 retired.map_err(|fault| Failure::Command(fault.to_string()))?;
                 output.done("The old sealing keys are gone.");
             }
+
             Self::RotateMaster {
                 new_key_file,
                 output,
@@ -222,6 +225,7 @@ async fn retire(
         .await?;
     let unhashed: u32 = unhashed.iter().map(|org| org.keys).sum();
 
+    // If the process dies between the two steps, the same command completes them: a retired key can be retired again.
     let retired = store.retire_signing_key(kid, now()).await;
     retired.map_err(|fault| Failure::Command(fault.to_string()))?;
 
@@ -253,6 +257,8 @@ async fn rotate_sealing(store: &Store, output: Output) -> Result<(), Failure> {
 
     let used = store.use_staged_sealing_key(staged, now()).await;
     used.map_err(failed)?;
+    // A daemon that hasn't followed yet still seals with the old key. A value that it writes behind the pass below
+    // would keep that key from being retired.
     tokio::time::sleep(FOLLOW_TIME).await;
 
     let count = store.reseal().await.map_err(failed)?;

@@ -56,6 +56,7 @@ impl List {
 /// # Errors
 /// No item, or more than one, has this name.
 pub(super) async fn find(session: &Session, list: &List, given: &str) -> Result<String, Failure> {
+    // Not looked up: the operation itself answers 404 where no item has this id.
     if api::id_of(given).is_ok() {
         return Ok(given.to_owned());
     }
@@ -209,10 +210,12 @@ pub(super) async fn read(
         let total = page["total"].as_u64().unwrap_or(0);
         let has_more = match list.paging {
             Paging::Cursor => cursor.is_some(),
+            // A page without items ends the walk even below `total`: items may have been deleted meanwhile.
             Paging::Offset => items.len() > before && (items.len() as u64) < total,
             Paging::Whole => false,
         };
         if !has_more || items.len() >= most {
+            // A list that comes whole knows no limit.
             items.truncate(most);
             return Ok(items);
         }

@@ -82,6 +82,7 @@ impl Command {
             Self::Add {
                 number, verified, ..
             } => add(session, number, *verified).await,
+
             Self::Assign { number, agent, .. } => {
                 let number = find(session, number).await?;
                 let agents = List::new("/phone", "agent");
@@ -91,6 +92,7 @@ impl Command {
                 session.answer(&Method::POST, &path, Some(&body)).await?;
                 shown(session, &number).await
             }
+
             Self::Unassign { number, .. } => {
                 let number = find(session, number).await?;
                 if let (Some(agent), Some(id)) =
@@ -120,6 +122,7 @@ async fn add(session: &Session, number: &E164, is_verified: bool) -> Result<Valu
         .await?;
     match org.filter(|_| is_verified) {
         None => Ok(added),
+        // If this second request fails, the number exists unverified: trunkline number verify completes it.
         Some(org) => {
             let id = added["id"].as_str().unwrap_or_default();
             let path = format!("/operator/orgs/{org}/phone-numbers/{id}/verify");

@@ -78,8 +78,11 @@ impl Command {
 
         let write = |config: &Config| write_peers(config, near.as_deref(), trusts_loopback);
         let config = &config;
+        // A runtime of its own, since `serve::run` starts another.
         let running = startup::block_on(async { Ok(running_sip(config).await) })?;
 
+        // A second daemon couldn't have the ports and the journal: the one that runs follows the change feed and takes
+        // the calls.
         if self.no_serve || running.is_some() {
             return startup::block_on(async {
                 let store = startup::open_store(config).await?;
@@ -107,6 +110,7 @@ impl Command {
         }
 
         serve::run(config, async |store, directory, reachable| {
+            // For later commands and starts: this run already has these settings in memory.
             write(config)?;
             let config = &startup::with_known_realm(config, store).await?;
             let made = make(config, store, reachable, &given).await?;
@@ -245,6 +249,7 @@ async fn make(
         partner_key: Some(partner_key.clone()),
         api_key: Some(api_key.clone()),
     };
+    // Before the rest is made: if that fails, the next run shows these keys instead of making more.
     kept.keep(config, store)?;
 
     let agent = find_or_make_agent(store, org, runtime(config));
@@ -259,6 +264,7 @@ async fn make(
         auth_password: trunk.password.reveal().to_owned(),
     };
 
+    // Each run makes a new link, since a link works once.
     let at = (store, reachable.dashboard.as_str());
     let link = operators_login_link(at, org, console::EMAIL, now());
     let login_link = part("login_link").scope(link).await?;
@@ -283,6 +289,7 @@ async fn find_or_make_partner(store: &Store) -> Result<Uuid, Failure> {
         .read(partners::list)
         .await?
         .into_iter()
+        // The list is newest first, and the first run's partner is the oldest.
         .rfind(|partner| partner.name == NAME);
     match known {
         Some(partner) => Ok(partner.id),
@@ -342,6 +349,7 @@ async fn find_or_make_agent(
         .read(move |tx| agents::list(tx, org))
         .await?
         .into_iter()
+        // The oldest of that name, as with the partner.
         .rfind(|agent| agent.name == AGENT);
     match known {
         Some(agent) => Ok(agent.id),
@@ -386,6 +394,7 @@ async fn find_or_make_trunk(store: &Store, org: Uuid) -> Result<InboundTrunk, Fa
         .await
     {
         Ok(trunk) => Ok(trunk),
+        // An org has one inbound trunk, so this one is the first run's, or one that the operator has made since.
         Err(trunkline_store::Error::Conflict(_)) => Ok(store
             .read(move |tx| inbound_trunks::of_org(tx, org))
             .await?),

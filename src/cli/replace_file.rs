@@ -17,6 +17,8 @@ pub(super) fn replace(path: &Path, mode: u32, content: &[u8]) -> Result<()> {
 
     let written = file
         .write_all(content)
+        // Synced before the rename, which may otherwise be on disk before the content: a power cut would leave an empty
+        // file.
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&new, path));
     if written.is_err() {

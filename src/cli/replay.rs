@@ -152,6 +152,7 @@ impl Command {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let target = self.to.as_deref().map(address).transpose()?;
         let options = Options {
+            // Not used in this process, where the stage has a target of its own.
             target: target.unwrap_or(in_process::RUNTIME),
             transport: self.transport,
             credentials: self.user.clone().zip(self.password.clone()),
@@ -211,6 +212,7 @@ impl Command {
                 [plays(Role::Runtime), plays(Role::Other)],
             )?;
             let mut outcome = play_over(call, options, &mut stage);
+            // Every timer of SIP is over by then, so what is left would stay for ever.
             if !stage.end() {
                 outcome.passed = false;
                 outcome.error =
@@ -256,6 +258,7 @@ impl Command {
         let (mut number, mut left_out, mut fault) = (0, 0, None);
         import(BufReader::new(file), None, &mut |call| {
             number += 1;
+            // A call that isn't played counts too: `--call` numbers the calls of the capture.
             if !(self.call.is_empty() || self.call.contains(&number)) || fault.is_some() {
                 return Ok(());
             }
@@ -267,6 +270,7 @@ impl Command {
             match play(&call) {
                 Ok(outcome) => {
                     let mut outcome = self.print_call(outcome);
+                    // Written and dropped at once, so that a long run fits into memory.
                     let entries = std::mem::take(&mut outcome.messages);
                     if let Some(output) = &mut messages {
                         let played = Call { entries, ..call };

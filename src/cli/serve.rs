@@ -64,12 +64,14 @@ pub(super) fn run(
     ready: impl AsyncFnOnce(&Store, &Directory, &PublicAddresses) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let _log = telemetry::start_logging(&config.log);
+    // Before the store is opened: its keys must not get into a core dump, and new files must be private.
     private::process();
     raise_descriptors();
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .on_thread_start(yield_to_shards)
+        // Idle threads return their empty pages. They keep no buffers of their own that could be dropped as well.
         .on_thread_park(|| memory::follow(|| ()))
         .build()
         .map_err(|error| {
@@ -105,17 +107,24 @@ async fn serve(
             "can't use signals or sockets ({error}): raise the system's limits"
         ))
     };
+    // Listening replaces the default actions, which would end the process halfway through its start. A signal that
+    // comes meanwhile is kept until `next`, or for SIGHUP until `reload`.
     let mut ends = EndSignals::listen().map_err(broken)?;
     let hangups = signal(SignalKind::hangup()).map_err(broken)?;
+
+    // Before anything is opened: a start that fails for one of these files leaves the disk as it was.
     let certificate = startup::certificate(config)?;
     let security = startup::security(config)?;
     let receivers = startup::receivers(config)?;
     startup::traces(config)?;
 
+    // Before the ports are bound: while the database is away, peers and load balancers find this node closed instead of
+    // silent.
     if !startup::reach_database(config, ends.next()).await? {
         return Ok(());
     }
 
+    // Before the store is opened: a start that fails for a taken port must not have migrated the database.
     let sockets = Sockets::bind(config)?;
     let media_addresses = MediaAddresses::find(config).await;
     let media_addresses =
@@ -214,9 +223,12 @@ async fn serve(
     };
 
     upkeep.abort();
+    // `Recording::end` waits until nothing else can write to the journal: the erasure and the shards have their own
+    // handles.
     drop((deletion, erasing));
     reloading.abort();
     watched.abort();
+    // The servers end before the shards that their requests ask.
     server.stop().await;
     if let Some(control) = control {
         control.stop().await;
@@ -225,6 +237,7 @@ async fn serve(
         health.stop().await;
     }
     engine.stop().await;
+    // The last calls' ends become rows, and these the events of webhooks: so the sender and the store end after it.
     recording.end(ends.next()).await;
     sender.stop().await;
     store.close().await;
@@ -263,6 +276,7 @@ fn announce(config: &Config, reachable: &PublicAddresses, media_addresses: &Medi
 
 /// Lets calls end within `timeout`, hangs up the rest, and waits for the last messages to peers. A peer that doesn't answer those in time is left.
 async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut EndSignals) {
+    // First: while calls are waited for, none may begin.
     engine.drain().await;
     // If the database is away, a second signal must still end the wait.
     tokio::join!(recording.drain(), drain(engine, timeout, ends));

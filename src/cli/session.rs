@@ -107,6 +107,8 @@ pub(super) fn http_client() -> HttpClient {
 /// Returns the address that callers of the running daemon send to; `None` if none runs on this data directory.
 pub(super) async fn running_sip(config: &Config) -> Option<String> {
     let socket = config.data_dir.join(api::SOCKET);
+    // A daemon that was killed leaves its socket file, on which nothing listens: this connection tells it from one that
+    // runs.
     UnixStream::connect(&socket).await.ok()?;
     let session = Session::over_socket(socket);
     session.sip_address().await.ok()?
@@ -284,6 +286,8 @@ impl Session {
 
             match refusal.retry_after {
                 Some(pause)
+                    // A 429 alone: the rate limit refuses a request before it has any effect, so a repeated POST
+                    // creates nothing twice.
                     if refusal.status == Some(StatusCode::TOO_MANY_REQUESTS)
                         && pause.as_secs() <= MAX_RETRY_AFTER
                         && retries < MAX_RETRIES =>
@@ -310,6 +314,7 @@ impl Session {
         body: Option<&Value>,
     ) -> Result<Response<Body>, Refusal> {
         let request = self.request(method, path, accept, body)?;
+        // For the head alone: an event stream has no end, and `read_body` has a limit for any other body.
         let sent = tokio::time::timeout(TIMEOUT, self.exchange(request));
         let answer = sent
             .await
@@ -344,9 +349,11 @@ impl Session {
                 .uri(format!("{base}{path}"))
                 .header(AUTHORIZATION, credential.authorization.clone()),
             Transport::Socket(_) | Transport::InProcess { .. } => {
+                // RFC 9110 §7.2: a request has a Host, and the path of a socket gives none.
                 request.uri(&*path).header(HOST, "localhost")
             }
         };
+        // A partner's requests name the org in their path.
         if let Some(org) = self.org.filter(|_| self.is_operators()) {
             request = request.header(api::ORG, org.to_string());
         }
@@ -373,8 +380,11 @@ impl Session {
             }
             Transport::Socket(path) => through_socket(path, request).await,
             Transport::InProcess { router, .. } => {
+                // As the control socket does with the uid of its peer: the audit log names the user who ran the
+                // command.
                 let uid = rustix::process::geteuid().as_raw();
                 request.extensions_mut().insert(Operator::new(uid));
+                // A router doesn't fail: its errors are answers.
                 let Ok(answer) = router.clone().call(request).await;
                 Ok(answer)
             }
@@ -488,6 +498,8 @@ async fn through_socket(path: &Path, request: Request<Body>) -> Result<Response<
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
         .await
         .map_err(|fault| chain(&fault))?;
+    // This task moves the octets of request and answer. An error of it reaches both, so that its own result is not
+    // needed.
     tokio::spawn(connection);
     let answer = sender.send_request(request).await;
     answer

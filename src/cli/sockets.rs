@@ -74,6 +74,7 @@ fn bind(listener: &Listener, shards: usize) -> io::Result<BoundListener> {
 /// Binds one socket per shard to one port. Sockets with SO_REUSEPORT don't notice another process on the port, so it is
 /// first bound without.
 fn shared_udp(address: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
+    // The socket is closed again with this statement. Its address names the port that the system has chosen for port 0.
     let alone = udp::bind(address, false)?.local_addr()?;
     (0..shards.max(1)).map(|_| udp::bind(alone, true)).collect()
 }

@@ -57,6 +57,7 @@ fn must_be_owner(directory: &Path) -> Result<(), Failure> {
                 directory.display()
             )))
         }
+        // A directory that doesn't exist yet is created by this process, and so belongs to its user.
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -107,12 +108,14 @@ pub(super) async fn reach_database(
     let mut say = tokio::time::interval(LOG_INTERVAL);
 
     loop {
+        // The store limits this to a second, so `ended` is seen soon enough.
         let away = Store::away(&options).await;
         let Some(reason) = away.map_err(|fault| Failure::Startup(fault.to_string()))? else {
             return Ok(true);
         };
 
         tokio::select! {
+            // A signal goes first, then the log line, whose first tick is due at once.
             biased;
             () = &mut ended => return Ok(false),
             _ = say.tick() => tracing::warn!(reason, "waiting for the database: no port is open until it can be reached"),
@@ -157,6 +160,8 @@ pub(super) fn security(config: &Config) -> Result<Arc<Security>, Failure> {
 pub(super) fn traces(config: &Config) -> Result<(), Failure> {
     let traces = &config.traces;
     let mut levels = traces.directory.ancestors();
+    // Only the nearest folder that exists is looked at: nothing is created, so that a refused start leaves the disk as
+    // it was.
     let first = levels.find(|level| level.exists());
     match first.filter(|first| !first.is_dir()) {
         Some(file) if traces.enabled && traces.max_bytes > 0 => Err(Failure::Startup(format!(

@@ -92,6 +92,7 @@ impl Target {
         }
 
         let socket = config.data_dir.join(api::SOCKET);
+        // Only to see that a daemon listens: every request opens a connection of its own.
         match UnixStream::connect(&socket).await {
             Ok(_) => Ok(Session::over_socket(socket)),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -100,6 +101,7 @@ impl Target {
                     socket.display()
                 )))
             }
+            // No file, or one that a killed daemon has left: no daemon runs.
             Err(_) => Session::in_process(config, intent).await,
         }
     }
@@ -109,6 +111,7 @@ impl Target {
 fn own_url(config: &Config) -> String {
     let http = &config.http;
     match (&http.public_url, &http.tls) {
+        // The certificate proves the public name, not this machine's address.
         (Some(public), Some(_)) => public.to_string(),
         (_, Some(_)) => format!("https://{}", near(http.listen)),
         (_, None) => format!("http://{}", near(http.listen)),
@@ -148,6 +151,7 @@ async fn find_org(session: &Session, named: Option<&str>) -> Result<Uuid, Failur
         return api::id_of(&id).map_err(|_| no_id());
     }
 
+    // Two are enough to see that there is more than one.
     let found = names::read(session, &orgs, &[], 2).await?;
     match found.as_slice() {
         [only] => only["id"]

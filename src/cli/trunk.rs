@@ -71,6 +71,7 @@ async fn paste(config: &Config, session: &Session, program: Program) -> Result<(
     })?;
     let is_local = session.is_operators();
     let sip = match is_local {
+        // The daemon may have been started with other settings than this command.
         true => match session.sip_address().await? {
             Some(running) => running,
             None => PublicAddresses::configured(config).first_sip(),

@@ -63,6 +63,8 @@ impl Upkeep {
     /// Sets the age of the oldest change that isn't in force here. While the feed can't be read, it is the time since the last look that found every
     /// change in force.
     async fn change_feed(&self, in_force: &mut Moment) {
+        // Read before the query: a change that comes into force between the two is reported late once, but none is
+        // missed.
         let position = self.directory.position();
         let looked = now();
         let oldest = self

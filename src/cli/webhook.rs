@@ -115,6 +115,7 @@ impl Forwarder {
     }
 
     async fn forward(&self, event: &Value) -> Forwarded {
+        // One text is signed and sent: a receiver verifies the signature over the octets that it gets.
         let body = event.to_string();
         let id = event["id"].as_str().unwrap_or_default();
         let now = now();

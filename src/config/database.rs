@@ -40,6 +40,8 @@ impl Database {
             .secret("url")
             .map(|url| parse(&url))
             .unwrap_or_else(|| Ok(default()));
+        // With the default in place of a faulty value the other sections are still checked; `Config::load` fails at the
+        // end.
         let url = url.unwrap_or_else(|message| {
             section.refuse_key("url", message);
             default()

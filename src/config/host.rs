@@ -60,6 +60,7 @@ impl FromStr for HostPort {
     type Err = NotAHost;
 
     fn from_str(text: &str) -> Result<Self, NotAHost> {
+        // First, since an IPv6 address has colons: its end would be taken for a port.
         if let Ok(ip) = text.parse::<IpAddr>() {
             return Ok(Self::of_ip(ip));
         }
@@ -130,6 +131,8 @@ fn bracketed(ip: IpAddr) -> Box<str> {
 /// Returns the address that this machine sends from by its default route. Without such a route it is the first address that other machines may
 /// reach, or else loopback. Connecting a UDP socket queries the routing table and sends nothing.
 pub(super) fn own_address(v6: bool) -> IpAddr {
+    // Addresses for documentation (RFC 5737, RFC 3849): no network of this machine has them, so the default route
+    // decides.
     let (any, far, loopback): (IpAddr, IpAddr, IpAddr) = if v6 {
         let far = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
         (

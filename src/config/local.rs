@@ -16,6 +16,7 @@ pub(crate) fn addresses() -> Vec<IpAddr> {
         .collect();
     all.extend(inet6(&v6).map(|network| network.addr()));
     all.sort();
+    // The kernel may list an address in several tables.
     all.dedup();
     all
 }
@@ -51,6 +52,7 @@ pub(crate) fn near(own: IpAddr) -> Vec<IpNet> {
         network.contains(&own) && trunkline_sip::flow::is_private(own) && !own.is_loopback()
     };
     let lan = linked.filter(is_lan).map(|network| network.trunc());
+    // The narrowest: the network itself, not a wider route that holds it too.
     near.extend(lan.max_by_key(IpNet::prefix_len));
 
     near
@@ -58,6 +60,7 @@ pub(crate) fn near(own: IpAddr) -> Vec<IpNet> {
 
 /// Address, prefix length and kind of each entry of `/proc/net/fib_trie`.
 fn fib(text: &str) -> impl Iterator<Item = (Ipv4Addr, u8, &str)> {
+    // An address is on a line of its own, before those of its prefix lengths and kinds.
     let mut current = None;
     text.lines().filter_map(move |line| {
         let line = line.trim();

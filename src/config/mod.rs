@@ -198,6 +198,7 @@ impl Config {
             data_dir,
         };
 
+        // A key that was given and refused has its fault already.
         if matches!(config.database.url, DatabaseUrl::Postgres(_))
             && config.secrets.master_key.is_none()
             && secrets.faults.is_empty()

@@ -112,6 +112,7 @@ impl std::str::FromStr for DefaultRuntime {
 
 /// Returns whether a text is the URL of a WebSocket, in which `{agent_id}` and `{org_id}` may be used.
 pub fn is_url_template(text: &str) -> bool {
+    // As long as any id, since the URL's longest length holds for the filled one.
     let id = Uuid::nil().hyphenated().to_string();
     let filled = text.replace("{agent_id}", &id).replace("{org_id}", &id);
     WsUrl::parse(&filled).is_some()

@@ -193,6 +193,7 @@ impl<'a> Section<'a> {
         T: TryFrom<i128> + PartialOrd + Display,
     {
         let entry = self.entry(key)?;
+        // The environment and flags give every value as text.
         let number = match &entry.value {
             Value::Num(_, number) => number.to_i128().or_else(|| {
                 number

@@ -192,6 +192,8 @@ impl Sip {
             .listeners
             .iter()
             .any(|listener| listener.transport == Transport::Tls);
+        // With other faults the certificate may be missing because its key couldn't be read, which has been said
+        // already.
         if has_tls && self.tls_certificate.is_none() && section.faults.is_empty() {
             section.refuse_key("tls", "needs sip.tls_certificate and sip.tls_key");
         }
@@ -211,6 +213,7 @@ impl Sip {
             let same = |other: &Listener| {
                 other.transport == listener.transport && other.address == listener.address
             };
+            // With port 0 the system chooses a port for each of them.
             if listener.address.port() != 0 && self.listeners.iter().take(index).any(same) {
                 section.refuse_key(
                     listener.transport.uri_name(),
@@ -390,11 +393,13 @@ fn listener(entry: &ConfigEntry, transport: Transport) -> Result<Listener, Strin
                     None => Err(format!("`{name}` must be text in quotation marks")),
                 },
             };
+
             (
                 field("listen")?.ok_or("a listener needs `listen`")?,
                 field("advertise")?,
             )
         }
+
         Value::String(..)
         | Value::Char(..)
         | Value::Bool(..)

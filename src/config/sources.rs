@@ -1,6 +1,6 @@
 //! Sources of values: quickstart's file, the operator's TOML file, the environment and flags. Each overrides the ones before it.
 //!
-//! This file knows which line, variable or flag gave a value. It knows no key.
+//! This file knows which line, variable or flag gave a value. Of the keys it knows `data_dir` alone.
 
 use std::path::{Path, PathBuf};
 
@@ -55,6 +55,7 @@ impl Sources {
     /// # Errors
     /// The named file can't be read.
     pub fn of_process(file: Option<&Path>, flags: Vec<Override>) -> Result<Self, ConfigFault> {
+        // Not `vars`, which panics at a variable of any program that isn't UTF-8.
         let variables: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();

@@ -75,6 +75,7 @@ impl VerificationTrunk {
             }
         };
 
+        // Not earlier: a key that hasn't been read is reported as unknown.
         let host = host?;
         let number = caller_number.as_deref().map(E164::parse);
         let Some(Ok(caller_number)) = number else {

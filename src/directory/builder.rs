@@ -72,6 +72,8 @@ impl DirectoryBuilder {
         let changes = store.read_inline(move |tx| feed::since(tx, seq)).await?;
         let orgs: HashSet<Uuid> = changes.changes.iter().filter_map(touched).collect();
         let many = changes.changes.iter().any(touches_many);
+        // One org takes as many queries as all of them together, so for many changed orgs one pass over everything
+        // costs less.
         if changes.missed || many || orgs.len() > ONE_BY_ONE.max(self.entries.len() / SHARE) {
             self.read_all(store).await?;
             return Ok(Progress::All);
@@ -82,6 +84,8 @@ impl DirectoryBuilder {
             let mut rows = store
                 .read(move |tx| trunkline_store::rows_of(tx, of))
                 .await?;
+            // No row means that the org was deleted. The rows may be newer than the change, which is then read once
+            // more.
             let entry = rows.pop().map(|rows| self.entry(&rows));
             self.replace(*org, entry);
         }
@@ -106,6 +110,7 @@ impl DirectoryBuilder {
     async fn read_all(&mut self, store: &Store) -> Result<(), trunkline_store::Error> {
         let seq = store.read(feed::position).await?;
         let rows = store.read(|tx| trunkline_store::rows_of(tx, None)).await?;
+        // Only at start-up: later passes would log the same networks again.
         if self.seq == 0 {
             report_sources(&rows, &self.defaults.addresses);
         }
@@ -135,6 +140,8 @@ impl DirectoryBuilder {
             let outbound_route = |trunk| outbound_route(trunk, &rows.tied);
             rows.outbound_trunks.iter().map(outbound_route).collect()
         };
+
+        // A network that isn't trusted stays in the database, and `report_sources` names it at start-up.
         let policy = &self.defaults.addresses;
         let (allowed_near, allowed) = trunk
             .map_or(&[][..], |trunk| &trunk.allowed_addresses)
@@ -249,7 +256,7 @@ fn operators_runtimes(rows: &OrgRows) -> HashSet<Uuid> {
     let set = rows
         .agents
         .iter()
-        .filter(|agent| agent.runtime_by_operator == Some(true));
+        .filter(|agent| agent.is_runtime_by_operator());
     set.map(|agent| agent.id).collect()
 }
 

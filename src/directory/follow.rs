@@ -28,6 +28,7 @@ pub(super) async fn follow(
             signal.wait().await;
         }
 
+        // Looked for after each wait, which `Signal::POLL` bounds: the task ends soon after the directory is dropped.
         let Some(newest) = newest.upgrade() else {
             return;
         };
@@ -35,9 +36,11 @@ pub(super) async fn follow(
         match builder.catch_up(&store).await {
             Ok(progress) => {
                 if progress != Progress::Nothing {
+                    // Before `applied`, on which writers wait: what a 2xx says has to be in the view by then.
                     newest.replace(builder.view());
                 }
                 more = progress == Progress::Some;
+                // Also without news for the view: writers of other kinds of changes wait for their numbers as well.
                 newest.applied(builder.seq());
                 if !newest.note_current(true) {
                     tracing::info!("the directory follows the database again");

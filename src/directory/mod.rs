@@ -34,6 +34,8 @@ impl Directory {
         defaults: Defaults,
         clock: fn() -> Moment,
     ) -> Result<Arc<Self>, trunkline_store::Error> {
+        // Both before the first read: a change that commits during it wakes the signal, and its writer waits for this
+        // follower.
         let signal = store.follow_changes().await;
         let follower = store.follower();
         let builder = DirectoryBuilder::read(&store, defaults).await?;

@@ -70,6 +70,7 @@ impl BotDialler {
 
     /// Opens a WebSocket, within five seconds.
     pub(crate) async fn dial(&self, dial: BotDial) -> Result<DialledBot, BotFailure> {
+        // One deadline for the look-up and all addresses together.
         let until = clock::now() + TIMEOUT;
         let found = match timeout(TIMEOUT, self.find(&dial)).await {
             Ok(found) => found.map_err(|fault| BotFailure {
@@ -83,6 +84,7 @@ impl BotDialler {
         let mut last = failure(None, BotFault::Unresolved(DnsFault::NoAddress));
         for target in found.iter().take(MAX_TRIED) {
             let address = target.address;
+            // Judged by address: a name that a tenant gives may lead anywhere.
             let judged = self
                 .policy
                 .judge_web_socket(address, dial.named, is_encrypted(target));
@@ -124,6 +126,7 @@ impl BotDialler {
             Err(fault) => fault,
         };
         let (transport, port) = (wanted.transport, wanted.port);
+        // The system knows addresses alone. Without a port they lead nowhere.
         let (Some(transport), Some(port)) = (transport, port) else {
             return Err(BotFault::Unresolved(fault));
         };

@@ -51,6 +51,7 @@ impl CancelRouter {
             return dispatched;
         }
 
+        // Relaxed: the number says whether looking is worth while. What the table holds is ordered by its lock.
         let oldest = self.oldest.load(Ordering::Relaxed);
         let is_invite = message.method() == Method::Invite;
         if is_invite && message.first(HeaderName::Replaces).is_some() && by_call_id() != dispatched
@@ -75,6 +76,7 @@ impl CancelRouter {
     fn remember(&self, key: u64, slot: Slot, now: Moment) {
         let mut table = self.table();
         table.expire(now, &self.oldest);
+        // Beyond the bound, the CANCEL goes to the shard of its Call-ID, which answers 481.
         if table.order.len() < MAX_ENTRIES {
             table.places.insert(key, (slot, now + LIFETIME));
             table.order.push_back((key, now + LIFETIME));
@@ -95,6 +97,7 @@ impl CancelRouter {
     /// Hash of what a CANCEL has in common with its INVITE (RFC 3261 §9.1).
     fn key(&self, message: &Message<'_>) -> u64 {
         let branch = message.top_via().branch.unwrap_or_default();
+        // Two INVITEs with one hash misroute a CANCEL at worst. The hash is keyed, so no peer can make such a pair.
         let parts = (message.call_id(), branch, message.cseq().number);
         self.keys.hash_one(parts)
     }

@@ -45,6 +45,7 @@ impl Written {
     /// Returns true if the challenge should be stored, and remembers it as stored.
     fn should_store(&mut self, challenged: &ChallengeReport) -> bool {
         let ChallengeOutcome::Unanswered { why, .. } = &challenged.news else {
+            // Not remembered here: `learn_realm` leaves a realm that is known as it is.
             return true;
         };
         let (challenger, at) = (challenged.challenger, challenged.at);
@@ -97,6 +98,7 @@ async fn write(store: &Store, challenged: ChallengeReport) -> Result<(), trunkli
         ) => {
             tracing::info!(org.id = %challenger.org, trunk.id = ?trunk, reason = why.as_str(), status, method, %peer, "a peer's challenge could not be answered");
 
+            // PostgreSQL refuses this character in a text, and with it the row.
             let text = |sent: Box<str>| sent.replace('\0', "");
             let challenge = UnansweredChallenge {
                 reason: why.as_str().to_owned(),

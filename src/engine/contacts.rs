@@ -44,12 +44,14 @@ struct Cache {
 impl Cache {
     /// Caches results, unless something was invalidated since `forgotten` was read.
     fn keep(&self, found: &HashMap<(Uuid, E164), Uuid>, forgotten: u64) {
+        // Cheaper than to know which ones are old: a contact that is forgotten costs one query.
         if self.known.len() + found.len() > MAX_CACHED {
             self.known.clear();
         }
         for (key, contact) in found {
             self.known.insert(*key, *contact);
         }
+        // After the results were inserted: checked before, an invalidation between the two would be missed.
         if self.forgotten.load(Ordering::SeqCst) != forgotten {
             for key in found.keys() {
                 self.known.remove(key);
@@ -58,6 +60,7 @@ impl Cache {
     }
 
     fn forget(&self, is_gone: impl Fn(Uuid) -> bool) {
+        // Before the removal: a `keep` that inserts after it sees the new count, and takes its results back.
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.known.retain(|(org, _), _| !is_gone(*org));
     }
@@ -110,6 +113,7 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
         numbers.sort_unstable();
         numbers.dedup();
 
+        // Before the query, which may read contacts that are deleted while it runs.
         let forgotten = cache.forgotten.load(Ordering::SeqCst);
         let found: HashMap<(Uuid, E164), Uuid> = match store
             .contacts()
@@ -127,6 +131,7 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
                 });
                 known.collect()
             }
+
             Err(error) => {
                 tracing::warn!(%error, "looking up contacts failed: calls continue without them");
                 HashMap::new()
@@ -134,6 +139,7 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
         };
 
         cache.keep(&found, forgotten);
+
         for asked in batch.drain(..) {
             let contact = found.get(&(asked.org, asked.number)).copied();
             // If the shard's inbox is full the result is lost. The call doesn't wait for it longer than its own timer.
@@ -185,9 +191,11 @@ async fn follow(store: Store, cache: Weak<Cache>) {
         }
 
         if let Some(seq) = place {
+            // What deleted a contact answers only after this, so no later call finds it here.
             follower.applied(seq);
         }
 
+        // A reference that is held during the wait would keep the cache, and so this task, alive for ever.
         drop(cache);
         signal.wait().await;
     }

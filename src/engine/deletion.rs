@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior};
 use trunkline_calls::HangUpRequester;
 use trunkline_calls::live::LiveCalls;
+use trunkline_sip::moment::Moment;
 use trunkline_store::{Retained, RetentionDays, Store, aged, deleted_orgs, nodes, purge};
 use uuid::Uuid;
 
@@ -74,6 +75,7 @@ struct Checks {
 impl Checks {
     fn new() -> Self {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        // A deletion may take hours. The checks that it has missed aren't made up for in a burst.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             ticks,
@@ -148,33 +150,48 @@ impl DeletionWorker {
             return Ok(());
         }
 
+        // An org whose rows can't be deleted holds up neither the other orgs nor their retention. The first failure is logged.
+        let mut result = Ok(());
         for org in to_purge {
-            self.purge(org).await?;
-            if self
-                .store
-                .write(move |tx| deleted_orgs::finish_purge(tx, org, clock::wall_time()))
-                .await?
-            {
-                tracing::info!(org.id = %org, "a deleted org is purged");
-            }
+            result = result.and(self.purge_wholly(org).await);
         }
 
         if is_due {
-            for org in self
-                .store
-                .read(move |tx| deleted_orgs::purged(tx, clock::wall_time()))
-                .await?
-            {
-                self.purge(org).await?;
-            }
-            self.delete_old(turn).await?;
+            result = result.and(self.purge_late().await);
+            result = result.and(self.delete_old(turn).await);
         }
+        result
+    }
 
+    /// Purges an org, and what remains of it once no call of it is up.
+    async fn purge_wholly(&self, org: Uuid) -> Result<(), trunkline_store::Error> {
+        self.purge(org).await?;
+        if self
+            .store
+            // Does nothing while a call of the org is up; the next check tries again.
+            .write(move |tx| deleted_orgs::finish_purge(tx, org, clock::wall_time()))
+            .await?
+        {
+            tracing::info!(org.id = %org, "a deleted org is purged");
+        }
         Ok(())
+    }
+
+    /// Purges orgs again: facts that waited in a journal may have become rows of an org that was purged already.
+    async fn purge_late(&self) -> Result<(), trunkline_store::Error> {
+        let purged = self
+            .store
+            .read(move |tx| deleted_orgs::purged(tx, clock::wall_time()));
+        let mut result = Ok(());
+        for org in purged.await? {
+            result = result.and(self.purge(org).await);
+        }
+        result
     }
 
     /// Deletes data older than its org's days of retention, or the operator's where the org has none.
     async fn delete_old(&self, turn: u32) -> Result<(), trunkline_store::Error> {
+        let mut result = Ok(());
         for kind in Retained::ALL {
             if kind == Retained::Contacts && !turn.is_multiple_of(HOUR) {
                 continue;
@@ -183,22 +200,32 @@ impl DeletionWorker {
             let now = clock::wall_time();
             let default_days = self.retention.of(kind);
 
-            for (org, before) in self
+            let over = self
                 .store
-                .read(move |tx| aged::over(tx, kind, default_days, now))
-                .await?
-            {
-                loop {
-                    let rows = self.store.delete_before(org, kind, before, now).await?;
-                    if rows == 0 {
-                        break;
-                    }
-                    metrics::counter!(DELETED, "why" => "retention").increment(rows);
-                    tokio::time::sleep(PAUSE).await;
-                }
+                .read(move |tx| aged::over(tx, kind, default_days, now));
+            for (org, before) in over.await? {
+                result = result.and(self.delete_before(org, kind, before).await);
             }
         }
-        Ok(())
+        result
+    }
+
+    /// Deletes an org's data of this kind from before a time.
+    async fn delete_before(
+        &self,
+        org: Uuid,
+        kind: Retained,
+        before: Moment,
+    ) -> Result<(), trunkline_store::Error> {
+        let now = clock::wall_time();
+        loop {
+            let rows = self.store.delete_before(org, kind, before, now).await?;
+            if rows == 0 {
+                return Ok(());
+            }
+            metrics::counter!(DELETED, "why" => "retention").increment(rows);
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Returns true on the one node that deletes for all.

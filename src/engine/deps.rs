@@ -28,7 +28,7 @@ pub struct EngineDeps {
     pub(crate) media_addresses: Arc<MediaAddresses>,
     /// Address on which the API listens.
     pub http: std::net::SocketAddr,
-    /// Database: contacts, failed log-ins, keys of the installation.
+    /// Database.
     pub store: Store,
     /// Directory of orgs, agents, trunks and numbers, always current.
     pub directory: Arc<Directory>,

@@ -151,6 +151,7 @@ impl EffectRunner {
                 if let Fact::Started(started) = &fact {
                     self.awaited.note(started);
                 }
+
                 if let Some(spans) = &self.spans {
                     spans.push(&fact);
                 }
@@ -164,6 +165,7 @@ impl EffectRunner {
                 match self.contacts.remembered(org, number) {
                     Some(contact) => calls.handle_contact(endpoint, call, Some(contact), now),
                     None if self.contacts.ask(org, number, call, self.inbox.clone()) => {}
+                    // Too many look-ups wait. The call goes on at once, without its contact.
                     None => calls.handle_contact(endpoint, call, None, now),
                 }
             }
@@ -173,6 +175,7 @@ impl EffectRunner {
                 let (resolver, inbox) = (self.resolver.on_behalf_of(origin), self.inbox.clone());
                 self.runtime.spawn(async move {
                     let found = resolver.find(&wanted).await;
+                    // Waits for room: nothing asks again, and the call would wait for its set-up deadline.
                     inbox.send(Input::Resolved(call, found)).await;
                 });
             }
@@ -183,6 +186,7 @@ impl EffectRunner {
                 stream,
                 datagram,
             } => {
+                // A peer that takes no streams must not cost every call half a second.
                 if self.streams.refuses(stream.peer, now) {
                     let targets = vec![target.reached_by(datagram)];
                     return calls.handle_resolved(endpoint, call, Ok(targets), now);
@@ -292,6 +296,7 @@ impl EffectRunner {
             }
 
             Effect::HandOff { call } => {
+                // Through the inbox, since a hand-off reads the directory, which isn't at hand here.
                 let inbox = self.inbox.clone();
                 self.runtime
                     .spawn(async move { inbox.send(Input::HandOff(call)).await });
@@ -433,6 +438,7 @@ impl EffectRunner {
                 self.keep_promises(position);
             }
             Err(_) => {
+                // Nothing was taken: facts, ends and promises stay here for the next turn.
                 metrics::counter!("trunkline_journal_full_total").increment(1);
                 self.end_given_up();
             }
@@ -474,6 +480,7 @@ impl EffectRunner {
             self.live.forget(*call);
             self.unprojected.pop_front();
         }
+        // An outage of the database leaves room for thousands.
         if self.unprojected.capacity() > 1_024 {
             self.unprojected.shrink_to_fit();
         }

@@ -91,6 +91,7 @@ struct ErasureWorker {
 impl ErasureWorker {
     async fn run(mut self) {
         let mut turns = tokio::time::interval(CHECK_INTERVAL);
+        // An erasure may take long. The checks that it has missed aren't made up for in a burst.
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut fails = false;
         for turn in 0_u32.. {
@@ -133,6 +134,7 @@ impl ErasureWorker {
     /// Does this node's part of one erasure. Leaves it open while a call of the contact is up.
     async fn erase(&self, id: Uuid) -> Result<ErasureProgress, ErasureFault> {
         let open = self.store.read(move |tx| erasures::open(tx, id)).await?;
+        // Another node has done the last part since this one was read as waiting.
         let Some(erasure) = &open else {
             return Ok(ErasureProgress::Done);
         };
@@ -153,6 +155,7 @@ impl ErasureWorker {
         }
 
         self.forget_traces(erasure).await?;
+        // Before `done` says that nothing is left: the log of an embedded database still has the rows as they were.
         self.truncate_log().await?;
         let node = self.engine.node();
         self.store
@@ -212,6 +215,7 @@ impl ErasureWorker {
             (trace_messages, forgotten)
         });
         let (trace_messages, forgotten) = forgotten.await.map_err(io::Error::other)?;
+        // Counted before the fault is passed on: the next attempt doesn't find what is removed by now.
         self.count(
             id,
             Erased {

@@ -78,6 +78,7 @@ impl EventSink {
 
     /// Queues an event of an org.
     pub(crate) fn push(&self, org: Uuid, event: NewEvent) {
+        // Entered before it is sent: as soon as the event is in the queue, the task may take it and leave.
         let is_left = self.waiting.enter(org) && {
             let sent = self.events.try_send((org, event));
             sent.inspect_err(|_| self.waiting.leave(org)).is_ok()
@@ -122,6 +123,7 @@ async fn stored<E: Future<Output = Result<(), Error>>>(
             return Ok(());
         };
 
+        // While the database is away every event waits alike. Only a database that answers refuses this one.
         let is_away = matches!(&error, Error::Broke(broke) if broke.is_away());
         if !is_away {
             tries += 1;

@@ -26,9 +26,9 @@ const QUEUE: usize = 1_024;
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Most sources stored for one number within [`REPEAT_INTERVAL`].
 const MAX_SOURCES: usize = 4;
-/// Most numbers stored for one source within it, so that one that tries numbers of no org leaves room for others.
+/// Most numbers stored for one source within [`REPEAT_INTERVAL`], so that a source that tries many leaves room for others.
 const MAX_NUMBERS: usize = 32;
-/// Most pairs of source and number stored within it, over all numbers.
+/// Most pairs of source and number stored within [`REPEAT_INTERVAL`].
 const MAX_REMEMBERED: usize = 256;
 
 /// Failed log-ins with unknown user names waiting to be logged.
@@ -98,8 +98,10 @@ impl FailedLogIns {
     pub(super) fn refuse(&self, failed: RefusedLogIn) -> bool {
         let org = match &failed {
             RefusedLogIn::LogIn(failure) => Some(failure.org),
+            // Its org isn't known yet, since finding it takes the store. `RecentAuthFailures` bounds these instead.
             RefusedLogIn::UnansweredChallenge(_) => None,
         };
+        // Taken before it is sent: the task gives the place back as soon as it has the log-in.
         if org.is_some_and(|org| !self.shares.take(org)) {
             return false;
         }
@@ -125,6 +127,7 @@ pub(super) fn start(
         let mut recent = RecentAuthFailures::default();
         let mut log = FailureLog::default();
 
+        // All that wait at once: the longer a transaction takes under a flood, the more the next one stores.
         while failures.recv_many(&mut batch, QUEUE).await > 0 {
             for failed in &batch {
                 if let RefusedLogIn::LogIn(failure) = failed {
@@ -132,6 +135,7 @@ pub(super) fn start(
                     log.note_failure(failure, clock::now());
                 }
             }
+            // After the log, which has a bound of its own: a log-in that isn't stored may still have a line.
             batch.retain(|failed| recent.should_store(failed));
             let find = |unproven| of_unproven(store.clone(), Arc::clone(&directory), unproven);
             let found = rows(batch.drain(..), find).await;
@@ -177,6 +181,7 @@ impl FailureLog {
         username: &str,
         now: Moment,
     ) {
+        // An IPv4 address is logged as one, also if it came by an IPv6 socket: that is the form that filters ban.
         let source = source.to_canonical();
         if !self.has_room(source, now) {
             self.left_out += 1;
@@ -309,6 +314,7 @@ async fn of_unproven(
     directory: Arc<Directory>,
     unproven: UnansweredChallenge,
 ) -> Result<Option<NewAuthFailure>, trunkline_store::Error> {
+    // Without its prefix an international number looks like a national one, so both are tried.
     let international = E164::parse(&format!("+{}", unproven.dialled)).ok();
     let verified = match international {
         Some(number) => store
@@ -328,6 +334,7 @@ async fn of_unproven(
         Err(error) => return Err(error),
     };
 
+    // By the list as the INVITE came. The operator may have added the address while the challenge was unanswered.
     let is_allowed = unproven.allowed_by.contains(&org);
     Ok(Some(NewAuthFailure {
         org,
@@ -351,6 +358,7 @@ fn national(view: &View, digits: &str) -> Option<(Uuid, E164)> {
                 org.is_some_and(|org| org.routing.country() == Some(*country))
             };
             match (view.by_number.get(&number).filter(holds), found) {
+                // Either org may be meant, and neither may learn of the other's caller.
                 (Some(org), Some((other, _))) if *org != other => return None,
                 (Some(org), None) => found = Some((*org, number)),
                 (_, _) => {}
@@ -365,6 +373,7 @@ fn readings(digits: &str, country: Country) -> Vec<E164> {
     let seen = RefCell::new(Vec::new());
     numbers::reduce(digits, Some(country), &|number| {
         seen.borrow_mut().push(*number);
+        // Takes none of the readings, so that all of them are tried.
         false
     });
     seen.into_inner()

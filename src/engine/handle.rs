@@ -136,7 +136,9 @@ impl Handle {
 
         match tokio::time::timeout(TIMEOUT, answered).await {
             Ok(answer) => answer,
+            // The shard was first: the call may have begun.
             Err(_) if begun.swap(true, Ordering::AcqRel) => Err(NoAnswer),
+            // The shard will find the flag set, and begin nothing.
             Err(_) => Ok(Err(Reason::Overload.into())),
         }
     }
@@ -275,6 +277,7 @@ impl Handle {
         let inbox = &self.router.shards()[self.router.shard_of(slot)];
         let (done, answer) = oneshot::channel();
 
+        // If the shard has ended, `send` drops the input and its `done` with it, which ends the wait.
         let asked = async {
             inbox.send(input(done)).await;
             answer.await.map(Some).map_err(|_| NoAnswer)

@@ -141,6 +141,7 @@ impl Inbox {
 
     /// Queues an input that must not get lost. If the inbox is full, a task on `runtime` waits for room.
     pub(crate) fn deliver(&self, input: Input, runtime: &tokio::runtime::Handle) {
+        // A closed inbox is no loss: the shard has ended, and its calls with it.
         if let Err(mpsc::error::TrySendError::Full(input)) = self.0.try_send(input) {
             let inbox = self.clone();
             runtime.spawn(async move { inbox.send(input).await });
@@ -190,6 +191,7 @@ impl ShardRouter {
             return 0;
         }
         let slot = self.minter.dispatch(message);
+        // Hash and time are computed for few messages: INVITEs with Replaces, and while the table has entries.
         let by_call_id = || self.minter.slot_of_call_id(message.call_id());
         let slot = self.cancels.route(message, slot, by_call_id, clock::now);
         self.shard_of(slot)
@@ -198,6 +200,7 @@ impl ShardRouter {
     /// Returns the inbox for a message from a stream. A malformed message goes to the first shard, which answers or
     /// drops it.
     pub(crate) fn inbox_for(&self, octets: &[u8]) -> &Inbox {
+        // Lexed for the choice alone. A `Message` borrows its octets, so the shard lexes them again.
         match lex(octets, Framing::Stream) {
             Ok(message) => &self.shards[self.shard_for(&message)],
             Err(_) => &self.shards[0],

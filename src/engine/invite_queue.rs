@@ -128,6 +128,7 @@ impl Pressure {
 
         if self.is_on(now) || (is_no_shorter && late.lasts) {
             self.until = Some(now + CALM);
+            // `longest` may be the wait of another INVITE. This one is shed for its own alone.
             return wait > ACCEPTABLE_WAIT;
         }
 
@@ -145,6 +146,7 @@ impl InviteQueue {
     /// once the oldest of its half has waited too long; refusing at once costs less than queueing it for a refusal.
     pub(crate) fn takes(&self, is_expected: bool, now: Moment) -> bool {
         if is_expected {
+            // However long they wait: whether it was too long is decided when their turn comes.
             return self.expected.len() < CAPACITY;
         }
         let is_hopeless = self.pressure.is_on(now)
@@ -163,6 +165,7 @@ impl InviteQueue {
 
     /// Queues an INVITE.
     pub(crate) fn push(&mut self, is_expected: bool, invite: QueuedInvite) {
+        // A repetition doesn't change the flow: a CANCEL is judged by that of the first copy.
         let transaction = self
             .transactions
             .entry(invite.key)
@@ -188,6 +191,7 @@ impl InviteQueue {
         };
         let invited = &transaction.flow;
         let may_cancel = invited.is_with(flow) && invited.transport.admits(flow.transport);
+        // A later CANCEL from a wrong source takes nothing back.
         transaction.is_canceled |= may_cancel;
         may_cancel
     }
@@ -209,6 +213,7 @@ impl InviteQueue {
         let is_canceled = match self.transactions.get_mut(&key) {
             Some(transaction) => {
                 transaction.copies -= 1;
+                // Every copy has to end with 487. A copy behind the first would begin the call that was cancelled.
                 let is_canceled = transaction.is_canceled;
                 if transaction.copies == 0 {
                     self.transactions.remove(&key);

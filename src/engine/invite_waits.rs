@@ -26,8 +26,10 @@ impl Shard {
         received_at: Moment,
         now: Moment,
     ) {
+        // While one INVITE waits the next one queues as well, or it would overtake those that came before it.
         let waits = (self.pressed || !self.invite_queue.is_empty()) && is_new_invite(&message);
         if !waits {
+            // It hasn't been queued here, but may have waited in the socket's buffer or in the inbox.
             let late = is_new_invite(&message) && self.invite_queue.is_late(received_at, now);
             let fate = if late { Fate::Shed } else { Fate::Served };
             return self.handle_message(view, flow, message, fate, now);
@@ -50,6 +52,8 @@ impl Shard {
 
     /// Refuses an INVITE while the turn has time for it; beyond, drops it, so that messages of calls are read in time.
     fn refuse_invite(&mut self, view: &Arc<View>, flow: Flow, message: Message<'_>, now: Moment) {
+        // By UDP the INVITE comes again (RFC 3261 §17.1.1.2, Timer A). On a stream it comes once, so it is always
+        // answered.
         if self.sheds_left == 0 && flow.transport == Transport::Udp {
             return self.observer.dropped(1);
         }
@@ -75,8 +79,10 @@ impl Shard {
                 octets,
                 received_at,
             } = arrived;
+            // It was read when it came, so reading it doesn't fail.
             if let Ok(message) = lex(&octets, framing(flow)) {
                 let now = clock::now();
+                // Asked for a cancelled INVITE too: its wait tells the detector of pressure as much as any other's.
                 let late = self.invite_queue.is_late(received_at, now);
                 let fate = match (is_canceled, late) {
                     (true, _) => Fate::Canceled,

@@ -122,9 +122,12 @@ impl LeaseKeeper {
         for dead in self.others(self.store.read(nodes::expired).await) {
             let now = clock::wall_time();
             let closed = self.store.write(move |tx| {
+                // With the lease at the latest: until then the node may have had its calls. If our clock is behind the
+                // database's, that time is still to come here, but no call may end in the future.
                 let gone = nodes::trusted_until(tx, dead.node)?.map_or(now, |until| until.min(now));
                 lost::close(tx, dead.node, dead.boot + 1, gone)
             });
+
             match closed.await {
                 Ok(0) => {}
                 Ok(calls) => {
@@ -140,6 +143,8 @@ impl LeaseKeeper {
             }
         }
 
+        // Published later than closed: a node that was only held up reopens its calls with its next renewal, and an
+        // event can't be taken back.
         for dead in self.others(self.store.read(move |tx| nodes::given_up(tx, grace)).await) {
             if let Err(error) = self
                 .store

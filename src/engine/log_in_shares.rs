@@ -75,6 +75,7 @@ impl StoredLogIns {
         }
 
         let of_org = self.of_org.entry(org).or_default();
+        // Before the source is looked up, so that an attacker with many sources can't fill the table of sources.
         if *of_org >= STORED_OF_ORG {
             return false;
         }

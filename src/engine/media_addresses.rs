@@ -72,6 +72,7 @@ impl MediaAddresses {
                         return Err(NoMediaAddress { key, host });
                     }
 
+                    // If the name has no address of this family, SDP names the one that a call came to.
                     let is_v6 = listener.address.is_ipv6();
                     all.iter().copied().find(|ip| ip.is_ipv6() == is_v6)
                 }
@@ -174,6 +175,7 @@ impl MediaAddresses {
             return bind;
         }
 
+        // Behind a NAT the advertised address isn't this machine's, and can't be bound.
         let is_here = |ip: &IpAddr| fits(ip) && (ip.is_loopback() || self.own.contains(ip));
         [advertised, local]
             .into_iter()

@@ -20,16 +20,19 @@ impl Shard {
             begun,
         } = invite;
         let flow = caller.flow;
+        // Our own user agent has printed it. If it can't be read, the dropped sender ends the requester's wait.
         let Ok(message) = lex(&octets, framing(flow)) else {
             return;
         };
 
         let view = self.directory.load();
+        // It isn't queued, but shed by the same rule as INVITEs that were.
         let is_late = self.invite_queue.is_late(received_at, now);
 
         self.observer.received(&message);
         self.tap
             .note(clock::on_wall(now), flow, false, message.raw());
+        // Before the INVITE is handled, which makes the record.
         self.effect_runner.awaited = AwaitedRecord::of(message.call_id(), begun);
 
         let Self {

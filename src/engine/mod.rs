@@ -127,6 +127,7 @@ impl Engine {
                     tracing::error!("a shard's thread had panicked");
                 }
             }
+            // After the shards, which leave their last messages as they end.
             traces.finish();
         });
 

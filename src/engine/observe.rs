@@ -23,6 +23,9 @@ use crate::telemetry::redact::Printable;
 /// Interval at which gauges are set.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Least time between two returns of memory while calls are up: each takes milliseconds.
+const MIN_REST_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Counters of one shard.
 #[derive(Debug)]
 pub(crate) struct Observer {
@@ -31,6 +34,7 @@ pub(crate) struct Observer {
     next_look: Moment,
     /// True if something was alive or arrived since memory was last returned.
     is_stirred: bool,
+    rested_at: Option<Moment>,
     calls: HashMap<Uuid, ObservedCall>,
 }
 
@@ -51,6 +55,7 @@ impl Observer {
             seen: Stats::default(),
             next_look: now + GAUGE_INTERVAL,
             is_stirred: false,
+            rested_at: None,
             calls: HashMap::new(),
         }
     }
@@ -171,7 +176,7 @@ impl Observer {
         tracing::error!("a panic ended one call");
     }
 
-    /// Sets the gauges and adds the endpoint's counters, twice a second. A shard that has just become idle first frees
+    /// Sets the gauges and adds the endpoint's counters, twice a second. A shard that has just become quiet first frees
     /// its memory, so that the gauges show it as empty.
     pub(crate) fn look(
         &mut self,
@@ -180,7 +185,7 @@ impl Observer {
         router: &ShardRouter,
         shard: usize,
         now: Moment,
-        come_to_rest: impl FnOnce(),
+        free_memory: impl FnOnce(),
     ) {
         if now < self.next_look {
             return;
@@ -189,13 +194,12 @@ impl Observer {
         self.next_look = now + GAUGE_INTERVAL;
         let counts = endpoint.counts();
         let stats = endpoint.stats();
-        let at_rest = calls.is_empty() && counts == Counts::default() && stats == self.seen;
-        if at_rest && self.is_stirred {
+        let is_quiet = counts == Counts::default() && stats == self.seen;
+        if self.may_rest(is_quiet, calls, now) {
             endpoint.rest();
-            come_to_rest();
+            free_memory();
         }
 
-        self.is_stirred = !at_rest;
         let (dialogs, _) = calls.left_over();
         self.metrics
             .alive(calls.len(), dialogs, router.shards()[shard].depth());
@@ -215,6 +219,22 @@ impl Observer {
                 tracing::warn!(%peer, octets, "requests to this peer are too large for UDP and may be lost: reach it by TCP or TLS (transport=tcp in its URI, or the trunk's transport)");
             }
         }
+    }
+
+    /// Returns whether memory is to be returned now: the shard is quiet, and wasn't at some time since memory was last returned. Calls may be up:
+    /// the transactions of a burst of set-ups end long before its calls.
+    fn may_rest(&mut self, is_quiet: bool, calls: &Calls, now: Moment) -> bool {
+        self.is_stirred |= !is_quiet;
+        let is_early = self
+            .rested_at
+            .is_some_and(|at| now.since(at) < MIN_REST_INTERVAL);
+        if !self.is_stirred || !is_quiet || (is_early && !calls.is_empty()) {
+            return false;
+        }
+
+        self.is_stirred = false;
+        self.rested_at = Some(now);
+        true
     }
 
     fn add(&mut self, stats: Stats) {

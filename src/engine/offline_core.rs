@@ -205,6 +205,7 @@ impl OfflineCore {
                 break;
             };
             self.advance(next);
+            // No peer answers any more, so what is sent is dropped.
             self.endpoint.clear_transmits();
         }
         self.is_at_rest()
@@ -219,6 +220,7 @@ impl OfflineCore {
         while let Some(event) = self.endpoint.poll_event() {
             self.calls.handle_event(&mut self.endpoint, event, now);
         }
+        // Taken and dropped: nothing is stored or published.
         self.registrar.effects();
         while let Some(effect) = self.calls.poll_effect() {
             self.carry_out(effect);
@@ -287,6 +289,7 @@ impl OfflineCore {
                     .handle_bot(&mut self.endpoint, call, Err(failure), now);
             }
 
+            // In the daemon an ended call is forgotten once it is a row; here nothing is stored.
             Effect::Fact(Fact::Ended(ended)) => self.live.forget(ended.call),
             Effect::Fact(_)
             | Effect::UpdateMedia { .. }

@@ -76,6 +76,7 @@ impl AddressShares {
             let taken = taken.get(&(*org, address));
             taken.is_none_or(|taken| *taken < MAX_AT_ADDRESS)
         };
+        // `any`: an org that has used up its share must not keep the peers of another org from being watched.
         let may = orgs.iter().any(has_room);
         if may {
             for org in orgs {
@@ -202,6 +203,7 @@ async fn watch(
 
         let mut targets = resolve(&resolver, probed, &health).await;
         targets.retain(|target| match &heard_again {
+            // Asked, and not taken for alive by what was heard: a source can be forged.
             Some(heard_again) => heard_again.contains(&target.address) && health.is_down(target),
             None => ProbedPeer::of(target).is_some_and(|peer| health.wants_probe(&peer)),
         });
@@ -223,6 +225,7 @@ async fn watch(
 /// Collects the peers to probe: the operator's default runtime, and what the orgs name.
 fn probed(view: &View, default: &Runtime) -> Probed {
     let mut orgs: Vec<_> = view.orgs.iter().collect();
+    // In a fixed order: where there are more than `MAX_PEERS`, each turn takes the same ones.
     orgs.sort_unstable_by_key(|(id, _)| **id);
     let named = orgs.into_iter().map(|(id, org)| {
         let trunks = org.outbound.iter();
@@ -275,6 +278,7 @@ fn take_in_turn(mut named: Vec<Named>) -> Probed {
         for (org, own) in named.iter_mut().enumerate() {
             while let Some((peer, trunk)) = own.pop_front() {
                 let is_new = !probed.contains_key(&peer);
+                // Full, but the rest is read on: a peer that is taken counts for every org and trunk that names it.
                 if is_new && probed.len() >= MAX_PEERS {
                     continue;
                 }
@@ -326,6 +330,7 @@ async fn resolve(resolver: &Resolver, probed: Probed, health: &Health) -> Vec<Ta
         }
     }
 
+    // A peer whose name doesn't resolve now isn't among them, and its health is forgotten.
     health.watch(targets.keys(), of_trunks);
     targets.into_values().collect()
 }
@@ -341,6 +346,8 @@ async fn assign_registrations(
 ) {
     let mut turns = tokio::time::interval(CHECK_INTERVAL);
     let mut others = OtherNodes::default();
+    // `seen` is the last view, by its address. A weak pointer keeps that from being reused, and lets the view be
+    // freed.
     let (mut seen, mut announced) = (Weak::<View>::new(), Vec::new());
     let mut of_others = HashSet::new();
     let mut left_out = HashSet::new();
@@ -350,6 +357,7 @@ async fn assign_registrations(
         let Some(view) = directory.upgrade().map(|directory| directory.load()) else {
             return;
         };
+        // An error means that the lease isn't kept any more, as the process ends.
         if lapses.has_changed().unwrap_or_default() {
             lapses.borrow_and_update();
             // Other nodes have registered our trunks meanwhile: until we have agreed with them again, none counts as
@@ -372,6 +380,7 @@ async fn assign_registrations(
         }
 
         for (_, trunk) in &left_out {
+            // Shown as failed only once a registration that it may still have is withdrawn.
             if registrations.of(*trunk).is_none() {
                 registrations.set(*trunk, RegistrationStatus::bare(State::Failed));
             }
@@ -412,6 +421,8 @@ async fn assign_registrations(
         let numbers: Vec<u8> = others.runs.iter().map(|run| run.node).collect();
         let (ours, theirs): (Vec<RegisteringTrunk>, Vec<RegisteringTrunk>) =
             wanted.into_iter().partition(|wanted| {
+                // A trunk that moves here is registered once the other nodes count this one in, since they have
+                // withdrawn it by then. One that is registered here stays.
                 let is_held = || {
                     announced
                         .iter()
@@ -447,6 +458,7 @@ impl OtherNodes {
     /// Returns true if something changed.
     fn look(&mut self, node: u8, serving: Vec<Serving>) -> bool {
         let own = serving.iter().find(|one| one.run.node == node);
+        // This node isn't listed while it drains. It registers nothing then, so nobody has to count it in.
         let counts_us = serving
             .iter()
             .filter(|other| other.run.node != node)
@@ -515,6 +527,7 @@ fn wanted(view: &View, per_org: u32) -> (Vec<RegisteringTrunk>, BeyondLimit) {
 /// Returns true if this node draws highest for the trunk (rendezvous hashing). When a node joins or leaves, only its own share moves.
 fn is_for(node: u8, nodes: &[u8], trunk: Uuid) -> bool {
     let draw = |node: u8| {
+        // Made by `new`, it has fixed keys: all nodes draw alike.
         let mut hasher = DefaultHasher::new();
         (trunk, node).hash(&mut hasher);
         (hasher.finish(), node)
@@ -544,6 +557,7 @@ pub(crate) fn note(change: RegistrationChange, event_sink: &EventSink, now: Mome
             expires_at,
         } => {
             tracing::info!(org.id = %org, trunk.id = %trunk, %registrar, %transport, "registered with the carrier");
+
             let data = json!({
                 "trunk_id": trunk,
                 "contact": contact,
@@ -555,6 +569,7 @@ pub(crate) fn note(change: RegistrationChange, event_sink: &EventSink, now: Mome
             });
             (EventType::TrunkRegistered, data)
         }
+
         RegistrationChangeKind::Expired => lost("expired"),
         RegistrationChangeKind::Removed => lost("removed"),
     };

@@ -53,6 +53,7 @@ impl PlacingRequester {
         };
         match tokio::time::timeout(timeout, answered).await {
             Ok(answer) => answer,
+            // The shard hasn't begun the call, and will find it withdrawn: the client may try again.
             Err(_) if !self.begun.swap(true, Ordering::AcqRel) => {
                 Some(Err(Reason::Overload.into()))
             }
@@ -118,6 +119,8 @@ impl PlacingPromise {
             () = done.closed() => false,
         };
 
+        // The send fails if the requester has just given up. Either it has the call, or the call ends: never both,
+        // never neither.
         let is_acknowledged = is_synced && done.send(Ok(placed)).is_ok();
         (!is_acknowledged).then_some(placed)
     }

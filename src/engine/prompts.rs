@@ -82,6 +82,7 @@ impl KeptClips {
             Some(replaced) => kept.octets -= replaced.len(),
             None => kept.order.push_back(prompt),
         }
+        // A clip that is larger than the whole share goes too. It is played all the same, from the caller's copy.
         while kept.octets > MAX_KEPT_OF_ORG && kept.drop_oldest() {}
         self.octets = self.octets - before + kept.octets;
 
@@ -124,6 +125,7 @@ impl Loading {
             return Some(Arc::clone(load));
         }
 
+        // Counted apart: texts that wait for a slow speech service don't keep stored prompts from being loaded.
         let is_text = |prompt: &Prompt| matches!(prompt, Prompt::Text(_));
         let alike = || {
             let keys = self.0.keys();
@@ -141,6 +143,7 @@ impl Loading {
 
     /// Forgets a load that has ended.
     fn end(&mut self, org: Uuid, prompt: &Prompt, load: &Load) {
+        // Every call that waited ends the load. A late one must not end a newer load of the same prompt.
         let key = (org, prompt.clone());
         if self
             .0
@@ -249,6 +252,7 @@ impl Prompts {
                     let (this, inbox) = (self.clone(), inbox.clone());
                     self.runtime.spawn(async move {
                         match this.load(org, &prompt).await {
+                            // A sound that was ordered while this one was loaded has a greater serial, and plays on.
                             Some(clip) => this.media.play(media, serial, media::Sound::Clip(clip)),
                             None => {
                                 inbox.send(Input::Played(call, serial)).await;
@@ -279,6 +283,7 @@ impl Prompts {
     /// Loads a prompt, or waits for the load that another call has begun.
     async fn load(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
         let loading = || self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        // Texts alone: a prompt with an id is read from the store, which is asked again.
         if self.failed().has(org, prompt, clock::now()) {
             return None;
         }

@@ -94,6 +94,7 @@ impl Recording {
 
         let host = host(data_dir);
         let begun = store.write(move |tx| {
+            // Read before `begin` overwrites the lease.
             let before = nodes::trusted_until(tx, node)?;
             Ok((before, nodes::begin(tx, node, &host, lease)?))
         });
@@ -115,8 +116,11 @@ impl Recording {
             ..Settings::default()
         };
         let (journal, mut projector) = Journal::open(&data_dir.join("journal"), run, settings)?;
+        // Replayed before calls are closed: the ends that are still in the journal must not become `lost`.
         let replayed = projector.replay(store).await?;
         let now = clock::wall_time();
+        // A call that was up when the process died ended with its lease at the latest: it must not last, and be billed,
+        // until this start. After a quick restart the lease still runs.
         let gone = before.map_or(now, |until| until.min(now));
         let lost = store.write(move |tx| {
             lost::close(tx, run.node, run.boot, gone)?;
@@ -162,8 +166,10 @@ impl Recording {
     /// doesn't take stay in the journal for the next start; so do those that are left when `insisted` completes. All
     /// other handles of the journal must be dropped.
     pub async fn end(mut self, insisted: impl Future<Output = ()>) {
+        // A renewal must not follow the release below.
         self.lease.end();
         let condition = self.journal.condition();
+        // Closes the journal: the projector ends once it has stored the rest.
         drop(self.journal);
         let refused = async {
             loop {
@@ -180,6 +186,8 @@ impl Recording {
                     tracing::error!("the projector had panicked");
                 }
                 let run = self.run;
+                // Released only now that every end is a row: other nodes close what a released node has left open as
+                // lost.
                 let gone = self.store.write(move |tx| nodes::renew(tx, run, Duration::ZERO));
                 if let Err(error) = gone.await {
                     tracing::warn!(%error, "releasing the lease failed: other nodes wait until it expires");
@@ -212,6 +220,7 @@ fn lock(data_dir: &Path) -> Result<File, RecordingFault> {
         .write(true)
         .open(data_dir.join("serving.lock"))?;
 
+    // The system releases the lock however the process ends, so none is left behind.
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(RecordingFault::Served(data_dir.to_owned())),

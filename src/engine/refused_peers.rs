@@ -91,7 +91,7 @@ fn named_by(rows: &OrgRows) -> Vec<(Box<str>, String)> {
         let Some(runtime) = &agent.runtime else {
             continue;
         };
-        if agent.runtime_by_operator == Some(true) {
+        if agent.is_runtime_by_operator() {
             continue;
         }
 
@@ -144,6 +144,7 @@ pub(super) async fn report(store: Store, resolver: Resolver, policy: Arc<Address
         }
     };
 
+    // At every start, so that an upgrade with a stricter policy doesn't refuse peers in silence.
     let refused = refused(&rows, &resolver, &policy).await;
     let then = match policy.only_warns() {
         true => "is contacted because of sip.enforce_peers = \"warn\"",

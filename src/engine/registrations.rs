@@ -38,6 +38,8 @@ pub(crate) async fn sweep(
             note(&change, &event_sink, now);
         }
 
+        // By OPTIONS, since a NAT has to keep its mapping only for what the PBX itself sends (RFC 4787, REQ-6), such
+        // as the answer.
         let due = bindings.due_keep_alives(|| spread(keep_alive), now);
         // If the inbox is full, they are skipped once.
         if !due.is_empty() && !inbox.offer(Input::Inquire(OptionsBatch::KeepAlive(due))) {

@@ -76,6 +76,7 @@ impl ReservedNames {
             let resolver = resolver.clone();
             async move { resolver.every_address(&name).await }
         });
+        // In order, since the results are matched with the names by position.
         let looking = futures_util::stream::iter(looking).buffered(CONCURRENT);
         let found: Vec<Vec<IpAddr>> = looking.collect().await;
 
@@ -112,6 +113,7 @@ impl ReservedName {
             self.seen
                 .retain(|(address, seen)| now.since(*seen) < KEPT_FOR && !found.contains(address));
             let found = found.into_iter().map(|address| (address, now));
+            // In front, so that `truncate` drops the addresses that were seen longest ago.
             self.seen.splice(..0, found);
             self.seen.truncate(MAX_ADDRESSES);
         }

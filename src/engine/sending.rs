@@ -83,6 +83,7 @@ impl Shard {
                 continue;
             }
             let count = messages.len();
+            // These are datagrams alone: their senders retransmit what is dropped.
             if !self.router.shards()[shard].offer(Input::Messages(std::mem::take(messages))) {
                 self.observer.dropped(count);
             }

@@ -35,6 +35,7 @@ pub(super) fn disk(config: &Config) -> Option<Disk> {
 pub(super) fn collector(config: &Config) -> Option<Collector> {
     let collector = config.traces.hep.as_ref()?;
     Some(Collector {
+        // A look-up takes an IPv6 address without brackets.
         host: collector.host().trim_matches(['[', ']']).to_owned(),
         port: collector.port.unwrap_or(HEP_PORT),
         node: config.traces.hep_node,
@@ -43,6 +44,7 @@ pub(super) fn collector(config: &Config) -> Option<Collector> {
 }
 
 pub(super) fn minter(store: &Store, node: u8) -> Minter {
+    // Derived, not drawn: tags and branches of an earlier run are still known as ours after a restart.
     let mut secret = [0; 16];
     secret.copy_from_slice(&store.keyring().derive("sip tags")[..16]);
     Minter::new(Node(node), secret)
@@ -72,6 +74,7 @@ pub(super) fn sent_by(config: &Config, addresses: &[std::net::SocketAddr]) -> Ve
 
 pub(super) fn algorithms(config: &Config) -> Vec<Algorithm> {
     if config.sip.digest_sha256 {
+        // MD5 first: stock Asterisk answers nothing else.
         vec![Algorithm::Md5, Algorithm::Sha256]
     } else {
         vec![Algorithm::Md5]

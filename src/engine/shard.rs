@@ -106,6 +106,8 @@ impl Shard {
                 None => std::future::pending().await,
             }
         };
+        // Which of them ends the wait doesn't matter: a turn looks at the inbox, the sockets, the queue and the
+        // timers. So a fixed order starves none of them.
         tokio::select! {
             biased;
             // Don't wait while INVITEs are queued.
@@ -122,6 +124,7 @@ impl Shard {
         let more = std::iter::from_fn(|| outlet.try_recv().ok());
         for input in first.into_iter().chain(more).take(INPUTS_A_TURN) {
             if matches!(input, Input::Stop) {
+                // Inputs before it in this turn, `HangUpAll` for one, may have left messages and facts unsent.
                 self.flush();
                 self.tap.leave();
                 return ControlFlow::Break(());
@@ -139,14 +142,17 @@ impl Shard {
             }
         }
 
+        // After the sockets: a CANCEL, or the answer that stops a timer, may have waited in a socket's buffer.
         self.handle_queued_invites();
         self.handle_timeouts();
         self.flush();
         self.effect_runner.forget_projected();
+        // While the disk hangs no `Synced` comes, so calls that have waited too long are released here.
         if self.effect_runner.unsynced.is_late(clock::now()) {
             self.synced(self.effect_runner.journal.synced_to());
         }
 
+        // The second half of the journal's queue is left to calls in progress, which have their ends to record.
         self.calls
             .set_overloaded(!self.effect_runner.journal.has_reserve());
 
@@ -178,6 +184,7 @@ impl Shard {
 
     fn receive(&mut self, at: usize) -> usize {
         let now = clock::now();
+        // Taken out, because its datagrams are borrowed while `self` handles them.
         let mut batch = std::mem::take(&mut self.batch);
         let received =
             self.sockets[at].receive_batch(&mut batch, &mut self.lost, now, clock::system());
@@ -228,11 +235,13 @@ impl Shard {
 
         let message = match lex(octets, framing) {
             Ok(message) => message,
+            // The answer needs no state, so it needn't come from the shard of the Call-ID.
             Err(malformed) => return self.endpoint.receive_malformed(&malformed, &flow),
         };
 
         let shard = self.router.shard_for(&message);
         if shard != self.index {
+            // A copy, since the next receive reuses the batch.
             return self.foreign[shard].push(ForwardedMessage {
                 flow,
                 octets: octets.into(),
@@ -252,9 +261,12 @@ impl Shard {
         fate: Fate,
         now: Moment,
     ) {
+        // The shard that received a forwarded message neither counts nor traces it, so it appears once.
         self.observer.received(&message);
         self.tap
             .note(clock::on_wall(now), flow, false, message.raw());
+        // RFC 3261 §9.2: a CANCEL without a matching transaction gets 481. The endpoint has none for an INVITE that
+        // still waits, so it mustn't see this CANCEL.
         if self.cancel_waiting(flow, &message, now) {
             return;
         }
@@ -282,10 +294,14 @@ impl Shard {
             }
 
             if let Received::Request(request) = &received {
+                // What is new to the endpoint comes here. The retransmission of an accepted INVITE has met its
+                // transaction above, and no fate concerns it.
                 match fate {
                     Fate::Served => {}
                     Fate::Shed => return calls.shed(endpoint, flow, request),
                     Fate::Canceled => {
+                        // RFC 3261 §9.2: the INVITE gets 487. It is stateless, as the 200 to the CANCEL was, since
+                        // nothing is known of the sender.
                         let terminated = Response::bare(487);
                         return endpoint.respond_stateless(request, &flow, &terminated);
                     }
@@ -309,6 +325,7 @@ impl Shard {
             true => self.endpoint.handle_flow_closed(flow, now),
             false => self.endpoint.handle_flow_lost(flow, &lost.fault, now),
         }
+        // A flow by name means any connection to that peer, so no particular connection has ended.
         if !flow.is_named() {
             self.calls.handle_flow_lost(flow, lost.proved);
         }
@@ -318,6 +335,8 @@ impl Shard {
 
     fn handle_input(&mut self, input: Input) {
         let now = clock::now();
+        // Not inside the `catch_unwind` below: each message has one of its own, so that a panic loses that message
+        // alone.
         if let Input::Messages(messages) = input {
             self.handle_messages(messages, now);
             return self.flush();
@@ -407,6 +426,8 @@ impl Shard {
                 let view = self.directory.load();
                 answer(done, calls.verify(endpoint, &view, (slot, &asked), now));
             }
+
+            // Answered by the effect runner, once the call's first fact is on disk.
             Input::Place(request) => {
                 let view = self.directory.load();
                 let place = |slot, order: &_| calls.place(endpoint, &view, (slot, order), now);
@@ -437,6 +458,7 @@ impl Shard {
 
     /// Handles a connection that its peer closes.
     fn handle_closing(&mut self, flow: Flow, proved: u32) {
+        // Half of the connection is closed: our answers still leave by it, new requests take another one.
         self.endpoint.handle_flow_closing(&flow);
         if !flow.is_named() {
             self.connections.retire(flow.connection);
@@ -497,6 +519,7 @@ impl Shard {
             }
         }
 
+        // A connection whose peer is known gives way to no other when there are too many.
         while let Some(connection) = endpoint.poll_proven_connection() {
             self.connections.prove(connection);
         }

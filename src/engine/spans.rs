@@ -112,6 +112,7 @@ impl Tracker {
             self.take_down(fact);
         }
         let ended = Arc::clone(&self.ended);
+        // Closes `owed` before the notification, so that the exporter, once awake, finds it closed.
         drop(self);
         ended.notify_one();
     }
@@ -132,6 +133,7 @@ impl Tracker {
                 self.up.insert(call, up);
                 self.begun.push_back(call);
                 if self.begun.len() > 2 * MAX_UP {
+                    // Leaves half at most, so a pass is due once in `MAX_UP` calls.
                     self.begun.retain(|call| self.up.contains_key(call));
                 }
             }
@@ -206,11 +208,14 @@ impl Exporter {
     async fn run(mut self) {
         loop {
             let batch = &mut self.batch;
+            // What the collector hasn't taken goes first, and nothing is added to it, so no request outgrows its
+            // bound.
             if batch.is_empty() && self.owed.recv_many(batch, MAX_PER_REQUEST).await == 0 {
                 return;
             }
 
             let is_sent = self.send().await;
+            // The tracker has ended, and so does the process: no pause any more, and a failure gives up the rest.
             if self.owed.is_closed() {
                 if is_sent {
                     continue;

@@ -71,6 +71,7 @@ impl Engine {
 
         let listeners = bound.addresses.iter().copied().chain([deps.http]).collect();
         let media = start_media(&deps, listeners, &router)?;
+        // From here on streams may bring messages, which wait in the inboxes until the shards run.
         let (streams, connections) = start_streams(&deps, &router, bound.streams)?;
 
         let (disk, collector) = (disk(&deps.config), collector(&deps.config));
@@ -88,6 +89,7 @@ impl Engine {
         let effect_runner = effect_runner(&deps, &router, &traces, media, streams_for_shards, bots);
 
         let sip = &deps.config.sip;
+        // One for all shards: a nonce that was used on one of them must not pass on another.
         let window = Arc::new(NonceWindow::new(sip.nonce_lifetime, MAX_NONCES));
         let nonces = Nonces::new(nonce_keys(&deps.store), sip.nonce_lifetime);
         let nonces = Arc::new(nonces);
@@ -144,6 +146,7 @@ fn effect_runner(
     EffectRunner {
         beginnings: traces.beginnings().cloned(),
         spans: spans.map(|collector| Spans::start(collector, runtime)),
+        // A placeholder, as `shard` below is: each shard puts its own in.
         inbox: router.shards()[0].clone(),
         journal: deps.journal.clone(),
         contacts: Contacts::start(deps.store.clone(), runtime),
@@ -252,6 +255,7 @@ fn configure_calls(
 fn limits(deps: &EngineDeps) -> (Arc<Limits>, Arc<OutboundLimits>) {
     let limits = &deps.config.limits;
     let outbound_limits = OutboundLimits::new(bounds(&deps.config));
+    // A restart doesn't renew what an org may call in a day.
     outbound_limits.seed(deps.begun.iter().copied());
     let limits = Limits::with_setups(limits.max_calls, limits.setups_per_caller);
     (limits, outbound_limits)
@@ -330,6 +334,7 @@ impl Shared {
             .build()?;
 
         let sockets = {
+            // The sockets register with the reactor of this shard's own runtime, which has to be current.
             let _inside = runtime.enter();
             let adopt = |(listener, socket)| UdpSocket::new(socket, listener);
             sockets
@@ -380,6 +385,8 @@ impl Shared {
         effect_runner.inbox = self.router.shards()[index].clone();
         effect_runner.shard = index;
 
+        // A shard waits for its sockets and its inbox alone, so a task brings the positions. `syncs` doesn't keep the
+        // journal open.
         let (mut syncs, inbox) = (effect_runner.journal.syncs(), effect_runner.inbox.clone());
         self.deps.runtime.spawn(async move {
             while let Some(position) = syncs.next().await {
@@ -452,6 +459,7 @@ fn start_media(
         clock::now,
         move |key, event| {
             let (shard, call) = effect_runner::call_of_media(key);
+            // The key of a browser's media names no shard. No call waits for what becomes of it.
             let Some(inbox) = router.shards().get(shard) else {
                 return;
             };
@@ -479,6 +487,7 @@ fn report_media(
             inbox.offer(Input::MediaDigit(call, digit));
             return;
         }
+        // The media thread has measured it; no call waits for it.
         media::MediaEvent::BotSpoke { .. } => return,
     };
     inbox.deliver(input, runtime);
@@ -494,6 +503,7 @@ fn start_streams(
         accepted_per_source: deps.config.limits.max_connections_per_source,
         ..tcp::StreamSettings::default()
     };
+    // Streams belong to the common runtime: a connection carries messages for any shard.
     let _inside = deps.runtime.enter();
     let settings = (settings, Arc::clone(&deps.security));
     tcp::TcpListeners::start(listeners, settings, Streams(router.clone()), clock::now)
@@ -510,6 +520,8 @@ impl tcp::Sink for Streams {
             octets,
             received_at,
         } = received;
+        // Waits while the shard has no room. The connection isn't read meanwhile, so TCP slows its peer down, and
+        // nothing that came by a stream is dropped.
         let inbox = self.0.inbox_for(&octets);
         inbox
             .send(Input::Messages(vec![ForwardedMessage {
@@ -521,6 +533,7 @@ impl tcp::Sink for Streams {
     }
 
     async fn closing(&self, flow: Flow, proved: u32) {
+        // Calls and transactions of any shard may use the connection.
         for inbox in self.0.shards() {
             inbox.send(Input::Closing(flow, proved)).await;
         }

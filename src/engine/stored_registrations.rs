@@ -126,6 +126,7 @@ impl RegistrationKeeper {
                 bindings.follow(&on_timers(news), self.node, pair, now);
                 self.seen = Some(seen);
             }
+            // An embedded database has one node: there is nobody to follow.
             Some(_) => {}
         }
 
@@ -135,6 +136,7 @@ impl RegistrationKeeper {
         }
 
         if !unsaved.is_empty() {
+            // A copy, since the changes are put back if the database fails.
             let (node, trunks) = (self.node, unsaved.clone());
             let saved = self
                 .store
@@ -169,6 +171,7 @@ impl RegistrationKeeper {
             return Ok(());
         }
 
+        // The statement claims the rows, so that of several nodes one takes a contact over and reports a loss.
         let taken = self
             .store
             .write(move |tx| kept::take_over(tx, node, &gone, clock::wall_time()));
@@ -195,5 +198,7 @@ fn on_timers(mut all: Vec<StoredBinding>) -> Vec<StoredBinding> {
 /// Returns the credentials of a trunk, while they are valid.
 fn pair(view: &View, user: &str, wall_time: Moment) -> Option<Arc<PeerLogin>> {
     let login = view.login(user.as_bytes())?;
+    // By the wall clock, in which the store keeps the end of a replaced password. The clock of timers stops while the
+    // machine is suspended.
     login.is_valid(wall_time).then(|| Arc::clone(&login.pair))
 }

@@ -78,6 +78,7 @@ impl RefusingPeers {
         if self.0.len() >= MAX_REMEMBERED {
             self.0.retain(|_, at| now.since(*at) < REFUSAL_TTL);
         }
+        // Beyond the bound a peer isn't remembered, and each call to it tries a connection again.
         if self.0.len() < MAX_REMEMBERED {
             self.0.insert(peer, now);
         }

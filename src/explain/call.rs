@@ -87,6 +87,7 @@ fn sentences(
     match (decision, asked) {
         (Some(decision), _) => said.extend(decision.sentences()),
         (None, Some(_)) => said.push("No agent was looked for.".to_owned()),
+        // An outbound call looks for no agent.
         (None, None) => {}
     }
 

@@ -115,6 +115,7 @@ impl CapturedCall {
             hashed.user.is_some() && hashed.user_unescaped() != asked.user_unescaped()
         });
 
+        // The digest itself isn't computed again: the password is what remains if all else is right.
         if sent.realm != realm {
             "realm"
         } else if sent.username != trunk.username {
@@ -132,6 +133,7 @@ impl CapturedCall {
 /// Octets of the caller's last INVITE in a capture, and of the final response to it.
 pub fn last_invite(call: &Call) -> Option<(&[u8], Option<&[u8]>)> {
     let sent = |entry: &&Entry| entry.from == Role::Caller && entry.to == Role::Us;
+    // The last INVITE has the credentials, if the one before was challenged.
     let (octets, last) = call
         .entries
         .iter()
@@ -145,6 +147,7 @@ pub fn last_invite(call: &Call) -> Option<(&[u8], Option<&[u8]>)> {
         .find(|(_, answer)| {
             answer.status() >= 200
                 && answer.method() == Method::Invite
+                // Not the challenge to the INVITE before it.
                 && answer.cseq().number == last.cseq().number
         });
     Some((octets, answer.map(|(octets, _)| octets)))

@@ -32,6 +32,7 @@ pub fn examine(key: &str, file: &Path, host: Option<&str>, now: Moment) -> Findi
     };
 
     let today = i64::try_from(now.as_millis() / 1_000).unwrap_or(i64::MAX);
+    // Rounded down, so that a certificate has -1 day from the first second after its end.
     let days = (facts.until - today).div_euclid(DAY_S);
     let shown = format!("{} ({key})", file.display());
     if facts.from > today {

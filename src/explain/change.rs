@@ -128,6 +128,7 @@ impl NumberChange {
 
 impl TrunkChange {
     fn apply(&self, org: &mut Org) -> Result<(), &'static str> {
+        // Nothing changes, and an org without a trunk must not get one below.
         if *self == Self::default() {
             return Ok(());
         }

@@ -181,6 +181,7 @@ fn session_timers(asked: &InviteFacts) -> Finding {
 fn refer(asked: &InviteFacts, way: TransferWay) -> Finding {
     const CHECK: &str = "refer";
     let pbx = asked.user_agent.as_deref().and_then(Pbx::of_user_agent);
+    // A PBX that names no REFER in its Allow refuses it, and so keeps its callers.
     let pbx = pbx.filter(|pbx| pbx.loses_caller() && asked.traits.refer != Some(false));
     if let Some(pbx) = pbx {
         let name = pbx.name();

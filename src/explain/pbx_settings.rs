@@ -83,6 +83,7 @@ fn host(endpoint: &str) -> &str {
 }
 
 fn port(endpoint: &str) -> Option<&str> {
+    // Without a port, what follows the last colon of `[2001:db8::1]` isn't all digits.
     let (_, port) = endpoint.rsplit_once(':')?;
     port.bytes()
         .all(|digit| digit.is_ascii_digit())

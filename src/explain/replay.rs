@@ -88,6 +88,7 @@ pub fn replay(
     };
 
     let mut up = Up::default();
+    // Oldest first, as they came: a call occupies its agent for those that follow.
     for call in calls.into_iter().rev() {
         let Some(before) = &call.decision else {
             view.unrouted += 1;
@@ -97,6 +98,7 @@ pub fn replay(
         up.end_before(call.started_at);
         let after = decide(&facts(&call, before), org, &|agent| up.is_full(org, agent));
         if let Outcome::Agent { id, .. } = after.outcome {
+            // A call that is still up occupies its agent for the rest of the period.
             up.begin(id, call.ended_at.unwrap_or(until));
         }
 

@@ -83,6 +83,7 @@ pub async fn of_trunk(
         .items
         .iter()
         .filter(|failure| now.since(failure.at) <= PERIOD);
+    // The list is newest first.
     if let Some(last) = late.clone().next() {
         report.findings.push(Finding::warning(
             "log_ins",

@@ -117,6 +117,7 @@ impl BookingPlatform {
     /// # Errors
     /// [`BookingFault`].
     pub async fn check(&self, keys: Keys, company: Option<&str>) -> Result<(), BookingFault> {
+        // One limit over connection, head and body, so that an answer in trickles can't hold the request.
         let answered = tokio::time::timeout(self.timeout, self.ask(keys));
         let answer = answered
             .await
@@ -151,6 +152,7 @@ impl BookingPlatform {
         let status = response.status();
         match status {
             StatusCode::OK => {}
+            // Only these two blame the credentials. Any other status is the platform's trouble, and may pass.
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(BookingFault::Rejected),
             other => {
                 tracing::warn!(

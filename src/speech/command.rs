@@ -44,11 +44,14 @@ pub(super) async fn speak(command: &[String], text: &str) -> Result<Vec<u8>, Spe
         .envs(kept)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        // Nothing reads it: a pipe that fills up would stop the program.
         .stderr(Stdio::null())
+        // A group of its own, so that `Running` kills what the program has started as well.
         .process_group(0)
         .spawn()
         .map_err(failed)?;
 
+    // From here on, each early return and the caller's timeout kill the program.
     let mut running = Running(child);
 
     let pipes = running.0.stdin.take().zip(running.0.stdout.take());
@@ -62,7 +65,9 @@ pub(super) async fn speak(command: &[String], text: &str) -> Result<Vec<u8>, Spe
         drop(stdin);
     };
     let mut file = Vec::new();
+    // One octet more than allowed tells an answer that is too long from one that just fits.
     let mut audio = stdout.take(MAX_OCTETS as u64 + 1);
+    // At the same time: a program that writes while it reads would fill its pipe, and wait for this process for ever.
     let ((), read) = tokio::join!(say, audio.read_to_end(&mut file));
     read.map_err(failed)?;
     if file.len() > MAX_OCTETS {

@@ -26,6 +26,7 @@ impl Endpoint {
         }
     }
 
+    /// Has a text spoken. The caller limits the time.
     pub(super) async fn speak(&self, text: &str) -> Result<Vec<u8>, SpeechError> {
         let failed = |why: String| SpeechError::Endpoint(why);
         let mut headers = HeaderMap::new();

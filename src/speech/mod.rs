@@ -77,6 +77,7 @@ impl SpeechMaker {
         let file = timeout(self.timeout, spoken)
             .await
             .map_err(|_| SpeechError::Late)??;
+        // Converting a minute of audio would block other tasks of this thread.
         let read = tokio::task::spawn_blocking(move || wav::read(&file, LONGEST)).await;
         let read = read.map_err(|panic| SpeechError::Program(panic.to_string()))?;
         Ok(read?)

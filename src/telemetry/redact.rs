@@ -110,6 +110,7 @@ fn hide(text: &str) -> Cow<'_, str> {
                 kept = end;
                 at = end;
             }
+            // By octets: a mark is ASCII and never begins inside a character, so every cut is between two of them.
             None => at += 1,
         }
     }
@@ -131,6 +132,7 @@ fn credential_at(text: &str, at: usize) -> Option<(usize, usize)> {
         .find(|(mark, _)| {
             rest.len() > mark.len() && rest[..mark.len()].eq_ignore_ascii_case(mark.as_bytes())
         })
+        // Marks as short as `eyj` occur inside words too.
         .filter(|_| at_word_start)
         .map(|(mark, ends)| {
             let value = &rest[mark.len()..];
@@ -148,6 +150,7 @@ fn credential_at(text: &str, at: usize) -> Option<(usize, usize)> {
 /// Returns the span of the password in `://user:password@`. It ends at the last `@` of the word, since people forget to escape one in it.
 fn password_in_url(rest: &[u8]) -> Option<(usize, usize)> {
     let word = rest.strip_prefix(b"://")?;
+    // Bounded, so that a text full of `://` is still searched in linear time.
     let word = &word[..word
         .iter()
         .take(256)

@@ -111,6 +111,7 @@ impl Open {
     pub(super) fn close(&mut self, scratch: &mut Vec<u8>) -> Option<Block> {
         let span = self.span.take().filter(|_| !self.places.is_empty())?;
         let mut keys: Vec<u64> = self.places.drain(..).map(|(key, _)| key).collect();
+        // `touches` searches them by halves.
         keys.sort_unstable();
         keys.dedup();
         let block = Block {
@@ -201,6 +202,7 @@ impl Block {
     /// Appends it to the content of a file.
     pub(super) fn write(&self, file: &mut Vec<u8>) {
         let (first, last) = self.span;
+        // No length is beyond 32 bits. If one were, the reader would refuse its 0.
         for length in [self.packed.len(), self.raw] {
             file.extend_from_slice(&u32::try_from(length).unwrap_or(0).to_le_bytes());
         }
@@ -233,6 +235,7 @@ impl Head {
             span: (moment(8), moment(16)),
             keys: word(24),
         };
+        // A damaged length must not make the reader allocate gigabytes.
         let is_sane = (1..=2 * MAX_RAW).contains(&read.packed)
             && (1..=MAX_RAW).contains(&read.raw)
             && read.keys <= MAX_RAW;

@@ -43,6 +43,7 @@ impl PeerDialog {
     ) -> Result<Option<Self>, E> {
         let mut invite: Option<Captured> = None;
         each(&mut |is_sent, captured| {
+            // The last one: an INVITE that was challenged comes before the one that began the leg.
             let is_invite =
                 !is_sent && captured.octets.starts_with(b"INVITE ") && captured.at <= began;
             if is_invite && invite.as_ref().is_none_or(|last| last.at <= captured.at) {
@@ -56,6 +57,7 @@ impl PeerDialog {
         let peer = invite.source.ip();
         let mut ours: Option<(u64, String)> = None;
         each(&mut |is_sent, captured| {
+            // To the peer's address alone: another tenant's call may have the same Call-ID.
             let is_answer = is_sent && captured.at >= began && captured.target.ip() == peer;
             let is_first = ours.as_ref().is_none_or(|(first, _)| captured.at < *first);
             if is_answer

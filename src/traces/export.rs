@@ -118,6 +118,7 @@ impl Exporter {
             None => {}
         }
 
+        // While copies get through, the address is kept. Lost ones may mean that it has changed.
         if now < self.next_look || (self.socket.is_some() && self.lost == 0) {
             return;
         }
@@ -177,6 +178,7 @@ impl Exporter {
         };
 
         let envelope = hep::close(&captured, self.collector.node, correlation);
+        // The socket doesn't block: if its buffer is full, the copy is lost.
         let is_sent = self
             .socket
             .as_ref()

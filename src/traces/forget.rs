@@ -53,10 +53,12 @@ impl Traces {
         let mut going: HashMap<Vec<u8>, RemovedLeg> = HashMap::new();
 
         if let Some(line) = &legs.session_line {
+            // With both line ends, so that nothing but the whole header matches.
             let line = format!("\r\n{line}\r\n");
             let begun = self.begun(line.as_bytes(), from, until)?.into_iter();
             going.extend(begun.map(|id| (id.into_bytes(), RemovedLeg::Whole)));
         }
+
         let known = legs.call_ids.iter();
         going.extend(known.map(|id| (id.clone().into_bytes(), RemovedLeg::Whole)));
 
@@ -64,8 +66,10 @@ impl Traces {
             .peer_call_id
             .clone()
             .map(|id| (id, legs.began.as_micros()));
+        // Bounded, since each step reads files, and a peer decides how often its leg is replaced.
         for _ in 0..MAX_SUCCESSORS {
             let Some((call_id, began)) = next else { break };
+
             // Not by what a trace shows of the leg: what decides may come after the part that is shown.
             let each =
                 |take: &mut dyn FnMut(bool, &Captured)| self.each_of(&call_id, from, until, take);
@@ -75,6 +79,7 @@ impl Traces {
                 going.insert(call_id.into_bytes(), RemovedLeg::Whole);
                 break;
             };
+
             let mut bye: Option<Captured> = None;
             each(&mut |is_sent, captured| {
                 let is_first = bye.as_ref().is_none_or(|first| captured.at < first.at);
@@ -95,6 +100,7 @@ impl Traces {
     }
 
     fn forget_one(&self, going: &RemovalFilter, gone: &mut u64) -> io::Result<()> {
+        // What waits in the queues of shards has to go as well.
         self.sweep((self.clock)());
         let mut scratch = Vec::new();
 

@@ -177,10 +177,13 @@ impl Traces {
         let Some(segments) = &self.segments else {
             return;
         };
+        // Locked from before the blocks leave memory until they are in a file. A reader takes this lock first, so it
+        // finds them in one place or the other.
         let mut segments = lock(segments);
         let blocks = std::mem::take(&mut lock(&self.kept).unwritten);
         if let Err(fault) = segments.append(&blocks, now) {
             tracing::warn!(%fault, blocks = blocks.len(), "traces can't be written");
+            // Some of them may be in the file by now. `each` recognises a block that it finds in both places.
             let calls = &mut lock(&self.kept).calls;
             blocks
                 .into_iter()
@@ -206,6 +209,7 @@ impl Traces {
         };
         let mut found = MessageCollector::default();
         let read = self.each(&wanted, &mut |record| {
+            // The key is a hash, which another Call-ID may have too.
             let call_id = scan::call_id(record.octets);
             if call_ids.iter().any(|id| id.as_bytes() == call_id) {
                 found.take(record);
@@ -290,6 +294,7 @@ impl Traces {
     /// A file can't be read; all others were.
     fn each(&self, wanted: &BlockQuery<'_>, take: &mut dyn FnMut(&Record<'_>)) -> io::Result<()> {
         let range = wanted.from.as_micros()..=wanted.until.as_micros();
+        // A block that is wanted has messages of other times too.
         let mut one = |record: Record<'_>| {
             if range.contains(&record.at) {
                 take(&record);
@@ -303,6 +308,7 @@ impl Traces {
             let kept = lock(&self.kept);
             let mut closed = Vec::new();
             for store in [&kept.unmatched, &kept.calls] {
+                // Read under the lock, since they change. Closed blocks don't, and are unpacked after it.
                 for gathered in [&store.full, &store.open] {
                     gathered.records(wanted).for_each(&mut one);
                 }
@@ -367,6 +373,8 @@ impl StoredTraces {
     /// Sorts the spare batch in, and empties it.
     fn take_in(&mut self) {
         let mut batch = std::mem::take(&mut self.spare);
+        // The whole batch is scanned first: our answer to an INVITE, by which it is known as a call's, comes behind
+        // it.
         for mark in &mut batch.marks {
             let seen = scan::strike_out(&mut batch.octets[mark.start..mark.end], mark.is_sent);
             mark.key = seen.key;
@@ -376,11 +384,14 @@ impl StoredTraces {
         }
 
         for (mark, octets) in batch.messages() {
+            // After the scan, so that no credentials leave for the collector.
             if let Some(exporter) = &mut self.exporter {
                 let record = record::record(mark.at, &mark.flow, mark.is_sent, octets);
                 exporter.send(mark.key, &record);
             }
             let class = self.class_of(mark.key);
+            // A message is a call's by its Call-ID, whatever its source. Without this bound, one sender with one call
+            // could push out the traces of all orgs.
             if class == Class::Calls && !self.has_room(mark.key, octets.len()) {
                 continue;
             }
@@ -430,8 +441,10 @@ impl StoredTraces {
             self.known.swap(0, 1);
             self.known[0].clear();
         }
+        // A call that goes on moves to the newer half, and so isn't forgotten with the older one.
         let before = self.known[1].get(&key).copied();
         self.known[0].insert(key, before.unwrap_or_default());
+        // Otherwise they were copied when the call was recognised.
         if before.is_none() {
             for gathered in [&self.unmatched.full, &self.unmatched.open] {
                 gathered.copy_to(key, &mut self.calls.open);
@@ -477,6 +490,7 @@ impl StoredTraces {
                 // Messages that turned out to be a call's were copied to the calls.
                 unmatched.full.retain(|key| !holds(known, key));
                 let closed = unmatched.full.close(&mut self.scratch);
+                // `full` is empty by now, and is filled next.
                 std::mem::swap(&mut unmatched.full, &mut unmatched.open);
                 if let Some(block) = closed {
                     unmatched.hold(Arc::new(block), UNMATCHED_OCTETS);

@@ -39,6 +39,7 @@ fn packet(message: &Captured) -> Vec<u8> {
     let octets = &message.octets[..message.octets.len().min(65_000)];
     let length = u16::try_from(octets.len() + 8).unwrap_or(u16::MAX);
     let mut udp = Vec::with_capacity(octets.len() + 8);
+    // The last is the checksum: 0 means that there is none (RFC 768), which IPv6 doesn't allow.
     for half in [message.source.port(), message.target.port(), length, 0] {
         udp.extend_from_slice(&half.to_be_bytes());
     }
@@ -93,6 +94,7 @@ fn sum(octets: &[u8]) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     let folded = !u16::try_from(sum & 0xffff).unwrap_or(0);
+    // RFC 768: a checksum of zero "is transmitted as all ones", since zero means none.
     if folded == 0 { u16::MAX } else { folded }
 }
 

@@ -84,6 +84,7 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
 pub(super) fn strike_out(octets: &mut [u8], is_sent: bool) -> ScannedMessage {
     let mut call_id = 0..0;
     let mut cseq = 0..0;
+    // A bare line feed ends a line as well: what a lenient reader takes for a header must not keep its credentials.
     let mut at = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
     let first = at;
 
@@ -154,6 +155,7 @@ fn end_of_header(octets: &[u8], at: usize) -> usize {
     loop {
         end = memchr::memchr(b'\n', &octets[end..]).map_or(octets.len(), |line| end + line + 1);
         let goes_on = matches!(octets.get(end), Some(b' ' | b'\t'));
+        // A blank line ends the head, also if the body begins with a blank, which would continue a header.
         if !goes_on || is_blank(&octets[at..end]) {
             return end;
         }
@@ -185,6 +187,7 @@ fn strike_proofs(value: &mut [u8]) {
         .get(..DIGEST.len())
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case(DIGEST))
     {
+        // `Basic` and `Bearer` carry the secret itself.
         let credentials = memchr::memchr(b' ', value).map_or(0, |space| space + 1);
         return value[credentials..].fill(STRUCK);
     }
@@ -235,6 +238,7 @@ fn strike_passwords(head: &mut [u8]) {
             )
         };
         let start = head[from..end].iter().rposition(is_before);
+        // The search went back to the last `@` at most, so no octet is looked at twice.
         let uri = start.map_or(from, |before| from + before + 1);
 
         if let Some(user) = user_part(&head[uri..end])
@@ -306,6 +310,7 @@ fn strike_line(line: &mut [u8]) {
 /// Returns true if a sent message belongs to a call: a request other than OPTIONS and REGISTER, or a response that only authenticated peers get.
 fn is_of_call(first: &[u8], cseq: &[u8]) -> bool {
     let Some(status) = first.strip_prefix(b"SIP/2.0 ") else {
+        // An OPTIONS inside a call needs no mark: its Call-ID is known as the call's by then.
         return !first.starts_with(b"OPTIONS ") && !first.starts_with(b"REGISTER ");
     };
     if cseq.ends_with(b"OPTIONS") || cseq.ends_with(b"REGISTER") {

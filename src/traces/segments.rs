@@ -65,11 +65,13 @@ impl Segments {
             let entry = entry?;
             let path = entry.path();
             if path.extension().is_some_and(|ending| ending == UNFINISHED) {
+                // A rewrite was interrupted. The segment that it was to replace is whole.
                 std::fs::remove_file(&path)?;
                 continue;
             }
             let Some(began) = began(&path) else { continue };
             let data = entry.metadata()?;
+            // Known without reading the file: its last message came before it was last written.
             let written = data.modified().ok().and_then(|time| {
                 let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
                 Some(Moment::from_micros(u64::try_from(since.as_micros()).ok()?))
@@ -102,6 +104,7 @@ impl Segments {
     ) -> io::Result<()> {
         let done = blocks.iter().try_for_each(|block| self.one(block, now));
         if done.is_err() {
+            // The last block may be half written, and reading stops there. What comes next has to be in another file.
             self.file = None;
         }
         self.make_room(now);
@@ -171,6 +174,7 @@ impl Segments {
             if let Err(fault) = std::fs::remove_file(&oldest.path)
                 && fault.kind() != io::ErrorKind::NotFound
             {
+                // The next block tries again.
                 tracing::warn!(%fault, path = %oldest.path.display(), "a trace can't be removed");
                 break;
             }
@@ -209,11 +213,13 @@ impl Segments {
             if !segment.touches(wanted.from, wanted.until) {
                 continue;
             }
+            // Most segments have no block with these keys, and needn't be read whole.
             match blocks(&segment.path, &wanted).next() {
                 None => continue,
                 Some(first) => drop(first?),
             }
 
+            // Made in memory: a segment has little more than `MAX_SEGMENT_OCTETS`.
             let mut octets = MAGIC.to_vec();
             let mut gone = 0;
             for block in blocks(&segment.path, &BlockQuery::ALL) {
@@ -252,10 +258,10 @@ impl Segment {
         self.may_hold(until) && self.last >= from
     }
 
-    /// Returns true unless a message of this time is too old for it. A segment has no older ones, also after the clock was set back, since its
-    /// name is all that is known of its messages after a restart.
+    /// Returns false if a message of this time is too old for the segment. That holds even if the clock was set back: after a restart the segment's
+    /// name, its first moment, is all that is known of its messages.
     fn may_hold(&self, at: Moment) -> bool {
-        // Most messages wait in memory for up to `AGE`, so the segment has some from before it began. An older one begins another segment.
+        // Messages may wait in memory for `AGE`, so a segment also has some from before it began. An older one begins another segment.
         self.began <= at + AGE
     }
 }
@@ -273,9 +279,11 @@ fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
         .mode(private::FILE)
         .open(&unfinished)?;
     file.write_all(octets)?;
+    // Before the rename: after a crash the name must lead to a whole file.
     file.sync_all()?;
     std::fs::rename(&unfinished, path)?;
     match path.parent() {
+        // The rename has to outlive a crash too, or the removed messages would be back.
         Some(directory) => File::open(directory)?.sync_all(),
         None => Ok(()),
     }
@@ -329,6 +337,7 @@ fn next_block(file: &mut File, wanted: &BlockQuery<'_>) -> io::Result<Option<Blo
         if !fill(file, &mut head)? {
             return Ok(None);
         }
+        // Damage: there is no telling where the next block begins.
         let Some(head) = Head::read(&head) else {
             return Ok(None);
         };

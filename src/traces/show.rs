@@ -32,6 +32,7 @@ pub fn masked(octets: &[u8]) -> Vec<u8> {
         || memchr::memmem::find(&message.body, b"a=ice-pwd:").is_some()
     {
         message.body = without_keys(&message.body);
+        // A wrong Content-Length stays: it may be the fault that the reader looks for.
         if is_length_right {
             message.set("Content-Length", &message.body.len().to_string());
         }
@@ -109,10 +110,12 @@ pub fn ladder(rungs: &[Rung]) -> String {
         "{:>9}  {:<26}{:<26}{}\n",
         "", "caller", "trunkline", "runtime"
     );
+
     for rung in rungs {
         let micros = rung.at.saturating_sub(began);
         let time = format!("{}.{:03}", micros / 1_000_000, micros / 1_000 % 1_000);
         let shown = printable(&rung.text);
+
         let _ = match rung.leg {
             Some(("caller", true)) => writeln!(text, "{time:>9}  <--- {shown}"),
             Some(("caller", false)) => writeln!(text, "{time:>9}  ---> {shown}"),

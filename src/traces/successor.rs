@@ -53,6 +53,7 @@ impl Successor {
         ended_at: Option<Moment>,
     ) -> io::Result<Option<Self>> {
         let left = Moment::from_micros(bye.at);
+        // The BYE was the end of the whole call, so no leg has taken this one's place.
         if ended_at.is_some_and(|end| end <= left) {
             return Ok(None);
         }

@@ -29,6 +29,7 @@ pub fn hide_tags<'m>(messages: impl Iterator<Item = &'m mut Vec<u8>>, secret: [u
     };
 
     let mut messages: Vec<&mut Vec<u8>> = messages.collect();
+    // Collected before the first tag is hidden: From and To are read for it.
     let of_dialogs: HashSet<Vec<u8>> = messages
         .iter()
         .flat_map(|message| dialog_tags(message))
@@ -44,6 +45,7 @@ pub fn hide_tags<'m>(messages: impl Iterator<Item = &'m mut Vec<u8>>, secret: [u
     let tags: Vec<Vec<u8>> = of_dialogs.into_iter().collect();
     let hidden: Vec<Vec<u8>> = tags.iter().map(|tag| tag_mask.hide(tag)).collect();
     let finder = AhoCorasick::builder()
+        // A tag may begin with another one.
         .match_kind(MatchKind::LeftmostLongest)
         .build(&tags)
         .expect("a trace is far shorter than the most octets of a search");

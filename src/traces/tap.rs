@@ -49,6 +49,7 @@ impl Tap {
             return;
         };
         if self.batch.size() + octets.len() > MAX_BATCH {
+            // A shard doesn't wait: the trace lacks a message, and the call goes on.
             queue.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -84,6 +85,7 @@ impl Tap {
         let Some(queue) = &self.queue else {
             return;
         };
+        // Beyond the bound of a batch too, since these are the shard's last messages.
         let mut waiting = lock(&queue.batch);
         for (mark, octets) in self.batch.messages() {
             waiting.push(*mark, octets);
@@ -112,6 +114,7 @@ impl Tap {
         }
 
         let is_much = waiting.size() > PICK_UP_SIZE;
+        // Released first, so that the thread that is woken doesn't have to wait for it.
         drop(waiting);
         self.batch.clear();
         if is_much && let Some(keeper) = queue.keeper.get() {

@@ -175,6 +175,7 @@ impl Poster {
         }
 
         let allowed = |address: &&SocketAddr| self.private_allowed || is_public(address.ip());
+        // What remains if none of the addresses is allowed.
         let mut fault = DeliveryFault::Private;
         for address in found.iter().filter(allowed).take(MAX_TRIED) {
             match TcpStream::connect(address).await {
@@ -193,6 +194,7 @@ async fn exchange(
     head: &OnceLock<WebhookAnswer>,
 ) -> Result<WebhookAnswer, DeliveryFault> {
     let mut connection = http1::Builder::new();
+    // A receiver is no trusted peer: it may send a head without an end.
     connection.max_buf_size(MAX_HEAD);
     let connection = connection.handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connection.map_err(|_| DeliveryFault::Answer)?;

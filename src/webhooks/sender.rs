@@ -144,9 +144,14 @@ impl WebhookSender {
         let mut recorded = self.0.store.events_recorded();
         let mut tasks = JoinSet::new();
 
+        // An earlier run of this node may have died with leases, which would hold these deliveries up until they
+        // expire.
         let mut fails = self.release_leases().await;
+
         loop {
+            // Before looking: an event that is recorded meanwhile then ends the wait below.
             recorded.mark_unchanged();
+
             match self.take().await {
                 Ok(taken) => {
                     fails = false;
@@ -170,6 +175,7 @@ impl WebhookSender {
                 Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
                 // While the database is away, poll it instead of waiting for new events.
                 _ = recorded.changed(), if !fails => {}
+                // Retries become due without an event, and other nodes' events are noticed by looking alone.
                 () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
         }
@@ -207,6 +213,7 @@ impl WebhookSender {
         }
 
         for webhook in due {
+            // Computed for each webhook anew, since the leases before have taken places.
             let room = self.limiter().room(webhook.org_id, webhook.id);
             if room == 0 {
                 continue;
@@ -214,6 +221,7 @@ impl WebhookSender {
 
             let limit = u32::try_from(room).unwrap_or(u32::MAX);
             let holder = self.0.holder.clone();
+            // Read again for each lease, since those before may have taken long.
             let now = self.now();
             let held = self
                 .0
@@ -402,6 +410,7 @@ async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDeliv
     }
 
     let holder = sender.0.holder.clone();
+    // By holder: if the attempt took longer than its lease, the delivery may be another node's by now.
     let settled = sender
         .0
         .store
@@ -422,6 +431,7 @@ fn judge(
 ) -> (Outcome, Option<&'static str>) {
     let (fault, retry_after) = match answered {
         Ok(answer) if answer.status.is_success() => return (Outcome::Delivered, None),
+        // Standard Webhooks: by 410 a receiver says that it wants no more.
         Ok(answer) if answer.status == StatusCode::GONE => return (Outcome::Gone, Some("gone")),
         Ok(answer) if answer.status.is_redirection() => ("redirect", None),
         Ok(answer) => ("status", answer.retry_after),

@@ -56,6 +56,7 @@ impl Callback {
             ("Timestamp", date(event["timestamp"].as_str()?)?),
             ("To", to),
         ];
+
         if let Some(seconds) = data["answered_seconds"].as_u64() {
             fields.push(("CallDuration", seconds.to_string()));
         }
@@ -115,6 +116,7 @@ fn progress(kind: &str, status: &str) -> Option<(u8, &'static str)> {
                 "no_answer" => "no-answer",
                 "canceled" => "canceled",
                 "failed" | "refused" => "failed",
+                // Twilio has no words for calls that were transferred or lost; they are over.
                 _ => "completed",
             };
             (3, status)

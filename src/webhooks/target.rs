@@ -57,6 +57,7 @@ impl Target {
         if text.len() > MAX_LENGTH {
             return Err(TargetFault::NoUrl);
         }
+        // Looked for in the text, because `Uri` drops a fragment without a word.
         if text.contains('#') {
             return Err(TargetFault::Fragment);
         }

@@ -225,6 +225,7 @@ pub(super) fn made(id: Uuid) {
 pub(super) fn take() -> Option<AuditDraft> {
     let taken = ACTING.try_with(|acting| {
         let mut known = acting.known();
+        // Taken even without an actor: it belongs to this transaction, not to the next one's entry.
         let made = known.made.take();
         known.actor.as_ref()?;
         known.entries += 1;

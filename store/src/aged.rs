@@ -68,6 +68,7 @@ impl Store {
             }
         }
 
+        // Events recorded meanwhile are newer than these: the oldest `surplus` ones are still too many.
         for (org, mut surplus) in self.read(move |tx| events::surplus(tx, most)).await? {
             while surplus > 0 {
                 let some = surplus.min(events::PRUNED_AT_ONCE);
@@ -97,9 +98,12 @@ impl Store {
             Retained::Sessions => empty_sessions,
             Retained::Handoffs => delete_handoffs,
             Retained::Contacts => {
+                // Searched outside of the transaction that deletes: all calls of the org are read, and on SQLite other
+                // writers would wait for that.
                 let unnamed = self
                     .read(move |tx| unnamed_contacts(tx, org, before))
                     .await?;
+
                 let mut deleted = 0;
                 for some in unnamed.chunks(ROWS_AT_ONCE.unsigned_abs() as usize) {
                     let some = some.to_vec();

@@ -47,8 +47,7 @@ pub struct Agent {
     pub max_concurrent_calls: Option<u32>,
     /// The runtime that answers; `None`: the configured one.
     pub runtime: Option<Runtime>,
-    /// The operator's command line set the runtime; `None`: no.
-    pub runtime_by_operator: Option<bool>,
+    runtime_by_operator: Option<bool>,
     /// Password of the runtime, sealed.
     pub runtime_password: Option<Vec<u8>>,
     /// Outbound trunk over which the agent dials.
@@ -146,6 +145,7 @@ pub fn create(tx: &mut Tx, org: Uuid, new: &NewAgent, now: Moment) -> Result<Age
     let mut agent = Agent::new(org, new.clone(), now);
     agent.seal_password(&tx.keyring());
     tx.run(
+        // $14, the time of the change, is that of the creation as well.
         "INSERT INTO agents (id, org_id, name, type, language, first_message, use_org_knowledgebase, voice_id,
              handoff_phone_number, action_ids, enabled, max_concurrent_calls, runtime, updated_at, runtime_by_operator,
              runtime_password, created_at)
@@ -276,6 +276,12 @@ pub(super) fn must_exist(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<(), Erro
 }
 
 impl Agent {
+    /// Returns whether the operator's command line set the runtime, which may then be at any address.
+    pub fn is_runtime_by_operator(&self) -> bool {
+        // NULL in rows of before this column.
+        self.runtime_by_operator == Some(true)
+    }
+
     fn new(org_id: Uuid, new: NewAgent, now: Moment) -> Self {
         Self {
             id: new_id(now),
@@ -299,7 +305,7 @@ impl Agent {
         }
     }
 
-    /// Returns the column values, in the order of the statements above.
+    /// Returns the column values, in the order of the parameters in [`create`] and [`update`].
     fn values(&self) -> [Value<'_>; 16] {
         [
             self.id.into(),

@@ -81,6 +81,7 @@ pub fn record(tx: &mut Tx, failures: &[NewAuthFailure]) -> Result<(), Error> {
                 &failure.org,
                 &failure.trunk,
                 &&*failure.username,
+                // An IPv4 address that came over an IPv6 socket is the same address: filters compare texts.
                 &failure.source.to_canonical().to_string(),
                 &failure.part,
                 &failure.at,

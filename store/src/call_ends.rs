@@ -104,6 +104,7 @@ pub fn after(
         }
     }
 
+    // By the ends that were examined, not by those that match: a filter that matches none of them doesn't end the list.
     let is_full = places.len() == most as usize;
     let more_after = is_full.then_some(*last);
 

@@ -143,6 +143,7 @@ impl Form {
             "seconds" => Self::WithSeconds,
             "peer" => Self::WithPeer,
             "media" => Self::WithMedia,
+            // A form of a newer version is shown with the fields that this one knows.
             _ => Self::WithPrivacy,
         }
     }
@@ -251,6 +252,7 @@ impl CallRow {
             ended: true,
             ..Stages::default()
         };
+        // `events` holds an assumed end back unless `lost_told` is `None`.
         let settled = Self {
             lost_told: None,
             ..self

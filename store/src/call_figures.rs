@@ -54,6 +54,7 @@ from_row!(FigureRow {
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn of_org(tx: &mut Tx, org: Uuid, window: FigureWindow) -> Result<Vec<FigureRow>, Error> {
+    // At least 1, since the statement divides by it.
     let part = i64::try_from(window.part.as_micros())
         .unwrap_or(i64::MAX)
         .max(1);

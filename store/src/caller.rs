@@ -36,6 +36,7 @@ impl Caller {
     /// Waits until the task has gone.
     pub(crate) async fn gone(&self) {
         while !self.is_gone() {
+            // `notify_one` leaves a permit: a task that goes between the check and this line isn't missed.
             self.left.notified().await;
         }
     }

@@ -154,6 +154,7 @@ fn page(
     let fit = fitting(page.items.iter().map(Call::octets));
     if fit < page.items.len() {
         page.items.truncate(fit);
+        // The next page begins behind the last call that fits.
         page.next = page.items.last().map(position);
     }
     Ok(page)
@@ -269,6 +270,7 @@ impl Store {
             page(tx, org, &of, place, MOST_COUNTED_INLINE)
         });
         let mut page = first.await?;
+        // The count was cut off: there may be more.
         if page.total == MOST_COUNTED_INLINE.unsigned_abs() {
             let total = self.read(move |tx| count(tx, org, &filter, i64::MAX));
             page.total = total.await?.unsigned_abs();

@@ -48,6 +48,7 @@ fn record_events(tx: &mut Tx, recorded: &[NewEvent]) -> Result<(), Error> {
     if recorded.is_empty() {
         return Ok(());
     }
+    // Taken here and not at the start: all other writers of events wait from now until the commit.
     events::lock(tx)?;
     for some in rows::portions(recorded) {
         let new = events::insert(tx, some)?;
@@ -59,6 +60,7 @@ fn record_events(tx: &mut Tx, recorded: &[NewEvent]) -> Result<(), Error> {
 /// Writes the audit entry of the change, if the scope has an actor. It comes last: the row that numbers entries stays locked until the
 /// commit, and all other writers wait for it.
 fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
+    // Work that no request or command caused has no scope, and a request without a valid credential no actor.
     let Some(known) = acting::take() else {
         return Ok(());
     };
@@ -70,6 +72,7 @@ fn enter_in_audit_log(tx: &mut Tx) -> Result<(), Error> {
     let audited_action = &known.audited_action;
     let seq = numbering::next_numbers(tx, "audit", 1)?;
     let address = audited_action.address.map(|address| address.to_string());
+
     tx.run(
         "INSERT INTO audit_log (seq, at, org_id, partner_id, actor, actor_id, actor_name, address, action, resource, resource_id,
              fields, request_id)

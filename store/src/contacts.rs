@@ -168,6 +168,7 @@ pub(super) fn lock_existing(
 /// Locks the orgs, and creates the contacts that are still missing then, up to each org's limit. `missing` is sorted by org.
 fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<ContactIds, Error> {
     lock(tx, missing.iter().map(|(org, _)| *org))?;
+    // Again, under the lock: another transaction may have created some of them since the first search.
     let mut found = find(tx, missing)?;
 
     let mut new = Vec::new();
@@ -175,6 +176,7 @@ fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<
         let org = callers[0].0;
         let mut unknown: Vec<_> = callers.iter().collect();
         unknown.retain(|caller| !found.contains_key(caller));
+        // Not an error: the calls of the others go on without a contact.
         unknown.truncate(org_limits::room_for(tx, org, OrgLimit::Contacts, now)?);
         if !unknown.is_empty() {
             contact_counts::added(tx, org, unknown.len())?;
@@ -225,6 +227,7 @@ fn find(tx: &mut Tx, callers: &[(Uuid, E164)]) -> Result<ContactIds, Error> {
     let mut known = ContactIds::new();
 
     for callers in callers.chunks(BATCH) {
+        // An embedded database has no round trip to save, and one plan serves any number of callers.
         let rows: Vec<ContactRow> = if tx.is_shared() {
             let values = callers
                 .iter()

@@ -31,10 +31,12 @@ from_row!(Dedication {
 /// [`Wrong::Absent`] if there is no such org, [`Conflict::NetworkDedicated`].
 pub fn create(tx: &mut Tx, org: Uuid, network: IpNet, now: Moment) -> Result<Dedication, Error> {
     lock_org(tx, org)?;
+    // `10.0.0.7/24` and `10.0.0.0/24` are one network, of which there may be one row.
     let network = network.trunc();
     let sql = "INSERT INTO dedications (network, org_id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
     tx.run(sql, &[&network.to_string(), &org, &now])?;
 
+    // The insert changes nothing if the network is dedicated already, perhaps to another org.
     let sql = "SELECT * FROM dedications WHERE network = $1";
     let dedication: Dedication = tx.exactly_one(sql, &[&network.to_string()])?;
     if dedication.org_id != org {

@@ -68,8 +68,8 @@ const UNREGISTER: &str = "UPDATE registrations SET expires_at = $2, saved_at = $
 const FREE_NUMBERS: &str = "UPDATE numbers SET freed_verified_at = verified_at, verified_at = NULL
     WHERE org_id = $1 AND verified_at IS NOT NULL";
 
-/// Takes back the numbers that no other org has verified since: such a verification ends the claim, unless a node of an earlier version
-/// made it.
+/// Takes back the numbers that no other org has verified since. A verification clears `freed_verified_at`; one by a node of an earlier version
+/// doesn't, hence the last condition.
 const TAKE_NUMBERS_BACK: &str =
     "UPDATE numbers SET verified_at = freed_verified_at, freed_verified_at = NULL
     WHERE org_id = $1 AND freed_verified_at IS NOT NULL AND NOT EXISTS (
@@ -126,10 +126,12 @@ fn try_restore(tx: &mut Tx, org: Uuid, now: Moment) -> Result<Org, Error> {
     let deleted = lock(tx, org)?;
     let deleted = deleted.ok_or(Wrong::Absent(Kind::Org))?;
     if deleted.deleted_at.is_none() {
+        // Nothing changes, so the audit log gets no entry.
         tx.mark_internal();
         return tx.exactly_one("SELECT * FROM orgs WHERE id = $1", &[&org]);
     }
 
+    // The purge may have begun: some of the rows may be gone.
     if deleted.purge_at.is_none_or(|at| at <= now) {
         return Err(Wrong::Absent(Kind::Org).into());
     }

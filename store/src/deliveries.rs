@@ -147,10 +147,12 @@ pub(super) fn queue_for_webhooks(tx: &mut Tx, events: &[&NewEvent]) -> Result<()
         }
     }
 
+    // Events name their call only: the agents are read for orgs with a webhook of one agent.
     let agents = agents_of(tx, events, &wants)?;
     let owed = events.iter().flat_map(|event| {
         let of_org = wants.get(&event.org).into_iter().flatten();
         of_org
+            // Without types a webhook gets all events.
             .filter(|webhook| webhook.types.is_empty() || webhook.types.contains(&event.kind))
             .filter(|webhook| {
                 webhook.agent_id.is_none() || webhook.agent_id == agents.get(&event.id).copied()
@@ -270,6 +272,7 @@ pub fn lease(
     lease: Duration,
     now: Moment,
 ) -> Result<Vec<LeasedDelivery>, Error> {
+    // SKIP LOCKED: nodes that lease at the same time take different deliveries instead of waiting for each other.
     let sql = tx.by_dialect(
         "UPDATE webhook_deliveries SET held_by = $2, held_until = $3 WHERE id IN (
                  SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'pending' AND next_attempt_at <= $4
@@ -284,6 +287,7 @@ pub fn lease(
 
     let mut taken: Vec<Delivery> =
         tx.all(sql, &[&webhook, &holder, &(now + lease), &now, &limit])?;
+    // RETURNING gives rows in no order.
     taken.sort_unstable_by_key(|delivery| (delivery.next_attempt_at, delivery.id));
     let mut held = Vec::with_capacity(taken.len());
     for delivery in taken {
@@ -332,6 +336,7 @@ pub fn settle(
          WHERE id = $1 AND held_by = $2 AND next_attempt_at = $7",
         &[&held.id, &holder, &state.as_str(), &next, &to_json(log), &delivered, &held.next_attempt_at],
     )?;
+    // Without the lease, another attempt decides what becomes of the webhook.
     if settled == 1 && outcome == Outcome::Gone {
         let sql = "UPDATE webhooks SET enabled = FALSE, disabled_reason = 'gone', updated_at = $2 WHERE id = $1";
         tx.run(sql, &[&held.webhook_id, &now])?;

@@ -142,7 +142,7 @@ pub fn update(
     Ok(destination)
 }
 
-/// Deletes a destination, and unassigns it from all agents.
+/// Deletes a destination. Its assignments to agents go with it, by a foreign key.
 ///
 /// # Errors
 /// [`Wrong::Absent`].
@@ -202,6 +202,7 @@ pub fn assign(
     let kind = Kind::Destination;
     let found = by_id(tx, org, id);
     let destination = found.map_err(|error| match error {
+        // The id is a value in the request's body, not the resource that its path names.
         Error::Wrong(Wrong::Absent(_)) => Wrong::Unknown { kind, id }.into(),
         Error::Wrong(_) | Error::Conflict(_) | Error::Broke(_) => error,
     })?;

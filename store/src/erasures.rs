@@ -225,6 +225,7 @@ const UP: &str =
 pub fn request(tx: &mut Tx, org: Uuid, contact: Uuid, now: Moment) -> Result<Erasure, Error> {
     lock_org(tx, org)?;
     let before: Option<Row> = tx.one(BY_CONTACT, &[&org, &contact])?;
+    // A contact has one erasure: a repeated request gets it, with its receipt.
     if let Some(before) = before {
         tx.mark_internal();
         return with_nodes(tx, before);
@@ -386,6 +387,7 @@ pub fn done(tx: &mut Tx, erasure: Uuid, node: u8, now: Moment) -> Result<(), Err
     let nodes = nodes(tx)?;
     lock(tx, erasure)?;
     tx.run(
+        // After an error a node may do its part again: the first report counts.
         "INSERT INTO erasure_nodes (erasure_id, node, done_at) VALUES ($1, $2, $3) ON CONFLICT (erasure_id, node) DO NOTHING",
         &[&erasure, &node, &now],
     )?;
@@ -422,6 +424,7 @@ pub async fn settle(store: &Store, now: Moment) -> Result<(), Error> {
 fn complete(tx: &mut Tx, erasure: Uuid, nodes: &[(i64, bool)], now: Moment) -> Result<(), Error> {
     let sql = "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1";
     let done: Vec<ErasureNode> = tx.all(sql, &[&erasure])?;
+    // If no node is known, the loop below would find that all have done their part, although nothing was erased.
     if done.is_empty() {
         return Ok(());
     }
@@ -438,6 +441,7 @@ fn complete(tx: &mut Tx, erasure: Uuid, nodes: &[(i64, bool)], now: Moment) -> R
         tx.run(sql, &[&erasure, &now])?;
     }
 
+    // Until then an absent node may come back, and needs the terms to search its own traces.
     if by_all {
         let sql = "UPDATE erasures SET subject = NULL WHERE id = $1";
         tx.run(sql, &[&erasure])?;
@@ -468,6 +472,7 @@ fn lock(tx: &mut Tx, erasure: Uuid) -> Result<Erased, Error> {
 /// # Errors
 /// [`Broke`]: the database fails.
 pub fn count(tx: &mut Tx, erasure: Uuid, more: &Erased) -> Result<(), Error> {
+    // The counts are one JSON text: without the lock, of two nodes that add at once one would overwrite the other's.
     let mut erased = lock(tx, erasure)?;
     erased.add(more);
     let sql = "UPDATE erasures SET erased = $2 WHERE id = $1";

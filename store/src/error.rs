@@ -281,6 +281,7 @@ impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         /// `character_not_in_repertoire`.
         const NUL: &str = "22021";
+        // A client's text with a NUL, which PostgreSQL can't store, is a fault of the request and not of the database.
         let code = error.as_database_error().and_then(|fault| fault.code());
         if code.as_deref() == Some(NUL) {
             Self::Wrong(Wrong::Text)

@@ -113,6 +113,8 @@ pub(super) fn insert<'e>(tx: &mut Tx, events: &'e [NewEvent]) -> Result<Vec<&'e 
     let rows: Vec<_> = events
         .iter()
         .map(|event| {
+            // The JSON of a call's event is built when it is read: its row holds the name of the form in place of a
+            // body.
             let (body, call, contact) = match &event.body {
                 EventBody::Whole(body) => (body.as_str(), None, None),
                 EventBody::Call { call, contact } => (Form::NEWEST.as_str(), Some(*call), *contact),
@@ -173,6 +175,7 @@ pub fn since(tx: &mut Tx, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>,
     let rows: Vec<Recorded> = tx.all(sql, &[&org, &seq, &limit])?;
     let mut calls = HashMap::new();
 
+    // By the range of the page: one query reads the calls of all its events.
     if let (true, Some(last)) = (rows.iter().any(|row| row.call_id.is_some()), rows.last()) {
         let sql = concat!(
             "SELECT ",

@@ -68,6 +68,7 @@ pub(super) fn append(tx: &mut Tx, changes: &[Change], now: Moment) -> Result<i64
         let sql = "INSERT INTO changes (org_id, kind, entity_id, at) VALUES ($1, $2, $3, $4) RETURNING seq";
         (last,) = tx.exactly_one(sql, &[&org, &kind, &entity, &now])?;
     }
+    // The server delivers it when the transaction commits, and not at all if that fails.
     if tx.is_shared() {
         tx.run("SELECT pg_notify($1, '')", &[&CHANNEL])?;
     }
@@ -89,6 +90,7 @@ pub fn position(tx: &mut Tx) -> Result<i64, Error> {
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
+    // Rows and mark must be of one state: a pruning between the two queries would count as missed by this reader.
     tx.snapshot()?;
     let sql = concat!(
         "SELECT seq, org_id, kind, entity_id FROM changes WHERE seq > $1 ORDER BY seq LIMIT ",
@@ -99,6 +101,7 @@ pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
     let (pruned,): (i64,) = tx.exactly_one("SELECT seq FROM changes_pruned", &[])?;
 
     Ok(Changes {
+        // Without further rows the reader goes on at the mark, or it would count as having missed them each time.
         seq: rows.last().map_or(seq.max(pruned), |row| row.seq),
         changes: rows.iter().filter_map(Row::change).collect(),
         missed: seq < pruned,
@@ -124,6 +127,8 @@ pub fn oldest_after(tx: &mut Tx, seq: i64) -> Result<Option<Moment>, Error> {
 /// [`Broke`](super::Broke): the database fails.
 pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
     let sql = "UPDATE changes_pruned SET seq = COALESCE((SELECT MAX(seq) FROM changes WHERE at < $1), seq)";
+    // The mark first, and rows go by its number: where clocks differ, a younger row below an old one goes too, and the
+    // mark covers it.
     tx.run(sql, &[&(now - KEPT)])?;
     tx.run(
         "DELETE FROM changes WHERE seq <= (SELECT seq FROM changes_pruned)",

@@ -200,6 +200,7 @@ fn append(
         &[&org],
     )?;
     let (last_at, last_position) = last.unwrap_or((-1, 0));
+    // Later than the last one even if clocks differ: positions and times must ascend together.
     let at = micros(now).max(last_at + 1);
     let reasons = distinct(new.reasons);
 
@@ -276,6 +277,7 @@ fn items(
             ),
             &[&org, &start, &end, &limit],
         ),
+
         // CROSS JOIN, since SQLite then keeps the order of the tables: the index of reasons finds the rows in the order of the page.
         Some(reason) => tx.all(
             concat!(

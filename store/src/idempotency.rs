@@ -119,7 +119,9 @@ pub fn claim(
             &asked.org,
         ],
     )?;
+
     match claimed {
+        // If the other claim was given up just now, the client has to try again.
         0 => Ok(look_up(tx, asked, now)?.unwrap_or(Claim::InProgress)),
         _ => Ok(Claim::New),
     }
@@ -134,6 +136,7 @@ pub fn look_up(tx: &mut Tx, asked: &RequestKey, now: Moment) -> Result<Option<Cl
         OF_REQUEST,
         &[&asked.credential, &asked.method, &asked.path, &asked.key],
     )?;
+    // An expired row counts as none, and `claim` overwrites it.
     let Some(row) = row.filter(|row| row.expires_at > now) else {
         return Ok(None);
     };
@@ -241,6 +244,7 @@ fn context_of(asked: &RequestKey) -> Vec<u8> {
 
 /// Returns the context under which the answer is sealed: this request and no other.
 pub(super) fn context(credential: Uuid, method: &str, path: &str, key: &str) -> Vec<u8> {
+    // The zeros keep the parts apart: no two requests run together into the same octets.
     let request = Sha256::new()
         .chain_update(credential)
         .chain_update(method)

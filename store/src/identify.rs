@@ -96,6 +96,7 @@ impl Contacts<'_> {
         let details = details.clone();
         let changed = move |tx: &mut Tx| {
             lock(tx, std::iter::once(org))?;
+            // Under the lock, since `update` writes every field back: a concurrent change would be lost.
             let known = contacts::by_id(tx, org, contact)?;
             let Some(changed) = details.changed(&known, now) else {
                 return Ok(known);
@@ -124,6 +125,7 @@ impl Contacts<'_> {
         let identified = move |tx: &mut Tx| {
             lock(tx, std::iter::once(org))?;
 
+            // Looked for again under the lock: another request may have created or changed the contact since.
             match find(tx, org, &by)? {
                 Some(known) => match details.changed(&known, now) {
                     Some(changed) => {
@@ -256,6 +258,7 @@ fn insert(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
 /// Writes every detail of a contact.
 pub(super) fn update(tx: &mut Tx, contact: &Contact) -> Result<(), Error> {
     let object = |field: &Option<Map<String, Value>>| field.as_ref().map(to_json);
+
     tx.run(
         "UPDATE contacts SET email = $3, email_folded = $4, phone = $5, phone_key = $6, name = $7, avatar_url = $8,
              language = $9, chat_context = $10, custom_data = $11, mcp_access = $12, http_action_overrides = $13,

@@ -46,6 +46,7 @@ impl Followers {
         // Before the first report, no change counts as applied.
         let (applied, seen) = watch::channel(i64::MIN);
         let mut followers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Followers that were dropped go here, so that the list doesn't grow with each reconnection.
         followers.retain(|follower| follower.has_changed().is_ok());
         followers.push(seen);
         Follower(applied)

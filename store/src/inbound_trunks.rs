@@ -153,6 +153,7 @@ pub fn update(
 ) -> Result<InboundTrunk, Error> {
     lock_org(tx, org)?;
     let mut trunk = of_org(tx, org)?;
+
     if let Some(numbers) = &change.numbers {
         let verified = verified(tx, org)?;
         let numbers = may_list(numbers, &trunk.numbers, &verified)?;
@@ -372,6 +373,7 @@ from_row!(Listed { number: number });
 impl Row {
     pub(super) fn open(self, keyring: &Keyring, numbers: Vec<E164>) -> Result<InboundTrunk, Broke> {
         let password = open_password(keyring, &self.username, &self.password)?;
+
         Ok(InboundTrunk {
             id: self.id,
             org_id: self.org_id,
@@ -494,6 +496,7 @@ fn may_list(numbers: &[E164], listed: &[E164], verified: &[E164]) -> Result<Vec<
 /// Returns new credentials of letters and digits that can't be confused, so that a person can type them; each has 5 bits.
 fn new_credentials() -> (String, Password) {
     const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
+    // 32 divides 256, so that each letter is equally likely.
     let letters = |octets: &[u8]| -> String {
         octets
             .iter()
@@ -528,6 +531,7 @@ pub(super) fn owner(username: &str) -> Vec<u8> {
 impl InboundTrunk {
     fn new(org_id: Uuid, now: Moment) -> Self {
         let (username, password) = new_credentials();
+
         Self {
             id: new_id(now),
             org_id,
@@ -558,6 +562,7 @@ impl InboundTrunk {
         set(&mut self.rtp_from_any_address, change.rtp_from_any_address);
         set(&mut self.allowed_addresses, change.allowed_addresses);
         set(&mut self.operator_addresses, change.operator_addresses);
+        // A network that the tenant removes and adds again later is the tenant's, not the operator's.
         self.operator_addresses
             .retain(|network| self.allowed_addresses.contains(network));
         set(&mut self.default_country, change.default_country);

@@ -69,6 +69,7 @@ pub(crate) struct KeyringText {
 impl Keyring {
     /// Parses the text form; `None` if a key is malformed, or one is missing.
     pub(crate) fn read(written: &KeyringText) -> Option<Self> {
+        // Stored with the oldest first; in memory the newest is first, since it seals or signs.
         let keys = |texts: &[String]| {
             texts
                 .iter()
@@ -122,10 +123,12 @@ impl Keyring {
             keyring.sealing.load().iter().map(|key| key.id).collect()
         };
 
+        // This key never changes, so another one means another installation, whose keys would open nothing here.
         if read.mac != self.mac {
             return false;
         }
 
+        // Not part of the result: tokens don't depend on these keys.
         if seals(self) != seals(read) {
             self.sealing.store(read.sealing.load_full());
         }
@@ -134,6 +137,7 @@ impl Keyring {
             return false;
         }
 
+        // Before the signing keys: a reader looks among these first, and then finds the key among the retired ones.
         self.retired.store(read.retired_keys());
         self.signing.store(kept);
 
@@ -349,6 +353,7 @@ impl KeyringText {
         let place = pairs.iter().position(|pair| pair.id == kid);
         let place = place.ok_or(RetireFault::Unknown)?;
 
+        // The last one signs: without it no new token could be made.
         if place + 1 == pairs.len() {
             return Err(RetireFault::Signs);
         }

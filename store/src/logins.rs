@@ -138,6 +138,7 @@ pub fn set_role(tx: &mut Tx, org: Uuid, user: Uuid, role: Uuid, now: Moment) -> 
         id: role,
     })?;
     must_be_member(tx, org, user)?;
+    // A role that writes can't leave the org without an administrator.
     if access != "write" {
         must_not_be_last(tx, org, user)?;
     }
@@ -239,6 +240,7 @@ fn join(tx: &mut Tx, org: Uuid, user: Uuid, roles: &[Uuid], now: Moment) -> Resu
         &[&org],
     )?;
     let sql = "INSERT INTO memberships (org_id, user_id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+    // A member keeps its roles, whatever roles the link names.
     if tx.run(sql, &[&org, &user, &now])? == 0 {
         return Ok(());
     }

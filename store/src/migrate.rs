@@ -72,6 +72,7 @@ pub(crate) fn migrate(tx: &mut Tx, now: Moment) -> Result<i64, Error> {
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     }
     tx.run(TABLE, &[])?;
+    // Read under the lock: another node may have migrated while this one waited for it.
     let found = version(tx)?;
     for step in missing(found) {
         tx.batch(tx.by_dialect(step.sqlite, step.postgres))?;

@@ -67,6 +67,7 @@ pub fn put(
     now: Moment,
 ) -> Result<Uuid, Error> {
     let id = id_at(now);
+    // A node that died after it had sent a command never forgets it: each new command sweeps the old ones.
     let old = "DELETE FROM asks WHERE asked_at < $1";
     tx.run(old, &[&(now - KEPT)])?;
     let sql = "INSERT INTO asks (id, node, org_id, call_id, what, asked_at) VALUES ($1, $2, $3, $4, $5, $6)";

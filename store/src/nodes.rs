@@ -161,6 +161,7 @@ pub struct Serving {
 /// [`Conflict::NodeServed`] if another host serves as this node.
 pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origin, Error> {
     if tx.is_shared() {
+        // A node that never ran has no row that could be locked.
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     }
 
@@ -181,6 +182,7 @@ pub fn begin(tx: &mut Tx, node: u8, host: &str, lease: Duration) -> Result<Origi
         .into());
     }
 
+    // Counted up with each run, so that calls and facts name the run that they belong to.
     let boot = before.map_or(0, |before| before.boot) + 1;
 
     let sql = by_its_clock!(
@@ -232,6 +234,7 @@ pub fn renew(tx: &mut Tx, run: Origin, lease: Duration) -> Result<Renewal, Error
         "SELECT boot, host, lease_expires_at >= ",
         " AS is_held FROM nodes WHERE node = $1"
     );
+    // Read first: the update hides whether the lease had expired.
     let before: Option<Holder> = tx.one(sql, &[&run.node])?;
 
     let sql = by_its_clock!(
@@ -239,6 +242,7 @@ pub fn renew(tx: &mut Tx, run: Origin, lease: Duration) -> Result<Renewal, Error
         "UPDATE nodes SET lease_expires_at = ",
         " + $3 WHERE node = $1 AND boot = $2"
     );
+    // The condition on `boot` decides if another run begins after the query: nothing is extended then.
     let renewed = tx.run(sql, &[&run.node, &run.boot, &length(lease)])?;
     Ok(match before {
         Some(before) if renewed == 1 && before.is_held => Renewal::Held,

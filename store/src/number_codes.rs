@@ -127,6 +127,7 @@ pub fn make(
         )?;
 
         if taken == 1 {
+            // Only the last code is valid; the rows of earlier ones go on counting their calls.
             let replace = "UPDATE number_codes SET code_mac = NULL WHERE org_id = $1 AND number_id = $2 AND id <> $3";
             tx.run(replace, &[&org, &number_id, &id])?;
             let calls_left = CALLS - called(tx, number.number, day_ago)?;
@@ -200,6 +201,7 @@ pub fn try_code(
         return Ok(TriedCode::Right(number));
     }
 
+    // Counted before the code is compared, so that two tries at once can't count as one.
     let sql = "UPDATE number_codes SET tries = tries + 1
                WHERE org_id = $1 AND number_id = $2 AND code_mac IS NOT NULL AND expires_at > $3 RETURNING id, code_mac, tries";
     let row: Option<(Uuid, Vec<u8>, i64)> = tx.one(sql, &[&org, &number_id, &now])?;

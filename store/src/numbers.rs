@@ -291,6 +291,7 @@ pub(super) fn mark_verified(tx: &mut Tx, mut number: Number, now: Moment) -> Res
     end_claims(tx, number.number)?;
     let sql = "UPDATE numbers SET verified_at = $3 WHERE org_id = $1 AND id = $2";
     match tx.run(sql, &[&number.org_id, &number.id, &now]) {
+        // The unique index decides: another org may be verifying the number at the same time, under its own lock.
         Err(fault) if fault.is_taken() => {
             return Err(Conflict::NumberVerifiedElsewhere(number.number).into());
         }
@@ -315,6 +316,7 @@ fn note_verified(tx: &mut Tx, number: &Number, now: Moment) {
 
 /// Returns the numbers of these ids, if each is a verified one of the org.
 fn assignable(tx: &mut Tx, org: Uuid, ids: &[Uuid]) -> Result<Vec<Number>, Error> {
+    // All numbers of the org in one query: the list may name many of them.
     let sql = "SELECT * FROM numbers WHERE org_id = $1";
     let of_org: Vec<Number> = tx.all(sql, &[&org])?;
     let of_org = of_org.into_iter().map(|number| (number.id, number));

@@ -64,6 +64,7 @@ pub fn calls(
 ) -> Result<(Vec<ContactCall>, Option<Position>), Error> {
     let after = after.unwrap_or(Position::START);
     tx.snapshot()?;
+    // Without a number only the calls that name the contact are found: NULL is in no list.
     let known = number(tx, org, contact)?.map(|number| number.to_string());
     let mut calls: Vec<Call> = tx.all(
         CALLS,

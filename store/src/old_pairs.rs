@@ -50,6 +50,7 @@ pub fn page(
 ) -> Result<Page<OldPair>, Error> {
     let sql =
         "SELECT username, expires_at FROM old_credentials WHERE org_id = $1 AND expires_at > $2";
+    // A trunk has ten at most. They are sorted here, since the database has no column for the hash.
     let mut pairs: Vec<OldPair> = tx.all(sql, &[&org, &now])?;
     let total = pairs.len() as i64;
 

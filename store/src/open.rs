@@ -167,6 +167,7 @@ async fn open_sqlite(options: &Options, file: &Path, now: Moment) -> Result<Open
         })?;
     }
 
+    // The keys come before the database: a start that dies in between is repeated, and finds its keys.
     let keyring = secrets::from_file(&options.data_dir, found == SchemaState::Empty)?;
     secrets::check(&keyring, mark.as_deref(), &options.data_dir)?;
     secrets::restrict(&options.data_dir)?;
@@ -189,6 +190,7 @@ async fn open_postgres(
     now: Moment,
 ) -> Result<Opened, OpenFault> {
     let master = secrets::MasterKey::new(options.master_key.as_ref().map(|key| key.as_str()))?;
+    // The operator's number covers the connections that listen as well.
     let working = options.max_connections.saturating_sub(server::LISTENERS);
     let pool = postgres_pool(connect, working.max(2)).await?;
 
@@ -250,6 +252,7 @@ async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
             migrated => break migrated?.0,
         }
     };
+    // Again: a newer node may have migrated between the first look and this transaction.
     refuse_future(found)
 }
 
@@ -292,6 +295,7 @@ async fn off_executor<T: Send + 'static>(
 
 /// Creates the directory if absent, readable to its owner alone, and checks that it can be written.
 fn ready(directory: &Path) -> std::io::Result<()> {
+    // A file named without a directory: it is in the current one.
     if directory.as_os_str().is_empty() {
         return Ok(());
     }

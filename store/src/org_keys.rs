@@ -214,6 +214,7 @@ pub fn note_token(
         "UPDATE org_keys SET token_hash = $3, kid = $4 WHERE org_id = $1 AND id = $2 AND token_hash IS NULL",
         &[&org, &key, &issued.token_hash, &issued.kid],
     )?;
+    // Read back: of two requests at once one stores its hash, and the other's token must equal that.
     let sql = "SELECT token_hash FROM org_keys WHERE org_id = $1 AND id = $2";
     let kept: Option<(Vec<u8>,)> = tx.one(sql, &[&org, &key])?;
     tx.mark_internal();

@@ -171,6 +171,7 @@ pub(super) fn room_for(
 ) -> Result<usize, Error> {
     let held = held(tx, org, limit, now)?.unwrap_or_default();
     let most = stored(tx, org)?.in_force(limit, NONE);
+    // Negative once the limit was set below what the org has.
     Ok(usize::try_from(i64::from(most) - held).unwrap_or_default())
 }
 

@@ -32,6 +32,7 @@ impl OrgTurns {
     /// [`Broke::Busy`].
     pub(crate) async fn take(&self, org: Uuid, patience: Duration) -> Result<Turn, Error> {
         let permits = self.orgs().entry(org).or_insert_with(permits).clone();
+        // Made before the wait: a task that is dropped while it waits removes the entry as well.
         let mut turn = Turn {
             turns: self.clone(),
             org,
@@ -57,6 +58,7 @@ fn permits() -> Arc<Semaphore> {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut orgs = self.turns.orgs();
+        // The permit holds the semaphore too. Under the lock the count can't rise: a turn clones the entry under it.
         self.permit = None;
         if orgs
             .get(&self.org)

@@ -172,6 +172,8 @@ pub fn create(tx: &mut Tx, partner: Option<Uuid>, new: &NewOrg, now: Moment) -> 
         must_be_active(tx, partner)?;
     }
 
+    // The unique index decides, not a query before: of two requests with the same external id at once, one gets the
+    // conflict.
     let row: Option<Org> = tx.one(
         "INSERT INTO orgs (id, partner_id, external_id, name, widget_token, website, language, ai_instructions, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9) ON CONFLICT DO NOTHING RETURNING *",
@@ -250,6 +252,7 @@ pub fn update(tx: &mut Tx, org: Uuid, change: &OrgChange, now: Moment) -> Result
         integrations::replace(tx, org, bookings, now)?;
     }
     tx.changed(Change::Org(org), now);
+    // A session shows the name of its org.
     tx.changed(Change::Session(org), now);
     Ok(changed)
 }
@@ -388,6 +391,7 @@ fn search_all(
             id: last.id,
         };
 
+        // Read to the last org even if the page is full, since the total counts all matches.
         for org in some.iter().filter(|org| org.has(&search)) {
             total += 1;
             let is_after = (org.created_at, org.id) < (after.at, after.id);

@@ -213,6 +213,7 @@ pub fn learn_realm(
         done => done?,
     }
 
+    // Read under the lock: two calls may learn a realm at once, and a trunk has a bounded number of them.
     let sql = "SELECT * FROM outbound_trunks WHERE org_id = $1 AND id = $2";
     let row: Option<Row> = tx.one(sql, &[&org, &trunk])?;
     let Some(row) = row else { return Ok(()) };

@@ -15,6 +15,8 @@ pub(super) const PAGE_OCTETS: usize = 1 << 20;
 pub(super) fn fitting(items: impl Iterator<Item = usize>) -> usize {
     let mut octets = 0;
     let fit = items.take_while(|item| {
+        // Checked before the item is added: even an item that is larger than a page is on one, or a reader could not
+        // pass it.
         let is_room = octets < PAGE_OCTETS;
         octets += item;
         is_room
@@ -104,21 +106,26 @@ impl List {
         (after, limit): (Option<Position>, u32),
         position: impl Fn(&T) -> Position,
     ) -> Result<Page<T>, Error> {
+        // One state for both queries, so that `total` counts what the page is taken from.
         tx.snapshot()?;
         let Self { columns, table, by } = self;
         let [one, other] = by;
         let after = after.unwrap_or(Position::START);
+
+        // The casts are for PostgreSQL, which can't tell the type of a parameter that is only compared with NULL.
         let of_org = format!(
             "FROM {table} WHERE org_id = $1 AND (CAST($2 AS TEXT) IS NULL OR {one} = $2) AND (CAST($3 AS TEXT) IS NULL OR {other} = $3)"
         );
         let sql = format!(
             "SELECT {columns} {of_org} AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6"
         );
+
         let most = i64::from(limit) + 1;
         let items = tx.all(
             sql,
             &[&org, &narrow[0], &narrow[1], &after.at, &after.id, &most],
         )?;
+
         let count = format!("SELECT COUNT(*) {of_org}");
         let (total,) = tx.exactly_one(count, &[&org, &narrow[0], &narrow[1]])?;
 

@@ -94,12 +94,15 @@ impl PostgresConnection {
     }
 
     pub(crate) fn commit(&mut self) -> Result<(), Error> {
+        // Whatever the answer is, the transaction is over: a COMMIT that fails rolls back.
         self.in_transaction = false;
         self.batch("COMMIT")
     }
 
     /// Rolls an open transaction back.
     pub(crate) fn reset(&mut self) {
+        // Without a successful rollback the connection may still be in the transaction, whose locks others wait for: it
+        // is dropped, and the server rolls back.
         if std::mem::take(&mut self.in_transaction) && self.batch("ROLLBACK").is_err() {
             self.connection = None;
         }
@@ -174,12 +177,15 @@ impl PostgresConnection {
             caller,
             ..
         } = self;
+        // Dropped by an earlier statement of this transaction, or not opened: see `ready`.
         let Some(open) = connection else {
             return Err(Broke::Away.into());
         };
 
         let done = runtime.block_on(async {
             tokio::select! {
+                // An answer that has arrived counts even if the caller went away at the same time: the connection stays
+                // usable.
                 biased;
                 done = work(open) => Some(done),
                 () = caller.gone() => None,

@@ -32,6 +32,7 @@ pub fn directory(path: &Path) -> io::Result<()> {
 /// The path doesn't exist, or isn't ours to restrict.
 pub fn restrict(path: &Path, mode: u32) -> io::Result<()> {
     let found = fs::metadata(path)?.permissions().mode();
+    // A stricter mode, which the operator may have set, stays.
     if found & OTHERS == 0 {
         return Ok(());
     }
@@ -48,6 +49,8 @@ pub fn process() {
         current: Some(0),
         maximum: Some(0),
     };
+    // The limit isn't enforced where the kernel pipes core dumps to a program, so the process is made undumpable as
+    // well.
     let kept = setrlimit(Resource::Core, none)
         .and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable));
     if let Err(error) = kept {

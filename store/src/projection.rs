@@ -49,6 +49,7 @@ struct MergedFacts<'f> {
 /// [`Broke`](super::Broke): the database fails.
 pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
     let mut known = fold(facts);
+    // First of all: it locks the contacts that exist, so that none is deleted before this commit.
     forget_deleted_contacts(tx, &mut known)?;
 
     // Calls that begin come first: each group has its own statement, and the one for new calls is shorter.
@@ -85,6 +86,7 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
         tx.run(sql, &[&known.org, &known.call, &true])?;
     }
 
+    // Readers get the events of different calls in the order in which they happened, not in that of the rows.
     happened.sort_by_key(|event: &NewEvent| event.at);
     tx.record(events);
     tx.record(happened);
@@ -168,15 +170,18 @@ impl<'f> MergedFacts<'f> {
             Fact::Started(started) => self.started = Some(started),
             Fact::Contact { contact, .. } => self.contact = Some(*contact),
             Fact::Ringing { at, .. } => self.ringing_at = self.ringing_at.or(Some(*at)),
+
             Fact::Answered {
                 at,
                 runtime_call_id,
                 ..
             } => {
                 self.answered_at = Some(*at);
+                // Empty where media of our own answered: it must not replace a Call-ID that is known.
                 let named = Some(&**runtime_call_id).filter(|id| !id.is_empty());
                 self.runtime_call_id = named.or(self.runtime_call_id);
             }
+
             Fact::Joined {
                 runtime_call_id, ..
             } => self.runtime_call_id = Some(&**runtime_call_id),
@@ -395,6 +400,8 @@ fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<C
 
     if known.iter().all(|known| known.started.is_some()) {
         let written = tx.insert(NEW, &values)?;
+        // Fewer if a row existed: facts are projected again, or others of the call came first. The rows that were
+        // inserted here are merged with themselves below, which changes nothing.
         if written == rows.len() as u64 {
             return Ok(rows);
         }

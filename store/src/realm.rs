@@ -22,6 +22,7 @@ pub fn known(tx: &mut Tx) -> Result<Option<String>, Error> {
 /// [`Broke`](super::Broke): the database fails.
 pub fn keep(tx: &mut Tx, configured: Option<&str>, default: &str) -> Result<String, Error> {
     let sql = "INSERT INTO installation (id, value) VALUES ('realm', $1) ON CONFLICT DO NOTHING";
+    // Of nodes without a configured realm the first to insert wins, and the others read its realm below.
     tx.run(sql, &[&configured.unwrap_or(default)])?;
     if let Some(realm) = configured {
         let sql = "UPDATE installation SET value = $1 WHERE id = 'realm' AND value <> $1";

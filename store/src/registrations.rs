@@ -173,7 +173,9 @@ pub fn save(tx: &mut Tx, node: u8, trunks: &[UnsavedBindings], now: Moment) -> R
             tx.run(sql, &[trunk, &contact, &node, &ended, &at])?;
         }
 
+        // The condition of the update leaves another node's newer REGISTER alone: the PBX has moved there.
         for kept in own {
+            // The insert selects the trunk: one that was deleted meanwhile gets no row.
             tx.run(
                 "INSERT INTO registrations (trunk_id, contact, org_id, node, instance, q, transport, source, behind_nat, username,
                      user_agent, sip_call_id, cseq, registered_at, refreshed_at, expires_at, saved_at)
@@ -221,6 +223,8 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
     let at = clock::now(tx)?.unwrap_or(now);
 
     for gone in gone {
+        // The update locks the rows: a second node that takes over at the same time finds them ended, or taken by this
+        // one.
         let held: Vec<Row> = tx.all(
             "UPDATE registrations SET saved_at = $3 WHERE node = $1 AND expires_at > $2 RETURNING *",
             &[gone, &now, &at],

@@ -139,6 +139,7 @@ impl<R: Sealed> Column<R> {
         let rows: Vec<R> = tx.all(old, &[&keyring.sealing_id().to_vec(), &AT_ONCE])?;
 
         if rows.is_empty() {
+            // The last pass over a column changes nothing, so it has no entry in the audit log.
             tx.mark_internal();
             return Ok(None);
         }
@@ -305,6 +306,7 @@ impl Store {
         self.reseal().await?;
         let session = self.pool().begin().await?;
         let newest = self.keyring().sealing_id();
+        // In the transaction that drops the keys. On SQLite no other process writes a value before it ends.
         let left = session.run(move |tx| tx.exactly_one(LEFT, &[&newest.to_vec()]));
         let (left,): (i64,) = left.await?;
         if left > 0 {
@@ -339,6 +341,7 @@ impl Store {
         let edited = session.run(move |tx| Ok(store.vault().edit(tx, edit)));
         let keyring = edited.await??;
         self.end_keys(session, now).await?;
+        // After the commit: a key that a rollback takes back must not seal anything.
         self.keyring().follow(&keyring);
         Ok(())
     }

@@ -145,6 +145,7 @@ pub(crate) fn are_kept(data_dir: &Path) -> bool {
 /// Returns the keys of the data directory, creating them if the database is new.
 pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault> {
     let path = data_dir.join(FILE);
+    // Keys without a database are those of a first start that was interrupted: they are used.
     if new && !path.exists() {
         make_file(&path).map_err(|source| OpenFault::Directory {
             path: data_dir.into(),
@@ -178,6 +179,7 @@ pub(crate) fn from_file(data_dir: &Path, new: bool) -> Result<Keyring, OpenFault
 /// to link wins.
 fn make_file(path: &Path) -> io::Result<()> {
     let beside = beside(path, &to_json(&KeyringText::generate()))?;
+    // Unlike a rename, a link doesn't replace keys that another process has made meanwhile.
     let linked = std::fs::hard_link(&beside, path);
     std::fs::remove_file(&beside)?;
 
@@ -247,6 +249,7 @@ fn edit_file(data_dir: &Path, edit: KeyEdit) -> Result<Keyring, OpenFault> {
     beside(&path, &text)
         .and_then(|beside| {
             let _ = std::os::unix::fs::chown(&beside, uid, gid);
+            // A process that reads the keys meanwhile finds the old or the new ones, never a part.
             std::fs::rename(beside, &path)
         })
         .and_then(|()| sync_directory(&path))
@@ -312,6 +315,7 @@ pub(crate) fn check(
 
 /// Marks a new database with its keys.
 pub(crate) async fn mark(pool: &Pool, keyring: &Keyring, now: Moment) -> Result<(), OpenFault> {
+    // Most starts find the mark, and have nothing to write.
     let marked = pool.run_read(|tx| tx.one::<(Vec<u8>,)>(MARK, &[])).await?;
     if marked.is_none() {
         let sealed = keyring.seal(CHECK, CHECK);
@@ -353,6 +357,7 @@ fn kept_or_made(
         return read_sealed(master, &sealed);
     }
 
+    // New keys would open none of the secrets of these orgs, and hide that the old ones are lost.
     let used: Option<(i64,)> = tx.one("SELECT 1 FROM orgs LIMIT 1", &[])?;
     if used.is_some() {
         return Err(OpenFault::NoKeysInDatabase);

@@ -88,18 +88,22 @@ impl Remote {
         }
 
         let doubt = async {
+            // Most work has begun by then, and costs no check.
             tokio::time::sleep(DOUBT_AFTER).await;
+            // Threads that are merely busy look the same from here: the check of the server decides.
             if !caller.is_served() {
                 self.doubt();
                 // The sender lives as long as this value, so this ends only when the server is away.
                 let _ = away.wait_for(|away| *away).await;
             }
+            // Work that has begun isn't given up: it may be about to commit, and the caller needs the true outcome.
             if caller.is_served() {
                 std::future::pending::<()>().await;
             }
         };
 
         tokio::select! {
+            // A result that is there counts, even if the server has gone away since.
             biased;
             done = work => done,
             () = doubt => Err(Broke::Away.into()),
@@ -122,6 +126,7 @@ async fn watch(remote: Weak<Inner>) {
         }
 
         while let Err(not_in) = try_connect(&inner.options).await {
+            // In each round, since the server may stay away for good after the store was closed.
             if inner.is_closed.load(Ordering::Relaxed) {
                 return;
             }

@@ -89,6 +89,7 @@ pub fn open(
     expires_at: Moment,
     now: Moment,
 ) -> Result<Option<Uuid>, Error> {
+    // Checked and consumed by one statement: of two requests at once, one finds the link unused.
     let sql = "UPDATE login_links SET consumed_at = $2 WHERE token_hash = $1 AND consumed_at IS NULL AND expires_at > $2
                RETURNING org_id, user_id";
     let consumed: Option<Consumed> = tx.one(sql, &[&link, &now])?;

@@ -37,6 +37,7 @@ impl Signal {
     /// Waits until a query may find something.
     pub async fn wait(&mut self) {
         tokio::select! {
+            // A closed channel disables this branch. Without the pattern it would end the wait at once, each time.
             Ok(()) = self.local.changed() => {}
             () = notified(&mut self.listener) => {}
             () = tokio::time::sleep(Self::POLL) => {}

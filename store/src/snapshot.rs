@@ -66,6 +66,7 @@ pub struct OldCredentials {
 /// [`Broke`](super::Broke): the database fails.
 pub fn rows_of(tx: &mut Tx, org: Option<Uuid>) -> Result<Vec<OrgRows>, Error> {
     tx.snapshot()?;
+    // Deleted orgs aren't among these, so that their other rows, which stay until the purge, are skipped below.
     let mut rows = orgs(tx, org)?;
     add_agents(tx, org, &mut rows)?;
     add_numbers(tx, org, &mut rows)?;

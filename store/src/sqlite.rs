@@ -139,6 +139,7 @@ impl Connections {
 
     /// Checkpoints the write-ahead log and truncates it. Returns false while a reader or a writer blocks this.
     pub(crate) fn truncate_log(&self) -> rusqlite::Result<bool> {
+        // A connection of its own: the pool's may be in use.
         let open = self.open()?;
         let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
         let busy: i64 = open.connection.query_row(sql, [], |row| row.get(0))?;
@@ -147,6 +148,7 @@ impl Connections {
 
     fn hold(self: &Arc<Self>) -> Result<ConnectionGuard, Error> {
         let at_rest = match self.at_rest().as_mut() {
+            // The last one used still has its pages and plans in memory.
             Some(at_rest) => at_rest.pop(),
             None => return Err(Broke::Closed.into()),
         };
@@ -164,6 +166,7 @@ impl Connections {
     }
 
     fn keep(&self, open: Open) {
+        // Reads on calling threads may have opened more connections than there are threads: these are closed again.
         if let Some(at_rest) = self.at_rest().as_mut()
             && at_rest.len() < self.most
         {
@@ -177,14 +180,19 @@ impl Connections {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.file, flags)?;
         match self.access {
+            // Opened for writing all the same: a reader of a write-ahead log writes to the index of the log, in shared
+            // memory.
             OpenMode::Reading => connection.pragma_update(None, "query_only", true)?,
             OpenMode::Looking(patience) => connection.busy_timeout(patience)?,
             OpenMode::Writing(patience) => {
                 connection.busy_timeout(patience)?;
+                // Before the log: SQLite doesn't change the size of pages under a write-ahead log.
                 connection.pragma_update(None, "page_size", PAGE)?;
                 connection.pragma_update(None, "journal_mode", "WAL")?;
                 connection.pragma_update(None, "synchronous", "FULL")?;
+                // SQLite doesn't enforce them by default.
                 connection.pragma_update(None, "foreign_keys", true)?;
+                // Freed pages are overwritten: an erasure promises that deleted data isn't left in the file.
                 connection.pragma_update(None, "secure_delete", true)?;
                 connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
             }
@@ -207,6 +215,7 @@ impl Connections {
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
+        // A connection that can't end its transaction is closed, which rolls it back.
         let ended = self.ending.is_none_or(|ending| self.run(ending).is_ok());
         if let Some(open) = self.open.take().filter(|_| ended) {
             self.connections.keep(open);
@@ -222,6 +231,7 @@ impl ConnectionGuard {
 
     /// Commits the transaction.
     pub(crate) fn commit(mut self) -> Result<(), Error> {
+        // If this fails, `ending` is still set, and dropping the guard rolls back.
         self.run("COMMIT")?;
         self.ending = None;
         Ok(())

@@ -159,6 +159,7 @@ impl Store {
         org: Uuid,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        // Taken before a thread: the reads of one org that wait hold no thread.
         let _turn = self.0.org_turns.take(org, PATIENCE).await?;
         self.read(work).await
     }
@@ -194,7 +195,7 @@ impl Store {
     }
 
     /// Runs a transaction on a writing thread and commits it, with its changes (`Tx::changed`) and events (`Tx::record`). Returns once they
-    /// are in force in this process. A transaction that fails or panics is rolled back. Under [`Effects::hold`] it stays open for the
+    /// are in force in this process, or after two seconds. A transaction that fails or panics is rolled back. Under [`Effects::hold`] it stays open for the
     /// answer, and a failure rolls back all that is held.
     ///
     /// # Errors
@@ -204,17 +205,21 @@ impl Store {
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let timer = self.0.latency.write();
+        // The request has an `Idempotency-Key`: what it writes is committed with its answer, see `write_held`.
         if effects::are_held() {
             let session = match effects::resume() {
                 Some(session) => session,
                 None => self.pool().begin().await?,
             };
+            // On an error the session is dropped here, which rolls back the earlier parts as well: a refusal is stored
+            // without effects.
             let value = session.run(move |tx| tx.run_part(work)).await?;
             effects::hold(session);
             return Ok(value);
         }
 
         let (value, committed) = self.pool().run_write(work).await?;
+        // The wait for followers isn't the database's time.
         drop(timer);
         self.settle(committed).await;
         Ok(value)
@@ -286,6 +291,7 @@ impl Store {
 
     /// Wakes the followers of a commit, and waits until it is in force in this process.
     pub(super) async fn settle(&self, committed: Committed) {
+        // Only now: readers on other connections don't see the rows before the commit.
         if committed.has_events {
             self.recorded();
         }

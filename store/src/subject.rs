@@ -56,6 +56,7 @@ impl Subject {
             }
             Err(_) => {
                 let digits: String = phone.chars().filter(char::is_ascii_digit).collect();
+                // Leading zeros are a dialling prefix, which other spellings of the number leave out or replace.
                 let digits = digits.trim_start_matches('0').to_owned();
                 let is_long = digits.len() >= SHORTEST_NATIONAL;
                 is_long.then_some(Number { digits, country: 0 })
@@ -249,6 +250,7 @@ fn holds_email(text: &str, email: &str) -> bool {
     text.match_indices(email).any(|(start, _)| {
         let before = text[..start].chars().next_back();
         let after = text[start + email.len()..].chars().next();
+        // A dot before the text belongs to a longer address; one behind it may end a sentence.
         !before.is_some_and(|char| is_part(char) || char == '.') && !after.is_some_and(is_part)
     })
 }

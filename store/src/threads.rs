@@ -137,6 +137,7 @@ impl Threads {
         let served = async {
             let seat = self.seat().await?;
             let (reply, answer) = oneshot::channel();
+            // Both belong to the task: on the thread they would be unknown.
             let (span, acting) = (Span::current(), Acting::current());
             let work = move |tx: &mut Tx| Acting::on(acting, || work(tx));
 
@@ -185,7 +186,9 @@ impl Threads {
     /// Waits until all work is done, and ends the threads.
     pub(crate) async fn close(&self) {
         // Fails only if the semaphore was closed before.
+        // All permits at once: every thread has then returned its seat, so nothing is in progress.
         let _all = self.shared.permits.acquire_many(self.shared.most).await;
+        // Tasks that wait for a thread get an error from here on.
         self.shared.permits.close();
         let ended = self.shared.idle().take().unwrap_or_default();
         let ended = tokio::task::spawn_blocking(|| {
@@ -204,12 +207,15 @@ impl Threads {
         let permit = permit
             .map_err(|_| Broke::Busy)?
             .map_err(|_| Broke::Closed)?;
+        // The last one used: the others rest, and their connections to a server close once they have been idle for
+        // long.
         let resting = match self.shared.idle().as_mut() {
             Some(idle) => idle.pop(),
             None => return Err(Broke::Closed.into()),
         };
         let worker = match resting {
             Some(worker) => worker,
+            // Only under a permit, so there are never more threads than permits.
             None => self.shared.start()?,
         };
 
@@ -249,6 +255,8 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        // Before the permit is released, which happens after this body: the task that gets it then finds an idle
+        // thread.
         let worker = self.worker.take();
         if let Some(idle) = self.shared.idle().as_mut() {
             idle.extend(worker);
@@ -265,6 +273,7 @@ fn serve(tasks: &Receiver<Task>, mut tx: Tx) {
 }
 
 fn next(tasks: &Receiver<Task>, tx: &mut Tx) -> Option<Task> {
+    // A connection to a server that has been silent may have been cut by a firewall or a restart, unseen from here.
     if tx.is_remote() {
         match tasks.recv_timeout(RESTED) {
             Err(RecvTimeoutError::Timeout) => tx.rest(),
@@ -281,6 +290,7 @@ fn next(tasks: &Receiver<Task>, tx: &mut Tx) -> Option<Task> {
 /// Runs steps until the last of them, or until none comes in time.
 fn take_steps(tx: &mut Tx, steps: &Receiver<Step>, turn: Duration) {
     loop {
+        // On SQLite all other writers wait for this thread. A request that hangs between two steps must not stop them.
         match steps.recv_timeout(turn) {
             Ok(step) => {
                 if !step(tx) {
@@ -304,9 +314,11 @@ fn attempt<T>(
     work: impl FnOnce(&mut Tx) -> Result<T, Error>,
 ) -> Done<Result<T, Error>> {
     if caller.is_gone() {
+        // Nobody reads this: the task was dropped while its work waited in the queue.
         return Ok(Err(Broke::Away.into()));
     }
     tx.serve(caller);
+    // The thread and its connection outlive a panic. What the work left half done is rolled back by `Tx::reset`.
     catch_unwind(AssertUnwindSafe(|| span.in_scope(|| work(tx))))
 }
 
@@ -361,6 +373,7 @@ impl OpenTransaction {
             goes_on
         };
 
+        // Fails once the thread has stopped waiting for this transaction.
         self.steps.send(Box::new(step)).map_err(|_| Broke::Late)?;
 
         let served = async { finished(answer.await) };

@@ -186,6 +186,7 @@ pub(super) fn project(
     for fact in facts {
         if let Fact::Transfer(transfer) = fact {
             events.push(updated(transfer));
+            // Each state has its event, but only the newest one is written to the row.
             newest.insert(transfer.id, transfer);
         }
     }
@@ -264,6 +265,7 @@ pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result
 /// Closes a transfer that isn't over by its newest fact while its call has been closed as lost. Returns the event, unless it is recorded with
 /// the end of the call.
 fn close_late(tx: &mut Tx, transfer: &Transfer) -> Result<Option<NewEvent>, Error> {
+    // Its true end is known, so that none is assumed.
     if transfer.ended_at.is_some() {
         return Ok(None);
     }
@@ -354,6 +356,7 @@ fn step(transfer: &Transfer) -> i64 {
 }
 
 fn upsert(tx: &mut Tx, transfer: &Transfer) -> Result<(), Error> {
+    // The same fact again undoes an assumed end (`lost_from`): `close_late` assumes it anew if the call is still lost.
     tx.run(
         "INSERT INTO transfers (id, org_id, call_id, session_id, destination_id, name, type, value, way, state, sip_code,
              reasons, summary, explanation, sentiment, requested_at, accepted_at, ringing_at, ended_at, step,
@@ -402,6 +405,7 @@ fn keeps_caller(
 ) -> Result<Option<(Change, Moment)>, Error> {
     let since = transfer.ended_at.unwrap_or(transfer.requested_at);
 
+    // Learnt once: later transfers change no row, and nothing is announced.
     let changed = match trunk {
         Trunk::Inbound(id) => {
             let sql = "UPDATE inbound_trunks SET refer_kept_caller_at = $3

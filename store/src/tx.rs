@@ -284,6 +284,7 @@ impl Tx {
 
     /// Begins the transaction, unless it has begun.
     pub(crate) fn begin(&mut self, mode: Mode) -> Result<(), Error> {
+        // A further step of a transaction that has begun.
         if self.mode.is_some() {
             return Ok(());
         }
@@ -307,6 +308,7 @@ impl Tx {
         }
 
         self.mode = Some(mode);
+        // Not earlier: until the connection is ready, the caller may give up because the server is away.
         self.caller.begin();
 
         Ok(())
@@ -319,6 +321,7 @@ impl Tx {
 
     /// Commits; rolls back if the caller has gone.
     pub(crate) fn end(&mut self) -> Result<(), Error> {
+        // The caller may have been answered that the database is away: a commit now would make that answer untrue.
         if self.caller.is_gone() {
             return Err(Broke::Away.into());
         }
@@ -351,6 +354,7 @@ impl Tx {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        // Each part says for itself whether it is internal. One that isn't gives the whole transaction an entry.
         self.gathered.is_internal = false;
         let value = work(self)?;
         self.has_audited_part |= !self.gathered.is_internal;

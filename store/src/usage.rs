@@ -173,6 +173,7 @@ fn count(
     most: u32,
 ) -> Result<Vec<UsageRow>, Error> {
     let [from, to] = [window.from, window.to].map(micros);
+
     let rows = tx.all(
         sql,
         &[
@@ -186,6 +187,7 @@ fn count(
             &parts.direction,
             &most,
             &Uuid::nil(),
+            // Rounded up: of two adjoining windows, the one that holds the start of the day counts it.
             &(from.saturating_add(MICROS_OF_DAY - 1) / MICROS_OF_DAY),
             &(to / MICROS_OF_DAY),
         ],

@@ -256,6 +256,7 @@ fn of_postgres(value: PgValueRef<'_>) -> Result<Cell<'_>, Unreadable> {
     if value.is_null() {
         return Ok(Cell::Null);
     }
+    // The name borrows from the value, which decoding takes: so the type is kept as a variant.
     let its = match value.type_info().name() {
         "INT8" | "INT4" | "INT2" => Type::Number,
         "TEXT" | "VARCHAR" | "NAME" => Type::Text,

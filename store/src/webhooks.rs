@@ -94,6 +94,7 @@ pub fn create(
 ) -> Result<Webhook, Error> {
     lock_org(tx, org)?;
     leave_room_for(tx, org, OrgLimit::Webhooks, now)?;
+
     let id = new_id(now);
     let row: Row = tx.exactly_one(
         "INSERT INTO webhooks (id, org_id, url, description, types, secret, enabled, created_at, updated_at)

@@ -240,6 +240,7 @@ fn configure(
     fs::write(folder.join("config"), config).expect("the configuration can be written");
 
     let Credentials { username, password } = credentials;
+    // Parameters of the URI belong into its brackets, settings of the account behind them.
     let (uri, settings) = account.split_once(' ').unwrap_or(("", account));
     let account = format!(
         "<sip:{username}@{daemon}{uri}>;auth_user={username};auth_pass={password};{settings}\n"

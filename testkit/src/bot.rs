@@ -289,6 +289,7 @@ fn serve(
     };
 
     let mut head = Vec::new();
+    // Octet by octet, so that no octet of the first frame is taken with the head.
     while !head.ends_with(b"\r\n\r\n") {
         let mut octet = [0];
         if stream.read(&mut octet)? == 0 {
@@ -322,6 +323,7 @@ fn serve(
     if accepted.send(call).is_err() {
         return Ok(());
     }
+    // From here on a read returns soon, so that orders are carried out while the daemon is silent.
     stream.socket().set_read_timeout(Some(POLL_INTERVAL))?;
     converse(&mut stream, &ordered, &heard)
 }
@@ -350,6 +352,7 @@ fn converse(
                 Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
             }
         }
+        // The connection stays open unread: the daemon's window fills, and then its queue.
         if is_stalled {
             std::thread::sleep(POLL_INTERVAL);
             continue;
@@ -378,6 +381,7 @@ fn converse(
                 return Ok(());
             }
             if is_last {
+                // RFC 6455 §5.5.1: an endpoint that receives a Close frame "MUST send a Close frame in response".
                 return stream.write(&[0x88, 0]);
             }
         }
@@ -392,6 +396,7 @@ fn take(octets: &mut Vec<u8>) -> Result<Option<Value>, String> {
     let &[first, second, ..] = &octets[..] else {
         return Ok(None);
     };
+    // RFC 6455 §5.1: "The server MUST close the connection upon receiving a frame that is not masked."
     if second & 0x80 == 0 {
         return Err("a client masks".to_owned());
     }

@@ -128,6 +128,7 @@ impl Desk {
             ways.wrong += 1;
             return Some(("401 No", self.challenge(false)));
         }
+        // RFC 3261 §10.3: an interval is too brief only if it "is greater than zero". Zero removes the binding.
         if asked > 0 && asked < ways.least {
             return Some(("423 Too Brief", format!("Min-Expires: {}\r\n", ways.least)));
         }

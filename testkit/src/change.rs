@@ -67,7 +67,7 @@ pub fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Returns the octets after these changes, in their order. A place past the end counts from the start again.
+/// Returns the octets after these changes, in their order. Places are fractions of the length.
 pub fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for change in changes {
         let size = octets.len() + 1;
@@ -78,15 +78,18 @@ pub fn changed(mut octets: Vec<u8>, changes: &[Change]) -> Vec<u8> {
                 let end = (at + put.len()).min(octets.len());
                 octets.splice(at..end, put.iter().copied());
             }
+
             Change::Insert(at, put) => {
                 let at = at.index(size);
                 octets.splice(at..at, put.iter().copied());
             }
+
             Change::Cut(at, length) => {
                 let at = at.index(size);
                 let end = (at + length).min(octets.len());
                 octets.drain(at..end);
             }
+
             Change::Copy(at, length, to) => {
                 let at = at.index(size);
                 let piece = octets[at..(at + length).min(octets.len())].to_vec();

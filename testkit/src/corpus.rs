@@ -201,6 +201,7 @@ fn end_of(cell: &str) -> StreamState {
 fn written_out(text: &[u8]) -> Vec<u8> {
     let mut text = std::str::from_utf8(text).expect("the notation is text");
     let mut octets = Vec::new();
+
     while let Some(at) = text
         .find("<hex>")
         .into_iter()
@@ -209,6 +210,7 @@ fn written_out(text: &[u8]) -> Vec<u8> {
     {
         octets.extend(lines(&text[..at]));
         text = &text[at..];
+
         if let Some((hex, behind)) = inside(text, "<hex>", "</hex>") {
             octets.extend(
                 hex.split_whitespace()

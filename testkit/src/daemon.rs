@@ -289,6 +289,7 @@ impl DaemonSetup {
         let mut process = Process::start("trunkline serve", &mut command);
         let ready = Deadline::after(READY).poll(|| {
             let ready = self.is_ready(&log);
+            // A daemon that has ended isn't waited for until the deadline.
             (ready || process.exited().is_some()).then_some(ready)
         });
         assert_eq!(ready, Some(true), "the daemon isn't ready:\n{}", read(&log));
@@ -348,8 +349,10 @@ impl Daemon {
     pub fn records(&self, count: usize) -> Vec<Value> {
         let ended = Deadline::after(RECORDED).poll(|| {
             let calls = self.calls();
+            // A call too many fails at once: waiting can't make it disappear.
             assert!(calls.len() <= count, "a call leaves one record: {calls:?}");
             let over = calls.iter().all(|call| !call["ended_at"].is_null());
+            // Read again once the ends are stored: the first reading may have been of memory.
             (over && calls.len() == count && self.are_rows(&calls)).then(|| self.calls())
         });
         ended.unwrap_or_else(|| panic!("not {count} records of ended calls: {:?}", self.calls()))
@@ -490,6 +493,7 @@ fn command(folder: &Path, settings: &[(&'static str, String)]) -> Command {
 
 fn program(name: &Path, folder: &Path, settings: &[(&'static str, String)]) -> Command {
     let mut command = Command::new(name);
+    // A setting in the developer's own environment must not reach the daemon under test.
     let ours = std::env::vars_os()
         .map(|(name, _)| name)
         .filter(|name| name.to_string_lossy().starts_with("TRUNKLINE__"));

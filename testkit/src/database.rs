@@ -100,9 +100,12 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
+        // FORCE ends the connections of a daemon that the test has killed or still runs.
         let drop = format!("DROP DATABASE {} WITH (FORCE)", self.name);
         let server = self.server.clone();
+        // On a thread of its own: a test may drop this inside a runtime, where another one can't run.
         let dropped = std::thread::spawn(move || administer(&server, drop)).join();
+        // A second panic during a panic would abort the process, with every other test in it.
         assert!(
             dropped.is_ok() || std::thread::panicking(),
             "the database was not dropped"

@@ -66,6 +66,7 @@ impl Dialog {
         lines: &str,
         body: &str,
     ) -> String {
+        // RFC 3261 §9.1: the Via of a CANCEL equals the top Via of the request that it cancels.
         let transaction = match method {
             "CANCEL" => "INVITE",
             _ => method,

@@ -143,6 +143,7 @@ fn answer(query: &[u8], table: &[(&'static str, Record)], ttl: u8) -> Option<Vec
         .iter()
         .filter_map(|record| data(record, kind))
         .collect();
+    // A name without records doesn't exist (NXDOMAIN); one with others only lacks this type.
     let status = if of_name.is_empty() { 3 } else { 0 };
 
     let mut out = Vec::from(&query[..2]);

@@ -124,6 +124,7 @@ fn send(
     } else {
         format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len())
     };
+    // `Connection: close` has the daemon end the answer, which is read to its end.
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{lines}{content}Connection: close\r\n\r\n{body}"
     );

@@ -52,6 +52,7 @@ impl Kamailio {
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let mut command = Command::new("kamailio");
         command
+            // -DD keeps the first process in the foreground, where SIGTERM reaches it; -E logs to standard error.
             .args(["-DD", "-E", "-m", "32", "-M", "4", "-f"])
             .arg(&config)
             .arg("-Y")

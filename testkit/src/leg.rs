@@ -209,6 +209,7 @@ pub fn inbound_by(
 
     end.send(dialog.request(&end, (2, "INVITE"), &proof, SDP));
 
+    // The daemon's side is read meanwhile, so that a refusal fails the test at once and not by a time-out.
     let called = Deadline::after(PATIENCE).poll(|| {
         if let Some(message) = end.soon() {
             assert!(message.status() < Some(300), "{message:?}");

@@ -98,7 +98,7 @@ impl Links {
         })
     }
 
-    /// Returns the next message, if it comes in this time.
+    /// Returns the next message, if it comes in this time; of a listener, in one turn over its connections.
     pub(crate) fn next(&mut self, wait: Duration) -> Option<Message> {
         if self.came.is_empty() {
             self.read(wait);
@@ -111,6 +111,7 @@ impl Links {
         while let Some((stream, _)) = self.listener.as_ref().and_then(|it| it.accept().ok()) {
             self.take(Stream::Tcp(stream));
         }
+        // Another connection may come at any time, so none is read for long.
         if self.listener.is_some() {
             wait = TURN;
         }
@@ -144,6 +145,7 @@ impl Link {
             Ok(0) => return (false, 0),
             Ok(count) => self.framer.push(&octets[..count]),
             Err(error) => {
+                // TLS reports a connection that closes without close_notify as UnexpectedEof.
                 use io::ErrorKind::{ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
                 let kind = error.kind();
                 let is_open = matches!(kind, WouldBlock | TimedOut);

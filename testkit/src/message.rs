@@ -104,6 +104,7 @@ impl Message {
     pub fn headers(&self, name: &str) -> Vec<&str> {
         let of = HeaderName::from_bytes(name.as_bytes());
         let is_it = |found: &str| {
+            // All names that the reader doesn't know are `Other`, so these are compared as text.
             let is_known =
                 of != HeaderName::Other && HeaderName::from_bytes(found.as_bytes()) == of;
             is_known || found.eq_ignore_ascii_case(name)

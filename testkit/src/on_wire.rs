@@ -49,6 +49,7 @@ impl OnWire {
     /// Ends the capture.
     pub fn stop(self) {
         let Self { mut process, .. } = self;
+        // Not killed: on SIGINT dumpcap writes out its buffer before it ends.
         process.signal("INT");
         let ended = process.wait(Deadline::after(LIMIT));
         assert!(ended.is_some(), "it ends");

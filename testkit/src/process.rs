@@ -35,6 +35,7 @@ impl Deadline {
     /// Calls `ask` until it returns a value or the time is over.
     pub fn poll<T>(self, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
+            // Asks before it looks at the time: on a busy machine the last sleep may outlast the deadline.
             if let Some(answer) = ask() {
                 return Some(answer);
             }
@@ -101,6 +102,7 @@ impl Process {
 
     /// Sends SIGKILL directly, which is faster than running kill.
     pub fn kill(&mut self) {
+        // Waited for as well: a test may start its successor on the same ports and files.
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed.unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
@@ -194,6 +196,7 @@ pub fn free_range(size: u16) -> u16 {
     let start = std::process::id() % (COUNT / 2) * 2;
     let is_free = |port: u16| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
     let found = (0..COUNT).find_map(|_| {
+        // Counted up even where a port is taken, so that no two callers try the same range.
         let at = (start + TAKEN.fetch_add(u32::from(size), Ordering::Relaxed)) % COUNT;
         let first = FIRST + u16::try_from(at).ok()?;
         (first..first + size).all(is_free).then_some(first)

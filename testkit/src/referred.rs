@@ -150,6 +150,7 @@ fn play(xml: &mut String, steps: &[Step], media: &str) {
         }
     }
 
+    // sipp refuses a scenario that names a variable only once.
     if steps.iter().any(|step| matches!(step, Step::Refer)) {
         xml.push_str("<Reference variables=\"via,from,to,cseq\"/>\n");
     }

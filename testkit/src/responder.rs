@@ -55,6 +55,7 @@ impl Responder {
                     true => None,
                     false => Some(says(&message)),
                 };
+                // Before the answers leave: a test that sees their effect must find the message that caused them.
                 hears.lock().expect("nobody panics with it").push(message);
 
                 for octets in said.into_iter().flatten() {

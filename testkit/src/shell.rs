@@ -48,6 +48,7 @@ impl Shell {
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(trunkline());
+        // A variable of the developer's shell could choose another installation, or a key.
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRUNKLINE"))
         {

@@ -54,6 +54,7 @@ impl SippProcess {
             &own.port().to_string(),
         ]);
 
+        // A message that doesn't come fails the scenario before the whole of it times out, so that the error names it.
         command.args([
             "-timeout_error",
             "-timeout",
@@ -196,6 +197,7 @@ impl Caller {
         let own = SocketAddr::new(self.daemon.ip(), free_port());
         let mut text = expand(text);
         if let Some(methods) = self.allow {
+            // A scenario that has changed must fail here: the replacement would silently do nothing.
             let usual = "Allow: INVITE, ACK, BYE, CANCEL, OPTIONS, UPDATE, INFO, REFER, NOTIFY";
             assert!(text.contains(usual), "the scenario has another Allow");
             text = text.replace(usual, &format!("Allow: {methods}"));
@@ -290,6 +292,7 @@ impl Runtime {
             command.args(["-s", user]);
             command.args(["-t", if self.tcp { "t1" } else { "u1" }]);
         });
+        // An INVITE that comes before sipp listens would be lost over UDP, and refused over TCP.
         let listens = Deadline::after(LISTENING).poll(|| self.is_taken().then_some(()));
         assert!(listens.is_some(), "sipp doesn't listen on {}", self.address);
         peer

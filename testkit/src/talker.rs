@@ -201,6 +201,7 @@ impl Rtp {
 
     /// Sends audio until it hears its echo; returns the echo's source.
     pub fn converse(&self, to: SocketAddr) -> Option<SocketAddr> {
+        // Again and again: the daemon learns the talker's address only after several packets.
         Deadline::after(PATIENCE).poll(|| {
             self.speak(to);
             self.hears()

@@ -107,6 +107,7 @@ impl Authority {
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut client = client;
 
+        // Completed here, so that a refused certificate is an error of this function and not of the first read.
         while client.is_handshaking() {
             client.complete_io(&mut socket)?;
         }
@@ -207,6 +208,7 @@ impl SecureRuntime {
         let provider = Arc::new(ring::default_provider());
         let verifier =
             WebPkiClientVerifier::builder_with_provider(authority.roots(), Arc::clone(&provider))
+                // A client without a certificate is let in as well: the test finds out by `knows_client`.
                 .allow_unauthenticated()
                 .build()
                 .expect("a verifier");

@@ -41,6 +41,7 @@ impl WebSocket {
         stream.write_all(request.as_bytes()).expect("it is sent");
 
         let mut head = Vec::new();
+        // Octet by octet: a daemon may send its first frame together with the head.
         while !head.ends_with(b"\r\n\r\n") {
             let mut octet = [0];
             stream.read_exact(&mut octet).expect("an answer");
@@ -105,11 +106,13 @@ impl WebSocket {
                 }
                 return Some(message);
             }
+            // A socket refuses a time-out of zero.
             let patience = patience.max(Duration::from_millis(1));
             self.stream
                 .set_read_timeout(Some(patience))
                 .expect("a time-out");
             let mut octets = [0; 16_384];
+
             match self.stream.read(&mut octets) {
                 Ok(0) => return Some(WebSocketMessage::End),
                 Ok(count) => self.received.extend_from_slice(&octets[..count]),

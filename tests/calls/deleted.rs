@@ -98,3 +98,36 @@ fn an_org_deleted_at_once_loses_its_calls_and_everything() {
     let deleted = daemon.setup.run(&["org", "deleted", "--json"]);
     assert_eq!(deleted, json!([]));
 }
+
+/// The first of two deleted orgs has a row that the database doesn't give up.
+#[test]
+fn an_org_that_cannot_be_purged_leaves_the_next_one_its_turn() {
+    let daemon = setup().serve();
+    let [stuck, other] = ["Stuck", "Other"].map(|name| {
+        let org = daemon
+            .setup
+            .run(&["org", "create", "--name", name, "--json"]);
+        org["id"].as_str().expect("an id").to_owned()
+    });
+
+    let file = daemon.setup.folder.path().join("data/trunkline.db");
+    let trigger = format!(
+        "CREATE TRIGGER stuck BEFORE DELETE ON agents WHEN lower(hex(OLD.org_id)) = '{}'
+             BEGIN SELECT RAISE(ABORT, 'stuck'); END",
+        stuck.replace('-', "")
+    );
+    rusqlite::Connection::open(file)
+        .and_then(|database| database.execute(&trigger, []))
+        .expect("a trigger");
+
+    let agent = ["agent", "create", "--org", &stuck, "--name", "A", "--json"];
+    daemon.setup.run(&agent);
+    for org in [&stuck, &other] {
+        daemon.setup.run(&["org", "delete", org, "--now", "--json"]);
+    }
+
+    let is_logged = |org: &str| daemon.log().contains(&format!("purged org.id={org}"));
+    let purged = Deadline::after(PATIENCE).poll(|| is_logged(&other).then_some(()));
+    assert!(purged.is_some(), "{}", daemon.log());
+    assert!(!is_logged(&stuck), "{}", daemon.log());
+}

@@ -308,11 +308,11 @@ async fn a_decision_is_read_back(db: &TestDb) {
             step: Step::AssignedNumber,
         },
         dialled: Dialled {
-            raw: "+4930000001".to_owned(),
+            raw: "+4930000001".into(),
             e164: Some(number("+4930000001")),
         },
         caller: Caller {
-            raw: "anonymous".to_owned(),
+            raw: "anonymous".into(),
             e164: None,
         },
         trail: vec![],

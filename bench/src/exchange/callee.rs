@@ -84,6 +84,7 @@ impl Exchange {
             );
         };
 
+        // A repeated INVITE has the branch of the first; another branch is another transaction.
         let branch = fingerprint(message.via.iter().next().unwrap_or_default());
         if call.invite_branch == branch {
             self.tally.daemon.invite += 1;
@@ -145,6 +146,7 @@ impl Exchange {
     }
 
     fn hung_up(&mut self, message: &Message<'_>, source: SocketAddrV4) {
+        // Answered first, even where the call isn't known: the daemon repeats a BYE that gets no answer.
         put_response(&mut self.callee_out, b"200 OK", message, source);
         let Some(reference) = own_tag(message) else {
             return;
@@ -178,7 +180,9 @@ impl Exchange {
             return;
         };
 
+        // Sent once: RFC 3261 §9.1 has the daemon give the INVITE up 64·T1 after its CANCEL, should this be lost.
         self.callee.put(&mut self.callee_out, 487, call);
+        // Our caller ends its own side before its CANCEL arrives here. A CANCEL before that is the daemon's own.
         if call.caller != CallerState::Done {
             self.fail(reference, Failure::CancelledOnUs);
         }
@@ -214,5 +218,6 @@ impl Exchange {
 
 /// The call that our tag in To belongs to.
 fn own_tag(message: &Message<'_>) -> Option<CallRef> {
+    // Both ends' tags hold the same call: `u` marks the callee's, and `c` the caller's.
     CallRef::read(message.to_tag()?.strip_prefix(b"u")?)
 }

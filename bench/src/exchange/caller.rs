@@ -77,6 +77,7 @@ impl Exchange {
     }
 
     fn begin(&mut self, scheduled: u64) -> Option<CallRef> {
+        // A call without room was offered too: `NoRoom` then says that the generator was the limit, not the daemon.
         self.tally.started += 1;
         let begun = self.calls.begin(scheduled);
         match begun.and_then(|reference| self.calls.find(reference)) {
@@ -131,6 +132,7 @@ impl Exchange {
         };
         self.caller
             .put_cancel(&mut self.caller_out, (reference, call), self.plan.callers);
+        // Nothing waits for the 487. Its ACK is printed from the response alone, also once the call is forgotten.
         self.caller_done(reference, now);
     }
 
@@ -141,6 +143,7 @@ impl Exchange {
             return self.stray_response(status, message);
         };
 
+        // An answer to the INVITE before the challenge may come late, and must not decide the new one.
         let current = message.cseq == u32::from(cseq);
         match (state, status) {
             (CallerState::Inviting | CallerState::Proceeding, 100..=199) if current => {
@@ -155,7 +158,9 @@ impl Exchange {
             (CallerState::Inviting | CallerState::Proceeding, 300..) if current => {
                 self.refused(reference, status, message, now)
             }
+
             (_, 200..=299) => self.accepted_again(reference, message),
+            // After a CANCEL this may be the first final response, so it doesn't count as repeated.
             (CallerState::Done, 300..) => {
                 self.caller.put_refusal_ack(&mut self.caller_out, message)
             }
@@ -193,6 +198,7 @@ impl Exchange {
             self.tally.set_up.record(now.saturating_sub(call.scheduled));
         }
 
+        // The ACK goes first: `hang_up` may print the BYE in the same turn, and both leave in this order.
         self.send_ack(reference);
         match self.plan.talk {
             Span::For(0) => self.hang_up(reference, now),
@@ -228,6 +234,7 @@ impl Exchange {
             .iter()
             .any(|value| memmem::find(value, b"stale=true").is_some());
         let challenge = message.authenticate.iter().find_map(Challenge::read);
+        // The CSeq bounds this: a daemon that calls every nonce stale isn't answered for ever.
         let may_answer = call.cseq < LAST_CSEQ && (stale || !call.authorized);
         let Some(challenge) = challenge.filter(|_| may_answer) else {
             let failure = if call.authorized {
@@ -277,6 +284,7 @@ impl Exchange {
         if state != Some(CallerState::HangingUp) || status < 200 {
             return;
         }
+        // The call is over all the same: repeating the BYE would bring the same answer.
         if status >= 300 {
             self.fail(reference, Failure::Refused(status));
         }
@@ -331,6 +339,7 @@ impl Exchange {
             return;
         };
 
+        // A BYE that crosses ours is no failure: both sides may hang up at once.
         if self
             .calls
             .find(reference)
@@ -347,6 +356,7 @@ impl Exchange {
         let Some(call) = self.calls.find(due.call).filter(waits) else {
             return;
         };
+        // RFC 3261 §17.1.1.2: Timer A doubles without the cap T2 that other retransmissions have.
         let Some(wait) = next_wait(due.round, u64::MAX) else {
             self.fail(due.call, Failure::NoAnswer);
             return self.caller_done(due.call, now);

@@ -122,6 +122,7 @@ impl Caller {
         out.put(b"ACK ");
         out.put(&self.uri);
         out.put(b" SIP/2.0\r\n");
+        // RFC 3261 §17.1.1.3: a single Via, the top one of the INVITE, which the response repeats first.
         response.via.iter().take(1).for_each(|via| out.put(via));
         put_from_response(out, response, response.cseq, b"ACK");
         out.end(self.server);
@@ -141,6 +142,7 @@ impl Caller {
             out.put(b" ");
             out.put(target);
             out.put(b" SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;rport;branch=z9hG4bKun");
+            // The first 16 octets of the Call-ID name the call, so that the branch is this call's alone.
             out.put(&response.call_id[..response.call_id.len().min(16)]);
             out.put(branch);
             out.put(b"\r\n");

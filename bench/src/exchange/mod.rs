@@ -105,7 +105,9 @@ impl Exchange {
             .references()
             .filter(|(_, call)| match call.caller {
                 CallerState::Proceeding => late(call.scheduled) && self.plan.ring != Span::Held,
+                // The daemon repeats its BYE to the callee for 64·T1: until then the callee's end isn't left over.
                 CallerState::Done => now.saturating_sub(call.ended) > GIVE_UP + 3_000_000,
+                // These have timers of their own: retransmissions end after 64·T1, and the plan ends the talk.
                 CallerState::Inviting
                 | CallerState::Talking
                 | CallerState::HangingUp
@@ -160,6 +162,8 @@ impl Exchange {
         };
         let callee_over = matches!(call.callee, CalleeState::Idle | CalleeState::Done);
         if call.caller == CallerState::Done && callee_over {
+            // A call that began in the warm-up counts too: its end falls into the window, as those of the last calls
+            // fall behind it.
             self.tally.completed += u64::from(!call.failed);
             self.calls.release(reference);
         }

@@ -67,12 +67,14 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
     let small = Served::start(setting, SMALL)?;
     let pages = small.pages()?;
     let list_of_few = small.ask(&get(&pages), scale.seconds)?;
+    // Both daemons have the same core, so the small one ends before the large one is measured.
     drop(small);
 
     let served = Served::start(setting, scale.rows)?;
     let (agents, pages) = (served.agents()?, served.pages()?);
 
     let bare = bare_axum(setting, scale.seconds)?;
+    // Voices come from the configuration: what this costs beyond bare axum is the check of the key.
     let checked = served.ask(&get(&["/phone/voices".to_owned()]), scale.seconds)?;
     let read = served.ask(&get(&agents), scale.seconds)?;
     let list = served.ask(&get(&pages), scale.seconds)?;
@@ -102,6 +104,7 @@ pub fn api(setting: &Setting, scale: Scale) -> Result<Report, Fault> {
             created,
         ),
     ];
+
     for ([rate, p50, p99], answered) in rows {
         report.measure(rate, answered.rate);
         report.measure(p50, answered.p50_ms);
@@ -221,6 +224,7 @@ impl Served {
             bearer: Some(&self.daemon.announcement.api_key),
             ..requests.clone()
         };
+        // Starting a daemon leaves this thread on the daemon's core, and wrk runs where its parent does.
         if let Some(own) = self.own_core {
             pin_to(own)?;
         }

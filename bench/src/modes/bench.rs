@@ -98,6 +98,7 @@ impl Bench {
             environment: setting.environment.clone(),
         }
         .start()?;
+        // Starting the daemon has left this thread on the daemon's core.
         if let Some((_, own)) = setting.cores {
             pin_to(own)?;
         }
@@ -137,6 +138,8 @@ impl Bench {
         let cpu = cpu_seconds(self.daemon.pid())?;
         let measured = window(&mut self.engine, pace, span)?;
         let cpu = cpu_seconds(self.daemon.pid())? - cpu;
+        // Calls that began in the window may still fail, which the tally counts. The CPU that they take now isn't the
+        // window's.
         drain(&mut self.engine);
         Ok(Measured { cpu, ..measured })
     }
@@ -182,6 +185,7 @@ pub(super) fn window(engine: &mut Engine, pace: &mut Pace, span: u64) -> io::Res
 
 /// Runs until every call has ended, or should have long ago.
 pub fn drain(engine: &mut Engine) {
+    // The longest wait of a caller, then 64·T1 of a BYE without an answer, and some seconds.
     let end = engine.now() + engine.exchange.plan().patience + seconds(40);
     while engine.exchange.live() > 0 && engine.now() < end {
         engine.turn(end);

@@ -68,8 +68,10 @@ pub fn bots(setting: &Setting, talk: Talk) -> Result<Report, Fault> {
     let after = memory(daemon.pid())?.anonymous;
     let ticks = Ticks::read(&daemon)?.since(&ticks);
 
+    // Counted before hanging up, which ends the WebSockets of all.
     let (up, early) = (load.up(), load.heard.ended);
     load.hang_up();
+    // The daemon counts a call's underruns once its bot has gone.
     load.run(seconds(1))?;
     let counts = daemon.metrics()?;
 

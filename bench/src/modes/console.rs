@@ -148,6 +148,7 @@ fn open_pages(
     let (mut open, mut cookie) = (Vec::with_capacity(pages), String::new());
     for page in 0..pages {
         let org = &orgs[page / OF_ORG];
+        // The first page of an org needs a session there, and a session has a bound of its own.
         if (page % OF_ORG).is_multiple_of(OF_SESSION) {
             cookie = log_in(at, own, org)?;
         }
@@ -158,6 +159,7 @@ fn open_pages(
             "GET /dashboard/{org}/live/events?window=hour HTTP/1.1\r\nHost: {at}\r\nCookie: {cookie}\r\n\r\n"
         )?;
 
+        // A clone, so that `close` can end the stream under the thread that reads it.
         let mut reading = BufReader::new(stream.try_clone()?);
         let mut status = String::new();
         reading.read_line(&mut status)?;
@@ -305,5 +307,6 @@ pub fn call_list(setting: &Setting, calls: u32) -> Result<Report, Fault> {
             report.fault(format!("{path} costs {cpu:.0} ms, more than {MOST_MS}"));
         }
     }
+
     Ok(report)
 }

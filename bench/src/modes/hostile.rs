@@ -80,6 +80,7 @@ pub fn hostile(setting: &Setting, attack: Attack) -> Result<Report, Fault> {
     let loud = load.heard.clone();
     let up = load.up();
 
+    // Ends the attacker's wait. Its last call may still be on the way, and needs a bot that answers.
     drop(gone);
     while !attacker.is_finished() {
         load.run(20_000)?;

@@ -28,6 +28,7 @@ impl Bench {
     pub(super) fn settle(&mut self, report: &mut Report) -> io::Result<Memory> {
         make(&mut self.engine, FIRST, 500.0);
         drain(&mut self.engine);
+        // Taken out of the tally, so that the figures of the run don't contain these calls.
         report_failures(report, &std::mem::take(&mut self.engine.exchange.tally));
         if !self.leftover {
             return memory(self.daemon.pid());
@@ -84,6 +85,7 @@ impl Bench {
             if left.is_empty() || waited > seconds(PATIENCE) {
                 return Ok(late);
             }
+            // The wait goes on beyond the allowance, so that the report can say how late the state went.
             if waited > seconds(ALLOWED) {
                 late.get_or_insert(left);
             }

@@ -36,6 +36,7 @@ pub fn loopback(
     };
 
     let plan = Plan {
+        // No daemon is there to add the context headers.
         context: false,
         ..Plan::default()
     };
@@ -44,6 +45,7 @@ pub fn loopback(
         &parties,
         plan,
         Some(Gate::new(user, password)),
+        // A rate may have more calls at once than the closed loop.
         concurrency.max(10_000),
     );
 

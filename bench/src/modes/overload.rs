@@ -43,6 +43,8 @@ pub fn overload(setting: &Setting, concurrency: usize, seconds: u64) -> Result<R
 
     for (failure, count) in &tally.failures {
         match failure {
+            // At twice the capacity half the calls can't be answered: to shed them, or to let them wait too long, is no
+            // fault.
             Failure::Refused(503) | Failure::NoAnswer => {}
             Failure::Refused(_)
             | Failure::NoByeAnswer

@@ -266,6 +266,7 @@ impl Phones {
             self.turn()?;
         }
 
+        // Refreshes that are under way still count; one that is lost gives up after 64·T1.
         let end = self.clock.now() + GIVE_UP;
         while self.asking > 0 && self.clock.now() < end {
             self.turn()?;
@@ -319,12 +320,14 @@ impl Phones {
 
         let now = self.clock.now();
         while let Some((at, sent_at)) = self.waiting.front().copied() {
+            // The oldest request is first, so the first that isn't due ends the search.
             if now - sent_at < T1 {
                 break;
             }
             self.waiting.pop_front();
 
             let phone = &self.all[at];
+            // An answer leaves its entry in the queue: it is passed over here, as is one whose request was replaced.
             if !phone.is_asking || phone.sent_at != sent_at {
                 continue;
             }
@@ -356,6 +359,7 @@ impl Phones {
 
         let (status, cseq, at): (u16, u32, usize) = (status, cseq, at);
         let known = self.all.get(at);
+        // A repeated answer to an earlier request must not end the new one.
         if !known.is_some_and(|phone| phone.is_asking && phone.cseq == cseq) {
             return Ok(());
         }
@@ -400,6 +404,7 @@ impl Phones {
         let (realm, nonce) = (text(challenge.realm), text(challenge.nonce));
         let ha1 = md5_hex(&[user.as_bytes(), challenge.realm, password.as_bytes()]);
         let ha2 = md5_hex(&[b"REGISTER", uri.as_bytes()]);
+        // Every REGISTER has a nonce of its own, so the count is always 1.
         let response = md5_hex(&[&ha1, challenge.nonce, b"00000001", b"bench", b"auth", &ha2]);
         format!(
             "Authorization: Digest username=\"{user}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{uri}\", \

@@ -35,6 +35,8 @@ impl Call {
             is_open: local.is_some_and(|media| media.local.is_some()),
             answered: self.lifetime.answered(),
         };
+
+        // A call without a bot ignores its inputs: another agent may have replaced it meanwhile.
         let Some(bot) = self.bridge.bot_mut() else {
             return;
         };
@@ -49,11 +51,15 @@ impl Call {
                 let call = self.bridge.key;
                 cx.core.effects.push_back(Effect::DialBot { call, dial });
             }
+
             BotProgress::Attached => match self.bridge.status() {
+                // The caller's 200 waits for the bot: before it, a runtime over SIP may still follow, or a refusal.
                 CallStatus::SettingUp if self.bridge.incoming().is_some() => {
                     let progress = self.relaying().answer_with_media(cx);
                     self.apply_answer(cx, progress);
                 }
+
+                // An outbound call is up before its bot is, and so is a call whose first bot has gone.
                 CallStatus::Up => {
                     let kept = self.bridge.bot_mut().and_then(|bot| bot.kept.take());
                     self.relaying().update_media(cx, kept);
@@ -62,14 +68,17 @@ impl Call {
                 // The callee still rings, or the caller's ACK is to come.
                 CallStatus::SettingUp | CallStatus::Answered | CallStatus::Over => {}
             },
+
             // The destination of a transfer is being called, and a call dials one peer at a time.
             BotProgress::Sip(_) if self.transfer.goes_on() => self.agent_hangs_up(cx),
             BotProgress::Sip(runtime) => self.invite_in_place_of_bot(cx, runtime),
             // A transfer that was ordered meanwhile goes on.
             BotProgress::NoneLeft { .. } if self.transfer.goes_on() => self.agent_hangs_up(cx),
+
             BotProgress::NoneLeft { reason, has_spoken } => {
                 // A callee that no agent has spoken with was never joined: its call has failed.
                 if self.outbound.is_some() && !has_spoken {
+                    // Disconnected, the call is in its set-up again, and `hang_up` records it as failed.
                     self.bridge.legs.disconnect();
                 }
                 self.hang_up(cx, reason);
@@ -88,6 +97,7 @@ impl Call {
             outbound.follow(bot.chain, runtime, local);
             // A callee that hasn't answered yet is connected with the runtime once it does.
             if self.bridge.legs.disconnect() {
+                // A set-up deadline takes the place of the longest duration until the runtime has answered.
                 self.lifetime.stop(cx);
                 let heard = self.bridge.leave_media(&self.ids, local);
                 self.invite_runtime(cx, heard);
@@ -123,6 +133,7 @@ impl Call {
         let mut media = LocalMedia::of(self.ids.call, agent, from_any);
         let Some(outbound) = self.outbound.as_deref_mut() else {
             self.bridge.set_local(media);
+            // Continued by `on_media_open`.
             return self.bridge.open_media(cx);
         };
 
@@ -158,6 +169,7 @@ impl Call {
             };
             self.transfer(cx, org, ask).ok()
         });
+        // During a transfer the flow has no timer of its own (`Machine::due`), so it must learn that there is none.
         if begun.is_none() {
             self.with_bot(cx, |bot, cx, of| {
                 bot.on_untransferred(cx, of, TransferFailure::Failed)

@@ -76,6 +76,7 @@ impl Call {
                     Some(sdp) => self.joining.begin(&sdp, cx.now),
                     None => JoinProgress::Refused(Reason::NoCommonMedia),
                 };
+                // Ends the deadline of the runtime's answer, which shares its timer with the longest duration.
                 self.lifetime
                     .limit(cx, self.bridge.key, self.outbound.as_deref());
                 self.apply_join_progress(cx, progress, None);
@@ -100,6 +101,7 @@ impl Call {
     fn on_callee_answers(&mut self, cx: &mut Cx<'_>, accepted: Accepted<'_>, offer: Box<[u8]>) {
         let media = self.outbound.as_deref().and_then(|outbound| outbound.media);
         let origin = media.map(|local| OwnOrigin::of_call(self.ids.call, local));
+        // First: every 2xx gets its ACK, and one whose media can't be used a BYE after it (RFC 3261 §13.2.2.4).
         let sdp = self.bridge.meet_callee(cx, accepted, offer, origin);
         self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, Box::default());
@@ -117,6 +119,7 @@ impl Call {
                 let remote = audio.remote.ip();
                 self.relaying().update_media(cx, Some(audio));
                 self.bridge.speak_code(cx, remote);
+                // A bot that was woken while the callee rang gets the call. One that was to wait is dialled now.
                 self.with_bot(cx, Bot::start);
                 self.with_bot(cx, Bot::dial);
             }
@@ -158,8 +161,11 @@ impl Call {
                     .add(LegRole::Agent, LegPeer::Unknown, state);
             }
         }
+
+        // Before the INVITE is written, which takes its offer from here (`DialingCall::heard`).
         self.joining.wait_with(Join::with(offer));
 
+        // The callee has answered and hears nothing yet: this ends its wait for a runtime that stays silent.
         let patience = cx.core.config.setup_timeout;
         self.lifetime.await_answer(cx, self.bridge.key, patience);
         self.with_dialing(cx, |client, cx, text| client.begin(cx, text));

@@ -28,6 +28,7 @@ impl Call {
         }
         let begins = |incoming: &UasInvite| incoming.server() == invite;
         if !self.bridge.incoming().is_some_and(begins) {
+            // A re-INVITE was cancelled. Its 487 comes from the other leg, in answer to the CANCEL sent there.
             return self
                 .bridge
                 .requests
@@ -45,14 +46,19 @@ impl Call {
         server: ServerTx,
         message: &Message<'_>,
     ) {
+        // Answered first: the BYE ends its dialog whatever the call does next (RFC 3261 §15.1.2).
         cx.respond(server, 200, None, |_| {}, b"");
 
         match (self.bridge.status(), self.bridge.is_trunk(id)) {
             (CallStatus::Over, true) => {
+                // It has crossed our end of the call. A BYE of ours that waits for this peer's ACK isn't owed any more.
                 self.bridge.drop_awaited_acks(cx, id);
                 self.bridge.legs.set_state(id, LegState::Gone);
             }
+            // It has crossed our BYE, whose answer is still awaited.
             (CallStatus::Over, false) => {}
+
+            // The callee has answered, so the call is completed although its runtime hasn't.
             (CallStatus::SettingUp, true) if self.outbound.is_some() => {
                 self.bridge.cancel_runtime(cx, b"");
                 self.abandon(cx);
@@ -61,29 +67,37 @@ impl Call {
                     CallEnd::of_answered(Status::Completed, HangupBy::Callee),
                 );
             }
+
             (CallStatus::SettingUp, true) => {
                 if !self.relaying().end_early_dialog(cx, fork, message) {
                     self.refuse(cx, CallRefusal::canceled(reasons_of(message)));
                 }
             }
+
             (CallStatus::SettingUp, false) => {
+                // RFC 3261 §15: a callee "MUST NOT send a BYE on early dialogs". A runtime that does refuses the call.
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
                 if relay.is_some_and(|relay| relay.held_fork() == Some(fork)) {
+                    // Its ACK need not wait for the caller's PRACK any more. Without one the 2xx is retransmitted.
                     self.bridge.acknowledge_held(cx);
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
             }
+
             (CallStatus::Answered | CallStatus::Up, false) if self.transfer.goes_on() => {
                 self.on_agent_bye(cx, id);
             }
+
             (CallStatus::Answered | CallStatus::Up, is_trunk) => {
                 self.bridge.drop_awaited_acks(cx, id);
+                // RFC 3261 §15.1.2: a UAS "MUST still respond to any pending requests received for that dialog".
                 self.abandon(cx);
                 let by = match is_trunk {
                     true if self.outbound.is_some() => HangupBy::Callee,
                     true => HangupBy::Caller,
                     false => HangupBy::Agent,
                 };
+
                 let prefix = &cx.core.config.header_prefix;
                 let content = ByeContent::of(
                     message,
@@ -100,10 +114,12 @@ impl Call {
         self.bridge.drop_awaited_acks(cx, id);
         match self.joining.arriving() {
             // The caller doesn't have the destination's media yet.
+            // Our re-INVITE to the caller goes on, which brings it the destination's media.
             Some(_) => self.relaying().agent_goes(cx),
             None => self.abandon(cx),
         }
         if let Some(leg) = self.bridge.agent_mut() {
+            // Without a dialog the leg gets no BYE of ours, and counts as left (`LastTransfer::has_agent_left`).
             leg.dialogs.clear();
         }
         self.bridge.legs.stop_timers(cx, id);
@@ -119,6 +135,7 @@ impl Call {
                 let longest = cx.core.config.setup_timeout;
                 let own = |incoming: &UasInvite| patience(incoming.invite(), longest).1;
                 let reason = self.bridge.incoming().map_or(Reason::SetupTimeout, own);
+                // Before the refusal takes our INVITE back, which would be recorded as cancelled.
                 if let Some(dialing) = self.bridge.dialing_mut() {
                     dialing.client.note_silence(cx);
                 }
@@ -134,6 +151,7 @@ impl Call {
         let Some(lost) = lost else {
             return;
         };
+        // A leg that was replaced has no part in the call any more.
         if !self.bridge.has_left(id) {
             return self.hang_up(cx, lost.reason);
         }
@@ -159,6 +177,7 @@ impl Call {
                 let reason = Some(reason);
                 self.leave(cx, CallEnd { reason, ..end });
             }
+            // The legs have ended, but a transfer may still hold the record open for its last NOTIFY.
             CallStatus::Over => self.on_transfer(cx, TransferEvent::Stopped),
         }
     }
@@ -188,6 +207,7 @@ impl Call {
 
     /// Ends a call that isn't answered: refuses the caller's INVITE, or ends an outbound call.
     pub(crate) fn refuse<'r>(&mut self, cx: &mut Cx<'_>, refusal: impl Into<CallRefusal<'r>>) {
+        // The INVITE has its final answer, and a timer or an answer that comes after it refuses nothing.
         if self.bridge.status() != CallStatus::SettingUp {
             return;
         }
@@ -206,6 +226,7 @@ impl Call {
         let (phrase, body) = (refusal.phrase(), refusal.body());
         let lines = |head: &mut Head<'_>| refusal.write(head, &config);
         cx.respond_as(invite, (end.sip_code, phrase.as_deref()), None, lines, body);
+        // The transaction goes on alone until the ACK: a CANCEL that comes now changes nothing (RFC 3261 §9.2).
         cx.endpoint.set_owner(invite, owner_of(None));
         self.end(cx, end);
     }
@@ -221,6 +242,7 @@ impl Call {
 
     /// Closes the record and releases what the call held.
     pub(super) fn end(&mut self, cx: &mut Cx<'_>, end: CallEnd) {
+        // Released before the BYEs are answered: the agent, trunk and org may begin another call at once.
         self.permit = None;
         if let Some(incoming) = self.bridge.legs.take_incoming(self.bridge.trunk_id()) {
             cx.release_incoming(&incoming);
@@ -238,6 +260,7 @@ impl Call {
 
         for leg in self.bridge.legs.iter_mut() {
             leg.stop_timers(cx);
+            // A leaving leg keeps the BYE that it may still owe. `Call::is_done` waits for it.
             if !matches!(leg.state, LegState::Leaving(..)) {
                 leg.state = LegState::Gone;
             }
@@ -259,6 +282,7 @@ impl Call {
             hangup_by: end.by,
             cause: end.cause,
         };
+        // A transfer whose outcome is open holds this fact back until its last NOTIFY, or a timer.
         self.on_transfer(cx, TransferEvent::CallEnded(Box::new(ended)));
     }
 }

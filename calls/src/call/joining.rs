@@ -19,13 +19,16 @@ impl Call {
     ) {
         match progress {
             JoinProgress::Nothing => {}
+            // Queued, not sent: another offer may be open in either dialog (RFC 3261 §14.1).
             JoinProgress::Ask(_) => self.joining.later(&mut self.bridge, cx, Duration::ZERO),
             JoinProgress::Joined { arrived, asks } => {
                 self.bridge.requests.withdraw(RequestKind::Join);
                 if let Some(destination) = arrived {
+                    // First, while the agent's leg is connected: the runtime's last NOTIFY goes out in its dialog.
                     self.on_transfer(cx, TransferEvent::DestinationConnected);
                     self.relaying().hand_over(cx, destination);
                     if let Some(permit) = &mut self.permit {
+                        // The agent may take its next call, while this one still counts for org and trunk.
                         permit.release(self.ids.agent);
                     }
                 }

@@ -49,6 +49,7 @@ impl Call {
         org: Option<&OrgView>,
     ) {
         let method = message.method();
+        // Each 2xx without an ACK is retransmitted for 64*T1: a peer that acknowledges none may not pile them up.
         let is_full = self.bridge.requests.is_full()
             || (method == Method::Invite && self.bridge.awaited().count() >= MAX_AWAITED);
 
@@ -58,6 +59,7 @@ impl Call {
         }
 
         let leg = self.bridge.legs.get_mut(id);
+        // Counted before a transaction is made, whose answer would stay in a table that all calls share.
         if !leg.is_some_and(|leg| leg.allowance.take(method, cx.now)) {
             return busy(cx, flow, message);
         }
@@ -68,12 +70,15 @@ impl Call {
         else {
             return busy(cx, flow, message);
         };
+
+        // `dialog_of` has found the dialog on this leg.
         let Some(leg) = self.bridge.legs.sip_mut(id) else {
             return;
         };
         let in_order = leg
             .dialog(fork)
             .is_some_and(|dialog| dialog.receive_request(message).is_ok());
+        // RFC 3261 §12.2.2: a lower CSeq is "out of order and MUST be rejected with a 500".
         if !in_order {
             return cx.respond(server, 500, None, |head| head.number("Retry-After", 0), b"");
         }
@@ -81,6 +86,7 @@ impl Call {
         // Only a request in order moves the flow: an old one that was captured may be sent again from any address.
         leg.flow = flow;
         self.bridge.legs.hear(id, cx.now);
+
         if self.bridge.has_left(id) {
             if method != Method::Bye {
                 let arriving = self.joining.arriving();
@@ -103,11 +109,13 @@ impl Call {
             return refuse_options(cx, server, &lacking);
         }
 
+        // Once the call is over, a BYE may have crossed ours, and a NOTIFY may bring the outcome of a transfer.
         let is_over = self.bridge.status() == CallStatus::Over;
         if is_over && !matches!(message.method(), Method::Bye | Method::Notify) {
             return cx.respond(server, 481, None, |_| {}, b"");
         }
 
+        // A PBX whose REFER has failed may have dropped its caller, and gets a BYE unless it shows that it hasn't.
         if self.bridge.is_trunk(id) && self.bridge.shows_caller(method) {
             self.on_transfer(cx, TransferEvent::CallerHeard);
         }
@@ -115,6 +123,7 @@ impl Call {
         let methods = self.bridge.methods(id);
         match message.method() {
             Method::Bye => self.on_bye(cx, id, fork, server, message),
+
             Method::Invite | Method::Update => {
                 let reoffer = Reoffer {
                     leg: id,
@@ -129,6 +138,7 @@ impl Call {
                     false => self.relaying().on_update(cx, &reoffer),
                 }
             }
+
             Method::Prack if self.bridge.is_trunk(id) => {
                 let held = self.relaying().on_prack(cx, fork, server, message);
                 if let Some(HeldAnswer { won, answer }) = held {
@@ -136,21 +146,26 @@ impl Call {
                     self.apply_answer(cx, progress);
                 }
             }
+
             Method::Info | Method::Message => {
                 match self.bridge.is_trunk(id) && self.transfer.has_agent_left(&self.bridge) {
                     true => answer_alone(cx, server, message),
                     false => self.relaying().request(cx, id, fork, server, message),
                 }
+
                 if let Some(digit) = self.bridge.take_key(cx, message) {
                     self.press(cx, org, digit);
                 }
             }
+
             Method::Options => {
                 cx.respond(server, 200, None, |head| capabilities(head, methods), b"");
             }
+            // We send nothing reliably on other legs. RFC 3262 §3: a PRACK that matches no response gets 481.
             Method::Prack | Method::Cancel | Method::Ack => {
                 cx.respond(server, 481, None, |_| {}, b"")
             }
+
             Method::Notify => {
                 let news = self
                     .transfer
@@ -159,6 +174,7 @@ impl Call {
                     self.on_transfer(cx, event);
                 }
             }
+
             Method::Refer => {
                 let refer = ReferRequest {
                     leg: id,
@@ -172,6 +188,7 @@ impl Call {
                     self.begin_transfer(cx, new);
                 }
             }
+
             Method::Subscribe | Method::Publish | Method::Register => {
                 cx.respond(server, 405, None, |head| head.line("Allow", methods), b"");
             }

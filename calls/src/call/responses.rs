@@ -28,6 +28,7 @@ impl Call {
             });
         }
 
+        // Nothing follows from a 1xx in a dialog. The exchange's timer ends a re-INVITE that only rings.
         if message.status() < 200 {
             return;
         }
@@ -40,6 +41,7 @@ impl Call {
 
         let accepted = message.method() == Method::Invite && message.status() < 300;
         let is_awaited = self.bridge.awaits(client) || self.joining.waits_by(client);
+        // A fork that has lost, or a request that was given up. A 2xx that waits for its ACK on purpose isn't late.
         if accepted && !is_awaited && !self.bridge.is_winner(message) {
             refuse_late_answer(cx, flow, client, message);
         }
@@ -67,6 +69,7 @@ impl Call {
                 let lost = self.bridge.lost_by(&pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
             Purpose::Transfer => {
                 let event = TransferEvent::ReferUnanswered {
                     cseq: pending.cseq,
@@ -75,6 +78,7 @@ impl Call {
                 };
                 self.on_transfer(cx, event);
             }
+
             // The transfer's own timer covers this.
             Purpose::Probe => {}
             Purpose::Refresh => {
@@ -82,6 +86,7 @@ impl Call {
                 let lost = leg.and_then(|mut leg| leg.on_refresh_unanswered(cx, &pending, status));
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
             Purpose::Join(_) => {
                 let bridge = &mut self.bridge;
                 match self.joining.on_unanswered(bridge, cx, &pending, status) {
@@ -89,18 +94,23 @@ impl Call {
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
+
             Purpose::Hold => {
                 let bridge = &mut self.bridge;
                 let lost = self.holding.on_unanswered(bridge, cx, &pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
             Purpose::Stale => {
                 let lost = self.bridge.lost_by(&pending, status);
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
+            // The peer may never have read it. The second BYE opens a new connection; a third is never sent.
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.bridge.send_bye_again(cx, &pending);
             }
+            // The peer's session timer or media time-out ends its side.
             Purpose::Own | Purpose::SecondBye => {}
         }
 
@@ -118,11 +128,13 @@ impl Call {
     ) {
         let may_stay =
             !self.bridge.has_left(pending.leg) || self.joining.arriving() == Some(pending.leg);
+        // A 408 may be a proxy's, 481 denies the dialog. Any other answer, a refusal too, shows that the peer is up.
         let is_life = !matches!(message.status(), 408 | 481) && may_stay;
         if is_life {
             self.bridge.legs.hear(pending.leg, cx.now);
         }
 
+        // A challenge that can be answered is no answer yet: the request is out again with credentials.
         let (org, direction) = (self.ids.org, self.direction());
         let unproven = self.bridge.prove(cx, org, direction, pending, message);
         let Some(pending) = unproven else {
@@ -130,16 +142,19 @@ impl Call {
         };
 
         match (pending.purpose, pending.method) {
+            // An abandoned re-INVITE. RFC 3261 §13.2.2.4 requires the ACK to its 2xx all the same.
             (Purpose::Own, Method::Invite) => {
                 if let Some(leg) = self.bridge.legs.get_mut(pending.leg) {
                     leg.settle_late(cx, &pending, message);
                 }
             }
+
             // The 481 to a NOTIFY ends its subscription (RFC 6665 §4.2.2), not the call.
             (Purpose::Own, Method::Notify) if message.status() == 481 => {
                 self.on_transfer(cx, TransferEvent::Unsubscribed);
             }
             (Purpose::Own | Purpose::SecondBye, _) => {}
+
             (Purpose::Stale, method) => {
                 if let Some(mut leg) = self.bridge.at(pending.leg) {
                     if method == Method::Invite {
@@ -149,12 +164,15 @@ impl Call {
                         leg.note_refresh(cx, &pending, message);
                     }
                 }
+
                 if message.status() < 300 {
+                    // The peer has taken media that are obsolete by now, so it is offered those in use.
                     self.holding.restore(&mut self.bridge, cx, pending.leg);
                 }
                 let lost = self.bridge.lost_by(&pending, message.status());
                 self.end_if_lost(cx, pending.leg, lost);
             }
+
             (Purpose::Join(_), _) => {
                 let sdp = has_sdp(message).then(|| sdp_of(message.body()));
                 let bridge = &mut self.bridge;
@@ -163,6 +181,7 @@ impl Call {
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
+
             (Purpose::Hold, _) => {
                 let bridge = &mut self.bridge;
                 match self.holding.on_answer(bridge, cx, flow, &pending, message) {
@@ -170,6 +189,7 @@ impl Call {
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
+
             (Purpose::Transfer, _) => {
                 let (org, direction) = (self.ids.org, self.direction());
                 let challenger = self.bridge.challenger(pending.leg, org, direction);
@@ -179,6 +199,7 @@ impl Call {
                     .on_refer_answer(bridge, cx, challenger, &pending, message);
                 self.on_transfer(cx, event);
             }
+
             (Purpose::Probe, _) => {
                 if let Some(mut leg) = self
                     .bridge
@@ -189,11 +210,13 @@ impl Call {
                 }
                 self.on_transfer(cx, TransferEvent::of_probe(message.status()));
             }
+
             (Purpose::Refresh, _) => {
                 let leg = self.bridge.at(pending.leg);
                 let lost =
                     leg.and_then(|mut leg| leg.on_refresh_answer(cx, flow, &pending, message));
                 self.end_if_lost(cx, pending.leg, lost);
+
                 // A hold or a transfer that is under way negotiates the media itself.
                 let hold = &self.holding.hold;
                 let is_free = !hold.is_held() && !hold.is_turning() && !self.transfer.goes_on();
@@ -204,6 +227,7 @@ impl Call {
                     self.apply_join_progress(cx, progress, sdp);
                 }
             }
+
             (Purpose::Relay(_), Method::Invite) => {
                 let mut relay = self.relaying();
                 match relay.on_reinvite_answer(cx, flow, &pending, message) {
@@ -223,6 +247,7 @@ impl Call {
                     Err(lost) => self.end_if_lost(cx, pending.leg, Some(lost)),
                 }
             }
+
             (Purpose::Relay(server), _) => {
                 self.relaying().answer(cx, &pending, server, message);
                 let lost = self.bridge.lost_by(&pending, message.status());

@@ -55,6 +55,7 @@ impl Call {
     /// Handles our RTP address: the callee is called, or the caller answered; refuses the call if no port was free.
     pub(crate) fn on_media_open(&mut self, cx: &mut Cx<'_>, local: Option<SocketAddr>) {
         match self.bridge.status() {
+            // The port was opened for a call that has ended meanwhile, and nothing else would close it.
             CallStatus::Over if local.is_some() => {
                 let closed = self.bridge.closed_media(&self.ids);
                 return cx.core.effects.push_back(closed);
@@ -81,6 +82,7 @@ impl Call {
         };
         media.local = Some(local);
         match self.bridge.bot().is_some() {
+            // A bot has to be dialled first, while the caller hears ringing. Echo answers at once.
             true => match self.relaying().ring_for_bot(cx) {
                 Ok(()) => self.begin_runtime(cx),
                 Err(refusal) => self.refuse(cx, refusal),

@@ -64,6 +64,7 @@ impl Call {
     pub(super) fn begin_transfer(&mut self, cx: &mut Cx<'_>, new: PlannedTransfer) {
         let steps = self.transfer.begin(new);
         self.take_steps(cx, steps);
+        // A transfer waits for the ACK of the call's INVITE, which then gives it this event (`Call::on_ack`).
         if self.bridge.status() == CallStatus::Up {
             self.on_transfer(cx, TransferEvent::Acknowledged);
         }
@@ -100,6 +101,7 @@ impl Call {
                     let time = Some(self.bridge.refer_wait(cx));
                     wait(cx, key, self.transfer.timer_mut(), time);
                 }
+
                 TransferStep::Refer => {
                     let leg = self.bridge.trunk_id();
                     let (bridge, ids) = (&mut self.bridge, &self.ids);
@@ -108,13 +110,16 @@ impl Call {
                         Some(cseq) => TransferEvent::ReferSent { leg, cseq },
                         None => TransferEvent::ReferUnsent,
                     };
+                    // The steps that follow from this event are taken before the rest of these.
                     self.on_transfer(cx, event);
                 }
+
                 TransferStep::Probe => {
                     if !self.bridge.probe(cx) {
                         self.on_transfer(cx, TransferEvent::ProbeUnsent);
                     }
                 }
+
                 TransferStep::Dial(route) => {
                     let (bridge, ids) = (&mut self.bridge, &self.ids);
                     let begun = self
@@ -125,6 +130,7 @@ impl Call {
                         Err(event) => self.on_transfer(cx, event),
                     }
                 }
+
                 TransferStep::Resume => {
                     // The caller stays with the agent. A call that can't be resumed now stays held until the API or the PBX resumes it.
                     if self.holding.hold.is_held() {
@@ -133,9 +139,11 @@ impl Call {
                         let bridge = &mut self.bridge;
                         let _ = self.holding.request(bridge, cx, false, hindrance);
                     }
+
                     self.take_turns(cx);
                     untransferred = Some(TransferFailure::Failed);
                 }
+
                 TransferStep::Unresolved => untransferred = Some(TransferFailure::Unknown),
                 TransferStep::Leave(status, by) => self.leave(cx, CallEnd::of_answered(status, by)),
                 TransferStep::HangUp(reason) => self.hang_up(cx, reason),

@@ -14,6 +14,8 @@ impl Call {
         }
 
         self.bridge.requests.check_theirs(cx);
+
+        // Asked anew each time: the request that was just sent may be an offer, which the next one has to wait for.
         while let Some(turn) = self.bridge.next_turn(cx, self.joining.phase()) {
             match turn {
                 NextRequest::Send(RequestKind::Hold) => self.holding.send(&mut self.bridge, cx),
@@ -23,6 +25,7 @@ impl Call {
                         leg.send_refresh(cx);
                     }
                 }
+
                 NextRequest::TooLate(RequestKind::Hold) => {
                     self.holding.on_late(&mut self.bridge, cx)
                 }
@@ -30,9 +33,11 @@ impl Call {
                     let progress = self.joining.on_late();
                     self.apply_join_progress(cx, progress, None);
                 }
+                // A refresh is queued without a deadline: the session's own timer ends the wait.
                 NextRequest::TooLate(RequestKind::Refresh(_)) => {}
             }
         }
+
         self.bridge.requests.set_turn(cx, self.bridge.key);
     }
 }

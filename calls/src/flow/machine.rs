@@ -1,6 +1,6 @@
 //! The machine that runs a flow: digits, ends of clips and time go in, actions come out. Knows nothing of calls.
 //!
-//! It has one timer, [`Machine::due`]. Every loop of a sound flow waits for a digit, and the flow's longest time ends every one.
+//! It has one timer, [`Machine::due`]. In a valid flow every loop waits for a digit, and the flow's longest time ends even such a loop.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use trunkline_sip::moment::Moment;
 
 /// Digits that are kept for steps to come, and for being said.
 const MOST_KEYS: usize = 32;
-/// Steps that one input may lead through. A sound flow has none that needs as many.
+/// Steps that one input may lead through. A valid flow needs fewer.
 const MOST_TURNS: usize = 200;
 /// Time before a BYE in which the last words get through the peer's jitter buffer.
 const LAST_WORDS: Duration = Duration::from_millis(300);
@@ -83,7 +83,7 @@ enum State {
     Asking { left: u32, phase: Phase },
     /// An echo, until this time.
     Echoing { until: Moment },
-    /// The transfer has no outcome yet.
+    /// The transfer has no outcome yet. Its own timers end it; the flow's don't run meanwhile.
     Transferring,
     /// The outcome is unknown; the step goes on at this time if the caller is still here.
     Parting { until: Moment },
@@ -127,6 +127,7 @@ impl Machine {
     /// Returns the time at which [`Machine::handle_timeout`] is due.
     pub(crate) fn due(&self) -> Option<Moment> {
         let own = match self.state {
+            // A transfer reports its outcome by timers of its own. Even the longest time of the flow doesn't end it.
             State::Idle | State::Over | State::Transferring => return None,
             State::Playing => None,
             State::Asking { phase, .. } => match phase {
@@ -168,6 +169,7 @@ impl Machine {
 
         let runtime = Arc::clone(&self.runtime);
         let Some(flow) = runtime.flow() else { return };
+        // A key that skips a prompt isn't taken by it: the menu that comes next takes it.
         let next = match (flow.step(&self.step), self.state) {
             (
                 Some(Step::Play {
@@ -187,6 +189,7 @@ impl Machine {
 
     /// Handles the end of the sound with this serial, or that it could not be played.
     pub(crate) fn handle_played(&mut self, serial: u32, now: Moment) {
+        // The end of a sound that another one has replaced.
         if serial != self.serial {
             return;
         }
@@ -239,6 +242,7 @@ impl Machine {
 
     /// Handles a transfer that has failed, or whose outcome is unknown.
     pub(crate) fn handle_transfer_failed(&mut self, why: TransferFailure, now: Moment) {
+        // A transfer that the API has ordered isn't the flow's.
         if self.state != State::Transferring {
             return;
         }
@@ -259,6 +263,7 @@ impl Machine {
     /// Runs steps until one waits.
     fn go(&mut self, flow: &Flow, first: Box<str>, now: Moment) {
         let mut next = Some(first);
+        // Bounded, since a flow that isn't sound could go in a circle for ever and stop the shard.
         for _ in 0..MOST_TURNS {
             let Some(name) = next else { return };
             let Some(step) = flow.step(&name) else { break };
@@ -275,6 +280,7 @@ impl Machine {
                 self.state = State::Playing;
                 self.play(Sound::Prompt(prompt.clone()));
             }
+
             Step::Menu { retries, .. } => {
                 if self.typed.is_empty() {
                     self.ask(*retries, step, now);
@@ -284,6 +290,7 @@ impl Machine {
                     return self.take_typed(step, now);
                 }
             }
+
             Step::Echo {
                 delay_ms,
                 longest_s,
@@ -292,12 +299,14 @@ impl Machine {
                 let longest = Duration::from_secs(u64::from(*longest_s));
                 let until = now + longest;
                 self.state = State::Echoing { until };
+
                 if let Some(next) = self.take_typed(step, now) {
                     return Some(next);
                 }
                 let delay = Duration::from_millis(u64::from(*delay_ms));
                 self.play(Sound::Echo(delay));
             }
+
             Step::SayDigits { next } => {
                 let keys: SmallVec<[u8; MOST_KEYS]> =
                     self.unsaid.drain(..).map(Key::label).collect();
@@ -307,12 +316,15 @@ impl Machine {
                 self.state = State::Playing;
                 self.play(Sound::Keys(keys.as_slice().into()));
             }
+
             Step::Transfer { destination, .. } => {
+                // Silence replaces an echo of the step before.
                 self.state = State::Transferring;
                 self.play(Sound::Silence);
                 self.actions
                     .push_back(Action::Transfer(destination.clone()));
             }
+
             Step::NextRuntime => {
                 self.state = State::Over;
                 self.actions.push_back(Action::NextRuntime);
@@ -342,6 +354,7 @@ impl Machine {
                 self.play(Sound::Prompt(prompt.clone()));
             }
             None => {
+                // An echo of the step before goes on until another sound replaces it.
                 self.play(Sound::Silence);
                 self.await_digit(left, *timeout_s, now);
             }
@@ -389,9 +402,11 @@ impl Machine {
         else {
             return None;
         };
+
         let Some(left) = left.checked_sub(1) else {
             return Some(otherwise.clone());
         };
+
         match invalid {
             Some(invalid) => {
                 self.state = State::Asking {

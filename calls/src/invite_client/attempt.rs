@@ -91,6 +91,7 @@ impl Attempt {
         let known = self.forks.iter().position(|fork| *fork.tag == *tag);
         let (at, begins) = match known {
             Some(at) => (at, None),
+            // A proxy may fork without end, and each branch costs a dialog here and one towards the caller.
             None if *forks >= MAX_FORKS => return ProvisionalOutcome::NoDialog,
             None => {
                 let Some(dialog) = Dialog::uac(self.target.uri.as_bytes(), message) else {
@@ -108,9 +109,11 @@ impl Attempt {
         };
 
         let fork = &mut self.forks[at];
+        // Without `Require: 100rel` the response isn't reliable, whatever RSeq it has (RFC 3262 §3).
         let rseq = message
             .number(HeaderName::RSeq)
             .filter(|_| message.has_token(HeaderName::Require, "100rel"));
+        // RFC 3262 §4: one out of order "MUST NOT be acknowledged with a PRACK, and MUST NOT be processed further".
         if rseq.is_some_and(|rseq| !fork.takes(rseq)) {
             return ProvisionalOutcome::Repetition;
         }

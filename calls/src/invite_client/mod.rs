@@ -282,6 +282,8 @@ impl InviteClient {
                 self.take_found(cx, &attempt.target.uri, found);
                 self.advance(cx, text)
             }
+
+            // The INVITE was taken back meanwhile.
             state @ (State::Idle | State::Inviting(..) | State::Over) => {
                 self.state = state;
                 InviteEvent::Waits
@@ -387,6 +389,7 @@ impl InviteClient {
         cx.core.health.heard(&attempt.target);
         let (owner, status) = (self.leg.owner, message.status());
         self.attempts.answered(cx, owner, &attempt.target, status);
+
         let uri = attempt.target.uri.clone();
         let Some(dialog) = Dialog::uac(uri.as_bytes(), message) else {
             // By an unreadable route, no request of ours would arrive.
@@ -399,13 +402,16 @@ impl InviteClient {
         let credentials = self.plan.credentials_at(flow.peer.ip());
         let credentials =
             credentials.map(|held| held.answered_at(&self.plan.hosts, self.addresses.as_slice()));
+
         let mut ack_lines = Vec::new();
+        // RFC 3261 §13.2.2.4: it "MUST contain the same credentials as the INVITE", yet only where they belong.
         if let Some(held) = &credentials {
             let destination = cx.next_flow(&dialog, flow).peer.ip();
             if held.may_answer_in(&dialog, destination) {
                 attempt.digest_answers.lines(&mut Head::new(&mut ack_lines));
             }
         }
+
         let tag = message.to_tag().unwrap_or_default();
         let fork = attempt.forks.iter().find(|fork| *fork.tag == *tag);
         let accepted = Accepted {
@@ -425,6 +431,8 @@ impl InviteClient {
             addresses: self.addresses.clone(),
             message,
         };
+
+        // Kept, since the next target is tried if this answer can't be used (`pass_over`).
         self.state = State::Inviting(client, attempt);
         InviteEvent::Accepted(Box::new(accepted))
     }
@@ -515,10 +523,12 @@ impl InviteClient {
     /// Sends the INVITE of an attempt, first or repeated.
     fn send(&mut self, cx: &mut Cx<'_>, text: &dyn InviteText, mut attempt: Box<Attempt>) {
         attempt.requests += 1;
+        // Early dialogs have ended with the transaction of the last request (RFC 3261 §12.3).
         attempt.forks.clear();
 
         match self.print(cx, text, &attempt) {
             InviteSent::Invite(client) => {
+                // The last target has no timer here: ringing time or set-up deadline ends its silence.
                 let patience = match self.datagram.is_in_reserve() {
                     true => Some(STREAM_PATIENCE),
                     false => self.has_another().then_some(ATTEMPT_PATIENCE),

@@ -41,6 +41,7 @@ impl InviteClient {
             head.line("Contact", contact.as_bytes());
             head.line("Allow", text.allow());
             head.line("Supported", text.supported());
+            // A peer's 422 may have asked for more than the interval that we prefer (RFC 4028 §7.3).
             head.number("Session-Expires", config.session_expires.max(min_se).into());
             head.number("Min-SE", min_se.into());
             text.write_rest(head, &said);

@@ -40,6 +40,7 @@ impl InviteClient {
 
         self.pass(cx, (&attempt.target).into(), &AttemptResult::Status(status));
         self.said = refused_with(message);
+        // Recorded before it is followed: the record shows each place that was asked.
         if matches!(status, 300..=399) && self.follows(cx, &attempt.target, message) {
             return self.advance(cx, text);
         }
@@ -68,6 +69,7 @@ impl InviteClient {
             digest_answers,
             ..
         } = attempt;
+
         let challenged = ChallengedMessage {
             method: "INVITE",
             uri: target.uri.as_bytes(),
@@ -78,6 +80,7 @@ impl InviteClient {
             false => ChallengedRequest::Initial,
         };
         let at = (stage, target.address.ip());
+
         attempt.requests < self.plan.max_requests
             && self
                 .plan
@@ -89,6 +92,7 @@ impl InviteClient {
         let Some(min_se) = message.number(HeaderName::MinSe) else {
             return false;
         };
+        // A 422 that asks for nothing longer can't be met, and would come again.
         let is_longer = self.min_se.is_none_or(|known| min_se > known);
         if !is_longer || attempt.requests >= self.plan.max_requests {
             return false;
@@ -109,6 +113,7 @@ impl InviteClient {
     ) -> InviteEvent<'static> {
         // The target was reached by this transport, so no datagram is tried after it.
         self.datagram = UdpFallback::Excluded;
+        // Looked for again: probes may have found the target down meanwhile.
         match cx.flow_to(&attempt.target) {
             Ok(flow) => {
                 attempt.flow = flow;
@@ -130,12 +135,14 @@ impl InviteClient {
                     .map(|dial_target| dial_target.of_runtime(namer))
                     .collect()
             }
+
             (RedirectRule::ByTheSameWay, Some(by)) => {
                 let dial_targets = dial_targets.into_iter();
                 let by_it =
                     dial_targets.map(|dial_target| dial_target.by_flow(by).named(from.named));
                 by_it.collect()
             }
+
             (RedirectRule::Callable, _) | (RedirectRule::ByTheSameWay, None) => {
                 let dial_targets = dial_targets
                     .into_iter()
@@ -147,6 +154,7 @@ impl InviteClient {
                 callable.collect()
             }
         };
+
         if self.redirects > MAX_REDIRECTS || dial_targets.is_empty() {
             return false;
         }

@@ -40,6 +40,7 @@ impl InviteClient {
         text: &dyn InviteText,
     ) -> InviteEvent<'static> {
         self.timer = None;
+        // The peer has sent a 1xx on the connection, so no datagram follows. It gets the rest of a target's usual time.
         if matches!(self.datagram, UdpFallback::Unneeded) {
             self.datagram = UdpFallback::Excluded;
             let rest = ATTEMPT_PATIENCE - STREAM_PATIENCE;
@@ -52,6 +53,7 @@ impl InviteClient {
             return InviteEvent::Waits;
         };
 
+        // A 2xx that crosses this CANCEL gets ACK and BYE: no attempt owns its transaction any more.
         cx.endpoint.cancel(client, b"", cx.now);
         self.pass(cx, (&attempt.target).into(), &AttemptResult::Silence);
         self.leave(cx, 408);
@@ -82,6 +84,7 @@ impl InviteClient {
             | State::Connecting(_)
             | State::Over => Reason::TrunkUnreachable,
         };
+        // Before `cancel`, which would record the attempt as cancelled.
         self.note_silence(cx);
 
         let mut lines = Vec::new();

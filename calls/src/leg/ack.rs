@@ -93,6 +93,7 @@ impl Leg {
                 head,
                 body,
             };
+            // The transaction keeps it, and repeats it for each retransmission of the 2xx.
             cx.endpoint
                 .ack(ack.client, dialog.remote_tag(), flow, &request, cx.now);
         });
@@ -115,6 +116,7 @@ impl Leg {
         if message.status() >= 300 {
             return;
         }
+        // A 2xx to an INVITE without an offer brings one, and "the ACK MUST carry an answer" (RFC 3261 §13.2.2.4).
         match pending.had_sdp || !has_sdp(message) {
             true => self.send_ack(cx, &pending.ack()),
             false => self.reject_offer(cx, &pending.delayed(sdp_of(message.body()))),

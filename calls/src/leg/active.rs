@@ -64,6 +64,7 @@ impl ActiveLeg<'_> {
         let Some(session) = self.leg.session_mut() else {
             return;
         };
+        // While a probe waits, only the end of the session can come before its outcome, which sets the timer again.
         let due = match is_refreshing {
             true => session.liveness.over(),
             false => session.liveness.due(longest),
@@ -77,6 +78,7 @@ impl ActiveLeg<'_> {
 
     /// Restarts the peer's session after its refresh was accepted.
     pub(crate) fn take_renewal(&mut self, cx: &mut Cx<'_>, renewal: Option<SessionTimer>) {
+        // An UPDATE may come before the answer, when there is no session to refresh yet.
         if self.status == CallStatus::SettingUp {
             return;
         }
@@ -124,6 +126,7 @@ impl ActiveLeg<'_> {
                 peer.remember_sdp(pending.fork, sdp);
             }
         }
+        // An UPDATE in an early dialog changes its target and SDP. The session begins with the answer.
         if self.status == CallStatus::SettingUp {
             return;
         }
@@ -144,6 +147,7 @@ impl ActiveLeg<'_> {
         pending: &Pending,
         message: &Message<'_>,
     ) {
+        // Before the ACK, whose next hop is chosen from this flow.
         if let Some(peer) = self.leg.sip_mut() {
             peer.flow = flow;
         }
@@ -166,6 +170,7 @@ impl ActiveLeg<'_> {
         match reply {
             Reply::TooBrief => {
                 let session = self.leg.session_mut();
+                // A 422 that demands nothing longer would come again for each repetition.
                 let is_raised = session.is_some_and(|session| session.raise(message));
                 match is_raised {
                     true => (Reply::RetryAfter(PAUSE), None),

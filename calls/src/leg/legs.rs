@@ -42,6 +42,7 @@ impl Legs {
     /// Adds a leg.
     pub(crate) fn add(&mut self, role: LegRole, peer: LegPeer, state: LegState) -> LegId {
         let mut id = self.next;
+        // The number wraps around after many transfers, and a leg that is there keeps its own.
         while self.get(id).is_some() {
             id = id.next();
         }
@@ -200,6 +201,7 @@ impl Legs {
     pub(crate) fn leave_connections(&mut self, lost: &HashMap<u32, u32>) {
         for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
             if let Some(proved) = lost.get(&peer.flow.connection) {
+                // Not always 0: over TLS the peer of the next connection has to prove the same name.
                 peer.flow.connection = *proved;
             }
         }

@@ -65,6 +65,7 @@ impl Leg {
         let peer = self.sip_mut()?;
         let body = &*peer.with_origin(new.body);
 
+        // Without credentials no challenge is answered, so nothing is kept to repeat.
         let mut repeated_lines = peer.credentials.is_some().then(Vec::new);
         let (before, is_sips) = (peer.flow, peer.is_sips);
         let dialog = peer.dialog(new.fork)?;
@@ -106,6 +107,7 @@ impl Leg {
                 .request(flow, &request, owner_of(Some(call)), cx.now);
             sent.ok()
         })?;
+        // Its answer, and its own requests, may come from there.
         peer.known_addresses.learn(flow.peer.ip());
 
         let repeatable = repeated_lines.map(|lines| {
@@ -115,6 +117,7 @@ impl Leg {
                 digest_answers: DigestAnswers::default(),
             })
         });
+
         Some(Pending {
             client,
             leg: id,
@@ -122,9 +125,11 @@ impl Leg {
             method: new.method,
             cseq,
             origin: new.origin,
+            // A re-INVITE without a body asks for an offer.
             offers: new.offers || new.method == Method::Invite,
             had_sdp: !body.is_empty(),
             connected: flow.connection != 0,
+            // The SDP counts as the peer's once it is accepted (`ActiveLeg::note_refresh`).
             sdp: new.offers.then(|| sdp_of(body).into()),
             renewal: None,
             target: None,

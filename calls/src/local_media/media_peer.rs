@@ -19,17 +19,22 @@ pub(super) fn sources(
 ) -> Result<[IpAddr; 2], Refusal> {
     let (ip, from) = (sdp.ip(), signalling.ip());
     let is_its_own = ip.to_canonical() == from.to_canonical();
+
     match addresses.examine(sdp) {
         // On hold in the way of RFC 2543.
         Err(Refusal::NoHost) if ip.is_unspecified() => {}
         Ok(()) => {}
+
+        // Refused even where `sip.enforce_peers` only warns: no peer has its media at such an address.
         Err(refusal @ (Refusal::NoHost | Refusal::Own | Refusal::Wide | Refusal::Plain)) => {
             return Err(refusal);
         }
         Err(Refusal::Private | Refusal::Near | Refusal::Reserved) if is_its_own => {}
         // A call from one reserved peer may have its media at another.
         Err(Refusal::Reserved) if addresses.examine(signalling) == Err(Refusal::Reserved) => {}
+        // `examine` ignores `sip.enforce_peers`; `judge` lets this pass where that only warns.
         Err(Refusal::Reserved) => addresses.judge(sdp)?,
+
         Err(Refusal::Private | Refusal::Near) => {
             if addresses.judge(sdp).is_err() {
                 return Ok([from; 2]);
@@ -39,6 +44,7 @@ pub(super) fn sources(
 
     Ok(match (is_private(ip), is_private(from)) {
         (false, _) => [ip; 2],
+        // A private address behind NAT can't be reached from here; its RTP leaves the NAT like its signalling.
         (true, false) => [from; 2],
         (true, true) => [ip, from],
     })

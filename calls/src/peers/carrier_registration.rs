@@ -184,16 +184,20 @@ impl CarrierRegistration {
 
         match message.status() {
             status @ 200..=299 => match granted(message, contact, asked) {
+                // A 200 that grants our Contact no time leaves us unregistered.
                 0 if asked > 0 => RegisterVerdict::Refused(status, retry),
                 seconds => RegisterVerdict::Granted(seconds.min(LONGEST)),
             },
             status @ (401 | 407) => RegisterVerdict::Challenged(status),
             status @ 423 => match message.number(HeaderName::MinExpires) {
+                // A minimum that the request has met already would be asked for without end.
                 Some(least) if least > asked && least <= LONGEST => {
                     RegisterVerdict::TooBrief(least)
                 }
                 Some(_) | None => RegisterVerdict::Refused(status, retry),
             },
+            // RFC 3263 §4.3 goes on after 503 and silence; any 5xx may be the fault of this server alone, so it goes on
+            // too.
             status @ (408 | 500..=599) => RegisterVerdict::TryNext(Some(status)),
             status => RegisterVerdict::Refused(status, retry),
         }
@@ -212,6 +216,7 @@ impl CarrierRegistration {
         self.granted = Some(GrantedRegistration { since, until });
         self.failures = 0;
         self.sip_code = Some(200);
+        // Early enough for retries before the end, and spread so that trunks registered together part.
         self.next_at = Some(now + lasts * 3 / 4 + share(lasts / 8, random));
     }
 
@@ -226,6 +231,7 @@ impl CarrierRegistration {
         let doubled = first.saturating_mul(1 << self.failures.min(16));
         let granted = doubled.min(LONGEST_WAIT);
         let wait = granted / 2 + share(granted / 2, random);
+        // The carrier may ask for more patience, but not for so much that the trunk stays down for days.
         let wait = wait.max(retry_after.unwrap_or_default().min(LONGEST_WAIT));
         self.failures = self.failures.saturating_add(1);
         self.sip_code = sip_code;
@@ -265,6 +271,7 @@ pub(super) fn share(whole: Duration, random: u64) -> Duration {
 /// Returns the expiry of our registration: that of our own Contact, else that of the whole answer (§10.2.4).
 fn granted(message: &Message<'_>, contact: &str, asked: u32) -> u32 {
     let ours = Uri::parse(contact.as_bytes()).ok();
+    // The answer lists every Contact of the address of record, those of other devices as well.
     let mut listed = message
         .elements(HeaderName::Contact)
         .filter_map(|element| NameAddr::parse(element).ok());

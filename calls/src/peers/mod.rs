@@ -216,6 +216,7 @@ impl Peers {
         write: impl FnOnce(&mut Head<'_>),
         now: Moment,
     ) -> Option<u32> {
+        // A probe is then left out, and a REGISTER fails and is repeated like any that fails.
         if self.asked.len() >= MOST {
             return None;
         }
@@ -223,6 +224,7 @@ impl Peers {
         let mut lines = std::mem::take(&mut self.lines);
         lines.clear();
         write(&mut Head::new(&mut lines));
+        // A number is free again long before the counter wraps: no request waits longer than its transaction.
         self.last_number = self.last_number.wrapping_add(1);
 
         let number = self.last_number;

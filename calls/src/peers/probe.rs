@@ -36,6 +36,7 @@ impl Peers {
     }
 
     fn probe_one(&mut self, endpoint: &mut Endpoint, target: &Target, now: Moment) {
+        // Without a listener that fits, or where the address is forbidden, nothing is learnt of the peer.
         let Some(flow) = self.way_to(target) else {
             return;
         };

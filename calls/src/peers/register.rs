@@ -128,6 +128,7 @@ impl Peers {
 
         let by_it = |registration: &CarrierRegistration| {
             let flow = registration.current.as_ref().map(|current| current.flow);
+            // The flow was chosen before its connection existed, so only transport and address can be compared.
             flow.is_some_and(|flow| flow.transport == lost.transport && flow.peer == lost.peer)
                 && registration.granted.is_some()
                 && registration.end.is_none()

@@ -394,10 +394,10 @@ fn a_trunk_that_goes_is_taken_back() {
 }
 
 #[test]
-fn what_is_asked_for_when_it_ends_is_taken_back_once_it_is_granted() {
+fn a_registration_pending_at_shutdown_is_removed_once_granted() {
     let (mut scene, register) = Scene::asking();
     scene.peers.leave(&mut scene.endpoint, scene.now);
-    assert!(scene.sent().is_empty(), "nobody knows yet");
+    assert!(scene.sent().is_empty(), "the carrier hasn't granted it yet");
     let sent = scene.answer(&register, 200, "");
     assert_eq!(header(&sent[0], HeaderName::Expires), "0");
     scene.after(33_000);
@@ -515,6 +515,7 @@ fn a_peer_that_answers_options_is_up() {
     let peer = ProbedPeer::of(&target).expect("a peer");
     scene.health.watch([&peer], [(TRUNK, vec![peer.clone()])]);
 
+    // Down after two failures, up after one answer.
     for (status, reachable) in [
         (404, Some(true)),
         (503, Some(true)),

@@ -199,11 +199,14 @@ impl Bindings {
         let was_there = registered.bindings.iter().any(|held| held.expires_at > now);
         registered.bindings.retain(|held| held.expires_at > now);
 
+        // RFC 3261 §10.3 step 7: updates are committed only "if all binding updates and additions succeed", so all
+        // Contacts are checked before the first one changes anything.
         let late = |contact: &Contact| {
             let held = registered.bindings.iter().find(|held| held.is_for(contact));
             held.is_some_and(|held| held.is_newer_than(sender))
         };
         if contacts.iter().any(late) {
+            // The expired bindings are gone, although the request is refused.
             self.recount(count, registered.bindings.len());
             return Err(ChangeRefused::OutOfOrder);
         }
@@ -222,6 +225,7 @@ impl Bindings {
 
         let newest = registered.bindings.last().cloned();
         let is_gone = newest.is_none();
+        // Another shard may add a binding before `remove_if` locks the entry again, which therefore asks once more.
         drop(entry);
         if is_gone {
             self.trunks
@@ -230,6 +234,7 @@ impl Bindings {
             self.note_connection(sender.flow.connection, trunk);
         }
 
+        // Expired bindings that no sweep has found count: their loss wasn't reported, so this is no new registration.
         let what = match newest {
             Some(binding) if count == 0 => Some(BindingChangeKind::Registered(Box::new(binding))),
             None if was_there => Some(BindingChangeKind::Lost(BindingLoss::Removed)),
@@ -286,6 +291,7 @@ impl Bindings {
                 if held.flow.connection != lost.connection {
                     return true;
                 }
+                // Without its connection it is kept only if a new one can be opened to its Contact.
                 held.flow.connection = 0;
                 held.has_way_without_flow()
             })
@@ -295,6 +301,7 @@ impl Bindings {
 
     /// Removes expired bindings.
     pub fn sweep(&self, now: Moment) -> Vec<BindingChange> {
+        // Collected first: `retain` locks the table that is being iterated.
         let due = self.trunks.iter().filter(|entry| {
             let mut bindings = entry.bindings.iter();
             bindings.any(|held| held.expires_at <= now)
@@ -388,6 +395,7 @@ impl Bindings {
     }
 
     pub(super) fn recount(&self, before: usize, after: usize) {
+        // Added first: the unsigned count must not pass below zero while another shard reads it.
         self.count.fetch_add(after, Ordering::Relaxed);
         self.count.fetch_sub(before, Ordering::Relaxed);
     }
@@ -450,6 +458,7 @@ impl Binding {
     }
 
     pub(super) fn is_at(&self, instance: Option<&str>, contact: &str) -> bool {
+        // Two contacts without an instance aren't one device.
         if self.instance.is_some() && self.instance.as_deref() == instance {
             return true;
         }
@@ -462,6 +471,7 @@ impl Binding {
     }
 
     fn is_newer_than(&self, sender: &Sender<'_>) -> bool {
+        // RFC 3261 §10.3 step 7: CSeq compares requests of one Call-ID; a PBX that restarts begins a new one.
         *self.call_id == *sender.call_id && self.cseq >= sender.cseq
     }
 
@@ -498,6 +508,7 @@ impl Binding {
         };
 
         Some(BindingTarget {
+            // As the PBX wrote it: 3CX recognises calls to it by the `rinstance` of its Contact.
             uri: self.contact.clone(),
             transport: self.flow.transport,
             address: by.map(|flow| flow.peer).or(direct)?,

@@ -40,6 +40,7 @@ impl Bindings {
             if !binding.needs_keeping() || due.len() >= MOST {
                 return;
             }
+
             let next = now + interval();
             match binding.liveness.due_at {
                 Some(at) if at > now => return,
@@ -50,6 +51,7 @@ impl Bindings {
                 }
                 Some(_) => binding.liveness.due_at = Some(next),
             }
+
             due.push(KeepAlive {
                 trunk,
                 contact: binding.contact.clone(),
@@ -63,6 +65,7 @@ impl Bindings {
     /// Notes the result of an OPTIONS; true if the state has changed.
     pub fn note_keep_alive(&self, asked: &KeepAlive, is_answered: bool) -> bool {
         self.change_one(asked.trunk, |binding| {
+            // The PBX has registered anew meanwhile: the result is about a mapping that isn't used any more.
             if binding.flow != asked.flow || binding.contact != asked.contact {
                 return false;
             }

@@ -162,6 +162,7 @@ impl Registrar {
         now: Moment,
     ) {
         match Uri::parse(message.request_uri()) {
+            // RFC 3261 §8.2.2.1: with an unsupported scheme "it SHOULD reject the request with a 416".
             Ok(uri) if uri.scheme == Scheme::Other => {
                 return self.stateless(endpoint, message, flow, 416, |_| {});
             }
@@ -178,6 +179,7 @@ impl Registrar {
             now,
             is_kept: self.keeps_answer(login.trunk, now),
         };
+        // Judged after the digest, so that only the trunk's own PBX learns of it.
         let is_suspended = view.org(login.org).is_some_and(|org| org.suspended);
         if is_suspended || is_anothers(view, login, message) {
             return self.answer(endpoint, &request, 403, |_| {});
@@ -205,6 +207,7 @@ impl Registrar {
     ) -> Option<&'v Login> {
         let config = Arc::clone(&self.config);
         let Some(credentials) = auth::credentials(message, &config.realm) else {
+            // A PBX set to another realm would be challenged without end; its org gets to know why.
             if let Some(other) = auth::foreign_credentials(message, &config.realm) {
                 let attributed =
                     failed_login::attribute_other_realm(view, &other.username_unescaped());
@@ -217,7 +220,9 @@ impl Registrar {
         let login = view
             .login(&credentials.username_unescaped())
             .filter(|login| login.is_valid(config.wall.of(now)));
+        // An unknown name is verified too, against a secret without a password: both cases then look and cost the same.
         let secret = login.map_or(self.nonces.decoy(), |login| &*login.secret);
+
         let policy = Policy {
             algorithms: &config.algorithms,
             allow_rfc2069: config.allow_rfc2069,
@@ -232,17 +237,22 @@ impl Registrar {
             policy,
             now,
         );
+
         match (login, verdict) {
             (Some(login), Verdict::Ok) => return Some(login),
             (Some(login), Verdict::Wrong(part)) => {
                 let attributed = Some((login.org, login.trunk, part));
                 self.failed(attributed, &credentials, message, flow, now);
+                // With the nonce of the failed attempt again, pjsip stops after one try instead of guessing on.
                 let cause = ChallengeCause::Wrong(credentials.nonce);
                 self.challenge(endpoint, flow, message, cause, now);
             }
+
+            // The password may be right: an expired nonce is no failed attempt.
             (_, Verdict::Stale) => {
                 self.challenge(endpoint, flow, message, ChallengeCause::Stale, now)
             }
+
             (None, Verdict::Ok | Verdict::Wrong(_)) => {
                 let name = credentials.username_unescaped();
                 let attributed = failed_login::attribute_unknown_user(
@@ -251,6 +261,8 @@ impl Registrar {
                     &name,
                     config.wall.of(now),
                 );
+
+                // `failed` notes nothing without an org, so copies of the request are recognised here.
                 if attributed.is_none() && self.refused_log_ins.is_new(flow.peer, message) {
                     let unknown = UnknownUser::new(flow.peer, &name);
                     self.effects.push(RegistrarEffect::UnknownUser(unknown));
@@ -274,6 +286,7 @@ impl Registrar {
         now: Moment,
     ) {
         let refused = &mut self.refused_log_ins;
+        // The challenge is stateless, so no transaction absorbs retransmissions, which would count as further guesses.
         let attributed = attributed.filter(|_| refused.is_new(flow.peer, message));
         self.effects.extend(attributed.map(|(org, trunk, part)| {
             RegistrarEffect::AuthFailure(RegisterAuthFailure {
@@ -301,7 +314,9 @@ impl Registrar {
         } = *request;
         let (org, trunk) = (login.org, login.trunk);
         let sender = sender(message, flow, &login.pair);
+
         let required: Vec<&[u8]> = message.elements(HeaderName::Require).collect();
+        // No option of REGISTER is supported, so whatever Require lists is unsupported.
         if !required.is_empty() {
             let unsupported = required.join(&b", "[..]);
             return self.answer(endpoint, request, 420, |head| {
@@ -321,6 +336,7 @@ impl Registrar {
         let outcome = match asked {
             Ok(RegisterRequest::Query) => Ok(None),
             Ok(RegisterRequest::RemoveAll) => self.bindings.remove_all(trunk, &sender),
+            // Accepted, the Contacts would push each other out, and the 200 would lack some.
             Ok(RegisterRequest::Change(contacts)) if contacts.len() > self.config.contacts => {
                 return self.answer(endpoint, request, 403, |_| {});
             }
@@ -328,6 +344,7 @@ impl Registrar {
                 self.bindings
                     .change((org, trunk), &contacts, &sender, self.config.contacts, now)
             }
+
             Err(RegisterFault::Malformed) => {
                 return self.answer(endpoint, request, 400, |_| {});
             }
@@ -337,9 +354,11 @@ impl Registrar {
                 });
             }
         };
+
         match outcome {
             Ok(change) => {
                 self.effects.extend(change.map(RegistrarEffect::Changed));
+                // RFC 3261 §10.3 step 8: the 200 lists "all current bindings", not only those of this request.
                 let bindings = self.bindings.of(trunk, now);
                 self.answer(endpoint, request, 200, |head| {
                     for binding in &bindings {
@@ -347,6 +366,7 @@ impl Registrar {
                     }
                 });
             }
+
             // §10.3 step 7: a request older than the one that made the binding changes nothing.
             Err(ChangeRefused::OutOfOrder) => {
                 self.answer(endpoint, request, 500, |_| {});
@@ -406,10 +426,12 @@ impl Registrar {
         head: impl FnOnce(&mut Head<'_>),
     ) {
         let (message, flow, now) = (request.message, request.flow, request.now);
+        // Beyond the trunk's rate an answer takes no room in the table of transactions, which all calls share.
         if !request.is_kept {
             return self.stateless(endpoint, message, flow, status, head);
         }
 
+        // A binding may be changed by now. The PBX registers again with a higher CSeq, and then gets its 200.
         let Ok(tx) = endpoint.accept(message, flow, owner_of(None), now) else {
             return self.stateless(endpoint, message, flow, 503, |head| {
                 head.number("Retry-After", 5);
@@ -452,6 +474,7 @@ fn sender<'m>(message: &Message<'m>, flow: Flow, pair: &Arc<PeerLogin>) -> Sende
 }
 
 fn contact_line(head: &mut Head<'_>, binding: &Binding, now: Moment) {
+    // Rounded up: `expires=0` would say that the binding is gone.
     let left = binding.expires_at.since(now).as_millis().div_ceil(1000);
     let uri = &binding.contact;
     let instance = binding

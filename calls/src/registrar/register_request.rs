@@ -60,9 +60,11 @@ impl RegisterRequest {
             Some(value) => text::delta_seconds(text::trim(value)).map_or(HOUR, seconds),
             None => longest,
         };
+
         let mut contacts = Vec::new();
         for element in message.elements(HeaderName::Contact) {
             if text::trim(element) == b"*" {
+                // RFC 3261 §10.3 step 6: beside other Contacts, or with another expiry, "the server MUST return a 400".
                 let is_alone = message.elements(HeaderName::Contact).count() == 1;
                 let is_removal = message.first(HeaderName::Expires).is_some() && usual.is_zero();
                 return if is_alone && is_removal {
@@ -71,12 +73,14 @@ impl RegisterRequest {
                     Err(RegisterFault::Malformed)
                 };
             }
+
             if contacts.len() == MOST {
                 return Err(RegisterFault::Malformed);
             }
             contacts.push(contact(element, usual, longest)?);
         }
 
+        // RFC 3261 §10.3 step 7: 423 is only for an interval "greater than zero"; zero removes the binding.
         let is_brief = |contact: &Contact| !contact.expires.is_zero() && contact.expires < shortest;
         if contacts.iter().any(is_brief) {
             return Err(RegisterFault::TooBrief);
@@ -94,6 +98,7 @@ fn contact(element: &[u8], usual: Duration, longest: Duration) -> Result<Contact
     let address = NameAddr::parse(element).map_err(|_| RegisterFault::Malformed)?;
     let uri = address.parse_uri().map_err(|_| RegisterFault::Malformed)?;
     let text = std::str::from_utf8(address.uri).map_err(|_| RegisterFault::Malformed)?;
+    // RFC 3261 §10.2.1 allows other schemes in Contact, but no call could be sent there.
     if !matches!(uri.scheme, Scheme::Sip | Scheme::Sips) || text.len() > LONGEST_URI {
         return Err(RegisterFault::Malformed);
     }

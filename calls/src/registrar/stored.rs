@@ -55,6 +55,7 @@ impl Bindings {
             .collect();
 
         let taken = trunks.into_iter().filter_map(|trunk| {
+            // The mark goes before the bindings are read: a change in between marks the trunk again, and none is lost.
             let (_, removed) = self.unsaved.remove(&trunk)?;
             let registered = self.trunks.get(&trunk);
             let stored = registered.map(|registered| registered.stored(trunk, own));
@@ -69,6 +70,7 @@ impl Bindings {
 
     /// Puts back bindings that couldn't be stored.
     pub fn put_back(&self, unsaved: Vec<UnsavedBindings>) {
+        // The bindings themselves are read again when they are stored.
         for UnsavedBindings { trunk, removed, .. } in unsaved {
             self.note_unsaved(trunk, removed);
         }
@@ -145,6 +147,7 @@ impl Bindings {
                 bindings: Default::default(),
             });
         let registered = &mut *entry;
+
         let count = registered.bindings.len();
         let mut known = registered.bindings.iter();
         let place = known.position(|held| held.is_at(stored.instance.as_deref(), &stored.contact));
@@ -158,15 +161,18 @@ impl Bindings {
                     if held.flow_owner != FlowOwner::ThisProcess {
                         held.flow_owner = flow_owner;
                     }
+                    // A node that removes a binding stores its end: an expired row of this REGISTER takes it away here.
                     stored.expires_at > now
                 }
                 false => held.refreshed_at > stored.refreshed_at,
             }
         });
+
         if !is_known {
             if let Some(place) = place {
                 registered.bindings.remove(place);
             }
+            // A log-in that has been removed meanwhile takes its bindings with it.
             let pair = pair(&stored.username).filter(|_| stored.expires_at > now);
             let binding = pair.map(|pair| Binding::from_stored(stored, flow_owner, pair));
             let usable = |binding: &Binding| {
@@ -176,6 +182,7 @@ impl Bindings {
         }
 
         self.recount(count, registered.bindings.len());
+        // The lock is released first: `remove_if` takes it again.
         drop(entry);
         self.trunks.remove_if(&stored.trunk, |_, registered| {
             registered.bindings.is_empty()

@@ -32,6 +32,7 @@ impl Calls {
         by: HangUpRequester,
         now: Moment,
     ) -> bool {
+        // A call that only waits for answers to its BYEs isn't up any more.
         let is_up = |call: &&Call| call.ids.call == id && call.bridge.status() != CallStatus::Over;
         let Some(key) = self.iter().find(is_up).map(|call| call.bridge.key) else {
             return false;

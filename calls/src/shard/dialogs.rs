@@ -14,6 +14,7 @@ impl Calls {
         let call = self.get(found.key)?;
         let to_tag = message.to_tag()?;
         let from_tag = message.from_tag().unwrap_or_default();
+        // All forks of an INVITE of ours share our tag, so the whole dialog id has to match (RFC 3261 §12).
         let mut dialogs = call.bridge.legs.sip(found.leg)?.dialogs.iter();
         let held = dialogs.find(|held| {
             held.dialog.local_tag() == to_tag

@@ -56,6 +56,8 @@ impl Calls {
         match received {
             Received::Handled => {}
             Received::Request(message) => self.request(endpoint, view, flow, &message, now),
+
+            // An ACK is never answered. If this one is dropped, our 2xx is retransmitted until another one comes.
             Received::Ack(message) => {
                 if let Some(found) = self.dialog_of(&message)
                     && self.accepts_ack_source(view, found, &flow, &message, now)
@@ -64,21 +66,27 @@ impl Calls {
                     self.with(key, endpoint, now, |call, cx| call.on_ack(cx, id, &message));
                 }
             }
+
             Received::Cancel {
                 invite,
                 owner,
                 message,
             } => {
+                // An INVITE with a final answer has no call, so its CANCEL has no effect (RFC 3261 §9.2).
                 self.with_owner(owner, endpoint, now, |call, cx| {
                     call.on_cancel(cx, invite, &message)
                 });
             }
+
             Received::ForeignResponse { owner, tx, message } => {
                 self.unknown_source_response(endpoint, view, flow, (tx, owner), message, now);
             }
+
+            // Probes of sources and keep-alives are sent without a transaction, so their answers are strays.
             Received::StrayResponse(message) if message.method() == Method::Options => {
                 self.source_answered(endpoint, view, flow, &message, now);
             }
+
             // A late 2xx of a call that is up: it was acknowledged for as long as it may be retransmitted.
             Received::StrayResponse(message) if self.is_agreed(&message) => {}
             Received::StrayResponse(message) => {
@@ -100,22 +108,27 @@ impl Calls {
     pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: Event, now: Moment) {
         match event {
             Event::Timeout { owner, .. } | Event::TransportError { owner, .. }
+                // The BYE after a late 2xx: it gives its place among `MAX_LATE_BYES` back.
                 if key_of(owner).is_none() =>
             {
                 self.core.late_byes = self.core.late_byes.saturating_sub(1);
             }
+
             Event::Timeout { tx, owner } => {
                 self.with_owner(owner, endpoint, now, |call, cx| {
                     call.on_no_answer(cx, tx, attempts::NoAnswer::Silence)
                 });
             }
+
             Event::TransportError { tx, owner, fault } => {
                 self.with_owner(owner, endpoint, now, |call, cx| {
                     call.on_no_answer(cx, tx, attempts::NoAnswer::Broken(fault))
                 });
             }
+
             Event::NoAck { tx, owner } => {
                 self.with_owner(owner, endpoint, now, |call, cx| {
+                    // RFC 3261 §13.3.1.4: without an ACK for 64*T1, "the session SHOULD be terminated", by a BYE.
                     if call.bridge.on_no_ack(cx, tx) {
                         call.hang_up(cx, Reason::NoAck);
                     }
@@ -131,6 +144,7 @@ impl Calls {
         while let Some((key, timer)) = self.core.pop_timer(now) {
             self.with(key, endpoint, now, |call, cx| match timer {
                 CallTimer::Deadline => call.on_deadline(cx),
+                // The call goes on without a contact.
                 CallTimer::Contact => call.on_contact(cx, None),
                 CallTimer::Attempt => {
                     call.with_dialing(cx, |client, cx, text| client.handle_silence(cx, text))
@@ -139,26 +153,31 @@ impl Calls {
                     call.with_dialing(cx, |client, cx, _| InviteEvent::Failed(client.give_up(cx)));
                 }
                 CallTimer::Turn => call.bridge.requests.on_turn(),
+
                 CallTimer::Reliable(fork) => {
                     if call.bridge.on_reliable_timer(cx, fork) {
                         call.refuse(cx, Reason::NoAck);
                     }
                 }
+
                 CallTimer::Exchange => {
                     call.bridge.requests.on_exchange_late(cx);
                     call.bridge.give_up_successor(cx, 408);
                 }
+
                 CallTimer::Session(id) => {
                     let leg = call.bridge.at(id);
                     let lost = leg.and_then(|mut leg| leg.on_session_timer(cx));
                     call.end_if_lost(cx, id, lost);
                 }
+
                 CallTimer::KeepAlive(id) => {
                     let slot = call.ids.slot;
                     if let Some(mut leg) = call.bridge.at(id) {
                         leg.on_keep_alive(cx, slot);
                     }
                 }
+
                 CallTimer::Transfer => call.on_transfer(cx, transfer::TransferEvent::TimedOut),
                 CallTimer::Builtin => call.with_bot(cx, Bot::on_builtin_timer),
             });
@@ -220,6 +239,7 @@ impl Calls {
         now: Moment,
     ) {
         if message.to_tag().is_some() {
+            // Nothing counts before the source is judged: tags cross the network in the clear and prove nothing.
             return match self.dialog_of(message) {
                 Some(found) if !self.accepts_source(endpoint, view, found, flow, message, now) => {}
                 Some((key, id, fork)) => {
@@ -231,6 +251,7 @@ impl Calls {
                 None if self.answer_early(endpoint, flow, message, now) => {}
                 // Dropped: when it is retransmitted, the answer that it has overtaken has arrived.
                 None if !flow.transport.is_reliable() && self.is_ahead(message) => {}
+                // RFC 3261 §12.2.2: a UAS that doesn't recreate the dialog "MUST respond to the request with a 481".
                 None => self.core.stateless(endpoint, message, flow, 481, |_| {}),
             };
         }
@@ -253,6 +274,7 @@ impl Calls {
             | Method::Cancel => {
                 self.core.stateless(endpoint, message, flow, 481, |_| {});
             }
+
             // REFER is served inside a call only, so Allow doesn't name it here (RFC 3261 §8.2.1).
             Method::Register
             | Method::Subscribe
@@ -271,9 +293,11 @@ impl Calls {
         key: CallKey,
         message: &Message<'_>,
     ) -> Option<&'v OrgView> {
+        // INFO may carry a key that hands the caller to a destination.
         if !matches!(message.method(), Method::Refer | Method::Info) {
             return None;
         }
+        // Its generation isn't compared here: `with` does that before the call sees the org.
         let slot = self.slab.get(key.index as usize)?;
         view.org(slot.call.ids.org).map(|org| &**org)
     }
@@ -288,6 +312,7 @@ impl Calls {
         now: Moment,
     ) {
         let replaces = message.first(HeaderName::Replaces).is_some();
+        // Before admission: this deployment has sent it, with a token over its Replaces in place of a digest.
         if replaces && let Some(org) = transferring::asked_by_ourselves(&self.core.config, message)
         {
             return self.join_own(endpoint, flow, message, org, now);
@@ -338,6 +363,7 @@ impl Calls {
         now: Moment,
     ) {
         let key = key_of(owner);
+        // The BYE after a late 2xx has its answer.
         if key.is_none() && message.status() >= 200 {
             self.core.late_byes = self.core.late_byes.saturating_sub(1);
         }
@@ -348,6 +374,7 @@ impl Calls {
             })
         });
 
+        // RFC 3261 §13.2.2.4: "The UAC core MUST generate an ACK request for each 2xx", also once the call has ended.
         if !known && message.method() == Method::Invite && (200..300).contains(&message.status()) {
             let mut cx = Cx {
                 core: &mut self.core,
@@ -369,12 +396,14 @@ impl Calls {
         now: Moment,
     ) {
         let tag = answer.from_tag();
+        // The From-tag is random: only a source that has received our OPTIONS can repeat it.
         let Some(tag) = tag.and_then(|tag| self.core.minter.read_tag(tag)) else {
             return;
         };
         let asked = (flow.peer.ip().to_canonical(), tag.bits);
         for waiting in self.core.source_probes.answered(asked, now) {
             if let Ok(invite) = lex(&waiting.octets, Framing::Datagram) {
+                // Admitted from the start, by the directory of now and with its source proven.
                 self.invite(endpoint, view, waiting.flow, &invite, now);
             }
         }

@@ -1,6 +1,7 @@
 //! Requests in early dialogs of our own INVITEs: of a callee, of a destination, or of the runtime of an outbound call (RFC 3261 §12.1, §12.2.2).
 //!
-//! Nothing crosses such a dialog, and its 2xx brings all that a call needs of it. So no call keeps it, and its requests are answered at once.
+//! No request is relayed between such a dialog and the other leg, and its 2xx brings all that the call needs. So no call keeps it, and its requests
+//! are answered at once.
 
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;
@@ -46,6 +47,7 @@ impl Calls {
         let leg = self
             .get_mut(dialog.key)
             .and_then(|call| call.bridge.legs.get_mut(dialog.leg));
+        // Counted before a transaction is made, whose answer would stay in a table that all calls share.
         let may_ask = leg.is_some_and(|leg| leg.allowance.take(method, now));
 
         let mut cx = Cx {
@@ -65,6 +67,7 @@ impl Calls {
             busy(&mut cx, flow, message);
             return true;
         };
+        // RFC 3261 §14.2: Retry-After of a 500 is "a randomly chosen value of between 0 and 10 seconds".
         let seconds = cx.endpoint.chance().bits64() % 11;
 
         let lacking = lacking_options(message);
@@ -117,6 +120,7 @@ fn status_of(message: &Message<'_>, offer: OurOffer) -> u16 {
         Method::Invite => 491,
         // A BYE ends the early dialog alone: the INVITE has its own final answer (§15).
         Method::Info | Method::Options | Method::Bye => 200,
+        // Neither agent nor destination is there to read it, and the dialog goes on.
         Method::Message => 480,
         // REFER is accepted once the call is up.
         Method::Refer => 403,

@@ -37,6 +37,7 @@ impl Calls {
     /// Handles media of the caller that has been silent for too long.
     pub fn handle_media_silent(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
+            // Media of ours may have been replaced by a runtime's while this input was on its way.
             let outbound = call.outbound.as_deref();
             if call.bridge.is_local() || outbound.is_some_and(Outbound::has_media) {
                 call.hang_up(cx, Reason::MediaSilent);
@@ -52,6 +53,7 @@ impl Calls {
         dialled: Result<SocketAddr, BotFailure>,
         now: Moment,
     ) -> bool {
+        // Stays false if the call is gone: the engine then closes the WebSocket.
         let mut is_wanted = false;
         self.with(key, endpoint, now, |call, cx| {
             call.with_bot(cx, |bot, cx, of| {
@@ -99,6 +101,7 @@ impl Calls {
         key: CallKey,
         now: Moment,
     ) {
+        // Its generation isn't compared here: `with` does that before the call sees the org.
         let slot = self.slab.get(key.index as usize);
         let org = slot.and_then(|slot| view.org(slot.call.ids.org));
         self.with(key, endpoint, now, |call, cx| {

@@ -55,6 +55,8 @@ impl Calls {
             .get(&order.agent)
             .ok_or(Reason::NoWayOut)?;
         let callee = self.callee(org, way, order.number, now)?;
+
+        // Last of the conditions: it counts the call, and all steps after it succeed.
         let permit = self.permit(org, way, order, now)?;
 
         let key = self.reserve();
@@ -64,9 +66,11 @@ impl Calls {
             attempt_counter: &mut AttemptCounter::default(),
             now,
         };
+
         let parties = parties(&callee, way);
         let (placed, call_id, mut dialing) = dial_first(&mut cx, (key, slot), order.org, callee);
 
+        // The call's first fact goes before its effects, whose results are facts of the same call.
         cx.core.fact(started((placed, call_id), way, order, now));
         cx.core.effects.push_back(Effect::FindContact {
             call: key,
@@ -75,8 +79,10 @@ impl Calls {
         });
         prepare(&mut cx, key, &mut dialing);
 
+        // The setting is the inbound trunk's. A way without a peer leads to the PBX that has registered there.
         let from_any = way.peer.is_none() && org.rtp_from_any_address();
         let krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
+
         let [called, caller] = users(&parties);
         let of = NewChain {
             runtime: runtime(cx.core, org, order.agent),
@@ -86,6 +92,7 @@ impl Calls {
             krisp,
             from_any,
         };
+
         let (agent_peer, over_sip) = match First::of(of, (order.agent, order.org), &cx.core.config)
         {
             First::Echo => (Some(LocalAgent::Echo), None),
@@ -103,10 +110,12 @@ impl Calls {
             krisp,
             contact: ContactState::Pending,
             ringing_timeout: order.ringing_timeout,
+            // An order may shorten the longest duration of this node's calls, not extend it.
             max_duration: order.max_duration.min(cx.core.config.max_duration),
             media: None,
             chain: chain.flatten().map(Box::new),
         };
+
         self.begin(CalleeCall {
             key,
             slot,
@@ -158,6 +167,7 @@ impl Calls {
             (None, None) => None,
         };
         let callee = callee.ok_or(Reason::NotRegistered)?;
+        // `None`: nothing is known of the trunk's peers, which is no reason to refuse.
         if self.core.health.trunk(way.id) == Some(false) {
             return Err(Reason::TrunkUnreachable.into());
         }
@@ -174,6 +184,7 @@ impl Calls {
     ) -> Result<Permit, OutboundRefusal> {
         let outbound_limits = &self.core.outbound_limits;
         let [org_claim, agent_claim] = claims(org, order.agent)?;
+
         let trunk_claim = Claim {
             id: way.id,
             max: way.max_concurrent_calls,
@@ -184,6 +195,7 @@ impl Calls {
             trunk_claim,
             agent_claim,
         ];
+
         let permit = self.core.limits.acquire_outbound(claims, now);
         let permit = permit.map_err(|full| match full {
             LimitReached::Agent => Reason::AgentBusy,
@@ -193,6 +205,7 @@ impl Calls {
             LimitReached::Node => Reason::Overload,
         })?;
 
+        // After the permit: a permit is released by drop, but a start that was counted can't be taken back.
         outbound_limits.begin(order.org, (way.id, way.calls_per_second), now)?;
         Ok(permit)
     }
@@ -274,6 +287,7 @@ impl Calls {
             legs.add(
                 LegRole::Agent,
                 agent_peer,
+                // Media of ours have nothing to answer. The call counts as being set up until its legs are connected.
                 LegState::Ready(Session::default()),
             );
         }

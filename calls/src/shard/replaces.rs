@@ -31,6 +31,8 @@ impl Calls {
         let (flow, message) = (admitted.flow, admitted.message);
         let found = sips::came_securely(admitted.request_uri.as_ref(), &flow)
             .and_then(|()| self.replaced(&admitted));
+
+        // A refusal is recorded as a call of its own, which needs a key.
         let key = found.map_or_else(|_| self.reserve(), |(key, _)| key);
         let replaced = match found {
             Ok((_, leg)) => leg,
@@ -44,6 +46,7 @@ impl Calls {
                 return setup::turn_down(&mut cx, key, admitted, reason);
             }
         };
+
         let Ok(server) = endpoint.accept(message, flow, owner_of(Some(key)), now) else {
             let reason = Reason::Overload;
             return admission::turn_away(&mut self.core, endpoint, flow, message, reason);
@@ -64,6 +67,7 @@ impl Calls {
 
         let (flow, message) = (admitted.flow, admitted.message);
         setup::acceptable(&self.core, admitted)?;
+        // RFC 3891 §3: with more than one Replaces "the UAS MUST reject the request with a 400".
         let mut values = message.all(HeaderName::Replaces);
         let value = values.next().filter(|_| values.next().is_none());
         let replaces = value.and_then(Replaces::parse).ok_or(Reason::BadRequest)?;
@@ -148,6 +152,7 @@ impl Calls {
         let found = self.core.tags.get(&tag.bits)?;
         let slot = self.slab.get(found.key.index as usize)?;
         let call = &*slot.call;
+        // The sender may have read the tags in a trace: its own org and its side of the call have to match.
         let is_meant = slot.generation == found.key.generation
             && call.ids.org == org
             && call.bridge.role(found.leg) == role

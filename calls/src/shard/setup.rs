@@ -161,6 +161,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             decision: None,
             reason,
         })?;
+
         let stands_against = match (org.suspended, self.generation) {
             (true, _) => Some(Reason::OrgSuspended),
             (false, LAST_GENERATION..) => Some(Reason::LoopDetected),
@@ -184,6 +185,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                 }
                 Outcome::NoAgent => return Err(SetupRefusal::refused(decision, Reason::NoAgent)),
             };
+
             match cx.core.limits.acquire(
                 org_claim(org),
                 self.trunk_claim(),
@@ -197,12 +199,14 @@ impl<'a, 'm> NewInvite<'a, 'm> {
                     if !cx.core.limits.admits(caller, called, trunk, cx.now) {
                         return Err(SetupRefusal::refused(decision, Reason::SetupsRepeat));
                     }
+
                     return Ok(Chosen {
                         decision,
                         permit,
                         new,
                     });
                 }
+
                 // Another shard has taken the agent's last place: decide again without that agent.
                 Err(LimitReached::Agent) => full.push(agent),
                 Err(LimitReached::Trunk) => {
@@ -302,6 +306,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             cut(&mut decision.dialled.raw);
             cut(&mut decision.caller.raw);
         }
+
         let (mut dialled, mut caller) = match &decision {
             Some(decision) => (decision.dialled.clone(), decision.caller.clone()),
             None => (
@@ -311,7 +316,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         };
         cut(&mut dialled.raw);
         cut(&mut caller.raw);
-        let mut call_id = text::lossy(message.call_id()).into_owned();
+        let mut call_id = text::lossy(message.call_id()).into();
         cut(&mut call_id);
 
         Arc::new(Started {
@@ -321,11 +326,11 @@ impl<'a, 'm> NewInvite<'a, 'm> {
             agent,
             trunk: self.trunk_claim().map(|trunk| trunk.id),
             direction: Direction::Inbound,
-            from: caller.raw.into(),
-            to: dialled.raw.into(),
+            from: caller.raw,
+            to: dialled.raw,
             from_e164: caller.e164,
             to_e164: dialled.e164,
-            caller_call_id: call_id.into(),
+            caller_call_id: call_id,
             at: cx.now,
             decision: decision.map(Box::new),
             headers: own_headers(message, &cx.core.config.header_prefix),
@@ -481,10 +486,10 @@ impl<'a, 'm> NewInvite<'a, 'm> {
 }
 
 /// Cuts a peer's text for the record.
-fn cut(text: &mut String) {
+fn cut(text: &mut Box<str>) {
     if text.len() > RECORDED {
         let end = (0..=RECORDED).rev().find(|end| text.is_char_boundary(*end));
-        text.truncate(end.unwrap_or_default());
+        *text = text[..end.unwrap_or_default()].into();
     }
 }
 

@@ -30,20 +30,26 @@ impl Calls {
         let Some(call) = call_at(&mut self.slab, key) else {
             return false;
         };
+
         let core = &mut self.core;
         let has_left = call.bridge.has_left(id);
         let org = call.ids.org;
         let trust = call
             .bridge
             .trust(core, Some(view), org, (id, fork), &flow, now);
+
         match trust {
             SourceTrust::Known => return true,
             // It is retransmitted, and by then the name is resolved.
             SourceTrust::Awaited if !flow.transport.is_reliable() => return false,
             SourceTrust::Awaited | SourceTrust::Unknown | SourceTrust::LessSecure => {}
         }
+
+        // A leg that was replaced gets no further address: only the end of its dialog is awaited.
         let leg = call.bridge.legs.sip_mut(id).filter(|_| !has_left);
         let proven = leg.and_then(|leg| Some((leg.credentials.as_deref()?.proven_pair()?, leg)));
+
+        // No digest makes up for a less secure transport: what the dialog carries would be readable on it.
         if trust != SourceTrust::LessSecure
             && let Some((pair, leg)) = proven
         {
@@ -79,10 +85,12 @@ impl Calls {
         let Some(call) = call_at(&mut self.slab, key) else {
             return false;
         };
+
         let (core, org) = (&mut self.core, call.ids.org);
         let trust = call
             .bridge
             .trust(core, Some(view), org, (id, fork), flow, now);
+
         let is_let_in = match trust {
             SourceTrust::Known => true,
             SourceTrust::Awaited | SourceTrust::Unknown => {
@@ -90,6 +98,7 @@ impl Calls {
             }
             SourceTrust::LessSecure => false,
         };
+
         if !is_let_in {
             self.core
                 .effects

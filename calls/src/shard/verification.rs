@@ -53,12 +53,14 @@ impl Calls {
         if view.org(asked.org).is_none_or(|org| org.suspended) {
             return Err(Reason::OrgSuspended.into());
         }
+
         let callee = Callee::through(&asked.way, asked.number).ok_or(Reason::NoWayOut)?;
         let callee = Callee {
             // Realms are learned for trunks only, and this route is none.
             challenger: None,
             ..callee
         };
+
         let permit = self.core.limits.acquire_own(claims(asked.org), now);
         let permit = permit.map_err(|full| match full {
             LimitReached::Org => Reason::OutboundBusy,
@@ -75,9 +77,11 @@ impl Calls {
             attempt_counter: &mut AttemptCounter::default(),
             now,
         };
+
         let parties = parties(&callee, &asked.way);
         let (placed, _, mut dialing) = dial_first(&mut cx, (key, slot), DEPLOYMENT, callee);
         prepare(&mut cx, key, &mut dialing);
+
         let outbound = Outbound {
             parties,
             runtime: None,
@@ -89,6 +93,7 @@ impl Calls {
             media: None,
             chain: None,
         };
+
         let media = LocalMedia::of(placed.call, LocalAgent::Code(Some(asked.code)), false);
         self.begin(CalleeCall {
             key,

@@ -112,6 +112,7 @@ impl TransferEvent {
     /// The PBX's answer to a probe: any but 408 and 481 shows that it knows the call, not that it has the caller.
     pub(crate) const fn of_probe(status: u16) -> Self {
         match status {
+            // RFC 3261 §12.2.1.2: after a 481 or a 408 inside a dialog "the UAC SHOULD terminate the dialog".
             408 | 481 => Self::DialogGone,
             _ => Self::ProbeAnswered,
         }

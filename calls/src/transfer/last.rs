@@ -28,8 +28,10 @@ impl<R> LastTransfer<R> {
         let transfer = self.0.insert(Box::new(transfer));
 
         let mut steps = Steps::new();
+        // A settled transfer may still run its timer (`Doubting`, `Unresolved`): it must not fire for the new one.
         steps.push(TransferStep::Wait(None));
         transfer.record(&mut steps);
+        // RFC 6665 §4.2.1.2: "notifiers MUST send a NOTIFY request immediately" once they have accepted a subscription.
         transfer.notify(100, false, &mut steps);
         steps
     }
@@ -39,6 +41,7 @@ impl<R> LastTransfer<R> {
         let mut steps = Steps::new();
         match (self.0.as_deref_mut(), event) {
             (Some(transfer), event) => transfer.handle(event, call, &mut steps),
+            // Without a transfer no outcome holds the end of the call back.
             (None, TransferEvent::CallEnded(ended)) => steps.push(TransferStep::CallEnd(ended)),
             (None, TransferEvent::DialogGone) => {
                 steps.push(TransferStep::HangUp(Reason::DialogGone))

@@ -63,14 +63,14 @@ pub(super) struct Transfer<R> {
     pub(super) heard: u16,
     /// Status of the failed bridge before REFER.
     pub(super) bridge_failure: Option<u16>,
-    /// It has failed after an accepted REFER.
+    /// It has failed after the PBX had surely begun it: only then does a caller who is heard afterwards prove that the PBX keeps callers.
     pub(super) has_failed_after_refer: bool,
     /// The agent has hung up; only the caller is left, until the outcome.
     pub(super) agent_gone: bool,
     pub(super) timer: Option<TimerId>,
 }
 
-/// State of a transfer.
+/// State of a transfer. In the states that wait without a timer here a transaction ends it: the INVITE's ACK or its absence, REFER, the INVITEs.
 #[derive(Debug)]
 pub(super) enum State {
     /// The caller's ACK is missing; no other request may be sent before it.
@@ -275,7 +275,7 @@ impl<R> Transfer<R> {
         let is_parting = match self.state {
             State::Referring | State::Subscribed => false,
             State::Parting(_) => true,
-            // The NOTIFYs are newer. Without its dialog the call is over.
+            // A NOTIFY has moved the transfer on, so this late answer is ignored, except a 481: the call's dialog is gone.
             State::AwaitingAck
             | State::Retrying
             | State::Probing
@@ -592,8 +592,8 @@ impl<R> Transfer<R> {
     }
 }
 
-/// Returns whether a transfer with this final status had begun. Only then does a live PBX prove that it keeps callers: if the transfer never began,
-/// the caller isn't lost anyway.
+/// Returns whether a transfer with this final status had surely begun. If it hadn't, a caller who is heard afterwards proves nothing of the PBX:
+/// it kept the caller anyway.
 const fn has_surely_begun(status: u16) -> bool {
     !matches!(status, 400 | 403 | 404 | 484 | 500 | 604)
 }

@@ -23,7 +23,9 @@ impl<R> Transfer<R> {
         match self.state {
             // The agent's BYE counts as ours: the PBX has the caller.
             State::AwaitingBye => self.leave_handed_over(steps),
+            // With its agent the caller could wait without a limit; alone it has this time to leave.
             State::Unresolved => self.wait(State::Unresolved, Some(ALONE), steps),
+            // Each of these ends by itself: by its timer, its transaction, or the deadline of the destination's leg.
             State::AwaitingAck
             | State::Referring
             | State::Retrying
@@ -49,6 +51,7 @@ impl<R> Transfer<R> {
         }
         self.record.kept_by = self.trunk;
         self.record.caller_may_be_gone = false;
+        // This stops the timer that would hang up on a lost caller.
         if matches!(self.state, State::Doubting) {
             self.wait(State::Settled, None, steps);
         }
@@ -64,20 +67,27 @@ impl<R> Transfer<R> {
     ) {
         self.permit = None;
         let has_caller_left = matches!(ended.hangup_by, HangupBy::Caller | HangupBy::Callee);
+
         match self.state {
+            // The PBX has reported 2xx, so this BYE completes the transfer, from whichever side it comes.
             State::AwaitingBye => {
                 ended.status = Status::Transferred;
                 self.wait(State::Settled, None, steps);
             }
+
+            // The PBX accepted the REFER, reported no outcome and hangs up, as one does that has moved the caller.
             State::Unresolved if has_caller_left => {
                 self.record.handed_over = true;
                 ended.status = Status::Transferred;
                 self.wait(State::Settled, None, steps);
                 self.record(steps);
             }
+
+            // Some PBXs send BYE before the NOTIFY or even before the 202, so these still count for a moment.
             State::Referring | State::Retrying | State::Subscribed if has_caller_left => {
                 return self.wait(State::Parting(ended), Some(AFTER_BYE), steps);
             }
+
             State::Bridging | State::Joining => {
                 self.close(TransferOutcome::Failed(487), call, steps)
             }
@@ -117,6 +127,7 @@ impl<R> Transfer<R> {
         call: CallFacts,
         steps: &mut Steps<R>,
     ) {
+        // The state is taken out by value; `close` and each branch below set the next one.
         if let State::Parting(mut ended) = std::mem::replace(&mut self.state, State::Settled) {
             // The caller has gone where the PBX moved it.
             let may_be_there = !matches!(outcome, TransferOutcome::Failed(_));
@@ -142,6 +153,7 @@ impl<R> Transfer<R> {
         match outcome {
             TransferOutcome::Completed => self.wait(State::AwaitingBye, Some(AFTER_SUCCESS), steps),
             TransferOutcome::Unknown => {
+                // With its agent the caller can talk on, so nothing bounds this wait but the end of the call.
                 self.wait(State::Unresolved, alone.then_some(ALONE), steps);
                 if !alone {
                     steps.push(TransferStep::Unresolved);
@@ -150,6 +162,7 @@ impl<R> Transfer<R> {
             TransferOutcome::Failed(_) => {
                 self.wait(State::Settled, None, steps);
                 steps.push(match alone {
+                    // Without its agent, the caller has no call to go back to.
                     true => TransferStep::Leave(Status::Completed, HangupBy::Agent),
                     false => TransferStep::Resume,
                 });
@@ -174,6 +187,7 @@ impl<R> Transfer<R> {
         self.record.state = state;
         self.record.sip_code = code;
         self.record.ended_at = Some(call.now);
+        // `settle` may have set it for an unknown outcome: the caller has gone.
         self.record.handed_over |= matches!(outcome, TransferOutcome::Completed);
     }
 }

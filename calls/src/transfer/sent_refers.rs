@@ -31,6 +31,7 @@ impl SentRefers {
             self.0.push(SentRefer { leg, cseq });
         }
 
+        // A plain 202 opens the subscription: its last NOTIFY ends it, or the transfer's timer.
         if let TransferEvent::ReferAnswered {
             cseq,
             answer:
@@ -49,6 +50,7 @@ impl SentRefers {
 
     /// Ends the subscription of the last REFER with this CSeq.
     pub(super) fn end(&mut self, cseq: u32) {
+        // Legs count CSeq apart, so a new leg's REFER may have the number of an older one.
         if let Some(at) = self.0.iter().rposition(|sent| sent.cseq == cseq) {
             self.0.remove(at);
         }

@@ -59,6 +59,8 @@ impl LastTransfer<Box<DestinationRoute>> {
             health,
             ..
         } = &*cx.core;
+        // The permit comes first, so that a refused call leaves no leg behind.
+        // REFER must not get around a bound: it may follow only where the trunk can't be reached.
         let permit = route.permit(ids.org, outbound_limits, limits, health, cx.now);
         let permit = permit.map_err(|reason| match reason == Reason::TrunkUnreachable {
             true => TransferEvent::DestinationLost(UNREACHABLE),
@@ -79,6 +81,7 @@ impl LastTransfer<Box<DestinationRoute>> {
             target.by = Some(if is_proven { flow } else { trunk.flow });
         }
 
+        // If REFER may follow, a silent destination doesn't get the whole ringing time.
         let patience = match self.refers_after_bridge() {
             true => Patience::WithNone,
             false => Patience::WithLast,
@@ -110,6 +113,7 @@ impl Bridge {
         accepted: Accepted<'_>,
         offer: &[u8],
     ) -> DestinationAnswer {
+        // RFC 3261 §13.2.2.4: "The UAC core MUST generate an ACK request for each 2xx", also for one that BYE follows.
         accepted.acknowledge(cx);
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
         let session = accepted.session(cx);
@@ -118,6 +122,7 @@ impl Bridge {
             return DestinationAnswer::Late;
         };
 
+        // SDP crosses unchanged and media isn't relayed, so IPv4 and IPv6 media can't meet.
         if sdp.is_empty() || ip_family::differ(offer, &sdp) {
             let target = cx.next_flow(&first.dialog, peer.flow);
             bye_alone(cx, &mut first.dialog, target, b"");
@@ -125,6 +130,7 @@ impl Bridge {
             return DestinationAnswer::Unusable(Reason::NoCommonMedia);
         }
 
+        // Both ends of a bridge are found by one fork number, that of the caller's dialog.
         first.fork = fork;
         self.legs.meet(leg, peer);
         self.legs.set_state(leg, LegState::Ready(session));
@@ -132,6 +138,8 @@ impl Bridge {
             leg.start_session(cx);
             leg.start_keep_alives(cx);
         }
+        // The caller knows the agent's o= line. RFC 3264 §8: its version "MUST increment by one from the previous SDP",
+        // so the destination's SDP gets that line.
         self.legs.keep_origin(self.trunk_id());
 
         // With its answer to the re-INVITE, the destination gets what the caller has changed since.

@@ -37,6 +37,7 @@ impl Transferee<'_> {
     ) -> Option<PlannedTransfer> {
         let own = org.destinations.get(&self.ids.agent)?;
         let destination = own.get(place(digit)?)?.clone();
+        // A digit without a usable destination does nothing: no requester is there to get the reason.
         let plan = self.plan(cx, org, &destination, None).ok()?;
         let meant = Meant {
             destination,

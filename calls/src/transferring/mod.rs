@@ -44,6 +44,7 @@ impl<R> LastTransfer<R> {
             CallStatus::Over => return Err(TransferError::NotUp),
             CallStatus::Answered | CallStatus::Up => {}
         }
+        // The destination is no agent of the org: there is no list of destinations that it may transfer to.
         if bridge.is_with_destination() {
             return Err(TransferError::NotUp);
         }
@@ -99,8 +100,11 @@ impl Transferee<'_> {
             replaces,
             plan,
         } = meant;
+
+        // Made for a bridge as well: if it can't begin or fails early, REFER follows.
         let prefix = &cx.core.config.header_prefix;
         let refer_to = self.refer_to(&destination.target, replaces.as_deref(), org, prefix);
+
         let record = record::Transfer {
             id: cx.mint_id(self.ids.slot),
             call: self.ids.call,

@@ -22,6 +22,7 @@ impl Bridge {
         let (Some(fork), Some(trunk)) = (self.fork(), self.trunk()) else {
             return false;
         };
+        // UPDATE is matched to the dialog; a PBX may answer OPTIONS without looking for one.
         let method = match trunk.abilities.update {
             true => Method::Update,
             false => Method::Options,
@@ -46,6 +47,7 @@ impl<R> LastTransfer<R> {
         let end = memchr::memchr(b';', event).unwrap_or(event.len());
         let (package, params) = event.split_at(end);
         let package = package.trim_ascii();
+        // A NOTIFY without Event is taken for one of `refer`, since no other package is subscribed to.
         if !package.eq_ignore_ascii_case(b"refer") && !package.is_empty() {
             let allowed = |head: &mut Head<'_>| head.line("Allow-Events", b"refer");
             cx.respond(server, 489, None, allowed, b"");
@@ -59,10 +61,12 @@ impl<R> LastTransfer<R> {
                 .and_then(|id| self.refer_of_notify(leg, Some(id))),
             None => self.refer_of_notify(leg, None),
         };
+        // Only the PBX on the trunk's side gets REFER, so no other leg has a subscription of ours.
         let Some(cseq) = cseq.filter(|_| bridge.is_trunk(leg)) else {
             cx.respond(server, 481, None, |_| {}, b"");
             return None;
         };
+        // The 200 goes first: the news may end this dialog with BYE.
         cx.respond(server, 200, None, |_| {}, b"");
 
         let state = message.first(HeaderName::SubscriptionState);

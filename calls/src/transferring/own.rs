@@ -44,6 +44,7 @@ pub(super) fn route_to_own(
         listeners.find(|(transport, _)| *transport == wanted)
     };
     let (transport, bound) = of(Transport::Udp).or_else(|| of(Transport::Tcp))?;
+    // A listener on the unspecified address is reached by loopback.
     let near = match bound.ip() {
         ip if !ip.is_unspecified() => ip,
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -76,6 +77,7 @@ pub(super) fn route_to_own(
             transport: *transport,
             address,
             by: None,
+            // The rule for tenants' addresses refuses our own listeners; this one is chosen here, not by a tenant.
             named: NamedBy::Operator,
         })]),
         hosts: SmallVec::new(),

@@ -46,15 +46,18 @@ impl Transferee<'_> {
         let abilities = self.trunk.map(|trunk| trunk.abilities);
         let abilities = abilities.unwrap_or_default();
         let takes_no_refer = abilities.no_refer;
+        // A PBX without REFER in Allow would refuse it, and the bridge would follow anyway.
         let first = match method_in_force(set, keeps_caller) {
             _ if takes_no_refer && bridges_after_refer => TransferMethod::Bridge,
             (way, _) => way,
         };
+        // If the bounds forbid the number, neither REFER nor our own call may reach it; a leg back to the PBX may.
         if !allowed && (first == TransferMethod::Refer || route.is_none()) {
             return Err(TransferError::NotAllowed);
         }
 
         let suits_after_decline = |route: &DestinationRoute| route.suits_after_decline();
+        // Such a PBX would look up the user of the URI in its own dialplan and might reach another party.
         let is_sip = matches!(destination.target, TransferTarget::Sip(_));
         let is_in_vain = abilities
             .pbx

@@ -35,6 +35,7 @@ impl<R> LastTransfer<R> {
         let (refer, trunk) = (self.refer()?, bridge.trunk()?);
         let dialog = trunk.first_dialog()?;
         let credentials = trunk.credentials.as_ref().zip(destination);
+        // Judged again for each REFER: a digest answer goes to no host but the one that the pair is proven for.
         let proves = credentials.is_some_and(|(credentials, destination)| {
             credentials.may_answer_in(dialog, destination)
         });
@@ -64,8 +65,10 @@ impl<R> LastTransfer<R> {
     ) -> TransferEvent {
         let cseq = pending.cseq;
         let answer = match message.status() {
+            // RFC 3515 accepts with 202, RFC 6665 with 200: PBXs send either.
             200..=299 if is_without_news(message) => ReferAnswer::AcceptedSilently,
             200..=299 => ReferAnswer::Accepted,
+            // A challenge that can't be answered counts as a refusal, after which the bridge may follow.
             401 | 407 if self.answers(bridge, cx, challenger, pending, message) => {
                 ReferAnswer::Challenged
             }

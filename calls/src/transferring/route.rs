@@ -45,12 +45,14 @@ impl Transferee<'_> {
         };
         let mut lines = Vec::new();
         let mut head = Head::new(&mut lines);
+        // A trunk has its own caller number, and its carrier gets none of the caller's identity.
         if route.calls_as_caller() {
             head.raw(self.identity.lines());
         }
 
         let prefix = &cx.core.config.header_prefix;
         write_context(&mut head, self.ids, self.contact, prefix);
+        // Without Require, a destination that doesn't know Replaces would ring as for a new call.
         if let Some(replaces) = replaces {
             head.line("Require", b"replaces");
             head.line("Replaces", replaces.as_bytes());
@@ -76,6 +78,7 @@ impl Transferee<'_> {
             .outbound_routes
             .get(&self.ids.agent)
             .filter(|_| by_trunk);
+        // Without a route the plan has no bridge, and the PBX gets REFER.
         if way.is_some_and(|way| way.peer.is_none()) && self.is_with_another_node(cx, org) {
             return None;
         }
@@ -97,6 +100,7 @@ impl Transferee<'_> {
                 false => DestinationRoute::new(callee?, kind),
             })
         });
+        // Without a usable trunk the PBX is called all the same; if that fails before anything rings, REFER may follow.
         through.or_else(|| {
             let callee = self.by_pbx(number, org)?;
             Some(DestinationRoute::new(callee, self.back_to_caller(cx)))
@@ -121,6 +125,7 @@ impl Transferee<'_> {
         let is_behind_nat = contact.is_some_and(|contact| match contact.host {
             Host::V4(ip) => flow.peer.ip().to_canonical() != IpAddr::from(ip),
             Host::V6(ip) => flow.peer.ip().to_canonical() != IpAddr::from(ip).to_canonical(),
+            // The core resolves no names, so a name counts as the source itself.
             Host::Name(_) => false,
         });
 
@@ -141,8 +146,10 @@ impl Transferee<'_> {
             headers => uri.len() - headers - 1,
         };
         let uri = &uri[..end];
+
         let host = target::host_of(uri.as_bytes())?;
         let place = target::dial_target(uri)?;
+
         if self.is_at_pbx(&parsed, &place) {
             let flow = self.trunk?.flow;
             let place = DialTarget::Resolved(Target {
@@ -156,12 +163,14 @@ impl Transferee<'_> {
             return Some((callee, self.back_to_caller(cx)));
         }
 
+        // The trunk's credentials are for its own host and port, not for any host that a destination names.
         let port = parsed.port_or_default();
         let is_trunks = |way: &&OutboundRoute| {
             way.peer
                 .as_ref()
                 .is_some_and(|(peer, at)| peer.eq_ignore_ascii_case(&host) && *at == port)
         };
+
         if let Some(way) = way.filter(is_trunks) {
             let callee = Callee {
                 from_name: Box::default(),

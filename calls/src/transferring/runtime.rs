@@ -84,6 +84,7 @@ impl<R> LastTransfer<R> {
         refer: &ReferRequest<'_>,
     ) -> Option<PlannedTransfer> {
         let (server, message) = (refer.server, refer.message);
+
         // A peer that has replaced the agent is no runtime.
         let org = refer
             .org
@@ -94,6 +95,7 @@ impl<R> LastTransfer<R> {
         });
         let meant = meant.map_err(ReferRefusal::TransferError);
         let meant = meant.and_then(|org| Ok((org, of.meant_by(cx, org, message)?)));
+
         let (org, meant) = match meant {
             Ok(meant) => meant,
             Err(refused) => {
@@ -112,6 +114,7 @@ impl<R> LastTransfer<R> {
                 head.line("Refer-Sub", b"false");
             }
         };
+        // The 202 goes first: the transfer begins with a NOTIFY in this dialog.
         cx.respond(server, 202, None, lines, b"");
 
         let subscription = Subscription {
@@ -133,6 +136,7 @@ impl Transferee<'_> {
         message: &Message<'_>,
     ) -> Result<Meant, ReferRefusal> {
         let mut values = message.all(HeaderName::ReferTo);
+        // RFC 3515 §2.4.2: "zero or more than one Refer-To header field values" are 400.
         let value = values.next().filter(|_| values.next().is_none());
         let refer_to = value
             .and_then(ReferTo::parse)
@@ -140,6 +144,7 @@ impl Transferee<'_> {
         if refer_to.method() != b"INVITE" {
             return Err(ReferRefusal::Unreadable);
         }
+        // Before the agent's destinations: a dialog with us is at no host that these could name.
         if let Some(value) = refer_to.replaces()
             && let Some(meant) = self.own_meant(cx, &refer_to, &value)?
         {
@@ -154,6 +159,7 @@ impl Transferee<'_> {
             .as_ref()
             .and_then(|trunk| trunk.default_country);
 
+        // A runtime reaches no more than the API would let its agent reach.
         let destination = Destination::meant(own, &refer_to.uri, country)
             .ok_or(ReferRefusal::TransferError(TransferError::NotAssigned))?;
         let replaces = match refer_to.replaces() {
@@ -189,6 +195,7 @@ impl Transferee<'_> {
             };
         };
 
+        // The INVITE goes to a listener of this node, so a dialog of another node is out of reach.
         let is_here = place.node == minter.node() && !is_from_ours && !replaces.early_only;
         let own = route_to_own(cx, self.ids.org, &replaces).filter(|_| is_here);
         let own = own.ok_or(ReferRefusal::Ours)?;
@@ -202,6 +209,7 @@ impl Transferee<'_> {
                 target: TransferTarget::Sip(uri.into()),
                 via: Via::default(),
             },
+            // The route's own INVITE has Replaces, and no REFER is sent.
             replaces: None,
             plan: Plan::own(Box::new(own)),
         }))
@@ -242,6 +250,7 @@ impl Bridge {
             head.line("Content-Type", b"message/sipfrag;version=2.0");
         };
         let agent = self.agent_id();
+        // One that can't be sent is lost: the runtime's subscription then ends with its time or its dialog.
         self.send(cx, agent, &notify, lines);
     }
 }

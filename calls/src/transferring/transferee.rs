@@ -42,6 +42,7 @@ impl Transferee<'_> {
         let format = trunk.map(|trunk| trunk.refer_to).unwrap_or_default();
         let mut value = match (target, format) {
             (TransferTarget::Sip(uri), _) => format!("<{uri}"),
+            // A tel URI has no headers: the context goes on the REFER alone.
             (TransferTarget::Phone(number), ReferFormat::Tel) => return format!("<tel:{number}>"),
             (TransferTarget::Phone(number), ReferFormat::Sip) => {
                 let set = trunk.and_then(|trunk| trunk.refer_host.as_deref());
@@ -60,6 +61,7 @@ impl Transferee<'_> {
             separator = '&';
         }
 
+        // FreeSWITCH carries none of the REFER's own headers on, but shows its dialplan the whole Refer-To.
         if trunk.is_none_or(|trunk| trunk.refer_headers_in_uri) {
             for (name, id) in context(self.ids, self.contact) {
                 let name = Escaped(name.as_bytes());
@@ -132,6 +134,7 @@ impl Transferee<'_> {
         let reach = core
             .bindings
             .reach(trunk.id, &core.config.addresses, cx.now);
+        // A PBX that is calling right now is reached by the flow of its call, whatever its registration says.
         reach.is_empty() && !registered.is_empty() && !registered.iter().any(is_caller)
     }
 }

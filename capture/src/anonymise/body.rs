@@ -68,6 +68,7 @@ impl Anonymiser {
     fn sdp_line(&mut self, line: &str) -> Option<String> {
         let (kind, value) = line.split_once('=')?;
         match kind {
+            // Information, URI, e-mail address, phone number, and the key that decrypts the media.
             "i" | "u" | "e" | "p" | "k" => None,
             "s" => Some("s=-".to_owned()),
             "o" => {

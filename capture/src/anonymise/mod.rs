@@ -62,6 +62,7 @@ impl Anonymiser {
     }
 
     fn message(&mut self, message: &mut Message) {
+        // A wrong length stays wrong: it may be the fault for which the call is shared.
         let is_length_right = message.is_length_right();
 
         if message.status().is_none() {
@@ -70,6 +71,7 @@ impl Anonymiser {
         } else {
             let line = message.start_line().into_owned();
             let shown = self.status_line(&line);
+            // Only if something changes, so that a line stays octet for octet as it was captured.
             if shown.trim_end() != line {
                 message.set_start_line(&shown);
             }
@@ -124,11 +126,14 @@ impl Anonymiser {
     /// Changes an expectation of a flow as its message is changed; `None` if that isn't possible.
     fn stated(&mut self, stated: String) -> Option<String> {
         let words: Vec<&str> = stated.splitn(4, ' ').collect();
+
         match words.as_slice() {
             ["header", name, "is", text] => {
                 let text = self.value(treatment(name), text);
                 Some(format!("header {name} is {text}"))
             }
+
+            // A part of a value has no counterpart in what replaces the whole.
             ["header", name, "contains", text] => match treatment(name) {
                 kind @ (Treatment::Protocol | Treatment::Program) => {
                     let text = self.value(kind, text);
@@ -143,6 +148,7 @@ impl Anonymiser {
                 | Treatment::Phrase
                 | Treatment::Blank => None,
             },
+
             ["optional"]
             | ["header", _]
             | ["no", "header", _]
@@ -340,6 +346,7 @@ impl Anonymiser {
             "realm" => format!("\"{}\"", self.names.host(inner)),
             "uri" => format!("\"{}\"", self.uri(inner)),
             "algorithm" | "qop" | "nc" | "stale" => value.to_owned(),
+            // Nonce, cnonce and response together would allow guessing the password offline.
             _ => format!("\"{}\"", "0".repeat(inner.len().min(64))),
         };
         format!("{name}={shown}")

@@ -104,6 +104,7 @@ impl Names {
         if let Some(place) = private_place(address) {
             return private_at(self.private.of(place));
         }
+        // The domain ends at 32 bits, so the address itself is never shown.
         let shown = u32::try_from(self.public.of(address.to_bits().into()));
         shown.map_or(address, Ipv4Addr::from_bits)
     }
@@ -118,6 +119,7 @@ impl Names {
         };
         let place = match self.v6_addresses.label(&address.to_string()) {
             Label::Number(number) => number.into(),
+            // The highest bit keeps hashes apart from numbers.
             Label::Hash(hash) => hash | (1 << 95),
         };
         Ipv6Addr::from_bits(network | place)

@@ -155,6 +155,7 @@ impl Shuffle {
             }
 
             value = (left << half) | right;
+            // Always reached: a permutation that is repeated comes back to where it began, which is inside the domain.
             if self.domain.contains(value) {
                 return value;
             }

@@ -43,6 +43,7 @@ pub fn announce(options: &Options) {
 
         let message = Message::parse(&came.octets);
         if message.status().is_some() {
+            // The daemon is up: only its probe is still awaited, and may not come.
             until = until.min((options.now)() + PROBE_WAIT);
             continue;
         }

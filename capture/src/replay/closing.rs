@@ -78,6 +78,7 @@ pub(super) fn in_dialog(invite: &Message, answer: &Message, method: &str, number
     let mut message = bare(invite, method, &target, number);
     message.replace_all("Route", &route_set(answer));
     message.set("To", &answer.first("To").unwrap_or_default());
+    // An ACK too: that of a 2xx is a transaction of its own (RFC 3261 §8.1.1.7).
     renewed(&mut message);
     message
 }

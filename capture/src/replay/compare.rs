@@ -51,6 +51,7 @@ impl AddressMap {
             places.push((ip, "{address}".to_owned()));
         }
 
+        // The longest first: of an address with its port, the address alone must not be replaced.
         places.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         places.dedup();
         Self {
@@ -59,7 +60,7 @@ impl AddressMap {
         }
     }
 
-    /// Compares the UUIDs in these texts literally.
+    /// Compares those of these texts that are UUIDs literally.
     pub(super) fn naming<'t>(mut self, texts: impl Iterator<Item = &'t str>) -> Self {
         let named = texts.filter(|text| uuid::Uuid::try_parse(text).is_ok());
         self.named = named.map(str::to_ascii_lowercase).collect();
@@ -234,6 +235,7 @@ fn value(name: &str, value: &str, places: &AddressMap) -> String {
             let elements: Vec<&str> = value.split(',').map(str::trim).collect();
             elements.join(", ")
         }
+        // The version behind the slash is another one after each release.
         "user-agent" | "server" => value.split('/').next().unwrap_or_default().to_owned(),
         // The number differs when a different number of challenges was answered.
         "cseq" => value
@@ -280,14 +282,18 @@ fn via(value: &str) -> String {
     shapes.join(", ")
 }
 
+/// Placeholder of a tag in a compared value.
+const ANY_TAG: &str = "tag={tag}";
+
 fn with_tag_hidden(value: &str) -> String {
     match parameter(value, "tag") {
-        Some(tag) if !tag.is_empty() => value.replace(&format!("tag={tag}"), "tag={tag}"),
+        Some(tag) if !tag.is_empty() => value.replace(&format!("tag={tag}"), ANY_TAG),
         Some(_) | None => value.to_owned(),
     }
 }
 
-/// Reduces a Contact. The user part of the daemon's Contact identifies the dialog; everything behind it is compared.
+/// Reduces a Contact to host and parameters. The user part of the daemon's Contact identifies the dialog, and the transport (so `sips` too) is an
+/// option of the replay.
 fn contact(value: &str) -> String {
     let Some((scheme, rest)) = value
         .split_once("sip:")
@@ -350,6 +356,7 @@ fn body(message: &Message, places: &AddressMap) -> Vec<String> {
             if line.starts_with("o=") && words.len() >= 3 {
                 words[1] = "{session}";
                 words[2] = "{version}";
+            // Port 0 means that the media is refused or ended (RFC 3264 §6), which has to be equal.
             } else if line.starts_with("m=") && words.len() >= 2 && words[1] != "0" {
                 words[1] = "{port}";
             }
@@ -386,6 +393,7 @@ pub(super) fn compare_messages(
         [] => "none".to_owned(),
         values => format!("`{}`", values.join("`, `")),
     };
+    // RFC 3261 §7.3.1: the order of lines with different names has no meaning, that of lines with the same name has.
     for (name, _) in expected.iter().chain(&found) {
         let (was, is) = (named(&expected, name), named(&found, name));
         if was != is {

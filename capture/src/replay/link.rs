@@ -123,6 +123,7 @@ impl Link {
         let socket = once_free(|| UdpSocket::bind(local))?;
         let reading = socket.try_clone()?;
         let listener = once_free(|| TcpListener::bind(local))?;
+        // So that the accepting thread looks every few milliseconds whether the link is over.
         listener.set_nonblocking(true)?;
         let (datagrams, streams) = (reader(), reader());
         std::thread::spawn(move || datagrams.datagrams(&reading));
@@ -295,6 +296,7 @@ impl Reader {
                 }
             }
 
+            // What is left here is an unfinished message: one without end must not fill the memory.
             if held.len() > MAX_MESSAGE {
                 return;
             }

@@ -76,6 +76,7 @@ impl CallSoFar {
             "INVITE" if !is_within && item.party != Role::Runtime => (self.asked == 0
                 && !self.has_referred)
                 .then_some("the API, or a key that was pressed, asked for a transfer"),
+            // A hold that the other side asks for is passed on as a re-INVITE too. Without such a side it is the API's.
             "INVITE" if is_within && is_held(&item.message) => {
                 let asks = |(side, _): &(Role, _)| *side != item.party;
                 let is_relayed = self.changes.iter().any(asks);

@@ -90,6 +90,7 @@ impl RewriteMap {
             }
             self.routes = live.all("Record-Route");
             if live.status().is_some() {
+                // RFC 3261 §12.1.2: the caller takes the Record-Route of a response in reverse order.
                 self.routes.reverse();
             }
         }
@@ -125,6 +126,7 @@ impl RewriteMap {
         login: Option<&(String, String)>,
     ) -> Option<Message> {
         let mut message = item.message.clone();
+        // A length that was captured wrong stays wrong: it may be what the replay is about.
         let is_length_right = message.is_length_right();
 
         if message.status().is_some() {
@@ -204,6 +206,7 @@ impl RewriteMap {
             seat.local,
             vias.first().map_or_else(String::new, |via| of_its_own(via)),
         )];
+        // The Vias below stay as captured: the daemon only returns them.
         via.extend(vias.into_iter().skip(1));
         message.replace_all("Via", &via);
 
@@ -265,6 +268,7 @@ impl RewriteMap {
             return today.clone();
         }
         match &self.contact {
+            // RFC 3261 §9.1: a CANCEL has the Request-URI of the request that it cancels.
             Some(contact) if message.tag("To").is_some() && message.method() != "CANCEL" => {
                 contact.clone()
             }
@@ -440,6 +444,7 @@ fn with_host(uri: &str, target: SocketAddr) -> String {
         .collect::<Vec<_>>()
         .concat()
         .split(';')
+        // The captured transport needn't be that of the replay.
         .filter(|part| !part.to_ascii_lowercase().starts_with("transport="))
         .collect::<Vec<_>>()
         .join(";");

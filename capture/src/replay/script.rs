@@ -86,6 +86,7 @@ fn item(index: usize, entry: &Entry, replace: &[(String, String)]) -> Option<Ite
     };
 
     let message = replaced(&entry.octets, replace);
+    // RFC 3261 §17.2.1: whether a 100 is sent depends on how fast the next response comes.
     let is_optional = entry.expectations.iter().any(|stated| stated == "optional")
         || message.status() == Some(100);
 
@@ -177,6 +178,7 @@ fn leave_logins_out(items: &mut Vec<Item>) {
         let Some((number, method)) = item.message.cseq() else {
             return true;
         };
+        // RFC 3261 §17.1.1.3: an ACK has the CSeq number of its INVITE.
         let method = if method == "ACK" {
             "INVITE".to_owned()
         } else {

@@ -181,6 +181,7 @@ impl<'a> Session<'a> {
         let captured: Vec<SocketAddr> = call.peers.iter().map(|(_, address)| *address).collect();
         let mut live = vec![target, caller];
         live.extend(called.iter().map(|(_, address)| *address));
+
         let places = moved(call, target, caller, &called);
         let map = || RewriteMap::new(places.clone());
         let named = || options.replace.iter().map(|(_, today)| &**today);
@@ -232,6 +233,7 @@ impl<'a> Session<'a> {
 
             if self.items[next].sends {
                 self.wait_until(next);
+                // A message that came during the wait may have ended the call, or put another item first.
                 if !self.is_over && self.next() == Some(next) {
                     self.send(next);
                 }
@@ -394,6 +396,7 @@ impl<'a> Session<'a> {
 
         match message.method().as_str() {
             "ACK" => {
+                // Nothing answers an ACK, so it isn't repeated.
                 self.acknowledgement = Some(octets);
                 return;
             }
@@ -451,6 +454,7 @@ impl<'a> Session<'a> {
             self.waiting = None;
         }
 
+        // A retransmission is the same message again, octet for octet: another request has at least another branch.
         if !self.repeated.insert((party, incoming.octets.clone())) {
             return self.answer_retransmission(party, &message);
         }

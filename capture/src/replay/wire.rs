@@ -117,6 +117,7 @@ impl Wire for Sockets {
     }
 
     fn receive(&mut self, until: Moment) -> Result<Option<Incoming>, WireClosed> {
+        // At least a little, so that a caller that polls at its deadline doesn't spin.
         let wait = until.since(self.now()).max(Duration::from_millis(1));
         match self.incoming.recv_timeout(wait) {
             Ok(incoming) => Ok(Some(incoming)),

@@ -86,6 +86,7 @@ fn loop_without_waiting(flow: &Flow) -> Option<Vec<&str>> {
                         return Some(turning.chain([name]).collect());
                     }
                     None => {
+                        // A step that waits has no successors here: a loop through it doesn't turn by itself.
                         let step = flow.step(name).filter(|step| !step.waits());
                         let nexts = step.map(|step| step.nexts().map(|(_, next)| next).collect());
                         marks.insert(name, Mark::OnPath);

@@ -74,6 +74,7 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
     let before = fields.faults.len();
     let action = match fields.required("do") {
         Some(Value::String(action)) => action.as_str(),
+        // Refused below, with the list of actions.
         Some(_) => "",
         None => return None,
     };
@@ -142,6 +143,7 @@ fn read_step(value: &Value, pointer: String, faults: &mut Vec<FlowFault>) -> Opt
     };
 
     fields.done();
+    // A step with a fault counts as unread: what the whole flow would show of it follows from that fault.
     step.filter(|_| faults.len() == before)
 }
 

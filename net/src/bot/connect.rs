@@ -46,6 +46,7 @@ async fn dial(request: BotRequest) -> Result<Bot, BotError> {
         let connecting = connector.connect(name, &mut stream).await;
         let mut secured = connecting.map_err(|error| BotError::Tls(error.to_string()))?;
         let rest = upgrade(&mut secured, &head, &key, &request.headers).await?;
+        // tokio's TLS had the socket on loan; a media thread gets it with the state of rustls.
         let tls = secured.into_inner().1;
         (stream, Some(Box::new(tls)), rest)
     } else {
@@ -67,6 +68,7 @@ async fn dial(request: BotRequest) -> Result<Bot, BotError> {
 
 async fn reach(address: SocketAddr) -> Result<TcpStream, BotError> {
     let stream = TcpStream::connect(address).await.map_err(refused)?;
+    // Nagle's algorithm would hold frames of 20 ms back until the last one is acknowledged.
     stream.set_nodelay(true).map_err(refused)?;
     Ok(stream)
 }
@@ -108,18 +110,21 @@ impl<'u> Url<'u> {
             "ws" => false,
             _ => return None,
         };
+        // The URL goes into the request line and `Host`: a line break in it would begin a header.
         if !rest.bytes().all(|octet| octet.is_ascii_graphic()) {
             return None;
         }
 
         let rest = rest.split('#').next()?;
         let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        // A colon before `]` is part of an IPv6 address.
         let is_port = |at: usize| !authority[at..].contains(']');
         let host = match authority.rfind(':').filter(|at| is_port(*at)) {
             Some(at) => &authority[..at],
             None => authority,
         };
 
+        // RFC 6455 §3 knows no user and password in the URL. Left in, they would go into `Host`.
         (!host.is_empty() && !authority.contains('@')).then_some(Self {
             is_tls,
             authority,
@@ -143,6 +148,7 @@ fn head(url: &Url<'_>, headers: &[(String, String)], key: &str) -> Result<String
         "GET {slash}{target} HTTP/1.1\r\nHost: {authority}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
     );
     for (name, value) in headers {
+        // A line break in a name or value would begin a header of its own, or end the head.
         let is_token = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
         let is_text = |octet: u8| octet == b' ' || octet.is_ascii_graphic();
         if name.is_empty() || !name.bytes().all(is_token) || !value.bytes().all(is_text) {
@@ -170,6 +176,7 @@ async fn upgrade(
         if let Some(at) = answer.windows(4).position(|octets| octets == b"\r\n\r\n") {
             break at + 4;
         }
+        // A server that sends headers without end is stopped here; one that sends none by the caller's time limit.
         if answer.len() >= MAX_HEAD {
             return Err(BotError::NotWebSocket("its head is too long"));
         }
@@ -222,6 +229,7 @@ fn examine(head: &[u8], key: &str, asked: Option<&str>) -> Result<(), BotError> 
     if !value("Upgrade").is_some_and(|to| to.eq_ignore_ascii_case("websocket")) {
         return Err(not("it has no Upgrade: websocket"));
     }
+
     // A list may come in several lines (RFC 9110 §5.3).
     let mut connection = fields
         .iter()
@@ -229,12 +237,15 @@ fn examine(head: &[u8], key: &str, asked: Option<&str>) -> Result<(), BotError> 
     if !connection.any(|(_, list)| lists(list, "upgrade")) {
         return Err(not("it has no Connection: upgrade"));
     }
+
+    // Only a server that knows WebSocket can compute it: a cache or a plain HTTP server that echoes headers can't.
     if value("Sec-WebSocket-Accept") != Some(&accept(key)) {
         return Err(not("its Sec-WebSocket-Accept is wrong"));
     }
     if value("Sec-WebSocket-Extensions").is_some_and(|list| !list.is_empty()) {
         return Err(not("it chose an extension that was not offered"));
     }
+
     match value("Sec-WebSocket-Protocol") {
         Some(chosen) if !asked.is_some_and(|asked| lists(asked, chosen)) => {
             Err(not("it chose a subprotocol that was not offered"))

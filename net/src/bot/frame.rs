@@ -105,10 +105,13 @@ fn read_header(octets: &[u8]) -> Result<Option<Header>, FrameFault> {
     };
     let (reserved, masked) = (first & 0x70, second & 0x80);
     let opcode = Opcode::read(first & 0x0f).ok_or(FrameFault)?;
+    // RFC 6455 §5.2: reserved bits "MUST be 0 unless an extension is negotiated", and we offer none.
+    // §5.1: "A client MUST close a connection if it detects a masked frame."
     if reserved != 0 || masked != 0 {
         return Err(FrameFault);
     }
 
+    // A length in more octets than it needs is read as well, although RFC 6455 §5.2 forbids it: it misleads no reader.
     let (length, payload) = match second {
         126 => match rest.first_chunk() {
             Some(octets) => (4, usize::from(u16::from_be_bytes(*octets))),
@@ -126,6 +129,7 @@ fn read_header(octets: &[u8]) -> Result<Option<Header>, FrameFault> {
 
     let is_last = first & 0x80 != 0;
     let is_bad_control = opcode.is_control() && (!is_last || payload > MAX_CONTROL);
+    // Judged by the header, so that we never wait for the rest of a message that is too long.
     if payload > MAX_MESSAGE || is_bad_control {
         return Err(FrameFault);
     }
@@ -199,6 +203,7 @@ impl Reader {
 
     /// Returns the buffer to append received octets to, after dropping those already returned as messages.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        // Not cleared in `next`, whose result borrows them.
         if self.fragmented.is_none() {
             self.fragments.clear();
             self.fragments.shrink_to(KEPT);
@@ -232,6 +237,7 @@ impl Reader {
                 Opcode::Ping => return Ok(Some(BotFrame::Ping(&self.octets[start..end]))),
                 Opcode::Pong => return Ok(Some(BotFrame::Pong)),
                 opcode @ (Opcode::Text | Opcode::Binary) => {
+                    // RFC 6455 §5.4: control frames may come between the fragments of a message, other messages not.
                     if self.fragmented.is_some() {
                         return Err(FrameFault);
                     }

@@ -69,6 +69,7 @@ impl Link {
     pub(crate) fn new(bot: Bot) -> io::Result<(Self, Reader, BotStart)> {
         let socket = SockRef::from(&bot.socket);
         socket.set_send_buffer_size(SEND_BUFFER)?;
+        // No shorter: it also ends the connection of a bot that merely doesn't read and keeps its window closed.
         socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
 
         let mut tls = bot.tls;
@@ -122,6 +123,7 @@ impl Link {
         frame.clear();
         frame::write(&mut frame, opcode, payload, mask);
         let kept = match &mut self.tls {
+            // Beyond its limit rustls may have taken a part of the frame. Nothing can follow that, and the bot ends.
             Some(tls) => tls.writer().write_all(&frame).is_ok(),
             None if self.waiting.len() + frame.len() > MAX_WAITING => false,
             None => {
@@ -167,6 +169,7 @@ impl Link {
             };
 
             match written {
+                // A socket that takes nothing, and doesn't ask to wait, would keep this loop running.
                 Ok(0) => return Err(BotEnd::Lost),
                 Ok(count) if self.tls.is_none() => {
                     self.waiting.drain(..count);
@@ -185,6 +188,7 @@ impl Link {
         let mut left = TURN;
         let mut is_open = self.flush().is_ok();
         while is_open && left > 0 {
+            // Read beneath TLS: what is discarded needn't be decrypted.
             match self.stream.read(&mut octets) {
                 Ok(count) => {
                     is_open = count > 0;

@@ -88,6 +88,7 @@ impl Wire {
 
     /// Writes a frame of the caller's audio, in µ-law. Its timestamp is the time of its slot in milliseconds: 20 for each frame since the start.
     pub(crate) fn media(&mut self, to: &mut Vec<u8>, audio: &[u8; FRAME]) {
+        // Twilio counts chunks from 1 and timestamps from 0.
         let timestamp = self.chunk * 20;
         self.chunk += 1;
         self.open(to, "media");

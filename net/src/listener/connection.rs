@@ -128,6 +128,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         let broken = Notify::new();
         let reading = async {
             let ended = self.read(&mut read, &broken).await;
+            // After these ends answers may be due, and the peer may read them. The others leave nothing to wait for.
             if matches!(ended, Some(Ended::ByPeer | Ended::Framing(_))) {
                 closing.await;
                 linger(read, &broken).await;
@@ -141,6 +142,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
             broken.notify_one();
             ended
         };
+        // Neither is dropped halfway: a failed write ends the reading, and `finish` lets the writer empty its queue.
         let (of_reading, of_writing) = tokio::join!(reading, writing);
         of_reading.or(of_writing).unwrap_or(Ended::ByPeer)
     }
@@ -188,6 +190,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
                         self.refuse_unframed(reading.framer.unfinished(), received_at)
                             .await;
                     }
+                    // A stream whose message ends nowhere can't be resynchronised, unlike a datagram.
                     return Err(Ended::Framing(fault));
                 }
             };
@@ -215,6 +218,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
             }
         }
 
+        // The clock is read anew: the time for which the sink had no room isn't the peer's.
         reading.note(got, (self.clock)());
         Ok(())
     }
@@ -306,6 +310,7 @@ async fn linger(mut stream: impl AsyncRead + Unpin, broken: &Notify) {
     let reading_away = async {
         let mut octets = [0; READ];
         while let Ok(1..) = stream.read(&mut octets).await {}
+        // The end of the input isn't the end of the wait: the answers still need the time.
         std::future::pending().await
     };
     tokio::select! {
@@ -377,6 +382,7 @@ impl Reading {
             }
             (Awaited::FirstMessage, Progress::Part | Progress::KeepAlive)
             | (Awaited::Rest, Progress::Part) => {}
+            // Line ends that make no whole keep-alive (RFC 5626 §4.4.1) begin no message, and prolong no idle time.
             (Awaited::Next, Progress::Part) if !is_begun => {}
             (Awaited::FirstOctet | Awaited::FirstMessage, Progress::Message)
             | (Awaited::Rest, Progress::KeepAlive | Progress::Message)

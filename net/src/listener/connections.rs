@@ -115,6 +115,7 @@ impl Connections {
             drop(table);
             match outbox.push(octets) {
                 Ok(()) => return Ok(()),
+                // It has ended since the look-up, or ends for this message. Any connection will do, so one is opened.
                 Err(OutboxClosed) if !flow.is_connection() => table = self.table(),
                 Err(OutboxClosed) => return Err(SendError::Closed),
             }
@@ -125,9 +126,11 @@ impl Connections {
         let required_name = flow.connection;
         let (flow, outbox) = table.open(flow, &self.shared.settings)?;
         drop(table);
+        // Queued before the task starts, so that it is the first message of the connection.
         let pushed = outbox
             .push(octets)
             .map_err(|OutboxClosed| SendError::Closed);
+        // Also if the message didn't fit: only the end of the task takes the entry out of the table.
         (self.shared.open)(self, flow, required_name, outbox);
 
         pushed
@@ -162,6 +165,7 @@ impl Connections {
         let peer = source(flow.peer.ip());
         let of_source = table.by_source.get(&peer);
         let oldest = match of_source {
+            // A source at its own limit displaces one of its own connections, not one of others.
             Some(held) if held.count >= settings.accepted_per_source => {
                 Some(held.unproven.first().copied())
             }
@@ -213,6 +217,7 @@ impl Connections {
     /// Removes a connection that has ended.
     pub(super) fn remove(&self, number: u32) {
         if let Some(outbox) = self.table().remove(number) {
+            // This also ends the wait for a connection that never opened.
             outbox.finish();
         }
     }
@@ -265,6 +270,7 @@ impl Table {
         settings: &StreamSettings,
     ) -> Result<(Flow, Arc<Outbox>), SendError> {
         let peer = source(flow.peer.ip());
+        // One tenant's server, with many ports or names, would otherwise take all connections that this node may open.
         let to_peer = self.opened_to.get(&peer).copied().unwrap_or(0);
         let opened = self.by_number.len() - self.accepted - self.in_process;
         if opened >= settings.opened || to_peer >= settings.opened_to_one {
@@ -333,6 +339,7 @@ impl Table {
     /// connection.
     fn next_number(&mut self) -> u32 {
         loop {
+            // Ends soon: far fewer connections are allowed than there are numbers. 0 isn't one: it means any.
             self.last_number = self.last_number % LAST_NUMBER + 1;
             if !self.by_number.contains_key(&self.last_number) {
                 return self.last_number;
@@ -350,6 +357,7 @@ impl Table {
         } = entry.flow;
         if let MapEntry::Occupied(newest) =
             self.by_peer.entry((transport, peer, entry.required_name))
+            // A newer connection to the same peer may have taken the entry over.
             && *newest.get() == connection
         {
             newest.remove();
@@ -359,10 +367,12 @@ impl Table {
     fn forget(&mut self, entry: &Entry) {
         self.unlist(entry);
         let peer = source(entry.flow.peer.ip());
+
         match entry.origin {
             Origin::Accepted => {
                 self.accepted -= 1;
                 self.unproven.remove(&entry.flow.connection);
+
                 if let MapEntry::Occupied(mut of_source) = self.by_source.entry(peer) {
                     let held = of_source.get_mut();
                     held.count -= 1;
@@ -372,6 +382,7 @@ impl Table {
                     }
                 }
             }
+
             Origin::Opened => {
                 if let MapEntry::Occupied(mut count) = self.opened_to.entry(peer) {
                     *count.get_mut() -= 1;

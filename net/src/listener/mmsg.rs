@@ -381,6 +381,7 @@ const fn unreachable(error: &libc::sock_extended_err) -> Option<Unreachable> {
     let origin = error.ee_origin;
 
     Some(match (error.ee_type, error.ee_code) {
+        // ICMP: RFC 792, RFC 1122 §3.2.2.1 and RFC 1812 §5.2.7.1. ICMPv6: RFC 4443 §3.
         (3, FRAGMENTATION_NEEDED) if origin == v4 => return None,
         (3, 0 | 6) if origin == v4 => Unreachable::Network,
         (3, 1 | 7) if origin == v4 => Unreachable::Host,
@@ -503,6 +504,7 @@ fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
                 u16::from_be(v4.sin_port),
             )))
         }
+
         libc::AF_INET6 => {
             // SAFETY: as above.
             let v6 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };

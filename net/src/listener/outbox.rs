@@ -125,6 +125,7 @@ impl Outbox {
 
         drop(waiting);
 
+        // The writer takes everything that waits at once, so only the first message after that has to wake it.
         if was_empty || !fits {
             self.changed.notify_one();
         }
@@ -169,6 +170,7 @@ impl Outbox {
 
     /// Waits until more has been pushed than the bound allows.
     pub(super) async fn overfull(&self) {
+        // This may consume a wake-up meant for `take`. None is lost: `take` looks at the state before it waits.
         while self.waiting().state != State::Overfull {
             self.changed.notified().await;
         }
@@ -209,6 +211,7 @@ impl Waiting {
     /// Most octets that may be queued.
     fn limit(&self) -> usize {
         match &self.unproven {
+            // Not always so little: honest peers too send many requests before the first of them is accepted.
             Some((all, _)) if all.0.load(Ordering::Relaxed) > PLENTY => {
                 self.limit_octets.min(SCARCE)
             }
@@ -223,6 +226,7 @@ impl Waiting {
     /// Sets the number of octets that count for an unproven peer.
     fn count(&mut self, octets: usize) {
         if let Some((all, counted)) = &mut self.unproven {
+            // Added before the old part is subtracted: in between, the sum may be too high, but never wraps below 0.
             all.0.fetch_add(octets, Ordering::Relaxed);
             all.0.fetch_sub(*counted, Ordering::Relaxed);
             *counted = octets;

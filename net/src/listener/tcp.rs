@@ -70,34 +70,28 @@ impl TcpListeners {
         clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
     ) -> io::Result<(Self, Connections)> {
         describe();
-        let (runtime, opening) = (Handle::current(), sink.clone());
-        let (opening_security, accepting_security) = (Arc::clone(&security), security);
+        let runtime = Handle::current();
+        let shared = Shared {
+            security,
+            sink,
+            clock,
+        };
+
+        let opening = shared.clone();
         let connections =
             Connections::new(settings, move |connections, flow, required_name, outbox| {
-                let task = Task {
-                    connections: connections.clone(),
-                    security: Arc::clone(&opening_security),
-                    flow,
-                    required_name,
-                    outbox,
-                    sink: opening.clone(),
-                    clock,
-                    is_closing: AtomicBool::default(),
-                };
-
+                let task = opening.task(connections, flow, required_name, outbox);
                 runtime.spawn(task.open());
             });
 
         let mut accepting = JoinSet::new();
         for (listener, transport, socket) in listeners {
-            let socket = TcpListener::from_std(socket)?;
-            accepting.spawn(accept(
-                (listener, transport),
-                socket,
-                (connections.clone(), Arc::clone(&accepting_security)),
-                sink.clone(),
-                clock,
-            ));
+            let listener = Listener {
+                index: listener,
+                transport,
+                socket: TcpListener::from_std(socket)?,
+            };
+            accepting.spawn(accept(listener, connections.clone(), shared.clone()));
         }
 
         Ok((
@@ -121,15 +115,50 @@ fn describe() {
     );
 }
 
-async fn accept<S: Sink>(
-    (listener, transport): (u16, Transport),
+/// A socket that accepts connections.
+struct Listener {
+    index: u16,
+    transport: Transport,
     socket: TcpListener,
-    (connections, security): (Connections, Arc<Security>),
+}
+
+/// Parts that the tasks of all connections share.
+#[derive(Clone)]
+struct Shared<S, C> {
+    security: Arc<Security>,
     sink: S,
-    clock: impl Fn() -> Moment + Copy + Send + Sync + 'static,
+    clock: C,
+}
+
+impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Shared<S, C> {
+    /// Returns the task of one connection.
+    fn task(
+        &self,
+        connections: &Connections,
+        flow: Flow,
+        required_name: u32,
+        outbox: Arc<Outbox>,
+    ) -> Task<S, C> {
+        Task {
+            connections: connections.clone(),
+            security: Arc::clone(&self.security),
+            flow,
+            required_name,
+            outbox,
+            sink: self.sink.clone(),
+            clock: self.clock,
+            is_closing: AtomicBool::default(),
+        }
+    }
+}
+
+async fn accept<S: Sink>(
+    listener: Listener,
+    connections: Connections,
+    shared: Shared<S, impl Fn() -> Moment + Copy + Send + Sync + 'static>,
 ) {
     loop {
-        let (stream, peer) = match socket.accept().await {
+        let (stream, peer) = match listener.socket.accept().await {
             Ok(accepted) => accepted,
             // Either the peer has already gone, or no descriptor is left, which passes as connections end.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
@@ -144,25 +173,15 @@ async fn accept<S: Sink>(
         };
 
         let flow = Flow {
-            transport,
-            listener,
+            transport: listener.transport,
+            listener: listener.index,
             connection: 0,
             local,
             peer,
         };
         match connections.accept(flow) {
             Some((flow, outbox)) => {
-                let task = Task {
-                    connections: connections.clone(),
-                    security: Arc::clone(&security),
-                    flow,
-                    required_name: 0,
-                    outbox,
-                    sink: sink.clone(),
-                    clock,
-                    is_closing: AtomicBool::default(),
-                };
-
+                let task = shared.task(&connections, flow, 0, outbox);
                 tokio::spawn(task.accepted(stream));
             }
             None => {
@@ -191,7 +210,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
     async fn accepted(self, stream: TcpStream) {
         let began = (self.clock)();
         let served = async {
-            match self.secured(stream).await {
+            match self.accept_tls(stream).await {
                 Ok(Secured::Bare(stream)) => {
                     let first = (Awaited::FirstOctet, began);
                     self.serve(self.flow, stream, first).await
@@ -213,7 +232,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
     }
 
     /// Waits for the peer's TLS handshake, on a TLS listener.
-    async fn secured(
+    async fn accept_tls(
         &self,
         stream: TcpStream,
     ) -> Result<Secured<tokio_rustls::server::TlsStream<TcpStream>>, Ended> {
@@ -245,7 +264,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
                 self.outbox.set_opened();
                 let flow = Flow { local, ..self.flow };
                 let first = (Awaited::FirstMessage, (self.clock)());
-                let ended = match self.verified(stream).await {
+                let ended = match self.connect_tls(stream).await {
                     Ok(Secured::Bare(stream)) => self.serve(flow, stream, first).await,
                     Ok(Secured::Tls(stream)) => self.serve(flow, stream, first).await,
                     Err(ended) => ended,
@@ -257,7 +276,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
     }
 
     /// Performs the TLS handshake on a TLS flow, and verifies the peer.
-    async fn verified(
+    async fn connect_tls(
         &self,
         stream: TcpStream,
     ) -> Result<Secured<tokio_rustls::client::TlsStream<TcpStream>>, Ended> {
@@ -334,7 +353,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         let closing = async {
             self.is_closing.store(true, Ordering::Relaxed);
             self.sink.closing(flow, self.required_name).await;
-            if let Some(named) = self.named(flow) {
+            if let Some(named) = self.flow_by_name(flow) {
                 self.sink.closing(named, 0).await;
             }
         };
@@ -357,13 +376,14 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         };
 
         self.sink.lost(lost(flow)).await;
-        if let Some(flow) = self.named(flow).filter(|_| !was_closing) {
+        if let Some(flow) = self.flow_by_name(flow).filter(|_| !was_closing) {
             self.sink.lost(lost(flow)).await;
         }
     }
 
-    /// Returns the flow of messages that were sent to any connection whose peer has proved the name, without the number of this connection.
-    fn named(&self, flow: Flow) -> Option<Flow> {
+    /// Returns the flow of messages that were sent to any connection whose peer has proved the name: `Flow::connection` holds the number of the
+    /// name then, which no connection has.
+    fn flow_by_name(&self, flow: Flow) -> Option<Flow> {
         let connection = self.required_name;
         (connection != 0).then_some(Flow { connection, ..flow })
     }

@@ -79,6 +79,7 @@ impl Security {
     /// A file can't be used; the configuration stays as it was.
     pub fn reload(&self) -> Result<(), CertificateFault> {
         let current = Current::read(&self.settings, self.certificate.as_ref())?;
+        // The authorities are read by now, and a certificate is replaced once it is read: a fault changes nothing.
         if let Some(certificate) = &self.certificate {
             certificate.reload()?;
         }
@@ -118,11 +119,14 @@ impl Security {
         required_name: u32,
     ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
         let name = match self.names.name(required_name) {
+            // An IPv6 address keeps its brackets in a SIP URI; a certificate has none.
             Some(name) => ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
                 .map_err(io::Error::other)?,
+            // The flow names no host, so the certificate has to be for the address that was called.
             None if required_name == 0 => {
                 ServerName::IpAddress(stream.peer_addr()?.ip().to_canonical().into())
             }
+            // Names are forgotten when there are too many. To connect without a check would be worse than to fail.
             None => {
                 return Err(io::Error::other(
                     "the name that the peer must prove is no longer known",

@@ -46,6 +46,7 @@ pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<std::net::UdpSo
 
     socket.set_nonblocking(true)?;
     let socket = std::net::UdpSocket::from(socket);
+    // Before the bind: a datagram that comes right after it must have its destination and its stamp already.
     mmsg::prepare(&socket, address, BUFFER_OCTETS)?;
     socket2::SockRef::from(&socket).bind(&address.into())?;
 
@@ -94,6 +95,7 @@ impl UdpSocket {
         let mut guard = self.io.ready(Interest::READABLE | Interest::ERROR).await?;
         if guard.ready().is_error() {
             self.has_errors.store(true, Ordering::Relaxed);
+            // Otherwise each further wait would end at once. Reading clears the other state.
             guard.clear_ready_matching(Ready::ERROR);
         }
         Ok(())
@@ -182,11 +184,13 @@ impl UdpSocket {
 
     /// Empties the error queue.
     fn take_lost(&self, lost: &mut Vec<Lost>) -> io::Result<()> {
+        // Cleared before the queue is read: an error that comes meanwhile sets it again.
         if !self.has_errors.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         while let Some(peer) = mmsg::next_unreachable(self.io.get_ref())? {
             let next = peer.map(|(peer, what)| self.lost(peer, what));
+            // Each datagram of a batch to a dead peer makes an entry of its own; one report is enough.
             lost.extend(next.filter(|next| lost.last() != Some(next)));
         }
         Ok(())
@@ -294,10 +298,12 @@ impl<'a> Sending<'_, 'a> {
                 count
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // The rest goes as well: to wait anew for each datagram would hold up all calls of the shard.
                 self.sent.dropped += rest;
                 rest
             }
             Err(error) => {
+                // Only this datagram is dropped: the next may have another peer.
                 self.refused(from, &error);
                 1
             }
@@ -325,6 +331,7 @@ impl<'a> Sending<'_, 'a> {
         let peer = self.peers[at];
         tracing::debug!(%error, %peer, "datagram refused");
         self.sent.dropped += 1;
+        // A shorter message, or a later one, may still reach the peer: its calls must not end for this one.
         let is_of_the_message = matches!(
             error.raw_os_error(),
             Some(libc::EMSGSIZE | libc::ENOBUFS | libc::ENOMEM)
@@ -380,6 +387,7 @@ impl Batch {
         self.incoming.arrivals().map(|(arrival, octets)| {
             let waited = arrival
                 .stamped
+                // If the wall clock was set back since the kernel's stamp, the datagram counts as just arrived.
                 .map_or(Duration::ZERO, |stamped| self.wall.saturating_sub(stamped));
             let ip = arrival.local.unwrap_or(self.flow.local.ip());
             let local = SocketAddr::new(ip, self.flow.local.port());

@@ -115,6 +115,7 @@ impl Allowance {
     fn refill(&mut self, now: Moment) {
         let elapsed = now.since(self.filled_at).as_micros();
         let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        // Exact: each microsecond gains a whole number of parts, so that frequent calls lose no fractions.
         let gained = elapsed.saturating_mul(self.a_second.into());
         self.left = self.left.saturating_add(gained).min(self.full());
         self.filled_at = now;

@@ -30,6 +30,7 @@ impl AudioBudget {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let known = accounts.get(account).and_then(Weak::upgrade);
         let of_account = known.unwrap_or_else(|| {
+            // Accounts whose calls are over are dropped when another one comes, so the table needs no timer.
             accounts.retain(|_, reserved| reserved.strong_count() > 0);
             let reserved = Arc::default();
             accounts.insert(account.into(), Arc::downgrade(&reserved));
@@ -67,6 +68,7 @@ impl AudioShare {
         let needed = octets.saturating_sub(FREE).next_multiple_of(BLOCK);
         if needed > self.reserved {
             let more = needed - self.reserved;
+            // The account first: one at its bound takes nothing from the node, not even for a moment.
             if take(&self.account, more, OF_ACCOUNT) {
                 if take(&self.node, more, OF_NODE) {
                     self.reserved = needed;

@@ -58,7 +58,7 @@ impl BrowserLeg {
         (leg, BrowserAudio { heard, spoken })
     }
 
-    /// Begins the first slot.
+    /// Begins the first slot. A second call changes nothing.
     pub(super) const fn start(&mut self, now: Moment) {
         self.inbound.start(now);
     }
@@ -110,6 +110,7 @@ struct Microphone {
 impl Microphone {
     fn push(&mut self, frame: AudioFrame) {
         if self.frames.len() == MOST {
+            // Down to the usual buffer at once: dropping a frame at a time would keep the delay at its greatest.
             self.frames.drain(..MOST - START);
         }
         self.frames.push_back(frame);
@@ -121,6 +122,7 @@ impl Microphone {
             return None;
         }
         let frame = self.frames.pop_front();
+        // Once empty, it waits again until the buffer is filled, or each late frame would be a gap of its own.
         self.is_playing = frame.is_some();
         frame
     }

@@ -194,12 +194,14 @@ impl Call {
             before.stop(scratch);
         }
 
+        // The new bot counts from 0: the call's figures are those of its earlier bots and the new one's together.
         self.past = self.figures;
         self.noted = BotCounts::default();
         self.shared.note(MediaStepKind::BotConnected, now);
         self.figures.has_concealment = true;
         self.player = None;
         self.bot = Some(Box::new(bot));
+        // An end that was noted but not taken yet was the previous bot's.
         self.ended = None;
 
         if self.is_started {
@@ -221,6 +223,7 @@ impl Call {
     pub(super) fn report_silence(&mut self, patience: Duration, now: Moment) -> bool {
         let is_news = self.session.report_silence(patience, now);
         if is_news {
+            // Shared too, since the report may wait for room in its shard's inbox while media comes again.
             self.shared.write_silence(true);
         }
         is_news
@@ -275,6 +278,7 @@ impl Call {
         let (known, was_silent) = (self.session.peer(), self.session.is_silent());
         let accepted = self.session.accept(octets, source, is_ours, now);
 
+        // Noted also if the packet isn't accepted: the record then shows that packets come, and from where.
         if self.session.take_first() {
             self.shared.note(MediaStepKind::FirstPacket(source), now);
         }
@@ -301,6 +305,7 @@ impl Call {
             return Fate::Passed;
         }
 
+        // A call whose bot has gone doesn't become an echo again: its peer hears silence until another is attached.
         if !self.had_bot() && self.player.is_none() {
             let length = octets.len();
             let Some(echo) = self.session.echo(&packet, octets, now) else {
@@ -315,6 +320,7 @@ impl Call {
                 self.figures.first_word = Some(now.since(since));
                 self.shared.note(MediaStepKind::FirstAudio, now);
             }
+            // `source` is the learnt address: a packet of any other isn't accepted.
             return Fate::Echoed(source, echo);
         }
 
@@ -355,6 +361,7 @@ impl Call {
             let pressed = bot.press(char::from(*key), scratch);
             self.check(pressed);
         }
+        // The event is for the twelve keys of a telephone; A to D reach a bot alone.
         (event <= 11).then_some(event)
     }
 
@@ -366,6 +373,7 @@ impl Call {
         news: &mut Vec<(u64, MediaEvent)>,
         now: Moment,
     ) -> Option<(SocketAddr, &'p [u8])> {
+        // A code needs no start: it is spoken once media is negotiated.
         if self.session.is_spoken_to() {
             return self.speak(octets, news, now);
         }
@@ -387,6 +395,7 @@ impl Call {
             if let Some(key) = key {
                 if self.session.wants_tones() {
                     key.tone(&mut frame);
+                // In the pause after a key there is no event: `frame` is sent as it is, with silence.
                 } else if key.event().is_some() {
                     let ticked = bot.tick(scratch, now);
                     self.check(ticked);
@@ -408,12 +417,15 @@ impl Call {
             if let Some(serial) = player.take_ended() {
                 news.push((self.key, MediaEvent::Played(serial)));
             }
+        // An echo sends nothing of its own accord, only what it receives.
         } else if !self.had_bot() {
             return None;
         }
 
         let is_first = self.is_quiet && played == Played::Audio;
         let sent = self.session.frame(octets, &frame, is_first, now);
+        // RFC 3550 §5.1: the timestamp grows by a block "regardless of whether the block is transmitted in a packet or
+        // dropped as silent".
         let Some((to, packet)) = sent else {
             self.session.pass();
             return None;
@@ -466,6 +478,7 @@ impl Call {
         if let Some(before) = self.ticked_at {
             let half = TICK.as_micros() / 2;
             let ticks = (now.since(before).as_micros() + half) / TICK.as_micros();
+            // The tick that runs now advances the timestamp itself.
             for _ in 1..ticks.min(MAX_PASSED) {
                 self.session.pass();
             }

@@ -141,6 +141,7 @@ impl Player {
             Playing::Silence => Played::Filled,
             Playing::Clip { clip, at, since } => {
                 let waited = now.since(*since.get_or_insert(now));
+                // Only a clip that hasn't begun waits. One that has goes on, even if the peer moves meanwhile.
                 if *at == 0 && !is_peer_known && waited < PATIENCE {
                     return Played::Filled;
                 }
@@ -149,6 +150,7 @@ impl Player {
                 let length = rest.len().min(FRAME);
                 frame[..length].copy_from_slice(&rest[..length]);
                 *at += length;
+                // A clip of whole frames ends here as well, one tick later, when nothing is left.
                 if length < FRAME {
                     self.ended = Some(self.serial);
                     self.playing = Playing::Silence;
@@ -184,6 +186,7 @@ impl Echo {
     fn new(delay: Duration) -> Self {
         let delay = delay.as_millis() as usize * MILLISECOND;
         // A packet may be as long as 200 ms, and come that much too early.
+        // Whole frames, so that none wraps around the end of the ring.
         let length = (delay + 500 * MILLISECOND).next_multiple_of(FRAME);
         Self {
             ring: vec![SILENCE; length].into(),

@@ -87,6 +87,7 @@ impl Concealment {
             }
             self.blocks = (self.blocks + 1).min(FADED);
         }
+        // Concealed audio is history too, so that a loss soon afterwards continues from what was heard last.
         self.remember(audio);
     }
 
@@ -150,6 +151,7 @@ impl Concealment {
     }
 
     fn blend_end(&mut self, audio: &mut [u8]) {
+        // G.711 Appendix I: 4 ms more for each further 10 ms of loss, at most 10 ms in all.
         let overlap = self.pitch / 4 + (self.blocks - 1) * OVERLAP_GROWTH;
         let overlap = overlap.min(BLOCK).min(audio.len());
         let mut concealed = [0.0; BLOCK];

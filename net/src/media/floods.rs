@@ -110,6 +110,7 @@ impl Floods {
     }
 
     fn add(&mut self, key: u64, token: Token, kind: MeasureKind, until: Moment) {
+        // A pause that begins after a filter may end before it.
         let at = self
             .measures
             .partition_point(|measure| measure.until <= until);

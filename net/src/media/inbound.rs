@@ -110,9 +110,13 @@ struct Waiting {
 }
 
 impl Inbound {
-    /// Begins the first slot.
+    /// Begins the first slot. A second call changes nothing.
     pub(super) const fn start(&mut self, now: Moment) {
-        self.started_at = Some(now);
+        // A call is started again by each agreement on its media. The slots that have passed are counted from the first start: with a later one
+        // all audio would count as far ahead of the clock.
+        if self.started_at.is_none() {
+            self.started_at = Some(now);
+        }
     }
 
     /// Returns the counts so far.
@@ -128,6 +132,7 @@ impl Inbound {
         now: Moment,
         mut pass: impl FnMut(&[u8; FRAME]),
     ) {
+        // Audio before the start isn't passed on: the slots count from there.
         if self.started_at.is_none() {
             return;
         }
@@ -136,6 +141,7 @@ impl Inbound {
         let expected = self
             .expected
             .filter(|expected| expected.ssrc == header.ssrc);
+        // Another SSRC is another stream (RFC 3550 §5.1): what is missing of the last one isn't waited for.
         let Some(expected) = expected else {
             self.release(now, &mut pass);
             return self.accept(numbers, audio, now, &mut pass);
@@ -148,6 +154,8 @@ impl Inbound {
             }
             ahead @ 1..=NEAR => {
                 let missing = frames(header.timestamp.wrapping_sub(expected.timestamp));
+                // If the clock has filled as many slots as are missing, a wait gains nothing. The lower of two counts
+                // decides: a sender that pauses (silence suppression) skips more of its timestamps than packets.
                 let is_filled = usize::try_from(self.filled)
                     .is_ok_and(|filled| filled >= missing.min(usize::from(ahead)));
 
@@ -158,6 +166,7 @@ impl Inbound {
                     self.wait(header, audio, now, &mut pass);
                 } else {
                     self.release(now, &mut pass);
+                    // A later packet waited and has just been passed on; this one was too long to wait beside it.
                     if self.expected.is_some_and(|expected| {
                         header.sequence.wrapping_sub(expected.sequence) > NEAR
                     }) {
@@ -184,6 +193,7 @@ impl Inbound {
             return;
         };
         if let Some(since) = self.waiting_since {
+            // No slot is filled meanwhile: the waiting packets have audio for it, and would come behind the filling.
             if now.since(since) >= GAP {
                 self.release(now, &mut pass);
             }
@@ -239,6 +249,7 @@ impl Inbound {
             return;
         }
 
+        // One place is always free here: the packet that takes the second releases both.
         if let Some(free) = self
             .waiting
             .iter_mut()
@@ -358,6 +369,25 @@ fn frames(difference: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A renegotiation starts the stream again: a 200 after a 183 with SDP, a session refresh, the end of a hold.
+    #[test]
+    fn a_second_start_goes_on_with_the_stream() {
+        let mut inbound = Inbound::default();
+        inbound.start(at(0));
+        let mut heard = 0;
+
+        for sequence in 0..200 {
+            let now = at(u64::from(sequence) * 20);
+            if sequence == 100 {
+                inbound.start(now);
+            }
+            inbound.hear(&header(sequence), &audio(sequence), now, |_| heard += 1);
+            inbound.tick(now, |_| {});
+        }
+
+        assert_eq!((heard, inbound.counts().ahead), (200, 0));
+    }
 
     fn at(milliseconds: u64) -> Moment {
         Moment::from_secs(1_000) + Duration::from_millis(milliseconds)

@@ -95,6 +95,7 @@ impl HeardKeys {
             timestamp,
             at: now,
         });
+        // Events above 15 (flash and the like) are no keys, but were followed above, as their packets look the same.
         (event < 16).then_some(event)
     }
 }
@@ -252,6 +253,7 @@ impl HeardTones {
             self.last = event;
             self.blocks = 1;
         }
+        // Equal, not at least: a run of blocks is judged once. A run without a tone releases the key.
         if self.blocks != ENOUGH || event == self.pressed {
             return None;
         }
@@ -263,6 +265,7 @@ impl HeardTones {
 /// Returns the event whose tones make up a block.
 fn event(samples: &[f32; BLOCK]) -> Option<u8> {
     let energy: f32 = samples.iter().map(|sample| sample * sample).sum();
+    // Cheap check first: most blocks are too quiet for a tone, and each search is eight filters.
     if energy < MIN_POWER * BLOCK as f32 {
         return None;
     }

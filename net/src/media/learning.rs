@@ -81,6 +81,7 @@ impl Learning {
         now: Moment,
     ) -> bool {
         let is_learnt = self.source == Some(source);
+        // The usual case: the peer is learnt, and its packets need no counting.
         let Some(rank) = self.learnable(agreed, source, silence) else {
             return is_learnt;
         };
@@ -89,6 +90,7 @@ impl Learning {
             return is_learnt;
         }
 
+        // It stays a candidate, and its next packet in sequence makes it the peer once the expected source is silent.
         if self.yields(source, rank, now) {
             return is_learnt;
         }
@@ -122,6 +124,7 @@ impl Learning {
             Window::Expected => rank == SourceRank::Expected,
             Window::Closed => false,
         };
+        // A NAT that loses its binding gives the same peer another port. A new IP address needs a new offer and answer.
         let has_moved = self.source.is_some_and(|learnt| {
             learnt != source && learnt.ip() == source.ip() && silence >= RELEARN
         });
@@ -130,6 +133,7 @@ impl Learning {
 
     /// Returns whether an expected source is being followed, which takes precedence over one that is merely allowed.
     fn yields(&self, source: SocketAddr, rank: SourceRank, now: Moment) -> bool {
+        // Some phone systems send a packet or two from their signalling address, and their audio from another one.
         rank == SourceRank::Allowed
             && self
                 .candidates

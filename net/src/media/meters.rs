@@ -44,6 +44,7 @@ impl Meters {
     pub(super) fn new() -> Self {
         let fate = |fate: &'static str| counter!("trunkline_media_packets_total", "fate" => fate);
         let end = |end: BotEnd| counter!("trunkline_media_bot_ends_total", "cause" => end.as_str());
+
         Self {
             echoed: fate("echoed"),
             passed: fate("bot"),

@@ -183,7 +183,7 @@ impl Media {
         self.ports.statistics(key)
     }
 
-    /// Returns whether [`MediaEvent::Silent`] was reported of the call `key` and still holds: a report may have waited until media came again.
+    /// Returns whether the call `key`, of which [`MediaEvent::Silent`] was reported, is still silent: media may have come while the report waited.
     pub fn is_silent(&self, key: u64) -> bool {
         self.ports.is_silent(key)
     }

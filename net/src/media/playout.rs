@@ -151,6 +151,7 @@ impl Playout {
 
         match self.state {
             State::Idle => self.begin(now),
+            // An underrun only now that audio goes on: every talk spurt that simply ends runs dry too.
             State::Dry(since) if now.since(since) <= SPURT => self.go_on(since, now),
             State::Dry(_) => self.begin(now),
             State::Holding { .. } | State::Playing => {}
@@ -198,6 +199,7 @@ impl Playout {
 
     /// Discards the queued audio, and reaches its marks. The first 5 ms of it are still played, fading.
     pub(super) fn clear(&mut self, now: Moment) {
+        // Audio that is still held was never heard, so it needs no fade.
         if self.state == State::Playing && !self.audio.is_empty() {
             self.counts.clears += 1;
             let mut fading = [g711::SILENCE; FADE];
@@ -240,6 +242,7 @@ impl Playout {
     /// Fills the next frame.
     pub(super) fn play(&mut self, frame: &mut [u8; FRAME], now: Moment) -> Played {
         frame.fill(g711::SILENCE);
+        // These octets don't advance the position: the clear has already passed them, and returned their marks.
         if let Some((fading, cleared_at)) = self.fading.take() {
             self.cleared = Some(now.since(cleared_at));
             frame[..FADE].copy_from_slice(&fading);
@@ -257,6 +260,7 @@ impl Playout {
             self.position += count as u64;
             self.concealment.hear(frame);
             self.is_broken = false;
+            // A frame that isn't full, or that only a mark follows, ends its talk spurt: no underrun comes after it.
             self.state = match count == FRAME && !self.is_closed() {
                 true => State::Playing,
                 false => State::Idle,
@@ -306,6 +310,7 @@ impl Playout {
                     && (is_whole || is_last() || (!self.audio.is_empty() && now >= until + FLUSH))
             }
             State::Playing => is_whole || is_last(),
+            // The tick that ran dry left less than a frame. Newer audio would have changed the state.
             State::Dry(since) => !self.audio.is_empty() && (is_last() || now.since(since) >= FLUSH),
         }
     }
@@ -331,6 +336,7 @@ impl Playout {
     fn end_spurt(&mut self) {
         self.state = State::Idle;
         self.is_broken = false;
+        // The next talk spurt isn't blended with the end of this one.
         self.concealment = Concealment::default();
     }
 

@@ -101,6 +101,7 @@ impl Ports {
                 let taken = format!("no port of media.rtp_ports is free at {ip}");
                 io::Error::new(io::ErrorKind::AddrInUse, taken)
             })?;
+            // Closed again: binding one only shows at startup that the range is usable at this address.
             unbound.push_front(port);
         }
 
@@ -160,9 +161,11 @@ impl Ports {
         let mut stock = self.stock();
         let held = stock.held.remove(&key)?;
         held.statistics.note(MediaStepKind::Closed, now);
+        // The thread isn't waited for: these are the figures of its last turn.
         let figures = held.statistics.read();
         if held.rtcp.is_some() {
             let port = held.address.port() + 1;
+            // The thread closes the socket when it handles the command. A bind before that tries another port.
             self.mark(port, false);
             stock.return_unbound(port);
         }
@@ -238,6 +241,7 @@ impl Ports {
     pub(super) fn attach(&self, key: u64, bot: Bot) {
         let share = self.budget.share(bot.account());
         self.command(key, |held, stock| {
+            // By account too, so that no tenant's bot changes the hold of another tenant's at the same URL.
             let learner: Box<str> = format!("{} {}", bot.account(), bot.url()).into();
             let hold = stock.holds.get(&learner).copied().unwrap_or_default();
             held.bot = Some(learner);
@@ -273,6 +277,7 @@ impl Ports {
     /// Sends a command to the thread of a call; none if the call has no port.
     fn command(&self, key: u64, make: impl FnOnce(&mut Held, &mut Stock) -> Command) {
         let mut stock = self.stock();
+        // Taken out meanwhile, so that `make` may take a port for RTCP from the same stock.
         let Some(mut held) = stock.held.remove(&key) else {
             return;
         };
@@ -440,6 +445,7 @@ fn bind_first(
         match socket.bind(&SocketAddr::new(ip, port).into()) {
             Ok(()) => return Ok(Some((port, socket.into()))),
             Err(error) => {
+                // Before the error may end the search, so that the port isn't lost to later calls.
                 ports.push_back(port);
                 if error.kind() != io::ErrorKind::AddrInUse {
                     return Err(error);
@@ -454,6 +460,7 @@ fn bind_first(
 /// Discards packets that came while the socket had no call.
 fn discard_stale(socket: &UdpSocket) {
     for _ in 0..STALE {
+        // One octet is room enough: the kernel discards the rest of the datagram.
         let received = socket.recv_from(&mut [0; 1]);
         if received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             return;

@@ -89,6 +89,7 @@ impl Reception {
         let transit = (arrival as u32).wrapping_sub(timestamp);
         if let Some(before) = self.transit.replace(transit) {
             let difference = u64::from((transit.wrapping_sub(before) as i32).unsigned_abs());
+            // RFC 3550 §A.8 in integers: the jitter moves a sixteenth of the way to the new difference, rounded.
             self.jitter = (self.jitter + difference).saturating_sub((self.jitter + 8) >> 4);
         }
     }
@@ -108,6 +109,7 @@ impl Reception {
         let stream = self.stream?;
         let now = (stream.expected(), self.received - self.past_received);
         let expected = now.0.saturating_sub(self.reported.0);
+        // Duplicates count as received, so an interval may have lost less than nothing: reported as 0 (RFC 3550 §A.3).
         let lost = expected.saturating_sub(now.1 - self.reported.1);
         self.reported = now;
 

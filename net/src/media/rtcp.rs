@@ -127,6 +127,7 @@ impl Rtcp {
 
         if let Some(received) = received {
             packet.word(received.ssrc);
+            // The count has 24 bits with a sign, and stays at its greatest value (RFC 3550 §A.3).
             packet.word(u32::from(received.share_lost) << 24 | received.lost.min(0x7f_ffff));
             packet.word(received.highest);
             packet.word(received.jitter);
@@ -170,6 +171,7 @@ impl Rtcp {
         while let [first, kind, high, low, ..] = *rest {
             let length = (usize::from(u16::from_be_bytes([high, low])) + 1) * 4;
             let Some(packet) = rest.get(..length).filter(|_| first >> 6 == 2) else {
+                // A part that is cut off, or of another version, ends the reading. The parts before it count.
                 return;
             };
 
@@ -184,6 +186,7 @@ impl Rtcp {
                 RECEIVER_REPORT => {
                     self.hear_blocks(packet.get(8..).unwrap_or_default(), blocks, ours, now)
                 }
+                // RFC 3550 §6.1: packets of unknown types are ignored. So is BYE: the call's end comes by SIP.
                 _ => {}
             }
 
@@ -204,6 +207,7 @@ impl Rtcp {
             let (Some(last), Some(delay)) = (word(block, 16), word(block, 20)) else {
                 continue;
             };
+            // RFC 3550 §6.4.1: "If no SR has been received yet, the LSR field is set to zero."
             if last == 0 {
                 continue;
             }

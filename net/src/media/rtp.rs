@@ -43,6 +43,7 @@ impl Packet {
             ssrc: u32::from_be_bytes([head[8], head[9], head[10], head[11]]),
         };
 
+        // This also catches sources or an extension that the packet announces but doesn't have.
         (start < end).then_some(Self { header, start, end })
     }
 

@@ -120,11 +120,13 @@ impl Session {
         let moves = self
             .agreed
             .is_none_or(|before| before.remote != agreed.remote);
+        // `is_missed` still asks the media agreed before: a peer that comes back from hold wasn't missed until now.
         if moves || !self.is_missed() {
             self.heard_at = now;
             self.is_silence_reported = false;
         }
         if moves {
+            // Anew, since a peer that sends only once it hears something would get no packet at its new address.
             self.opening = Opening::default();
             self.unheard = 0;
             if let Some(speech) = &mut self.speech {
@@ -143,6 +145,7 @@ impl Session {
         is_ours: impl Fn(SocketAddr) -> bool,
         now: Moment,
     ) -> Option<Packet> {
+        // What the peer must not send isn't taken, not even to learn its address.
         let agreed = self.agreed.filter(NegotiatedMedia::may_send)?;
         let packet =
             Packet::read(octets).filter(|packet| agreed.accepts(packet.header.payload_type))?;
@@ -164,6 +167,7 @@ impl Session {
         let (header, payload) = (&packet.header, packet.payload(octets));
         let pressed = if Some(header.payload_type) == agreed.telephone_event {
             self.keys.hear(header, payload, now)
+        // A peer with telephone-events may send a key as a tone too. Searching for tones would then press it twice.
         } else if agreed.telephone_event.is_some() || payload.len() > MAX_AUDIO {
             None
         } else {
@@ -239,6 +243,7 @@ impl Session {
     ) -> Option<(SocketAddr, &'p [u8])> {
         let agreed = self.agreed()?;
         let heard = self.learning.source();
+        // An address that isn't heard is known from SDP alone, and may be a third party's: it gets no stream.
         let (to, audio) = match heard {
             Some(heard) => (heard, audio),
             None if self.is_near => (agreed.remote, audio),
@@ -246,6 +251,7 @@ impl Session {
         };
 
         let header = self.stream.own(agreed.payload.number, is_first);
+        // By the codec that SDP names, not by the number: G.711 may have a dynamic one (RFC 3551 §3).
         let packet = match agreed.payload.codec {
             Codec::Pcma => rtp::write(octets, &header, &audio.map(g711::a_of_mu)),
             Codec::Pcmu => rtp::write(octets, &header, audio),

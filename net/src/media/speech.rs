@@ -88,6 +88,7 @@ impl Speech {
             return None;
         }
 
+        // Less than a packet may be left: it is silence, with which every code ends.
         let Some(octets) = self.audio[self.at..].first_chunk::<PACKET>() else {
             self.end();
             return None;
@@ -116,6 +117,7 @@ impl Speech {
     }
 
     fn end(&mut self) {
+        // Each later tick comes here again, but the end is reported once.
         if self.ending == Ending::Ahead {
             self.ending = Ending::Reached;
         }
@@ -127,6 +129,7 @@ impl Speech {
         waited: Duration,
         now: Moment,
     ) -> Option<SpeechPacket> {
+        // On this report the call's shard hangs up, as it does once the code is spoken.
         if waited >= PATIENCE {
             self.end();
         }

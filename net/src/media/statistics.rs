@@ -107,6 +107,7 @@ impl Shared {
     pub(super) fn write(&self, figures: &Figures) {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(NONE);
         let optional = |duration: Option<Duration>| duration.map_or(NONE, micros);
+
         let all = [
             figures.packets_received,
             figures.octets_received,
@@ -177,6 +178,7 @@ impl Shared {
             .each_ref()
             .map(|figure| figure.load(Ordering::Relaxed));
 
+        // Before the first write every figure is 0, not NONE: the filters below tell that from a duration of 0.
         let optional = |micros: u64| (micros != NONE).then(|| Duration::from_micros(micros));
         let round_trip = optional(round_trip).filter(|_| packets_received > 0);
         let jitter = Duration::from_micros(jitter);

@@ -60,6 +60,7 @@ impl Stream {
         let sequence = header.sequence.wrapping_add(incoming.sequence_offset);
         let timestamp = header.timestamp.wrapping_add(incoming.timestamp_offset);
 
+        // A late packet is echoed with its own numbers, but a new stream must not continue from them.
         if is_after(sequence, self.sequence) {
             self.sequence = sequence;
             self.timestamp = timestamp;
@@ -91,6 +92,7 @@ impl Stream {
 
     /// Returns the header of a telephone-event's packet: all of one event have the timestamp of its beginning (RFC 4733 §2.5.1.2).
     pub(super) const fn event(&mut self, payload_type: u8, is_first: bool) -> Header {
+        // The clock goes on beneath the event, so that audio after the key has the timestamp of its own time.
         let header = self.own(payload_type, is_first);
         if is_first {
             self.event_at = header.timestamp;

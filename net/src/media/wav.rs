@@ -143,6 +143,7 @@ pub fn write(samples: &[u8]) -> Vec<u8> {
     file.extend(b"WAVEfmt ");
     file.extend(18_u32.to_le_bytes());
 
+    // WAVEFORMATEX: µ-law, channels, samples and octets a second, octets of a frame, bits of a sample, no extension.
     for (value, octets) in [
         (7_u32, 2),
         (1, 2),
@@ -184,6 +185,7 @@ fn chunks(file: &[u8]) -> Result<(Format, &[u8]), WavError> {
             b"data" => return Ok((format.ok_or(WavError::NotWav)?, chunk)),
             _ => {}
         }
+        // Chunks are padded to an even length that their size doesn't count.
         rest = after.get(length % 2..).unwrap_or_default();
     }
     Err(WavError::NotWav)
@@ -205,6 +207,7 @@ fn read_format(chunk: &[u8]) -> Result<Format, WavError> {
 
     let rate = u32::from(high) << 16 | u32::from(low);
     let tag = match tag {
+        // The sub-format is a GUID that begins with the tag itself.
         EXTENSIBLE => short(24).ok_or(WavError::NotWav)?,
         tag => tag,
     };
@@ -250,22 +253,27 @@ fn resampled(samples: &[f64], rate: u32) -> Vec<f64> {
         let weights: Vec<f64> = (0..=2 * reach)
             .map(|place| weight(place as f64 - reach as f64 - between, cutoff, half))
             .collect();
+
         for at in (phase..length).step_by(phases) {
             // The first weight belongs to the sample `reach` places earlier. Weights for places before the file's first sample are skipped.
             let before = at * step / phases;
             let skipped = reach.saturating_sub(before);
             let first = before.saturating_sub(reach).min(samples.len());
+
             let (mut sum, mut total) = (0.0, 0.0);
             for (weight, sample) in weights[skipped..].iter().zip(&samples[first..]) {
                 sum += weight * sample;
                 total += weight;
             }
+
+            // Where the file begins or ends, some weights are missing: the sum is scaled by the others.
             resampled[at] = match total > 0.1 {
                 true => sum / total,
                 false => sum,
             };
         }
     }
+
     resampled
 }
 

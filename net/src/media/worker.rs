@@ -41,7 +41,7 @@ const ROUND: Duration = Duration::from_secs(1);
 /// Buffer size in octets. A longer packet is no telephone audio.
 const LONGEST: usize = 2_048;
 
-/// Phase of a call's tick in its slot of 20 ms: the time after which a slot is filled.
+/// Delay of a call's tick within its slot of 20 ms. A frame that is still missing then is concealed.
 const PHASE: Duration = super::inbound::PATIENCE;
 
 pub(super) struct Worker<C, E> {
@@ -192,7 +192,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     self.unfilter(call);
                     let call = &mut self.calls[call];
                     call.negotiate(agreed, now);
-                    // The peer is then a call of this node. Its agent may wait for a first packet, from which it also learns our address.
+                    // If so, the peer is a call of this node, whose agent may wait for a first packet and learn our address from it.
                     let is_near = call.has_browser() && self.ports.is_ours(agreed.remote);
                     call.session.speak_first(is_near);
                 }
@@ -546,6 +546,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     continue;
                 };
                 if let Some((to, packet)) =
+                    // A tick counts at the time at which it was due. At `now`, ticks caught up would share one slot.
                     call.tick(&mut *self.buffer, &mut self.scratch, &mut self.news, due.at)
                 {
                     // A packet that can't be sent is lost, as RTP is.

@@ -41,12 +41,14 @@ pub fn challenge<'m>(response: &Message<'m>) -> Option<(HeaderName, Challenge<'m
 
     response
         .all(asked_in)
+        // A challenge that can't be read, or isn't Digest, doesn't keep us from answering another one.
         .filter_map(|value| Challenge::parse(value).ok())
         .find(is_answerable)
         .map(|challenge| (answered_in, challenge))
 }
 
 fn is_answerable(challenge: &Challenge<'_>) -> bool {
+    // Only the kind of protection is asked for here, so the values that it would hash don't matter.
     Algorithm::read(challenge.algorithm).is_some() && protection(challenge, "", "", b"").is_some()
 }
 
@@ -69,6 +71,7 @@ pub fn answer(
         protection,
     };
 
+    // RFC 7616 §3.4.2 hashes user name and realm unquoted, while the header repeats the realm as it came.
     let realm = text::unescape_pairs(challenge.realm);
     let ha1 = Ha1::of_octets(
         algorithm,
@@ -84,6 +87,7 @@ pub fn answer(
         nonce: challenge.nonce,
         uri: challenged.uri,
         response: computed.response(&ha1).hex().as_bytes(),
+        // Repeated as the challenge spelt it, and left out where the challenge had none.
         algorithm: challenge.algorithm,
         cnonce: count.map(|count| count.cnonce),
         qop: count.map(|count| count.qop),

@@ -32,6 +32,7 @@ pub fn challenge(
 ) {
     let realm = text::escape_pairs(realm.as_bytes());
     let stale: &[u8] = if stale { b", stale=true" } else { b"" };
+
     for algorithm in algorithms {
         head.concat(
             "WWW-Authenticate",
@@ -52,6 +53,8 @@ pub fn challenge(
 
 /// Returns the first readable credentials for `realm`.
 pub fn credentials<'m>(message: &Message<'m>, realm: &str) -> Option<Credentials<'m>> {
+    // Line by line, since commas separate parameters: several values "MUST NOT be combined into a single header field
+    // row" (RFC 3261 §7.3.1).
     message
         .all(HeaderName::Authorization)
         .filter_map(|value| Credentials::parse(value).ok())

@@ -156,6 +156,7 @@ impl Nonces {
         now: Moment,
     ) -> Nonce {
         let again = match cause {
+            // A nonce that is no longer good isn't repeated: even the right password would get `stale` for it.
             ChallengeCause::Wrong(used) if self.check(used, source, now) == NonceState::Fresh => {
                 used.try_into().ok()
             }

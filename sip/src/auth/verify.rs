@@ -81,6 +81,7 @@ pub fn verify(
     }
 
     match state {
+        // The window comes last: only once password and nonce are right is the count used up, or anything remembered.
         NonceState::Fresh if window.accept(credentials.nonce, claim.nc, now) => Verdict::Ok,
         NonceState::Fresh | NonceState::Stale | NonceState::Foreign => Verdict::Stale,
     }
@@ -132,6 +133,7 @@ impl<'a> Claim<'a> {
         policy: Policy<'_>,
     ) -> Result<Self, WrongPart> {
         let algorithm = Algorithm::read(credentials.algorithm)
+            // Only what the challenge offered, so that no peer chooses a weaker hash than the operator allows.
             .filter(|algorithm| policy.algorithms.contains(algorithm))
             .ok_or(WrongPart::Algorithm)?;
         if !is_same_user(credentials.uri, asked.uri) {
@@ -160,6 +162,7 @@ impl<'a> Claim<'a> {
 
     fn is_right(&self, secret: &Secret) -> bool {
         let right = self.answer.response(&secret.ha1(self.algorithm));
+        // Compared in constant time, so that the time taken doesn't show how much of a guess was right.
         unhex(self.response, right.octets().len())
             .is_some_and(|sent| bool::from(sent.octets().ct_eq(right.octets())))
     }
@@ -171,6 +174,8 @@ fn protection<'a>(
     policy: Policy<'_>,
 ) -> Option<Protection<'a>> {
     let Some(qop) = credentials.qop else {
+        // Without qop there is no count either, and the hash doesn't cover the client's own nonce. Off unless
+        // configured.
         return policy.allow_rfc2069.then_some(Protection::None);
     };
 

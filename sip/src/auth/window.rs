@@ -60,6 +60,7 @@ impl NonceWindow {
             return false;
         };
         let fingerprint = issued.fingerprint();
+        // The fingerprint is part of a verified MAC, so no client can direct its nonces at one shard.
         let mut shard = self.lock((fingerprint % SHARDS as u64) as usize);
         shard.expire(self.first_live(now));
         shard.enter(self.span_of(issued.at), fingerprint, nc, self.capacity)
@@ -115,6 +116,7 @@ impl Shard {
 
     fn drop_oldest(&mut self) {
         if let Some(span) = self.spans.pop_front() {
+            // Its counts are forgotten from here on, so any later use of its nonces could be a replay.
             self.closed = span.number;
             self.length -= span.used.len();
         }
@@ -131,6 +133,7 @@ impl Shard {
         {
             return used.accept(nc);
         }
+        // With no older span to give up, the nonce counts as stale. Accepting it unrecorded would let it be replayed.
         if self.length >= capacity && !self.give_up_before(number) {
             return false;
         }
@@ -177,6 +180,7 @@ impl Used {
         if nc > self.highest {
             let step = nc - self.highest;
             // The old highest becomes the bit `step - 1` below the new one.
+            // A leap of more than 32 counts pushes all bits out.
             self.below = self.below.checked_shl(step).unwrap_or(0)
                 | 1_u32.checked_shl(step - 1).unwrap_or(0);
             self.highest = nc;

@@ -9,6 +9,7 @@ use crate::wire::{HeaderName, Message};
 pub fn has_sdp(message: &Message<'_>) -> bool {
     !message.body().is_empty()
         && message
+            // Some peers send an SDP without Content-Type, OpenAI's edge among them.
             .first(HeaderName::ContentType)
             .is_none_or(content_type::may_hold_sdp)
 }
@@ -32,6 +33,7 @@ fn sdp_part<'b>(body: &'b [u8], delimiter: &[u8], depth: u8) -> Option<&'b [u8]>
     let depth = depth.checked_sub(1)?;
     let mut open = None;
 
+    // A body may end without its last delimiter: its end closes the last part, so that nothing in there is overlooked.
     for line in delimiters(body, delimiter).chain([Line::end_of(body)]) {
         let part = open.map(|start| &body[start..line.start]);
         open = (line.trimmed == delimiter).then_some(line.end);
@@ -53,7 +55,7 @@ fn sdp_part<'b>(body: &'b [u8], delimiter: &[u8], depth: u8) -> Option<&'b [u8]>
     None
 }
 
-/// Depth to which nested parts are inspected. A deeper part never counts as an SDP. It is always removed, since it may hold a location.
+/// Depth to which nested multiparts are read. A deeper one never counts as an SDP, and [`without_location`] removes it, since it may hold a location.
 const DEEPEST: u8 = 4;
 
 /// Returns a body of this type without the location of its sender: empty if all of it is a location, else all other parts.
@@ -85,15 +87,20 @@ fn without_places<'b>(content_type: &[u8], body: &'b [u8], depth: u8) -> Cow<'b,
             Some(content) => without_place(piece, content - at, depth),
             None => Some(Cow::Borrowed(piece)),
         };
+
         has_part |= open.is_some() && part.is_some();
+        // A part that is borrowed has lost nothing.
         is_whole &= matches!(part, Some(Cow::Borrowed(_)));
         kept.extend(part);
+
         open = (line.trimmed == &*delimiter).then_some(line.end);
         at = line.start;
     }
+
     match (is_whole, has_part) {
         (true, _) => Cow::Borrowed(body),
         (false, true) => kept.concat().into(),
+        // RFC 2046 §5.1.1: a multipart body has at least one part, so without any there is no body.
         (false, false) => Cow::Borrowed(b""),
     }
 }

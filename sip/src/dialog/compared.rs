@@ -38,6 +38,7 @@ impl<'s> AudioTarget<'s> {
                     ..Section::default()
                 });
             }
+            // Lines before the first `m=` are the session's, and hold for each stream without lines of its own.
             let section = sections.last_mut().unwrap_or(&mut session);
             if let Some(connection) = line.strip_prefix(b"c=") {
                 section.connection = Some(connection);

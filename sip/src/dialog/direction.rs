@@ -8,6 +8,7 @@ pub fn rewritten(sdp: &[u8], direction: Direction) -> Vec<u8> {
     let mut out = Vec::with_capacity(sdp.len() + 16);
     let mut has_media = false;
     for line in sdp.split_inclusive(|octet| *octet == b'\n') {
+        // Each stream gets a line of its own below, which outweighs the session's, so all others go.
         if read(line).is_some() {
             continue;
         }
@@ -45,6 +46,7 @@ fn read(line: &[u8]) -> Option<Direction> {
 }
 
 fn write(out: &mut Vec<u8>, direction: Direction) {
+    // The last line of a peer's description may have no end.
     if !out.ends_with(b"\n") {
         out.extend_from_slice(b"\r\n");
     }

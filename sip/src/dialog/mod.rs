@@ -55,6 +55,7 @@ impl Dialog {
             call_id: invite.call_id(),
             local: Address::new(invite.to_uri(), Some(local_tag))?,
             remote: Address::new(invite.from_uri(), invite.from_tag())?,
+            // RFC 3261 §8.1.1.8: an INVITE must have one. Without it no request of ours could reach the peer.
             target: contact(invite)?,
             routes: &route_set::as_recorded(invite)?,
         };
@@ -131,9 +132,13 @@ impl Dialog {
             return Ok(());
         }
         let number = request.cseq().number;
+        // RFC 3261 §12.2.1.1 demands "strictly monotonically increasing" numbers. An equal one is another request here,
+        // since a retransmission is absorbed by its transaction.
         if self.remote_seq.is_some_and(|last| number <= last) {
             return Err(OutOfOrder);
         }
+        // RFC 3261 §12.2.2: a gap "is not an error condition". Requests before this one may have been lost, or
+        // challenged by a proxy.
         self.remote_seq = Some(number);
         Ok(())
     }
@@ -141,11 +146,14 @@ impl Dialog {
     /// Takes the Contact of a target refresh: an INVITE or UPDATE in this dialog, or an answer to one (RFC 3261 §12.2). While
     /// the dialog is early, the 2xx also brings the final route set (§13.2.2.4).
     pub fn refresh_target(&mut self, message: &Message<'_>) {
+        // A message without a usable Contact leaves the target as it is.
         let target = contact(message).unwrap_or(self.part(TARGET));
+        // RFC 3261 §12.2: Record-Route in later messages doesn't "cause the dialog's route set to be modified".
         let routes = (!self.confirmed && is_success(message) && message.method() == Method::Invite)
             .then(|| route_set::reversed(message))
             .flatten();
         let routes = routes.as_deref().unwrap_or(self.part(ROUTES));
+        // Nearly every refresh repeats both, and then no new buffer is made.
         if target == self.part(TARGET) && routes == self.part(ROUTES) {
             return;
         }
@@ -157,6 +165,7 @@ impl Dialog {
             target,
             routes,
         ];
+        // Past 64 KiB the dialog stays as it was.
         if let Some((text, ends)) = join(parts) {
             (self.text, self.ends) = (text, ends);
         }
@@ -266,6 +275,7 @@ impl Dialog {
     /// Our address, as the peer knows it: the URI in angle brackets, without the tag.
     pub fn local_address(&self) -> &[u8] {
         let local = self.part(LOCAL);
+        // The lexer refuses a tag with an angle bracket, so the last one ends the address.
         let end = memchr::memrchr(b'>', local).map_or(local.len(), |at| at + 1);
         &local[..end]
     }
@@ -408,6 +418,8 @@ impl TryFrom<Stored> for Dialog {
 
     fn try_from(stored: Stored) -> Result<Self, NotADialog> {
         let address = |text: Vec<u8>, tag: &[u8]| {
+            // `local_tag` and `remote_tag` cut at this place later, so text that doesn't end with its tag is refused
+            // here.
             let tag = text.ends_with(tag).then_some(tag.len()).ok_or(NotADialog)?;
             let tag = u16::try_from(tag).map_err(|_| NotADialog)?;
             Ok(Address { text, tag })

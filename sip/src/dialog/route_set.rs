@@ -27,6 +27,7 @@ fn joined<'m>(elements: impl Iterator<Item = &'m [u8]>) -> Option<Vec<u8>> {
     let mut routes = Vec::new();
     for (before, element) in elements.enumerate() {
         let route = NameAddr::parse(element).ok()?;
+        // A set without a route that can't be read would go around a proxy that has to stay in the path.
         route.parse_uri().ok()?;
         if !routes.is_empty() {
             routes.push(b',');

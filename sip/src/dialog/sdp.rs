@@ -124,6 +124,7 @@ pub fn answer_audio(
         .enumerate()
         .find_map(|(index, media)| Some((index, media.audio(local)?)));
     let is_off = offer.media.iter().all(|media| media.port == 0);
+    // An offer that disables every stream is no mismatch: it is answered in kind.
     if agreed.is_none() && !is_off {
         return Err(NoMatch {
             what: "The offer holds no G.711 audio over plain RTP",
@@ -131,7 +132,9 @@ pub fn answer_audio(
     }
 
     let mut body = Vec::with_capacity(320);
+    // RFC 3264 §6: "The "t=" line in the answer MUST equal that of the offer".
     head(&mut body, local, session_id, version, offer.time);
+    // RFC 3264 §6: "the answer MUST contain exactly the same number of "m=" lines as the offer", in their order.
     for (index, media) in offer.media.iter().enumerate() {
         match &agreed {
             Some((chosen, audio)) if *chosen == index => {
@@ -168,6 +171,7 @@ pub fn offer_audio_after(
         let is_it = |media: &Media<'_>| media.kind == b"audio" && (media.port != 0 || !is_on);
         before.iter().position(is_it)
     };
+    // RFC 3264 §8.1: a new stream may reuse the place of one that was disabled.
     let audio = place(true).or_else(|| place(false)).unwrap_or(before.len());
 
     let mut body = Vec::with_capacity(320);
@@ -185,6 +189,7 @@ pub fn offer_audio_after(
 /// their meaning: "the mapping from a particular dynamic payload type number to a particular codec within that media stream MUST NOT change for
 /// the duration of a session" (RFC 3264 §8.3.2).
 fn offered_section(body: &mut Vec<u8>, port: u16, before: Option<&Media<'_>>) {
+    // Static numbers are offered below anyway.
     let dynamic = before
         .and_then(Media::payload)
         .filter(|payload| AudioPayload::of_static(payload.number).is_none());
@@ -223,6 +228,7 @@ fn event_lines(body: &mut Vec<u8>, event: u8) {
 /// Reads the answer to [`offer_audio`]; `None` if it accepts no audio.
 pub fn read_answer(answer: &[u8]) -> Option<Audio> {
     let answer = Description::read(answer).ok()?;
+    // In place of our own address, whose family an offer would have to share: an answer may have either.
     let any = |remote: SocketAddr| SocketAddr::new(remote.ip(), 0);
     answer
         .media
@@ -459,6 +465,7 @@ impl<'a> Media<'a> {
         } else if let Some((number, mapped)) = value.strip_prefix(b"rtpmap:").and_then(mapping)
             && self.mapped(number).is_none()
         {
+            // The first mapping of a number counts, and so a section has at most 128 of them.
             self.maps.push((number, mapped));
         }
     }
@@ -504,7 +511,9 @@ impl<'a> Media<'a> {
 
     /// The stream that this section describes, if it can be accepted at `local`.
     fn audio(&self, local: SocketAddr) -> Option<Audio> {
+        // RTP/AVPF (RFC 4585) differs in its RTCP alone, so its audio is plain RTP too.
         let is_plain = matches!(self.protocol, b"RTP/AVP" | b"RTP/AVPF");
+        // A host name in `c=` isn't looked up, and our socket can't send to the other address family.
         let remote = self
             .remote
             .filter(|remote| remote.is_ipv4() == local.is_ipv4())?;

@@ -60,6 +60,8 @@ impl SessionTimer {
         let least = least.unwrap_or(LEAST).max(min_se);
 
         let Some(asked) = asked else {
+            // RFC 4028 §9: the UAS may request a timer where the request doesn't, and its interval "MUST NOT be set to a
+            // duration lower than the value in the Min-SE header field in the request".
             let ours = Self::new(ours.max(least), true);
             return Ok(knows_timers.then_some(ours));
         };
@@ -71,6 +73,8 @@ impl SessionTimer {
 
         // The interval may be reduced, down to the shortest that both sides accept, but never raised.
         let interval = asked.seconds.min(ours.max(least));
+        // RFC 4028 §9, table 2: a peer without timers can't refresh, and where a peer names no refresher either side
+        // may be it.
         let we_refresh = !knows_timers || asked.refresher != Some(Refresher::Uac);
         Ok(Some(Self::new(interval, we_refresh)))
     }
@@ -79,6 +83,7 @@ impl SessionTimer {
     /// ends a running one (RFC 4028 §7.2).
     pub fn for_uac(response: &Message<'_>, asked: Option<u32>) -> Option<Self> {
         let agreed = SessionExpires::parse(response.first(HeaderName::SessionExpires)?)?;
+        // A 2xx without `refresher`, against RFC 4028 §9, leaves the refreshes to us, so that one side sends them.
         let we_refresh = agreed.refresher != Some(Refresher::Uas);
         // The peer may not raise the interval. Refreshing too often is harmless; ending a session too early isn't.
         let interval = match asked {
@@ -90,6 +95,7 @@ impl SessionTimer {
 
     fn new(interval: u32, we_refresh: bool) -> Self {
         Self {
+            // Whatever the peer says: a shorter interval would have us send refreshes at its pace.
             interval: interval.max(LEAST),
             we_refresh,
             least: LEAST,
@@ -101,6 +107,8 @@ impl SessionTimer {
     /// has raised the interval too often.
     pub fn raised(&self, refusal: &Message<'_>) -> Option<Self> {
         let least = refusal.first(HeaderName::MinSe).and_then(header::min_se)?;
+        // Each proxy on the path may ask for more than the one before it, so several raises are honest. A peer that
+        // never agrees would have us repeat the refresh for good.
         let is_fair = least > self.interval && least <= LONGEST_RAISED;
         (is_fair && self.raises < MOST_RAISES).then_some(Self {
             interval: least,

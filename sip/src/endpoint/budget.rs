@@ -77,6 +77,7 @@ impl Budget {
     /// Marks a source as verified.
     pub(super) fn prove(&mut self, peer: IpAddr, now: Moment) {
         let account = self.account(peer, now);
+        // Only at the first time: each accepted request would fill the budget again.
         if !account.is_proven {
             account.is_proven = true;
             account.octets = account.burst();
@@ -89,8 +90,11 @@ impl Budget {
         }
 
         let hash = self.hash(peer);
+        // Two places, so that a new source replaces the one of two that has spent least, and not just the one that it
+        // hits.
         let (first, second) = (hash as usize % SOURCES, (hash >> 32) as usize % SOURCES);
         let is_of = |at: usize| self.places[at].source == hash;
+
         let at = match (is_of(first), is_of(second)) {
             (true, _) => first,
             (_, true) => second,
@@ -101,6 +105,7 @@ impl Budget {
                 } else {
                     second
                 };
+
                 self.places[at] = Account {
                     source: hash,
                     octets: BURST,
@@ -122,6 +127,7 @@ impl Budget {
             IpAddr::V4(v4) => hasher.write(&v4.octets()),
             IpAddr::V6(v6) => hasher.write(&v6.octets()),
         }
+        // 0 marks a free place.
         hasher.finish().max(1)
     }
 }

@@ -68,6 +68,7 @@ impl Endpoint {
         owner: Owner,
         now: Moment,
     ) -> Result<ClientTx, TableFull> {
+        // Judged before the request is printed, since all that is printed is sent.
         if self.clients.is_full() {
             return Err(TableFull);
         }
@@ -86,12 +87,14 @@ impl Endpoint {
         let machine = if request.method == Method::Invite {
             Client::Invite(ClientInvite::new(printed.into()))
         } else if flow.transport.is_reliable() {
+            // On a stream such a request is never sent again, so nothing of it is kept.
             Client::Other(ClientOther::new(request.method, Box::default()))
         } else {
             Client::Other(ClientOther::new(request.method, printed.into()))
         };
 
         let tx = ClientTx(
+            // The random bits suffice as key: a branch that comes back is read only if its MAC is right.
             self.clients
                 .insert(u128::from(bits), flow, owner, machine)?,
         );
@@ -141,6 +144,7 @@ impl Endpoint {
         let Some(entry) = self.clients.entry_mut(tx.0) else {
             return;
         };
+        // Kept on a stream too: RFC 3261 §13.3.1.4 has the UAS repeat its 2xx until the ACK, over any transport.
         let sent = self.shared.outbox.last();
         if let (Client::Invite(invite), Some(sent)) = (&mut entry.machine, sent) {
             invite.keep_ack(to_tag, flow, sent);
@@ -181,6 +185,8 @@ impl Endpoint {
         let is_paid_for = size <= brought * MOST_FOR_ONE
             && self.budget.pay(flow.peer.ip(), brought, size, self.latest);
         if !is_paid_for {
+            // Not for good: a peer that isn't forged repeats its 2xx until an ACK comes (RFC 3261 §13.3.1.4), and
+            // brings more octets.
             outbox.drop_since(waiting);
             self.stats.withheld += 1;
         }
@@ -278,6 +284,7 @@ impl Endpoint {
             .top_via()
             .branch
             .and_then(|branch| self.minter.read_branch(branch));
+        // All nodes share the secret, so another node's branch can be read too; its bits are no key of this table.
         let branch = branch.filter(|key| key.node == self.minter.node());
         // A second Via means that the response is for another element, which wants it forwarded (RFC 3261 §8.1.3.3).
         let forwarded = message.elements(HeaderName::Via).nth(1).is_some();
@@ -320,6 +327,7 @@ impl Endpoint {
             (Client::Invite(invite), mut io) if method == Method::Invite => {
                 invite.handle_response(&message, &mut io)
             }
+            // A CANCEL shares its INVITE's branch (RFC 3261 §17.1.3). The user waits for the INVITE's own final response.
             (Client::Invite(invite), mut io) if method == Method::Cancel => {
                 invite.handle_cancel_response(message.status(), &mut io);
                 return Received::Handled;
@@ -327,6 +335,7 @@ impl Endpoint {
             (Client::Other(other), mut io) if method == other.method() => {
                 other.handle_response(message.status(), &mut io)
             }
+            // RFC 3261 §17.1.3: a response matches only if its CSeq names the method of the request.
             (Client::Invite(_) | Client::Other(_), _) => return self.drop_message(),
         };
 
@@ -396,6 +405,7 @@ impl Endpoint {
             let Some(entry) = self.clients.entry(handle) else {
                 continue;
             };
+            // An answered transaction has only repetitions left to absorb, and its user knows the outcome.
             if !entry.machine.is_answered() {
                 let (tx, owner) = (ClientTx(handle), entry.owner);
                 self.end_client(tx);
@@ -434,6 +444,7 @@ impl Endpoint {
         let sent_by = self.sent_by.get(usize::from(flow.listener));
         let given = token.len() + uri.len() + head.len() + body.len();
         let at_most = given + sent_by.map_or(0, String::len) + ADDED;
+        // Judged by an upper bound first, since most requests are far smaller and needn't be printed for it.
         if flow.transport.is_reliable() || at_most <= LARGEST_DATAGRAM {
             return false;
         }
@@ -441,6 +452,7 @@ impl Endpoint {
         // All branches have the same length.
         let branch = self.minter.branch_of(Slot::default(), 0);
         self.write_via(flow, &branch);
+        // Printed aside: what is in the outbox is sent.
         let (mut printed, mut shortest) = (Vec::new(), Vec::new());
         print::request(&mut printed, token, uri, &self.via, head, body);
         compact(&printed, &mut shortest);
@@ -450,6 +462,8 @@ impl Endpoint {
     /// Prints the last request in its shortest form.
     fn shorten_last(&mut self, flow: &Flow) {
         let shortest = self.shared.outbox.rewrite_last(compact).len();
+        // RFC 3261 §18.1.1 wants a stream for it, but only the sender of a request knows whether its peer has one
+        // ([`Endpoint::is_too_large`]). Here it leaves as a datagram, in fragments, and is counted.
         if shortest > LARGEST_DATAGRAM {
             self.large.note(flow.peer, shortest);
         }

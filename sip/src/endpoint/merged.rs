@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-/// Requests without To-tag, by the headers that merged requests share (RFC 3261 §8.2.2.2).
+/// Requests without To-tag, by the headers that merged requests share (RFC 3261 §8.2.2.2). The endpoint removes each with its server transaction.
 #[derive(Debug, Default)]
 pub(super) struct MergedRequests(HashTable<MergedKey>);
 
@@ -31,15 +31,18 @@ impl MergedRequests {
             merged,
             key: key as u64,
         };
+        // The request served first keeps its place, so that all others meet it.
         self.0
             .entry(merged, |known| known.merged == merged, |known| known.merged)
             .or_insert(known);
     }
 
     pub(super) fn remove(&mut self, merged: u64) {
+        // The keys of requests outside a dialog are odd, so the 0 of one inside a dialog finds nothing.
         if let Ok(known) = self.0.find_entry(merged, |known| known.merged == merged) {
             known.remove();
         }
+        // What a flood has grown is given back, rarely enough that steady traffic doesn't notice.
         if self.0.is_empty() && self.0.capacity() > 1024 {
             self.0 = HashTable::new();
         }

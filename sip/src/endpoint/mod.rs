@@ -280,6 +280,7 @@ impl Endpoint {
             Tx::Client(tx) => self.clients.entry_mut(tx.0).map(|entry| &mut entry.owner),
             Tx::Server(tx) => self.servers.entry_mut(tx.0).map(|entry| &mut entry.owner),
         };
+        // A transaction that has ended raises no more events. One that already waits keeps its owner.
         if let Some(current) = current {
             *current = owner;
         }
@@ -306,10 +307,13 @@ impl Endpoint {
             }
         }
 
+        // Tombstones have no timers on the wheel: there may be four for each transaction, and none of them is urgent.
         for _ in 0..TIMEOUTS_PER_TURN {
             let Some(fallen) = self.tombstones.sweep(now) else {
                 break;
             };
+            // RFC 3261 §8.2.2.2 refuses merged requests of an ongoing transaction alone. The same headers are a new
+            // request again.
             self.merged.remove(fallen.merged);
         }
     }
@@ -328,6 +332,8 @@ impl Endpoint {
     /// Handles a lost flow: the connection is closed, could not be opened, or on UDP the peer is unreachable. Unanswered requests fail
     /// with [`Event::TransportError`]; responses go over a new connection (RFC 3261 §18.2.2).
     pub fn handle_flow_lost(&mut self, lost: &Flow, fault: &Fault, now: Moment) {
+        // A request is its user's to repeat, perhaps to another target. A response can only go back to its peer, so it
+        // is moved here.
         self.fail_clients(lost, fault);
         self.move_servers(lost, now);
     }

@@ -37,6 +37,7 @@ impl Endpoint {
             return self.receive_response(message, flow, now);
         }
 
+        // An ACK or a CANCEL is matched to the transaction of its INVITE and gets none of its own.
         match message.method() {
             Method::Ack => self.receive_ack(message, now),
             Method::Cancel => self.receive_cancel(message, flow, now),
@@ -59,6 +60,7 @@ impl Endpoint {
     /// Takes a message that the caller couldn't lex.
     pub fn receive_malformed(&mut self, malformed: &Malformed<'_>, flow: &Flow) {
         self.stats.malformed += 1;
+        // Answered without state, and within the budget of its source.
         match &malformed.answer {
             Some(request) => {
                 self.respond_stateless(request, flow, &Response::bare(malformed.status));

@@ -13,6 +13,7 @@ const USUAL_PORT: u16 = 5060;
 /// sent-by, since many peers listen there and send from another port; but not if sent-by is an address behind a NAT.
 pub(super) fn reply_flow(request: &Message<'_>, flow: Flow) -> Flow {
     let via = request.top_via();
+    // RFC 3581 §4: with rport the answer goes back to the port that the request came from. A stream has its connection.
     if flow.transport.is_reliable() || via.rport.is_some() {
         return flow;
     }

@@ -57,6 +57,7 @@ impl Endpoint {
         owner: Owner,
         now: Moment,
     ) -> Result<ServerTx, TableFull> {
+        // A BYE ends a call, and so makes room: it may use the places that are kept back from all others.
         let is_full = match request.method() == Method::Bye {
             true => self.servers.is_full(),
             false => self.servers.len() >= self.max_servers,
@@ -66,13 +67,7 @@ impl Endpoint {
         }
 
         let flow = reply_flow(request, flow);
-        match flow.transport.is_reliable() {
-            false => self.budget.prove(flow.peer.ip(), now),
-            true if self.proven.last() != Some(&flow.connection) => {
-                self.proven.push(flow.connection);
-            }
-            true => {}
-        }
+        self.note_proven(&flow, now);
 
         let RequestKeys {
             transaction: key,
@@ -101,6 +96,17 @@ impl Endpoint {
 
         self.start_server(tx, now);
         Ok(tx)
+    }
+
+    /// Notes the sender of a request that the user has accepted: it isn't forged. Over UDP its address may be sent more, and a connection no longer
+    /// gives way to others.
+    fn note_proven(&mut self, flow: &Flow, now: Moment) {
+        if !flow.transport.is_reliable() {
+            self.budget.prove(flow.peer.ip(), now);
+        } else if self.proven.last() != Some(&flow.connection) {
+            // Requests that follow each other on one connection make one entry: the list is taken only after a turn.
+            self.proven.push(flow.connection);
+        }
     }
 
     fn start_server(&mut self, tx: ServerTx, now: Moment) {
@@ -144,10 +150,7 @@ impl Endpoint {
             match response.to_tag {
                 Some(chosen) => *tag = ToTag::new(chosen, &self.minter),
                 None if *tag == ToTag::None => {
-                    *tag = ToTag::Ours {
-                        slot: *slot,
-                        bits: self.entropy.bits64(),
-                    };
+                    *tag = ToTag::own(*slot, &mut self.entropy);
                 }
                 None => {}
             }
@@ -391,8 +394,11 @@ impl Endpoint {
             .find(key, now)
             .map(|tombstone| tombstone.status)
         {
+            // The ACK of a refusal ends here (RFC 3261 §17.2.1).
             Some(300..) => Received::Handled,
+            // So does that of a refusal that was sent without a transaction.
             None if self.minter.is_stateless_tag(&message) => Received::Handled,
+            // The ACK of a 2xx is a transaction of its own: the dialog takes it.
             Some(_) | None => Received::Ack(message),
         }
     }
@@ -445,10 +451,8 @@ impl Endpoint {
             slot, tag, machine, ..
         } = &mut entry.machine;
         if machine.wants_tag() && *tag == ToTag::None {
-            *tag = ToTag::Ours {
-                slot: *slot,
-                bits: self.entropy.bits64(),
-            };
+            // The 200 to the CANCEL and the INVITE's 487 have the same tag (RFC 3261 §9.2).
+            *tag = ToTag::own(*slot, &mut self.entropy);
         }
 
         let first = match machine {

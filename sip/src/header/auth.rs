@@ -123,6 +123,7 @@ impl<'a> Credentials<'a> {
     /// The nonce count: one to eight hex digits.
     pub fn nonce_count(&self) -> Option<u32> {
         let digits = std::str::from_utf8(self.nc?).ok()?;
+        // `from_str_radix` alone would take a plus sign as well.
         if !(1..=8).contains(&digits.len())
             || !digits.bytes().all(|octet| octet.is_ascii_hexdigit())
         {
@@ -170,6 +171,7 @@ fn fields<'a, const N: usize>(
     let mut found = [None; N];
     while !rest.is_empty() {
         let (Field { name, value }, behind) = cut_param(rest)?;
+        // Other parameters are skipped, also those that occur twice: nothing is read from them.
         if let Some(index) = names
             .iter()
             .position(|known| name.eq_ignore_ascii_case(known.as_bytes()))
@@ -210,6 +212,8 @@ fn cut_param(rest: &[u8]) -> Result<(Field<'_>, &[u8]), AuthFault> {
 
     let behind = trim_start(&rest[equals + 1..]);
     let (value, behind) = match behind {
+        // Any value may be quoted. By the grammar qop, nc and algorithm of credentials are tokens (RFC 7616 §3.4), but
+        // clients that quote them are read too.
         [b'"', ..] => text::cut_quoted(behind).ok_or(AuthFault::Malformed)?,
         _ => {
             let end = memchr::memchr(b',', behind).unwrap_or(behind.len());

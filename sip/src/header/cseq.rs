@@ -48,6 +48,7 @@ impl CSeq {
 }
 
 fn number(digits: &[u8]) -> Option<u32> {
+    // 2^31 has ten digits. More would let the sum overflow.
     if digits.is_empty() || digits.len() > 10 {
         return None;
     }

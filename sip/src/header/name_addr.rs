@@ -52,6 +52,7 @@ impl<'a> NameAddr<'a> {
         if !matches!(params, [] | [b';', ..]) {
             return Err(NameAddrFault::Stray);
         }
+        // A tag of ours may be appended, and an open quote would swallow it.
         if !params::are_closed(params) {
             return Err(NameAddrFault::Open);
         }
@@ -102,6 +103,7 @@ impl<'a> NameAddr<'a> {
 
     /// The tag of a From or To.
     pub fn tag(&self) -> Option<&'a [u8]> {
+        // An empty tag tells no dialogs apart, so it counts as none. In a To, our answer puts a tag in its place.
         self.param("tag").flatten().filter(|tag| !tag.is_empty())
     }
 

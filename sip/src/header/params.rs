@@ -90,6 +90,7 @@ fn cut_at_semicolon(params: &[u8]) -> (&[u8], &[u8]) {
         }
         match text::cut_quoted(&params[at..]) {
             Some((inner, _)) => at += inner.len() + 2,
+            // An open quote swallows the rest.
             None => break,
         }
     }

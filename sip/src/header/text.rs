@@ -114,6 +114,7 @@ fn digits(value: &[u8]) -> Option<u64> {
     }
     value.iter().try_fold(0_u64, |sum, octet| {
         octet.is_ascii_digit().then(|| {
+            // A number of any length stays too large; wrapping could make it small.
             sum.saturating_mul(10)
                 .saturating_add(u64::from(octet - b'0'))
         })
@@ -128,6 +129,8 @@ pub fn cut_quoted(value: &[u8]) -> Option<(&[u8], &[u8])> {
     loop {
         match inner.get(at)? {
             b'"' => return Some((&inner[..at], &inner[at + 1..])),
+            // The octet behind a backslash is part of the text, even a quote. Behind the last octet there is none: the
+            // quote stays open.
             b'\\' => at += 2,
             _ => at += 1,
         }

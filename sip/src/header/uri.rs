@@ -106,6 +106,7 @@ impl<'a> Uri<'a> {
         let (rest, headers) = cut(rest, b'?');
         let params_at = memchr::memchr(b';', rest).unwrap_or(rest.len());
         let (hostport, params) = rest.split_at(params_at);
+        // A reader that ends the user part at the last `@` would see another host.
         if memchr::memchr(b'@', params).is_some() {
             return Err(UriFault::Params);
         }
@@ -275,6 +276,7 @@ impl<'a> Host<'a> {
             return address.map(Host::V6).ok_or(UriFault::Host);
         }
 
+        // Only a host that begins with a digit can be an address; a name may begin with one as well.
         if host.first().is_some_and(u8::is_ascii_digit)
             && let Some(address) = v4_of(host)
         {
@@ -439,6 +441,7 @@ pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
             _ => None,
         };
         plain.push(escaped.unwrap_or(*first));
+        // Each escape is resolved once: what comes of it isn't read again, or `%2541` would become `A`.
         rest = if escaped.is_some() {
             &behind[2..]
         } else {

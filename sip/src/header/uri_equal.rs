@@ -22,6 +22,7 @@ impl Uri<'_> {
                 == unescape(other.password.unwrap_or_default())
             && self.host.is_same(&other.host)
             && self.port == other.port
+            // Both ways, since either side may have parameters or headers that the other lacks.
             && self.params_agree(other)
             && other.params_agree(self)
             && self.headers_agree(other)

@@ -108,6 +108,8 @@ impl ClientInvite {
                 State::Calling {
                     request, cancel, ..
                 },
+                // From here on only a CANCEL and the ACK of a refusal can be due: what they need replaces the whole
+                // INVITE.
                 ..200,
             ) => {
                 let (sketch, wanted) = (InviteSketch::of(request), cancel.take());
@@ -146,11 +148,15 @@ impl ClientInvite {
             }
 
             (State::Accepted { acks, .. }, 200..300) => acknowledge_again(acks, response, io),
+            // RFC 3261 §16.7, step 5: a forking proxy forwards a 2xx even after it has forwarded a final response.
             (State::Completed { .. }, 200..300) => ResponseEffect::Stray,
+            // RFC 3261 §17.1.1.2: the peer repeats its refusal until an ACK arrives, so the last one was lost or is late.
             (State::Completed { ack }, 300..) => {
                 io.resend(ack);
                 ResponseEffect::Absorbed
             }
+            // A 1xx that was overtaken, or the refusal of one fork after the 2xx of another: neither changes the
+            // outcome.
             (State::Completed { .. } | State::Accepted { .. }, _) => ResponseEffect::Absorbed,
         }
     }
@@ -161,6 +167,8 @@ impl ClientInvite {
         cancel: Option<Box<[u8]>>,
         io: &mut Io<'_>,
     ) -> ResponseEffect {
+        // Proceeding has no timer of its own (RFC 3261 §17.1.1.2). The user's deadline ends the wait for a peer that only
+        // ever rings, with a CANCEL.
         io.stop();
         let (cancel, canceled) = match cancel {
             Some(head) => (send_cancel(&sketch, &head, io), head),
@@ -193,7 +201,9 @@ impl ClientInvite {
     ) -> ResponseEffect {
         io.stop();
         let reliable = io.is_reliable();
+        // RFC 3261 §17.1.1.3: the To of this ACK "MUST equal the To header field in the response", tag included.
         let ack = io.send(|out| sketch.print_ack(out, response.to()));
+        // Timer D, which waits for repeated refusals, is zero on a stream.
         if reliable {
             return ResponseEffect::Last;
         }
@@ -205,6 +215,8 @@ impl ClientInvite {
     /// Cancels an unanswered INVITE; does nothing if it was answered or cancelled before.
     pub(crate) fn cancel(&mut self, head: &[u8], io: &mut Io<'_>) {
         match &mut self.0 {
+            // RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent". Timer
+            // B runs on, so a peer that stays silent ends the INVITE all the same.
             State::Calling { cancel, .. } => {
                 cancel.get_or_insert_with(|| head.into());
             }
@@ -222,6 +234,7 @@ impl ClientInvite {
 
     /// Ends the CANCEL's retransmission after a final response. Timer F goes on, since the INVITE's own answer is still due.
     pub(crate) fn handle_cancel_response(&mut self, status: u16, io: &mut Io<'_>) {
+        // The INVITE's final response came first and has stopped the CANCEL's timers.
         let State::Proceeding { cancel, .. } = &mut self.0 else {
             return;
         };
@@ -242,6 +255,7 @@ impl ClientInvite {
 
     /// Keeps the ACK just sent for a 2xx, to answer repetitions of that 2xx.
     pub(crate) fn keep_ack(&mut self, to_tag: &[u8], flow: Flow, request: &[u8]) {
+        // Only a 2xx is acknowledged by the user. The ACK of a refusal is the transaction's own.
         let State::Accepted { acks, .. } = &mut self.0 else {
             return;
         };
@@ -255,6 +269,7 @@ impl ClientInvite {
         match acks.iter().position(|kept| *kept.to_tag == *to_tag) {
             Some(at) => acks[at] = ack,
             None if acks.len() < MAX_ACKS => {
+                // Nearly every INVITE has one fork; a plain push would make room for four ACKs, kept for 64*T1.
                 acks.reserve_exact(1);
                 acks.push(ack);
             }
@@ -268,6 +283,7 @@ impl ClientInvite {
             return ClientTimeout::Waits;
         }
         match self.0 {
+            // In Proceeding the only timer is that of a CANCEL, which was sent 64*T1 ago.
             State::Calling { .. } | State::Proceeding { .. } => ClientTimeout::TimedOut,
             State::Completed { .. } | State::Accepted { .. } => ClientTimeout::Ended,
         }
@@ -294,6 +310,7 @@ impl ClientInvite {
                 ..
             } => {
                 io.resend(request);
+                // So many transmissions give the longest interval, T2.
                 io.retransmit_later(Timer::E, u8::MAX);
             }
 
@@ -316,6 +333,8 @@ fn send_cancel(sketch: &InviteSketch, head: &[u8], io: &mut Io<'_>) -> Cancel {
         request = printed.into();
         io.retransmit_later(Timer::E, 1);
     }
+    // RFC 3261 §9.1: without a final response within 64*T1, the client "SHOULD then consider the original transaction
+    // cancelled". A server of RFC 2543 sends no 487.
     io.limit(Timer::F);
     Cancel::Sent { request, sent: 1 }
 }
@@ -326,9 +345,12 @@ fn acknowledge_again(acks: &[Ack], response: &Message<'_>, io: &mut Io<'_>) -> R
         .find(|ack| Some(&*ack.to_tag) == response.to_tag())
     {
         Some(ack) => {
+            // The ACK goes where the dialog's route set leads, which needn't be where the INVITE went.
             io.shared.outbox.repeat(ack.flow, &ack.request);
             ResponseEffect::Absorbed
         }
+        // A further fork, or a 2xx that the user hasn't acknowledged yet, for instance because its ACK waits for an
+        // answer.
         None => ResponseEffect::New,
     }
 }

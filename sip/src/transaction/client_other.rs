@@ -72,6 +72,7 @@ impl ClientOther {
     pub(crate) fn handle_response(&mut self, status: u16, io: &mut Io<'_>) -> ResponseEffect {
         match (&mut self.state, status) {
             (State::Completed, _) => ResponseEffect::Absorbed,
+            // RFC 3261 §17.1.2.2: E and F go on after a 1xx. It slows the retransmissions, but the wait stays 64*T1.
             (State::Trying { request, .. }, ..200) => {
                 self.state = State::Proceeding {
                     request: std::mem::take(request),
@@ -86,6 +87,7 @@ impl ClientOther {
     fn complete(&mut self, io: &mut Io<'_>) -> ResponseEffect {
         io.stop();
         self.state = State::Completed;
+        // Timer K, which waits for repeated responses, is zero on a stream.
         if io.is_reliable() {
             return ResponseEffect::Last;
         }
@@ -114,6 +116,7 @@ impl ClientOther {
             }
             State::Proceeding { request } => {
                 io.resend(request);
+                // So many transmissions give the longest interval, T2.
                 io.retransmit_later(Timer::E, u8::MAX);
             }
             State::Completed => {}

@@ -110,6 +110,7 @@ impl Outbox {
         self.messages.clear();
         self.octets.clear();
         if self.octets.capacity() > KEPT_WHEN_SENT {
+            // The counter runs since the start, so it outlives the buffers.
             *self = Self {
                 retransmissions: self.retransmissions,
                 ..Self::default()

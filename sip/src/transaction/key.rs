@@ -33,6 +33,7 @@ pub(crate) fn of_new(request: &Message<'_>, transaction: u128, minter: &Minter) 
 /// reuses a branch is still served.
 pub(crate) fn server_key(request: &Message<'_>, minter: &Minter) -> u128 {
     let via = request.top_via();
+    // RFC 3261 §9.1, §17.1.1.3: both repeat the INVITE's branch and CSeq number, and only the method differs.
     let joins_invite = matches!(request.method(), Method::Ack | Method::Cancel);
     let method = if joins_invite {
         b"INVITE"
@@ -46,6 +47,8 @@ pub(crate) fn server_key(request: &Message<'_>, minter: &Minter) -> u128 {
             let port = via.port.unwrap_or(0).to_be_bytes();
             minter.hash128(&[method, branch, via.host, &port, request.call_id(), &number])
         }
+        // A peer of RFC 2543 (RFC 3261 §17.2.3). The To tag is left out: an ACK has that of our answer, its INVITE had
+        // none.
         None => minter.hash128(&[
             method,
             request.request_uri(),
@@ -71,6 +74,7 @@ fn merged_key(request: &Message<'_>, minter: &Minter) -> u64 {
 }
 
 fn has_cookie(branch: &[u8]) -> bool {
+    // Parameter values are case-insensitive unless a header says otherwise (RFC 3261 §7.3.1).
     branch
         .get(..COOKIE.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(COOKIE))

@@ -77,6 +77,7 @@ impl ServerInvite {
                 io.send(|out| sketch.print(out, &Response::bare(100), None, server));
             }
             State::Proceeding { last: kept, .. } | State::Completed { answer: kept, .. } => {
+                // Empty on a stream: the transport repeats what was lost, so nothing was kept.
                 if !kept.is_empty() {
                     io.resend(kept);
                 }
@@ -89,6 +90,7 @@ impl ServerInvite {
     /// Returns true if this CANCEL is the first and precedes the answer (RFC 3261 §9.2).
     pub(crate) fn cancel(&mut self) -> bool {
         match &mut self.0 {
+            // A CANCEL has no transaction of its own here, so its retransmissions come by as well.
             State::Proceeding { cancelled, .. } => !std::mem::replace(cancelled, true),
             State::Completed { .. } | State::Accepted { .. } => false,
         }
@@ -114,6 +116,8 @@ impl ServerInvite {
             101..200 if reliable => {}
             101..200 => *last = printed.into(),
 
+            // Kept and repeated on a stream too, since a hop behind it may be UDP: "the response is retransmitted
+            // periodically even if the transport at the UAS is reliable" (RFC 3261 §13.3.1.4).
             200..300 => {
                 self.0 = State::Accepted {
                     answer: printed.into(),
@@ -124,6 +128,7 @@ impl ServerInvite {
             }
 
             300.. => {
+                // A stream loses nothing, so Timer G stays off and nothing is kept for it.
                 let answer = if reliable {
                     Box::default()
                 } else {
@@ -140,12 +145,15 @@ impl ServerInvite {
 
     pub(crate) fn handle_ack(&mut self, io: &Io<'_>) -> AckEffect {
         match self.0 {
+            // An ACK ahead of any final response acknowledges nothing.
             State::Proceeding { .. } => AckEffect::Absorbed(ServerFate::Alive),
             // Timer I is zero on a reliable transport.
             State::Completed { .. } if io.is_reliable() => AckEffect::Absorbed(ServerFate::Ended),
             State::Completed { .. } => {
                 AckEffect::Absorbed(ServerFate::Buried(TombstoneLifetime::T4))
             }
+            // RFC 3261 §17.1.1.3 gives only the ACK of a refusal the branch of its INVITE; RFC 2543 did so for that of
+            // a 2xx too.
             State::Accepted { .. } => AckEffect::Passed,
         }
     }
@@ -177,6 +185,8 @@ impl ServerInvite {
             }
             State::Proceeding { .. } => InviteTimeout::Waits,
             State::Completed { .. } => InviteTimeout::Ended,
+            // RFC 3261 §13.3.1.4: without an ACK for 64*T1 the session "SHOULD" be ended with a BYE, which is the
+            // user's part.
             State::Accepted { .. } => InviteTimeout::NoAck,
         }
     }

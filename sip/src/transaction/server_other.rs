@@ -55,6 +55,7 @@ impl ServerOther {
 
     pub(crate) fn handle_retransmission(&mut self, io: &mut Io<'_>) {
         let (State::Unanswered { last: kept, .. } | State::Completed { answer: kept }) = &self.0;
+        // Before any response a retransmission is dropped (RFC 3261 §17.2.2): the user is still at work on the first.
         if !kept.is_empty() {
             io.resend(kept);
         }
@@ -68,6 +69,7 @@ impl ServerOther {
         server: &str,
         io: &mut Io<'_>,
     ) -> ServerFate {
+        // RFC 3261 §17.2.2: "any other final responses passed by the TU to the server transaction MUST be discarded".
         let State::Unanswered { sketch, last } = &mut self.0 else {
             return ServerFate::Alive;
         };
@@ -75,7 +77,9 @@ impl ServerOther {
         let reliable = io.is_reliable();
         let printed = io.send(|out| sketch.print(out, response, tag, server));
         match response.status {
+            // Timer J is zero on a stream, where no retransmission comes.
             200.. if reliable => ServerFate::Ended,
+            // A tombstone is smaller than the answer, and prints the same answer from the retransmission.
             200.. if response.is_bare() => ServerFate::Buried(TombstoneLifetime::Patience),
             200.. => {
                 self.0 = State::Completed {

@@ -38,12 +38,17 @@ impl InviteSketch {
         let mut to: &[u8] = b"";
         let mut cseq = 0;
         let mut via = false;
+        // A body without a Content-Type counts as an SDP, as it does to `dialog::body`.
         let (mut length, mut is_sdp) = (0, true);
         let start = lines(invite).next().unwrap_or_default();
 
         push_line(&mut kept, start.strip_prefix(b"INVITE").unwrap_or(start));
+
         for line in header_lines(invite) {
             let (name, value) = cut(line);
+
+            // Of several Vias only ours: an ACK or CANCEL has "a single Via header field" (RFC 3261 §9.1, §17.1.1.3).
+            // Route goes along, so that it takes the path of the INVITE.
             if matches!(
                 name,
                 HeaderName::Route | HeaderName::From | HeaderName::CallId
@@ -62,10 +67,13 @@ impl InviteSketch {
                 length = number_in(value);
             }
         }
+
+        // A request of this hop has its own count (RFC 3261 §8.1.1.6), not what is left of the INVITE's.
         push_line(&mut kept, b"Max-Forwards: 70");
 
         let at = kept.len();
         push_line(&mut kept, to);
+
         Self {
             octets: Box::from(&kept[..]),
             to: at,
@@ -164,6 +172,8 @@ impl RequestSketch {
         print::status_line(out, response.status, reason);
 
         let Range { start, end } = self.record_route;
+        // RFC 3261 §12.1.1: a response that makes a dialog "MUST copy all Record-Route header field values from the
+        // request".
         let below = if (101..300).contains(&response.status) {
             start
         } else {
@@ -227,6 +237,7 @@ impl<'h> IdentifyingHeaders<'h> {
 
 /// The tag parameter of a From or To value, after the address.
 fn tag_in(value: &[u8]) -> Option<&[u8]> {
+    // A display name or a URI parameter before the bracket may look like a tag.
     let address = memchr::memrchr(b'>', value).map_or(0, |at| at + 1);
     let params = &value[address..];
 

@@ -74,6 +74,7 @@ impl<M> Table<M> {
             by_key: HashTable::new(),
             by_flow: HashTable::new(),
             minter,
+            // `NONE` ends a chain, so no entry may have its index.
             max: max.min(NONE as usize - 1),
             next_stamp: NonZeroU32::MIN,
         }
@@ -152,8 +153,10 @@ impl<M> Table<M> {
             found.remove();
         }
 
+        // A table that a burst has filled would keep its storage for the life of the process.
         if self.entries.is_empty() && self.entries.capacity() > KEPT_WHEN_EMPTY {
             *self = Self {
+                // Stamps go on, so that handles from before still refer to nothing.
                 next_stamp: self.next_stamp,
                 ..Self::new(self.minter.clone(), self.max)
             };
@@ -172,12 +175,14 @@ impl<M> Table<M> {
             Some(self.entries[at as usize].next).filter(|&next| next != NONE)
         })
         .map(|index| self.handle(index))
+        // Collected, since the caller removes or moves the entries that it visits.
         .collect()
     }
 
     /// Moves a transaction to another flow.
     pub(crate) fn move_to(&mut self, handle: Handle, flow: Flow) {
         if self.entry(handle).is_some() {
+            // The chain is found by the entry's flow: unlinked under the old one, linked under the new one.
             self.unlink(handle.index);
             self.entries[handle.index as usize].flow = flow;
             self.link(handle.index);

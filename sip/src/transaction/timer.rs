@@ -60,6 +60,8 @@ pub(crate) enum Timer {
 impl Timer {
     /// Duration of the timer; for a retransmission, after `sent` transmissions so far.
     pub(crate) fn length(self, sent: u8, times: Times, transport: Transport) -> Duration {
+        // Timer B fires after the seventh transmission of an INVITE, and all else ends at T2: the cap only bounds the
+        // shift.
         let doubled = times.t1 * (1 << sent.saturating_sub(1).min(7));
         let unless_reliable = |length| {
             if transport.is_reliable() {
@@ -72,6 +74,7 @@ impl Timer {
         match self {
             Self::A => doubled,
             Self::E | Self::G | Self::Answer => doubled.min(times.t2),
+            // A stream shortens none of these: its peer may be as slow, and a 2xx is retransmitted over any transport.
             Self::B | Self::F | Self::H | Self::L | Self::M => times.patience(),
             // D is "at least 32 seconds" on an unreliable transport: 64*T1 with the default T1.
             Self::D | Self::J => unless_reliable(times.patience()),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
+use crate::entropy::Entropy;
 use crate::flow::Transport;
 use crate::moment::Moment;
 use crate::slot::{Minter, Slot};
@@ -39,11 +40,20 @@ pub(crate) enum ToTag {
 impl ToTag {
     pub(crate) fn new(tag: &[u8], minter: &Minter) -> Self {
         match minter.read_tag(tag) {
+            // `with` prints under this node's number, so another node's tag has to be kept as text.
             Some(key) if key.node == minter.node() => Self::Ours {
                 slot: key.slot,
                 bits: key.bits,
             },
             Some(_) | None => Self::Other(tag.into()),
+        }
+    }
+
+    /// A new tag of ours.
+    pub(crate) fn own(slot: Slot, entropy: &mut Entropy) -> Self {
+        Self::Ours {
+            slot,
+            bits: entropy.bits64(),
         }
     }
 
@@ -140,6 +150,7 @@ impl Tombstones {
         let ring = self.ring_mut(lifetime);
         tombstone.deadline = now + ring.lasts;
         let key = tombstone.key;
+        // A position would shift when the front is removed; a number doesn't.
         let number = ring.first.wrapping_add(ring.queue.len() as u32);
         ring.queue.push_back(tombstone);
 
@@ -156,6 +167,7 @@ impl Tombstones {
         let place = self
             .by_key
             .find(key as u64, |place| self.at(*place).key == key)?;
+        // The sweep may come a second late (`next_sweep`), and then the transaction counts as over already.
         Some(self.at(*place)).filter(|tombstone| tombstone.deadline > now)
     }
 
@@ -183,6 +195,8 @@ impl Tombstones {
     }
 
     fn yield_oldest(&mut self) -> Option<Tombstone> {
+        // A repeated request without its tombstone counts as a new one. That does least harm behind an acknowledged
+        // refusal; after a 2xx it would begin a second call.
         self.take_first(TombstoneLifetime::T4)
             .or_else(|| self.take_first(TombstoneLifetime::Patience))
     }
@@ -191,6 +205,8 @@ impl Tombstones {
         let number = self.ring(lifetime).first;
         let key = self.ring(lifetime).queue.front()?.key;
         let place = TombstoneIndex { lifetime, number };
+        // By number, since two tombstones may share a key: one has expired and isn't swept yet, the other is its
+        // successor's.
         if let Ok(found) = self.by_key.find_entry(key as u64, |at| *at == place) {
             found.remove();
         }

@@ -70,6 +70,7 @@ fn header(line: &[u8], out: &mut Vec<u8>) {
         name,
         HeaderName::Allow | HeaderName::Supported | HeaderName::Require | HeaderName::AllowEvents
     );
+    // In any other value a blank may carry meaning, inside a quoted string for instance.
     if is_list_of_tokens {
         out.extend(value.iter().filter(|octet| **octet != b' '));
     } else {

@@ -96,7 +96,9 @@ impl Framer {
                 }
                 // An incomplete keep-alive, or an empty line before a message.
                 [b'\r'] | [b'\r', b'\n'] | [b'\r', b'\n', b'\r'] => return Ok(None),
+                // RFC 3261 §7.5: an empty line before a start line is ignored.
                 [b'\r', b'\n', ..] => self.used += 2,
+                // For instance a TLS handshake. Waiting for more of it would hold the connection open for nothing.
                 [first, ..] if !text::is_token_octet(*first) => return Err(FrameFault::NotSip),
                 _ => return self.message(),
             }
@@ -111,6 +113,7 @@ impl Framer {
     }
 
     fn give_back(&mut self) {
+        // Many connections may be idle at once: each may keep a small buffer, not that of its largest message.
         if self.octets.capacity() > KEPT {
             self.octets = Vec::new();
             self.used = 0;
@@ -135,6 +138,8 @@ impl Framer {
     /// The length of the message, header and body, if its header is complete.
     fn find_length(&mut self) -> Result<Option<usize>, FrameFault> {
         let rest = &self.octets[self.used..];
+        // The blank line may straddle two reads. Only new octets are searched, so a peer that sends one at a time costs
+        // no more.
         let from = self.searched.saturating_sub(3);
         let Some(blank_line) = memchr::memmem::find(&rest[from..], b"\r\n\r\n") else {
             self.searched = rest.len();
@@ -146,7 +151,9 @@ impl Framer {
         };
 
         let header = from + blank_line + 4;
+        // Without a length the start of the next message is unknown too: the whole stream ends, not just this message.
         let body = body_length(&rest[..header]).ok_or(FrameFault::NoLength)?;
+        // Judged before the body has come, so that its sender can't fill a buffer first.
         if body > MAX_MESSAGE || header + body > MAX_MESSAGE {
             return Err(FrameFault::TooLarge);
         }
@@ -160,13 +167,16 @@ fn body_length(header: &[u8]) -> Option<usize> {
     let mut found = None;
     let mut lines = header.split(|octet| *octet == b'\n').peekable();
     while let Some(line) = lines.next() {
+        // Faults of other lines are the lexer's to judge. Here only the end of the message matters.
         let Some(colon) = memchr::memchr(b':', line) else {
             continue;
         };
         if HeaderName::from_bytes(line[..colon].trim_ascii_end()) != HeaderName::ContentLength {
             continue;
         }
+
         let mut value = text::trim(&line[colon + 1..]);
+        // As the lexer reads folds: both must find the same end of the message.
         while let Some(fold) = lines.next_if(|line| matches!(line, [b' ' | b'\t', ..])) {
             match (value, text::trim(fold)) {
                 ([], digits) => value = digits,
@@ -174,7 +184,9 @@ fn body_length(header: &[u8]) -> Option<usize> {
                 _ => return None,
             }
         }
+
         let length = content_length(value)?;
+        // The lexer refuses these too. Taking either one would let a peer hide a message in a body.
         if found.is_some_and(|held| held != length) {
             return None;
         }

@@ -43,6 +43,7 @@ pub fn read(message: &Message<'_>) -> Result<Invite, Difference> {
 /// Those of [`read`]; also if there is no readable Request-URI.
 pub fn read_with(message: &Message<'_>, uri: Option<&Uri<'_>>) -> Result<Invite, Difference> {
     let uri = uri.ok_or(const { Difference("Request-URI") })?;
+    // A refusal by `rsip` says nothing against an INVITE that the lexer has accepted: the parts are used instead.
     let parsed = is_for_rsip(uri)
         .then(|| rsip::Request::try_from(normalise::request_text(message)))
         .and_then(Result::ok);
@@ -81,6 +82,7 @@ fn from_parts(message: &Message<'_>) -> rsip::Request {
         .into(),
         version: rsip::Version::V2,
         headers: headers.into(),
+        // Nothing reads the body through `rsip`, whose printer would mangle it.
         body: Vec::new(),
     }
 }
@@ -156,6 +158,7 @@ impl Invite {
     /// Checks that both readings have the same identifying headers.
     fn compare(&self, message: &Message<'_>, uri: &Uri<'_>) -> Result<(), Difference> {
         let printed = self.request.uri.to_string();
+        // Equal text isn't parsed again.
         let is_read_alike = printed.as_bytes() == uri.raw
             || Uri::parse(printed.as_bytes()).is_ok_and(|theirs| is_same(&theirs, uri));
         check(is_read_alike, "Request-URI")?;
@@ -168,6 +171,7 @@ impl Invite {
             |cseq| CSeq::parse(cseq) == Ok((message.cseq(), message.cseq_method_token()));
         check(cseq.is_some_and(is_read_alike), "CSeq")?;
 
+        // Of From and To only the tags identify the dialog, so only these have to agree.
         check(
             self.has_tag("From", message.from(), message.from_tag()),
             "From",

@@ -110,6 +110,8 @@ impl<'m> Lexer<'m> {
                     self.at = at + 1;
                     return Some((start, at));
                 }
+
+                // Not a line end: what ends a line for one reader and not for another could hide a header from either.
                 (b'\r', _) => self.note(MessageFault::Control),
                 // A NUL is allowed only escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
                 (0, _) if at == 0 || self.octets[at - 1] != b'\\' => {
@@ -117,6 +119,7 @@ impl<'m> Lexer<'m> {
                 }
                 _ => {}
             }
+
             at += 1;
         }
     }
@@ -143,7 +146,9 @@ impl<'m> Lexer<'m> {
         }
 
         let uri = method + 1;
+        // The last blank: a URI with a blank in it is then one fault of a request that can be answered.
         let version = uri + memchr::memrchr(b' ', &line[uri..]).ok_or(MessageFault::StartLine)?;
+        // RFC 3261 §21.4.12: too long a Request-URI has an answer of its own, 414. Header lines have 513.
         if version - uri > MAX_LINE {
             self.note(MessageFault::UriTooLong);
         }
@@ -194,6 +199,7 @@ impl<'m> Lexer<'m> {
 
     /// Indexes the header lines up to the blank line.
     fn header_lines(&mut self) {
+        // One round more than lines, for the blank line.
         for _ in 0..=MAX_LINES {
             let Some((start, mut end)) = self.line() else {
                 return self.note(MessageFault::NoBlankLine);
@@ -207,6 +213,8 @@ impl<'m> Lexer<'m> {
                 };
                 end = folded_end;
             }
+            // Left out of the index, so that nothing reads it. The lines behind it are still needed, for the answer or
+            // as the rest of a cut response.
             if end - start > MAX_LINE {
                 self.note_oversize(MessageFault::LineTooLong);
             } else {
@@ -265,6 +273,7 @@ impl<'m> Lexer<'m> {
         let is_cut = self.oversize.is_some();
         let fault = match start {
             StartLine::Response { status: 200.., .. } if is_cut => self.fault,
+            // The bound comes first: faults such as a missing header may only be due to the lines that were left out.
             StartLine::Request { .. } | StartLine::Response { .. } => self.oversize.or(self.fault),
         };
 
@@ -302,9 +311,13 @@ impl<'m> Lexer<'m> {
         }
         let rest = Span::new(self.at, self.octets.len());
         match (self.declared_length(), framing) {
+            // RFC 3261 §18.3: octets behind the body of a datagram "MUST be discarded". A stream has been cut here by
+            // the framer.
             (Ok(Some(length)), _) if length <= self.octets.len() - self.at => {
                 return Span::new(self.at, self.at + length);
             }
+            // RFC 3261 §18.3: "If the message is a response, it MUST be discarded", and a request gets 400:
+            // `Malformed::refused`.
             (Ok(Some(_)), _) => self.note(MessageFault::BodyShort),
             (Ok(None), Framing::Stream) => {
                 self.note(MessageFault::Missing(HeaderName::ContentLength))
@@ -321,6 +334,8 @@ impl<'m> Lexer<'m> {
         for value in self.values(HeaderName::ContentLength) {
             let length = content_length(value)
                 .ok_or(const { MessageFault::Unreadable(HeaderName::ContentLength) })?;
+            // Two that differ would let two readers cut a stream at different places, and so see different messages.
+            // Equal ones do no harm.
             if held.is_some_and(|held| held != length) {
                 return Err(MessageFault::Duplicate(HeaderName::ContentLength));
             }
@@ -340,6 +355,7 @@ impl<'m> Lexer<'m> {
         } else if self.repeated.contains(name) {
             self.note(MessageFault::Duplicate(name));
         }
+        // The first one goes into the answer, also where the fault is that there are two.
         self.values(name).next().unwrap_or_default()
     }
 
@@ -351,6 +367,7 @@ impl<'m> Lexer<'m> {
             .map(|via| Via::parse(via).ok());
         let top = vias.next();
         let mut below = 0;
+        // Bounded here, since each Via is parsed and one line of 8 KiB holds hundreds.
         let readable = vias
             .take(MAX_VIAS)
             .inspect(|_| below += 1)
@@ -387,6 +404,7 @@ impl<'m> Lexer<'m> {
             return (none, b"");
         };
 
+        // A response has no method but that of its CSeq, so nothing can differ.
         if let StartLine::Request { token: method, .. } = start
             && method.of(self.octets) != token
         {

@@ -266,6 +266,7 @@ impl<'m> Message<'m> {
     pub fn has_token(&self, name: HeaderName, token: &str) -> bool {
         let token = token.as_bytes();
         self.all(name).any(|list| {
+            // Most lists don't hold the token: a search for its text says so without cutting the list into elements.
             text::holds_text(list, token)
                 && elements(list).any(|element| element.eq_ignore_ascii_case(token))
         })

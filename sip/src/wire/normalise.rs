@@ -34,7 +34,9 @@ pub(super) fn lines<'a>(
 ) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + 'a {
     let read = message.headers().filter(|header| is_read(header.name));
     read.flat_map(|header| {
+        // The canonical name, since `rsip` doesn't know compact ones.
         let name = match header.name.as_str() {
+            // The lexer takes tokens alone as names, and these are ASCII.
             "" => std::str::from_utf8(header.raw_name).unwrap_or_default(),
             canonical => canonical,
         };

@@ -147,6 +147,8 @@ pub fn response(
     body: &[u8],
 ) {
     status_line(out, status, reason.unwrap_or(reason_phrase(status)));
+    // RFC 3261 §12.1.1: a response that makes a dialog "MUST copy all Record-Route header field values from the
+    // request".
     let has_routes = (101..300).contains(&status);
     copied(out, request, flow, has_routes, to_tag);
     let mut lines = Head::new(out);
@@ -200,6 +202,7 @@ pub(crate) fn copied(
 
     let to_end = to(&mut lines, request, to_tag);
     repeated(&mut lines, request, HeaderName::CallId, request.call_id());
+    // From its line, since a CSeq that can't be read has no parsed value and is still repeated.
     if let Some(cseq) = request.first(HeaderName::CSeq) {
         lines.unfolded("CSeq", cseq);
     }
@@ -222,6 +225,7 @@ fn to(lines: &mut Head<'_>, request: &Message<'_>, to_tag: Option<&[u8]>) -> usi
         return lines.out.len();
     }
     lines.name("To");
+    // RFC 3261 §8.2.6.2: a To with a tag is repeated unchanged, and only one without gets ours.
     let chosen = to_tag.filter(|_| request.to_tag().is_none());
 
     match chosen.and_then(|_| empty_tag(request.to())) {
@@ -269,6 +273,8 @@ fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
             continue;
         }
 
+        // RFC 3261 §8.2.6.2: the Vias of a response "MUST equal" those of the request. Only what it says of its source
+        // is added to the first.
         if !std::mem::take(&mut is_top) {
             Head::new(out).unfolded("Via", line);
             continue;
@@ -290,6 +296,7 @@ fn top_via(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
     let via = request.top_via();
     unfolded(out, via.head);
     for param in via.parameters() {
+        // The source is stated below, as we saw it. What the sender wrote about itself isn't repeated beside it.
         if param.is("received") || param.is("rport") {
             continue;
         }
@@ -302,6 +309,8 @@ fn top_via(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
     }
 
     let source = flow.peer.ip().to_canonical();
+    // RFC 3581 §4: asked for rport, "the server MUST insert a "received" parameter […] even if it is identical to the
+    // value of the "sent-by" component".
     if via.rport.is_some() || !via.names(source) {
         out.extend_from_slice(b";received=");
         address(out, source);

@@ -175,6 +175,7 @@ impl FromRequestParts<Api> for BotCaller {
         let account = named.text("account_sid").unwrap_or_default();
         let (user, password) = basic(parts).ok_or_else(BotError::unauthenticated)?;
         let org = sid("AC", account).filter(|_| user == account);
+        // An unknown account gets the answer of a wrong token, so that accounts can't be found out.
         let org = org.ok_or_else(BotError::unauthenticated)?;
 
         let view = api.directory().load();
@@ -186,6 +187,8 @@ impl FromRequestParts<Api> for BotCaller {
 
         Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
+        // A limit of its own: every bot comes here at the end of its call, and must not use up that of the org's
+        // programs.
         let taken = api.quotas().take(Policy::Bots, org, limit, api.monotonic());
         Tally::of(parts).note(taken)?;
 
@@ -338,6 +341,7 @@ async fn update(
 
 /// Returns the call of a session in its current state.
 async fn find(api: &Api, org: Uuid, session: Uuid) -> Result<Option<Call>, BotError> {
+    // Memory before the store, whose row may still say that the call is up.
     if let Some(live) = api.live().of_session(org, session) {
         return Ok((!live.is_over()).then(|| from_memory(live)));
     }

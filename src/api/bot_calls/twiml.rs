@@ -133,6 +133,8 @@ fn unescaped(text: &str) -> Result<String, NoTwiml> {
             "gt" => '>',
             "quot" => '"',
             "apos" => '\'',
+            // A document can't declare others: `element` refuses a DOCTYPE, so no entity expands to more than one
+            // character.
             _ => return Err(NoTwiml::Malformed),
         });
         rest = behind;

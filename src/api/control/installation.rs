@@ -99,8 +99,10 @@ pub(super) async fn health(
     query: Query,
 ) -> Result<Json<HealthView>, ApiError> {
     query.finish()?;
+
     let store = api.store();
     let answers = database_answers(store).await;
+    // A database that hasn't answered in time would only be waited for once more.
     let off = match answers {
         true => Off::measure(store).await.ok().flatten(),
         false => None,

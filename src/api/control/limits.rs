@@ -72,6 +72,7 @@ pub(super) async fn limit_org(
         org_limits::limit(tx, id, &changes, LimitedBy::Operator, defaults, now)
     })
     .await?;
+    // Cached keys of the org carry the limits per minute that were in force.
     api.credentials().forget(Change::Org(id));
     view(&api, id, org.partner_id).await
 }

@@ -5,7 +5,7 @@ use trunkline_store::{Acting, Kind, Org};
 use crate::api::path::Named;
 use crate::api::{Api, ApiError};
 
-/// Returns the org in the path.
+/// Returns the org in the path, and names it for the audit log's entry.
 ///
 /// # Errors
 /// 404.

@@ -17,6 +17,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
     let mut add = |method: &str, path: &str, id: &str, summary: &str, describe: Describe| {
         builder.add(method, path, id, summary, |op| describe(op.tag("Operator")));
     };
+
     add(
         "get",
         "/operator/orgs",
@@ -36,6 +37,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "Creates an org",
         |op| op.body(read_by(orgs::new_org)).gives::<orgs::OrgView>(201),
     );
+
     add(
         "get",
         "/operator/orgs/{orgId}",
@@ -63,6 +65,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
             op.query("now", json!({"type": "boolean"}), "Ends its calls and deletes everything at once: it can't be restored. Without it the org can be restored for 30 days.").gives::<orgs::DeletionView>(200)
         },
     );
+
     add(
         "post",
         "/operator/orgs/{orgId}/suspend",
@@ -91,6 +94,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "Deleted orgs that can be restored, the last deleted first",
         |op| op.gives::<Listed<orgs::DeletedView>>(200),
     );
+
     add(
         "get",
         "/operator/orgs/{orgId}/limits",
@@ -108,6 +112,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
                 .gives::<Listed<limits::LimitRow>>(200)
         },
     );
+
     add(
         "get",
         "/operator/orgs/{orgId}/retention",
@@ -126,6 +131,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
                 .gives::<Listed<retention::RetentionRow>>(200)
         },
     );
+
     add(
         "get",
         "/operator/orgs/{orgId}/tied-peers",
@@ -150,6 +156,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "Ends a tie: calls to the peer are refused from then on, and those that are up go on",
         |op| op.gives::<Listed<tied_peers::TiedView>>(200),
     );
+
     add(
         "get",
         "/operator/orgs/{orgId}/networks",
@@ -174,6 +181,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "Ends a dedication",
         |op| op.deletes(),
     );
+
     add(
         "get",
         "/operator/orgs/{orgId}/phone-numbers",
@@ -195,6 +203,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "Ends the verification, and the number's assignment",
         |op| op.gives::<NumberView>(200),
     );
+
     add(
         "post",
         "/operator/orgs/{orgId}/login-links",
@@ -202,6 +211,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "Creates a link that logs a person into the dashboard, once and within 15 minutes",
         |op| op.body(read_by(described_login)).gives::<LinkView>(201),
     );
+
     add(
         "get",
         "/operator/partners",
@@ -237,6 +247,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
                 .gives_versioned::<partners::PartnerView>()
         },
     );
+
     add(
         "get",
         "/operator/partners/{partnerId}/limits",
@@ -254,6 +265,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
                 .gives::<Listed<limits::PartnerLimitRow>>(200)
         },
     );
+
     add(
         "get",
         "/operator/partners/{partnerId}/keys",
@@ -278,6 +290,7 @@ pub(in crate::api) fn describe(builder: &mut OpenApiBuilder) {
         "Revokes a key of the partner for good",
         |op| op.deletes(),
     );
+
     add(
         "get",
         "/operator/audit",

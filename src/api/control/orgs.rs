@@ -258,6 +258,7 @@ pub(super) async fn restore(
 ) -> Result<Json<OrgView>, ApiError> {
     let id = named.id("orgId", Kind::Org)?;
     body.empty()?;
+    // By hand: `org_in` doesn't find a deleted org.
     trunkline_store::Acting::of_org(id);
     let restored = deleted_orgs::restore(api.store(), id, api.now()).await?;
     Ok(Json(restored.into()))

@@ -116,6 +116,7 @@ pub(crate) async fn create_partner_key(
     name: &str,
     now: Moment,
 ) -> Result<(PartnerKey, String), Error> {
+    // 256 random bits can't be guessed, so a fast hash is enough to store.
     let random = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
     let key = format!("{PARTNER_KEY}{random}");
     let hash = Sha256::digest(&key).into();

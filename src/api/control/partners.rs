@@ -167,6 +167,7 @@ pub(super) async fn update(
 
     let changed = changed.await?;
     api.credentials().forget(Change::Partner(id));
+    // The orgs of an inactive partner are suspended: cached keys and sessions of theirs say otherwise.
     api.credentials().forget(Change::PartnerState(id));
     Ok(Tagged(changed.into()))
 }

@@ -84,6 +84,7 @@ async fn serve(api: Api, listener: UnixListener, mut ended: watch::Receiver<bool
             }
         };
 
+        // Before the limiter: another user of the machine must not take up the operator's connections.
         let Some(operator) = admitted(&stream) else {
             continue;
         };

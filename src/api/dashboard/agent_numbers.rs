@@ -80,6 +80,7 @@ pub(super) async fn assign(form: SubmittedForm) -> Result<Response, ErrorPage> {
     );
 
     for number in was.iter().filter(|number| !now.contains(number)) {
+        // The text is the form's, and becomes a part of a path.
         let number = id_of(number).map_err(|_| ErrorPage::not_found())?;
         let one = format!("{path}/{number}");
         if let Err(refused) = visitor.client.send(Method::DELETE, &one, None).await {

@@ -80,6 +80,7 @@ impl Client {
     pub(super) fn of(parts: &Parts) -> Option<Self> {
         let Backend { router, .. } = parts.extensions.get::<Backend>()?.clone();
         let mut headers = HeaderMap::new();
+        // `Authorization` isn't among them: a page acts by its session alone.
         for name in CARRIED {
             for value in parts.headers.get_all(&name) {
                 headers.append(name.clone(), value.clone());
@@ -143,6 +144,7 @@ impl Client {
     /// The API's refusal.
     pub(super) async fn ask(&self, path: &str, body: &Value) -> Result<Value, BackendRefusal> {
         let mut asking = self.clone();
+        // The API lets a session send a `POST` from the console's own pages alone, and judges that by these two.
         asking.headers.remove(ORIGIN);
         asking.headers.remove(SEC_FETCH_SITE);
         asking.send(Method::POST, path, Some(body)).await
@@ -225,6 +227,7 @@ impl Client {
         if let Some(encrypted) = self.encrypted {
             request.extensions_mut().insert(encrypted);
         }
+        // The API's extractors then mark the browser's own connection as authenticated.
         if let Some(proof) = &self.proof {
             request.extensions_mut().insert(proof.clone());
         }

@@ -1,6 +1,6 @@
 //! Calls of an org that are up, rendered once for all pages that show them, at most twice a second.
 //!
-//! A task follows an org while one of its pages is open. Events wake it, and once a second it reads what has no event. So an open page costs a
+//! A task follows an org while one of its pages is open. Events wake it, and it reads what has no event every 1.5 s. So an open page costs a
 //! comparison while nothing changes.
 
 use std::collections::HashMap;
@@ -51,6 +51,7 @@ impl Part {
         let mut hasher = DefaultHasher::new();
         html.hash(&mut hasher);
         Self {
+            // A hasher with fixed keys: a page that reconnects to another node finds the same hashes there.
             hash: hasher.finish(),
             html: html.into(),
         }
@@ -139,6 +140,7 @@ impl Boards {
             return Ok(figures);
         }
 
+        // Counted without the lock: two pages may count at once, but none waits for the database with the lock held.
         let figures = counted(api, org, window).await?;
         let mut open = self.open();
         open.figures
@@ -170,6 +172,7 @@ impl Boards {
             return false;
         };
 
+        // Under the lock that `watch` takes: no page can subscribe to a board that is just being removed.
         if sender.receiver_count() == 0 {
             open.boards.remove(&org);
             return false;
@@ -207,17 +210,20 @@ fn leave<K: Eq + Hash>(places: &mut HashMap<K, usize>, of: K) {
 
 /// Renders an org's board again and again, while a page shows it and the server runs.
 async fn follow(boards: Boards, api: Api, org: Uuid) {
+    // The node has no stream left, or stops. The removal ends the pages' streams, and browsers open them again.
     let Ok(mut events) = api.streams().enter_console(org) else {
         boards.open().boards.remove(&org);
         return;
     };
 
     loop {
+        // Before the calls are read, so that an event during the rendering causes another one.
         events.seen();
         let board = rendered(&api, org).await;
         if !boards.show(org, board) {
             return;
         }
+        // Bounds the renderings for an org that has events all the time.
         tokio::time::sleep(PAUSE).await;
         let is_open = tokio::select! {
             is_open = events.news() => is_open,

@@ -164,6 +164,7 @@ pub(super) async fn events(
         .get(&format!("/phone/calls/{}", visitor.id("call_id")?))
         .await?;
 
+    // After the read, so that a call that isn't the org's takes no place.
     let place = stream::place(&boards, &visitor)?;
     let on_page = stream::Shown::of(&headers, raw.as_deref());
     let of = (api.clone(), visitor.clone());
@@ -206,6 +207,7 @@ fn commands(visitor: &Visitor, call: &Value, config: &Value) -> Markup {
     let destinations = config["transfer_destinations"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
+
     html! {
         div.card.commands-row aria-label="Commands" role="group" {
             @if call["held"] == true {

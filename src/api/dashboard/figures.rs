@@ -108,6 +108,7 @@ impl Figures {
             else {
                 continue;
             };
+
             let (calls, answered) = (row.calls.unsigned_abs(), row.answered.unsigned_abs());
             bar.answered += answered;
             match row.status {
@@ -131,6 +132,7 @@ impl Figures {
                 " UTC: {answered} answered, {missed} not answered, {refused} refused"
             ));
         }
+
         bars
     }
 

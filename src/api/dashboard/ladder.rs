@@ -20,6 +20,7 @@ pub(super) fn ladder(trace: &Value) -> Markup {
 
     let began = items.first().map_or(0, |item| millis(text(item, "at")));
     let mut seen = HashSet::new();
+
     html! {
         div class=(if has_destination { "ladder four" } else { "ladder" }) {
             div.sides aria-hidden="true" {

@@ -39,6 +39,7 @@ pub(super) async fn consume(
     if let Some(token) = token {
         let (link, now) = (presented(token), api.now());
         let needs = api.read_inline(move |tx| sessions::needs_confirmation(tx, link, now));
+        // Read without consuming: the button, a POST, consumes the link.
         if needs.await? == Some(true) {
             let to = format!("{}/partner-login", base_of(&state));
             return Ok(Html(confirmation(&to, token)).into_response());

@@ -60,6 +60,7 @@ fn people(visitor: &Visitor, members: &[Member], roles: &Page<Role>) -> Markup {
         .map(|member| {
             let remove = format!("members/{}/remove", member.id);
             let is_self = member.email == visitor.session.record.email;
+
             vec![
                 html! { strong { (member.name) } @if is_self { " " (badge(Tone::Quiet, "you")) } },
                 html! { (member.email) },
@@ -79,6 +80,7 @@ fn people(visitor: &Visitor, members: &[Member], roles: &Page<Role>) -> Markup {
             ]
         })
         .collect();
+
     table("Members", &columns, &rows, "There is no member.")
 }
 
@@ -149,6 +151,7 @@ pub(super) async fn invite_person(
         LINKS_PER_MINUTE,
         api.monotonic(),
     );
+    // A tally of its own: the limit isn't one of the API's, so no header field reports it.
     crate::api::quota::Tally::default().note(taken)?;
 
     let mut faults = Vec::new();
@@ -171,6 +174,7 @@ pub(super) async fn invite_person(
         name,
         roles: role.into_iter().collect(),
     };
+    // With a confirmation: the link is passed on by mail or chat, where software opens links before people do.
     let link = issue_login_link(&api, visitor.org, login, true).await?;
     let content = html! {
         div.banner.good role="status" {
@@ -198,6 +202,7 @@ pub(super) async fn set_role(
         .map_err(|fault| ApiError::bad(format!("role: {fault}")))?;
     api.write(move |tx, now| logins::set_role(tx, org, member, role, now))
         .await?;
+    // The cached sessions have the old role.
     api.credentials().forget(Change::Session(org));
     Ok(Redirect::to(&visitor.path("members?done=done")))
 }

@@ -179,6 +179,7 @@ const GUARDS: [(HeaderName, &str); 6] = [
 async fn guarded(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let backend = parts.extensions.get::<Backend>();
+    // A router without a backend serves no data.
     let is_permitted = backend.is_none_or(|backend| is_permitted(&parts, &backend.http));
     // Assets are served even so: the page that refuses needs its style sheet.
     if !is_permitted && !parts.uri.path().starts_with("/dashboard/assets/") {

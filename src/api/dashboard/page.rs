@@ -69,6 +69,7 @@ impl From<ApiError> for ErrorPage {
                 "That was too much at once",
                 "The people of your organization have loaded too many pages in the last minute. Try again in a moment.",
             ),
+            // Not 500: `request` puts the JSON of the API in place of the body of every 500.
             ApiError::Broke(cause) => Self(
                 StatusCode::SERVICE_UNAVAILABLE,
                 notice(
@@ -111,6 +112,7 @@ impl From<BackendRefusal> for ErrorPage {
 impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
         let Self(status, markup, cause) = self;
+        // Logged here, since `request` logs the cause of a 500 alone.
         if let Some(Cause(cause)) = cause {
             tracing::error!(%cause, "page not shown");
         }

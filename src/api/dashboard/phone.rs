@@ -197,6 +197,7 @@ impl Watcher {
                 return None;
             }
 
+            // One look more after the end: the answer to our BYE passes after it.
             if self.stage == Stage::Over {
                 self.stage = Stage::Shown;
             } else if self.is_over().await {

@@ -155,6 +155,7 @@ pub(super) async fn open(
     let upgrade = upgrade
         .max_message_size(MAX_MESSAGE)
         .max_frame_size(MAX_MESSAGE)
+        // Each message is written at once: buffered audio would come late. Unsent octets are bounded all the same.
         .write_buffer_size(0)
         .max_write_buffer_size(MAX_UNSENT);
 
@@ -387,6 +388,7 @@ impl Line {
     async fn exchange(&mut self, call: &mut BrowserCall) -> End {
         let mut checks = interval(CHECK);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // One future for the whole call: made anew in each turn, its timer would begin again with every frame.
         let mut session = pin!(self.session_ends());
 
         loop {
@@ -397,6 +399,7 @@ impl Line {
                     Ok(None) => Ok(()),
                     Err(end) => Err(end),
                 },
+                // Without audio left, this branch is off: the end of the call comes by `events`.
                 Some(frame) = call.audio.heard.recv() => {
                     self.send(Message::Binary(frame.to_vec().into())).await
                 }

@@ -39,6 +39,7 @@ pub(super) fn is_permitted(parts: &Parts, http: &Http) -> bool {
 fn came_encrypted(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(FORWARDED_PROTO).iter();
     let mut schemes = lines
+        // An unreadable line counts as a hop without TLS.
         .flat_map(|line| line.to_str().unwrap_or("").split(','))
         .map(str::trim)
         .peekable();

@@ -292,6 +292,7 @@ impl Resource {
         let fields = (self.changeable)(&needs);
         let title = (self.name)(&current);
         let version = form.text("version");
+
         if version != text(&current, "updated_at") {
             return Ok(self.outdated(&form, &(current, needs, own)));
         }
@@ -307,11 +308,13 @@ impl Resource {
         let path = format!("{}/{}", self.api, text(&current, "id"));
         match visitor.client.change(&path, version, &body).await {
             Ok(_) => Ok(Redirect::to(&saved).into_response()),
+
             Err(refused) if refused.status == StatusCode::PRECONDITION_FAILED => {
                 // Another form was saved between the look at the object and the change.
                 let whole = self.whole(visitor).await?;
                 Ok(self.outdated(&form, &whole))
             }
+
             Err(refused) => {
                 let status = shown_status(&refused)?;
                 let filled = (&*fields, Filled::Submitted(&form.fields));
@@ -379,6 +382,7 @@ impl Resource {
         let id = visitor.id(self.parameter)?;
         let mut path = action.api.replace("{id}", &id.to_string());
         if let Some(field) = action.named {
+            // An id and nothing else: another text of the form could lead to any path of the API.
             let named = crate::api::id_of(form.text(field));
             let named = named.map_err(|_| ErrorPage::not_found())?;
             path = path.replace("{named}", &named.to_string());

@@ -36,6 +36,7 @@ impl Shown {
     }
 
     fn read(id: &str) -> Self {
+        // The browser sends this text back, so its length is anyone's choice.
         const MOST: usize = 8;
         let hashes = id.split('-').take(MOST);
         let hashes: Result<Vec<_>, _> = hashes.map(|hash| u64::from_str_radix(hash, 16)).collect();
@@ -155,6 +156,7 @@ where
             } else {
                 tokio::time::sleep(state.every).await;
             }
+            // Never 0 again, at which a stream sends its greeting.
             state.looks = state.looks.wrapping_add(1).max(1);
             let is_due = state.is_over || state.looks % LOOKS_BETWEEN_CHECKS == 0;
             if is_due && !dashboard_session::is_open(&state.visitor.session, &state.api).await {

@@ -63,6 +63,7 @@ impl Visitor {
             None => session.record.org_id,
         };
         if org != session.record.org_id {
+            // Another org's page is as absent as one that doesn't exist.
             return Err(ErrorPage::not_found());
         }
         // A page that reads the store itself counts like one that uses the API.
@@ -194,6 +195,7 @@ impl SubmittedForm {
     /// Reads a visitor's form, and checks that a page of the session made it.
     async fn read(visitor: Visitor, request: Request, api: &Api) -> Result<Self, ErrorPage> {
         let (parts, body) = request.into_parts();
+        // Judged twice: by what the browser reports, and by the token, which a browser that reports nothing sends too.
         let own = dashboard_session::is_own(&parts, api);
         let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
         let fields = FormFields::read(octets.ok().as_deref())?;

@@ -97,6 +97,7 @@ pub(super) async fn list(
     caller.needs(READ)?;
     let given = HandoffFilters::read(&mut query);
     let mut paging = Paging::read(&mut query, "handoffs", given);
+    // Also puts the window into the filters, and so into the cursor of the next page.
     let (from, to) = paging.filters.window(api.now());
     query.expect_ordered_dates(Some((from, to)), " (defaults: 30 days ago, and now)");
     query.finish()?;

@@ -20,6 +20,7 @@ pub(super) fn router() -> Routes {
 pub(super) fn openapi(builder: &mut OpenApiBuilder) {
     const TAG: &str = "Handoff analytics";
     const EVENTS: &str = "/handoff-analytics/events";
+
     builder.add(
         "get",
         EVENTS,

@@ -51,6 +51,7 @@ impl FromRequestParts<Api> for PartnerCaller {
         let partners = &api.credentials().partners;
         let known = partners.or_look_up(hash, api.monotonic(), look_up).await?;
         let known = known.ok_or_else(|| no_key(key))?;
+        // At each request, although the look-up is cached: the address is the request's.
         admitted(api, parts, &known.partner)?;
         Proof::note(parts);
 

@@ -122,6 +122,7 @@ pub(super) async fn check(
     }
 
     match (refused.is_empty(), unanswered) {
+        // What the client can correct comes before what it can only try again.
         (false, _) => Err(ApiError::BadRequest(refused)),
         (true, Some((name, cause))) => Err(ApiError::BadGateway(format!(
             "The booking platform could not be asked about the connection {name}: {cause}. {outcome}; try again later"

@@ -158,6 +158,7 @@ pub(super) async fn update(
             org_limits::limit(tx, org, &changes, LimitedBy::Partner, defaults, now)
         })
         .await?;
+    // Cached keys of the org carry the limits per minute that were in force.
     api.credentials().forget(Change::Org(org));
     view(&api, org, &stored).await
 }

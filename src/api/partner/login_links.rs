@@ -50,6 +50,7 @@ pub(super) async fn create(
     named: Named,
     body: Body,
 ) -> Result<(StatusCode, Json<LinkView>), ApiError> {
+    // Before the org is looked up: requests for foreign orgs count as well.
     caller.takes_login_link(&api)?;
     let org = caller.owned(&api, &named).await?.id;
     let (login, confirm) = described(body.fields()?)?;

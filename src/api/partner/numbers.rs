@@ -53,6 +53,7 @@ pub(super) async fn verify(
     let org = caller.owned(&api, &named).await?.id;
     caller.may_verify_numbers()?;
     let id = named.id("phoneNumberId", Kind::Number)?;
+    // An unknown number is 404, whatever the body.
     api.read_inline(move |tx| numbers::by_id(tx, org, id))
         .await?;
     body.empty()?;

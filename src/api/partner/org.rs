@@ -108,6 +108,7 @@ pub(super) async fn update(
     let version = version.versions()?;
     let change = changed(api.config(), body.fields()?)?;
     let bookings = change.bookings.as_deref().unwrap_or_default();
+    // Before the transaction, which judges the version: the third party may take seconds to answer.
     connections::check(&api, bookings, "Nothing was changed").await?;
 
     let org = api

@@ -84,6 +84,7 @@ pub(super) async fn create(
         is_free(&api, caller.id(), external_id).await?;
     }
 
+    // Outside a transaction: a third party that is slow must not hold up SQLite's only writer.
     integrations::check(&api, &new.bookings, "No org was made").await?;
     let org = api
         .write(move |tx, now| orgs::create(tx, Some(caller.id()), &new, now))

@@ -80,6 +80,7 @@ impl FromRequestParts<Api> for CallActor {
                 org,
                 id,
                 sender: Sender::Org,
+                // `Caller` has refused the keys of a suspended org.
                 org_state: OrgState::Active,
             });
         }
@@ -122,12 +123,15 @@ impl FromRequestParts<Api> for CallActor {
 
 /// Finds the session of a call that is up on another node.
 async fn session_on_other_node(api: &Api, token: &str, call: Uuid) -> Result<Uuid, ApiError> {
+    // An id that names this node, or no node, costs no query. The claimed org only finds the row: the caller of this
+    // function verifies the token.
     let other_node = api.engine().and_then(|engine| engine.another_of(call));
     let org = SessionTokens::claimed(token).filter(|_| other_node.is_some());
     let org = org.ok_or(NO_TOKEN)?;
     let found = api.read_inline(move |tx| calls::by_id(tx, org, call)).await;
     match found {
         Ok(call) if call.ended_at.is_none() => Ok(call.session_id),
+        // The same answer as for a wrong token: an unauthenticated client learns nothing about calls.
         Ok(_) | Err(Error::Wrong(_)) => Err(NO_TOKEN),
         Err(error) => Err(error.into()),
     }

@@ -161,6 +161,7 @@ impl ExportRow for CallView {
             text(media.map(|media| media.underruns)),
             plain(cursor),
         ];
+
         cells.into()
     }
 }

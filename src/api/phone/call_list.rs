@@ -91,6 +91,7 @@ fn merge(
     paging: &Paging<CallFilters>,
 ) -> Page<CallView> {
     let filters = &paging.filters;
+    // A live call belongs to this page if it lies between the cursor and the last stored call of the page.
     let end = stored.next.map(|next| (next.at, next.id));
     let in_reach = |call: &Call| {
         paging
@@ -111,6 +112,7 @@ fn merge(
         let id = live.started.call;
         match calls.remove(&id) {
             Some(call) if call.ended_at.is_some() => drop(calls.insert(id, call)),
+
             Some(_) => {
                 let call = from_memory(live);
                 if filters.matches(&call) {
@@ -119,6 +121,7 @@ fn merge(
                     no_more += 1;
                 }
             }
+
             None => {
                 let call = from_memory(live);
                 if in_reach(&call) && filters.matches(&call) {
@@ -138,6 +141,7 @@ fn merge(
     let limit = paging.limit as usize;
     let cut = calls.len() > limit;
     calls.truncate(limit);
+    // Live calls may have pushed stored ones off this page: the next page begins with them.
     let last = if cut { calls.last().map(place) } else { end };
     let next = last.map(|(at, id)| paging.next(Position { at, id }));
 

@@ -46,6 +46,7 @@ pub(crate) async fn explained(api: &Api, call: &Call) -> Result<Explanation, Api
 
     let call_id = call.caller_call_id.clone();
     let failures = api.read(move |tx| explained::log_ins_failed(tx, org, &call_id));
+    // While the database is away, the rest of a live call's explanation is shown without them.
     let failures = failures.await.unwrap_or_default();
     let failures = failures.into_iter().map(|failure| FailureView {
         at: written(failure.at),

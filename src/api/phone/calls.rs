@@ -129,6 +129,7 @@ pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiErro
             api.read_inline(move |tx| calls::by_id(tx, org, id)).await,
             live,
         ) {
+            // Memory is ahead of the store, but for an end that the store has.
             (Ok(call), Some(live)) if call.ended_at.is_none() => from_memory(live),
             (Ok(call), _) => call,
             (Err(_), Some(live)) => from_memory(live),

@@ -90,6 +90,7 @@ pub(crate) async fn stream(
         Some(Start::Oldest) => 0,
         Some(Start::After(id)) => {
             let seq = api.read(move |tx| events::seq(tx, org, id));
+            // The event is past its retention, or was never this org's: all that is kept is sent, so that none is missed.
             seq.await?.unwrap_or(0)
         }
     };
@@ -215,16 +216,19 @@ impl Listener {
         }
         loop {
             while let Some(event) = self.waiting.pop_front() {
+                // Set for skipped events too: otherwise they would be read again and again.
                 self.seq = event.seq;
                 if self.types.iter().any(|kind| kind.as_str() == event.kind) {
                     return Some((Ok(frame(&event)), self));
                 }
             }
 
+            // Asked once for each batch, and after each wait: a revoked key ends a stream that has no events as well.
             if !self.caller.is_good(&self.api).await {
                 return None;
             }
 
+            // Before the read: an event that is stored after it wakes the stream again.
             self.seat.seen();
             let (org, seq) = (self.caller.caller.org, self.seq);
             let found = self.api.read(move |tx| events::since(tx, org, seq, BATCH));

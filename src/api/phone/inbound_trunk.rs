@@ -184,7 +184,9 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<InboundTrunkView>), ApiError> {
     caller.needs(WRITE)?;
     let mut settings = new_trunk(body.fields()?)?;
-    may_trust(&api, &caller, None, &mut settings)?;
+    check_addresses(&api, &caller, None, &settings)?;
+    note_operator(&caller, &mut settings);
+
     let trunk = api
         .write(move |tx, now| inbound_trunks::create(tx, caller.org, &settings, now))
         .await
@@ -232,7 +234,9 @@ pub(crate) async fn update(
     let trunk = find(&api, &caller).await?;
     let version = version.versions()?;
     let mut change = change(body.fields()?)?;
-    may_trust(&api, &caller, Some(&trunk), &mut change)?;
+    check_addresses(&api, &caller, Some(&trunk), &change)?;
+    note_operator(&caller, &mut change);
+
     let trunk = api
         .write(move |tx, now| {
             let (org, object) = (caller.org, Versioned::InboundTrunk);
@@ -251,7 +255,7 @@ pub(crate) async fn delete(
     query: Query,
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
-    find(&api, &caller).await?;
+    must_exist(&api, &caller).await?;
     query.finish()?;
     api.write(move |tx, now| inbound_trunks::delete(tx, caller.org, now))
         .await?;
@@ -265,7 +269,7 @@ pub(crate) async fn add_numbers(
     body: Body,
 ) -> Result<Json<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
-    find(&api, &caller).await?;
+    must_exist(&api, &caller).await?;
     let numbers = more_numbers(body.fields()?)?;
     let trunk = api
         .write(move |tx, now| inbound_trunks::add_numbers(tx, caller.org, &numbers, now))
@@ -302,7 +306,7 @@ pub(crate) async fn sync(
     body: Body,
 ) -> Result<Json<SyncedView>, ApiError> {
     caller.needs(WRITE)?;
-    find(&api, &caller).await?;
+    must_exist(&api, &caller).await?;
     body.empty()?;
     let synced = api
         .write(move |tx, now| inbound_trunks::sync(tx, caller.org, now))
@@ -321,7 +325,7 @@ pub(crate) async fn rotate_credentials(
     body: Body,
 ) -> Result<Json<InboundTrunkView>, ApiError> {
     caller.needs(WRITE)?;
-    find(&api, &caller).await?;
+    must_exist(&api, &caller).await?;
     body.empty()?;
     let trunk = api
         .write(move |tx, now| inbound_trunks::rotate_credentials(tx, caller.org, now))
@@ -329,19 +333,22 @@ pub(crate) async fn rotate_credentials(
     Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
-/// Checks what is added to `allowed_addresses`; existing entries stay. Networks of the operator may be of any size, and
-/// are kept as the operator's.
-fn may_trust(
-    api: &Api,
-    caller: &Caller,
-    existing: Option<&InboundTrunk>,
-    change: &mut InboundTrunkChange,
-) -> Result<(), ApiError> {
+/// Keeps what the operator lists in `allowed_addresses` as the operator's.
+fn note_operator(caller: &Caller, change: &mut InboundTrunkChange) {
     if caller.is_operator() {
         change
             .operator_addresses
             .clone_from(&change.allowed_addresses);
     }
+}
+
+/// Checks what is added to `allowed_addresses`; existing entries stay. Networks of the operator may be of any size.
+fn check_addresses(
+    api: &Api,
+    caller: &Caller,
+    existing: Option<&InboundTrunk>,
+    change: &InboundTrunkChange,
+) -> Result<(), ApiError> {
     let listed = change.allowed_addresses.as_deref().unwrap_or_default();
     let before = existing.map_or(&[][..], |trunk| &trunk.allowed_addresses);
     let operators = existing.map_or(&[][..], |trunk| &trunk.operator_addresses);
@@ -386,6 +393,11 @@ pub(super) async fn find(api: &Api, caller: &Caller) -> Result<InboundTrunk, Api
     let org = caller.org;
     let found = api.read_inline(move |tx| inbound_trunks::of_org(tx, org));
     Ok(found.await?)
+}
+
+/// Refuses a request for a trunk that the org doesn't have: its 404 comes before the 400 for a wrong body.
+async fn must_exist(api: &Api, caller: &Caller) -> Result<(), ApiError> {
+    find(api, caller).await.map(drop)
 }
 
 pub(super) fn new_trunk(mut fields: Fields) -> Result<InboundTrunkChange, ApiError> {

@@ -29,7 +29,7 @@ const AFTER: Duration = Duration::from_secs(40);
 const MAX_LEGS: usize = 8;
 /// Traces read at once. One may search every file of a long call and holds megabytes; further requests wait.
 static READERS: Semaphore = Semaphore::const_new(4);
-/// Time that a request waits for its turn. Another node that asks waits longer, and commands of other nodes wait behind those under way.
+/// Longest wait of a request for its turn. If another node sent it, that node waits longer, and its place for commands is taken meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Message with its leg.
@@ -63,6 +63,7 @@ pub(super) async fn messages_here(
     let traces = Arc::clone(engine.traces());
     let session_header = format!("{}-SESSION-ID", api.config().sip.header_prefix);
     let now = api.now();
+    // Before the blocking thread is taken: waiting requests must not use up the runtime's threads.
     let permit = match timeout(PATIENCE, READERS.acquire()).await {
         Ok(permit) => permit.map_err(|fault| ApiError::Broke(fault.into()))?,
         Err(_) => {
@@ -130,10 +131,13 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
         }
     }
 
+    // The caller chose its Call-ID, and a caller of another org may use the same: only this call's dialog is shown. The
+    // Call-ID of an outbound call is ours.
     if call.direction == Direction::Inbound {
         of_caller = of_one_dialog(of_caller, call.started_at.as_micros());
     }
 
+    // A leg that replaced the caller's may have been replaced in its turn.
     for count in 0.. {
         let successor = Successor::find(traces, &of_caller, call.ended_at);
         let Some(successor) = readable(successor, &mut is_cut) else {

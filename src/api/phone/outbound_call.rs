@@ -39,6 +39,7 @@ pub(crate) async fn place(
 ) -> Result<CommandResult, ApiError> {
     caller.needs("calls:write")?;
     let request = read_request(body.fields()?)?;
+    // A malformed id gets the 404 of a foreign one, so it is no fault of the body.
     let agent = id(&request.agent).ok_or_else(|| ApiError::absent(Kind::Agent))?;
     let order = NewOutboundCall {
         org: caller.org,
@@ -60,6 +61,7 @@ pub(crate) async fn place(
 fn node_for(api: &Api, order: &NewOutboundCall) -> Option<u8> {
     let view = api.directory().load();
     let org = view.org(order.org)?;
+    // `None` leaves the call to this node, which also refuses it where the agent or its trunk is missing (`begin`).
     let way = org.outbound_routes.get(&order.agent)?;
     let trunk = org.trunk.as_ref().filter(|_| way.peer.is_none())?;
     api.engine()?.node_of_registration(trunk.id)

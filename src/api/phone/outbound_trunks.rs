@@ -345,6 +345,7 @@ fn alternatives(schema: &mut Value) {
         json!({"type": ["boolean", "null"], "not": {"const": true}}),
     );
     let credential = CREDENTIAL.schema();
+
     *schema = json!({"anyOf": [
         with(
             json!({"to_registered": off, "username": none, "password": none, "register": off, "auth_realm": none}),
@@ -375,6 +376,7 @@ fn peer(fields: &mut Fields, to_registered: bool, transport: Transport) -> Optio
         }
     }
 
+    // Read under `to_registered` too: it would be reported as unknown otherwise.
     let host = if to_registered {
         fields.optional("host", HOST)
     } else {

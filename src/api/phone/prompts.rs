@@ -158,6 +158,7 @@ pub(crate) async fn audio(
 ) -> Result<Response, ApiError> {
     caller.needs(READ)?;
     let id = named.id("prompt_id", Kind::Prompt)?;
+    // Not inline: a minute of audio is too much for the thread of the request.
     let audio = api
         .store()
         .read(move |tx| prompts::audio(tx, caller.org, id))

@@ -145,6 +145,7 @@ async fn ask(
     let what = serde_json::to_string(asked).map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     let changes_nothing = matches!(asked, NodeCommand::Call(RemoteCommand::Trace));
     let (org, _) = of;
+    // Committed before the wait: the other node reads it from the database (see `idempotency::WorksOn::Call`).
     let ask = api
         .write(move |tx, now| node_commands::put(tx, of, node, &what, now))
         .await?;
@@ -193,10 +194,12 @@ async fn outcome(api: &Api, org: Uuid, ask: Uuid) -> Outcome {
             .write(move |tx, _| node_commands::withdraw(tx, org, ask))
             .await
         {
+            // The withdrawal and the other node's taking exclude each other: each changes only a row that isn't taken.
             Ok(true) => return Outcome::Withdrawn,
             Ok(false) => tokio::time::timeout(DONE_WITHIN - TIMEOUT, answered())
                 .await
                 .ok(),
+            // It isn't known whether the node takes the command, so this can't be answered as a withdrawal.
             Err(error) => Some(Err(error)),
         },
     };
@@ -238,6 +241,7 @@ fn heard(status: u16, body: String) -> Result<CommandResult, ApiError> {
         StatusCode::CONFLICT => ApiError::Conflict(message),
         StatusCode::TOO_MANY_REQUESTS => ApiError::AtLimit { message, wait_s },
         StatusCode::SERVICE_UNAVAILABLE => ApiError::Unavailable { message, wait_s },
+        // The message of a 500 is its cause. It is logged here, under the client's request, and not shown.
         _ => ApiError::Broke(message.into()),
     };
 
@@ -254,11 +258,14 @@ pub(in crate::api) async fn serve(api: Api) {
         return;
     };
 
+    // Dropped when the server stops, which cuts off what runs. Its sender then answers that the outcome is unknown.
     let mut running = JoinSet::new();
     let mut fails = false;
     loop {
         tokio::time::sleep(LISTEN_INTERVAL).await;
         while running.try_join_next().is_some() {}
+        // The commands stay untaken. One that waits too long is withdrawn by its sender, which learns that nothing was
+        // done.
         if running.len() >= CONCURRENT {
             continue;
         }
@@ -284,6 +291,7 @@ async fn take(
     api: &Api,
     node: u8,
 ) -> Result<Vec<node_commands::NodeCommand>, trunkline_store::Error> {
+    // No sender waits for an older command: it has withdrawn it, or has died.
     let since = api.now() - TIMEOUT;
     if !api
         .read(move |tx| node_commands::are_waiting(tx, node, since))

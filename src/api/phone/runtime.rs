@@ -151,6 +151,8 @@ const fn fallbacks(of: Parsed<Box<str>>) -> ListOf<Parsed<Box<str>>> {
 
 fn read(fields: &mut Fields) -> Option<Runtime> {
     let kind = fields.required("type", Choice(TYPES));
+    // Asked before the fields are read, which takes them out of the object. All are read whatever the type: else those
+    // of another type would be reported as unknown.
     let given = |names: &[&str]| names.iter().any(|name| fields.has(name));
     let (of_sip, of_web_socket, of_both) = (given(&OF_SIP), given(&OF_WEB_SOCKET), given(&OF_BOTH));
     let not_of_builtin = NOT_OF_BUILTIN.iter().any(|name| fields.has_value(name));
@@ -294,6 +296,7 @@ impl FieldType for Headers {
             let rest = name.strip_prefix("X-").or_else(|| name.strip_prefix("x-"));
             let is_name = rest
                 .is_some_and(|rest| (1..=60).contains(&rest.len()) && rest.bytes().all(is_token));
+
             let fault = match &value {
                 _ if !is_name => "is not a header name that begins with X-",
                 Value::String(value) if value.chars().any(char::is_control) => {

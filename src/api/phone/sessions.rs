@@ -52,6 +52,7 @@ impl FromRequestParts<Api> for SessionReader {
         let required =
             "A session token or an API key is required: Authorization: Bearer <credential>";
         let by_cookie = dashboard_session::is_presented(&parts.headers, api);
+        // Neither needs an `Authorization` header, which `credential` requires.
         let is_org = by_cookie || Operator::of(parts).is_some();
         if is_org || !credential(parts, required)?.starts_with(token::PREFIX) {
             return Ok(Self::Org(Caller::from_request_parts(parts, api).await?));
@@ -267,6 +268,7 @@ async fn find(
         .await
     {
         Ok((call, headers)) => {
+            // Memory still has the call, but not as one that is up: it is over, and its end isn't a row yet.
             let over = call.ended_at.is_some() || api.live().one(org, call.id).is_some();
             Ok((call, headers, over))
         }

@@ -74,6 +74,8 @@ pub(super) async fn may_call<'u>(
         let transport = parsed.transport().unwrap_or(Transport::Udp);
         let port = parsed.port.unwrap_or(default_port(transport));
 
+        // RFC 3261 §19.1.1: `maddr` is the address to be contacted,
+        // "overriding any address derived from the host field".
         let maddr = parsed.param("maddr").flatten().map(String::from_utf8_lossy);
         let host = match parsed.host {
             Host::V4(ip) => ip.to_string(),
@@ -121,6 +123,7 @@ pub(super) async fn may_name(
     mut hosts: Vec<(String, String, u16)>,
 ) -> Result<(), ApiError> {
     let policy = api.addresses();
+    // The store is asked only about hosts that not every org may name: they may be tied to this one.
     hosts.retain(|(_, host, port)| policy.examine_host(host, *port).is_err());
     if hosts.is_empty() {
         return Ok(());

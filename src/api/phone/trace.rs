@@ -147,16 +147,19 @@ pub(crate) async fn show(
                 trace.messages.into_iter().map(|leg| leg.captured).collect();
             ([(header::CONTENT_TYPE, PCAP)], pcap::file(&messages)).into_response()
         }
+
         TraceFormat::Text => {
             let decided = decided(&api, &call, &trace).await?;
             let text = ladder(&rungs(&trace.messages, &decided));
             ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
         }
+
         TraceFormat::Svg => {
             let decided = decided(&api, &call, &trace).await?;
             let picture = svg(&rungs(&trace.messages, &decided));
             ([(header::CONTENT_TYPE, SVG)], picture).into_response()
         }
+
         TraceFormat::Json => {
             let decided = decided(&api, &call, &trace).await?;
             Json(TraceView {
@@ -270,6 +273,7 @@ fn rungs(legs: &[Leg], decided: &[(Moment, String)]) -> Vec<Rung> {
         leg: None,
         text: text.clone(),
     });
+    // Messages first: the sort is stable, and keeps them before a decision of the same time.
     let mut rungs: Vec<Rung> = messages.chain(decisions).collect();
     rungs.sort_by_key(|rung| rung.at);
     rungs

@@ -99,11 +99,13 @@ pub(crate) async fn verify(
         return Err(refused(Reason::Draining.into()));
     };
 
+    // Stored before the call: its count must hold even if the process dies while the number rings.
     let code = SpokenCode(drawn());
     let per_day = trunk.calls_per_day;
     let made = api
         .write(move |tx, now| number_codes::make(tx, caller.org, id, &code.0, per_day, now))
         .await?;
+
     let (made, expires_at, calls_left) = match made {
         MadeCode::TooOften { wait } => {
             let cause = format!("{} was called three times within 24 hours", number.number);

@@ -144,6 +144,7 @@ pub(super) async fn redeliver(
     let LeasedDelivery { delivery, .. } = find_delivery(&api, &caller, &named).await?;
     body.empty()?;
 
+    // A delivery of a disabled webhook would stay queued, and be sent whenever the webhook is enabled again.
     if !webhook.enabled {
         let message = "The webhook is disabled: enable it first".to_owned();
         return Err(ApiError::Conflict(message));

@@ -57,6 +57,7 @@ pub(super) fn openapi(builder: &mut OpenApiBuilder, config: &Config) {
     const ONE: &str = "/webhooks/{webhook_id}";
     let beneath = |rest: &str| format!("{ONE}/{rest}");
     let nothing = || read_by(|fields| fields.done(|| Some(())));
+
     builder.add(
         "get",
         AT,
@@ -363,6 +364,7 @@ fn change(config: &Config, mut fields: Fields) -> Result<WebhookChange, ApiError
 
 /// Notes why a URL can't be a receiver's.
 fn judge(config: &Config, url: Option<&str>, fields: &mut Fields) {
+    // A name isn't resolved here: its addresses are judged at each delivery, as they may change at any time.
     let private_allowed = config.webhooks.allow_private_addresses;
     if let Some(Err(fault)) = url.map(|url| Target::parse(url, private_allowed)) {
         fields.refuse("url", fault);

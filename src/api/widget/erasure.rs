@@ -209,6 +209,7 @@ pub(super) async fn erase(
     };
 
     query.finish()?;
+    // Calls of other nodes are judged in the transaction, by their rows.
     if is_on_call(&api, &contact).await? {
         return Err(Conflict::ContactOnCall.into());
     }

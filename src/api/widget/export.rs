@@ -86,6 +86,7 @@ pub(super) async fn show(
     }
 
     query.finish()?;
+    // On the first page no cursor has named the contact yet: the next one must.
     let paging = Paging {
         filters: Of(Some(contact.id)),
         ..paging

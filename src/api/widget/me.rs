@@ -37,6 +37,7 @@ impl FromRequestParts<Api> for Visitor {
             return Err(invalid);
         };
 
+        // After the signature: only a token of ours reads contacts, and gets an entry among the limits.
         Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();

@@ -27,6 +27,7 @@ pub(super) async fn examine(
         return findings;
     }
 
+    // The setting replaces the whole list, so the line to enter repeats what is allowed already.
     let listed = deployment.config.sip.allow_private_peers.iter().flatten();
     let mut list: BTreeSet<String> = listed.map(|network| network.to_string()).collect();
     let is_private = |refusal| matches!(refusal, Refusal::Private | Refusal::Near | Refusal::Plain);

@@ -19,6 +19,7 @@ pub(super) async fn examine(store: &Store, orgs: &CheckedOrgs, now: Moment) -> V
     // A failing database is the finding of another check.
     let unanswered = unanswered.unwrap_or_default();
     let named = unanswered.iter().filter_map(|one| {
+        // Absent if the org is beyond those that are examined.
         let of_org = orgs.rows.iter().find(|rows| rows.org.id == one.org_id);
         Some(finding(one, &of_org?.org.name))
     });

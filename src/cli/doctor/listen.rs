@@ -88,6 +88,7 @@ async fn daemon(config: &Config) -> (Finding, Seen) {
             Seen::Down,
         ),
 
+        // The control socket is in the data directory, so it finds a daemon that listens at other addresses.
         Ok(Err(_)) => match running_sip(config).await {
             Some(sip) => (serves_other_addresses(config, &sip), Seen::OtherAddresses),
             None => nothing(),

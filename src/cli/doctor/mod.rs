@@ -76,6 +76,8 @@ impl Command {
             let lines = findings.iter().map(|finding| finding.to_string());
             let lines: Vec<String> = lines
                 .flat_map(|lines| lines.lines().map(str::to_owned).collect::<Vec<_>>())
+                // Findings quote names of tenants and headers of peers, which may hold control characters for the
+                // terminal.
                 .map(|line| redact::escape(&line).into_owned())
                 .collect();
             if !lines.is_empty() {
@@ -148,6 +150,7 @@ async fn open(config: &Config) -> Result<Store, Finding> {
     const CHECK: &str = "database";
 
     let unopened = |fault: String| Finding::error(CHECK, "The database can't be opened.", fault);
+    // Opening would create a database, or bring it up to date, and the doctor changes nothing.
     let found = Store::look(&startup::options(config)).await;
     match found.map_err(|fault| unopened(fault.to_string()))? {
         DatabaseAtStartup::Current => {

@@ -271,6 +271,7 @@ async fn log_ins(store: &Store, rows: &OrgRows, now: Moment) -> Option<Finding> 
     let page = store
         .read(move |tx| auth_failures::list(tx, org, &Default::default(), None, MAX_FAILURES))
         .await
+        // A failing database is the finding of another check.
         .ok()?;
     let late = page
         .items

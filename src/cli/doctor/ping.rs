@@ -58,10 +58,12 @@ async fn udp(peer: SocketAddr) -> std::io::Result<PingAnswer> {
     };
 
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
+    // A connected socket reports an ICMP error as an error of `recv`, and takes no datagram from another address.
     socket.connect(peer).await?;
     let request = options("UDP", socket.local_addr()?, peer);
     let mut buffer = vec![0; 4_096];
     for _ in 0..ATTEMPTS {
+        // The same octets each time, so that to the peer it is a retransmission (RFC 3261 §17.2.2).
         socket.send(request.as_bytes()).await?;
         let received = tokio::time::timeout(TIMEOUT / ATTEMPTS, socket.recv(&mut buffer)).await;
         if let Ok(length) = received {
@@ -77,6 +79,7 @@ async fn tcp(peer: SocketAddr) -> std::io::Result<PingAnswer> {
     let request = options("TCP", stream.local_addr()?, peer);
     stream.write_all(request.as_bytes()).await?;
     let mut buffer = vec![0; 4_096];
+    // One read is enough for the status line, which is all that counts.
     let length = stream.read(&mut buffer).await?;
     Ok(read(&buffer[..length]))
 }

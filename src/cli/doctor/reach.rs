@@ -68,6 +68,7 @@ pub(super) async fn examine(
 
     let asked = places.into_iter().take(MAX_PROBED);
     let asked = asked.map(|(place, whose)| one(deployment, policy, place, whose));
+    // All at once, so that silent peers cost one time-out together.
     let mut findings: Vec<Finding> = join_all(asked).await.into_iter().flatten().collect();
     if left_out > 0 {
         findings.push(Finding::warning(
@@ -100,7 +101,7 @@ fn places(deployment: &Deployment<'_>, orgs: &CheckedOrgs) -> BTreeMap<Place, St
             for template in agent.runtime.iter().flat_map(Runtime::uris) {
                 let uri = target::fill(template, agent.id, rows.org.id);
                 let mut place = Place::of_runtime(&uri);
-                let is_operators = agent.runtime_by_operator == Some(true);
+                let is_operators = agent.is_runtime_by_operator();
                 place.is_judged = !is_operators && named(place.target()) == NamedBy::Tenant;
                 let whose = format!("agent {:?} of {:?}", agent.name, rows.org.name);
                 places.entry(place).or_insert(whose);
@@ -176,6 +177,7 @@ async fn one(
     }
 
     let mut silent = Vec::new();
+    // One that answers is enough: the daemon goes on to the next address as well.
     for target in &targets {
         let answer = match is_bot {
             // A handshake would begin a conversation.

@@ -23,10 +23,12 @@ pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
         let found = store
             .read(move |tx| events::since(tx, org, seq, BATCH))
             .await
+            // A read that failed is repeated from the same number after the pause, so no event is lost.
             .unwrap_or_default();
 
         for event in &found {
             seq = event.seq;
+            // Its number counts as read, so that it isn't read again for ever.
             let Ok(event) = serde_json::from_str::<Value>(&event.body) else {
                 continue;
             };
@@ -196,11 +198,11 @@ mod tests {
         Decision {
             outcome,
             dialled: Dialled {
-                raw: "+12025550123".to_owned(),
+                raw: "+12025550123".into(),
                 e164: None,
             },
             caller: Caller {
-                raw: "+4930".to_owned(),
+                raw: "+4930".into(),
                 e164: None,
             },
             trail: vec![TrailEntry {

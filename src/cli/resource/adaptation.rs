@@ -84,6 +84,7 @@ fn recording(file: &str) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
 
     let read = match file {
+        // One octet more than allowed shows that there are more.
         "-" => io::stdin().take(LONGEST + 1).read_to_end(&mut octets),
         file => std::fs::File::open(file)?
             .take(LONGEST + 1)
@@ -194,6 +195,7 @@ impl Runtime {
                         .to_owned(),
                 ));
             }
+
             Some("default") => return Ok(Some(Value::Null)),
             Some("echo") => json!({"type": "echo"}),
             Some("builtin") => json!({"type": "builtin", "flow": Flow::demo()}),

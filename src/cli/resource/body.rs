@@ -105,10 +105,12 @@ pub(super) async fn merge(
     let Some(Value::Object(given)) = body.get_mut(property) else {
         return Ok(());
     };
+
     if given.contains_key("type") {
         given.retain(|_, value| !value.is_null());
         return Ok(());
     }
+
     let mut known = session.json(path).await?;
     let mut known = known[property].take();
     if let Some(whole) = known
@@ -127,6 +129,7 @@ pub(super) async fn merge(
         body.remove(property);
         return Ok(());
     }
+
     Err(Failure::Command(
         "only a SIP runtime has a user name: name it with --runtime".to_owned(),
     ))

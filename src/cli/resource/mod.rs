@@ -183,6 +183,7 @@ impl Resources {
         let output = Output::from_arg_matches(given.matches).map_err(said)?;
         let verb = given.verb;
 
+        // What is wrong with the arguments is found before the API is asked.
         let mut body = body::read(verb, &operation, given.matches)?;
         if body.as_ref().is_some_and(Map::is_empty) {
             match verb.shows.and_then(|shows| self.0.operation(shows)) {

@@ -11,7 +11,7 @@ pub(super) struct Noun {
     pub(super) name: &'static str,
     /// Noun that precedes it, as in `partner key`.
     pub(super) parent: Option<&'static str>,
-    /// Help text, for a noun without commands of its own.
+    /// Help text. Empty if the noun has handwritten commands as well, which bring theirs.
     pub(super) about: &'static str,
     pub(super) scope: Scope,
     /// Items that a list prints by default.

@@ -15,6 +15,7 @@ pub(super) fn secret(option: &str, path: &str) -> Result<String, Failure> {
     let said = |fault: std::io::Error| Failure::Startup(format!("{option}: {path}: {fault}"));
     let mut text = String::new();
     match path {
+        // One octet more than allowed shows that there are more.
         "-" => std::io::stdin()
             .take(MAX_SECRET + 1)
             .read_to_string(&mut text),

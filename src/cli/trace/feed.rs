@@ -117,7 +117,7 @@ async fn read(
     }
 }
 
-/// Returns true if a retry would be refused again: the key is wrong, or the stream never existed.
+/// Returns true if no retry follows: the request is refused, or the daemon couldn't be reached even the first time.
 fn is_final(refusal: &Refusal, was_open: bool) -> bool {
     match refusal.status {
         Some(StatusCode::TOO_MANY_REQUESTS) => false,

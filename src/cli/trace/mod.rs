@@ -98,6 +98,7 @@ impl Command {
         startup::block_on(async {
             let session = Arc::new(self.target.open(config, Intent::Reads).await?);
             let outcome = self.run_in(&session).await;
+            // Feed and requests have been stopped by now, so this is the last handle.
             if let Some(session) = Arc::into_inner(session) {
                 session.close().await;
             }

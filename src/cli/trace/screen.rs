@@ -70,6 +70,7 @@ pub(super) async fn run(
     };
     let mut feed = Feed::start(Arc::clone(session));
     let outcome = screen.run(&mut terminal, &mut feed).await;
+    // Before anything is waited for: the person gets the terminal back at once, and a failure is printed on it.
     ratatui::restore();
     feed.stop().await;
     screen.requests.0.shutdown().await;
@@ -86,6 +87,7 @@ fn interval(period: Duration) -> Interval {
 fn keys() -> mpsc::Receiver<Event> {
     let (sender, keys) = mpsc::channel(KEYS);
     std::thread::spawn(move || {
+        // The thread can't be cancelled while it reads a key, so it looks for keys in turns.
         while !sender.is_closed() {
             match event::poll(KEY_WAIT) {
                 Ok(true) => {}
@@ -140,6 +142,7 @@ impl ScreenLoop {
     ) -> Result<(), Failure> {
         let broken = |error: io::Error| Failure::Command(format!("the terminal: {error}"));
         let mut keys = keys();
+        // The default action would end the process and leave the terminal in raw mode.
         let mut end = signal(SignalKind::terminate()).map_err(broken)?;
         let mut frames = interval(FRAME);
         let mut has_changed = true;
@@ -154,6 +157,7 @@ impl ScreenLoop {
                 key = keys.recv() => match key {
                     // The terminal is gone.
                     None => return Ok(()),
+                    // Some terminals report the release of a key as well.
                     Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
                         let action = self.state.handle_key(key);
                         if self.act(action).is_none() {
@@ -214,6 +218,7 @@ impl ScreenLoop {
         match news {
             News::Open { is_resumed } => {
                 self.state.connection = Connection::Open;
+                // A resumed stream brings the events that were missed. A new one doesn't, so the list is read again.
                 if !is_resumed {
                     let (session, path) = (Arc::clone(&self.session), self.path.clone());
                     self.requests.read(async move {
@@ -253,6 +258,7 @@ impl ScreenLoop {
             }
             Err(refusal) => {
                 if let Some(pause) = refusal.retry_after {
+                    // The API has named a time: reading before it would only be refused again.
                     self.refresh.reset_after(pause);
                 }
                 self.state.notice = Some(refusal.failure.to_string());

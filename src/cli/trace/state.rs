@@ -172,6 +172,7 @@ impl State {
             Screen::Ladder(open) => (open, true),
             Screen::Message(open, _) => (open, false),
         };
+        // The answer may come after the person has opened another call.
         if open.id != id {
             return;
         }
@@ -194,6 +195,7 @@ impl State {
 
     pub(super) fn handle_key(&mut self, key: KeyEvent) -> Option<Action> {
         self.notice = None;
+        // In raw mode Ctrl-C is a key and sends no signal.
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Some(Action::Quit);
         }

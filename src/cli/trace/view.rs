@@ -69,6 +69,7 @@ fn title(state: &State) -> Line<'static> {
         Connection::Lost(fault) => words.push(fault.clone()),
     }
     let style = Style::new().add_modifier(Modifier::REVERSED);
+    // Wider than any terminal, so that the bar reaches the edge.
     Line::styled(format!("{:<400}", words.join("  ")), style)
 }
 

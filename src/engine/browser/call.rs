@@ -100,6 +100,7 @@ impl RunningCall {
                     octets.clear();
                     self.read(&mut framer, &mut output);
                 }
+                // Not polled after a hang-up: a closed channel is always ready, and the loop would spin.
                 command = commands.recv(), if hang_up_deadline.is_none() => match command {
                     Some(BrowserCommand::Press(keys)) => self.wires.media.press(self.key, keys.as_bytes()),
                     Some(BrowserCommand::HangUp) | None => {
@@ -153,6 +154,7 @@ impl RunningCall {
         let inside = self.wires.media_addresses.inside_of(audio.remote);
         let inside = inside.filter(|inside| self.wires.media.is_port(*inside));
         let mut remote = inside.unwrap_or(audio.remote);
+        // A port of this node's own media, as of a built-in agent, may be on an address that tenants mustn't name.
         if !self.wires.media.is_port(remote)
             && let Err(refusal) = self.wires.addresses.judge(remote)
         {

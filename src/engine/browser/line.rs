@@ -53,6 +53,7 @@ impl BrowserLine {
         let flow = Flow {
             transport: Transport::Tcp,
             listener,
+            // `attach` puts a number of its own in.
             connection: 0,
             local: SocketAddr::new(near, port),
             // The RTP port makes the address unique among peers.
@@ -76,6 +77,7 @@ impl BrowserLine {
             identity: Identity {
                 call: rand::random(),
                 tag: rand::random(),
+                // RFC 3264 §5: the session id "MUST be representable with a 64 bit signed integer".
                 session: rand::random::<u64>() >> 2,
             },
         };

@@ -2,7 +2,8 @@
 //! come in, messages and events go out.
 //!
 //! It does what a call needs: INVITE, CANCEL, BYE, and answers to requests inside the dialog. It refuses REFER and doesn't list it in `Allow`, so a
-//! transfer is bridged. The connection loses nothing, so nothing is retransmitted.
+//! transfer is bridged. The connection loses nothing, so nothing is retransmitted. It has no timers: the node answers every INVITE in time, and
+//! `call` limits the wait after a hang-up.
 
 use std::net::SocketAddr;
 
@@ -31,7 +32,7 @@ pub(super) struct Identity {
 /// Call to begin.
 #[derive(Clone, Debug)]
 pub(super) struct Dial {
-    /// Connection to this node.
+    /// Connection to this node, as the node sees it: the user agent is its `peer`.
     pub(super) flow: Flow,
     /// Our RTP address.
     pub(super) media: SocketAddr,
@@ -127,6 +128,8 @@ impl UserAgent {
         match self.state {
             State::Calling => {
                 self.state = State::Cancelled;
+                // RFC 3261 §9.1 has a CANCEL wait for a provisional response, so that it doesn't overtake its INVITE.
+                // Here the shard has handled the INVITE before a command is read (`RunningCall::run`).
                 let cancel = self.request(Own::Cancel, b"");
                 output.messages.push(cancel);
             }
@@ -195,6 +198,7 @@ impl UserAgent {
 
     fn handle_answer(&mut self, message: &Message<'_>, output: &mut Output) {
         let contact = message.first(HeaderName::Contact).map(NameAddr::parse);
+        // This node's answers have both (RFC 3261 §12.1.1).
         let (Some(tag), Some(Ok(contact))) = (message.to_tag(), contact) else {
             return;
         };
@@ -203,6 +207,7 @@ impl UserAgent {
             self.remote = Some((tag.to_vec(), contact.uri.to_vec()));
         }
 
+        // RFC 3261 §13.2.2.4: every 2xx gets an ACK, also one that comes again.
         let ack = self.request(Own::Ack, b"");
         output.messages.push(ack);
         if !is_first {
@@ -228,6 +233,7 @@ impl UserAgent {
         let ack = self.acknowledge_refusal(&tag);
         output.messages.push(ack);
         let end = match self.state {
+            // A 487, or a refusal that has crossed the CANCEL.
             State::Cancelled => End::Own,
             State::Calling | State::Up | State::Leaving | State::Over => refused(message),
         };
@@ -237,21 +243,27 @@ impl UserAgent {
     fn handle_request(&mut self, message: &Message<'_>, output: &mut Output) {
         match message.method() {
             Method::Ack => {
+                // Our offer was in a 2xx, so the answer is in its ACK (RFC 3261 §13.2.1).
                 if self.offered.take() == Some(message.cseq().number) && has_sdp(message) {
                     let audio = sdp::read_answer(sdp_of(message.body()));
                     output.events.push(Event::Media(audio));
                 }
             }
+
             Method::Invite | Method::Update if message.to_tag().is_some() => {
                 self.change(message, output);
             }
+
             Method::Bye => {
                 output.messages.push(self.respond(message, 200, b""));
                 self.end(End::Remote, output);
             }
+
+            // RFC 3261 §9.2: a CANCEL has no effect on a request that is answered. Here each is answered at once.
             Method::Options | Method::Info | Method::Cancel => {
                 output.messages.push(self.respond(message, 200, b""));
             }
+
             // One user agent has one call.
             Method::Invite => output.messages.push(self.respond(message, 486, b"")),
             Method::Update
@@ -270,6 +282,7 @@ impl UserAgent {
     fn change(&mut self, message: &Message<'_>, output: &mut Output) {
         let (media, session) = (self.dial.media, self.dial.identity.session);
         if !has_sdp(message) {
+            // An UPDATE without an offer refreshes the session. A re-INVITE without one asks for ours.
             if message.method() == Method::Update {
                 return output.messages.push(self.respond(message, 200, b""));
             }
@@ -303,7 +316,7 @@ impl UserAgent {
         format!("{:032x}", self.dial.identity.call)
     }
 
-    /// Host and port of the user agent: those of its RTP, which no other call has.
+    /// Host and port of the user agent: those of its RTP, which are also its end of the connection, and no other call's.
     fn host(&self) -> SocketAddr {
         self.dial.flow.peer
     }
@@ -374,6 +387,7 @@ impl UserAgent {
 
         head.line("Call-ID", self.call_id().as_bytes());
         let cseq = match method {
+            // That of the INVITE which they belong to (RFC 3261 §9.1, §13.2.2.4); there is only one.
             Own::Ack | Own::Cancel => 1,
             Own::Invite | Own::Bye => self.cseq,
         };
@@ -460,6 +474,7 @@ impl Own {
 
 /// A display name (RFC 3261 §25.1), with the blank behind it.
 fn quoted(name: &str) -> String {
+    // A line end in a name would begin a header.
     let kept = name.chars().filter(|char| !char.is_control());
     let mut quoted = String::from("\"");
     for char in kept.take(64) {
@@ -475,6 +490,7 @@ fn quoted(name: &str) -> String {
 fn refused(message: &Message<'_>) -> End {
     let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
     let warning = message.first(HeaderName::Warning).map(text);
+    // This node's refusals have their sentence in `Warning`.
     let sentence = warning
         .as_deref()
         .and_then(|warning| warning.split('"').nth(1))

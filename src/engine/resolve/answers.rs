@@ -149,6 +149,7 @@ impl DnsCache {
                     return known.stale(now);
                 }
             }
+            // Within the TTL this takes no packet: the library has the answer in a cache of its own.
             let Some(pending) = self.start_query(&mut cache, &question, origin) else {
                 return cache.stale(&question, now);
             };
@@ -172,6 +173,7 @@ impl DnsCache {
         question: &DnsQuestion,
         origin: QueryOrigin,
     ) -> Option<PendingAnswer> {
+        // A query in flight may be joined beyond every limit: it costs no packet.
         if let Some(asked) = cache
             .known
             .get(question)
@@ -252,6 +254,7 @@ impl AnswerCache {
                 known.answer = Some((records, now));
                 known.failed = None;
             }
+            // The last answer stays, for those who take a stale one.
             None => known.failed = Some(now),
         }
     }

@@ -99,6 +99,7 @@ impl Resolver {
     /// Returns every address that a URI of this host may lead to, over any transport. If DNS has none, asks the system
     /// (`/etc/hosts`). Takes five seconds at most.
     pub(crate) async fn every_address(&self, host: &str) -> Vec<IpAddr> {
+        // More than a call would try: what is reserved has to be known by every address.
         let search = self.search(MAX_RECORDS);
         let by_service = [
             None,
@@ -166,9 +167,11 @@ impl Search<'_> {
     /// Applies RFC 3263 §4.1 and §4.2: with a port, address records; without one, SRV records of the transport; without
     /// a transport as well, NAPTR first.
     async fn places(&self, wanted: &UnresolvedTarget) -> ServiceAddresses {
+        // RFC 3263 §4.1: without a transport, but with a port, "the client SHOULD use UDP for a SIP URI".
         let transport = wanted.transport.unwrap_or(Transport::Udp);
         let port = wanted.port.unwrap_or(default_port(transport));
         let by_name = self.addresses(&wanted.host, port, transport);
+        // RFC 3263 §4.2: a port in the URI rules out SRV records, which would name another.
         if wanted.port.is_some() {
             return by_name.await;
         }
@@ -214,8 +217,11 @@ impl Search<'_> {
             }
         }
 
+        // RFC 3403 §4.1: by order first, then by preference.
         named.sort_by_key(|(place, ..)| *place);
         if named.is_empty() {
+            // RFC 3263 §4.1: without NAPTR records each transport is asked for by the service `_sip` for SIP URIs. TLS
+            // has `_sips`.
             return [Transport::Udp, Transport::Tcp]
                 .map(|transport| (transport, service(transport, host)))
                 .into();
@@ -343,6 +349,8 @@ fn in_order(mut records: Vec<Srv>, mut draw: impl FnMut(u32) -> u32) -> Vec<Srv>
             .take_while(|record| record.priority == priority);
 
         let total: u32 = same.clone().map(|record| u32::from(record.weight)).sum();
+        // RFC 2782: "select the RR whose running sum value is the first in the selected order which is greater than or
+        // equal to the random number selected".
         let mut left = draw(total);
         let chosen = same
             .clone()

@@ -97,6 +97,7 @@ impl Followed {
         if seen == self.seen {
             return;
         }
+        // Noted also if the file can't be used: it is read again when it changes again.
         self.seen = seen;
 
         // A file that is being rewritten may be empty for a moment; keep the known servers then.

@@ -186,6 +186,8 @@ pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<Row
         place = (last.started_at, last.id);
         rows.retain(|row| search.is_found(row));
 
+        // Further facts of a call that is up would bring back what is erased now: the erasure is repeated after its
+        // end.
         if rows.iter().any(|row| row.ended_at.is_none()) {
             return Ok(RowsErased::CallIsUp);
         }
@@ -251,6 +253,7 @@ impl Search {
         (call, session): (Uuid, Option<Uuid>),
         legs: &ErasedLegs,
     ) -> Result<u64, Error> {
+        // Another node may have stored the same legs before: the call counts once.
         let sealed = tx
             .keyring()
             .seal(&legs_context(call), to_json(legs).as_bytes());
@@ -288,6 +291,7 @@ impl Search {
             false => id.clone(),
         };
 
+        // `media_steps` has the address from which the person's media came.
         tx.run(
             "UPDATE calls SET contact_id = NULL, from_number = $3, from_e164 = $4, to_number = $5, to_e164 = $6,
                  caller_call_id = $7, runtime_call_id = $8, decision = $9, metadata = NULL, headers = NULL, asked = NULL,
@@ -317,6 +321,7 @@ impl Search {
 
         for row in rows {
             let is_named = self.erasure.subject.mentioned_in(&row.target);
+            // Nothing of the person, or erased by an earlier pass: it isn't counted again.
             if !is_named && row.detail.is_none() {
                 continue;
             }

@@ -129,6 +129,8 @@ impl Searched for EventRow {
         for row in found {
             let sql =
                 "UPDATE events SET body = $2, contact_id = NULLIF(contact_id, $3) WHERE seq = $1";
+            // Of the column only the contact itself is cleared: an event that merely mentions the person has another
+            // contact.
             let body = search.event_without(row);
             tx.run(sql, &[&row.seq, &body, &search.erasure.contact_id])?;
         }
@@ -149,6 +151,8 @@ impl Search {
 
     /// Returns JSON without the contact; `None` if it doesn't mention it.
     pub(super) fn without(&self, json: &str) -> Option<String> {
+        // The row of a call's event has the name of a form here, which is no JSON: the event is built from the call's
+        // row, which is erased.
         let mut value: Value = serde_json::from_str(json).ok()?;
         let mut changed = self.erasure.subject.redact(&mut value);
         let about = if value.get("data").is_some() {

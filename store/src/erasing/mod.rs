@@ -38,6 +38,7 @@ pub async fn erase_rows(
     now: Moment,
 ) -> Result<RowsErased, Error> {
     let id = erasure.id;
+    // Calls found by an earlier pass or another node: their rows no longer name the contact.
     let sql = "SELECT call_id, session_id FROM erasure_calls WHERE erasure_id = $1";
     let known: Vec<CallOfContact> = store.read(move |tx| tx.all(sql, &[&id])).await?;
     let mut search = Arc::new(Search {
@@ -46,6 +47,7 @@ pub async fn erase_rows(
         sessions: known.iter().filter_map(|row| row.session_id).collect(),
     });
 
+    // First, since the other tables are also searched for the calls and sessions that this finds.
     if calls::erase(store, &mut search).await? == RowsErased::CallIsUp {
         return Ok(RowsErased::CallIsUp);
     }

@@ -167,6 +167,7 @@ impl AnswerRow {
         let kept: StoredAnswer = serde_json::from_slice(self.answer.as_deref()?).ok()?;
         let text = search.without(&kept.text);
         let is_named = search.erasure.subject.mentioned_in(&kept.text);
+        // A refusal is a sentence, not JSON: one that mentions the contact is emptied.
         let text = text.or_else(|| is_named.then(String::new))?;
         Some(StoredAnswer { text, ..kept })
     }
@@ -222,6 +223,7 @@ impl Searched for LogInRow {
                 from: row.at - AROUND,
                 until: row.at + AROUND,
             };
+            // Under the id of the failure, since there is no call.
             search.remember_legs(tx, (row.id, None), &legs)?;
             tx.run("DELETE FROM auth_failures WHERE id = $1", &[&row.id])?;
         }
@@ -363,11 +365,13 @@ fn contact_without(contact: &Contact, subject: &Subject) -> Option<Contact> {
         subject.redact_fields(&mut fields);
         Some(fields)
     };
+
     let without = Contact {
         email: clean(&contact.email),
         phone: clean(&contact.phone),
         name: clean(&contact.name),
         avatar_url: clean(&contact.avatar_url),
+        // Replaced, not cleared: `erase` deletes a contact without external id, address and number.
         external_id: contact
             .external_id
             .clone()

@@ -73,6 +73,7 @@ pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> R
 
         let next = last.place();
 
+        // Most portions mention nobody, and cost no transaction that writes.
         if rows.iter().any(|row| row.is_found(search)) {
             let of = Arc::clone(search);
             store
@@ -93,6 +94,7 @@ fn erase_after<R: Searched>(
     after: &R::Position,
 ) -> Result<(), Error> {
     R::lock(tx, search)?;
+    // Locks the erasure: of two nodes, one finds the rows and counts them.
     count(tx, search.erasure.id, &Erased::default())?;
 
     let mut found = R::read(tx, search, after)?;

@@ -69,6 +69,7 @@ impl Current {
         watch: &mut Watch,
         now: Moment,
     ) -> HandOver {
+        // Before the lock, which the writer may hold while its own write blocks on the slow disk.
         if watch.sees_slow(self.syncs.load(Ordering::Relaxed), now) {
             return HandOver::Kept;
         }
@@ -105,6 +106,7 @@ impl Watch {
                 false
             }
             Some((seen, since)) if seen == syncs => now.since(since) > SLOW,
+            // Another sync than at the last look. Its beginning isn't known here, so its time counts from now.
             _ => {
                 self.0 = Some((syncs, now));
                 false

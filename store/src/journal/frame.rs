@@ -167,6 +167,8 @@ impl<'s> Iterator for Pieces<'s> {
             self.at += HEAD + json.len() + 1;
             return Some(Piece::Fact { position, json });
         }
+        // Damage in the middle costs only the facts in it: reading goes on at the next whole line. Without one, a write
+        // was interrupted here.
         let from = self.at;
         let behind = self.whole_line_behind();
         self.at = behind.unwrap_or(self.octets.len());
@@ -194,6 +196,7 @@ fn claimed_length(octets: &[u8]) -> Option<usize> {
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    // The parser of the standard library also accepts capitals and a sign, which no line of ours has.
     let is_ours = digits
         .iter()
         .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));

@@ -134,10 +134,12 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
 
         let lock = lock(directory)?;
         let (left, spooled) = left_behind(directory).map_err(failed)?;
+        // Behind all that remain: the numbers order the segments of all runs, and the oldest is replayed first.
         let number = left.last().map_or(1, |last| last.number + 1);
         let disk = Directory(directory.to_owned());
         let first = Segment { number, origin };
         // Created at once, so that an unwritable directory shows at startup.
+        // No segment of an earlier run is continued: its name says whose calls the facts are about.
         let tail = disk.create(&first).map_err(failed)?;
         let shared = Arc::new(Shared {
             spooled: AtomicU64::new(spooled),
@@ -207,6 +209,7 @@ impl<T: Serialize> Journal<T> {
                 .draft
                 .add(number as u64, |out| serde_json::to_writer(out, fact));
             if let Err(fault @ (Unwritable::Json(_) | Unwritable::TooLong(_))) = added {
+                // The fact still takes a position: the other facts of the vector must not wait for one that never fits.
                 is_whole = false;
                 metrics::counter!("trunkline_journal_refused_facts_total").increment(1);
                 tracing::error!(
@@ -218,6 +221,8 @@ impl<T: Serialize> Journal<T> {
 
         let queue = &self.appender.queue;
         let appended = queue.push(facts, &mut self.draft, is_whole);
+        // Also if the queue was full: the facts are still in the vector, and are serialised again with the next
+        // attempt.
         self.draft.clear(ROOM);
 
         appended
@@ -237,6 +242,8 @@ impl<T> Journal<T> {
         if let HandOver::Refused(error) = &handed {
             shared.disk_failed(queue, error);
         }
+        // The 200 leaves all the same: a call isn't held up by a disk. Until the writer has written these facts, they
+        // are lost with the process.
         if !matches!(handed, HandOver::Over) {
             metrics::counter!("trunkline_journal_late_facts_total").increment(1);
         }
@@ -295,8 +302,10 @@ impl<T> Journal<T> {
         } = &*self.appender;
         let last = queue.last();
         self.synced(last).await.map_err(io::Error::other)?;
+        // Read after the sync: the last fact is in this segment or in an earlier one.
         let before = self.synced.borrow().segment;
         while segment::hold_facts(directory, before)? {
+            // Repeated: a nudge is used up even if the disk then refuses the next segment.
             queue.nudge();
             tokio::time::sleep(CLEAR_CHECK_INTERVAL).await;
         }
@@ -385,6 +394,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
         source,
     };
     private::directory(directory).map_err(failed)?;
+    // The lock belongs to the open file, so it ends with the process, however that ends. The file itself stays.
     let file = File::create(directory.join("lock")).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),

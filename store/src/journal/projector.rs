@@ -130,6 +130,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
             self.hand_over(into, &segment, facts).await;
             self.delete(&segment);
+            // Removed last: if this future is dropped while the store is away, the next call repeats the same segment.
             self.left.remove(0);
             replayed.segments += 1;
         }
@@ -144,6 +145,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         self.replay(&into).await?;
 
         let mut next_segment = tokio::time::interval(self.settings.segment_age);
+        // After a long wait for the store one tick is enough.
         next_segment.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick is due at once.
         next_segment.tick().await;
@@ -152,19 +154,23 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             let is_open = tokio::select! {
                 changed = self.synced.changed() => changed.is_ok(),
                 _ = next_segment.tick() => {
+                    // Without stored facts in the present segment there is nothing that could be deleted.
                     if self.octets > 0 {
                         self.queue.nudge();
                     }
                     continue;
                 }
             };
+            // A journal that closes has no further facts to wait for.
             if is_open {
                 tokio::time::sleep(self.settings.window).await;
             }
 
+            // Read after the pause, so that what was synced meanwhile is projected with it.
             let synced = *self.synced.borrow_and_update();
             self.catch_up(&into, synced).await?;
 
+            // Everything is stored, so a clean end leaves no segment, and the next start has nothing to replay.
             if !is_open {
                 self.delete(&self.current());
                 return Ok(());
@@ -212,6 +218,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                         reading => reading?,
                     };
+                    // The length of a finished segment isn't known here: its end shows by reading.
                     if reading.octets == 0 {
                         return Ok(());
                     }
@@ -225,6 +232,8 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             self.octets = read_to;
 
             self.projected.send_if_modified(|projected| {
+                // `last` is zero where no fact was read, and lines that a failed sync left come twice: the position
+                // never falls back.
                 let is_news = last > *projected;
                 *projected = last.max(*projected);
                 is_news
@@ -250,6 +259,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
         while !facts.is_empty() {
             metrics::gauge!("trunkline_journal_unprojected_facts").set(facts.len() as f64);
+            // Shared, since an attempt that fails is repeated with the same facts.
             let chunk: Arc<[T]> = facts.drain(..facts.len().min(CHUNK)).collect();
             first.0 += chunk.len() as u64;
 
@@ -269,6 +279,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
     /// Repeats what the store is asked until it succeeds.
     async fn until_done<R, F: Future<Output = Result<R, Retry>>>(&self, ask: impl Fn() -> F) -> R {
+        // No number of attempts ends this: the facts are acknowledged. The journal's largest size on disk is the bound.
         let (mut pause, longest) = self.settings.project_retry;
         let mut failures = 0_u32;
         let answer = loop {
@@ -280,6 +291,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             metrics::counter!("trunkline_journal_project_errors_total").increment(1);
             self.shared.condition.set_store_refuses(true);
 
+            // Logged once for each outage, not for each attempt.
             if failures == 0 {
                 tracing::warn!(
                     error = &error as &dyn Error,
@@ -373,6 +385,8 @@ fn read<T: DeserializeOwned>(
         match piece {
             Piece::Fact { position, .. } if position <= after => {}
             Piece::Fact { position, json } => {
+                // A fact that can't be read counts as well: `hand_over` derives the positions of chunks from the first
+                // one.
                 if facts.first == FactPosition(0) {
                     facts.first = position;
                 }
@@ -452,6 +466,7 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
         .open(&new)?;
 
     file.write_all(&left)?;
+    // Before the rename: otherwise a crash could leave an empty file under the old name.
     file.sync_all()?;
     fs::rename(&new, &path)?;
     File::open(directory)?.sync_all()?;
@@ -469,5 +484,6 @@ fn set_aside(segment: &Path, octets: &[u8]) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(&[octets, b"\n"].concat())?;
+    // Before the segment is deleted. If it fails, the segment stays, and the next run reads it again.
     file.sync_data()
 }

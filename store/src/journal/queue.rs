@@ -81,6 +81,7 @@ impl<T> Queue<T> {
         let has_room = waiting.facts.len() + facts.len() <= self.capacity.0
             && waiting.lines.len() + draft.len() <= self.capacity.1;
         if state.is_closed || !has_room {
+            // All or none: the caller tries the same vector again, and must not append a part of it twice.
             return Err(Full);
         }
 
@@ -88,6 +89,8 @@ impl<T> Queue<T> {
         let first = FactPosition(waiting.last.0 + 1);
         waiting.last.0 += facts.len() as u64;
         waiting.is_whole &= is_whole;
+        // Positions and checksums are filled in under the lock, so that positions ascend in the order of the lines. The
+        // JSON, which takes longer, was made before.
         waiting.lines.extend_from_slice(draft.placed(first));
 
         // The writer sleeps only while the queue is empty.
@@ -116,6 +119,7 @@ impl<T> Queue<T> {
             state.waiting.facts.shrink_to_fit();
             state.waiting.lines.shrink_to_fit();
             drop(state);
+            // Without the lock: shards append meanwhile.
             rest();
             state = self
                 .filled
@@ -145,6 +149,8 @@ impl<T> Queue<T> {
     /// Takes all queued facts; `spare` is empty and becomes the buffer for the lines to come.
     pub(super) fn take(&self, spare: Vec<u8>) -> Batch<T> {
         let mut state = self.state();
+        // The next batch is likely as large as this one; the bound keeps one burst from fixing the size of all later
+        // ones.
         let room = Vec::with_capacity(state.waiting.facts.len().min(ROOM));
         let following = Batch::after(state.waiting.last, room, spare);
         std::mem::replace(&mut state.waiting, following)

@@ -38,6 +38,7 @@ impl<T> Recent<T> {
     /// Stores a write, if there is room.
     pub(super) fn leave(&self, written: RecentWrite<T>) {
         let mut held = self.held();
+        // While the store is away, the oldest writes stay in memory: the projector needs these first.
         if held.facts + written.facts.len() <= ROOM {
             held.facts += written.facts.len();
             held.writes.push_back(written);
@@ -55,6 +56,7 @@ impl<T> Recent<T> {
                 taken.as_ref().map_or(from, |taken| taken.octets.end),
             );
             let place = (next.segment, next.octets.start);
+            // A write is left here before its sync is published, so it may reach beyond `end`.
             if place > wanted || place == wanted && next.octets.end > end {
                 break;
             }

@@ -49,12 +49,14 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
 /// Returns whether one of the segments up to and including this number still exists and isn't empty.
 pub(super) fn hold_facts(directory: &Path, number: u64) -> io::Result<bool> {
     for segment in list(directory)? {
+        // Later segments hold facts that were appended after the wait began: waiting for them might never end.
         if segment.number > number {
             continue;
         }
         match fs::metadata(segment.path(directory)) {
             Ok(data) if data.len() > 0 => return Ok(true),
             Ok(_) => {}
+            // Deleted by the projector since the directory was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -106,7 +108,7 @@ pub(super) trait Tail: Send + Sync {
     /// Returns once all written data will survive a crash of the machine.
     fn sync(&self) -> io::Result<()>;
 
-    /// Truncates to `length`. Best effort: a reader skips the rest anyway.
+    /// Truncates to `length`. Best effort: whole lines that remain are projected twice, which is safe.
     fn cut(&self, length: u64);
 }
 
@@ -122,6 +124,8 @@ impl Disk for Directory {
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
+        // `sync_data` of a file doesn't cover its name: without this, a crash of the machine could lose a synced
+        // segment.
         if let Err(error) = File::open(&self.0).and_then(|directory| directory.sync_all()) {
             let _ = fs::remove_file(&path);
             return Err(error);

@@ -24,6 +24,7 @@ pub(super) struct Shared<T> {
 impl<T> Shared<T> {
     pub(super) fn disk_failed(&self, queue: &Queue<T>, error: &io::Error) {
         metrics::counter!("trunkline_journal_errors_total").increment(1);
+        // Logged once for each outage, not for each attempt.
         if self.condition.set_disk_refuses(true) {
             tracing::error!(%error, waiting = queue.depth(), "the journal cannot be written; facts wait in memory");
         }

@@ -96,14 +96,18 @@ impl<T, D: Disk> Writer<T, D> {
     /// Writes and syncs all queued facts, however long it takes; gives up only if the journal is closing and the disk still fails.
     fn keep(&mut self) {
         let mut following = self.following();
+        // From here on shards append to the following segment, while this thread syncs the present one.
         let (batch, written) = self.take(following.as_ref());
         let mut attempt = written.and_then(|()| self.shared.current.sync(&self.tail));
         let mut attempts_closed = 0;
 
         while let Err(error) = attempt {
+            // Shards may have written to the following segment. `abandon` empties it; their lines are still in the
+            // queue.
             following = None;
             self.abandon();
             self.shared.disk_failed(&self.queue, &error);
+            // Attempts before the close don't count: facts of an open journal wait for as long as the disk needs.
             attempts_closed += u32::from(self.queue.is_closed());
 
             if attempts_closed == LAST_ATTEMPTS {
@@ -126,6 +130,7 @@ impl<T, D: Disk> Writer<T, D> {
     /// before the segment is locked, so that no shard waits for the file.
     fn following(&mut self) -> Option<Following> {
         let length = self.octets + self.queue.octets() as u64;
+        // Taken even if the segment is empty: a nudge that stays would keep `Queue::wait` from waiting.
         let is_wanted = self.queue.take_nudge() && length > 0;
         if length < self.settings.segment_octets && !is_wanted {
             return None;
@@ -152,9 +157,12 @@ impl<T, D: Disk> Writer<T, D> {
         let mut current = self.shared.current.lock();
         let batch = self.queue.take(std::mem::take(&mut self.spare));
         let written = match &*current {
+            // Written under the lock: a shard's later lines must not get in between, since positions ascend in a
+            // segment.
             Some(tail) => self
                 .has_room(&batch.lines)
                 .and_then(|()| tail.write(&batch.lines[batch.written..])),
+            // What the failed write has left in the segment isn't known: an error has the whole batch written anew.
             None => Err(io::Error::other("a shard could not write to it")),
         };
         if let (Ok(()), Some((_, tail))) = (&written, following) {
@@ -165,6 +173,7 @@ impl<T, D: Disk> Writer<T, D> {
 
     fn has_room(&self, lines: &[u8]) -> io::Result<()> {
         let spooled = self.shared.spooled.load(Ordering::Relaxed);
+        // Treated like a full disk: facts wait in memory, and shards refuse new calls once half of the queue is used.
         if spooled.saturating_add(lines.len() as u64) > self.settings.spool_octets {
             return Err(io::Error::new(
                 io::ErrorKind::QuotaExceeded,
@@ -182,6 +191,8 @@ impl<T, D: Disk> Writer<T, D> {
             tail.cut(0);
         }
 
+        // A failed sync may leave whole lines, which are also written to the next segment. If the cut fails as well,
+        // their facts are projected twice, which is safe.
         self.tail.cut(self.octets);
 
         // Keep only segments with synced facts: otherwise a full disk would collect empty segments.
@@ -199,6 +210,7 @@ impl<T, D: Disk> Writer<T, D> {
         self.tail = Arc::clone(&tail);
         tail.write(lines)?;
         self.shared.current.sync(&tail)?;
+        // Shards write again only after a sync of the new segment has succeeded.
         *self.shared.current.lock() = Some(tail);
         Ok(())
     }
@@ -213,6 +225,7 @@ impl<T, D: Disk> Writer<T, D> {
         let length = batch.lines.len() as u64;
         self.octets += length;
 
+        // A batch with a fact that has no line is read back from disk: the store gets what a restart would replay.
         if batch.is_whole && !batch.facts.is_empty() {
             self.shared.recent.leave(RecentWrite {
                 segment: self.segment.number,

@@ -64,6 +64,7 @@ fn wsinv(name: &str) -> Vec<u8> {
         body: OFFER.into(),
     };
     let length = OFFER.len();
+
     draft
         .with("TO :\r\n sip:desk@example.net ;  tag   = of-no-dialog")
         .with("from   : \"A quote \\\\\\\"\"      <sip:quentin@example.org>\r\n  ;\r\n  tag = from")

@@ -50,6 +50,7 @@ impl Session<'_> {
 
         // A re-INVITE that was refused, or that nobody has answered, ends no dialog.
         if let Some(accepted) = &self.dialog {
+            // Above INFO and UPDATE too: a lower number is answered 500 (RFC 3261 §12.2.2).
             self.cseq += 1;
             closing.push(in_dialog(&invite, accepted, "BYE", self.cseq));
         }

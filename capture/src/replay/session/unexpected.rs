@@ -8,10 +8,12 @@ use super::{MAX_CHALLENGES, MAX_STRANGE, Message, Role, Session, State, same_tra
 impl Session<'_> {
     pub(super) fn handle_unexpected(&mut self, party: Role, message: &Message) {
         let status = message.status();
+        // RFC 3261 §17.2.1: whether a 100 is sent depends on how fast the next response comes.
         if status == Some(100) {
             return;
         }
 
+        // The daemon monitors its peers at times that no capture can foresee.
         if status.is_none() && message.method() == "OPTIONS" {
             self.answer_ok(party, message);
             return;
@@ -56,6 +58,7 @@ impl Session<'_> {
         let goes_on = status.is_some_and(|status| status < 200) && self.extra.len() < MAX_STRANGE;
         self.is_over |= !goes_on;
 
+        // Also where the replay ends here: the daemon would wait 32 s (64·T1) for an answer.
         if status.is_none() {
             self.answer_ok(party, message);
         }
@@ -79,11 +82,13 @@ impl Session<'_> {
         };
 
         let mut request = Message::parse(&octets);
+        // A challenge to an earlier request is a late one; wrong credentials are challenged again and again.
         if self.caller.shift >= MAX_CHALLENGES || request.cseq() != message.cseq() {
             return false;
         }
 
         if request.method() == "INVITE" {
+            // RFC 3261 §17.1.1.2: on a status from 300 to 699 a client "MUST generate an ACK request".
             let acknowledgement = acknowledging(&request, message).to_octets();
             self.send_extra(Role::Caller, &acknowledgement);
         }

@@ -213,7 +213,11 @@ async fn who_dawdles_or_babbles_is_cut_off() {
     let cases: [Habit; 6] = [
         ("says nothing", b"", b""),
         ("begins a message", b"OPTIONS sip:a", b""),
-        ("begins a second message", b"\r\n\r\nOPTIONS sip:a", b""),
+        (
+            "begins a message after a keep-alive",
+            b"\r\n\r\nOPTIONS sip:a",
+            b"",
+        ),
         ("sends keep-alives alone", b"\r\n\r\n", b"\r\n\r\n"),
         ("drips", b"OPTIONS sip:a SIP/2.0\r\nX: ", b"x"),
         ("talks no SIP", b"GET / HTTP/1.1\r\n\r\n", b""),
@@ -281,7 +285,7 @@ async fn a_full_sink_stops_the_reading_and_drops_nothing() {
     let mut written = 0_u32;
     let mut unsent = Vec::new();
 
-    // Sends until the kernel's buffers on both sides are full, because the peer doesn't read.
+    // Sends until the kernel's buffers on both sides are full, because the server no longer reads.
     let stuck = Duration::from_millis(300);
     while unsent.is_empty() {
         let octets = message(written).into_bytes();

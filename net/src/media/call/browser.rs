@@ -56,6 +56,7 @@ impl Call {
     ) -> Option<(SocketAddr, &'p [u8])> {
         let browser = self.browser.as_mut()?;
         browser.tick(now);
+        // Taken also if a key is sent in its place: speech that waited for the key would be late from then on.
         let spoken = browser.speak();
 
         let key = browser.keys().next();

@@ -33,6 +33,7 @@ impl Call {
         if !self.rtcp.is_due(ssrc, now) {
             return;
         }
+        // The report stays due, so each tick or packet asks again until there is an address.
         let Some(to) = self.report_target(MAX_REPORT, is_listener) else {
             return;
         };
@@ -80,6 +81,7 @@ impl Call {
         source: SocketAddr,
         now: Moment,
     ) {
+        // Only the peer may say how it hears us: a forged report would spoil the record and earn the echo a surplus.
         let is_peer = self.session.peer().is_some_and(|peer| {
             let ports = [Some(peer.port()), peer.port().checked_add(1)];
             peer.ip().to_canonical() == source.ip().to_canonical()

@@ -57,6 +57,7 @@ impl Allowed {
             Self::Networks => named.parse::<IpNet>().ok()?.to_string(),
             Self::Peers => config::peer(named).ok()?.to_string(),
         };
+        // The slash of a CIDR block would end the path segment.
         Some(text.replace('/', "%2F"))
     }
 }

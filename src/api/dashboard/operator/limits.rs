@@ -71,6 +71,7 @@ pub(super) async fn save(
 ) -> Result<Response, ErrorPage> {
     let visitor = &form.visitor;
     let current = visitor.client.get(path).await?;
+    // Limits have no version for `If-Match`, so the form's own old values are compared.
     let differing = conflicts(&form.fields, &current);
     if differing.is_empty() {
         let body = changes(&form.fields);

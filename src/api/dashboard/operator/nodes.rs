@@ -53,6 +53,7 @@ fn rows(nodes: &Value, health: &Value) -> Markup {
                 "silent" => Tone::Bad,
                 _ => Tone::Quiet,
             };
+
             vec![
                 html! { (node["node"]) @if node["node"] == health["node"] { " " (badge(Tone::Quiet, "this one")) } },
                 html! { (text(node, "host")) },
@@ -63,6 +64,7 @@ fn rows(nodes: &Value, health: &Value) -> Markup {
             ]
         })
         .collect();
+
     html! {
         (table("Nodes", &columns, &rows, "No node has served yet."))
         p.soft { "A silent node neither renews its lease nor reported its end: it was killed, hangs, or can't reach the database. Other nodes close its calls." }

@@ -25,6 +25,7 @@ pub(in crate::api::phone) async fn end(
         return Err(not_up(api, &call));
     }
 
+    // The shard has begun to end the call. If the end isn't stored in time, the client gets 202 and reads it later.
     for _ in 0..CHECKS {
         let stored = api
             .read_inline(move |tx| calls::by_id(tx, call.org_id, call.id))

@@ -59,6 +59,7 @@ pub(in crate::api::phone) async fn turn(
 /// 409 if the call ends meanwhile, or a side refuses.
 async fn settled(api: &Api, org: Uuid, call: Uuid, number: u32) -> Result<StatusCode, ApiError> {
     for _ in 0..CHECKS {
+        // Polled from memory: the shard writes the state there, and waits for no reader.
         let live = api.live().one(org, call).filter(|live| !live.is_over());
         let Some(live) = live else {
             return Err(ApiError::Conflict("The call is over".to_owned()));

@@ -35,6 +35,7 @@ pub(in crate::api::phone) async fn begin(
     api: &Api,
     order: NewOutboundCall,
 ) -> Result<CommandResult, ApiError> {
+    // A client may create an agent on one node and call with it on another, before that node's directory shows it.
     caught_up(api).await;
     let view = api.directory().load();
     let org = view.org(order.org);
