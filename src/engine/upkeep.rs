@@ -55,8 +55,6 @@ pub(super) async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, stor
         let may_rest = rested_at.is_none_or(|at| now.since(at) >= MIN_INTERVAL);
         if was_busy && may_rest && live.is_empty() && window.is_empty() {
             live.rest();
-            // A reference that is held during the wait would keep them alive.
-            drop((window, live));
             store.rest();
             memory::come_to_rest();
             was_busy = false;
