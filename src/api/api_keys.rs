@@ -149,6 +149,7 @@ async fn create(
     };
 
     let (store, now) = (api.store(), api.now());
+    // The org's limit of keys doesn't bind the operator.
     let (key, api_key) = match caller.is_operator() {
         true => token::issue_for_operator(store, caller.org, new, now).await?,
         false => token::issue(store, caller.org, new, now).await?,

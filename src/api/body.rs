@@ -123,6 +123,7 @@ impl Body {
             Some(_) | None => return Err(ApiError::MediaType),
         };
 
+        // Also names that no reader knows: such a request is refused, so they don't reach the audit log.
         Acting::fields(map.keys().map(String::as_str));
         Ok(Fields {
             faults,

@@ -104,6 +104,7 @@ pub(super) async fn of(
 /// Returns true if the session is still open. While the database is away, it counts as open.
 pub(super) async fn is_open(session: &DashboardSession, api: &Api) -> bool {
     let (hash, now) = (session.hash, api.now());
+    // From the store: a cached look-up may be a minute old.
     let found = api.read_inline(move |tx| sessions::by_token(tx, hash, now));
     match found.await {
         Ok(found) => found.is_some_and(|session| !session.suspended),
@@ -135,6 +136,7 @@ pub(super) fn cookie(token: Option<&str>, api: &Api) -> String {
     let (value, age) = token.map_or(("", 0), |token| (token, LIFETIME.as_secs()));
     let name = name(api);
     let secure = if name == SECURE_NAME { "; Secure" } else { "" };
+    // `__Host-` demands `Secure`, the path `/` and no `Domain` (RFC 6265bis §4.1.3.2).
     format!("{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}")
 }
 

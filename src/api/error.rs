@@ -254,6 +254,7 @@ impl From<Conflict> for ApiError {
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
             }
 
+            // No state that may pass: the request itself asks for too much.
             Conflict::AboveAllowed { .. } => {
                 let code = code_of_refused(&refused);
                 Self::bad(refused.to_string()).with_code(code)

@@ -105,6 +105,7 @@ pub(super) async fn answer<E: ExportRows>(
     mut rows: E,
     format: ExportFormat,
 ) -> Result<Response, ApiError> {
+    // Sent with the first rows, so that an answer without rows has the names of its columns.
     let mut first = format.head::<E::Row>();
     // Before the status is sent: a store that is away is a 503, and not a stream that breaks off.
     let batch = rows.next().await?;

@@ -78,6 +78,7 @@ pub(super) fn log_broken_off(list: &'static str, error: &trunkline_store::Error)
 }
 
 fn decode<F: DeserializeOwned>(list: &str, text: &str) -> Result<Cursor<F>, String> {
+    // Unsigned, as those of `page`: the credential decides whose list is read.
     let octets = (text.len() <= MAX_CURSOR)
         .then(|| URL_SAFE_NO_PAD.decode(text).ok())
         .flatten();

@@ -79,6 +79,7 @@ pub(super) const NUMBER: Parsed<E164> =
 pub(super) const NETWORK: Parsed<IpNet> = Parsed::new("an IP address or a CIDR block", |text| {
     let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let network = text.parse::<IpNet>().ok().or_else(address);
+    // Without host bits, so that two spellings of one network are equal.
     network.map(|network| network.trunc())
 })
 .example("192.0.2.0/24");
@@ -136,6 +137,7 @@ impl Text {
 
         // In JSON Schema's regular expressions the byte order mark is a blank (ECMA-262 §12.2).
         let is_blank = |char: char| char.is_whitespace() || char == '\u{feff}';
+        // Judged first: of a text of blanks alone, "must not be empty" says more than a length.
         if least > 0 && text.chars().all(is_blank) {
             Some("must not be empty".to_owned())
         } else if !self.length.contains(&length) {
@@ -365,6 +367,8 @@ impl<S: FieldType> FieldType for ListOf<S> {
             .enumerate()
             .map(|(at, entry)| self.entry.read(entry, &format!("{path}[{at}]"), faults))
             .collect();
+        // All entries have been read by now, so that each wrong one is named. Collecting into an `Option` while
+        // reading would stop at the first.
         read.into_iter().collect()
     }
 }

@@ -117,6 +117,7 @@ pub(super) async fn events(api: Api) {
 
         let now = api.now();
         if pruned.is_none_or(|at| now.since(at) >= PRUNE_INTERVAL) {
+            // Before the work: what fails is tried again after the interval, not at every event.
             pruned = Some(now);
             let kept = &api.config().events;
             let pruned = api
@@ -148,6 +149,7 @@ async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
     };
 
     let Ok((last, orgs)) = store.read(move |tx| store_events::news(tx, at)).await else {
+        // The same events are read at the next signal, which comes by polling too.
         return seq;
     };
     orgs.into_iter().for_each(|org| streams.wake(org));

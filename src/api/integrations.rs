@@ -72,6 +72,7 @@ pub(super) async fn of_org(
         .map(|booking| view(booking, keyring, shown));
     let views = views.collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
     let platform = api.config().integrations.booking.as_ref();
+    // A deployment that has removed its platform from the configuration still shows the accounts.
     let key = platform.map_or(UNNAMED, |platform| &platform.key);
 
     Ok(IntegrationsView::from([(key.to_owned(), views)]))

@@ -103,6 +103,7 @@ impl OperatorSessions {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
+        // Each change of a map is one call, so a panic can't leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

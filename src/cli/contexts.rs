@@ -283,8 +283,14 @@ impl Command {
 fn key_of_stdin() -> Result<String, Failure> {
     let mut text = String::new();
     // Bounded, since a pipe may bring a whole file by mistake.
-    let read = std::io::stdin().take(MAX_KEY).read_to_string(&mut text);
-    read.map_err(|error| Failure::Startup(format!("the key can't be read: {error}")))?;
+    let read = std::io::stdin().take(MAX_KEY + 1).read_to_string(&mut text);
+    let read = read.map_err(|error| Failure::Startup(format!("the key can't be read: {error}")))?;
+    if read as u64 > MAX_KEY {
+        return Err(Failure::Startup(format!(
+            "what standard input brings is no API key: it has more than {MAX_KEY} octets"
+        )));
+    }
+
     match text.trim() {
         "" => Err(Failure::Startup(
             "an API key is required, on standard input or in TRUNKLINE_API_KEY".to_owned(),

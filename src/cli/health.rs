@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::Failure;
 use super::sockets::near;
+use super::{Failure, output};
 use crate::config::Config;
 
 /// Time that the daemon may take: it asks its database for two seconds at most.
@@ -44,7 +44,7 @@ impl Command {
 
         match answer {
             Readiness { status: 200, body } => {
-                println!("{body}");
+                output::print(&body);
                 Ok(())
             }
             Readiness { body, .. } => Err(failed(address, &body)),

@@ -129,12 +129,16 @@ fn read(path: &Path) -> Result<Value, Failure> {
 
     let mut text = String::new();
     let read = if path == Path::new("-") {
-        std::io::stdin().take(MAX_OCTETS).read_to_string(&mut text)
+        std::io::stdin()
+            .take(MAX_OCTETS + 1)
+            .read_to_string(&mut text)
     } else {
         let file = std::fs::File::open(path).map_err(|error| wrong(&error))?;
-        file.take(MAX_OCTETS).read_to_string(&mut text)
+        file.take(MAX_OCTETS + 1).read_to_string(&mut text)
     };
 
-    read.map_err(|error| wrong(&error))?;
+    if read.map_err(|error| wrong(&error))? as u64 > MAX_OCTETS {
+        return Err(wrong(&format!("more than {MAX_OCTETS} octets")));
+    }
     serde_json::from_str(&text).map_err(|error| wrong(&error))
 }

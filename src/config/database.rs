@@ -56,6 +56,7 @@ impl Database {
 
 /// Parses `sqlite:PATH` (also `sqlite://PATH`) or `postgres://…` (also `postgresql://…`).
 fn parse(url: &Secret) -> Result<DatabaseUrl, String> {
+    // No message repeats the URL, because it may hold a password.
     let text = url.expose();
     if let Some(path) = text.strip_prefix("sqlite:") {
         let path = path.strip_prefix("//").unwrap_or(path);

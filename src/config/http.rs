@@ -52,6 +52,7 @@ impl Http {
             timeouts: HttpTimeouts::read(section),
             trusted_proxies: section
                 .list("trusted_proxies", network)
+                // An absent list trusts a proxy on this machine, an empty one none.
                 .unwrap_or_else(loopback),
             allow_plain_console: section.switch("allow_plain_console").unwrap_or(false),
         }
@@ -128,6 +129,7 @@ pub(super) fn base_url(section: &mut Section<'_>, key: &'static str) -> Option<B
         .strip_prefix("https://")
         .or_else(|| url.strip_prefix("http://"))
         .unwrap_or_default();
+    // No query or fragment, because paths are appended.
     if host.is_empty() || host.starts_with('/') || url.contains([' ', '?', '#', '"', '<', '>']) {
         section.refuse_key(
             key,

@@ -47,6 +47,7 @@ impl BookingConfig {
     /// Reads the section; `None` without a base URL.
     fn read(section: &mut Section<'_>) -> Option<Self> {
         let address = base_url(section, "base_url");
+        // All keys are read, even without a base URL: one that isn't read is reported as unknown.
         let booking = Self {
             key: section.text("key").as_deref().unwrap_or("booking").into(),
             base_url: address.clone().unwrap_or_default(),

@@ -94,6 +94,7 @@ impl FromStr for Ports {
         if first < 1024 {
             return Err("starts below port 1024");
         }
+        // RTP takes a port, and RTCP the one above it.
         if last <= first {
             Err("holds no pair of ports")
         } else {

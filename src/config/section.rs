@@ -80,6 +80,7 @@ impl<'a> Section<'a> {
 
     /// Takes the section `key` out of this one; `name` is its full name.
     pub(super) fn inner(&mut self, key: &'static str, name: &'static str) -> Self {
+        // A section that is absent is known as well: a misspelt one is compared with its name.
         self.known.push(key);
         let mut root = Dict::new();
         if let Some(value) = self.values.remove(key) {
@@ -134,6 +135,7 @@ impl<'a> Section<'a> {
 
     /// Notes a fault of a key, with or without a value.
     pub(super) fn refuse_key(&mut self, key: &str, message: impl Into<String>) {
+        // The value has been taken out, so its origin is in the list of those that were read.
         let read = self.origins.iter().find(|(name, _)| *name == key);
         self.faults.push(ConfigFault {
             origin: read.map_or(Origin::Default, |(_, origin)| origin.clone()),

@@ -144,6 +144,7 @@ impl Sip {
 
             setup_timeout: seconds(section, "setup_timeout_s", 1, 600, 60),
             max_duration: seconds(section, "max_duration_s", 1, 604_800, 14_400),
+            // RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
             session_expires_s: section
                 .number("session_expires_s", 90..=86_400)
                 .unwrap_or(1800),
@@ -248,6 +249,7 @@ impl Sip {
             return String::new();
         };
 
+        // A port that the operator has written stays, 5060 too.
         match &self.public_host {
             Some(host) => host.to_string(),
             None => {
@@ -355,6 +357,7 @@ fn listeners(section: &mut Section<'_>) -> Vec<Listener> {
             advertise: None,
         }]
     };
+    // An absent list has a default, an empty one switches the transport off.
     let mut all = section
         .list("udp", |entry| listener(entry, Transport::Udp))
         .unwrap_or_else(|| default(Transport::Udp));

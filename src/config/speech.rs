@@ -42,12 +42,14 @@ impl Speech {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let command = section.list("command", |entry| entry.text());
         let url = section.text("url");
+        // Read without a `url` too: a key that isn't read is reported as unknown.
         let api_key = section.secret("api_key");
         let model = section.text("model");
         let voice = section.text("voice");
         let private_allowed = section.switch("allow_private_addresses").unwrap_or(false);
         let timeout = section.number("timeout_s", 1..=30).unwrap_or(10);
 
+        // An empty list, as the environment may give one, is no command.
         let synthesiser = match (command.filter(|command| !command.is_empty()), url) {
             (Some(_), Some(_)) => {
                 section.refuse_key("url", "can't be set beside command: choose one");

@@ -58,6 +58,7 @@ impl VerificationTrunk {
         let calls_per_day = section.number("calls_per_day", 1..=1_000_000);
 
         let is_given = username.is_some() || password.is_some() || caller_number.is_some();
+        // Otherwise a section whose host was forgotten would count as absent.
         if host.is_none() && is_given {
             section.refuse_key("host", "is needed: the carrier's host or host:port");
         }

@@ -288,6 +288,15 @@ async fn a_runtime_that_the_form_does_not_know_stays() {
             assert_eq!(after["runtime"]["wake"], "answer");
         }
 
+        if kind == "sip" {
+            let typed = format!(
+                "runtime.type=sip&runtime.uri=sip%3Ac.example.com&runtime.fallbacks={fallbacks}"
+            );
+            let (_, after) = save("Day+shift", &typed).await;
+            assert_eq!(after["runtime"]["uri"], "sip:c.example.com");
+            assert_eq!(after["runtime"]["flow"], before["runtime"]["flow"]);
+        }
+
         let other = "runtime.type=sip&runtime.uri=sip%3Aa.example.com";
         let (_, after) = save("Day+shift", other).await;
         assert_eq!(after["runtime"]["uri"], "sip:a.example.com", "{kind}");

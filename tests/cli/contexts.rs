@@ -1,5 +1,6 @@
 //! Contexts: names under which the command line knows installations.
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
@@ -54,4 +55,21 @@ fn a_context_names_an_installation_and_its_key() {
         String::from_utf8_lossy(&open.stderr).contains("chmod 600"),
         "{open:?}"
     );
+}
+
+/// A pipe brings a whole file by mistake: it isn't stored cut.
+#[test]
+fn a_key_that_is_too_long_is_refused() {
+    let shell = Shell::new();
+    shell.write("long", "k".repeat(8_193));
+
+    let mut command = shell.command(&["context", "set", "prod", "--url", "http://127.0.0.1:9"]);
+    command.env("XDG_CONFIG_HOME", shell.path("config"));
+    command.stdin(File::open(shell.path("long")).expect("the file"));
+    let output = command.output().expect("the binary runs");
+
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("more than 8192 octets"), "{said}");
+    assert!(!shell.path("config/trunkline/contexts.json").exists());
 }

@@ -199,6 +199,11 @@ fn explained(setup: &DaemonSetup, way: &[&str]) {
     let replayed = run(&["route", "replay", "--until", "2026-01-31"]);
     assert_eq!(replayed["calls"], 0, "{replayed}");
 
+    let long = format!("{{{}}}", " ".repeat(1 << 20));
+    std::fs::write(setup.folder.path().join("long.json"), long).expect("a file");
+    let (_, said) = refused(setup, way, &["route", "replay", "--change", "long.json"]);
+    assert!(said.contains("more than 1048576 octets"), "{said}");
+
     let capture = include_bytes!("../../fixtures/captures/refused.pcap");
     std::fs::write(setup.folder.path().join("refused.pcap"), capture).expect("a file");
     let said = run(&["explain", "refused.pcap"]);

@@ -285,6 +285,7 @@ async fn update(
     let instruction = form.instruction()?;
 
     let is_end = matches!(instruction, Instruction::HangUp);
+    // A suspended org's calls go on and can be ended, but nothing new is called for it.
     if !is_end && is_suspended(&api, caller.org) {
         return Err(BotError::suspended());
     }
@@ -386,6 +387,7 @@ fn chosen(api: &Api, call: &Call, to: &str) -> Result<DestinationChoice, BotErro
         .find(is_meant);
 
     found
+        // By its name: the agent's handoff number is a destination too, and has no id.
         .map(|destination| DestinationChoice::Name(destination.name.clone()))
         .ok_or_else(|| {
             BotError::bad(

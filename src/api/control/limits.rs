@@ -142,6 +142,7 @@ pub(super) async fn limit_partner(
     })
     .await?;
     api.credentials().forget(Change::Partner(partner));
+    // Its orgs' cached keys carry limits that may be bounded by the new ones.
     api.credentials().forget(Change::PartnerState(partner));
     view_of_partner(&api, partner).await
 }

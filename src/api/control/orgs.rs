@@ -121,6 +121,7 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<OrgView>), ApiError> {
     let (name, calls) = new_org(body.fields()?)?;
     let made = api.write(move |tx, now| {
+        // The operator's commands find an org by its name.
         trunkline_store::orgs::must_be_only(tx, &name, None)?;
         let org = trunkline_store::orgs::create(tx, None, &NewOrg::named(name), now)?;
         if calls.is_some() {

@@ -102,6 +102,7 @@ pub(super) async fn revoke(
         partners::revoke_key(tx, partner, key, now)
     });
     let revoked = revoked.await?;
+    // At once on this node, even if the follower of the change feed lags.
     api.credentials().forget(Change::Partner(partner));
     Ok(revoked)
 }

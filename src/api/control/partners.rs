@@ -147,6 +147,7 @@ pub(super) async fn update(
 
     let changed = api.write(move |tx, now| {
         use trunkline_store::partners;
+        // The version is a time: `now` is later than the one replaced, even within a millisecond.
         let now = versions::partner_must_be(tx, id, version.as_deref(), now)?;
 
         if let Some(name) = change.name {

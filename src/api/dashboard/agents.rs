@@ -153,6 +153,7 @@ const NOT_OF_SIP: [&str; 3] = ["wake", "status_callback", "status_callback_event
 
 /// Makes the runtime fit its type; without a type it is the default runtime. A type that the form can't choose keeps everything but what was typed.
 fn tidy(body: &mut Value) {
+    // An empty input reads as `null`, which the API doesn't take for this field: no message is an empty one.
     if body.get("first_message") == Some(&Value::Null) {
         body["first_message"] = json!("");
     }
@@ -165,9 +166,8 @@ fn tidy(body: &mut Value) {
         "" => *runtime = Value::Null,
         "echo" => *runtime = json!({"type": "echo"}),
         "sip" => {
-            let has_builtin = items(&runtime["fallbacks"])
-                .iter()
-                .any(|entry| entry == builtin::ENTRY);
+            let fallbacks = runtime["fallbacks"].as_array();
+            let has_builtin = fallbacks.is_some_and(|list| list.contains(&json!(builtin::ENTRY)));
             if let Value::Object(runtime) = runtime {
                 runtime.retain(|name, _| !NOT_OF_SIP.contains(&name.as_str()));
                 runtime.retain(|name, _| name != "flow" || has_builtin);

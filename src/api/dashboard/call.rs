@@ -53,6 +53,7 @@ impl Shown {
         let client = &visitor.client;
         let path = format!("/phone/calls/{}", visitor.id("call_id")?);
         let call = client.get(&path).await?;
+        // The agent may be deleted by now. The page then offers no transfer.
         let config = match call["agent_id"].as_str() {
             Some(agent) => {
                 client

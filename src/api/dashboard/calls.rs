@@ -82,6 +82,7 @@ pub(super) async fn list(visitor: Visitor, RawQuery(raw): RawQuery) -> Result<Ht
     let wanted = CallListQuery::read(raw.as_deref());
     let agents = visitor.client.get(AGENTS).await?;
     let asked = wanted.query(&[("limit", ROWS), ("cursor", &wanted.cursor)]);
+    // A fault of a filter is shown on the page with the filters, where the person can correct it.
     let found = match visitor.client.get(&format!("/phone/calls{asked}")).await {
         Ok(found) => Ok(found),
         Err(refused) if refused.status.is_client_error() && !refused.faults.is_empty() => {
@@ -180,6 +181,7 @@ fn filters(visitor: &Visitor, wanted: &CallListQuery, agents: &Value) -> Markup 
                 input #end_date type="date" name="end_date" value=(wanted.value("end_date"));
             }
 
+            // Only links set it. It stays while the person narrows the list down.
             @if !wanted.value("trunk_id").is_empty() {
                 input type="hidden" name="trunk_id" value=(wanted.value("trunk_id"));
             }
@@ -300,6 +302,7 @@ pub(super) fn agent_name(agents: &Value, id: &str) -> Markup {
     match named {
         Some(agent) => html! { (text(agent, "name")) },
         None if id.is_empty() => html! { span.soft { "none" } },
+        // Deleted since, or not among those that were read.
         None => html! { span.soft { "another" } },
     }
 }

@@ -13,6 +13,7 @@ pub(super) enum Line<'t> {
 
 /// Compares two texts by their longest common subsequence of lines.
 pub(super) fn compared<'t>(before: &'t str, after: &'t str) -> Vec<Line<'t>> {
+    // Bounded, because the table has a cell for each pair of lines, and peers write the SDP that is compared.
     let before: Vec<&str> = before.lines().take(MOST_LINES).collect();
     let after: Vec<&str> = after.lines().take(MOST_LINES).collect();
 

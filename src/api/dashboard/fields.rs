@@ -104,6 +104,7 @@ impl Field {
                 .collect(),
             // Browsers send line ends of a text as CR LF.
             Input::Area => texts.map(|text| text.replace("\r\n", "\n")).collect(),
+            // A password isn't trimmed: it may begin or end with a blank. The others have the form's own values.
             Input::Secret | Input::Check | Input::Select(_) | Input::Checks(_) => {
                 texts.map(str::to_owned).collect()
             }
@@ -119,6 +120,7 @@ impl Field {
     fn value(&self, texts: &[String]) -> Value {
         let first = texts.first();
         match self.input {
+            // Browsers send nothing for a box that isn't ticked.
             Input::Check => Value::Bool(first.is_some()),
             Input::Lines | Input::Checks(_) => json!(texts),
             Input::Number => match first.map(|text| text.parse::<i64>()) {
@@ -179,6 +181,8 @@ pub(super) fn changes(fields: &[Field], form: &FormFields, current: &Value) -> V
 fn differs(field: &Field, form: &FormFields, current: &Value) -> bool {
     let submitted = field.submitted(form);
     let mut shown = field.shown(current);
+
+    // Ticked boxes come in the order of the form, and the API has its own. Of a list of lines the order counts.
     if matches!(field.input, Input::Checks(_)) {
         let mut submitted = submitted;
         submitted.sort_unstable();
@@ -211,6 +215,7 @@ pub(super) fn conflicts(
 ) -> Vec<(&'static str, String, String)> {
     let differing = fields.iter().filter(|field| differs(field, form, current));
     differing
+        // A typed secret always differs, and neither value may be shown.
         .filter(|field| !matches!(field.input, Input::Secret))
         .map(|field| {
             let submitted = field.submitted(form).join(", ");
@@ -248,6 +253,7 @@ pub(super) fn inputs(
 fn faults_of<'f>(field: &Field, faults: &'f [(Option<String>, String)]) -> Vec<&'f str> {
     let is_of = |path: &str| {
         let rest = path.strip_prefix(field.name);
+        // A fault inside a list or an object belongs to the field, one of a field with a longer name doesn't.
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
     let own = faults

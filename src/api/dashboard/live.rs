@@ -137,6 +137,7 @@ impl Viewer {
                     .figures(&self.api, self.visitor.org, self.window)
                     .await;
                 let links = links(&self.visitor, self.window);
+                // Figures that can't be counted now are left out, and the page keeps the last ones.
                 parts.extend(figures.ok().map(|figures| Part::new(figures.shown(&links))));
             }
             if let Some(event) = self.shown.event(&parts) {

@@ -55,6 +55,8 @@ pub(super) async fn confirm(
     parts: Parts,
     body: String,
 ) -> Result<Response, ErrorPage> {
+    // There is no session yet to make a form token from. Without this check another site could log a person in to an
+    // org of its own choice.
     if !dashboard_session::is_own(&parts, &state) {
         return Err(ErrorPage::new(
             StatusCode::FORBIDDEN,
@@ -140,6 +142,7 @@ pub(super) async fn log_out(
     State(api): State<Api>,
     LogOutForm(form): LogOutForm,
 ) -> Result<Response, ErrorPage> {
+    // The row goes, and not only the cookie: a copy of the cookie must not work any longer.
     let hash = form.visitor.session.hash;
     api.write(move |tx, now| sessions::end(tx, hash, now))
         .await?;
@@ -156,6 +159,7 @@ pub(super) async fn log_out(
 fn with_cookie(mut response: Response, token: Option<&str>, api: &Api) -> Response {
     match HeaderValue::from_str(&dashboard_session::cookie(token, api)) {
         Ok(mut cookie) => {
+            // `Debug` doesn't show it, and HTTP/2 keeps it out of its table of headers (RFC 7541 §7.1.3).
             cookie.set_sensitive(true);
             response.headers_mut().append(header::SET_COOKIE, cookie);
             response

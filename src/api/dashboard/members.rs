@@ -154,6 +154,7 @@ pub(super) async fn invite_person(
     // A tally of its own: the limit isn't one of the API's, so no header field reports it.
     crate::api::quota::Tally::default().note(taken)?;
 
+    // This page writes to the store itself, so it judges the fields that a route of the API would.
     let mut faults = Vec::new();
     let email = EMAIL.read(form.text("email").trim().into(), "email", &mut faults);
     let Some(email) = email else {
@@ -166,6 +167,7 @@ pub(super) async fn invite_person(
     {
         return Err(ApiError::bad("name: expected one line of at most 255 characters").into());
     }
+    // A role that can't be read counts as none, and a new member then gets the one that only reads.
     let role = crate::api::id_of(form.text("role")).ok();
 
     Acting::of_org(visitor.org);

@@ -25,6 +25,7 @@ pub(super) async fn show(visitor: Visitor) -> Result<Html, ErrorPage> {
         .client
         .get("/phone/sip/outbound-trunks?limit=100")
         .await?;
+    // Reading webhooks needs `webhooks:write` too, which a session that only reads lacks.
     let webhooks = match visitor.writes() {
         true => visitor.client.get("/webhooks?limit=100").await?,
         false => Value::Null,

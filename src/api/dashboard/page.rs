@@ -99,6 +99,7 @@ impl From<BackendRefusal> for ErrorPage {
                 "You may look, but not change anything",
                 "This page is for administrators of your organization.",
             ),
+            // 503 also for a 500, whose body `request` would replace by JSON.
             status if status.is_server_error() => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Something broke on our side",

@@ -50,6 +50,7 @@ pub(super) async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Res
     let page = headed(&visitor, Section::Phone, "Phone", &heading, &content);
     let mut response = page.into_response();
     let headers = response.headers_mut();
+    // `guard` sets only the headers that a page hasn't set.
     headers.insert(policy::PERMISSIONS, policy::MICROPHONE);
     if let Some(policy) = policy::with_web_socket(api.dashboard_url()) {
         headers.insert(header::CONTENT_SECURITY_POLICY, policy);

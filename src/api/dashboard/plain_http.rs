@@ -28,6 +28,7 @@ pub(super) fn is_permitted(parts: &Parts, http: &Http) -> bool {
     let peer = peer.ip().to_canonical();
     let headers = &parts.headers;
     let is_forwarded = headers.contains_key(FORWARDED_FOR) || headers.contains_key(FORWARDED_PROTO);
+    // Only a trusted proxy's word counts. Others are judged by their own address.
     if is_forwarded && within(&http.trusted_proxies, peer) {
         let client = address(parts, &http.trusted_proxies);
         return came_encrypted(headers) || client.is_some_and(|client| client.is_loopback());

@@ -203,6 +203,7 @@ impl Resource {
             Ok(made) => {
                 let page = visitor.path(&format!("{}/{}", self.at, text(&made, "id")));
                 Ok(match self.secret {
+                    // In the answer to the POST: a redirection would need the secret in its URL, or kept here.
                     Some((field, sentence)) => {
                         let title = format!("New {}", self.noun);
                         revealed(
@@ -291,6 +292,9 @@ impl Resource {
         let (current, needs, own) = self.whole(visitor).await?;
         let fields = (self.changeable)(&needs);
         let title = (self.name)(&current);
+
+        // Before the fields are compared: beside a newer object, what the person left alone in an old form would
+        // count as a change back.
         let version = form.text("version");
 
         if version != text(&current, "updated_at") {
@@ -464,6 +468,7 @@ impl std::fmt::Debug for Resource {
 
 /// Value of a parameter of the query.
 pub(super) fn parameter(raw: Option<&str>, wanted: &str) -> String {
+    // A query that can't be read counts as empty: a broken link still shows its page.
     let pairs: Vec<(String, String)> =
         serde_urlencoded::from_str(raw.unwrap_or_default()).unwrap_or_default();
     let found = pairs.into_iter().find(|(name, _)| name == wanted);

@@ -36,6 +36,7 @@ pub(super) async fn show(
     if !text(&asked, "to").is_empty() {
         let mut body = asked.clone();
         if let Value::Object(fields) = &mut body {
+            // The API refuses empty texts, and an input that was left alone is one.
             fields.retain(|_, value| value != "");
         }
         let answer = visitor.client.ask("/phone/sip/route-test", &body).await;

@@ -146,6 +146,7 @@ fn paste(trunk: &Value, realm: &str) -> Markup {
     let values = Trunk {
         endpoint: text(trunk, "sip_endpoint"),
         username: text(trunk, "auth_username"),
+        // A session that only reads doesn't get the password: its settings have a placeholder.
         password: trunk["auth_password"].as_str().unwrap_or(PASSWORD),
         realm,
     };
@@ -237,6 +238,7 @@ pub(super) async fn events(
         let api = of.clone();
         async move {
             let failures = latest_failures(&api, org).await;
+            // A read that fails gives no part, and the next look tries again.
             Looked::Parts(
                 failures
                     .iter()
@@ -332,6 +334,7 @@ pub(super) async fn update(
     let version = form.text("version");
     let mut is_current = version == text(&trunk, "updated_at");
     let (mut status, mut refused) = (StatusCode::CONFLICT, None);
+    // An old form isn't compared with a newer trunk: what was left alone in it would count as a change back.
     if is_current {
         let body = changes(&fields(), &form.fields, &trunk);
         if body.as_object().is_some_and(serde_json::Map::is_empty) {

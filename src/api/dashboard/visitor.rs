@@ -39,6 +39,7 @@ impl FromRequestParts<Api> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ErrorPage> {
         let visitor = Self::read(parts, api).await?;
+        // A member may know that the org is suspended, so this is no 404.
         if visitor.session.record.suspended {
             return Err(ErrorPage::new(
                 StatusCode::FORBIDDEN,
@@ -58,6 +59,7 @@ impl Visitor {
             .await?
             .ok_or_else(ErrorPage::logged_out)?;
         let Ok(named) = Named::from_request_parts(parts, api).await;
+        // `/dashboard/logout` names no org.
         let org = match named.text("org_id") {
             Some(_) => named.id("org_id", Kind::Org)?,
             None => session.record.org_id,
@@ -175,6 +177,7 @@ impl FromRequest<Api> for SubmittedForm {
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, ErrorPage> {
         let (mut parts, body) = request.into_parts();
+        // Before the body is read: a client without a session can't make us take in a form.
         let visitor = Visitor::from_request_parts(&mut parts, api).await?;
         Self::read(visitor, Request::from_parts(parts, body), api).await
     }

@@ -182,5 +182,6 @@ pub(super) async fn redeliver(form: SubmittedForm) -> Result<Response, ErrorPage
         .client
         .send(Method::POST, &again, Some(&json!({})))
         .await?;
+    // Below the org's page the path is the API's, without its first slash.
     Ok(Redirect::to(&visitor.path(&path[1..])).into_response())
 }

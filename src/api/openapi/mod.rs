@@ -118,6 +118,7 @@ impl OpenApiBuilder {
         });
 
         form::shape(&mut document);
+        // Components are answers and events. Schemas of requests are inline, and go on refusing unknown fields.
         if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
             schemas.values_mut().for_each(form::open);
             form::name_branches(schemas);

@@ -170,6 +170,8 @@ impl<'g> Operation<'g> {
                 .and_then(|part| part.strip_suffix('}'))
             {
                 operation.parameter("path", parameter, in_path(parameter), true, None);
+                // A partner gets 403 also for an org that doesn't exist. Operations on something within an org
+                // add their 404.
                 if !operation.partners {
                     operation.refuses(404);
                 }
@@ -256,6 +258,7 @@ impl<'g> Operation<'g> {
     /// Sets the schema of the body, as [`read_by`](super::read_by) returns it.
     pub(in crate::api) fn body(mut self, schema: Value) -> Self {
         let required = |schema: &Value| schema.get("required").is_some();
+        // A choice of schemas has no `required` of its own; each alternative has fields that must be given.
         let any = ["oneOf", "anyOf"];
         let any = any.iter().any(|of| schema.get(of).is_some());
         self.value["requestBody"] = json!({

@@ -32,6 +32,7 @@ impl FromRequestParts<Api> for PartnerCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        // `idempotency` has extracted it before, and counted the request.
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
@@ -53,6 +54,8 @@ impl FromRequestParts<Api> for PartnerCaller {
         let known = known.ok_or_else(|| no_key(key))?;
         // At each request, although the look-up is cached: the address is the request's.
         admitted(api, parts, &known.partner)?;
+        // After the address, before the limit: a stolen key at an address that isn't allowed neither counts as
+        // authenticated nor uses up the partner's requests.
         Proof::note(parts);
 
         let (partner, tally) = (&known.partner, Tally::of(parts));
@@ -87,6 +90,7 @@ impl Credential for PartnerCaller {
 
 /// Explains a credential that is no partner's key.
 fn no_key(key: &str) -> ApiError {
+    // Three parts with dots between them: a signed token (RFC 7515 §7.1), as org keys are.
     if !key.starts_with(PARTNER_KEY) && key.split('.').count() == 3 {
         let message =
             "This is a token of an org: below /partner/v1 a partner key (tlp_…) is required";
@@ -111,6 +115,7 @@ fn admitted(api: &Api, parts: &Parts, partner: &Partner) -> Result<(), ApiError>
     };
 
     let address = client::address(parts, &api.config().http.trusted_proxies);
+    // An address that isn't known is on no list, so it is refused as well.
     if address.is_some_and(|address| client::within(networks, address)) {
         Ok(())
     } else {
@@ -171,6 +176,8 @@ impl PartnerCaller {
     /// # Errors
     /// The same 403 for another partner's org, for an org that doesn't exist, and for a text that is no id.
     pub(super) async fn owned(&self, api: &Api, named: &Named) -> Result<Org, ApiError> {
+        // Judged before anything else of the request, and with one answer, so that a partner can't find out which ids
+        // are orgs of others.
         let id = named.text("orgId").and_then(id);
         let org = id.ok_or_else(foreign)?;
 

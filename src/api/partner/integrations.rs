@@ -25,6 +25,7 @@ impl BookingsField<'_> {
     fn read_fields(&self, fields: &mut Fields) -> Option<Vec<NewBooking>> {
         let key = self.key;
         let bookings = key.and_then(|key| fields.optional(key, Connections));
+        // Own words instead of "no field of this request": the key may be right in another deployment.
         fields.refuse_rest("is not an integration of this deployment");
         Some(bookings.unwrap_or_default())
     }
@@ -78,6 +79,7 @@ fn connection(fields: &mut Fields) -> Option<NewBooking> {
     let app_key = fields.required("app_key", Text::line(1..=512));
     let user_key = fields.required("user_key", Text::line(1..=512));
 
+    // The keys travel as values of header fields (see `Keys`).
     for (name, key) in [("app_key", &app_key), ("user_key", &user_key)] {
         if key.as_deref().is_some_and(|key| !key.is_ascii()) {
             fields.refuse(name, "must be ASCII");

@@ -85,6 +85,7 @@ pub(in crate::api) async fn store_link(
     now: Moment,
 ) -> Result<LinkView, Error> {
     let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
+    // Only the hash is stored: who reads the database, or a backup of it, can't log in.
     let link = LoginLink {
         token_hash: Sha256::digest(&token).into(),
         expires_at: now + LIFETIME,

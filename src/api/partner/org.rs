@@ -164,6 +164,7 @@ pub(super) async fn delete(
         Err(error) => return Err(error.into()),
     }
 
+    // Keys and sessions end at once on this node, even if the follower of the change feed lags.
     api.credentials().forget(Change::Org(org));
     Ok(Json(Success::DONE))
 }
@@ -207,6 +208,7 @@ async fn set_suspended(
             trunkline_store::orgs::suspend(tx, org, Suspender::Partner, since, now)
         })
         .await?;
+    // Cached keys and sessions of the org have the state from before.
     api.credentials().forget(Change::Org(org));
     whole(api, caller, changed).await
 }

@@ -104,6 +104,7 @@ pub(super) async fn list(
     query.finish()?;
 
     let (limit, offset) = (limit.unwrap_or(DEFAULT_LIMIT), offset.unwrap_or(0));
+    // Not inline: the database walks past all orgs before `offset`.
     let (orgs, total) = api
         .read(move |tx| orgs::of_partner(tx, caller.id(), &narrow, limit, offset.into()))
         .await?;

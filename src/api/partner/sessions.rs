@@ -45,6 +45,7 @@ pub(super) async fn list(
     mut query: Query,
 ) -> Result<Page<DashboardSessionView>, ApiError> {
     let org = caller.owned(&api, &named).await?.id;
+    // Addresses are stored in lower case.
     let email = query.text("email").map(|email| email.to_ascii_lowercase());
     let paging = Paging::read(&mut query, "sessions", email);
     query.finish()?;

@@ -156,6 +156,8 @@ pub(crate) async fn update(
     body: Body,
 ) -> Result<Tagged<AgentView>, ApiError> {
     caller.needs(WRITE)?;
+    // Before the version and the body are judged: another org's agent is 404 whatever the request says, as an agent
+    // that doesn't exist is.
     let agent = find(&api, &caller, &named).await?;
     let version = version.versions()?;
     let change = change(body.fields()?, &api.config().phone.voices)?;
@@ -165,6 +167,7 @@ pub(crate) async fn update(
 
     let changed = api.write(move |tx, now| {
         let object = Versioned::Agent(agent.id);
+        // The version is a time: `now` is later than the one replaced, even within a millisecond.
         let now = versions::must_be(tx, org, object, version.as_deref(), now)?;
         let changed = agents::update(tx, org, agent.id, &change, now)?;
         if by_operator && matches!(change.runtime, Some(Some(_))) {
@@ -210,6 +213,8 @@ async fn may_call_runtime(
         return Ok(());
     };
 
+    // Also from the operator: runtimes read these headers as Trunkline's own, so a fixed value could pass for the
+    // call's.
     if let Runtime::Sip { headers, .. } = runtime {
         let prefix = &api.config().sip.header_prefix;
         if let Some(name) = headers.keys().find(|name| is_ours(name, prefix)) {
@@ -236,6 +241,7 @@ async fn may_call_runtime(
     };
 
     let named = runtime.entries().enumerate();
+    // An entry `builtin:` names the flow of this runtime and has no address.
     let named = named.filter(|(_, entry)| !is_builtin(entry));
     let named = named.map(|(at, uri)| (path(at), uri));
     let (bots, sip): (Vec<_>, Vec<_>) = named.partition(|(_, uri)| is_web_socket(uri));
@@ -286,6 +292,7 @@ pub(in crate::api) const NO_AGENTS: &str =
 
 /// Returns the agent that the path names.
 pub(super) async fn find(api: &Api, caller: &Caller, named: &Named) -> Result<Agent, ApiError> {
+    // The router takes `/phone/agents` for `/phone/{agent_id}`.
     if named.text("agent_id") == Some("agents") {
         return Err(ApiError::NotFound(NO_AGENTS.to_owned()));
     }

@@ -160,6 +160,8 @@ pub(super) fn number(mut fields: Fields) -> Result<Uuid, ApiError> {
 const TRUNK: &str = "trunk_id";
 
 pub(super) fn trunk(mut fields: Fields) -> Result<Option<Uuid>, ApiError> {
+    // `clearable` alone would take an absent field for "unchanged", and a `PUT` without it would unassign nothing
+    // and yet answer 200.
     let given = fields.has(TRUNK);
     let trunk = fields.clearable(TRUNK, ID);
     if !given {

@@ -66,6 +66,7 @@ impl FromRequestParts<Api> for CallActor {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        // `idempotency` has extracted it before, and counted the request.
         if let Some(known) = parts.extensions.get::<Self>() {
             return Ok(known.clone());
         }
@@ -87,6 +88,7 @@ impl FromRequestParts<Api> for CallActor {
 
         let presented = credential(parts, REQUIRED)?.to_owned();
         let Ok(named) = Named::from_request_parts(parts, api).await;
+        // 401 for a text that is no id, as for another call's: the token proves nothing about either.
         let call = named.id("call_id", Kind::Call).map_err(|_| NO_TOKEN)?;
         let session = match api.live().session_of(call) {
             Some(session) => session,
@@ -95,6 +97,7 @@ impl FromRequestParts<Api> for CallActor {
 
         let tokens = api.session_tokens();
         let org = tokens.read(&presented, session).ok_or(NO_TOKEN)?;
+        // After the token is verified: a guess gets no entry among the limits.
         Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
         let quotas = api.quotas();
@@ -107,6 +110,7 @@ impl FromRequestParts<Api> for CallActor {
         };
 
         Acting::by(actor, Some(org), None);
+        // From memory: a runtime can end its call while the database is away.
         let view = api.directory().load();
         let org_state = match view.org(org).is_some_and(|org| org.suspended) {
             true => OrgState::Suspended,

@@ -72,6 +72,7 @@ impl CallFilters {
     }
 
     pub(super) fn matches(&self, call: &Call) -> bool {
+        // By the rules of the store's query: otherwise a live call would come and go as it becomes a row.
         let is_number = |number: &str| {
             [
                 Some(&*call.from_number),

@@ -50,6 +50,7 @@ pub(crate) async fn list(
 
     // Some filters match live calls only, so the store isn't needed.
     let only_live = paging.filters.is_of_live_calls();
+    // An ended call isn't on a page of live calls, so its row needn't be waited for.
     let shown = live.iter().filter(|live| !(only_live && live.is_over()));
     kept(&api, caller.org, shown).await;
 
@@ -122,6 +123,8 @@ fn merge(
                 }
             }
 
+            // Not stored yet, or stored in a state that the filters don't match, while its present one does. Either
+            // way the store hasn't counted it.
             None => {
                 let call = from_memory(live);
                 if in_reach(&call) && filters.matches(&call) {

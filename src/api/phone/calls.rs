@@ -118,9 +118,11 @@ pub(super) fn not_up(api: &Api, call: &Call) -> ApiError {
 
 /// Returns the current state of a call. A call that is up is found even while the database is away.
 pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiError> {
+    // Before the store is read: a call that ends in between is a row by then. The other order could miss it in both.
     let mut live = api.live().one(org, id);
     if live.as_ref().is_some_and(LiveCall::is_over) {
         kept(api, org, live.iter()).await;
+        // Read again: while this waited, memory may have dropped the call.
         live = api.live().one(org, id);
     }
 
@@ -132,6 +134,7 @@ pub(crate) async fn find(api: &Api, org: Uuid, id: Uuid) -> Result<Call, ApiErro
             // Memory is ahead of the store, but for an end that the store has.
             (Ok(call), Some(live)) if call.ended_at.is_none() => from_memory(live),
             (Ok(call), _) => call,
+            // The database is away, or has no row of the call yet.
             (Err(_), Some(live)) => from_memory(live),
             (Err(error), None) => return Err(error.into()),
         },

@@ -23,6 +23,7 @@ impl CommandResult {
 
     /// Replaces the number of a caller who asked not to be named in a call, for the call's runtime.
     pub(super) fn for_runtime(self) -> Self {
+        // Always JSON: `new` made it, here or on the node that has the call.
         let Ok(mut call) = serde_json::from_str::<Value>(&self.body) else {
             return self;
         };

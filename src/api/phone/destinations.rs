@@ -247,6 +247,7 @@ pub(crate) async fn unassign(
     let agent = agents::find(&api, &caller, &named).await?;
     let destination = find(&api, &caller, &named).await?;
 
+    // Asked before the query is judged: 404 comes before 400. The deletion would find it too late.
     let assigned = api
         .read_inline(move |tx| destinations::is_assigned(tx, caller.org, agent.id, destination.id))
         .await?;
@@ -291,6 +292,7 @@ fn new_destination(fields: &mut Fields) -> Option<NewDestination> {
     let target = match fields.required("type", TYPE) {
         Some(kind) => value(fields, kind),
         None => {
+            // Read all the same: it would be reported as unknown, or its absence not at all.
             fields.required("value", Text::line(1..=500));
             None
         }
@@ -335,6 +337,7 @@ pub(super) fn change(
     };
     let kind = fields.change("type", TYPE).unwrap_or(current);
     fields.amend_schema(|schema| schema["properties"]["value"] = json!({"type": "string"}));
+    // A value of the old type can't be one of the new, so another `type` makes `value` a required field.
     let target = if kind != current || fields.has("value") {
         value(&mut fields, kind)
     } else {

@@ -82,6 +82,7 @@ pub(crate) async fn stream(
     };
 
     query.finish()?;
+    // Before the store is read: a client that has all its streams open costs no query.
     let seat = seat(&api, &caller)?;
     let org = caller.caller.org;
 
@@ -95,6 +96,8 @@ pub(crate) async fn stream(
         }
     };
 
+    // Without `types` a key gets what its scopes allow, while above a type that is named and not allowed is 403: its
+    // events would be awaited in vain.
     let types = types.unwrap_or_else(|| allowed(&caller.caller));
     let listener = Listener {
         api,

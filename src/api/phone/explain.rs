@@ -57,6 +57,7 @@ pub(crate) async fn explain(
     body: Body,
 ) -> Result<Json<ExplainedInviteView>, ApiError> {
     caller.needs(READ)?;
+    // The explanation may come from the record of a call.
     caller.needs(SCOPE)?;
     let request = read_request(body.fields()?)?;
     let seen = request.read(&api.config().sip.header_prefix)?;

@@ -63,6 +63,8 @@ fn node_for(api: &Api, order: &NewOutboundCall) -> Option<u8> {
     let org = view.org(order.org)?;
     // `None` leaves the call to this node, which also refuses it where the agent or its trunk is missing (`begin`).
     let way = org.outbound_routes.get(&order.agent)?;
+    // A trunk with a `peer` has a host, which any node can call. The registered PBX may be reached only over the
+    // connection, or through the NAT, that one node has.
     let trunk = org.trunk.as_ref().filter(|_| way.peer.is_none())?;
     api.engine()?.node_of_registration(trunk.id)
 }

@@ -290,6 +290,7 @@ pub(super) fn new_trunk(mut fields: Fields) -> Result<NewOutboundTrunk, ApiError
     let transport = fields.optional("transport", TRANSPORT);
     let transport = transport.unwrap_or(Transport::Udp);
     let peer = peer(&mut fields, to_registered, transport);
+    // Also under `to_registered`: the registered PBX may challenge calls.
     let credentials = credentials(&mut fields);
     let caller_number = fields.required("caller_number", NUMBER);
     let from_host = fields.optional("from_host", HOST);
@@ -415,6 +416,7 @@ pub(super) fn credentials(fields: &mut Fields) -> GivenCredentials {
             GivenCredentials::Both(username, Password::new(password))
         }
         ([false, false], ..) => GivenCredentials::Neither,
+        // At least one of them is wrong, and has noted its fault.
         ([true, true], ..) => GivenCredentials::Wrong,
         ([true, false], ..) => {
             fields.refuse("password", "is required with username");

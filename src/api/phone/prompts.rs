@@ -184,6 +184,9 @@ pub(crate) async fn delete(
 ) -> Result<Json<Success>, ApiError> {
     caller.needs(WRITE)?;
     let id = named.id("prompt_id", Kind::Prompt)?;
+    // An unknown prompt is 404, whatever the query.
+    api.read_inline(move |tx| prompts::by_id(tx, caller.org, id))
+        .await?;
     query.finish()?;
     api.write(move |tx, _| prompts::delete(tx, caller.org, id))
         .await?;

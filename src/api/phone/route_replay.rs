@@ -45,6 +45,7 @@ pub(crate) async fn decide(
     body: Body,
 ) -> Result<Json<ReplayView>, ApiError> {
     caller.needs(READ)?;
+    // The answer lists recorded calls with their numbers.
     caller.needs(SCOPE)?;
     let request = read_request(body.fields()?)?;
     let period = request.period(api.now()).map_err(ApiError::bad)?;
@@ -62,6 +63,7 @@ pub(crate) async fn decide(
     let limit = request.limit;
     let calls = api
         .read_of(caller.org, move |tx| {
+            // One more than is routed tells whether the answer is `complete`.
             explained::recorded(tx, caller.org, period, None, limit + 1)
         })
         .await?;

@@ -339,10 +339,13 @@ fn is_template(text: &str) -> bool {
     }
     let id = Uuid::nil().hyphenated().to_string();
     let filled = text.replace("{agent_id}", &id).replace("{org_id}", &id);
+    // In the user part only: if a host or a parameter held what a caller sends, the caller would choose where the call
+    // goes.
     let filled = match filled.split_once('@') {
         Some((user, host)) => format!("{}@{host}", without_parties(user)),
         None => filled,
     };
+    // A brace that is left belongs to a placeholder that isn't known, or that isn't allowed there.
     !filled.contains(['{', '}']) && reads_as_sip_uri(&filled)
 }
 

@@ -60,10 +60,12 @@ impl FromRequestParts<Api> for SessionReader {
 
         let token = credential(parts, required)?.to_owned();
         let Ok(named) = Named::from_request_parts(parts, api).await;
+        // 401 for a text that is no id, as for a session that isn't the token's: a token opens its own session only.
         let session = named
             .id("session_id", Kind::Session)
             .map_err(|_| NO_TOKEN)?;
         let org = api.session_tokens().read(&token, session).ok_or(NO_TOKEN)?;
+        // After the token is verified: a guess gets no entry among the limits.
         Proof::note(parts);
         let limit = api.config().limits.requests_per_minute;
         let taken = api
@@ -192,6 +194,8 @@ pub(crate) async fn show(
     }
 
     query.finish()?;
+
+    // The agent, and below the contact, may have been deleted since the call.
     let config = match call.agent_id {
         Some(agent) => or_none(
             api.read_inline(move |tx| agent_config::of_agent(tx, org, agent))
@@ -228,6 +232,7 @@ pub(crate) async fn show(
         destinations: config.as_ref().map(destinations).unwrap_or_default(),
         agent: config.map(|config| config.agent.into()),
         contact: contact.map(|contact| ContactView::new(contact, for_actions)),
+        // Privacy holds towards the runtime. The org's own record keeps the number.
         caller: caller_view(call.from_number, call.from_e164, withheld && for_actions),
         caller_withheld: withheld,
         dialled: NumberView {

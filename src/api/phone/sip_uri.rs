@@ -68,6 +68,7 @@ pub(super) async fn may_call<'u>(
             None => filled,
         };
 
+        // The field's reader has parsed the text already, so this doesn't fail.
         let Ok(parsed) = Uri::parse(filled.as_bytes()) else {
             return Vec::new();
         };

@@ -183,6 +183,7 @@ fn another(api: &Api, call: &Call, legs: &[Leg]) -> Option<u8> {
 /// # Errors
 /// 503 while that node doesn't answer, 409 if it can't be asked.
 async fn fetch(api: &Api, call: &Call, node: u8) -> Result<ReadTrace, ApiError> {
+    // Commands travel between nodes through the database, and nodes on SQLite have one each.
     if !api.store().is_shared() {
         return Err(ApiError::Conflict(format!(
             "Node {node} had the call, and its messages are there: ask that node"
@@ -190,6 +191,7 @@ async fn fetch(api: &Api, call: &Call, node: u8) -> Result<ReadTrace, ApiError> 
     }
     let given = RemoteCommand::Trace.send(api, call, node).await?;
     let mut trace = read_relayed(given.body()).map_err(|fault| ApiError::Broke(fault.into()))?;
+    // A node of an earlier version sends none; those of an ended call are stored.
     if trace.media.is_empty() {
         trace.media = media_rows(api, call).await?;
     }
@@ -248,6 +250,7 @@ fn unsettled(legs: &[Leg]) -> Vec<(Moment, String)> {
     let refused = legs.iter().filter(|leg| !leg.is_sent).filter_map(|leg| {
         let message = read(leg);
         let status = message.status()?;
+        // 491 ends nothing: such a re-INVITE is sent again (RFC 3261 §14.1).
         let is_final = status >= 300 && status != 491;
         (is_final && asked.contains(&key(&message))).then(|| {
             let text = format!(

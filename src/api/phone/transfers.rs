@@ -26,6 +26,7 @@ pub(crate) async fn create(
 ) -> Result<CommandResult, ApiError> {
     let id = named.id("call_id", Kind::Call)?;
     let call = find(&api, caller.org, id).await?;
+    // Unlike for `hangup`: a suspended org's calls go on and can be ended, but nothing new is called for it.
     caller.must_not_be_suspended()?;
     let ask = read_request(body.fields()?)?;
     let by_bot = false;

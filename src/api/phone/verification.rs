@@ -88,6 +88,7 @@ pub(crate) async fn verify(
         .await?;
     body.empty()?;
 
+    // Before the route is asked for: a verified number needs no call, and so no route.
     if number.verified_at.is_some() {
         return Ok(Json(NumberView::from(number)).into_response());
     }
@@ -165,6 +166,7 @@ pub(crate) async fn confirm(
         .await?;
 
     let code = code(body.fields()?)?;
+    // One transaction counts the try and compares the code: requests at once don't get more than five tries.
     match api
         .write(move |tx, now| number_codes::try_code(tx, caller.org, id, &code, now))
         .await?
@@ -218,6 +220,7 @@ fn way(trunk: &VerificationTrunk) -> OutboundRoute {
         org: Uuid::nil(),
         id: Uuid::nil(),
         peer: Some((trunk.host.clone(), port)),
+        // So the carrier may have a private address: what the operator names isn't judged.
         named: NamedBy::Operator,
         transport: trunk.transport,
         login: login.map(Arc::new),

@@ -25,6 +25,7 @@ pub(crate) async fn list(
     let voices: Vec<Voice> = voices.cloned().collect();
 
     let limit = page::read_limit(&mut query) as usize;
+    // Sought among the voices of the language: a cursor of another language names none of them and is refused.
     let start = query.read("cursor", |last| {
         let place = voices.iter().position(|voice| *voice.id == *last);
         place.map_or_else(|| Err(page::NO_CURSOR.to_owned()), |place| Ok(place + 1))

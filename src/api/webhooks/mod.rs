@@ -340,6 +340,7 @@ fn new_webhook(config: &Config, mut fields: Fields) -> Result<NewWebhook, ApiErr
         Some(NewWebhook {
             url: url?,
             description,
+            // An empty list means every type, also those that later versions add.
             types: each_once(types.unwrap_or_default()),
             enabled: enabled.unwrap_or(true),
         })

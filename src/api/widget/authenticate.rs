@@ -87,6 +87,7 @@ fn identity(api: &Api, contact: &Contact) -> Json<Identity> {
 }
 
 pub(super) fn addressed(mut fields: Fields) -> Result<ContactDetails, ApiError> {
+    // Asked before the fields are read, which takes them out. An address of `null` identifies nobody.
     let (email, phone) = (fields.has_value("email"), fields.has_value("phone"));
     let details = details(&mut fields);
     if !email && !phone {

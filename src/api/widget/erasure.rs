@@ -223,6 +223,7 @@ pub(super) async fn erase(
 /// Returns true if a call of the contact is up on this node. The store may not have the call yet.
 async fn is_on_call(api: &Api, contact: &Contact) -> Result<bool, ApiError> {
     let of = contact.clone();
+    // By the number too: a call goes on without its contact where the look-up takes too long.
     let number = api.read_inline(move |tx| of_contact::number(tx, of.org_id, &of));
     let number = number.await?;
 

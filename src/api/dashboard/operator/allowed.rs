@@ -53,6 +53,7 @@ impl Allowed {
 
     /// Path segment of the entry that a text names; `None` for a text that can't name one.
     fn entry(self, named: &str) -> Option<String> {
+        // Parsed and written anew: another text of the form could lead to any path of the API.
         let text = match self {
             Self::Networks => named.parse::<IpNet>().ok()?.to_string(),
             Self::Peers => config::peer(named).ok()?.to_string(),

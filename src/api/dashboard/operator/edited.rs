@@ -74,6 +74,8 @@ impl Edited {
         match self {
             Self::Org(_) | Self::Partner(_) => Ok(client.get(&self.path()).await?),
             Self::Retention(id) => {
+                // The org first, with the version: if the days change between the two reads, the form has the
+                // older version and can't be saved over the change.
                 let mut org = client.get(&Self::Org(id).path()).await?;
                 for row in items(&client.get(&self.path()).await?) {
                     org[format!("{}_days", text(row, "data"))] = row["days"].clone();
@@ -157,6 +159,7 @@ pub(super) async fn save(form: &OperatorForm, edited: Edited) -> Result<Response
 
 /// No network in the form means every network, which the API writes as `null`.
 pub(super) fn tidy(body: &mut Value) {
+    // An empty list would let no request in.
     if body["allowed_networks"] == json!([]) {
         body["allowed_networks"] = Value::Null;
     }

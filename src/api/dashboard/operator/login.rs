@@ -39,6 +39,7 @@ pub(super) async fn open(
     parts: Parts,
     body: Bytes,
 ) -> Result<Response, ErrorPage> {
+    // There is no session yet to make a form token from.
     if !dashboard_session::is_own(&parts, &api) {
         return Err(ErrorPage::foreign_form());
     }

@@ -272,6 +272,7 @@ pub(super) async fn open_console(form: OperatorForm) -> Result<Response, ErrorPa
     let visitor = &form.visitor;
     let id = visitor.id("orgId")?;
     let path = format!("/operator/orgs/{id}/login-links");
+    // The account that `trunkline console` uses too.
     let body = json!({"email": "operator@localhost.localdomain", "name": "Operator"});
 
     match visitor.client.send(Method::POST, &path, Some(&body)).await {

@@ -98,6 +98,7 @@ impl FromRequest<Api> for OperatorForm {
     async fn from_request(request: Request, api: &Api) -> Result<Self, ErrorPage> {
         let (mut parts, body) = request.into_parts();
         let visitor = OperatorVisitor::from_request_parts(&mut parts, api).await?;
+        // Judged twice, as the forms of an org's pages.
         let own = dashboard_session::is_own(&parts, api);
         let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
         let fields = FormFields::read(octets.ok().as_deref())?;
@@ -131,6 +132,7 @@ pub(super) fn cookie(token: Option<&str>, api: &Api) -> String {
         false => (NAME, ""),
     };
     let path = format!("{}{AT}", base_of(api));
+    // `Strict`, not `Lax` as for an org's pages: the only link from outside leads to the log-in, which needs no cookie.
     format!("{name}={value}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}")
 }
 

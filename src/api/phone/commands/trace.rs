@@ -87,6 +87,7 @@ pub(in crate::api::phone) async fn given(api: &Api, call: Call) -> Result<Comman
 
     let count = messages.len();
     let mut room = MAX_OCTETS;
+    // Ends at the first message that doesn't fit: what is sent is then the beginning of the trace, without gaps.
     let fits = messages.into_iter().take_while(|message| {
         let left = room.checked_sub(message.captured.octets.len());
         room = left.unwrap_or_default();
