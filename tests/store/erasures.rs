@@ -597,3 +597,44 @@ async fn changes_of_other_contacts_survive(db: &TestDb) {
         assert_eq!((left.name.as_deref(), left.phone), (Some("New"), None));
     }
 }
+
+/// A request stores its answer between the two reads of a portion: that portion's last row is searched all the same.
+#[test]
+fn a_row_that_comes_meanwhile_hides_no_other() {
+    test_db::on_sqlite(|db| Box::pin(a_row_comes_meanwhile(db)));
+}
+
+async fn a_row_comes_meanwhile(db: &TestDb) {
+    let store = db.open().await;
+    let ours = org(&store, "Ours").await.id;
+    let id = contact(&store, ours).await;
+
+    // A portion, whose first and last row name the contact.
+    db.execute(
+        "WITH RECURSIVE numbered(at) AS (SELECT 0 UNION ALL SELECT at + 1 FROM numbered WHERE at < 199)
+         INSERT INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, org_id)
+         SELECT x'00000000000000000000000000000005', 'POST', '/phone',
+             printf('%03d', at) || CASE WHEN at IN (0, 199) THEN ' 020 7183 8750' ELSE '' END,
+             x'', 9000000000000000, (SELECT id FROM orgs)
+         FROM numbered",
+    )
+    .await;
+    request(&store, ours, id).await;
+    let erasure = open_erasures(&store, 3).await.remove(0);
+
+    // The transaction that erases begins by locking the erasure.
+    db.execute(
+        "CREATE TRIGGER late AFTER UPDATE ON erasures BEGIN
+             INSERT OR IGNORE INTO idempotency_keys (credential_id, method, path, key, body_hash, expires_at, org_id)
+             SELECT x'00000000000000000000000000000005', 'POST', '/phone', '0', x'', 9000000000000000, id FROM orgs;
+         END",
+    )
+    .await;
+    erase(&store, &erasure, 3).await;
+
+    let values = dump(db).await;
+    let named = values
+        .iter()
+        .find(|(_, value)| value.contains("020 7183 8750"));
+    assert_eq!(named, None);
+}

@@ -22,7 +22,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(5);
 pub enum RowsErased {
     /// All are erased.
     All,
-    /// A call that began before the request is up; the erasure waits for its end.
+    /// A call from before the request is still in progress; the erasure waits for its end.
     CallIsUp,
 }
 
@@ -71,14 +71,16 @@ pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> R
             return Ok(());
         };
 
-        let next = last.place();
+        let mut next = last.place();
 
         // Most portions mention nobody, and cost no transaction that writes.
         if rows.iter().any(|row| row.is_found(search)) {
             let of = Arc::clone(search);
-            store
-                .write(move |tx| erase_after::<R>(tx, &of, &after))
-                .await?;
+            let erased = store.write(move |tx| erase_after::<R>(tx, &of, &after));
+            // A row that was inserted in between takes the place of the portion's last one, which is searched next.
+            if let Some(searched_to) = erased.await? {
+                next = searched_to;
+            }
             tokio::time::sleep(PAUSE).await;
         }
 
@@ -86,23 +88,24 @@ pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> R
     }
 }
 
-/// Erases the contact from the first rows after a position. They are read again under locks: meanwhile another node may have erased and
-/// counted them, and a request may have changed them.
+/// Erases the contact from the first rows after a position, and returns the position of the last one. They are read again under locks: meanwhile
+/// another node may have erased and counted them, and a request may have changed them.
 fn erase_after<R: Searched>(
     tx: &mut Tx,
     search: &Search,
     after: &R::Position,
-) -> Result<(), Error> {
+) -> Result<Option<R::Position>, Error> {
     R::lock(tx, search)?;
     // Locks the erasure: of two nodes, one finds the rows and counts them.
     count(tx, search.erasure.id, &Erased::default())?;
 
     let mut found = R::read(tx, search, after)?;
+    let searched_to = found.last().map(R::place);
     found.retain(|row| row.is_found(search));
-    if found.is_empty() {
-        return Ok(());
+    if !found.is_empty() {
+        R::erase(tx, search, &found)?;
     }
-    R::erase(tx, search, &found)
+    Ok(searched_to)
 }
 
 impl Search {
