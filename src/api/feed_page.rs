@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::page::{LONGEST, NO_CURSOR, limit};
+use super::page::{MAX_CURSOR, NO_CURSOR, limit};
 use super::query::Query;
 
 /// Part of a list that is asked for.
@@ -79,7 +79,7 @@ pub(super) fn log_broken_off(list: &'static str, error: &trunkline_store::Error)
 
 fn decode<F: DeserializeOwned>(list: &str, text: &str) -> Result<Cursor<F>, String> {
     // Unsigned, as those of `page`: the credential decides whose list is read.
-    let octets = (text.len() <= LONGEST)
+    let octets = (text.len() <= MAX_CURSOR)
         .then(|| URL_SAFE_NO_PAD.decode(text).ok())
         .flatten();
     octets

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::query::Query;
 
-/// Maximum length of a cursor that is parsed.
-pub(super) const LONGEST: usize = 2048;
+/// Maximum length of a cursor that is parsed. A text filter of 2,048 characters of four octets, the longest one, has 10,923 in base64.
+pub(super) const MAX_CURSOR: usize = 12 << 10;
 /// Items of a page when `limit` is absent.
 const DEFAULT_LIMIT: u32 = 50;
 /// Message for a cursor that can't be read.
@@ -156,7 +156,7 @@ impl<F: Serialize + DeserializeOwned> Cursor<F> {
     /// Decodes a cursor of this list.
     fn decode(list: &str, text: &str) -> Result<Self, String> {
         // Unsigned: a forged cursor only moves within a list, and the credential decides whose list that is.
-        let octets = (text.len() <= LONGEST)
+        let octets = (text.len() <= MAX_CURSOR)
             .then(|| URL_SAFE_NO_PAD.decode(text).ok())
             .flatten();
         octets
@@ -181,6 +181,7 @@ pub(super) fn limit(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::query;
 
     fn cursor() -> Cursor<Vec<String>> {
         Cursor {
@@ -194,6 +195,17 @@ mod tests {
     #[test]
     fn a_cursor_is_read_as_it_was_made() {
         assert_eq!(Cursor::decode("shoes", &cursor().encode()), Ok(cursor()));
+    }
+
+    #[test]
+    fn a_cursor_with_the_longest_filter_is_read() {
+        for char in ["x", "\"", "\u{10ffff}"] {
+            let long = Cursor {
+                filters: vec![char.repeat(query::LONGEST)],
+                ..cursor()
+            };
+            assert_eq!(Cursor::decode("shoes", &long.encode()), Ok(long), "{char}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::field_type::shown;
 
 /// Maximum length of a text, in characters.
-const LONGEST: usize = 2048;
+pub(super) const LONGEST: usize = 2048;
 
 /// Schema of a parameter that [`Query::text`] reads.
 pub(super) fn text_schema() -> Value {

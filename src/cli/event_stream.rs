@@ -1,15 +1,20 @@
 //! Stream of an org's events as a client reads it (HTML Living Standard §9.2), in bounded memory.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Response};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::Failure;
 use super::session::{Refusal, Session, encoded};
 
 /// Maximum length of an event that is read, in octets.
 const MAX_EVENT: usize = 1 << 20;
+/// Time without a single octet after which the stream counts as lost: the API writes a comment line every 15 seconds.
+const MAX_SILENCE: Duration = Duration::from_secs(45);
 
 /// An open stream.
 #[derive(Debug)]
@@ -63,14 +68,24 @@ impl EventStream {
     /// Returns the next event; `None` once the stream has ended.
     ///
     /// # Errors
-    /// The connection breaks, or an event is too long.
+    /// The connection breaks, nothing arrives for [`MAX_SILENCE`], or an event is too long.
     pub(super) async fn next(&mut self) -> Result<Option<Value>, Failure> {
+        self.next_within(MAX_SILENCE).await
+    }
+
+    async fn next_within(&mut self, max_silence: Duration) -> Result<Option<Value>, Failure> {
         loop {
             if let Some(event) = next_event(&mut self.buffer) {
                 return Ok(Some(event));
             }
 
-            let Some(frame) = self.body.frame().await else {
+            let Ok(frame) = timeout(max_silence, self.body.frame()).await else {
+                let seconds = max_silence.as_secs();
+                return Err(Failure::Command(format!(
+                    "the stream is lost: nothing arrived for {seconds} s"
+                )));
+            };
+            let Some(frame) = frame else {
                 return Ok(None);
             };
             let frame = frame.map_err(|fault| Failure::Command(fault.to_string()))?;
@@ -124,8 +139,12 @@ fn next_event(buffer: &mut Vec<u8>) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::convert::Infallible;
+
+    use futures_util::{StreamExt as _, stream};
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn events_are_read_as_they_come_whole() {
@@ -135,5 +154,17 @@ mod tests {
         buffer.extend_from_slice(b"ta: {\"a\":\ndata: 1}\n\n");
         assert_eq!(next_event(&mut buffer), Some(json!({"a": 1})));
         assert_eq!(next_event(&mut buffer), None);
+    }
+
+    #[tokio::test]
+    async fn a_stream_on_which_nothing_arrives_is_lost() {
+        let event = Ok::<_, Infallible>(Bytes::from_static(b"data: {\"a\": 1}\n\n"));
+        let sent = stream::iter([event]).chain(stream::pending());
+        let mut stream = EventStream::of(Response::new(Body::from_stream(sent)));
+
+        let first = stream.next_within(Duration::from_secs(20)).await;
+        assert_eq!(first.ok().flatten(), Some(json!({"a": 1})));
+        let lost = stream.next_within(Duration::from_millis(1)).await;
+        assert!(lost.is_err_and(|fault| fault.to_string().contains("lost")));
     }
 }

@@ -1,6 +1,5 @@
 //! Periodic work of the engine that belongs to no call: it follows the wall clock and returns memory after a load.
 
-use std::error::Error;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -56,14 +55,7 @@ pub(super) async fn sweep(window: Weak<NonceWindow>, live: Weak<LiveCalls>, stor
         let may_rest = rested_at.is_none_or(|at| now.since(at) >= MIN_INTERVAL);
         if was_busy && may_rest && live.is_empty() && window.is_empty() {
             live.rest();
-            // A reference that is held during the wait would keep them alive.
-            drop((window, live));
-            if let Err(error) = store.rest().await {
-                tracing::debug!(
-                    error = &error as &dyn Error,
-                    "releasing the database's memory failed"
-                );
-            }
+            store.rest();
             memory::come_to_rest();
             was_busy = false;
             rested_at = Some(now);

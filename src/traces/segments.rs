@@ -161,12 +161,14 @@ impl Segments {
         Ok(())
     }
 
-    /// Removes segments that are too old or beyond the quota, but never the one that is being written.
+    /// Removes segments that are too old, and those beyond the quota except the newest.
     fn make_room(&mut self, now: Moment) {
         let mut size: u64 = self.known.iter().map(|segment| segment.size).sum();
         while let Some(oldest) = self.known.front() {
+            let is_newest = self.known.len() == 1;
             let is_old = now.since(oldest.last) > self.disk.retention;
-            if self.known.len() == 1 || !(is_old || size > self.disk.max_bytes) {
+            let is_beyond = size > self.disk.max_bytes && !is_newest;
+            if !is_old && !is_beyond {
                 break;
             }
             if let Err(fault) = std::fs::remove_file(&oldest.path)
@@ -179,6 +181,10 @@ impl Segments {
 
             size -= oldest.size;
             self.known.pop_front();
+            if is_newest {
+                // The file that was being written, if any: the next block begins another.
+                self.file = None;
+            }
         }
     }
 

@@ -368,6 +368,37 @@ fn calls_are_found_on_disk_by_who_comes_later() {
     assert!(found(&after, "call 100").messages.is_empty());
 }
 
+/// No later message makes room on an idle node: the last file goes by itself, whether it is being written or was left by an earlier process.
+#[test]
+fn the_last_file_is_removed_when_it_is_old() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(&directory);
+    let files = || std::fs::read_dir(&disk.directory).unwrap().count();
+    let written = Moment::from_secs(100);
+
+    let traces = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    let octets = message("INVITE sip:a SIP/2.0", "a@b", 1);
+    pass(&traces, &mut traces.tap(0), written, true, &octets);
+    traces.finish();
+    assert_eq!(found(&traces, "a@b").messages.len(), 1);
+    traces.write(written + disk.retention);
+    assert_eq!(files(), 1);
+    traces.write(written + disk.retention + AGE);
+    assert_eq!(files(), 0);
+    assert!(found(&traces, "a@b").messages.is_empty());
+
+    let octets = message("INVITE sip:a SIP/2.0", "c@d", 1);
+    pass(&traces, &mut traces.tap(0), clock(), true, &octets);
+    traces.finish();
+    assert_eq!(files(), 1, "another file begins");
+    assert_eq!(found(&traces, "c@d").messages.len(), 1);
+
+    let again = Traces::unattended(1, Some(disk.clone()), None, clock).unwrap();
+    assert_eq!(found(&again, "c@d").messages.len(), 1);
+    again.write(ALWAYS);
+    assert_eq!(files(), 0);
+}
+
 /// A caller chooses its Call-ID. One that is a part of every INVITE, or another caller's Call-ID, must not remove other calls' messages.
 #[test]
 fn a_call_id_of_the_callers_choice_removes_its_own_dialog_alone() {

@@ -17,6 +17,7 @@ mod call_events;
 pub mod call_figures;
 mod caller;
 pub mod calls;
+pub mod calls_up;
 pub mod challenges;
 mod change;
 pub mod clock;

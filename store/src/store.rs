@@ -121,12 +121,8 @@ impl Store {
     }
 
     /// Releases the memory that a load has left in connections to an embedded database: for an idle node.
-    ///
-    /// # Errors
-    /// [`Broke`] if the database doesn't answer.
-    pub async fn rest(&self) -> Result<(), Error> {
+    pub fn rest(&self) {
         self.0.pool.rest();
-        Ok(())
     }
 
     /// Closes every connection, waiting for work in progress.

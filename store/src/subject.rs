@@ -1,5 +1,5 @@
 //! A person's numbers and addresses, and their detection in texts: a number in E.164, without `+`, in national form, with separators,
-//! percent-encoded, or as the user part of a URI.
+//! percent-encoded, in a JSON text, or as the user part of a URI.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,6 +16,8 @@ pub(super) const ANONYMOUS_URI: &str = "sip:anonymous@anonymous.invalid";
 
 /// Least digits of a national number that is searched for by itself; shorter ones are too common.
 const SHORTEST_NATIONAL: usize = 7;
+/// Times that a text is decoded and searched again.
+const MAX_DECODINGS: usize = 3;
 
 /// The person whom an erasure is about.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -70,8 +72,8 @@ impl Subject {
     /// Returns whether a text mentions the person.
     pub fn mentioned_in(&self, text: &str) -> bool {
         let mut text = Cow::Borrowed(text);
-        // Proxies may percent-encode repeatedly: decoded up to three times.
-        for _ in 0..3 {
+        // Proxies may percent-encode repeatedly, and JSON may hold JSON.
+        for _ in 0..MAX_DECODINGS {
             if self.is_in(&text) {
                 return true;
             }
@@ -80,7 +82,7 @@ impl Subject {
                 None => return false,
             }
         }
-        false
+        self.is_in(&text)
     }
 
     fn is_in(&self, text: &str) -> bool {
@@ -253,19 +255,23 @@ fn holds_email(text: &str, email: &str) -> bool {
     })
 }
 
-/// Returns the text without percent-encoding (RFC 3986 §2.1); `None` if it has none.
+/// Returns the text without percent-encoding (RFC 3986 §2.1) and without the escapes of JSON strings (RFC 8259 §7), so that the `n` of a
+/// line break isn't taken for a letter of the word behind it; `None` if it has neither.
 fn decoded(text: &str) -> Option<String> {
     let octets = text.as_bytes();
     let mut plain = Vec::with_capacity(octets.len());
     let (mut at, mut any) = (0, false);
     while let Some(&octet) = octets.get(at) {
-        let escape = octets.get(at + 1..at + 3).filter(|_| octet == b'%');
-        let escape = escape.and_then(|digits| std::str::from_utf8(digits).ok());
-        match escape.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(escaped) => {
-                plain.push(escaped);
+        let behind = &octets[at + 1..];
+        let length = match octet {
+            b'%' => percent_decoded(behind, &mut plain),
+            b'\\' => unescaped(behind, &mut plain),
+            _ => None,
+        };
+        match length {
+            Some(length) => {
                 any = true;
-                at += 3;
+                at += 1 + length;
             }
             None => {
                 plain.push(octet);
@@ -275,6 +281,36 @@ fn decoded(text: &str) -> Option<String> {
     }
 
     any.then(|| String::from_utf8_lossy(&plain).into_owned())
+}
+
+/// Appends the octet of a percent-encoding and returns the length behind `%`.
+fn percent_decoded(behind: &[u8], plain: &mut Vec<u8>) -> Option<usize> {
+    let digits = std::str::from_utf8(behind.get(..2)?).ok()?;
+    plain.push(u8::from_str_radix(digits, 16).ok()?);
+    Some(2)
+}
+
+/// Appends the character of a JSON escape and returns the length behind the backslash.
+fn unescaped(behind: &[u8], plain: &mut Vec<u8>) -> Option<usize> {
+    let octet = match behind.first()? {
+        b'b' => 0x08,
+        b'f' => 0x0c,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        octet @ (b'"' | b'\\' | b'/') => *octet,
+        b'u' => {
+            let digits = std::str::from_utf8(behind.get(1..5)?).ok()?;
+            let code = u32::from_str_radix(digits, 16).ok()?;
+            // Half of a surrogate pair is no letter of an address or a number.
+            let char = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+            plain.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+            return Some(5);
+        }
+        _ => return None,
+    };
+    plain.push(octet);
+    Some(1)
 }
 
 #[cfg(test)]
@@ -299,6 +335,8 @@ mod tests {
             ("<sip:02071838750@10.0.0.1:5060>", true),
             ("%2B44%2020%207183%208750", true),
             ("%252B442071838750", true),
+            (r#"{"note":"020\u00a07183\u00a08750"}"#, true),
+            (r#"{"note":"20\n7183\n8750"}"#, false),
             ("\"5 020 7183 8750\"", true),
             ("442071838750123", true),
             ("{\"to\":\"tel:+44-20-7183-8750\"}", true),
@@ -341,6 +379,12 @@ mod tests {
         for (text, is_mentioned) in [
             ("write to ANN@example.com.", true),
             ("mailto:ann%40example.com", true),
+            ("ann%252540example.com", true),
+            ("ann%25252540example.com", false),
+            (r#"{"note":"Mail:\nann@example.com"}"#, true),
+            (r#"{"note":"{\"mail\":\"\\tann@example.com\"}"#, true),
+            (r#"{"note":"\u000bann\u0040example.com\n"}"#, true),
+            (r#"{"note":"\njoann@example.com"}"#, false),
             ("joann@example.com", false),
             ("jo.ann@example.com", false),
             ("ann@example.community", false),

@@ -14,6 +14,7 @@ mod audit;
 mod call_ends;
 mod call_figures;
 mod call_seconds;
+mod calls_up;
 mod contacts;
 mod dedications;
 mod deleted_orgs;

@@ -177,7 +177,7 @@ impl CarrierRegistration {
     pub(super) fn judge(reply: PeerReply<'_>, contact: &str, asked: u32) -> RegisterVerdict {
         let message = match reply {
             PeerReply::Message(message) => message,
-            PeerReply::Silence | PeerReply::Broken => return RegisterVerdict::TryNext(None),
+            PeerReply::Silence | PeerReply::Broken(_) => return RegisterVerdict::TryNext(None),
         };
         let retry = message.number(HeaderName::RetryAfter);
         let retry = retry.map(|seconds| Duration::from_secs(seconds.into()));

@@ -172,7 +172,7 @@ impl Peers {
     pub fn handle_event(&mut self, endpoint: &mut Endpoint, event: &Event, now: Moment) -> bool {
         let (owner, reply) = match event {
             Event::Timeout { owner, .. } => (*owner, PeerReply::Silence),
-            Event::TransportError { owner, .. } => (*owner, PeerReply::Broken),
+            Event::TransportError { owner, fault, .. } => (*owner, PeerReply::Broken(fault)),
             Event::NoAck { .. } => return false,
         };
         if !Self::owns(owner) {

@@ -1,6 +1,7 @@
 //! OPTIONS to the peers that we call, and the meaning of their answers.
 
 use trunkline_sip::endpoint::Endpoint;
+use trunkline_sip::fault::Fault;
 use trunkline_sip::flow::Flow;
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::Method;
@@ -88,7 +89,7 @@ impl Peers {
     pub(super) fn kept_alive(&self, asked: &KeepAlive, reply: PeerReply<'_>) {
         let is_answered = match reply {
             PeerReply::Message(_) => true,
-            PeerReply::Silence | PeerReply::Broken => false,
+            PeerReply::Silence | PeerReply::Broken(_) => false,
         };
         if !self.bindings.note_keep_alive(asked, is_answered) {
             return;
@@ -115,7 +116,15 @@ impl Peers {
             PeerReply::Message(message) if message.status() == 503 => ProbeOutcome::Refused,
             PeerReply::Message(_) => ProbeOutcome::Answered,
             PeerReply::Silence => ProbeOutcome::Silent,
-            PeerReply::Broken => ProbeOutcome::Refused,
+            // We may open no further connection, which says nothing about the peer.
+            PeerReply::Broken(Fault::TooMany) => return,
+            PeerReply::Broken(
+                Fault::Closed
+                | Fault::Refused
+                | Fault::Unreachable(_)
+                | Fault::NotOpened
+                | Fault::NotSecured(_),
+            ) => ProbeOutcome::Refused,
         };
 
         let ProbedPeer {

@@ -1,5 +1,6 @@
 //! Replies to requests to peers.
 
+use trunkline_sip::fault::Fault;
 use trunkline_sip::wire::Message;
 
 /// Result of a request.
@@ -8,6 +9,6 @@ pub(super) enum PeerReply<'a> {
     Message(&'a Message<'a>),
     /// Nothing within the time of a transaction.
     Silence,
-    /// The flow is broken.
-    Broken,
+    /// The flow is broken, or couldn't be opened.
+    Broken(&'a Fault),
 }

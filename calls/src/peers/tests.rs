@@ -5,6 +5,7 @@ use trunkline_routing::E164;
 use trunkline_sip::auth::NonceKeys;
 use trunkline_sip::endpoint::{self, Received};
 use trunkline_sip::entropy::Entropy;
+use trunkline_sip::fault::Fault;
 use trunkline_sip::slot::{Minter, Node};
 use trunkline_sip::wire::{Framing, HeaderName, lex};
 
@@ -535,5 +536,40 @@ fn a_peer_that_answers_options_is_up() {
         );
         scene.answer(&sent[0], status, "");
         assert_eq!(scene.health.trunk(TRUNK), reachable, "{status}");
+    }
+}
+
+#[test]
+fn our_own_limit_of_connections_takes_no_peer_down() {
+    let mut scene = Scene::new();
+    let target = Target {
+        uri: "sip:192.0.2.1;transport=tcp".into(),
+        transport: Transport::Tcp,
+        address: SocketAddr::from(([192, 0, 2, 1], 5060)),
+        by: None,
+        named: Default::default(),
+    };
+    let peer = ProbedPeer::of(&target).expect("a peer");
+    scene.health.watch([&peer], [(TRUNK, vec![peer.clone()])]);
+
+    for (fault, reachable) in [
+        (Fault::TooMany, None),
+        (Fault::TooMany, None),
+        (Fault::Refused, None),
+        (Fault::TooMany, None),
+        (Fault::NotOpened, Some(false)),
+        (Fault::TooMany, Some(false)),
+    ] {
+        let now = scene.now;
+        let probe = OptionsBatch::Probe(vec![target.clone()]);
+        scene.peers.ask(&mut scene.endpoint, probe, now);
+        let (flow, _) = scene.endpoint.transmits().next().expect("a probe");
+        scene.endpoint.clear_transmits();
+
+        scene.endpoint.handle_flow_lost(&flow, &fault, now);
+        let event = scene.endpoint.poll_event().expect("its end");
+        let endpoint = &mut scene.endpoint;
+        assert!(scene.peers.handle_event(endpoint, &event, now));
+        assert_eq!(scene.health.trunk(TRUNK), reachable, "{fault:?}");
     }
 }

@@ -418,7 +418,7 @@ impl RewriteMap {
 }
 
 /// Returns the URI of a name-addr.
-fn uri(value: &str) -> Option<&str> {
+pub(super) fn uri(value: &str) -> Option<&str> {
     match value.split_once('<') {
         Some((_, rest)) => rest.split_once('>').map(|(uri, _)| uri),
         None => value.split(';').next(),

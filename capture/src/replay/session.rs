@@ -476,7 +476,7 @@ impl<'a> Session<'a> {
                 self.answer = Some(message.clone());
             }
             if status.is_some_and(|status| matches!(status, 200..=299)) {
-                self.dialog = Some(message.clone());
+                self.accepted(message.clone());
             }
         }
 

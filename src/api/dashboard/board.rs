@@ -3,7 +3,7 @@
 //! A task follows an org while one of its pages is open. Events wake it, and it reads what has no event every 1.5 s. So an open page costs a
 //! comparison while nothing changes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use maud::{Markup, html};
 use tokio::sync::watch;
 use trunkline_model::record::{Direction, Status};
 use trunkline_sip::moment::Moment;
-use trunkline_store::{Call, CallFilter, SilentNode, calls, nodes};
+use trunkline_store::calls_up::{CallCounts, RemoteCalls};
+use trunkline_store::{Call, SilentNode, calls_up, nodes};
 use uuid::Uuid;
 
 use super::document::{Tone, badge, headings, moment, row_of, status};
@@ -22,10 +23,10 @@ use crate::api::phone::from_memory;
 use crate::api::time::written;
 use crate::api::{Api, ApiError};
 
-/// Shortest time between two renderings.
-const SHORTEST: Duration = Duration::from_millis(500);
-/// Longest time between two renderings.
-const LONGEST: Duration = Duration::from_secs(1);
+/// Pause after a rendering.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Time that an event is waited for after the pause.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Calls that are listed.
 const ROWS: usize = 100;
 /// Limits on open pages: on this node, of one org, and of one session.
@@ -223,10 +224,10 @@ async fn follow(boards: Boards, api: Api, org: Uuid) {
             return;
         }
         // Bounds the renderings for an org that has events all the time.
-        tokio::time::sleep(SHORTEST).await;
+        tokio::time::sleep(PAUSE).await;
         let is_open = tokio::select! {
             is_open = events.news() => is_open,
-            () = tokio::time::sleep(LONGEST) => true,
+            () = tokio::time::sleep(MAX_WAIT) => true,
         };
         if !is_open {
             // The server stops: dropping the sender ends the pages' streams.
@@ -245,7 +246,7 @@ pub(super) async fn rendered(api: &Api, org: Uuid) -> Board {
     let parts = |writes: bool| {
         vec![
             Part::new(missing(&silent)),
-            Part::new(counters(&calls)),
+            Part::new(counters(calls.counts)),
             Part::new(table(
                 &calls,
                 &names,
@@ -261,34 +262,50 @@ pub(super) async fn rendered(api: &Api, org: Uuid) -> Board {
     }
 }
 
-/// Returns the calls that are up, newest first: those of this node from memory, those of other nodes from the database.
-async fn up(api: &Api, org: Uuid) -> Vec<Call> {
-    let live = api.live().of_org(org);
-    // A call that has just ended is still up in the database until its end is stored.
-    let known: HashSet<Uuid> = live.iter().map(|live| live.started.call).collect();
-    let up = live.into_iter().filter(|live| !live.is_over());
-    let mut found: Vec<Call> = up.map(from_memory).collect();
-    if api.store().is_shared() {
-        for status in [Status::Queued, Status::Ringing, Status::InProgress] {
-            let filter = CallFilter {
-                status: Some(status),
-                ..CallFilter::default()
-            };
-            let listed = api
-                .read_of(org, move |tx| {
-                    calls::list(tx, org, &filter, None, ROWS as u32)
-                })
-                .await;
-            // While the database is away, the calls of this node are shown.
-            let others = listed.map(|page| page.items).unwrap_or_default();
-            let others = others.into_iter();
-            found
-                .extend(others.filter(|call| call.ended_at.is_none() && !known.contains(&call.id)));
-        }
-    }
+/// Calls that are up.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct CallsUp {
+    /// The newest ones, [`ROWS`] at most.
+    newest: Vec<Call>,
+    /// Counts of all.
+    counts: CallCounts,
+}
 
-    found.sort_unstable_by_key(|call| std::cmp::Reverse((call.started_at, call.id)));
-    found
+impl CallsUp {
+    /// Joins the calls of this node with those of other nodes.
+    fn new(own: Vec<Call>, others: RemoteCalls) -> Self {
+        let RemoteCalls {
+            mut newest,
+            mut counts,
+        } = others;
+        for call in &own {
+            counts.add(call.status, call.held == Some(true), 1);
+        }
+
+        newest.extend(own);
+        newest.sort_unstable_by_key(|call| std::cmp::Reverse((call.started_at, call.id)));
+        newest.truncate(ROWS);
+        Self { newest, counts }
+    }
+}
+
+/// Returns the calls that are up: those of this node from memory, those of other nodes from the database.
+async fn up(api: &Api, org: Uuid) -> CallsUp {
+    let live = api.live().of_org(org).into_iter();
+    let own = live.filter(|live| !live.is_over()).map(from_memory);
+
+    let others = match api.store().is_shared() {
+        true => {
+            let node = api.engine().map(|engine| engine.node());
+            let found = api.read_of(org, move |tx| {
+                calls_up::on_other_nodes(tx, org, node, ROWS as u32)
+            });
+            // While the database is away, the calls of this node are shown.
+            found.await.unwrap_or_default()
+        }
+        false => RemoteCalls::default(),
+    };
+    CallsUp::new(own.collect(), others)
 }
 
 /// Nodes that don't answer, of those that share the database.
@@ -324,35 +341,34 @@ fn names(api: &Api, org: Uuid) -> HashMap<Uuid, String> {
         .collect()
 }
 
-fn counters(calls: &[Call]) -> Markup {
-    let of = |status: Status| calls.iter().filter(|call| call.status == status).count();
-    let held = calls.iter().filter(|call| call.held == Some(true)).count();
+fn counters(counts: CallCounts) -> Markup {
     html! {
         dl.tiles #counters {
-            div { dt { "Up" } dd { (of(Status::InProgress)) } }
-            div { dt { "Ringing" } dd { (of(Status::Ringing) + of(Status::Queued)) } }
-            div { dt { "On hold" } dd { (held) } }
+            div { dt { "Up" } dd { (counts.in_progress) } }
+            div { dt { "Ringing" } dd { (counts.ringing) } }
+            div { dt { "On hold" } dd { (counts.held) } }
         }
     }
 }
 
 const COLUMNS: [&str; 7] = ["Started", "From", "To", "Agent", "Status", "For", ""];
 
-fn table(calls: &[Call], names: &HashMap<Uuid, String>, page: &str, writes: bool) -> Markup {
+fn table(calls: &CallsUp, names: &HashMap<Uuid, String>, page: &str, writes: bool) -> Markup {
+    let left_out = calls.counts.total().saturating_sub(calls.newest.len());
     html! {
         section.card #up aria-label="Calls that are up" {
-            @if calls.is_empty() {
+            @if calls.newest.is_empty() {
                 p.empty { "No call is up." }
             } @else {
                 div.scroll {
                     table aria-label="Calls that are up" {
                         (headings(&COLUMNS))
                         tbody {
-                            @for call in calls.iter().take(ROWS) { (row_of(&COLUMNS, &row(call, names, page, writes))) }
+                            @for call in &calls.newest { (row_of(&COLUMNS, &row(call, names, page, writes))) }
                         }
                     }
                 }
-                @if calls.len() > ROWS { p.soft { "and " (calls.len() - ROWS) " more" } }
+                @if left_out > 0 { p.soft { "and " (left_out) " more" } }
             }
         }
     }
@@ -403,6 +419,7 @@ fn commands(call: &Call, at: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::phone::call_that_is_up;
 
     #[test]
     fn a_session_has_its_share_of_the_places() {
@@ -432,5 +449,33 @@ mod tests {
 
         drop(held);
         assert!(enter(greedy, 100).is_some());
+    }
+
+    #[test]
+    fn calls_of_other_nodes_count_behind_those_of_this_one() {
+        let call = |id, seconds| call_that_is_up(id, Moment::from_secs(seconds));
+        let own: Vec<Call> = (0..150).map(|id| call(id, 2_000)).collect();
+        let mut counts = CallCounts::default();
+        counts.add(Status::InProgress, true, 20);
+        counts.add(Status::Ringing, false, 30);
+
+        for (seconds, is_first) in [(1_000, false), (3_000, true)] {
+            let others = RemoteCalls {
+                newest: vec![call(1_000, seconds)],
+                counts,
+            };
+            let up = CallsUp::new(own.clone(), others);
+            assert_eq!(up.newest.len(), ROWS);
+            assert_eq!(up.newest[0].id == Uuid::from_u128(1_000), is_first);
+
+            let expected = CallCounts {
+                ringing: 30,
+                in_progress: 170,
+                held: 20,
+            };
+            assert_eq!(up.counts, expected);
+            let page = table(&up, &HashMap::new(), "", false).into_string();
+            assert!(page.contains("and 100 more"));
+        }
     }
 }

@@ -207,3 +207,37 @@ pub(crate) fn from_memory(live: LiveCall) -> Call {
         media: live.media.as_ref().map(|media| media.figures.clone()),
     }
 }
+
+/// Returns an inbound call in progress, for tests.
+#[cfg(test)]
+pub(crate) fn call_that_is_up(id: u128, started_at: trunkline_sip::moment::Moment) -> Call {
+    Call {
+        id: Uuid::from_u128(id),
+        org_id: Uuid::from_u128(2),
+        session_id: Uuid::from_u128(3),
+        agent_id: None,
+        trunk_id: None,
+        contact_id: None,
+        direction: Direction::Inbound,
+        status: Status::InProgress,
+        from_number: String::new(),
+        to_number: String::new(),
+        from_e164: None,
+        to_e164: None,
+        started_at,
+        ringing_at: None,
+        answered_at: None,
+        ended_at: None,
+        sip_code: None,
+        reason: None,
+        hangup_by: None,
+        caller_call_id: "caller 0".to_owned(),
+        runtime_call_id: None,
+        transfer: None,
+        q850_cause: None,
+        metadata: None,
+        held: None,
+        caller_withheld: None,
+        media: None,
+    }
+}

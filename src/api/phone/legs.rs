@@ -138,11 +138,15 @@ fn legs(search: &Search<'_>, now: Moment) -> (Vec<Message>, bool) {
     }
 
     // A leg that replaced the caller's may have been replaced in its turn.
-    for _ in 0..MAX_LEGS {
+    for count in 0.. {
         let successor = Successor::find(traces, &of_caller, call.ended_at);
         let Some(successor) = readable(successor, &mut is_cut) else {
             break;
         };
+        if count == MAX_LEGS {
+            is_cut = true;
+            break;
+        }
         let FoundMessages {
             messages,
             is_cut: is_long,
@@ -190,10 +194,10 @@ fn called(search: &Search<'_>, now: Moment, is_cut: &mut bool) -> Vec<(&'static 
     let session = format!("\r\n{}: {}\r\n", search.session_header, call.session_id);
     let mut begun = |from: Moment, until: Moment| {
         let begun = traces.begun(session.as_bytes(), from, until);
-        readable(begun, is_cut)
-            .into_iter()
-            .take(MAX_LEGS)
-            .collect::<Vec<_>>()
+        let mut begun = readable(begun, is_cut);
+        *is_cut |= begun.len() > MAX_LEGS;
+        begun.truncate(MAX_LEGS);
+        begun
     };
 
     // Runtimes that were tried before the one that answered, or that never answered.
@@ -235,4 +239,100 @@ fn of_one_dialog(mut messages: Vec<(bool, Captured)>, began: u64) -> Vec<(bool, 
     };
     messages.retain(|(is_sent, captured)| dialog.holds(*is_sent, captured));
     messages
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use trunkline_sip::flow::{Flow, Transport};
+
+    use super::*;
+    use crate::api::phone::call_that_is_up;
+    use crate::traces::Tap;
+
+    const BEGAN: Moment = Moment::from_secs(1_000);
+
+    fn clock() -> Moment {
+        Moment::from_secs(1_100)
+    }
+
+    /// Notes a message between us and the peer of this number.
+    fn note(tap: &mut Tap, seconds: u64, peer: u16, is_sent: bool, text: &str) {
+        let flow = Flow {
+            transport: Transport::Udp,
+            listener: 0,
+            connection: 0,
+            local: SocketAddr::from(([127, 0, 0, 1], 5060)),
+            peer: SocketAddr::from(([127, 0, 0, 1], 6000 + peer)),
+        };
+        let at = BEGAN + Duration::from_secs(seconds);
+        tap.note(at, flow, is_sent, format!("{text}\r\n\r\n").as_bytes());
+        tap.hand_on();
+    }
+
+    /// Returns the number of messages that are found, and whether none is missing.
+    fn found(traces: &Traces, call: &Call) -> (usize, bool) {
+        let search = Search {
+            traces,
+            call,
+            session_header: "X-SESSION-ID",
+            transferred_at: None,
+        };
+        let (messages, is_complete) = legs(&search, clock());
+        (messages.len(), is_complete)
+    }
+
+    #[test]
+    fn a_trace_without_some_of_the_runtimes_is_not_complete() {
+        let traces = Traces::new(1, None, None, clock).expect("traces");
+        let (call, mut tap) = (call_that_is_up(1, BEGAN), traces.tap(0));
+
+        for leg in 1..=MAX_LEGS + 1 {
+            let session = call.session_id;
+            let invite = format!(
+                "INVITE sip:r SIP/2.0\r\nCall-ID: runtime {leg}\r\nX-SESSION-ID: {session}"
+            );
+            note(&mut tap, leg as u64, 0, true, &invite);
+            assert_eq!(
+                found(&traces, &call),
+                (leg.min(MAX_LEGS), leg <= MAX_LEGS),
+                "{leg}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_trace_without_some_of_the_replaced_legs_is_not_complete() {
+        let traces = Traces::new(1, None, None, clock).expect("traces");
+        let (call, mut tap) = (call_that_is_up(1, BEGAN), traces.tap(0));
+
+        // The first leg is the caller's, and each later one replaces the one before it.
+        for leg in 0..=MAX_LEGS + 1 {
+            let (seconds, peer) = (2 * leg as u64, u16::try_from(leg).expect("a port"));
+            let tags = format!(
+                "Call-ID: caller {leg}\r\nFrom: <sip:a@h>;tag=theirs{leg}\r\nTo: <sip:b@h>"
+            );
+            let replaces = leg.checked_sub(1).map_or_else(String::new, |before| {
+                format!("\r\nReplaces: caller {before};to-tag=ours{before};from-tag=theirs{before}")
+            });
+            let invite = format!("INVITE sip:b SIP/2.0\r\n{tags}{replaces}");
+            note(&mut tap, seconds, peer, false, &invite);
+            let answer = format!("SIP/2.0 200 OK\r\n{tags};tag=ours{leg}");
+            note(&mut tap, seconds, peer, true, &answer);
+            if let Some(before) = leg.checked_sub(1) {
+                let bye = format!(
+                    "BYE sip:a SIP/2.0\r\nCall-ID: caller {before}\r\nFrom: <sip:b@h>;tag=ours{before}\r\nTo: <sip:a@h>;tag=theirs{before}"
+                );
+                note(&mut tap, seconds + 1, peer - 1, true, &bye);
+            }
+            let shown = leg.min(MAX_LEGS);
+            let byes = leg.min(MAX_LEGS + 1);
+            assert_eq!(
+                found(&traces, &call),
+                (2 * (shown + 1) + byes, leg <= MAX_LEGS),
+                "{leg}"
+            );
+        }
+    }
 }

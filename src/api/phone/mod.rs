@@ -50,6 +50,8 @@ mod voices;
 use axum::routing::{delete, get, post, put};
 
 pub(super) use agents::NO_AGENTS;
+#[cfg(test)]
+pub(super) use calls::call_that_is_up;
 pub(super) use calls::{CallView, from_memory};
 pub(super) use calls_at_once::CALLS_AT_ONCE;
 pub(super) use events::TYPES as EVENT_TYPES;

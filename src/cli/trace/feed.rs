@@ -61,10 +61,16 @@ impl Feed {
     }
 
     /// Ends the stream, so that nothing holds the session any more.
-    pub(super) async fn stop(self) {
+    pub(super) async fn stop(mut self) {
         self.task.abort();
         // The result only says that the task was aborted.
-        let _ = self.task.await;
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

@@ -24,6 +24,15 @@ impl Session<'_> {
         }
     }
 
+    /// Notes a 2xx to an INVITE of the caller's. One that renews its dialog changes the target, but not the route set (RFC 3261 §12.2.1.2).
+    pub(super) fn accepted(&mut self, mut message: Message) {
+        let before = self.dialog.as_ref();
+        if let Some(before) = before.filter(|before| before.tag("To") == message.tag("To")) {
+            message.replace_all("Record-Route", &before.all("Record-Route"));
+        }
+        self.dialog = Some(message);
+    }
+
     fn hang_up(&mut self) {
         let Some(invite) = self.invite.clone() else {
             return;
@@ -32,7 +41,8 @@ impl Session<'_> {
         match &self.answer {
             Some(answer) if answer.status().is_some_and(|status| status < 300) => {
                 let number = invite.cseq().map_or(1, |(number, _)| number);
-                closing.push(in_dialog(&invite, answer, "ACK", number));
+                let accepted = self.dialog.as_ref().unwrap_or(answer);
+                closing.push(in_dialog(&invite, accepted, "ACK", number));
             }
             Some(answer) => closing.push(acknowledging(&invite, answer)),
             None => closing.push(cancelling(&invite)),
@@ -71,7 +81,7 @@ impl Session<'_> {
                 }
                 Some(status) if status >= 200 && message.method() == "INVITE" => {
                     // The answer crossed the CANCEL.
-                    self.dialog = Some(message.clone());
+                    self.accepted(message.clone());
                     self.answer = Some(message);
                     self.hang_up();
                 }
