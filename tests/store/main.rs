@@ -18,6 +18,7 @@ mod contacts;
 mod dedications;
 mod deleted_orgs;
 mod directory;
+mod erased_numbers;
 mod erasures;
 mod event_schema;
 mod events;
