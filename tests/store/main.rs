@@ -27,6 +27,7 @@ mod feed;
 mod handoffs;
 mod idempotency;
 mod keys;
+mod node_commands;
 mod number_codes;
 mod projection;
 mod retention;
