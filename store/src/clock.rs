@@ -1,5 +1,7 @@
 //! The clock of the database.
 
+use std::time::Duration;
+
 use trunkline_sip::moment::Moment;
 
 use super::column::moment;
@@ -7,7 +9,7 @@ use super::error::Error;
 use super::tx::Tx;
 
 /// Statement that uses the database's own clock: the pieces of its text are joined by the database's expression for the present time in
-/// microseconds. The clocks of nodes differ, while a lease must hold on all of them.
+/// microseconds. The clocks of nodes differ, while a lease must hold, and a command be fresh, on all of them.
 macro_rules! by_its_clock {
     ($tx:expr, $first:literal $(, $next:literal)+ $(,)?) => {
         if $tx.is_shared() {
@@ -32,4 +34,9 @@ pub fn now(tx: &mut Tx) -> Result<Option<Moment>, Error> {
         &[],
     )?;
     Ok(moment(micros).ok())
+}
+
+/// Returns a length in microseconds.
+pub(crate) fn length(of: Duration) -> i64 {
+    i64::try_from(of.as_micros()).unwrap_or(i64::MAX)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-use super::clock::by_its_clock;
+use super::clock::{by_its_clock, length};
 use super::column::{count, from_row, moment};
 use super::error::{Conflict, Error};
 use super::tx::Tx;
@@ -359,11 +359,6 @@ fn runs(rows: &[Run]) -> Vec<Origin> {
 fn origin(node: i64, boot: i64) -> Option<Origin> {
     let node = u8::try_from(node).ok()?;
     Some(Origin { node, boot })
-}
-
-/// Returns a length in microseconds.
-fn length(lease: Duration) -> i64 {
-    i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Parses `node.boot` of each run.
