@@ -9,7 +9,7 @@ use uuid::Uuid;
 pub struct CallKey {
     /// Its place in the slab.
     pub index: u32,
-    /// Generation of that place, counted with each call that had it.
+    /// Number of the call, counted over all places of the shard: it tells the call from earlier ones in the same place. It wraps around.
     pub generation: u32,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct CallRef {
     pub(crate) slot: Slot,
 }
 
-/// A leg within its call. Ids aren't reused in a call.
+/// A leg within its call. Numbers wrap around after 256 legs; those of legs that exist are skipped.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LegId(u8);
 

@@ -113,7 +113,13 @@ impl Relay<'_> {
         let other = self.bridge.other(id);
         let sent = self.send(cx, other, fork, method, purpose, Some(message), |_| {});
         if sent.is_none() {
-            cx.respond(server, 481, None, |_| {}, b"");
+            // A 481 has the requester end its dialog (RFC 3261 §12.2.1.2): not for a lack of room, which passes.
+            let status = if self.bridge.has_fork(other, fork) {
+                503
+            } else {
+                481
+            };
+            cx.respond(server, status, None, |_| {}, b"");
         }
     }
 }

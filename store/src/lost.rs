@@ -6,6 +6,7 @@
 
 use trunkline_model::record::{HangupBy, Status};
 use trunkline_sip::moment::Moment;
+use uuid::Uuid;
 
 use super::call_events::{CallRow, call_columns};
 use super::error::Error;
@@ -63,6 +64,13 @@ pub fn record_ends(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn reopen(tx: &mut Tx, run: Origin) -> Result<u64, Error> {
+    // Locked before their transfers, as `close` and the projection do. Otherwise their ends could also be recorded after the transfers were reopened.
+    if tx.is_shared() {
+        let sql =
+            "SELECT id FROM calls WHERE node = $1 AND boot = $2 AND lost_told = FALSE FOR UPDATE";
+        tx.all::<(Uuid,)>(sql, &[&run.node, &run.boot])?;
+    }
+
     // Before the calls: the transfers are found by `lost_told` of their calls, which is cleared below.
     transfers::reopen(tx, run)?;
     tx.run(

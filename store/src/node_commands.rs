@@ -1,11 +1,13 @@
 //! Commands that one node sends another through the database, about a call that is up there. Each command is taken once, by the addressed
-//! node; the sender polls for the answer, and withdraws a command that was not taken.
+//! node; the sender polls for the answer, and withdraws a command that was not taken. Its age is judged by the database's clock: those of the two
+//! nodes may differ by more than it is valid for.
 
 use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 use uuid::Uuid;
 
+use super::clock::{by_its_clock, length};
 use super::column::from_row;
 use super::error::Error;
 use super::id_at;
@@ -68,33 +70,43 @@ pub fn put(
 ) -> Result<Uuid, Error> {
     let id = id_at(now);
     // A node that died after it had sent a command never forgets it: each new command sweeps the old ones.
-    let old = "DELETE FROM asks WHERE asked_at < $1";
-    tx.run(old, &[&(now - KEPT)])?;
-    let sql = "INSERT INTO asks (id, node, org_id, call_id, what, asked_at) VALUES ($1, $2, $3, $4, $5, $6)";
-    tx.run(sql, &[&id, &node, &org, &call, &what, &now])?;
+    let old = by_its_clock!(tx, "DELETE FROM asks WHERE asked_at < ", " - $1");
+    tx.run(old, &[&length(KEPT)])?;
+    let sql = by_its_clock!(
+        tx,
+        "INSERT INTO asks (id, node, org_id, call_id, what, asked_at) VALUES ($1, $2, $3, $4, $5, ",
+        ")"
+    );
+    tx.run(sql, &[&id, &node, &org, &call, &what])?;
     tx.mark_internal();
     Ok(id)
 }
 
-/// Returns whether commands to this node from `since` on wait to be taken.
+/// Returns whether commands to this node that aren't older than `age` wait to be taken.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn are_waiting(tx: &mut Tx, node: u8, since: Moment) -> Result<bool, Error> {
-    let sql = "SELECT 1 FROM asks WHERE node = $1 AND asked_at >= $2 AND taken_at IS NULL LIMIT 1";
-    let some: Option<(i64,)> = tx.one(sql, &[&node, &since])?;
+pub fn are_waiting(tx: &mut Tx, node: u8, age: Duration) -> Result<bool, Error> {
+    let sql = by_its_clock!(
+        tx,
+        "SELECT 1 FROM asks WHERE node = $1 AND asked_at >= ",
+        " - $2 AND taken_at IS NULL LIMIT 1"
+    );
+    let some: Option<(i64,)> = tx.one(sql, &[&node, &length(age)])?;
     Ok(some.is_some())
 }
 
-/// Takes the commands to this node from `since` on, each once.
+/// Takes the commands to this node that aren't older than `age`, each once.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
-pub fn take(tx: &mut Tx, node: u8, since: Moment, now: Moment) -> Result<Vec<NodeCommand>, Error> {
-    let sql =
-        "UPDATE asks SET taken_at = $3 WHERE node = $1 AND asked_at >= $2 AND taken_at IS NULL
-         RETURNING id, org_id, call_id, what";
-    let taken = tx.all(sql, &[&node, &since, &now])?;
+pub fn take(tx: &mut Tx, node: u8, age: Duration, now: Moment) -> Result<Vec<NodeCommand>, Error> {
+    let sql = by_its_clock!(
+        tx,
+        "UPDATE asks SET taken_at = $3 WHERE node = $1 AND asked_at >= ",
+        " - $2 AND taken_at IS NULL RETURNING id, org_id, call_id, what"
+    );
+    let taken = tx.all(sql, &[&node, &length(age), &now])?;
     tx.mark_internal();
     Ok(taken)
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
+use super::clock::{by_its_clock, length};
 use super::column::{count, from_row, moment};
 use super::error::{Conflict, Error};
 use super::tx::Tx;
@@ -11,18 +12,6 @@ use crate::journal::Origin;
 
 /// Lock that serialises starts on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0004;
-
-/// Statement that uses the database's own clock: the pieces of its text are joined by the database's expression for the present time in
-/// microseconds. The clocks of nodes differ, while a lease must hold on all of them.
-macro_rules! by_its_clock {
-    ($tx:expr, $first:literal $(, $next:literal)+ $(,)?) => {
-        if $tx.is_shared() {
-            concat!($first $(, "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)", $next)+)
-        } else {
-            concat!($first $(, "CAST(unixepoch('now', 'subsec') * 1000000 AS BIGINT)", $next)+)
-        }
-    };
-}
 
 /// Process that serves as a node, or did.
 struct Holder {
@@ -370,11 +359,6 @@ fn runs(rows: &[Run]) -> Vec<Origin> {
 fn origin(node: i64, boot: i64) -> Option<Origin> {
     let node = u8::try_from(node).ok()?;
     Some(Origin { node, boot })
-}
-
-/// Returns a length in microseconds.
-fn length(lease: Duration) -> i64 {
-    i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Parses `node.boot` of each run.

@@ -57,16 +57,17 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
     let mut events = Vec::new();
     let mut happened = Vec::new();
 
-    for (change, at) in transfers::project(tx, facts, &mut events)? {
-        tx.announce(change, at);
-    }
-
     attempts::project(tx, facts)?;
 
     for some in rows::portions(&known) {
         let rows = write(tx, origin, some)?;
         happened.extend(events_of(some, &rows));
         tx.record_ends(rows.iter().filter_map(call_ends::of_row));
+    }
+
+    // Behind the rows of their calls, which this transaction has locked by now, as `lost::close` locks them first.
+    for (change, at) in transfers::project(tx, facts, &mut events)? {
+        tx.announce(change, at);
     }
 
     // Holds are rare: a statement of their own costs less than one more column in the statement for every call.

@@ -176,7 +176,7 @@ pub fn exists(tx: &mut Tx, org: Uuid, transfer: Uuid) -> Result<bool, Error> {
 }
 
 /// Writes the transfers among these facts and the resulting handoffs, each once however often the fact comes. Returns the changes of
-/// trunks.
+/// trunks. The rows of their calls are written before, and so locked: no other node closes one of them as lost until the commit.
 pub(super) fn project(
     tx: &mut Tx,
     facts: &[Fact],
@@ -250,7 +250,7 @@ fn event((org, session): (Uuid, Uuid), shown: &CallTransfer, step: i64) -> NewEv
 }
 
 /// Closes transfers of calls of `node` that were closed as lost in its runs before `boot`: their outcome is unknown. The calls are closed
-/// first, so that a transfer which their node projects meanwhile is closed here or by [`close_late`].
+/// first, and [`project`] locks them first: a transfer that their node projects meanwhile is closed here or by [`close_late`].
 pub(super) fn close_lost(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<(), Error> {
     tx.run(
         "UPDATE transfers SET lost_from = state, state = 'unknown',
@@ -270,15 +270,8 @@ fn close_late(tx: &mut Tx, transfer: &Transfer) -> Result<Option<NewEvent>, Erro
         return Ok(None);
     }
 
-    let sql = match tx.is_shared() {
-        // Waits for a node that closes the call just now.
-        true => {
-            "SELECT lost_told, ended_at FROM calls WHERE org_id = $1 AND id = $2 AND status = 'lost' FOR SHARE"
-        }
-        false => {
-            "SELECT lost_told, ended_at FROM calls WHERE org_id = $1 AND id = $2 AND status = 'lost'"
-        }
-    };
+    let sql =
+        "SELECT lost_told, ended_at FROM calls WHERE org_id = $1 AND id = $2 AND status = 'lost'";
     let lost: Option<(Option<bool>, i64)> = tx.one(sql, &[&transfer.org, &transfer.call])?;
     let Some((is_told, at)) = lost else {
         return Ok(None);
@@ -321,7 +314,7 @@ fn event_of_lost(tx: &mut Tx, org: Uuid, transfer: Uuid) -> Result<Option<NewEve
         .map(|((session, step), shown)| event((org, session), &shown, CLOSED + step)))
 }
 
-/// Reopens the transfers of a run that others had taken for dead, with its calls (`lost::reopen`), which are reopened afterwards.
+/// Reopens the transfers of a run that others had taken for dead, with its calls (`lost::reopen`), which are locked and reopened afterwards.
 pub(super) fn reopen(tx: &mut Tx, run: Origin) -> Result<(), Error> {
     tx.run(
         "UPDATE transfers SET state = lost_from, lost_from = NULL, ended_at = NULL WHERE lost_from IS NOT NULL

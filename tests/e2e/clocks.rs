@@ -3,9 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::json;
+
+use crate::control::answered;
 use crate::node::{Node, NodeSetup};
 use crate::nodes::{Pair, ends};
 use trunkline_testkit::database::Database;
+use trunkline_testkit::referred::Step::ByeComes;
 use trunkline_testkit::{DaemonSetup, Deadline, process, tools};
 
 /// Far beyond the usual time, since other tests share the machine.
@@ -111,6 +115,36 @@ fn a_node_whose_clock_is_ahead_takes_nothing_from_the_others() {
         let is_said = (7.0..=8.0).contains(&off_by) && complaint.contains("set both by NTP");
         assert!(is_said, "{by}: {complaint}");
     }
+}
+
+/// Each clock is off by less than a node starts with, and the two by more than a command waits for.
+#[test]
+fn a_node_that_is_ahead_takes_the_commands_of_one_that_is_behind() {
+    if !tools(&["sipp"]) {
+        return;
+    }
+
+    let (Some(library), Some(database)) = (library(), Database::new()) else {
+        return;
+    };
+    let told = |by: &str, number: &str| {
+        let mut environment = database.environment();
+        environment.extend(turned(&library, by));
+        environment.push(("TRUNKLINE__SIP__NODE".to_owned(), number.to_owned()));
+        environment
+    };
+    let behind = NodeSetup::new(&told("-4s", "0"));
+    let outset = behind.run(&["quickstart", "--json", "--no-serve"]);
+    let behind = behind.serve();
+    let ahead = NodeSetup::new(&told("+4s", "1")).serve();
+    let pair = Pair::of(behind, ahead, outset, database);
+
+    let pbx = pair.caller(&pair.second).takes(&[ByeComes]);
+    let call = answered(&pair.first, &pair.key);
+    let path = format!("/phone/calls/{call}/hangup");
+    let (status, ended) = pair.first.change("POST", &path, &pair.key, &json!({}));
+    assert!([200, 202].contains(&status), "{status}: {ended}");
+    pbx.finish();
 }
 
 #[test]

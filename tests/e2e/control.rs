@@ -25,7 +25,8 @@ fn call_that(node: &Node, key: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     found.unwrap_or_else(|| panic!("it is never so: {shown}"))
 }
 
-fn answered(node: &Node, key: &str) -> String {
+/// Waits until a node shows the org's only call as answered; returns its id.
+pub(crate) fn answered(node: &Node, key: &str) -> String {
     let call = call_that(node, key, |call| call["status"] == "in_progress");
     text(&call["id"])
 }

@@ -6,10 +6,7 @@ use trunkline_model::record::{Direction, Ended, Fact, HangupBy, Started, Status}
 use trunkline_routing::{Caller, Decision, Dialled, Outcome, Step};
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
-use trunkline_store::{
-    Call, CallFilter, CommandState, Conflict, Error, Renewal, Store, calls, lost,
-    node_commands as commands, nodes,
-};
+use trunkline_store::{Call, CallFilter, Conflict, Error, Renewal, Store, calls, lost, nodes};
 use uuid::Uuid;
 
 use crate::test_db::{NOW, TestDb, done, found, later, number, project};
@@ -20,7 +17,6 @@ crate::on_both!(
     a_decision_is_read_back,
     what_a_peer_sends_is_storable,
     a_hold_is_shown_as_it_was_told_last,
-    what_a_node_is_asked_is_done_once,
     calls_are_listed_by_page,
     many_calls_are_counted_to_the_last,
     nodes_take_turns,
@@ -189,53 +185,6 @@ async fn a_hold_is_shown_as_it_was_told_last(db: &TestDb) {
         .await
         .expect("projected again");
     assert_eq!(call(&store, 1).await.held, Some(true));
-}
-
-async fn what_a_node_is_asked_is_done_once(db: &TestDb) {
-    let store = db.open().await;
-    let of = |call| (ORG, Uuid::from_u128(call));
-    let first = done(&store, move |tx| commands::put(tx, of(1), 1, "one", NOW)).await;
-    let other = done(&store, move |tx| commands::put(tx, of(2), 2, "two", NOW)).await;
-    let take =
-        async |node, since| done(&store, move |tx| commands::take(tx, node, since, later(1))).await;
-    let taken = take(1, NOW).await;
-    let told: Vec<_> = taken.iter().map(|ask| (ask.id, &*ask.what)).collect();
-    assert_eq!(told, [(first, "one")]);
-    assert_eq!((taken[0].org_id, taken[0].call_id), of(1));
-    assert_eq!(take(1, NOW).await, [], "once");
-    assert_eq!(take(2, later(1)).await, [], "whoever asked has given up");
-
-    let state = async |org, ask| found(&store, move |tx| commands::state(tx, org, ask)).await;
-    assert_eq!(state(ORG, first).await, CommandState::Taken);
-    assert_eq!(state(ORG, other).await, CommandState::Waits);
-
-    done(&store, move |tx| commands::answer(tx, first, 409, "No")).await;
-    let no = CommandState::Answered(409, "No".to_owned());
-    assert_eq!(state(ORG, first).await, no);
-
-    let foreign = Uuid::from_u128(2);
-    let others = state(foreign, first).await;
-    assert_eq!(others, CommandState::Waits);
-
-    let withdraw = async |org, ask| done(&store, move |tx| commands::withdraw(tx, org, ask)).await;
-    assert!(!withdraw(ORG, first).await && !withdraw(foreign, other).await);
-    assert!(withdraw(ORG, other).await);
-    assert_eq!(take(2, NOW).await, [], "taken back");
-
-    // A command that was taken keeps its answer until its sender forgets it.
-    for (org, then) in [(foreign, no), (ORG, CommandState::Waits)] {
-        done(&store, move |tx| commands::forget(tx, org, first)).await;
-        assert_eq!(state(ORG, first).await, then);
-    }
-
-    let old = done(&store, move |tx| commands::put(tx, of(3), 1, "old", NOW)).await;
-    done(&store, move |tx| {
-        commands::put(tx, of(4), 1, "new", later(61))
-    })
-    .await;
-
-    assert_eq!(state(ORG, old).await, CommandState::Waits);
-    assert!(!withdraw(ORG, old).await);
 }
 
 async fn a_lost_call_that_ended_is_corrected(db: &TestDb) {

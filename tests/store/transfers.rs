@@ -1,7 +1,9 @@
 //! Transfers as they are read with their calls.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
+use sqlx::{Connection, PgConnection};
 use trunkline_model::handoff::Report;
 use trunkline_model::record::{Ended, Fact, HangupBy, Started, Status};
 use trunkline_model::settings::TransferTarget;
@@ -9,7 +11,7 @@ use trunkline_model::transfer::{State as TransferState, Transfer, TransferMethod
 use trunkline_sip::moment::Moment;
 use trunkline_store::journal::Origin;
 use trunkline_store::{
-    CallFilter, Contact, ContactDetails, Store, call_ends, calls, events, lost, of_contact,
+    CallFilter, Contact, ContactDetails, Store, Tx, call_ends, calls, events, lost, of_contact,
 };
 use uuid::Uuid;
 
@@ -22,6 +24,12 @@ crate::on_both!(
     pages_of_calls_are_bounded_in_octets,
     a_transfer_of_a_lost_call_ends_and_says_so,
 );
+
+/// SQLite has one writer at a time.
+#[test]
+fn a_transfer_that_begins_while_its_call_is_closed_as_lost_ends() {
+    crate::test_db::on_postgres(|db| Box::pin(begun_while_its_call_is_closed(db)));
+}
 
 const RUN: Origin = Origin { node: 3, boot: 7 };
 const ANN: &str = "+442071838750";
@@ -295,4 +303,55 @@ async fn a_transfer_of_a_lost_call_ends_and_says_so(db: &TestDb) {
         "completed",
     ];
     assert_eq!(states, expected);
+}
+
+/// A stalled node projects the first fact of a transfer after another node has closed its call, and before that one commits.
+async fn begun_while_its_call_is_closed(db: &TestDb) {
+    let store = db.open().await;
+    let url = db.options.url.as_deref().expect("PostgreSQL has a URL");
+    let org = org(&store, "Org").await.id;
+    let begun = started(Uuid::from_u128(1), org, NOW);
+    let projected = test_db::project(&store, RUN, &[Fact::Started(begun.into())]).await;
+    projected.expect("projected");
+
+    let (is_closed, closed) = tokio::sync::oneshot::channel();
+    let (commit, may_commit) = mpsc::channel::<()>();
+    let closing = tokio::spawn({
+        let store = store.clone();
+        let close = move |tx: &mut Tx| {
+            lost::close(tx, RUN.node, RUN.boot + 1, later(9))?;
+            is_closed.send(()).expect("the test waits");
+            may_commit.recv().expect("the test goes on");
+            Ok(())
+        };
+        async move { store.write(close).await }
+    });
+    closed.await.expect("closed");
+
+    let projecting = tokio::spawn({
+        let store = store.clone();
+        let fact = Fact::Transfer(transfer(org, 1, TransferState::Requested).into());
+        async move { test_db::project(&store, RUN, &[fact]).await }
+    });
+    let mut watch = PgConnection::connect(url).await.expect("a connection");
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    loop {
+        let waiting = sqlx::query_as(waiting).fetch_one(&mut watch).await;
+        let (waiting,): (i64,) = waiting.expect("activity");
+        assert!(!projecting.is_finished(), "it doesn't wait");
+        if waiting == 1 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+
+    commit.send(()).expect("it waits");
+    closing.await.expect("no panic").expect("closed");
+    projecting.await.expect("no panic").expect("projected");
+
+    let read = found(&store, move |tx| calls::by_id(tx, org, Uuid::from_u128(1)));
+    let transfer = read.await.transfer.expect("a transfer");
+    let shown = (transfer.state, transfer.ended_at);
+    assert_eq!(shown, (TransferState::Unknown, Some(later(9))));
 }

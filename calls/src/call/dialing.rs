@@ -106,26 +106,24 @@ impl Call {
         self.lifetime.begin(cx.now);
         cx.note_answered(&self.ids, Box::default());
 
-        let audio = sdp::read_answer(&sdp);
-        match self.bridge.is_local() {
-            true => {
-                self.lifetime
-                    .limit(cx, self.bridge.key, self.outbound.as_deref());
-                let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
-                self.bridge.legs.connect(trunk, agent);
-                let Some(audio) = audio else {
-                    return self.hang_up(cx, Reason::NoCommonMedia);
-                };
-                let remote = audio.remote.ip();
-                self.relaying().update_media(cx, Some(audio));
-                self.bridge.speak_code(cx, remote);
-                // A bot that was woken while the callee rang gets the call. One that was to wait is dialled now.
-                self.with_bot(cx, Bot::start);
-                self.with_bot(cx, Bot::dial);
-            }
-            false if audio.is_none() => self.refuse(cx, Reason::NoCommonMedia),
-            false => self.invite_runtime(cx, sdp),
+        let Some(audio) = sdp::read_answer(&sdp) else {
+            // Before it is connected with media of ours: the call was never up.
+            return self.refuse(cx, Reason::NoCommonMedia);
+        };
+        if !self.bridge.is_local() {
+            return self.invite_runtime(cx, sdp);
         }
+
+        self.lifetime
+            .limit(cx, self.bridge.key, self.outbound.as_deref());
+        let (trunk, agent) = (self.bridge.trunk_id(), self.bridge.agent_id());
+        self.bridge.legs.connect(trunk, agent);
+        let remote = audio.remote.ip();
+        self.relaying().update_media(cx, Some(audio));
+        self.bridge.speak_code(cx, remote);
+        // A bot that was woken while the callee rang gets the call. One that was to wait is dialled now.
+        self.with_bot(cx, Bot::start);
+        self.with_bot(cx, Bot::dial);
     }
 
     /// Invites the runtime with the callee's SDP.

@@ -15,6 +15,7 @@ mod bots;
 mod builtin;
 mod caller;
 mod cases;
+mod crowded;
 mod dice;
 mod forged;
 mod glare;

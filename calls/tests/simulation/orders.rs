@@ -7,9 +7,12 @@ use trunkline_model::record::{Direction, Started};
 use trunkline_routing::E164;
 use trunkline_sip::wire::Message;
 
+use crate::cases::{record, sent};
 use crate::dice::Dice;
 use crate::node;
-use crate::plan::{Agent, AttemptPlan};
+use crate::plan::{Agent, AttemptPlan, Flaw, Plan};
+use crate::verdict;
+use crate::world::World;
 
 /// An order of an outbound call, and the behaviour of those who are called.
 #[derive(Clone, Debug)]
@@ -75,4 +78,26 @@ pub(crate) fn call_of(message: &Message<'_>) -> Option<usize> {
     let uri = std::str::from_utf8(message.request_uri()).ok()?;
     let number = uri.strip_prefix("sip:+1415555")?.get(..4)?;
     number.parse().ok()
+}
+
+/// Media of ours and a runtime over SIP alike.
+#[test]
+fn a_callee_that_answers_without_audio_fails_the_call() {
+    for agent in [Agent::Echo, Agent::Bot, Agent::One] {
+        let mut plan = Plan::plain(agent);
+        let call = &mut plan.calls[0];
+        let callee = AttemptPlan {
+            flaw: Some(Flaw::NoSdp),
+            ..call.attempts[0].clone()
+        };
+        call.order = Some(OrderPlan::plain(callee));
+
+        let mut world = World::new(plan, true);
+        world.run();
+        assert_eq!(verdict::faults(&world), Vec::<String>::new(), "{agent:?}");
+        let expected = "failed 488 no_common_media platform";
+        assert_eq!(record(&world), expected, "{agent:?}");
+        let ends = ["INVITE", "ACK", "BYE"].map(|method| sent(&world, node::CARRIER, method));
+        assert_eq!(ends, [1, 1, 1], "{agent:?}");
+    }
 }

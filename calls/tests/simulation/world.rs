@@ -60,6 +60,8 @@ pub(crate) enum Occasion {
     Drain,
     HangUpAll,
     Silence,
+    /// The node has no room for requests of its own.
+    Crowd,
 }
 
 #[derive(Debug)]
@@ -347,6 +349,7 @@ impl World {
             Occasion::Drain => self.node.calls.drain(),
             Occasion::HangUpAll => self.node.hang_up_all(self.now),
             Occasion::Silence => self.node.silence(self.now),
+            Occasion::Crowd => self.node.fill_clients(self.now),
         }
     }
 

@@ -440,9 +440,6 @@ fn with_host(uri: &str, target: SocketAddr) -> String {
     let behind = host.find([';', '?']).map_or("", |at| &host[at..]);
 
     let parameters: String = behind
-        .split_inclusive([';', '?'])
-        .collect::<Vec<_>>()
-        .concat()
         .split(';')
         // The captured transport needn't be that of the replay.
         .filter(|part| !part.to_ascii_lowercase().starts_with("transport="))

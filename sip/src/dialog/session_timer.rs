@@ -71,7 +71,7 @@ impl SessionTimer {
             return Err(Unacceptable::TooBrief { min_se });
         }
 
-        // The interval may be reduced, down to the shortest that both sides accept, but never raised.
+        // The interval may be reduced, down to the shortest that both sides accept. It isn't raised, unless it is below 90 seconds (`new`).
         let interval = asked.seconds.min(ours.max(least));
         // RFC 4028 §9, table 2: a peer without timers can't refresh, and where a peer names no refresher either side
         // may be it.

@@ -292,14 +292,13 @@ async fn take(
     node: u8,
 ) -> Result<Vec<node_commands::NodeCommand>, trunkline_store::Error> {
     // No sender waits for an older command: it has withdrawn it, or has died.
-    let since = api.now() - TIMEOUT;
     if !api
-        .read(move |tx| node_commands::are_waiting(tx, node, since))
+        .read(move |tx| node_commands::are_waiting(tx, node, TIMEOUT))
         .await?
     {
         return Ok(Vec::new());
     }
-    api.write(move |tx, now| node_commands::take(tx, node, since, now))
+    api.write(move |tx, now| node_commands::take(tx, node, TIMEOUT, now))
         .await
 }
 

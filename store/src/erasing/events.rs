@@ -164,8 +164,8 @@ impl Search {
         changed.then(|| value.to_string())
     }
 
-    /// Clears the free texts of an object that is the contact's or one of its calls', and removes the contact's id. Returns true if anything
-    /// changed.
+    /// Clears the free texts of an object that is the contact's or one of its calls', and removes the contact's id and number. Returns true if
+    /// anything changed.
     fn clear_texts(&self, about: &mut Value) -> bool {
         let id = |name: &str| Uuid::try_parse(about.get(name)?.as_str()?).ok();
         let is_contacts = id("contact_id") == Some(self.erasure.contact_id);
@@ -178,6 +178,7 @@ impl Search {
         let mut changed = false;
         if is_contacts {
             about["contact_id"] = Value::Null;
+            clear_number(about);
             changed = true;
         }
 
@@ -195,4 +196,16 @@ impl Search {
 
         changed
     }
+}
+
+/// Clears the number of the contact from an event of its call, which stores it if the call's end was assumed (`NewEvent::lost_end`). The contact may
+/// have had another number at the time, which the erasure doesn't look for.
+fn clear_number(call: &mut Value) {
+    let (number, e164) = match call.get("direction").and_then(Value::as_str) {
+        Some("outbound") => ("to_number", "to_e164"),
+        Some(_) => ("from_number", "from_e164"),
+        None => return,
+    };
+    call[number] = ANONYMOUS.into();
+    call[e164] = Value::Null;
 }

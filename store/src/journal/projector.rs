@@ -454,6 +454,8 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
 
     if left.is_empty() {
         fs::remove_file(&path)?;
+        // Otherwise a power failure could bring the file back.
+        sync_entries(directory)?;
         return Ok(gone);
     }
 
@@ -469,9 +471,14 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
     // Before the rename: otherwise a crash could leave an empty file under the old name.
     file.sync_all()?;
     fs::rename(&new, &path)?;
-    File::open(directory)?.sync_all()?;
+    sync_entries(directory)?;
 
     Ok(gone)
+}
+
+/// Syncs the names in a directory: files that were created, renamed or removed.
+fn sync_entries(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 /// Sets unreadable octets aside: an acknowledged fact is never discarded, as a later version may be able to read it.
@@ -485,5 +492,7 @@ fn set_aside(segment: &Path, octets: &[u8]) -> io::Result<()> {
         .open(path)?;
     file.write_all(&[octets, b"\n"].concat())?;
     // Before the segment is deleted. If it fails, the segment stays, and the next run reads it again.
-    file.sync_data()
+    file.sync_data()?;
+    // The file may be new.
+    segment.parent().map_or(Ok(()), sync_entries)
 }

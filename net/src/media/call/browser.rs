@@ -59,7 +59,9 @@ impl Call {
         // Taken also if a key is sent in its place: speech that waited for the key would be late from then on.
         let spoken = browser.speak();
 
-        let key = browser.keys().next();
+        // A key waits until the peer is heard, as a bot's does. Otherwise its beginning would be lost.
+        let waits = self.session.waits_for_peer();
+        let key = if waits { None } else { browser.keys().next() };
         let mut frame = spoken.unwrap_or([g711::SILENCE; FRAME]);
         if let Some(key) = key {
             if self.session.wants_tones() {
@@ -78,5 +80,69 @@ impl Call {
         self.figures.packets_sent += 1;
         self.figures.octets_sent += FRAME as u64;
         Some(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::sync::Arc;
+
+    use trunkline_sip::dialog::sdp::{AudioPayload, Direction};
+
+    use super::*;
+    use crate::media::negotiated::NegotiatedMedia;
+    use crate::media::session::Session;
+
+    const EVENT: u8 = 101;
+
+    const fn at_millis(millis: u64) -> Moment {
+        Moment::from_micros(1_000 * millis)
+    }
+
+    /// Returns payload type, with the marker, and payload of what is sent in a tick.
+    fn tick(call: &mut Call, number: u64) -> Option<(u8, Vec<u8>)> {
+        let mut octets = [0; 200];
+        let now = at_millis(20 * number);
+        let (_, packet) = call.tick_browser(&mut octets, now)?;
+        Some((packet[1], packet[12..].to_vec()))
+    }
+
+    #[test]
+    fn a_key_waits_until_the_peer_is_heard() {
+        let peer = SocketAddr::from(([192, 0, 2, 1], 4_000));
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let mut call = Call::new(1, Arc::new(socket), Session::new(0), Arc::default());
+        let (browser, _audio) = BrowserLeg::new();
+        call.attach_browser(browser);
+        let agreed = NegotiatedMedia {
+            remote: peer,
+            payload: AudioPayload::PCMA,
+            telephone_event: Some(EVENT),
+            direction: Direction::SendRecv,
+            sources: [peer.ip(); 2],
+            from_any: false,
+        };
+        call.negotiate(agreed, at_millis(0));
+        call.start_browser(at_millis(0));
+        call.press(b"5");
+
+        let before: Vec<_> = (0..20).filter_map(|at| tick(&mut call, at)).collect();
+        assert!(before.iter().all(|(kind, _)| kind & 0x7f != EVENT));
+
+        for sequence in 0..4 {
+            let mut octets = [0; 13];
+            (octets[0], octets[1]) = (0x80, AudioPayload::PCMA.number);
+            (octets[3], octets[11]) = (sequence, 7);
+            let now = at_millis(400 + 5 * u64::from(sequence));
+            let _ = call.session.accept(&octets, peer, |_| false, now);
+        }
+
+        let after: Vec<_> = (21..40).filter_map(|at| tick(&mut call, at)).collect();
+        let is_event = |(kind, _): &&(u8, Vec<u8>)| kind & 0x7f == EVENT;
+        let events: Vec<_> = after.iter().filter(is_event).collect();
+        // RFC 4733 §2.5.1.1: the marker is that of the beginning.
+        assert_eq!(events.first(), Some(&&(0x80 | EVENT, vec![5, 10, 0, 160])));
+        assert_eq!(events.len(), 8, "100 ms, and the end three times");
     }
 }
