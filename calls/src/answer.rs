@@ -128,7 +128,7 @@ impl Relay<'_> {
         session.timer = incoming.session_timer();
         trunk.remember_sdp(fork, body);
         // A PRACK or an UPDATE may have changed the caller's media since its INVITE.
-        if self.bridge.heard().is_none() {
+        if self.bridge.trunk_sdp().is_none() {
             self.holding.hold_state.take_offer(sdp_of(invite.body()));
             self.holding.hear(self.bridge, id, invite);
         }

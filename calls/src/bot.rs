@@ -387,7 +387,7 @@ impl Bridge {
         };
         let origin = local.map(|local| OwnOrigin::of_call(ids.call, local));
         trunk.origin = origin.map(Box::new);
-        trunk.heard.as_deref().unwrap_or_default().into()
+        trunk.remote_sdp.as_deref().unwrap_or_default().into()
     }
 
     /// Gives the agent's leg media of our own.

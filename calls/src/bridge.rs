@@ -197,16 +197,16 @@ impl Bridge {
     }
 
     /// The caller's SDP as it was agreed on.
-    pub(crate) fn heard(&self) -> Option<&[u8]> {
-        self.trunk()?.heard.as_deref()
+    pub(crate) fn trunk_sdp(&self) -> Option<&[u8]> {
+        self.trunk()?.remote_sdp.as_deref()
     }
 
     /// Stores the caller's SDP as it was agreed on. An equal SDP that the agent has of us is shared.
-    pub(crate) fn set_heard(&mut self, sdp: &[u8]) {
+    pub(crate) fn set_trunk_sdp(&mut self, sdp: &[u8]) {
         let shared = self.agent().and_then(SipPeer::shared_local_sdp);
         let shared = shared.filter(|shared| ***shared == *sdp).map(Arc::clone);
         if let Some(trunk) = self.trunk_mut() {
-            trunk.heard = Some(shared.unwrap_or_else(|| sdp.into()));
+            trunk.remote_sdp = Some(shared.unwrap_or_else(|| sdp.into()));
         }
     }
 

@@ -131,7 +131,7 @@ impl Bridge {
         let sdp: Box<[u8]> = accepted.sdp().unwrap_or_default().into();
         let session = accepted.session(cx);
         let mut peer = accepted.into_peer(offer);
-        peer.heard = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
+        peer.remote_sdp = Some(&*sdp).filter(|sdp| !sdp.is_empty()).map(Into::into);
         peer.origin = origin.map(Box::new);
 
         let trunk = self.trunk_id();

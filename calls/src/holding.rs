@@ -46,7 +46,7 @@ impl Holding {
 
     fn hear_answer(&mut self, bridge: &mut Bridge, sdp: &[u8]) {
         self.hold_state.take_answer(sdp);
-        bridge.set_heard(&self.hold.heard_sdp(sdp));
+        bridge.set_trunk_sdp(&self.hold.heard_sdp(sdp));
     }
 
     /// Notes the offer in a re-INVITE or UPDATE of the trunk's peer; none if it asks for an offer.
@@ -62,7 +62,7 @@ impl Holding {
             && let Some(sdp) = self.proposed.take()
         {
             self.hold_state.take_offer(&sdp);
-            bridge.set_heard(&self.hold.heard_sdp(&sdp));
+            bridge.set_trunk_sdp(&self.hold.heard_sdp(&sdp));
         }
     }
 
@@ -110,7 +110,7 @@ impl Holding {
     fn begin(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, wanted: bool) -> Result<u32, HoldError> {
         // The agent's side is offered the caller's SDP in another direction, so it has to be a bare SDP.
         let is_readable = |sdp: &[u8]| sdp.starts_with(b"v=");
-        let is_readable = bridge.heard().is_some_and(is_readable);
+        let is_readable = bridge.trunk_sdp().is_some_and(is_readable);
         if !bridge.is_local() && !is_readable {
             return Err(HoldError::NoMedia);
         }
@@ -123,7 +123,7 @@ impl Holding {
     /// Sends a side that has accepted an obsolete SDP the other side's current one.
     pub(crate) fn restore(&mut self, bridge: &mut Bridge, cx: &Cx<'_>, id: LegId) {
         let is_with_agent = !bridge.is_with_destination() && !self.hold.is_turning();
-        if is_with_agent && bridge.heard().is_some() {
+        if is_with_agent && bridge.trunk_sdp().is_some() {
             let progress = self.hold.restore(bridge.role(id), cx.now);
             self.go_on(bridge, cx, progress);
         }
@@ -180,7 +180,7 @@ impl Holding {
                 let own = bridge.local_offer();
                 own.and_then(|own| self.hold.own_offer(&own))
             }
-            false => self.hold.next_offer(bridge.heard().unwrap_or_default()),
+            false => self.hold.next_offer(bridge.trunk_sdp().unwrap_or_default()),
         };
         let (Some(fork), Some((role, body))) = (bridge.fork(), offer) else {
             let (role, status) = (LegRole::Agent, 488);
@@ -290,7 +290,7 @@ impl Holding {
         let is_local = bridge.is_local();
         let heard = bridge
             .trunk()
-            .map(|trunk| trunk.heard.as_deref().unwrap_or_default());
+            .map(|trunk| trunk.remote_sdp.as_deref().unwrap_or_default());
         let heard = heard.filter(|_| !is_local);
         let progress = self.hold.accepted(answer, heard, cx.now);
 

@@ -132,7 +132,7 @@ pub(crate) struct SipPeer {
     /// Origin line of the SDP that the peer has of us; `None`: as in the SDP of its dialog.
     pub(crate) origin: Option<Box<OwnOrigin>>,
     /// The peer's SDP as it was agreed on. The caller's is offered to a leg that takes the agent's place.
-    pub(crate) heard: Option<Arc<[u8]>>,
+    pub(crate) remote_sdp: Option<Arc<[u8]>>,
     /// Sources that its requests may come from.
     pub(crate) known_addresses: KnownAddresses,
     /// It may be called for a transfer: a PBX may, the phone in the console's page may not.
@@ -150,7 +150,7 @@ impl SipPeer {
             keep_alive: None,
             credentials: None,
             origin: None,
-            heard: None,
+            remote_sdp: None,
             known_addresses: KnownAddresses::of(&flow),
             takes_calls: true,
         }

@@ -89,7 +89,7 @@ impl Relay<'_> {
         peer.is_sips = sips::wants_sips(message.request_uri(), &dialog);
         peer.dialogs.push(ForkDialog::new(fork, dialog, None));
         peer.abilities = Abilities::of(message);
-        peer.heard = has_sdp(message).then(|| sdp_of(message.body()).into());
+        peer.remote_sdp = has_sdp(message).then(|| sdp_of(message.body()).into());
         peer.credentials = credentials.map(Box::new);
         self.bridge.legs.meet(leg, peer);
 
@@ -133,7 +133,11 @@ impl Relay<'_> {
         if let Some(peer) = self.bridge.legs.sip_mut(leg) {
             let keeps = successor.is_behind_nat;
             peer.keep_alive = keeps.then(|| keep_alive::schedule(cx, key, leg));
-            if let Some(sdp) = peer.heard.as_deref().filter(|_| role == LegRole::Trunk) {
+            if let Some(sdp) = peer
+                .remote_sdp
+                .as_deref()
+                .filter(|_| role == LegRole::Trunk)
+            {
                 self.holding.hold_state.take_offer(sdp);
             }
         }

@@ -146,7 +146,7 @@ impl Call {
         self.bridge.legs.connect(trunk, agent);
         self.lifetime
             .limit(cx, self.bridge.key, self.outbound.as_deref());
-        let audio = self.bridge.heard().and_then(sdp::read_answer);
+        let audio = self.bridge.trunk_sdp().and_then(sdp::read_answer);
         self.relaying().update_media(cx, audio);
         self.with_bot(cx, Bot::dial);
     }

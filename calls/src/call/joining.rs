@@ -42,7 +42,7 @@ impl Call {
 
                 if let Some(answer) = answer {
                     self.holding.hold_state.take_answer(answer);
-                    self.bridge.set_heard(answer);
+                    self.bridge.set_trunk_sdp(answer);
                 }
 
                 match asks {
@@ -59,7 +59,7 @@ impl Call {
                 }
 
                 self.holding.hold_state.take_offer(&delayed.offer);
-                self.bridge.set_heard(&delayed.offer);
+                self.bridge.set_trunk_sdp(&delayed.offer);
             }
             JoinProgress::Reject(delayed) => {
                 let trunk = self.bridge.trunk_id();

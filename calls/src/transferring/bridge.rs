@@ -26,8 +26,8 @@ const RINGING: Duration = Duration::from_secs(45);
 impl Bridge {
     /// Returns whether a destination can be called now.
     pub(crate) fn can_dial(&self) -> bool {
-        let is_heard = self.heard().is_some();
-        is_heard && self.status() == CallStatus::Up && self.dialing().is_none()
+        let has_sdp = self.trunk_sdp().is_some();
+        has_sdp && self.status() == CallStatus::Up && self.dialing().is_none()
     }
 }
 
@@ -44,14 +44,14 @@ impl LastTransfer<Box<DestinationRoute>> {
         hops: u8,
         route: DestinationRoute,
     ) -> Result<(), TransferEvent> {
-        let heard = bridge.heard().unwrap_or_default();
+        let heard = bridge.trunk_sdp().unwrap_or_default();
         let is_open = |direction| direction == Direction::SendRecv;
         let offer = match direction::of(heard).into_iter().all(is_open) {
             true => heard.to_vec(),
             // The agent has put the caller on hold meanwhile.
             false => rewritten(heard, Direction::SendRecv),
         };
-        bridge.set_heard(&offer);
+        bridge.set_trunk_sdp(&offer);
 
         let Core {
             outbound_limits,
