@@ -336,15 +336,20 @@ async fn begun_while_its_call_is_closed(db: &TestDb) {
     let mut watch = PgConnection::connect(url).await.expect("a connection");
     let waiting = "SELECT COUNT(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    loop {
-        let waiting = sqlx::query_as(waiting).fetch_one(&mut watch).await;
-        let (waiting,): (i64,) = waiting.expect("activity");
-        assert!(!projecting.is_finished(), "it doesn't wait");
-        if waiting == 1 {
-            break;
+    let waits = async {
+        loop {
+            let waiting = sqlx::query_as(waiting).fetch_one(&mut watch).await;
+            let (waiting,): (i64,) = waiting.expect("activity");
+            assert!(!projecting.is_finished(), "it doesn't wait");
+            if waiting == 1 {
+                return;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    }
+    };
+    // Long, for a busy machine.
+    let waits = tokio::time::timeout(Duration::from_secs(60), waits).await;
+    waits.expect("it waits for the node that closes the call");
 
     commit.send(()).expect("it waits");
     closing.await.expect("no panic").expect("closed");
