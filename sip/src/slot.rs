@@ -69,7 +69,8 @@ const MINTED: usize = SIGNED + MAC;
 /// The part of a branch's random octets that holds the hash of [`LoopKey`].
 const LOOP_HASH: u64 = 0xffff_ffff;
 
-/// Parts of an INVITE that stay the same while it loops. The Request-URI's user is one, since a proxy that retargets the INVITE changes it.
+/// Parts of an INVITE that stay the same while it loops. The Request-URI's user is among them: a proxy that retargets the INVITE changes
+/// it, and the return of a retargeted INVITE is a spiral, not a loop.
 #[derive(Copy, Clone, Debug)]
 pub struct LoopKey<'a> {
     /// The Request-URI's user part, as sent.
@@ -288,7 +289,7 @@ impl Minter {
     /// The slot of a Call-ID: the one inside it if this node minted it, else a keyed hash.
     pub fn slot_of_call_id(&self, call_id: &[u8]) -> Slot {
         match self.read(Domain::CallId, call_id) {
-            // Another node's slots say nothing about this node's threads, so its tokens count like a peer's.
+            // Another node's slots say nothing about this node's threads, so its Call-IDs are hashed like a peer's.
             Some(key) if key.node == self.node => key.slot,
             Some(_) | None => Slot::of_hash(self.hash64(Domain::CallIdSlot, &[call_id])),
         }
@@ -345,7 +346,7 @@ impl Minter {
         let Some(tag) = request.to_tag().filter(|tag| tag.len() == MINTED) else {
             return false;
         };
-        // Compared first: the tag of a dialog differs here already, and no MAC is computed for it.
+        // The random parts are compared first. That of a dialog's tag differs, and then no MAC is computed.
         let bits = self.stateless_bits(request);
         read_hex(&tag[NODE + SLOT..SIGNED]) == Some(bits)
             && *tag == *self.tag_of(self.slot_of(request), bits)

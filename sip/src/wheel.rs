@@ -12,9 +12,9 @@ const TICK: u64 = 10_000;
 const LEVELS: usize = 7;
 const BITS: usize = 6;
 const SLOTS: usize = 1 << BITS;
-/// The last tick the levels can hold.
+/// The last tick the levels can hold. A later deadline is moved to this tick.
 const LAST_TICK: u64 = (1 << (BITS * LEVELS)) - 1;
-/// The list of due timers, after those of the levels.
+/// Index of the list of due timers, after the lists of the levels.
 const DUE: usize = LEVELS * SLOTS;
 const NONE: u32 = u32::MAX;
 /// An empty wheel frees storage beyond this many timers.
@@ -153,8 +153,8 @@ impl<K: Copy> Wheel<K> {
                 true
             }
             Some(_) | None => {
-                // No occupied slot begins by then, so every timer stays in its list. Later timers are placed by this
-                // tick.
+                // No occupied slot begins by `tick`, so every timer stays in its list. Timers that are scheduled from now on
+                // are placed relative to the new tick.
                 self.tick = self.tick.max(tick.min(LAST_TICK));
                 false
             }
@@ -255,7 +255,7 @@ impl<K: Copy> Wheel<K> {
         entry.next = self.free;
         self.free = index;
         self.len -= 1;
-        // A stale `TimerId` is harmless after this: stamps go on, so no new entry has the one that it carries.
+        // A stale `TimerId` is harmless after this: stamps go on, so no new entry gets the stamp of a stale `TimerId`.
         if self.len == 0 && self.entries.capacity() > KEPT_WHEN_EMPTY {
             self.entries = Vec::new();
             self.free = NONE;

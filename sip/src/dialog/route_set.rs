@@ -8,7 +8,8 @@ use crate::header::uri::Uri;
 use crate::wire::print::Head;
 use crate::wire::{HeaderName, Message};
 
-/// Most routes of a dialog, and most octets of them all: each leg of a call keeps a set for each of its early dialogs.
+/// Most routes of a dialog, and most octets of all of them: each leg of a call keeps a set for each of its early dialogs. A longer set
+/// counts as unreadable.
 const MOST_ROUTES: usize = 16;
 const MOST_OCTETS: usize = 4_096;
 
@@ -27,7 +28,7 @@ fn joined<'m>(elements: impl Iterator<Item = &'m [u8]>) -> Option<Vec<u8>> {
     let mut routes = Vec::new();
     for (before, element) in elements.enumerate() {
         let route = NameAddr::parse(element).ok()?;
-        // A set without a route that can't be read would go around a proxy that has to stay in the path.
+        // An unreadable route isn't left out, since requests would then go around a proxy that has to stay in the path.
         route.parse_uri().ok()?;
         if !routes.is_empty() {
             routes.push(b',');

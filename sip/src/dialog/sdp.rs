@@ -228,7 +228,8 @@ fn event_lines(body: &mut Vec<u8>, event: u8) {
 /// Reads the answer to [`offer_audio`]; `None` if it accepts no audio.
 pub fn read_answer(answer: &[u8]) -> Option<Audio> {
     let answer = Description::read(answer).ok()?;
-    // In place of our own address, whose family an offer would have to share: an answer may have either.
+    // Passed in place of our own address. `Media::audio` refuses an offer of the other address family, but an answer
+    // may have either.
     let any = |remote: SocketAddr| SocketAddr::new(remote.ip(), 0);
     answer
         .media
@@ -394,7 +395,7 @@ impl<'a> Description<'a> {
             description.line(*key, value, &mut defaults)?;
         }
 
-        // The SDP may be one of several parts of a body.
+        // A body without a `v=` line is no SDP. The line needn't be the first, since the SDP may be one of several parts.
         if begins {
             Ok(description)
         } else {

@@ -13,7 +13,8 @@ use crate::wire::{HeaderName, Message};
 /// The shortest interval allowed, in seconds (RFC 4028 §4).
 pub const LEAST: u32 = 90;
 
-/// Longest interval to which a peer's 422 raises ours, in seconds, and the number of 422s that may do so until one is accepted.
+/// Longest interval to which a peer's 422 raises ours, in seconds, and most 422s in a row that may raise it. A 422 beyond either raises
+/// nothing ([`SessionTimer::raised`]).
 const LONGEST_RAISED: u32 = 86_400;
 const MOST_RAISES: u8 = 5;
 
@@ -85,7 +86,8 @@ impl SessionTimer {
         let agreed = SessionExpires::parse(response.first(HeaderName::SessionExpires)?)?;
         // A 2xx without `refresher`, against RFC 4028 §9, leaves the refreshes to us, so that one side sends them.
         let we_refresh = agreed.refresher != Some(Refresher::Uas);
-        // The peer may not raise the interval. Refreshing too often is harmless; ending a session too early isn't.
+        // The peer may not raise the interval. If it does and we refresh, we keep our shorter one: refreshing too often is harmless. If it
+        // refreshes, we take its longer one, so as not to end the session too early.
         let interval = match asked {
             Some(asked) if we_refresh => agreed.seconds.min(asked),
             Some(_) | None => agreed.seconds,

@@ -1,7 +1,7 @@
 //! Bound on the answers to an unverified source: a datagram's source may be forged, and then the answer hits a victim.
 //!
-//! One datagram brings at most twice its size. A source that floods gets less than it sends. A source that has taken part in one of
-//! our transactions is a peer of ours, and has a larger budget before that limit applies.
+//! One datagram is answered with at most twice its size. A source that floods gets less than it sends. A verified source, whose request was
+//! accepted into a transaction, has a larger budget.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::moment::Moment;
 pub(super) const MOST_FOR_ONE: usize = 2;
 /// Number of sources in the table.
 const SOURCES: usize = 8_192;
-/// Octets that a source may get beyond those that it sends: at once, and per second.
+/// Octets that a source may get beyond the credit for its own requests: at once, and per second. An answer beyond them isn't sent.
 const BURST: u32 = 32 << 10;
 const A_SECOND: u32 = 2 << 10;
 /// The same for a verified source.
@@ -77,7 +77,7 @@ impl Budget {
     /// Marks a source as verified.
     pub(super) fn prove(&mut self, peer: IpAddr, now: Moment) {
         let account = self.account(peer, now);
-        // Only at the first time: each accepted request would fill the budget again.
+        // Filled only the first time. Otherwise each accepted request would fill the budget again.
         if !account.is_proven {
             account.is_proven = true;
             account.octets = account.burst();

@@ -119,8 +119,9 @@ impl Endpoint {
         }
     }
 
-    /// Asks the peer to end our INVITE that it has not answered. The CANCEL waits for a 1xx; `head` holds further
-    /// header lines, such as Reason. If no final response comes within 64*T1 of the CANCEL: [`Event::Timeout`].
+    /// Asks the peer to end our INVITE that it has not answered. `head` holds further header lines of the CANCEL, such as Reason.
+    /// The CANCEL waits for a 1xx; a peer that sends none is given up 64*T1 after the INVITE. If no final response comes
+    /// within 64*T1 of the CANCEL, the INVITE is given up too. Both are reported as [`Event::Timeout`].
     pub fn cancel(&mut self, tx: ClientTx, head: &[u8], now: Moment) {
         let Some(entry) = self.clients.entry_mut(tx.0) else {
             return;
@@ -172,8 +173,9 @@ impl Endpoint {
         self.ack_stateless(flow, request);
     }
 
-    /// Charges the messages printed since `waiting` of them waited to the source of `message`, which may be forged: they may have twice its size
-    /// at most. Takes them back if that isn't paid for. A stream's source isn't charged, since it was proved by the handshake.
+    /// Charges the messages behind the first `waiting` ones in the outbox to the source of `message`, which may be forged. Drops them if
+    /// they have more than twice the size of `message`, or exceed the source's budget. A stream's source isn't charged, since the
+    /// handshake proved it.
     pub fn charge_since(&mut self, waiting: usize, message: &Message<'_>, flow: &Flow) {
         if flow.transport.is_reliable() {
             return;
@@ -185,8 +187,8 @@ impl Endpoint {
         let is_paid_for = size <= brought * MOST_FOR_ONE
             && self.budget.pay(flow.peer.ip(), brought, size, self.latest);
         if !is_paid_for {
-            // Not for good: a peer that isn't forged repeats its 2xx until an ACK comes (RFC 3261 §13.3.1.4), and
-            // brings more octets.
+            // The ACK isn't lost for good: a real peer repeats its 2xx until an ACK comes (RFC 3261 §13.3.1.4), and each
+            // repetition adds to its budget.
             outbox.drop_since(waiting);
             self.stats.withheld += 1;
         }
@@ -353,8 +355,9 @@ impl Endpoint {
         }
     }
 
-    /// Handles a response with our branch but without a transaction. A 2xx to an INVITE has set up a call, which the user must end. Its source isn't
-    /// known to be where the INVITE went, and a branch never expires: [`Endpoint::charge_since`] bounds what it may bring.
+    /// Handles a response with our branch but without a transaction. A 2xx to an INVITE has set up a call, which the user must end. The
+    /// 2xx may come from any host that knows the branch, which never expires: [`Endpoint::charge_since`] bounds the octets that we send
+    /// because of it.
     fn stray<'m>(&mut self, message: Message<'m>) -> Received<'m> {
         let sets_up = message.method() == Method::Invite && (200..300).contains(&message.status());
         if sets_up || message.method() == Method::Options {
@@ -385,7 +388,8 @@ impl Endpoint {
         }
     }
 
-    /// A transport failure ends each transaction without a final response (RFC 3261 §17.1.4); the others run out by themselves.
+    /// Ends each transaction that has no final response yet, since its transport has failed (RFC 3261 §17.1.4). The answered ones end by
+    /// their own Timer D, K or M.
     ///
     /// A request sent by "a connection to that peer" has no connection number: any connection may have carried it.
     pub(super) fn fail_clients(&mut self, lost: &Flow, fault: &Fault) {
@@ -462,8 +466,8 @@ impl Endpoint {
     /// Prints the last request in its shortest form.
     fn shorten_last(&mut self, flow: &Flow) {
         let shortest = self.shared.outbox.rewrite_last(compact).len();
-        // RFC 3261 §18.1.1 wants a stream for it, but only the sender of a request knows whether its peer has one
-        // ([`Endpoint::is_too_large`]). Here it leaves as a datagram, in fragments, and is counted.
+        // RFC 3261 §18.1.1 wants a stream for so large a request. Only the code that sends it knows whether the peer can be
+        // reached by one ([`Endpoint::is_too_large`]). Here the request leaves as a datagram, in fragments, and is counted.
         if shortest > LARGEST_DATAGRAM {
             self.large.note(flow.peer, shortest);
         }

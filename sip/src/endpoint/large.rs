@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-/// Most peers that are reported. Each keeps an entry for the life of the process.
+/// Most peers that are reported. Each keeps an entry for the life of the process. Requests to further peers are only counted.
 const MOST_PEERS: usize = 1_024;
 
 /// The first too large request to a peer.

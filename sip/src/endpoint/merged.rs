@@ -42,7 +42,7 @@ impl MergedRequests {
         if let Ok(known) = self.0.find_entry(merged, |known| known.merged == merged) {
             known.remove();
         }
-        // What a flood has grown is given back, rarely enough that steady traffic doesn't notice.
+        // Frees the storage that a flood has filled. That is rare enough not to slow steady traffic.
         if self.0.is_empty() && self.0.capacity() > 1024 {
             self.0 = HashTable::new();
         }

@@ -45,8 +45,9 @@ fn parts<'a>(
 }
 
 impl Endpoint {
-    /// Accepts a request that [`Endpoint::receive`] has handed out. An INVITE is answered with 100 at once; any other
-    /// request must be answered within 64*T1, when its sender gives up.
+    /// Accepts a request that [`Endpoint::receive`] has handed out. An INVITE is answered with 100 at once, and then waits without
+    /// limit for the user's final response. Any other request must be answered within 64*T1, when its sender gives up: then its
+    /// transaction ends without an answer.
     ///
     /// # Errors
     /// The table of server transactions is full: answer 503 with [`Endpoint::respond_stateless`]. A BYE finds room in a reserve.
@@ -358,8 +359,8 @@ impl Endpoint {
         }
     }
 
-    /// Answers a retransmission once more; absorbs it if it is an INVITE that was acknowledged (RFC 3261 §17.2.1, RFC 6026 §7.1). Its source
-    /// needn't be that of the request, so its budget is charged as for a stateless answer.
+    /// Answers a retransmission once more; absorbs it if it is an INVITE that was acknowledged (RFC 3261 §17.2.1, RFC 6026 §7.1). A
+    /// retransmission may come from another source than the request, so its source's budget is charged as for a stateless answer.
     fn answer_from_tombstone(
         &mut self,
         message: &Message<'_>,
@@ -478,8 +479,9 @@ impl Endpoint {
         InviteKey(server_key(message, &self.minter))
     }
 
-    /// Returns whether an INVITE was accepted, not long ago. One that wasn't may wait outside of the endpoint: then its CANCEL needs a 200 and the
-    /// INVITE a 487, both by [`Endpoint::respond_stateless`], which gives them one To-tag.
+    /// Returns whether an INVITE was accepted, and its transaction or tombstone still exists. An INVITE that wasn't accepted may still
+    /// wait outside of the endpoint. Then its CANCEL needs a 200 and the INVITE a 487, both by [`Endpoint::respond_stateless`], which
+    /// gives them one To-tag.
     pub fn has_accepted(&self, InviteKey(key): InviteKey, now: Moment) -> bool {
         self.servers.find(key).is_some() || self.tombstones.find(key, now).is_some()
     }

@@ -116,7 +116,7 @@ impl ClientOther {
             }
             State::Proceeding { request } => {
                 io.resend(request);
-                // So many transmissions give the longest interval, T2.
+                // As after so many transmissions that the interval has grown to its longest, T2.
                 io.retransmit_later(Timer::E, u8::MAX);
             }
             State::Completed => {}

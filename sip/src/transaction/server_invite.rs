@@ -13,7 +13,8 @@ pub(crate) struct ServerInvite(State);
 
 #[derive(Debug)]
 enum State {
-    /// `last` is the last provisional response above 100, if the transport may have lost it.
+    /// Has no timer: only the user's final response ends it. `last` is the last provisional response above 100, if the transport may
+    /// have lost it.
     Proceeding {
         sketch: RequestSketch,
         last: Box<[u8]>,
@@ -90,7 +91,7 @@ impl ServerInvite {
     /// Returns true if this CANCEL is the first and precedes the answer (RFC 3261 §9.2).
     pub(crate) fn cancel(&mut self) -> bool {
         match &mut self.0 {
-            // A CANCEL has no transaction of its own here, so its retransmissions come by as well.
+            // A CANCEL has no transaction of its own, so its retransmissions arrive here too.
             State::Proceeding { cancelled, .. } => !std::mem::replace(cancelled, true),
             State::Completed { .. } | State::Accepted { .. } => false,
         }
@@ -158,7 +159,8 @@ impl ServerInvite {
         }
     }
 
-    /// Returns true if a 2xx was sent. After its ACK the transaction has nothing left to do but to absorb repeated INVITEs until Timer L fires.
+    /// Returns true if a 2xx was sent. After its ACK nothing is left to do but to absorb repeated INVITEs, which a tombstone does for as
+    /// long as Timer L runs, counted from the ACK.
     pub(crate) fn acknowledged(&self) -> bool {
         match self.0 {
             State::Accepted { .. } => true,
@@ -166,7 +168,7 @@ impl ServerInvite {
         }
     }
 
-    /// Handles the loss of the connection: sends a 2xx that may have been lost with it over the new one at once.
+    /// Handles the move to a new connection: sends a 2xx again at once, since it may have been lost with the old connection.
     pub(crate) fn handle_moved(&mut self, io: &mut Io<'_>) {
         if let State::Accepted { answer, .. } = &self.0 {
             io.resend(answer);

@@ -47,8 +47,8 @@ impl InviteSketch {
         for line in header_lines(invite) {
             let (name, value) = cut(line);
 
-            // Of several Vias only ours: an ACK or CANCEL has "a single Via header field" (RFC 3261 §9.1, §17.1.1.3).
-            // Route goes along, so that it takes the path of the INVITE.
+            // Of several Vias only ours, the first: an ACK or CANCEL has "a single Via header field" (RFC 3261 §9.1,
+            // §17.1.1.3). Route is kept, so that the ACK or CANCEL takes the path of the INVITE.
             if matches!(
                 name,
                 HeaderName::Route | HeaderName::From | HeaderName::CallId
@@ -68,7 +68,7 @@ impl InviteSketch {
             }
         }
 
-        // A request of this hop has its own count (RFC 3261 §8.1.1.6), not what is left of the INVITE's.
+        // CANCEL and ACK begin at this hop, so they get the full Max-Forwards (RFC 3261 §8.1.1.6), not the INVITE's.
         push_line(&mut kept, b"Max-Forwards: 70");
 
         let at = kept.len();
@@ -241,7 +241,7 @@ fn tag_in(value: &[u8]) -> Option<&[u8]> {
     let address = memchr::memrchr(b'>', value).map_or(0, |at| at + 1);
     let params = &value[address..];
 
-    // The form in which we write it.
+    // The form in which we write a tag. All other forms take the slower search below.
     if let Some(tag) = params.strip_prefix(b";tag=")
         && memchr::memchr(b';', tag).is_none()
     {

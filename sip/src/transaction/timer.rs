@@ -37,13 +37,13 @@ pub(crate) enum Timer {
     D,
     /// Retransmission of a request that isn't an INVITE, a CANCEL among them (RFC 3261 §17.1.2.2).
     E,
-    /// Non-INVITE transaction timeout; started with a CANCEL, the time left to its INVITE (RFC 3261 §9.1).
+    /// Non-INVITE transaction timeout. For a CANCEL, it limits the time left to the INVITE's final response (RFC 3261 §9.1).
     F,
     /// Retransmission of a final response to an INVITE other than 2xx (RFC 3261 §17.2.1).
     G,
-    /// Wait for the ACK of such a response.
+    /// Wait for the ACK of a final response other than 2xx.
     H,
-    /// Wait for retransmitted INVITEs and ACKs once that ACK came.
+    /// Wait for retransmitted INVITEs and ACKs once the ACK that Timer H waits for came.
     I,
     /// Wait for retransmitted non-INVITE requests (RFC 3261 §17.2.2).
     J,
@@ -60,8 +60,8 @@ pub(crate) enum Timer {
 impl Timer {
     /// Duration of the timer; for a retransmission, after `sent` transmissions so far.
     pub(crate) fn length(self, sent: u8, times: Times, transport: Transport) -> Duration {
-        // Timer B fires after the seventh transmission of an INVITE, and all else ends at T2: the cap only bounds the
-        // shift.
+        // The cap of 7 only bounds the shift. Timer B ends an INVITE after its seventh transmission, and all other
+        // intervals are cut to T2 below.
         let doubled = times.t1 * (1 << sent.saturating_sub(1).min(7));
         let unless_reliable = |length| {
             if transport.is_reliable() {

@@ -1,7 +1,8 @@
 //! Tombstone of a finished server transaction: enough to recognise its retransmissions, and to answer them by printing
 //! the same status and To-tag once more (RFC 3261 §17.2, RFC 6026 §7.1).
 //!
-//! 64 octets each, in order of expiry, bounded; the oldest is removed when there is no room.
+//! A tombstone has 64 octets. Their number is bounded. When there is no room, the oldest one of an acknowledged refusal is removed; if
+//! there is none, the oldest of the others.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -167,7 +168,7 @@ impl Tombstones {
         let place = self
             .by_key
             .find(key as u64, |place| self.at(*place).key == key)?;
-        // The sweep may come a second late (`next_sweep`), and then the transaction counts as over already.
+        // The sweep may come a second late (`next_sweep`). An expired tombstone counts as removed even before it.
         Some(self.at(*place)).filter(|tombstone| tombstone.deadline > now)
     }
 
