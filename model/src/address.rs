@@ -68,7 +68,8 @@ impl Refusal {
         }
     }
 
-    /// Returns whether the operator can tie such a peer to an org. [`Self::Own`] is found before [`Self::Reserved`] and [`Self::Private`].
+    /// Returns whether this refusal ends once the operator ties the peer to an org. A tie never permits this node's own address, since
+    /// [`Self::Own`] is found before [`Self::Reserved`] and [`Self::Private`].
     const fn is_lifted_by_tie(self) -> bool {
         matches!(self, Self::Private | Self::Reserved)
     }
@@ -401,7 +402,7 @@ impl AddressPolicy {
     }
 
     /// Returns the entries of a trunk's list that an operator should know of: networks from which no call is trusted, and the widest of the
-    /// tenant's own entries if together they exceed the bound. Those stay in force.
+    /// tenant's own entries if together they exceed the bound. The tenant's entries stay in force all the same.
     pub fn report_sources(&self, allowed: &[IpNet], operators: &[IpNet]) -> Vec<(IpNet, Refusal)> {
         let judged = |network: &IpNet| Some((*network, self.examine_source(*network).err()?));
         let mut reported: Vec<_> = allowed.iter().filter_map(judged).collect();

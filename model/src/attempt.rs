@@ -119,7 +119,8 @@ impl AttemptOutcome {
         }
     }
 
-    /// Returns whether the target could not be contacted at all, as opposed to a refusal or silence of a target that could.
+    /// Returns whether the path to the target failed, as opposed to a refusal or silence of a target that was reached. False too if the
+    /// target wasn't tried: it is known to be down, or this node has no room.
     pub const fn is_of_the_way(self) -> bool {
         match self {
             Self::Unreachable

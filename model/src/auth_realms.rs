@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum number of realms of one trunk: a carrier's edge, its proxies and its registrar.
 pub const MAX_REALMS: usize = 4;
-/// Longest realm that is accepted, in octets.
+/// Longest realm that is accepted, in octets. The challenge of a longer one isn't answered.
 pub const LONGEST_REALM: usize = 255;
 
 /// A realm that has challenged.
@@ -23,6 +23,7 @@ pub struct AuthRealms {
     /// The realm that the org has named; no other counts then.
     fixed: Option<Box<str>>,
     known: Vec<KnownRealm>,
+    /// No challenge without `qop` is answered, not even that of a realm that has never offered it.
     requires_qop: bool,
 }
 

@@ -61,7 +61,7 @@ pub fn dialled(facts: &Facts, org: &Org) -> Dialled {
 
 /// Returns the calling number: the asserted identity, else the user of From.
 ///
-/// From doesn't replace an asserted identity that is no number, since anyone behind the peer may have written it.
+/// From doesn't replace an asserted identity that is no number, since anyone behind the peer may have written From.
 pub fn caller(facts: &Facts, org: &Org) -> Caller {
     let asserted = facts.asserted.iter().map(String::as_str);
     let (raw, e164) = if facts.asserted.is_empty() {

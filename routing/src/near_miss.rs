@@ -14,7 +14,7 @@ use crate::{E164, country};
 
 /// Most numbers of an org that are compared with the dialled one. An org with more numbers gets no near misses by comparison.
 const COMPARED: usize = 10_000;
-/// Most near misses in one decision.
+/// Most near misses in one decision; further ones are left out.
 const LISTED: usize = 8;
 /// Least digits at the end that two similar numbers share.
 const LEAST_SHARED: usize = 7;

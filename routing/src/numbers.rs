@@ -5,7 +5,7 @@
 
 use crate::{Country, E164};
 
-/// Most digits of a number with all its prefixes.
+/// Most digits of a number with all its prefixes. A text with more is no number.
 const MOST_DIGITS: usize = 32;
 
 /// Reduces the text that a peer sent to E.164; returns `None` if it is no number.

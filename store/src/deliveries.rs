@@ -19,7 +19,7 @@ use super::tx::Tx;
 use super::webhooks::{Row as WebhookRow, Webhook};
 use super::{events, id_at};
 
-/// Most attempts in the log of a delivery.
+/// Most attempts in the log of a delivery; older ones are dropped.
 const LOGGED: usize = 20;
 
 /// State of a delivery.

@@ -203,7 +203,7 @@ pub(super) fn legs_context(call: Uuid) -> Vec<u8> {
     [b"erased legs\0".as_slice(), call.as_bytes()].concat()
 }
 
-/// Nodes that serve, or did until `$1` before now, by the database's clock; `serves` is true for those that do.
+/// Nodes whose lease is valid, or expired no longer than `$1` ago, by the database's clock. `serves` is true if the lease is valid.
 const NODES: &str = "SELECT CAST(node AS BIGINT), lease_expires_at >= now_at AS serves FROM nodes,
     (SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS now_at) AS clock
     WHERE lease_expires_at >= now_at - $1 ORDER BY node";
@@ -424,7 +424,7 @@ pub async fn settle(store: &Store, now: Moment) -> Result<(), Error> {
 fn complete(tx: &mut Tx, erasure: Uuid, nodes: &[(i64, bool)], now: Moment) -> Result<(), Error> {
     let sql = "SELECT node, done_at FROM erasure_nodes WHERE erasure_id = $1";
     let done: Vec<ErasureNode> = tx.all(sql, &[&erasure])?;
-    // If no node is known, the loop below would find that all have done their part, although nothing was erased.
+    // Without any report nothing has been erased yet. If no node is known, the loop below would find that all have done their part.
     if done.is_empty() {
         return Ok(());
     }

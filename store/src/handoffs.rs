@@ -165,8 +165,8 @@ pub(super) struct OfCall {
     pub(super) call: Uuid,
 }
 
-/// Records the handoff of a call unless it is recorded already, or the org no longer exists; returns its event. No limit holds here: the
-/// caller was handed over.
+/// Records the handoff of a call unless it is recorded already, or the org no longer exists; returns its event. The org's limit of handoffs
+/// isn't applied, since the caller has been handed over already.
 pub(super) fn record_once(
     tx: &mut Tx,
     org: Uuid,

@@ -38,8 +38,8 @@ pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error>
     Ok(closed)
 }
 
-/// Records the events for the ends of the calls, and of their transfers, of `node` that were closed as lost in its runs before `boot`, and returns the number of
-/// calls.
+/// Records the ends of the calls of `node` that were closed as lost in its runs before `boot`, and of their transfers, as events. Returns
+/// the number of these calls.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -58,13 +58,14 @@ pub fn record_ends(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
     Ok(recorded)
 }
 
-/// Reopens the calls of a run that others had taken for dead, unless the event of their end is recorded; returns their number. Calls that
-/// ended meanwhile are closed by their last facts.
+/// Reopens the calls of a run that other nodes had taken for dead, unless the event of their end is recorded; returns their number. A call
+/// that has really ended since then is closed again by its last facts.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn reopen(tx: &mut Tx, run: Origin) -> Result<u64, Error> {
-    // Locked before their transfers, as `close` and the projection do. Otherwise their ends could also be recorded after the transfers were reopened.
+    // The calls are locked before their transfers, as `close` and the projection do. Otherwise their ends could be recorded after their
+    // transfers were reopened.
     if tx.is_shared() {
         let sql =
             "SELECT id FROM calls WHERE node = $1 AND boot = $2 AND lost_told = FALSE FOR UPDATE";

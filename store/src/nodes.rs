@@ -13,7 +13,7 @@ use crate::journal::Origin;
 /// Lock that serialises starts on PostgreSQL.
 const LOCK: i64 = 0x7472_756e_6b00_0004;
 
-/// Process that serves as a node, or did.
+/// Process that ran last as a node, and whether its lease is still valid.
 struct Holder {
     boot: i64,
     host: String,
@@ -30,11 +30,11 @@ from_row!(Holder {
 pub enum NodeState {
     /// It renews its lease.
     Serving,
-    /// It serves its last calls.
+    /// It serves its last calls, and still renews its lease.
     Draining,
-    /// It reported its end.
+    /// It was draining, and its lease has ended: it reported its end, or was killed while it drained.
     Ended,
-    /// Its lease has expired, and it didn't report its end: it was killed, hangs, or can't reach the database.
+    /// Its lease has expired, and it wasn't draining: it was killed, hangs, or can't reach the database.
     Silent,
 }
 
@@ -92,7 +92,7 @@ impl From<Known> for NodeStatus {
     }
 }
 
-/// A node that doesn't answer, and the time at which its lease expired.
+/// A node whose lease has expired although it wasn't draining, and the time at which it did.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SilentNode {
     /// The node.
@@ -255,7 +255,7 @@ pub fn all(tx: &mut Tx) -> Result<Vec<NodeStatus>, Error> {
     Ok(rows.into_iter().map(NodeStatus::from).collect())
 }
 
-/// Returns the nodes whose lease has expired, no longer than `within` ago, and that haven't reported their end.
+/// Returns the nodes whose lease has expired, no longer than `within` ago, and that weren't draining.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

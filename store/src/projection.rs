@@ -65,7 +65,7 @@ pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error>
         tx.record_ends(rows.iter().filter_map(call_ends::of_row));
     }
 
-    // Behind the rows of their calls, which this transaction has locked by now, as `lost::close` locks them first.
+    // Transfers come after the rows of their calls, which this transaction has locked by now. `lost::close` locks them in the same order.
     for (change, at) in transfers::project(tx, facts, &mut events)? {
         tx.announce(change, at);
     }
@@ -102,7 +102,7 @@ impl Project<Fact> for Store {
         facts: Arc<[Fact]>,
         end: ReadPosition,
     ) -> Result<(), Retry> {
-        /// Each attempt waits a second while another process locks the file: facts can wait for longer than a request.
+        /// Attempts while another process locks the file, each of which waits a second: facts can wait for longer than a request.
         const TRIES: u32 = 5;
         let mut tries = 1;
         loop {
@@ -401,8 +401,8 @@ fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<C
 
     if known.iter().all(|known| known.started.is_some()) {
         let written = tx.insert(NEW, &values)?;
-        // Fewer if a row existed: facts are projected again, or others of the call came first. The rows that were
-        // inserted here are merged with themselves below, which changes nothing.
+        // Fewer rows were inserted if some existed: facts are projected again, or other facts of the call came first. The
+        // rows that were inserted here are merged with themselves below, which changes nothing.
         if written == rows.len() as u64 {
             return Ok(rows);
         }
@@ -410,7 +410,7 @@ fn write(tx: &mut Tx, origin: Origin, known: &[MergedFacts<'_>]) -> Result<Vec<C
 
     let mut merged: Vec<CallRow> = tx.insert_returning(MERGED, &values)?;
     for row in &mut merged {
-        // The column is written after the rows.
+        // `project` writes this column after the rows, so the rows returned here don't have it yet.
         if withheld.contains(&row.id) {
             row.caller_withheld = Some(true);
         }

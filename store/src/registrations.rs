@@ -224,7 +224,7 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
 
     for gone in gone {
         // The update locks the rows: a second node that takes over at the same time finds them ended, or taken by this
-        // one.
+        // node.
         let held: Vec<Row> = tx.all(
             "UPDATE registrations SET saved_at = $3 WHERE node = $1 AND expires_at > $2 RETURNING *",
             &[gone, &now, &at],
@@ -240,7 +240,8 @@ pub fn take_over(tx: &mut Tx, node: u8, gone: &[u8], now: Moment) -> Result<Take
         }
 
         for kept in by_flow {
-            // The row keeps its node: if that was only stalled, it continues from there.
+            // The row keeps the number of its node. If that node was only stalled, `save` finds by it that the contact was reported as
+            // lost.
             let sql =
                 "UPDATE registrations SET expires_at = $3 WHERE trunk_id = $1 AND contact = $2";
             let ended = micros(now.min(at)) - 1;

@@ -235,7 +235,7 @@ impl Store {
         last: impl FnOnce(&mut Tx) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
         let Some(session) = effects.take() else {
-            // Storing a refusal is no change.
+            // Nothing is held, so the request has changed nothing. Storing its answer has no entry in the audit log.
             let answer = move |tx: &mut Tx| {
                 tx.mark_internal();
                 last(tx)

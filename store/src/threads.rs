@@ -20,9 +20,9 @@ use super::error::{Broke, Error};
 use super::server::Remote;
 use super::tx::Tx;
 
-/// Longest wait for a free thread.
+/// Longest wait for a free thread; then the caller gets [`Broke::Busy`].
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest wait of a thread for the next step of a transaction.
+/// Longest wait of a thread for the next step of a transaction; then the transaction is rolled back.
 const TURN: Duration = Duration::from_secs(10);
 /// Idle time after which a connection is tested before its next use.
 const RESTED: Duration = Duration::from_secs(1);

@@ -314,7 +314,8 @@ fn event_of_lost(tx: &mut Tx, org: Uuid, transfer: Uuid) -> Result<Option<NewEve
         .map(|((session, step), shown)| event((org, session), &shown, CLOSED + step)))
 }
 
-/// Reopens the transfers of a run that others had taken for dead, with its calls (`lost::reopen`), which are locked and reopened afterwards.
+/// Reopens the transfers of a run that other nodes had taken for dead. `lost::reopen` has locked the run's calls before, and reopens them
+/// afterwards.
 pub(super) fn reopen(tx: &mut Tx, run: Origin) -> Result<(), Error> {
     tx.run(
         "UPDATE transfers SET state = lost_from, lost_from = NULL, ended_at = NULL WHERE lost_from IS NOT NULL

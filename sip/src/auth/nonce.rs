@@ -1,8 +1,9 @@
 //! Nonces that need no memory until a client uses one: a MAC proves their content (RFC 7616 §3.3, §5.4).
 //!
-//! 32 octets in URL-safe base64: milliseconds since the epoch (6), a tag of the issuer's choice (2), random bits (4), a mark (4): half of the
-//! SipHash-2-4 of those three under a key that all nodes of a deployment share, and the first half of an HMAC-SHA-256 over all of these and the
-//! source of the request under the node's own key. The mark lets any node recognise a nonce of the deployment; the HMAC lets only its issuer accept it.
+//! 32 octets in URL-safe base64: milliseconds since the epoch (6), a tag of the issuer's choice (2), random bits (4), a mark (4), a MAC
+//! (16). The mark is half of the SipHash-2-4 of the three parts before it, under a key that all nodes of a deployment share. The MAC is
+//! the first half of an HMAC-SHA-256 over the four parts before it and the source of the request, under the node's own key. The mark lets
+//! any node recognise a nonce of the deployment; the MAC lets only its issuer accept it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -33,7 +34,8 @@ pub const LIFETIME: Duration = Duration::from_secs(300);
 #[derive(Clone)]
 pub struct Nonces {
     keyed: Hmac<Sha256>,
-    /// Makes the mark. With four octets it is no harder to guess as an HMAC, which took 2 % of a call's instructions (`bench/instructions`).
+    /// Makes the mark. An HMAC cut to four octets would be no harder to guess, and took 2 % of a call's instructions
+    /// (`bench/instructions`).
     shared: SipHasher24,
     lifetime: Duration,
     decoy: Secret,

@@ -69,7 +69,7 @@ impl Current {
         watch: &mut Watch,
         now: Moment,
     ) -> HandOver {
-        // Before the lock, which the writer may hold while its own write blocks on the slow disk.
+        // Checked before the lock is taken: the writer may hold it while its own write blocks on the slow disk.
         if watch.sees_slow(self.syncs.load(Ordering::Relaxed), now) {
             return HandOver::Kept;
         }

@@ -8,7 +8,8 @@ use super::position::FactPosition;
 /// Octets in front of the JSON.
 const HEAD: usize = 8 + 1 + 8 + 1 + 16 + 1;
 
-/// Longest fact in octets. A fact has some hundred octets, with a routing decision a few thousand.
+/// Longest fact in octets. A fact has some hundred octets, with a routing decision a few thousand. A longer one isn't written, and an
+/// error is logged.
 pub(super) const LONGEST: usize = 1 << 20;
 
 /// Lines of facts whose positions aren't known yet: serialised before the queue is locked.

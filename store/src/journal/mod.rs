@@ -242,8 +242,8 @@ impl<T> Journal<T> {
         if let HandOver::Refused(error) = &handed {
             shared.disk_failed(queue, error);
         }
-        // The 200 leaves all the same: a call isn't held up by a disk. Until the writer has written these facts, they
-        // are lost with the process.
+        // The 200 leaves all the same: a call isn't held up by a disk. If the process ends before the writer has written
+        // these facts, they are lost.
         if !matches!(handed, HandOver::Over) {
             metrics::counter!("trunkline_journal_late_facts_total").increment(1);
         }

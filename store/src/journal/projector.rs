@@ -80,7 +80,7 @@ impl<T> fmt::Debug for Projector<T> {
     }
 }
 
-/// A projector that has ended, for any reason, no longer projects: reported as a refusing store.
+/// Reports a refusing store once the projector has ended, for any reason: no fact is projected any more.
 impl<T> Drop for Projector<T> {
     fn drop(&mut self) {
         self.shared.condition.set_store_refuses(true);
@@ -263,7 +263,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             let chunk: Arc<[T]> = facts.drain(..facts.len().min(CHUNK)).collect();
             first.0 += chunk.len() as u64;
 
-            // Where facts were set aside, the end of a chunk may lie later than this, and a restart repeats some facts.
+            // Where facts were set aside, the chunk may end later than the position below, and a restart repeats some facts.
             let end = ReadPosition {
                 segment: segment.number,
                 fact: if facts.is_empty() {
@@ -277,7 +277,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         }
     }
 
-    /// Repeats what the store is asked until it succeeds.
+    /// Repeats a request to the store until it succeeds.
     async fn until_done<R, F: Future<Output = Result<R, Retry>>>(&self, ask: impl Fn() -> F) -> R {
         // No number of attempts ends this: the facts are acknowledged. The journal's largest size on disk is the bound.
         let (mut pause, longest) = self.settings.project_retry;

@@ -24,7 +24,7 @@ pub(super) struct Queue<T> {
 struct State<T> {
     waiting: Batch<T>,
     is_closed: bool,
-    /// Wakes the writer even if no fact waits.
+    /// Asks the writer to start the next segment, even if no fact waits.
     is_nudged: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Batch<T> {
     pub(super) lines: Vec<u8>,
     /// Octets of the lines that the operating system has.
     pub(super) written: usize,
-    /// Every fact has its line.
+    /// True if every fact has its line. A fact that can't be serialised, or is too long, has none.
     pub(super) is_whole: bool,
     /// Position of the last fact.
     pub(super) last: FactPosition,
@@ -119,7 +119,7 @@ impl<T> Queue<T> {
             state.waiting.facts.shrink_to_fit();
             state.waiting.lines.shrink_to_fit();
             drop(state);
-            // Without the lock: shards append meanwhile.
+            // Called without the lock, so that shards can append while it runs.
             rest();
             state = self
                 .filled
@@ -130,7 +130,7 @@ impl<T> Queue<T> {
         !state.waiting.facts.is_empty() || state.is_nudged
     }
 
-    /// Wakes the writer.
+    /// Wakes the writer, and asks it to start the next segment.
     pub(super) fn nudge(&self) {
         self.state().is_nudged = true;
         self.filled.notify_one();

@@ -19,7 +19,7 @@ pub(super) struct RecentWrite<T> {
     pub(super) last: FactPosition,
 }
 
-/// The latest writes, in order; some may be missing.
+/// Writes that the projector hasn't taken yet, in order. Those for which there was no room are missing.
 pub(super) struct Recent<T>(Mutex<HeldWrites<T>>);
 
 struct HeldWrites<T> {
@@ -38,7 +38,8 @@ impl<T> Recent<T> {
     /// Stores a write, if there is room.
     pub(super) fn leave(&self, written: RecentWrite<T>) {
         let mut held = self.held();
-        // While the store is away, the oldest writes stay in memory: the projector needs these first.
+        // Without room the new write is left out, and no older one is dropped: the projector needs the oldest ones first, once the store
+        // takes facts again.
         if held.facts + written.facts.len() <= ROOM {
             held.facts += written.facts.len();
             held.writes.push_back(written);

@@ -5,9 +5,9 @@ use std::time::Duration;
 /// Sizes and times of a journal, and callbacks of its writer.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Facts that may wait to be written.
+    /// Most facts that may wait to be written. Beyond this number none is taken ([`Full`](super::Full)).
     pub queue_facts: usize,
-    /// Octets that the lines of these facts may take.
+    /// Most octets of the lines of these facts. Beyond them no fact is taken either.
     pub queue_octets: usize,
     /// Time for which facts are gathered before they are written and synced together.
     pub gather: Duration,
@@ -15,7 +15,7 @@ pub struct Settings {
     pub segment_octets: u64,
     /// Interval at which the next segment is started although the present one isn't full, so that stored facts don't stay on disk.
     pub segment_age: Duration,
-    /// Most octets of all segments on disk.
+    /// Most octets of all segments on disk. Beyond them the journal works as on a full disk: facts wait in memory.
     pub spool_octets: u64,
     /// Time that the writer waits after the disk failed.
     pub disk_retry: Duration,
@@ -23,7 +23,7 @@ pub struct Settings {
     pub window: Duration,
     /// Shortest and longest time that the projector waits after a failure.
     pub project_retry: (Duration, Duration),
-    /// Called on the writer's thread once no fact has come for a while.
+    /// Called on the writer's thread once no fact has come for a second.
     pub on_idle: fn(),
     /// Called on the writer's thread after each batch, with the number of facts that wait.
     pub on_depth: fn(usize),

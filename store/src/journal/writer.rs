@@ -1,7 +1,8 @@
 //! The thread that writes facts to disk: gather, write, sync, report; and start a new segment when the disk fails.
 //!
 //! Shards also write, if a fact can't wait: see `current`. A failed sync doesn't say which data is on the disk. So after any failure the
-//! whole batch is written again into a new segment, repeatedly until it succeeds. Meanwhile the queue fills up, which the shards notice.
+//! whole batch is written again into a new segment, repeatedly until it succeeds. Until then the queue fills up. Once half of it is used,
+//! shards refuse new calls.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const LAST_ATTEMPTS: u32 = 8;
 pub(super) struct Writer<T, D: Disk> {
     disk: D,
     segment: Segment,
-    /// File of the segment. Shards may write to another one by now, or to none.
+    /// File of the segment. Shards may already write to the following segment, or to none while the disk fails.
     tail: Open,
     /// Length of the segment, all of it synced.
     octets: u64,
@@ -130,7 +131,7 @@ impl<T, D: Disk> Writer<T, D> {
     /// before the segment is locked, so that no shard waits for the file.
     fn following(&mut self) -> Option<Following> {
         let length = self.octets + self.queue.octets() as u64;
-        // Taken even if the segment is empty: a nudge that stays would keep `Queue::wait` from waiting.
+        // The nudge is taken even if the segment is empty: one that stays would keep `Queue::wait` from waiting.
         let is_wanted = self.queue.take_nudge() && length > 0;
         if length < self.settings.segment_octets && !is_wanted {
             return None;
