@@ -119,8 +119,8 @@ impl AttemptOutcome {
         }
     }
 
-    /// Returns whether the path to the target failed, as opposed to a refusal or silence of a target that was reached. False too if the
-    /// target wasn't tried: it is known to be down, or this node has no room.
+    /// Returns whether the path to the target failed, as opposed to a refusal or silence of a target that was reached. Neither is known of
+    /// [`Self::KnownDown`] and [`Self::Overloaded`], which return false.
     pub const fn is_of_the_way(self) -> bool {
         match self {
             Self::Unreachable

@@ -1,7 +1,8 @@
 //! Facts of a call, as the journal keeps them and the store projects them into rows.
 //!
-//! A call writes two to four facts. Each names the call and the org, so that projecting a fact alone, or twice, is safe. Plain data only;
-//! times are microseconds since the epoch. The JSON form is on disk, so its names stay.
+//! A call writes a fact at each of its steps, from [`Fact::Started`] to [`Fact::Ended`]. Each names the call and the org, so that
+//! projecting a fact alone, or twice, is safe. Plain data only; times are microseconds since the epoch. The JSON form is on disk, so its
+//! names stay.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -207,7 +208,7 @@ pub enum Fact {
         /// The contact.
         contact: Uuid,
     },
-    /// The runtime rings.
+    /// The runtime rings; in an outbound call the callee.
     Ringing {
         /// The call.
         call: Uuid,
@@ -216,7 +217,7 @@ pub enum Fact {
         /// Time of the first ring.
         at: Moment,
     },
-    /// The runtime answered.
+    /// The runtime answered; in an outbound call the callee.
     Answered {
         /// The call.
         call: Uuid,
@@ -224,7 +225,7 @@ pub enum Fact {
         org: Uuid,
         /// Time of the answer.
         at: Moment,
-        /// Call-ID of the runtime's leg; empty for the built-in echo agent.
+        /// Call-ID of the runtime's leg; empty if none answered: for an outbound call, and for media that this node terminates.
         runtime_call_id: Box<str>,
     },
     /// The runtime has joined an outbound call whose callee had answered before.

@@ -16,7 +16,7 @@ pub struct StoredBinding {
     pub org: Uuid,
     /// Its inbound trunk.
     pub trunk: Uuid,
-    /// Number of the node on which the REGISTER arrived.
+    /// Number of the node on which the REGISTER arrived, or that has taken the binding over since.
     pub node: u8,
     /// The Contact URI.
     pub contact: Box<str>,

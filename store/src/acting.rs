@@ -14,9 +14,9 @@ tokio::task_local! {
     static ACTING: Acting;
 }
 
-/// Most field names in an entry.
+/// Most field names in an entry; further ones are left out.
 const MOST_FIELDS: usize = 64;
-/// Most octets of a field name in an entry.
+/// Most octets of a field name in an entry; a longer one is cut.
 const LONGEST_FIELD: usize = 64;
 
 /// Kind of a credential.
@@ -225,7 +225,7 @@ pub(super) fn made(id: Uuid) {
 pub(super) fn take() -> Option<AuditDraft> {
     let taken = ACTING.try_with(|acting| {
         let mut known = acting.known();
-        // Taken even without an actor: it belongs to this transaction, not to the next one's entry.
+        // The id is taken even without an actor: it belongs to this transaction, not to the next one's entry.
         let made = known.made.take();
         known.actor.as_ref()?;
         known.entries += 1;

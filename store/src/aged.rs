@@ -18,7 +18,7 @@ use super::{Change, Store, contact_counts, events, purge};
 const ROWS_AT_ONCE: i64 = 500;
 /// Most contacts without a call that one query finds.
 const CONTACTS_AT_ONCE: i64 = 10_000;
-/// Time in which the beginning of a call is projected, at the latest, while the database answers.
+/// Longest time until the beginning of a call is projected, while the database answers.
 const LATELY: Duration = Duration::from_secs(3600);
 
 /// Returns the org's own retention.
@@ -68,7 +68,7 @@ impl Store {
             }
         }
 
-        // Events recorded meanwhile are newer than these: the oldest `surplus` ones are still too many.
+        // Events that are recorded during this loop are newer, so the org's oldest `surplus` events stay too many.
         for (org, mut surplus) in self.read(move |tx| events::surplus(tx, most)).await? {
             while surplus > 0 {
                 let some = surplus.min(events::PRUNED_AT_ONCE);

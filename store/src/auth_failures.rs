@@ -63,7 +63,7 @@ pub struct NewAuthFailure {
     pub at: Moment,
     /// Call-ID of the request.
     pub sip_call_id: Box<str>,
-    /// The dialled number.
+    /// The dialled number; `None` for a registration.
     pub dialled: Option<Box<str>>,
 }
 

@@ -104,7 +104,7 @@ pub fn after(
         }
     }
 
-    // By the ends that were examined, not by those that match: a filter that matches none of them doesn't end the list.
+    // The list goes on as long as `most` ends were examined, however many match: a filter that matches none of them doesn't end the list.
     let is_full = places.len() == most as usize;
     let more_after = is_full.then_some(*last);
 
@@ -114,7 +114,7 @@ pub fn after(
     };
     let mut ends: Vec<CallEnd> = places.into_iter().filter_map(at_place).collect();
 
-    // A reader that takes nothing holds one batch.
+    // Bounded, since a client that doesn't read its answer keeps it in memory.
     let fit = fitting(ends.iter().map(|end| end.call.octets()));
     if fit < ends.len() {
         ends.truncate(fit);

@@ -41,7 +41,8 @@ pub(super) struct CallRow {
     pub(super) media: Option<String>,
     /// The caller asked not to be named.
     pub(super) caller_withheld: Option<bool>,
-    /// For a call that was closed as lost: the event of its end has been recorded.
+    /// For a call that was closed as lost: whether the event of its end has been recorded. `None` for any other call, and once the true end
+    /// has come before that event.
     pub(super) lost_told: Option<bool>,
 }
 

@@ -12,6 +12,7 @@ pub(crate) struct Caller {
     is_served: AtomicBool,
     /// The task was dropped: its result is no longer wanted.
     is_gone: AtomicBool,
+    /// Wakes the thread that waits for `is_gone`.
     left: Notify,
 }
 

@@ -176,7 +176,7 @@ fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<
         let org = callers[0].0;
         let mut unknown: Vec<_> = callers.iter().collect();
         unknown.retain(|caller| !found.contains_key(caller));
-        // Not an error: the calls of the others go on without a contact.
+        // Callers beyond the limit get no contact. That is no error: their calls go on without one.
         unknown.truncate(org_limits::room_for(tx, org, OrgLimit::Contacts, now)?);
         if !unknown.is_empty() {
             contact_counts::added(tx, org, unknown.len())?;

@@ -198,7 +198,7 @@ pub fn purged(tx: &mut Tx, now: Moment) -> Result<Vec<Uuid>, Error> {
     Ok(rows.into_iter().map(|(org,)| org).collect())
 }
 
-/// Deletes the row of an org of which nothing else is left. Returns false while a call of the org is up.
+/// Deletes the row of an org of which nothing else is left. Returns false while the row of a call is left, as it is while the call is up.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

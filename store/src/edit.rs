@@ -8,7 +8,7 @@ use super::tx::Tx;
 /// Locks an org's row until the commit, and refuses an org that doesn't exist. Edits of the same org thus run one after the other, so that
 /// a check still holds at the commit.
 pub(crate) fn lock_org(tx: &mut Tx, org: Uuid) -> Result<(), Error> {
-    // SQLite has one writer at a time. NO KEY: rows that refer to the org may be added by others meanwhile.
+    // SQLite has one writer at a time. NO KEY lets other transactions add rows that refer to the org.
     let sql = tx.by_dialect(
         "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL",
         "SELECT id FROM orgs WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE",

@@ -131,7 +131,7 @@ pub enum Conflict {
     /// An agent plays the prompt.
     #[error("agent {agent:?} plays the prompt: change its runtime first")]
     PromptInUse {
-        /// Name of an agent that does.
+        /// Name of an agent that plays it.
         agent: String,
     },
     /// A flow plays a prompt that the org doesn't have, or no longer.

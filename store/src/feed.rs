@@ -68,7 +68,7 @@ pub(super) fn append(tx: &mut Tx, changes: &[Change], now: Moment) -> Result<i64
         let sql = "INSERT INTO changes (org_id, kind, entity_id, at) VALUES ($1, $2, $3, $4) RETURNING seq";
         (last,) = tx.exactly_one(sql, &[&org, &kind, &entity, &now])?;
     }
-    // The server delivers it when the transaction commits, and not at all if that fails.
+    // The server delivers the notification when the transaction commits, and not at all if the commit fails.
     if tx.is_shared() {
         tx.run("SELECT pg_notify($1, '')", &[&CHANNEL])?;
     }
@@ -101,7 +101,7 @@ pub fn since(tx: &mut Tx, seq: i64) -> Result<Changes, Error> {
     let (pruned,): (i64,) = tx.exactly_one("SELECT seq FROM changes_pruned", &[])?;
 
     Ok(Changes {
-        // Without further rows the reader goes on at the mark, or it would count as having missed them each time.
+        // Without further rows the reader goes on at the mark. Otherwise each call would report the pruned rows as missed again.
         seq: rows.last().map_or(seq.max(pruned), |row| row.seq),
         changes: rows.iter().filter_map(Row::change).collect(),
         missed: seq < pruned,
@@ -127,8 +127,8 @@ pub fn oldest_after(tx: &mut Tx, seq: i64) -> Result<Option<Moment>, Error> {
 /// [`Broke`](super::Broke): the database fails.
 pub fn prune(tx: &mut Tx, now: Moment) -> Result<(), Error> {
     let sql = "UPDATE changes_pruned SET seq = COALESCE((SELECT MAX(seq) FROM changes WHERE at < $1), seq)";
-    // The mark first, and rows go by its number: where clocks differ, a younger row below an old one goes too, and the
-    // mark covers it.
+    // The mark is set first, and rows are deleted by its number. Where clocks differ, a younger row below an old one is
+    // deleted too, and the mark covers it.
     tx.run(sql, &[&(now - KEPT)])?;
     tx.run(
         "DELETE FROM changes WHERE seq <= (SELECT seq FROM changes_pruned)",

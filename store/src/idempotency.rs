@@ -57,7 +57,7 @@ pub struct StoredAnswer {
 pub enum Claim {
     /// The request is new, and claimed for the caller, who has to do it now.
     New,
-    /// Another process is doing the request.
+    /// Another attempt is doing the request. This state ends with its answer, or with its claim, two minutes after it began.
     InProgress,
     /// The key was used with another body.
     OtherBody,

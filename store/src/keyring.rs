@@ -128,7 +128,7 @@ impl Keyring {
             return false;
         }
 
-        // Not part of the result: tokens don't depend on these keys.
+        // A change of the sealing keys isn't part of the result: tokens don't depend on them.
         if seals(self) != seals(read) {
             self.sealing.store(read.sealing.load_full());
         }
@@ -137,7 +137,8 @@ impl Keyring {
             return false;
         }
 
-        // Before the signing keys: a reader looks among these first, and then finds the key among the retired ones.
+        // The retired keys are stored before the signing keys. A reader looks among the signing keys first: one that no longer
+        // finds a key there must find it among the retired ones.
         self.retired.store(read.retired_keys());
         self.signing.store(kept);
 
