@@ -13,7 +13,7 @@ use super::error::Error;
 use super::id_at;
 use super::tx::Tx;
 
-/// Age after which a command is void.
+/// Age after which a command is deleted, when the next one is sent.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// A command for a node.
@@ -38,9 +38,9 @@ from_row!(NodeCommand {
 /// State of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CommandState {
-    /// The node has not taken the command.
+    /// The node has not taken the command. The sender withdraws it after five seconds.
     Waits,
-    /// The node is carrying the command out.
+    /// The node is carrying the command out. The sender waits until 25 seconds have passed since it sent the command.
     Taken,
     /// The command is done or refused: an HTTP status, and a body or a sentence.
     Answered(u16, String),
@@ -69,7 +69,7 @@ pub fn put(
     now: Moment,
 ) -> Result<Uuid, Error> {
     let id = id_at(now);
-    // A node that died after it had sent a command never forgets it: each new command sweeps the old ones.
+    // A node that died after it had sent a command never deletes that command: each new one deletes all old ones.
     let old = by_its_clock!(tx, "DELETE FROM asks WHERE asked_at < ", " - $1");
     tx.run(old, &[&length(KEPT)])?;
     let sql = by_its_clock!(

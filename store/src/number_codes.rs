@@ -21,7 +21,7 @@ const CALLS: i64 = 3;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Validity of a code.
 const LIFE: Duration = Duration::from_secs(600);
-/// Most tries of a code.
+/// Most tries of a code, which is invalid after the last one.
 pub const TRIES: u8 = 5;
 
 /// Result of requesting a code.

@@ -24,7 +24,7 @@ pub struct ContactCall {
     pub headers: Vec<(Box<str>, Box<str>)>,
     /// The last hundred of its transfers, in their order.
     pub transfers: Vec<CallTransfer>,
-    /// Handoffs of its session, in their order.
+    /// The first hundred handoffs of its session, in their order.
     pub handoffs: Vec<Handoff>,
 }
 
@@ -38,10 +38,10 @@ from_row!(Carried {
     headers: maybe(json)
 });
 
-/// Most transfers of a call that are shown.
+/// Most transfers of a call that are shown: its last ones.
 const TRANSFERS: i64 = 100;
 
-/// Most handoffs of a session that are shown.
+/// Most handoffs of a session that are shown: its first ones.
 const HANDOFFS: i64 = 100;
 
 /// Calls that name the contact, and calls with its number that name no contact. Another contact may share the number.

@@ -91,7 +91,7 @@ impl OrgLimit {
         }
     }
 
-    /// Returns the least value: an org that may make no request has to be suspended instead.
+    /// Returns the least value that may be set. It is 1 for requests and streams: an org that may make none has to be suspended instead.
     pub const fn least(self) -> u32 {
         match self {
             Self::OutboundTrunks

@@ -47,7 +47,7 @@ const fn counting(limit: OrgLimit) -> Option<&'static str> {
             Some("SELECT COALESCE((SELECT contacts FROM contact_counts WHERE org_id = $1), 0)")
         }
         OrgLimit::Numbers => Some("SELECT COUNT(*) FROM numbers WHERE org_id = $1"),
-        // The difference of two positions: retention deletes the oldest rows, and erasures leave them.
+        // The difference of two positions is exact: retention deletes the oldest rows only, and erasures delete none.
         OrgLimit::Handoffs => Some(
             "SELECT COALESCE((SELECT position FROM handoffs WHERE org_id = $1 ORDER BY created_at DESC LIMIT 1)
                  - (SELECT position FROM handoffs WHERE org_id = $1 ORDER BY created_at LIMIT 1) + 1, 0)",
@@ -162,7 +162,7 @@ pub(super) fn leave_room_for(
     leave_room(tx, org, limit, limit.default_of(NONE), now)
 }
 
-/// Returns the number of rows that the org may have beside those that it has, for the same limits.
+/// Returns the number of rows that the org may have beside those that it has, for limits whose default isn't configurable.
 pub(super) fn room_for(
     tx: &mut Tx,
     org: Uuid,

@@ -54,11 +54,12 @@ fn permits() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(AT_ONCE))
 }
 
-/// The last one of an org removes its entry.
+/// The last turn of an org removes the org's entry.
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut orgs = self.turns.orgs();
-        // The permit holds the semaphore too. Under the lock the count can't rise: a turn clones the entry under it.
+        // The permit holds the semaphore too. The count can't rise while the lock is held, since a turn clones the entry under
+        // the same lock.
         self.permit = None;
         if orgs
             .get(&self.org)

@@ -64,7 +64,7 @@ pub struct NewOutboundTrunk {
     pub calls_per_second: Option<u32>,
     /// Method by which callees are transferred.
     pub transfer_way: TransferWay,
-    /// The only realm for which the credentials are meant; `None`: the first ones with which the peer challenges.
+    /// The only realm for which the credentials are meant; `None`: the first few realms with which the peer challenges.
     pub auth_realm: Option<String>,
     /// Challenges without `qop` are left unanswered.
     pub digest_require_qop: bool,

@@ -134,7 +134,8 @@ pub fn list(tx: &mut Tx) -> Result<Vec<Partner>, Error> {
 /// # Errors
 /// [`Wrong::Absent`].
 pub fn set_active(tx: &mut Tx, partner: Uuid, active: bool, now: Moment) -> Result<(), Error> {
-    // The partner's row first: a transaction that creates an org holds it, and that org is then suspended below too.
+    // The partner's row is changed first. A transaction that creates an org holds this row, so that org exists by then, and is suspended
+    // below too.
     if tx.run(
         "UPDATE partners SET active = $2, updated_at = $3 WHERE id = $1",
         &[&partner, &active, &now],
@@ -143,7 +144,7 @@ pub fn set_active(tx: &mut Tx, partner: Uuid, active: bool, now: Moment) -> Resu
         return Err(Wrong::Absent(Kind::Partner).into());
     }
 
-    // An org that is suspended already keeps the time since when it is.
+    // An org that is suspended for this reason already keeps the time of its suspension.
     let sql = match active {
         true => "UPDATE orgs SET partner_inactive_at = $2, updated_at = $3 WHERE partner_id = $1",
         false => {

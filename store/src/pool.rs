@@ -15,7 +15,7 @@ use super::sqlite::{Connections, OpenMode};
 use super::threads::{OpenTransaction, Threads};
 use super::tx::{Mode, Tx};
 
-/// Time that a write waits while another process locks the file.
+/// Time that a write waits while another process locks the file; then it fails.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// The open database.

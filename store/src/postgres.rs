@@ -177,7 +177,7 @@ impl PostgresConnection {
             caller,
             ..
         } = self;
-        // Dropped by an earlier statement of this transaction, or not opened: see `ready`.
+        // The connection was dropped by an earlier statement of this transaction, or not opened: see `ready`.
         let Some(open) = connection else {
             return Err(Broke::Away.into());
         };

@@ -11,7 +11,7 @@ use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
 use super::{lock_org, new_id};
 
-/// Prompts that an org may have.
+/// Most prompts of an org; a further one is refused.
 const MOST: u32 = 100;
 
 /// A prompt without its audio.

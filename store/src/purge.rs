@@ -162,7 +162,7 @@ pub(super) fn delete_calls_before(tx: &mut Tx, org: Uuid, before: Moment) -> Res
 
 /// Deletes the oldest ended calls, with their attempts, transfers and events. Returns the number of rows.
 fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, Error> {
-    // On PostgreSQL locked, so that each call is counted as it is deleted: a late fact may be projected meanwhile.
+    // On PostgreSQL the rows are locked, so that each call is counted as it is deleted: otherwise a late fact could change it in between.
     let going: Vec<Going> = match (before.map(micros), tx.is_shared()) {
         (None, false) => tx.all(oldest!("", ""), &[&org, &CALLS_AT_ONCE])?,
         (None, true) => tx.all(oldest!("", " FOR UPDATE"), &[&org, &CALLS_AT_ONCE])?,
@@ -192,7 +192,7 @@ fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, E
         tx.run(sql, &[&call.id])?;
         let sql = "DELETE FROM transfers WHERE org_id = $1 AND call_id = $2";
         tx.run(sql, &[&org, &call.id])?;
-        // By their ids, which type, call and time give: no index finds the events of a call.
+        // Events are found by their ids, which follow from type, call and time: no index finds the events of a call.
         for event in call.events() {
             let sql = "DELETE FROM events WHERE id = $1 AND org_id = $2";
             tx.run(sql, &[&event, &org])?;

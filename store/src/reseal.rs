@@ -287,7 +287,7 @@ impl Store {
                 Ok(Some(some)) => count += some,
                 Ok(None) => return Ok(count),
                 Err(fault) => {
-                    // Another rotation may have sealed it since the keys were read, with a key that isn't known here yet.
+                    // Another rotation may have sealed a value since the keys were read, with a key that isn't known here yet.
                     self.follow_signing_keys().await?;
                     if self.keyring().sealing_id() == newest {
                         return Err(fault.into());
@@ -306,7 +306,7 @@ impl Store {
         self.reseal().await?;
         let session = self.pool().begin().await?;
         let newest = self.keyring().sealing_id();
-        // In the transaction that drops the keys. On SQLite no other process writes a value before it ends.
+        // Counted in the transaction that drops the keys. On SQLite no other process writes a value before this transaction ends.
         let left = session.run(move |tx| tx.exactly_one(LEFT, &[&newest.to_vec()]));
         let (left,): (i64,) = left.await?;
         if left > 0 {

@@ -126,7 +126,7 @@ async fn watch(remote: Weak<Inner>) {
         }
 
         while let Err(not_in) = try_connect(&inner.options).await {
-            // In each round, since the server may stay away for good after the store was closed.
+            // Checked in each round, since the server may stay away for good after the store was closed.
             if inner.is_closed.load(Ordering::Relaxed) {
                 return;
             }

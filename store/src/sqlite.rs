@@ -190,7 +190,7 @@ impl Connections {
                 connection.pragma_update(None, "page_size", PAGE)?;
                 connection.pragma_update(None, "journal_mode", "WAL")?;
                 connection.pragma_update(None, "synchronous", "FULL")?;
-                // SQLite doesn't enforce them by default.
+                // SQLite doesn't enforce foreign keys by default.
                 connection.pragma_update(None, "foreign_keys", true)?;
                 // Freed pages are overwritten: an erasure promises that deleted data isn't left in the file.
                 connection.pragma_update(None, "secure_delete", true)?;
@@ -293,13 +293,13 @@ impl ConnectionGuard {
         let Open { connection, places } = self.opened();
         let mut statement = connection.prepare_cached(sql)?;
         if statement.get_status(StatementStatus::Run) == 0 {
-            // Prepared anew, perhaps after the schema has changed. It counts its preparations from 0 again.
+            // The statement was prepared anew, perhaps after the schema has changed, and counts its preparations from 0 again.
             places.remove(sql);
         }
         bind(&mut statement)?;
         let mut rows = statement.raw_query();
 
-        // After the first step, which prepares the statement again if the schema has changed since.
+        // The positions are determined after the first step, which prepares the statement again if the schema has changed since.
         let Some(mut row) = rows.next()? else {
             return Ok(());
         };
@@ -383,7 +383,7 @@ fn column_positions<'p, T: Record>(
             && places.at.len() <= statement.column_count()
     };
     if !places.get(sql).is_some_and(holds) {
-        // Beyond the cache of statements, positions may be stale: start over.
+        // More entries than the cache has statements: some belong to statements that were dropped, so all are.
         if places.len() >= PREPARED {
             places.clear();
         }

@@ -105,7 +105,7 @@ impl Framer {
         }
     }
 
-    /// The header of a message whose end can't be found, as far as it has come. Its refusal is made from it.
+    /// Header, as far as it has come, of a message whose end can't be found. The refusal of that message is made from it.
     pub fn unfinished(&self) -> &[u8] {
         let rest = &self.octets[self.used..];
         let blank_line = memchr::memmem::find(rest, b"\r\n\r\n");

@@ -111,7 +111,8 @@ impl<'m> Lexer<'m> {
                     return Some((start, at));
                 }
 
-                // Not a line end: what ends a line for one reader and not for another could hide a header from either.
+                // A lone carriage return isn't a line end. If it ended a line for one reader and not for another, it could hide
+                // a header from either.
                 (b'\r', _) => self.note(MessageFault::Control),
                 // A NUL is allowed only escaped in a quoted string (RFC 3261 §25.1, quoted-pair).
                 (0, _) if at == 0 || self.octets[at - 1] != b'\\' => {
@@ -213,8 +214,8 @@ impl<'m> Lexer<'m> {
                 };
                 end = folded_end;
             }
-            // Left out of the index, so that nothing reads it. The lines behind it are still needed, for the answer or
-            // as the rest of a cut response.
+            // A line that is too long is left out of the index, so that nothing reads it. The lines behind it are still
+            // needed, for the answer or as the rest of a cut response.
             if end - start > MAX_LINE {
                 self.note_oversize(MessageFault::LineTooLong);
             } else {
@@ -334,8 +335,8 @@ impl<'m> Lexer<'m> {
         for value in self.values(HeaderName::ContentLength) {
             let length = content_length(value)
                 .ok_or(const { MessageFault::Unreadable(HeaderName::ContentLength) })?;
-            // Two that differ would let two readers cut a stream at different places, and so see different messages.
-            // Equal ones do no harm.
+            // Two lengths that differ would let two readers cut a stream at different places, and so see different
+            // messages. Equal ones do no harm.
             if held.is_some_and(|held| held != length) {
                 return Err(MessageFault::Duplicate(HeaderName::ContentLength));
             }

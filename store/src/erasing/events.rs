@@ -149,7 +149,7 @@ impl Search {
         }
     }
 
-    /// Returns JSON without the contact; `None` if it doesn't mention it.
+    /// Returns JSON without the contact; `None` if the JSON doesn't mention the contact.
     pub(super) fn without(&self, json: &str) -> Option<String> {
         // The row of a call's event has the name of a form here, which is no JSON: the event is built from the call's
         // row, which is erased.

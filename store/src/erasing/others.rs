@@ -20,7 +20,7 @@ use crate::keyring::Keyring;
 use crate::subject::Subject;
 use crate::tx::Tx;
 
-/// Age after which a command between nodes is void.
+/// Age after which a command between nodes is deleted, whatever it holds: neither its sender nor its receiver uses it any more.
 const COMMANDS: Duration = Duration::from_secs(60);
 /// Margin around a failed log-in in which its messages may pass.
 const AROUND: Duration = Duration::from_secs(40);
@@ -223,7 +223,7 @@ impl Searched for LogInRow {
                 from: row.at - AROUND,
                 until: row.at + AROUND,
             };
-            // Under the id of the failure, since there is no call.
+            // Stored under the id of the failure, since there is no call.
             search.remember_legs(tx, (row.id, None), &legs)?;
             tx.run("DELETE FROM auth_failures WHERE id = $1", &[&row.id])?;
         }
@@ -276,7 +276,7 @@ impl Searched for Contact {
         let org = search.erasure.org_id;
         for nobody in nobodies {
             contact_counts::delete(tx, org, nobody.id)?;
-            // Events of calls whose contact had nothing but the number.
+            // Events of its calls still name the deleted contact by its id.
             let sql = "UPDATE events SET contact_id = NULL WHERE org_id = $1 AND contact_id = $2";
             tx.run(sql, &[&org, &nobody.id])?;
         }
@@ -291,7 +291,7 @@ impl Searched for Contact {
 }
 
 impl Search {
-    /// Deletes commands between nodes that concern the contact's calls, and void ones.
+    /// Deletes commands between nodes that concern the contact's calls, and those older than [`COMMANDS`].
     pub(super) fn node_commands(&self, tx: &mut Tx, now: Moment) -> Result<(), Error> {
         // Locks the erasure first, so that two nodes don't count the same commands.
         count(tx, self.erasure.id, &Erased::default())?;

@@ -88,8 +88,8 @@ pub(super) async fn erase<R: Searched>(store: &Store, search: &Arc<Search>) -> R
     }
 }
 
-/// Erases the contact from the first rows after a position, and returns the position of the last one. They are read again under locks: meanwhile
-/// another node may have erased and counted them, and a request may have changed them.
+/// Erases the contact from the first rows after a position, and returns the position of the last one. The rows are read again under locks:
+/// since the first read another node may have erased and counted them, and a request may have changed them.
 fn erase_after<R: Searched>(
     tx: &mut Tx,
     search: &Search,
