@@ -10,7 +10,7 @@ use crate::flow::Flow;
 
 /// Set in [`Flow::connection`] if the rest is the number of a name, not of a connection.
 const NAMED: u32 = 1 << 31;
-/// Most names that are kept. Messages bring names too, so the least recently used ones are dropped.
+/// Most names that are kept, since messages bring names too. Before a further one, the least recently used half is dropped.
 const MOST: usize = 65_536;
 
 /// Names and their numbers. No number is reused while the process lives: a flow with a number asks for that name or, once it is

@@ -42,9 +42,10 @@ use merged::MergedRequests;
 
 /// Most timers and tombstones that one call of [`Endpoint::handle_timeout`] serves, so that the output stays bounded.
 const TIMEOUTS_PER_TURN: usize = 1024;
-/// Share of the server transactions that BYEs may have beyond [`Config::max_transactions`]: a full table must not keep calls from ending.
+/// BYEs may have one server transaction more for this many of [`Config::max_transactions`]: a full table must not keep calls from ending.
 const RESERVE_FOR_BYE: usize = 16;
-/// Tombstones per transaction that may be alive: a tombstone lives longer and is smaller.
+/// Most tombstones for each of [`Config::max_transactions`]: a tombstone lives longer than a transaction, and is smaller. A further one
+/// replaces an old one.
 const TOMBSTONES_PER_TRANSACTION: usize = 4;
 
 /// Configuration of an endpoint, fixed for its life.
@@ -54,7 +55,7 @@ pub struct Config {
     pub minter: Minter,
     /// RFC 3261 §17.1.1.1: the round-trip estimate, 500 ms.
     pub t1: Duration,
-    /// The longest interval between retransmissions, 4 s.
+    /// The longest interval between retransmissions of anything but an INVITE, 4 s.
     pub t2: Duration,
     /// The longest time that a message stays in the network, 5 s.
     pub t4: Duration,

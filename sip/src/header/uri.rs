@@ -293,8 +293,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Appends the host as a URI has it, an IPv6 address in brackets. Each call prints some; this takes a fifth of the instructions of the standard
-    /// library's formatter (`bench/instructions`).
+    /// Appends the host as a URI has it, an IPv6 address in brackets. Each call prints several hosts, and this takes a fifth of the
+    /// instructions of the standard library's formatter (`bench/instructions`).
     pub fn push_to(&self, out: &mut String) {
         match self {
             Host::Name(name) => out.push_str(&text::lossy(name)),
@@ -418,7 +418,7 @@ const fn is_scheme_octet(octet: &u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'+' | b'-' | b'.')
 }
 
-/// Returns true for an octet of a host name. Their grammar has no underscore, but many host names do.
+/// Returns true for an octet of a host name. The grammar of host names has no underscore, but many are written with one.
 const fn is_name_octet(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_')
 }

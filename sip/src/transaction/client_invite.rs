@@ -15,25 +15,28 @@ const MAX_ACKS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct ClientInvite(State);
 
+/// A state without a final response also ends when its flow is lost (`Endpoint::fail_clients`).
 #[derive(Debug)]
 enum State {
-    /// `cancel` holds further header lines for the CANCEL that waits for a 1xx.
+    /// Ends with a response, or by Timer B. `cancel` holds further header lines for the CANCEL that waits for a 1xx.
     Calling {
         request: Box<[u8]>,
         sent: u8,
         cancel: Option<Box<[u8]>>,
     },
+    /// Ends with a final response, or by Timer F once a CANCEL was sent. Before that it has no timer: see `proceed`.
     Proceeding {
         sketch: InviteSketch,
         cancel: Cancel,
         /// Further header lines of the CANCEL that was sent.
         canceled: Box<[u8]>,
     },
-    Completed {
-        ack: Box<[u8]>,
-    },
+    /// Refused, over UDP. Ends by Timer D.
+    Completed { ack: Box<[u8]> },
+    /// Answered with a 2xx. Ends by Timer M.
     Accepted {
         acks: Vec<Ack>,
+        /// The INVITE carried an offer.
         offered: bool,
         /// Further header lines of the CANCEL that the 2xx has crossed.
         canceled: Box<[u8]>,

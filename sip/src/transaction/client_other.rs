@@ -35,10 +35,14 @@ pub(crate) struct ClientOther {
     state: State,
 }
 
+/// A state without a final response also ends when its flow is lost (`Endpoint::fail_clients`).
 #[derive(Debug)]
 enum State {
+    /// Ends with a response, or by Timer F.
     Trying { request: Box<[u8]>, sent: u8 },
+    /// Ends with a final response, or by Timer F.
     Proceeding { request: Box<[u8]> },
+    /// Answered, over UDP. Ends by Timer K.
     Completed,
 }
 

@@ -20,14 +20,10 @@ enum State {
         last: Box<[u8]>,
         cancelled: bool,
     },
-    Completed {
-        answer: Box<[u8]>,
-        sent: u8,
-    },
-    Accepted {
-        answer: Box<[u8]>,
-        sent: u8,
-    },
+    /// Refused. Ends with the ACK, or by Timer H. `answer` is empty on a stream.
+    Completed { answer: Box<[u8]>, sent: u8 },
+    /// Answered with a 2xx. Ends once the user reports the ACK, or by Timer L.
+    Accepted { answer: Box<[u8]>, sent: u8 },
 }
 
 /// Effect of an ACK on a server INVITE.

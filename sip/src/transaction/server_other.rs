@@ -23,12 +23,12 @@ pub(crate) struct ServerOther(State);
 #[derive(Debug)]
 enum State {
     /// Trying until a provisional response is sent, then Proceeding. `last` is that response if the transport may
-    /// have lost it.
+    /// have lost it. Ends with the final response, or by Timer F.
     Unanswered {
         sketch: RequestSketch,
         last: Box<[u8]>,
     },
-    /// Kept only for an answer that can't be printed again from its status alone.
+    /// Kept only for an answer that can't be printed again from its status alone. Ends by Timer J.
     Completed { answer: Box<[u8]> },
 }
 

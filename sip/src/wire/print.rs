@@ -273,8 +273,8 @@ fn vias(out: &mut Vec<u8>, request: &Message<'_>, flow: &Flow) {
             continue;
         }
 
-        // RFC 3261 §8.2.6.2: the Vias of a response "MUST equal" those of the request. Only what it says of its source
-        // is added to the first.
+        // RFC 3261 §8.2.6.2: the Vias of a response "MUST equal" those of the request. Only the source of the request
+        // is added, to the first Via.
         if !std::mem::take(&mut is_top) {
             Head::new(out).unfolded("Via", line);
             continue;
