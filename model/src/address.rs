@@ -199,7 +199,7 @@ impl AddressPolicy {
     /// The host can never be reached.
     pub fn judge_host(&self, host: &str, port: u16, named: NamedBy) -> Result<(), HostFault> {
         match (self.examine_host(host, port), self.enforce) {
-            // Before `Warn`: what the operator has permitted is worth no log line.
+            // This arm comes before `Warn`: what the operator has permitted is worth no log line.
             (Err(fault), _) if named == NamedBy::Tied && fault.is_lifted_by_tie() => Ok(()),
             (Err(fault), Enforce::Warn) => {
                 tracing::warn!(host, port, %fault, "a host that sip.enforce_peers = \"enforce\" would refuse");
@@ -269,7 +269,7 @@ impl AddressPolicy {
         // A translator or tunnel on the way may turn the packet's destination into the embedded address.
         let leads_to = [Some(ip), embedded];
         let mut ends = leads_to.into_iter().flatten();
-        // Before `sip.allow_private_peers`, which doesn't open this node's own listeners.
+        // Judged before `sip.allow_private_peers`, which doesn't open this node's own listeners.
         if ends.any(|ip| self.is_own(SocketAddr::new(ip, address.port()))) {
             return Err(Refusal::Own);
         }

@@ -29,8 +29,8 @@ impl<'u> WsUrl<'u> {
             None => (false, text.strip_prefix("ws://")?),
         };
         let is_octet = |octet: u8| octet.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&octet);
-        // Before anything is split: host and path go into the head of the handshake as they are, so no line break may
-        // pass.
+        // Checked before anything is split: host and path go into the head of the handshake as they are, so no line break
+        // may pass.
         if text.len() > LONGEST || !text.bytes().all(is_octet) {
             return None;
         }

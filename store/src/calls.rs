@@ -214,8 +214,8 @@ fn count(tx: &mut Tx, org: Uuid, filter: &CallFilter, most: i64) -> Result<i64, 
     Ok(total)
 }
 
-/// Returns the start times of all orgs' last `most` outbound calls since then, oldest first: placed calls, and legs of transfers, which
-/// count among them.
+/// Returns the start times of the last `most` outbound calls since the time `since`, of all orgs together, oldest first. Placed calls
+/// count, and so do legs of transfers.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.

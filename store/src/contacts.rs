@@ -168,7 +168,7 @@ pub(super) fn lock_existing(
 /// Locks the orgs, and creates the contacts that are still missing then, up to each org's limit. `missing` is sorted by org.
 fn create_missing(tx: &mut Tx, missing: &[(Uuid, E164)], now: Moment) -> Result<ContactIds, Error> {
     lock(tx, missing.iter().map(|(org, _)| *org))?;
-    // Again, under the lock: another transaction may have created some of them since the first search.
+    // Searched again, under the lock: another transaction may have created some of them since the first search.
     let mut found = find(tx, missing)?;
 
     let mut new = Vec::new();

@@ -96,7 +96,7 @@ impl Contacts<'_> {
         let details = details.clone();
         let changed = move |tx: &mut Tx| {
             lock(tx, std::iter::once(org))?;
-            // Under the lock, since `update` writes every field back: a concurrent change would be lost.
+            // Read under the lock, since `update` writes every field back: a concurrent change would be lost.
             let known = contacts::by_id(tx, org, contact)?;
             let Some(changed) = details.changed(&known, now) else {
                 return Ok(known);

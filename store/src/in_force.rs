@@ -34,7 +34,7 @@ impl Follower {
         *self.0.borrow()
     }
 
-    /// Waits until the change of this number, and all before it, have been applied.
+    /// Waits until the change of this number, and all before it, have been applied. Sets no limit of its own; the caller bounds the wait.
     pub async fn reaches(&self, seq: i64) {
         // The sender is `self`, so it is alive.
         let _ = self.0.subscribe().wait_for(|applied| *applied >= seq).await;

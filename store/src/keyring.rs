@@ -157,7 +157,8 @@ impl Keyring {
             .into()
     }
 
-    /// Seals `plain`. It opens only under the same `context` (kind and owner of the value), so that sealed values can't be swapped.
+    /// Seals `plain`. The sealed value opens only under the same `context` (kind and owner of the value), so that sealed values can't be
+    /// swapped.
     pub fn seal(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
         self.sealing.load()[0].seal(context, plain)
     }

@@ -44,7 +44,7 @@ pub fn close(tx: &mut Tx, node: u8, boot: i64, at: Moment) -> Result<u64, Error>
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
 pub fn record_ends(tx: &mut Tx, node: u8, boot: i64) -> Result<u64, Error> {
-    // Before the update: the transfers are found by the calls whose ends aren't recorded yet.
+    // Read before the update: the transfers are found by the calls whose ends aren't recorded yet.
     let transfers = transfers::events_of_lost(tx, node, boot)?;
     let sql = concat!(
         "UPDATE calls SET lost_told = TRUE WHERE node = $1 AND boot < $2 AND lost_told = FALSE RETURNING ",
@@ -72,7 +72,7 @@ pub fn reopen(tx: &mut Tx, run: Origin) -> Result<u64, Error> {
         tx.all::<(Uuid,)>(sql, &[&run.node, &run.boot])?;
     }
 
-    // Before the calls: the transfers are found by `lost_told` of their calls, which is cleared below.
+    // Reopened before the calls: the transfers are found by `lost_told` of their calls, which is cleared below.
     transfers::reopen(tx, run)?;
     tx.run(
         "UPDATE calls SET ended_at = NULL, hangup_by = NULL, reason = NULL, lost_told = NULL,

@@ -143,8 +143,8 @@ pub struct Serving {
     pub sees: Vec<Origin>,
 }
 
-/// Begins the node's next run. `host` identifies the process's host: the same one may start again at once, another one only when the lease
-/// has expired.
+/// Begins the node's next run. `host` identifies the process's host: the same host may start the node again at once, another host only when
+/// the lease has expired.
 ///
 /// # Errors
 /// [`Conflict::NodeServed`] if another host serves as this node.

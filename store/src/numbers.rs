@@ -254,7 +254,7 @@ pub fn assign_one(tx: &mut Tx, org: Uuid, agent: Uuid, id: Uuid, now: Moment) ->
     Ok(())
 }
 
-/// Takes one number from an agent; its others stay. One that it doesn't have stays where it is.
+/// Takes one number from an agent, which keeps its others. A number that the agent doesn't have stays as it is.
 ///
 /// # Errors
 /// [`Wrong::Absent`] if the org has no such number.

@@ -252,7 +252,7 @@ async fn update(pool: &Pool, now: Moment) -> Result<(), OpenFault> {
             migrated => break migrated?.0,
         }
     };
-    // Again: a newer node may have migrated between the first look and this transaction.
+    // Checked again: a newer node may have migrated between the first look and this transaction.
     refuse_future(found)
 }
 

@@ -55,7 +55,7 @@ impl Pool {
             OpenMode::Writing(HELD_FOR),
             1,
         ));
-        // Before any reader: only a writing connection switches the file to its log, and a fault shows at startup.
+        // Opened before any reader: only a writing connection switches the file to its log, and a fault shows at startup.
         writing.prepare()?;
         let keyring = Arc::<OnceLock<Keyring>>::default();
         let threads = |most, connections: &Arc<Connections>| {

@@ -49,7 +49,7 @@ struct MergedFacts<'f> {
 /// [`Broke`](super::Broke): the database fails.
 pub fn project(tx: &mut Tx, origin: Origin, facts: &[Fact]) -> Result<(), Error> {
     let mut known = fold(facts);
-    // First of all: it locks the contacts that exist, so that none is deleted before this commit.
+    // This comes first: it locks the contacts that exist, so that none is deleted before this commit.
     forget_deleted_contacts(tx, &mut known)?;
 
     // Calls that begin come first: each group has its own statement, and the one for new calls is shorter.

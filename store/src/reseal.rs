@@ -341,7 +341,7 @@ impl Store {
         let edited = session.run(move |tx| Ok(store.vault().edit(tx, edit)));
         let keyring = edited.await??;
         self.end_keys(session, now).await?;
-        // After the commit: a key that a rollback takes back must not seal anything.
+        // Adopted after the commit: a key that a rollback takes back must not seal anything.
         self.keyring().follow(&keyring);
         Ok(())
     }

@@ -186,7 +186,7 @@ impl Connections {
             OpenMode::Looking(patience) => connection.busy_timeout(patience)?,
             OpenMode::Writing(patience) => {
                 connection.busy_timeout(patience)?;
-                // Before the log: SQLite doesn't change the size of pages under a write-ahead log.
+                // The size of pages is set before the log: SQLite doesn't change it under a write-ahead log.
                 connection.pragma_update(None, "page_size", PAGE)?;
                 connection.pragma_update(None, "journal_mode", "WAL")?;
                 connection.pragma_update(None, "synchronous", "FULL")?;

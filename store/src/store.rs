@@ -159,7 +159,7 @@ impl Store {
         org: Uuid,
         work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        // Taken before a thread: the reads of one org that wait hold no thread.
+        // The turn is taken before a thread, so that the reads of one org that wait hold no thread.
         let _turn = self.0.org_turns.take(org, PATIENCE).await?;
         self.read(work).await
     }
@@ -291,7 +291,7 @@ impl Store {
 
     /// Wakes the followers of a commit, and waits until it is in force in this process.
     pub(super) async fn settle(&self, committed: Committed) {
-        // Only now: readers on other connections don't see the rows before the commit.
+        // Woken only now: readers on other connections don't see the rows before the commit.
         if committed.has_events {
             self.recorded();
         }

@@ -255,8 +255,8 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // Before the permit is released, which happens after this body: the task that gets it then finds an idle
-        // thread.
+        // The thread is returned before the permit is released, which happens after this body: the task that gets the
+        // permit then finds an idle thread.
         let worker = self.worker.take();
         if let Some(idle) = self.shared.idle().as_mut() {
             idle.extend(worker);

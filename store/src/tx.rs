@@ -308,7 +308,7 @@ impl Tx {
         }
 
         self.mode = Some(mode);
-        // Not earlier: until the connection is ready, the caller may give up because the server is away.
+        // The caller counts as served only now: until the connection is ready, it may give up because the server is away.
         self.caller.begin();
 
         Ok(())

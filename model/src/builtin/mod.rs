@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 pub use fault::FlowFault;
 
-/// Entry of an agent's list of runtimes that is the flow of the same agent.
+/// Entry in an agent's list of runtimes that names the agent's own flow.
 pub const ENTRY: &str = "builtin:";
 
 /// Most steps of a flow.

@@ -8,7 +8,8 @@ pub fn rewritten(sdp: &[u8], direction: Direction) -> Vec<u8> {
     let mut out = Vec::with_capacity(sdp.len() + 16);
     let mut has_media = false;
     for line in sdp.split_inclusive(|octet| *octet == b'\n') {
-        // Each stream gets a line of its own below, which outweighs the session's, so all others go.
+        // Each stream gets a direction line of its own below, which outweighs the session's. All direction lines of the
+        // description are left out.
         if read(line).is_some() {
             continue;
         }

@@ -397,7 +397,7 @@ impl Endpoint {
         {
             // The ACK of a refusal ends here (RFC 3261 §17.2.1).
             Some(300..) => Received::Handled,
-            // So does that of a refusal that was sent without a transaction.
+            // The ACK of a refusal that was sent without a transaction ends here too.
             None if self.minter.is_stateless_tag(&message) => Received::Handled,
             // The ACK of a 2xx is a transaction of its own: the dialog takes it.
             Some(_) | None => Received::Ack(message),

@@ -206,7 +206,7 @@ impl Tombstones {
         let number = self.ring(lifetime).first;
         let key = self.ring(lifetime).queue.front()?.key;
         let place = TombstoneIndex { lifetime, number };
-        // By number, since two tombstones may share a key: one has expired and isn't swept yet, the other is its
+        // Found by number, since two tombstones may share a key: one has expired and isn't swept yet, the other is its
         // successor's.
         if let Ok(found) = self.by_key.find_entry(key as u64, |at| *at == place) {
             found.remove();

@@ -176,7 +176,7 @@ fn body_length(header: &[u8]) -> Option<usize> {
         }
 
         let mut value = text::trim(&line[colon + 1..]);
-        // As the lexer reads folds: both must find the same end of the message.
+        // Folds are read as the lexer reads them: both must find the same end of the message.
         while let Some(fold) = lines.next_if(|line| matches!(line, [b' ' | b'\t', ..])) {
             match (value, text::trim(fold)) {
                 ([], digits) => value = digits,

@@ -147,7 +147,7 @@ impl<'m> Lexer<'m> {
         }
 
         let uri = method + 1;
-        // The last blank: a URI with a blank in it is then one fault of a request that can be answered.
+        // The URI ends at the last blank. A URI with a blank in it is then a fault of a request that can be answered.
         let version = uri + memchr::memrchr(b' ', &line[uri..]).ok_or(MessageFault::StartLine)?;
         // RFC 3261 §21.4.12: too long a Request-URI has an answer of its own, 414. Header lines have 513.
         if version - uri > MAX_LINE {

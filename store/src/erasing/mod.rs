@@ -47,7 +47,7 @@ pub async fn erase_rows(
         sessions: known.iter().filter_map(|row| row.session_id).collect(),
     });
 
-    // First, since the other tables are also searched for the calls and sessions that this finds.
+    // Calls come first, since the other tables are also searched for the calls and sessions that are found here.
     if calls::erase(store, &mut search).await? == RowsErased::CallIsUp {
         return Ok(RowsErased::CallIsUp);
     }

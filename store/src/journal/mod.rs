@@ -134,7 +134,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Journal<T> {
 
         let lock = lock(directory)?;
         let (left, spooled) = left_behind(directory).map_err(failed)?;
-        // Behind all that remain: the numbers order the segments of all runs, and the oldest is replayed first.
+        // Above the numbers of all segments that remain: they order the segments of all runs, and the oldest is replayed first.
         let number = left.last().map_or(1, |last| last.number + 1);
         let disk = Directory(directory.to_owned());
         let first = Segment { number, origin };
@@ -221,7 +221,7 @@ impl<T: Serialize> Journal<T> {
 
         let queue = &self.appender.queue;
         let appended = queue.push(facts, &mut self.draft, is_whole);
-        // Also if the queue was full: the facts are still in the vector, and are serialised again with the next
+        // Cleared even if the queue was full: the facts are still in the vector, and are serialised again with the next
         // attempt.
         self.draft.clear(ROOM);
 

@@ -454,7 +454,7 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
 
     if left.is_empty() {
         fs::remove_file(&path)?;
-        // Otherwise a power failure could bring the file back.
+        // Without this sync a power failure could bring the file back.
         sync_entries(directory)?;
         return Ok(gone);
     }
@@ -468,7 +468,7 @@ pub(super) fn forget_set_aside(directory: &Path, goes: impl Fn(&[u8]) -> bool) -
         .open(&new)?;
 
     file.write_all(&left)?;
-    // Before the rename: otherwise a crash could leave an empty file under the old name.
+    // Synced before the rename: otherwise a crash could leave an empty file under the old name.
     file.sync_all()?;
     fs::rename(&new, &path)?;
     sync_entries(directory)?;
@@ -491,7 +491,7 @@ fn set_aside(segment: &Path, octets: &[u8]) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(&[octets, b"\n"].concat())?;
-    // Before the segment is deleted. If it fails, the segment stays, and the next run reads it again.
+    // Synced before the segment is deleted. If the sync fails, the segment stays, and the next run reads it again.
     file.sync_data()?;
     // The file may be new.
     segment.parent().map_or(Ok(()), sync_entries)

@@ -153,7 +153,8 @@ impl<T, D: Disk> Writer<T, D> {
         Ok((segment, tail))
     }
 
-    /// Takes all queued facts, and writes those lines that shards haven't. From then on shards write to the following segment.
+    /// Takes all queued facts, and writes those lines that shards haven't. If that succeeds and there is a following segment, shards write
+    /// to it from then on.
     fn take(&mut self, following: Option<&Following>) -> (Batch<T>, io::Result<()>) {
         let mut current = self.shared.current.lock();
         let batch = self.queue.take(std::mem::take(&mut self.spare));
