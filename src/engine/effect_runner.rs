@@ -86,7 +86,7 @@ pub(crate) struct EffectRunner {
     pub(crate) live: Arc<LiveCalls>,
     /// Number of the shard, part of the keys of its media.
     pub(crate) shard: usize,
-    /// Requester of the call that is being set up.
+    /// Requester of the member's call whose INVITE is being handled; empty otherwise.
     pub(crate) awaited: AwaitedRecord,
 }
 
@@ -383,7 +383,7 @@ impl EffectRunner {
         }
     }
 
-    /// Returns whether a call whose media was reported silent is so still.
+    /// Returns whether a call whose media was reported silent is still silent.
     pub(crate) fn is_silent(&self, call: CallKey) -> bool {
         self.media.is_silent(self.media_key(call))
     }
@@ -480,7 +480,7 @@ impl EffectRunner {
             self.live.forget(*call);
             self.unprojected.pop_front();
         }
-        // An outage of the database leaves room for thousands.
+        // After an outage of the database the queue still has room for thousands.
         if self.unprojected.capacity() > 1_024 {
             self.unprojected.shrink_to_fit();
         }

@@ -1,4 +1,4 @@
-//! First message of a member's user agent, which a session of the console vouches for, in the shard that serves it.
+//! First INVITE of a member's user agent, in the shard that serves the call. The console's session has authenticated the member.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -45,6 +45,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a peer that is down is probed, once something has arrived from its address.
 const RECHECK_DELAY: Duration = Duration::from_millis(100);
 /// Most checks for which a new node waits until the other nodes have noticed it and have withdrawn the registrations that become its own.
+/// After them it registers all the same.
 const MAX_CHECKS: u32 = 45;
 
 /// Names resolved at the same time.
@@ -203,7 +204,7 @@ async fn watch(
 
         let mut targets = resolve(&resolver, probed, &health).await;
         targets.retain(|target| match &heard_again {
-            // Asked, and not taken for alive by what was heard: a source can be forged.
+            // Such a peer is probed. What came from its address doesn't prove that it is up: a source can be forged.
             Some(heard_again) => heard_again.contains(&target.address) && health.is_down(target),
             None => ProbedPeer::of(target).is_some_and(|peer| health.wants_probe(&peer)),
         });
@@ -346,8 +347,8 @@ async fn assign_registrations(
 ) {
     let mut turns = tokio::time::interval(CHECK_INTERVAL);
     let mut others = OtherNodes::default();
-    // `seen` is the last view, by its address. A weak pointer keeps that from being reused, and lets the view be
-    // freed.
+    // `seen` is the last view, by its address. A weak pointer keeps the address from being reused, but lets the view
+    // be freed.
     let (mut seen, mut announced) = (Weak::<View>::new(), Vec::new());
     let mut of_others = HashSet::new();
     let mut left_out = HashSet::new();
