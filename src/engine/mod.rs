@@ -107,8 +107,8 @@ impl Engine {
         }
     }
 
-    /// Waits until our registrations with carriers are withdrawn. Call it after [`Self::drain`]. The caller bounds the wait: a carrier may be
-    /// silent.
+    /// Waits until our registrations with carriers are withdrawn. Call it after [`Self::drain`]. The caller bounds the wait: a carrier may
+    /// be silent.
     pub async fn unregistered(&self) {
         while self.handle.registrations.held() > 0 {
             tokio::time::sleep(UNREGISTER_CHECK_INTERVAL).await;

@@ -203,7 +203,7 @@ impl Reader {
 
     /// Returns the buffer to append received octets to, after dropping those already returned as messages.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
-        // Not cleared in `next`, whose result borrows them.
+        // The fragments of the last message are cleared here, since the result of `next` borrows them.
         if self.fragmented.is_none() {
             self.fragments.clear();
             self.fragments.shrink_to(KEPT);

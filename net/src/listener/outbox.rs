@@ -40,7 +40,7 @@ struct Waiting {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
     Open,
-    /// The outbox accepts nothing more; the queued octets are still written.
+    /// The outbox accepts nothing more; the queued octets are still written, unless the peer reads too slowly for the writer's time limits.
     Finishing,
     /// The peer reads too slowly: the queued octets are not written any more.
     Overfull,

@@ -18,7 +18,7 @@ use super::rtp::Header;
 
 const SLOT: Duration = Duration::from_millis(20);
 
-/// Time after which a slot is filled.
+/// Time after it was due at which a slot without audio is filled.
 pub(super) const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Longest time that packets wait behind a gap.
@@ -27,10 +27,10 @@ const GAP: Duration = Duration::from_millis(40);
 /// Most packets that wait behind a gap.
 const WAITING: usize = 2;
 
-/// Longest packet that may wait, in octets: 60 ms.
+/// Longest packet that may wait, in octets: 60 ms. A longer one is passed on at once.
 const MAX_PACKET: usize = 480;
 
-/// Most slots that the stream may be ahead of the clock.
+/// Most slots that the stream may be ahead of the clock. Frames beyond are discarded.
 const MAX_AHEAD: u64 = 5;
 
 /// Most frames that one tick fills after the thread was held up.

@@ -127,7 +127,8 @@ impl Media {
     }
 
     /// Sets the negotiated media of the call `key`. Audio goes to the address that the peer is heard from. Until the peer is heard, the
-    /// negotiated address gets at most a few packets of silence; [`Media::speak_code`] has an exception.
+    /// negotiated address gets at most a few packets of silence. There are two exceptions: [`Media::speak_code`], and the call of a browser
+    /// whose peer is a port of this node.
     pub fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
         self.ports.update(key, agreed, now);
     }

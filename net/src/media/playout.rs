@@ -99,14 +99,15 @@ enum State {
     /// Nothing to play.
     #[default]
     Idle,
-    /// Audio waits.
+    /// Audio waits until `until`; less than a frame of it waits for [`FLUSH`] more.
     Holding {
         /// Time from which the delay counts: when its first octet came, or the tick that found none.
         since: Moment,
         until: Moment,
     },
     Playing,
-    /// Audio ran out at this tick.
+    /// Less than a frame was left at this tick. More audio ends this state. So does the clock: after [`FLUSH`] the rest is played; with no
+    /// rest, the talk spurt is over after [`SPURT`].
     Dry(Moment),
 }
 
@@ -124,7 +125,7 @@ pub(super) enum Played {
 pub(super) enum MarkOutcome {
     /// The mark will be returned.
     Kept,
-    /// Too many marks wait already, or the name or all names are too long.
+    /// Too many marks wait already, or the name or all names are too long. The mark is never returned.
     Refused,
 }
 

@@ -92,7 +92,7 @@ pub(super) struct Figures {
 /// Value that means "no duration".
 const NONE: u64 = u64::MAX;
 
-/// Figures as both sides share them.
+/// Figures as the media thread shares them with their readers.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     figures: [AtomicU64; 20],
