@@ -75,8 +75,8 @@ impl CallStarts {
 pub(super) struct Exporter {
     collector: Collector,
     socket: Option<UdpSocket>,
-    /// Result of a look-up that is under way, on a thread of its own: the exporter is used under the lock of the traces, which must not wait
-    /// for a name server. The timeout of the system's resolver ends the look-up.
+    /// Result of a look-up that is under way, on a thread of its own: the exporter is used under the lock of the traces, which must not
+    /// wait for a name server. The timeout of the system's resolver ends the look-up.
     connecting: Option<Receiver<io::Result<UdpSocket>>>,
     begun: Receiver<(Uuid, Box<str>)>,
     sessions: GenerationalMap<Uuid, Arc<str>>,

@@ -77,11 +77,12 @@ pub(super) struct Output {
 /// State of the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
+    /// INVITE is out. The node answers it within its `sip.setup_timeout_s`.
     Calling,
-    /// CANCEL is out.
+    /// CANCEL is out. `call` waits 5 s at most for the end.
     Cancelled,
     Up,
-    /// BYE is out.
+    /// BYE is out. `call` waits 5 s at most for the end.
     Leaving,
     Over,
 }
