@@ -71,13 +71,13 @@ pub(crate) struct EffectRunner {
     pub(crate) beginnings: Option<CallStarts>,
     /// OpenTelemetry exporter.
     pub(crate) spans: Option<Spans>,
-    /// Facts recorded in this turn of the shard.
+    /// Facts that the journal hasn't taken yet: those of this turn, and earlier ones while the journal is full.
     pub(crate) facts: Vec<Fact>,
-    /// Calls begun on request in this turn, with the requesters that wait.
+    /// Calls begun on request whose first facts are among `facts`, with the requesters that wait.
     pub(crate) promised: Vec<PlacingPromise>,
     /// Calls that began or ended and may not be on disk yet.
     pub(crate) unsynced: Unsynced,
-    /// Calls that ended in this turn.
+    /// Calls whose ends are among `facts`.
     pub(crate) ended: Vec<Uuid>,
     /// Calls whose end is in the journal but not yet a row.
     pub(crate) unprojected: VecDeque<(FactPosition, Uuid)>,

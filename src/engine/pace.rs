@@ -20,7 +20,9 @@ const VERY_BUSY: usize = 200;
 /// Pace of one shard.
 #[derive(Debug)]
 pub(crate) struct Pace {
+    /// Start of the latest turn.
     turned_at: Moment,
+    /// Start of the current period.
     window: Moment,
     /// Datagrams since the period began.
     counted: usize,

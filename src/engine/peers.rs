@@ -59,7 +59,7 @@ type Named = VecDeque<(PeerKey, Option<Uuid>)>;
 /// Orgs and trunks that name a peer.
 #[derive(Debug, Default)]
 struct PeerOwners {
-    /// Indices of the orgs.
+    /// Indices of the orgs, in the list that [`take_in_turn`] gets.
     orgs: HashSet<usize>,
     trunks: Vec<Uuid>,
 }
@@ -446,10 +446,13 @@ async fn assign_registrations(
 /// Nodes that share out the registrations, as this node sees them.
 #[derive(Debug, Default)]
 struct OtherNodes {
+    /// True once the nodes were read, since the start or since this node's lease had expired.
     is_known: bool,
+    /// Nodes that serve, this one included.
     runs: Vec<Origin>,
     /// True if each of the others counts this node in, or was waited for long enough.
     counts_us: bool,
+    /// Checks in a row in which another node didn't count this one in.
     waited: u32,
     /// Nodes that we have announced as seen.
     announced: Vec<Origin>,

@@ -59,11 +59,12 @@ pub(crate) struct Shard {
     pub(crate) observer: Observer,
     pub(crate) invite_queue: InviteQueue,
     pub(crate) pace: Pace,
-    /// True if the last batch was full.
+    /// True if the last batch of datagrams was full. New INVITEs are queued then.
     pub(crate) pressed: bool,
     /// INVITEs that may still be refused in this turn.
     pub(crate) sheds_left: usize,
     pub(crate) batch: Batch,
+    /// Flows that were found broken while receiving or sending. `flush` handles them.
     pub(crate) lost: Vec<Lost>,
     /// Messages received in this turn for other shards, by shard.
     pub(crate) foreign: Vec<Vec<ForwardedMessage>>,

@@ -52,7 +52,9 @@ const MAX_KNOWN: usize = 16_384;
 /// Class of messages that are gathered together.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Class {
+    /// Messages that belong to no known call.
     Unmatched,
+    /// Messages of calls.
     Calls,
 }
 
@@ -63,6 +65,7 @@ struct Store {
     /// Block filled before the current one, for messages of no call: it may hold the first messages of a call that begins now.
     full: Open,
     closed: VecDeque<Arc<Block>>,
+    /// Octets of the closed blocks.
     held: usize,
 }
 

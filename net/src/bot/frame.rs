@@ -169,8 +169,9 @@ pub(crate) struct Reader {
     octets: Vec<u8>,
     /// Octets at the front that have been returned as messages.
     read: usize,
-    /// Message whose fragments are still coming.
+    /// Fragments of the message that `fragmented` names, or else of the one that was returned last.
     fragments: Vec<u8>,
+    /// Type of the message whose fragments are still coming.
     fragmented: Option<Opcode>,
     /// Frames read since they were last counted.
     frames: u32,

@@ -71,6 +71,7 @@ pub(super) struct BotLeg {
     chatter: Allowance,
     /// Everything that the bot sends, audio and fragments included.
     octets: Allowance,
+    /// Frames of every kind, fragments and control frames included.
     frames: Allowance,
     /// Memory reserved for a message that hasn't come whole.
     unfinished: AudioShare,

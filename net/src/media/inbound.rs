@@ -53,6 +53,7 @@ pub(super) struct Inbound {
     slots: u64,
     /// Frame that isn't full yet.
     partial: Vec<u8>,
+    /// Numbers of the packet that is next in order; `None` before the first packet.
     expected: Option<Numbers>,
     waiting: [Waiting; WAITING],
     /// Time since which packets wait.

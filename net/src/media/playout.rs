@@ -60,6 +60,7 @@ pub(super) struct Playout {
     /// Octets played or cleared since the start.
     position: u64,
     marks: VecDeque<Mark>,
+    /// Octets of the names of the waiting marks.
     names: usize,
     state: State,
     /// Audio ran out inside the talk spurt, and hasn't gone on yet.
