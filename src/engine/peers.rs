@@ -50,7 +50,8 @@ const MAX_CHECKS: u32 = 45;
 
 /// Names resolved at the same time.
 const CONCURRENT: usize = 32;
-/// Limit on probed peers at one address per org. More names for one address would let a tenant flood another's server.
+/// Limit on probed peers at one address per org; further ones aren't watched. More names for one address would let a tenant flood another's
+/// server.
 const MAX_AT_ADDRESS: usize = 8;
 
 /// Peers that one org names, each with the outbound trunk that names it.

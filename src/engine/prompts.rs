@@ -33,7 +33,7 @@ const MAX_LOADS_OF_ORG: usize = 16;
 const FAILURE_TTL: Duration = Duration::from_secs(5);
 /// Most texts whose failure is remembered. The oldest give way.
 const MAX_FAILED: usize = 256;
-/// Most of one org among them.
+/// Most of one org among them. Then its own oldest gives way.
 const MAX_FAILED_OF_ORG: usize = 32;
 /// Time for reading a prompt from the store. The speech service has a bound of its own.
 const TIMEOUT: Duration = Duration::from_secs(10);

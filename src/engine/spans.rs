@@ -197,7 +197,7 @@ struct Exporter {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Spans of ended calls.
     owed: mpsc::Receiver<Vec<Value>>,
-    /// Those of the next request, kept until the collector has taken them.
+    /// Spans of the next request, kept until the collector has taken them.
     batch: Vec<Vec<Value>>,
     /// Notified when the tracker has ended, which cuts a pause short.
     ended: Arc<Notify>,

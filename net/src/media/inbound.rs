@@ -33,10 +33,10 @@ const MAX_PACKET: usize = 480;
 /// Most slots that the stream may be ahead of the clock. Frames beyond are discarded.
 const MAX_AHEAD: u64 = 5;
 
-/// Most frames that one tick fills after the thread was held up.
+/// Most frames that one tick fills after the thread was held up. Further slots are skipped.
 const MAX_FILL: usize = 10;
 
-/// Most frames of one gap that are concealed.
+/// Most frames of one gap that are concealed. The rest of a longer gap is left out.
 const MAX_CONCEALED: usize = 10;
 
 /// Frames for which a silent caller is concealed before silence is sent.

@@ -134,7 +134,7 @@ impl Media {
     }
 
     /// Speaks these digits to the peer of the call `key`, in place of the echo. `is_known` is true if the negotiated address is also the one
-    /// that signals. Speech to such a peer begins at once; to any other it begins once the peer is heard.
+    /// that signals: then the speech begins at once. Otherwise it begins once the peer is heard.
     pub fn speak_code(&self, key: u64, digits: &[u8], is_known: bool) {
         self.ports
             .speak(key, Speech::new(spoken::code(digits), is_known));

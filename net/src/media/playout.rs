@@ -24,7 +24,7 @@ use super::g711;
 /// Octets queued at most: ten minutes.
 pub(super) const MAX_QUEUED: usize = 600 * 8_000;
 
-/// Marks that wait at most, the octets of a name, and those of all their names.
+/// Marks that wait at most, the octets of a name, and those of all their names. A mark beyond one of these bounds is refused.
 const MAX_MARKS: usize = 1_000;
 const MAX_NAME: usize = 8 * 1_024;
 const MAX_NAMES: usize = 64 * 1_024;

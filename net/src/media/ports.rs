@@ -32,7 +32,7 @@ pub(super) const KEPT: usize = 32;
 /// waits for the search, so the number is bounded.
 const ATTEMPTS: usize = 128;
 
-/// Most stale packets that are discarded from a socket before its next call.
+/// Most stale packets that are discarded from a socket before its next call. That call reads any that are left.
 const STALE: usize = 256;
 
 /// Bots, by account and URL, whose hold ([`super::playout`]) is remembered. With one more, all are forgotten.

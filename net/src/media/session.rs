@@ -115,7 +115,8 @@ impl Session {
     }
 
     /// Sets the result of an offer and its answer, and learns the peer's address again. A peer that stays at its address goes on being heard.
-    /// For one that moves, or comes back from hold, the time of silence begins anew. One that moves is sent opening packets and waited for again.
+    /// For a peer that moves, or comes back from hold, the time of silence begins anew. A peer that moves is sent opening packets and
+    /// waited for again.
     pub(super) fn negotiate(&mut self, agreed: NegotiatedMedia, now: Moment) {
         let moves = self
             .agreed
