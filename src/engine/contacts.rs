@@ -142,7 +142,8 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
 
         for asked in batch.drain(..) {
             let contact = found.get(&(asked.org, asked.number)).copied();
-            // If the shard's inbox is full the result is lost. The call's own timer ends its wait after half a second.
+            // If the shard's inbox is full the result is lost. An inbound call waits for it half a second at most, by a
+            // timer of its own; an outbound call doesn't wait.
             asked.inbox.offer(Input::Contact(asked.call, contact));
         }
     }

@@ -447,7 +447,7 @@ async fn assign_registrations(
 /// Nodes that share out the registrations, as this node sees them.
 #[derive(Debug, Default)]
 struct OtherNodes {
-    /// True once the nodes were read, since the start or since this node's lease had expired.
+    /// True once the nodes were read. False again if this node's lease had expired.
     is_known: bool,
     /// Nodes that serve, this one included.
     runs: Vec<Origin>,

@@ -39,7 +39,7 @@ type Open = dyn Fn(&Connections, Flow, u32, Arc<Outbox>) + Send + Sync;
 pub struct Opening(Arc<Outbox>);
 
 impl Opening {
-    /// Waits until the connection is open or has ended; returns whether it accepts messages. A silent peer ends the wait after
+    /// Waits until the connection is open or has ended; returns whether it accepts messages. The wait for a silent peer ends after
     /// [`StreamSettings::connect`].
     pub async fn opened(self) -> bool {
         self.0.opened().await

@@ -18,7 +18,7 @@ use super::rtp::Header;
 
 const SLOT: Duration = Duration::from_millis(20);
 
-/// Time after it was due at which a slot without audio is filled.
+/// Delay after which a slot that was due is filled, if no audio has come for it.
 pub(super) const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Longest time that packets wait behind a gap.
