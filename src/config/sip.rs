@@ -66,7 +66,7 @@ pub struct Sip {
     pub node_lease: Duration,
     /// Maximum time from INVITE to a final response.
     pub setup_timeout: Duration,
-    /// Maximum time from the answer to our BYE.
+    /// Maximum time from the answer of a call until we send BYE.
     pub max_duration: Duration,
     /// Session interval that we request, in seconds (RFC 4028 §4).
     pub session_expires_s: u32,

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use trunkline_model::sources::Sources;
 use trunkline_model::view::{Login, OrgView, View};
 
-/// Contribution of one org to the view.
+/// Contribution of one org to the view. Its networks have the names of the view's own fields ([`View`]).
 #[derive(Debug)]
 pub(super) struct OrgEntry {
     pub(super) org: Arc<OrgView>,

@@ -16,7 +16,7 @@ use trunkline_sip::wire::{HeaderName, Message, Method};
 
 /// INVITEs remembered at the same time.
 const MAX_ENTRIES: usize = 4_096;
-/// Time that an INVITE is remembered: 64·T1, after which its transaction has ended.
+/// Time that an INVITE is remembered: 64·T1. A later CANCEL goes to the shard of its Call-ID, which answers 481.
 const LIFETIME: Duration = Duration::from_secs(32);
 
 /// INVITEs that were routed by their Replaces header instead of their Call-ID.

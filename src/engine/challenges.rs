@@ -15,9 +15,9 @@ use trunkline_calls::{ChallengeOutcome, ChallengeReport, Challenger, Unanswerabl
 const QUEUE: usize = 256;
 /// Time during which the same unanswered challenge isn't stored again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// Unanswered challenges remembered to recognize repetitions.
+/// Unanswered challenges remembered to recognize repetitions. Beyond, no other is stored.
 const MAX_REMEMBERED: usize = 1_024;
-/// Those of one org, so that its peers can't keep the challenges of other orgs from being stored.
+/// Those of one org, so that its peers can't keep the challenges of other orgs from being stored. Beyond, no other of this org is stored.
 const MAX_OF_ORG: usize = 32;
 
 /// Starts the task that stores challenges, and returns its sender.

@@ -44,7 +44,7 @@ struct Cache {
 impl Cache {
     /// Caches results, unless something was invalidated since `forgotten` was read.
     fn keep(&self, found: &HashMap<(Uuid, E164), Uuid>, forgotten: u64) {
-        // Cheaper than to know which ones are old: a contact that is forgotten costs one query.
+        // Emptied whole: a forgotten contact costs one query, which is less than keeping track of the oldest ones.
         if self.known.len() + found.len() > MAX_CACHED {
             self.known.clear();
         }
@@ -142,13 +142,14 @@ async fn answer(store: Store, cache: Arc<Cache>, mut waiting: mpsc::Receiver<Con
 
         for asked in batch.drain(..) {
             let contact = found.get(&(asked.org, asked.number)).copied();
-            // If the shard's inbox is full the result is lost. The call doesn't wait for it longer than its own timer.
+            // If the shard's inbox is full the result is lost. An inbound call waits for it half a second at most, by a
+            // timer of its own; an outbound call doesn't wait.
             asked.inbox.offer(Input::Contact(asked.call, contact));
         }
     }
 }
 
-/// Logs that an org may have no more contacts, unless it had such a line a moment ago.
+/// Logs that an org may have no more contacts, unless it had such a line in the last minute.
 fn warn_of_limit(warned: &WarnedOrgs, org: Uuid) {
     if warned.is_due(org, clock::now()) {
         tracing::warn!(org.id = %org, "the org has as many contacts as it may have: calls of unknown callers continue without one; further ones are not logged for a minute");
@@ -191,7 +192,7 @@ async fn follow(store: Store, cache: Weak<Cache>) {
         }
 
         if let Some(seq) = place {
-            // What deleted a contact answers only after this, so no later call finds it here.
+            // The request that deleted a contact is answered only after this, so no later call finds the contact here.
             follower.applied(seq);
         }
 

@@ -71,13 +71,13 @@ pub(crate) struct EffectRunner {
     pub(crate) beginnings: Option<CallStarts>,
     /// OpenTelemetry exporter.
     pub(crate) spans: Option<Spans>,
-    /// Facts recorded in this turn of the shard.
+    /// Facts that the journal hasn't taken yet: those of this turn, and earlier ones while the journal is full.
     pub(crate) facts: Vec<Fact>,
-    /// Calls begun on request in this turn, with the requesters that wait.
+    /// Calls begun on request whose first facts are among `facts`, with the requesters that wait.
     pub(crate) promised: Vec<PlacingPromise>,
     /// Calls that began or ended and may not be on disk yet.
     pub(crate) unsynced: Unsynced,
-    /// Calls that ended in this turn.
+    /// Calls whose ends are among `facts`.
     pub(crate) ended: Vec<Uuid>,
     /// Calls whose end is in the journal but not yet a row.
     pub(crate) unprojected: VecDeque<(FactPosition, Uuid)>,
@@ -86,7 +86,7 @@ pub(crate) struct EffectRunner {
     pub(crate) live: Arc<LiveCalls>,
     /// Number of the shard, part of the keys of its media.
     pub(crate) shard: usize,
-    /// Requester of the call that is being set up.
+    /// Requester of the member's call whose INVITE is being handled; empty otherwise.
     pub(crate) awaited: AwaitedRecord,
 }
 
@@ -383,7 +383,7 @@ impl EffectRunner {
         }
     }
 
-    /// Returns whether a call whose media was reported silent is so still.
+    /// Returns whether a call whose media was reported silent is still silent.
     pub(crate) fn is_silent(&self, call: CallKey) -> bool {
         self.media.is_silent(self.media_key(call))
     }
@@ -480,7 +480,7 @@ impl EffectRunner {
             self.live.forget(*call);
             self.unprojected.pop_front();
         }
-        // An outage of the database leaves room for thousands.
+        // After an outage of the database the queue still has room for thousands.
         if self.unprojected.capacity() > 1_024 {
             self.unprojected.shrink_to_fit();
         }

@@ -31,10 +31,10 @@ const MAX_NUMBERS: usize = 32;
 /// Most pairs of source and number stored within [`REPEAT_INTERVAL`].
 const MAX_REMEMBERED: usize = 256;
 
-/// Failed log-ins with unknown user names waiting to be logged.
+/// Failed log-ins with unknown user names waiting to be logged; further ones are dropped.
 const UNKNOWN_QUEUE: usize = 256;
 /// Most log lines a second for failed log-ins of orgs, and as many again for unknown user names, so that an attacker who guesses passwords can't flood
-/// the log. The failures that are stored for the org have a bound of their own.
+/// the log. Further failures are counted in the next line. The failures that are stored for the org have a bound of their own.
 const LOGGED_A_SECOND: usize = 10;
 /// Limit on log lines per second and source address, so that a fast guesser leaves room for other sources. Two lines are enough for a filter
 /// that bans addresses, such as fail2ban.

@@ -87,7 +87,8 @@ impl Handle {
     /// Begins an outbound call, and returns once the call's first fact is on disk.
     ///
     /// # Errors
-    /// `NoAnswer` if the call isn't on disk in time, and is ended again; inside, the reason why the call can't begin.
+    /// `NoAnswer` if the shard has ended, or has begun the call but doesn't have it on disk in time, and ends it again. The inner error is
+    /// the reason why the call hasn't begun.
     pub async fn place(
         &self,
         order: NewOutboundCall,
@@ -114,7 +115,7 @@ impl Handle {
     /// Begins a call that speaks a verification code. Nothing of it is recorded.
     ///
     /// # Errors
-    /// `NoAnswer` if a shard doesn't answer, but may have begun the call; inside, the reason why it isn't begun.
+    /// `NoAnswer` if the shard doesn't answer, but may have begun the call. The inner error is the reason why the call hasn't begun.
     pub async fn verify(
         &self,
         asked: Verification,
@@ -146,7 +147,7 @@ impl Handle {
     /// Waits until every shard has had a turn.
     ///
     /// # Errors
-    /// `NoAnswer` if a shard has no turn within two seconds.
+    /// `NoAnswer` if not every shard has had a turn within two seconds.
     pub async fn turns(&self) -> Result<(), NoAnswer> {
         let turned = async {
             for inbox in self.router.shards() {
@@ -220,7 +221,7 @@ impl Handle {
     /// Transfers a call to one of its agent's destinations.
     ///
     /// # Errors
-    /// `NoAnswer` if the call's shard doesn't answer; inside, the reason why there is no transfer.
+    /// `NoAnswer` if the call's shard doesn't answer. The inner error is the reason why there is no transfer.
     pub async fn transfer(
         &self,
         call: Uuid,
@@ -235,7 +236,7 @@ impl Handle {
     /// live call shows the outcome.
     ///
     /// # Errors
-    /// `NoAnswer` if the call's shard doesn't answer; inside, the reason why nothing changes.
+    /// `NoAnswer` if the call's shard doesn't answer. The inner error is the reason why nothing changes.
     pub async fn hold(
         &self,
         call: Uuid,
@@ -262,7 +263,7 @@ impl Handle {
         (node != self.node).then_some(node.0)
     }
 
-    /// Sends a request to the shard of a call; `None` if the call is on another node, or its id names no place.
+    /// Sends a request to the shard of a call; `None` if the call is on another node, or its id names no node and slot.
     async fn ask<T>(
         &self,
         call: Uuid,

@@ -74,11 +74,11 @@ pub(crate) enum Input {
     BotClosed(CallKey, BotGone),
     /// The media of a call has heard a DTMF digit.
     MediaDigit(CallKey, u8),
-    /// A sound of a call's built-in agent has ended, or could not be played.
+    /// The sound with this serial of a call's built-in agent has ended, or could not be played.
     Played(CallKey, u32),
     /// A call's built-in agent hands its caller off.
     HandOff(CallKey),
-    /// A call has heard its verification code.
+    /// The verification code of a call has been spoken, or the peer was not heard in time.
     Spoken(CallKey),
     /// Begins a call in this slot that speaks a verification code; answers whether it began.
     Verify {
@@ -118,7 +118,7 @@ pub(crate) enum Input {
     Stop,
 }
 
-/// Inputs that may wait for one shard.
+/// Inputs that may wait for one shard. Beyond, `offer` fails, and `send` and `deliver` wait for room.
 const CAPACITY: usize = 4096;
 
 /// Sender of a shard's inputs.

@@ -13,7 +13,7 @@ use trunkline_sip::wire::{Message, Method};
 
 use super::inbox::ForwardedMessage;
 
-/// INVITEs that may wait in each half: more than a socket's receive buffer holds.
+/// INVITEs that may wait in each half: more than a socket's receive buffer holds. Further ones are refused on arrival.
 const CAPACITY: usize = 8_192;
 
 /// Wait after which a new INVITE is shed under pressure.
@@ -79,6 +79,7 @@ pub(crate) struct NextInvite {
 #[derive(Debug, Default)]
 struct Pressure {
     late: Option<Late>,
+    /// Time at which pressure ends, if no long wait follows.
     until: Option<Moment>,
 }
 
@@ -99,7 +100,7 @@ impl Pressure {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Notes how long an INVITE has waited and how long the oldest queued one has; returns true if the wait is too
+    /// Notes how long an INVITE has waited (`wait`), and the oldest queued one (`behind`); returns true if `wait` is too
     /// long.
     fn is_too_long(&mut self, wait: Duration, behind: Duration, now: Moment) -> bool {
         let longest = wait.max(behind);

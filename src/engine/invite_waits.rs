@@ -94,7 +94,8 @@ impl Shard {
         }
     }
 
-    /// Answers the CANCEL of an INVITE that hasn't been accepted, because it waits for its turn or for the proof of its source; false if none does.
+    /// Answers the CANCEL of an INVITE that hasn't been accepted, because it waits for its turn or for the proof of its source; false if
+    /// no such INVITE waits.
     pub(super) fn cancel_waiting(
         &mut self,
         flow: Flow,

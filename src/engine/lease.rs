@@ -1,7 +1,7 @@
 //! Lease of this run in the database, and the leases of other nodes.
 //!
 //! The lease is renewed while the process lives. This file also notices when the lease had expired, closes the calls of
-//! nodes whose lease has expired, and compares this machine's clock with the database's, which decides.
+//! nodes whose lease has expired, and compares this machine's clock with the database's, by which leases expire.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ impl LeaseKeeper {
         for dead in self.others(self.store.read(nodes::expired).await) {
             let now = clock::wall_time();
             let closed = self.store.write(move |tx| {
-                // With the lease at the latest: until then the node may have had its calls. If our clock is behind the
+                // The calls ended with the lease at the latest: until then the node may have had them. If our clock is behind the
                 // database's, that time is still to come here, but no call may end in the future.
                 let gone = nodes::trusted_until(tx, dead.node)?.map_or(now, |until| until.min(now));
                 lost::close(tx, dead.node, dead.boot + 1, gone)

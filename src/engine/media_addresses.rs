@@ -135,8 +135,8 @@ impl MediaAddresses {
         Some(SocketAddr::new(inside, remote.port()))
     }
 
-    /// Returns the addresses for a call by `listener` whose packets arrive at `local`. `None` as listener: it isn't known
-    /// yet by which one the call leaves.
+    /// Returns the addresses for a call by `listener` whose packets arrive at `local`. `listener` is `None` while it isn't
+    /// known by which listener the call leaves.
     pub(crate) fn at(&self, listener: Option<usize>, local: IpAddr) -> MediaAddress {
         let first_of_v4 = || self.listeners.iter().find(|held| held.bound.is_ipv4());
         let held = match listener {
@@ -146,7 +146,7 @@ impl MediaAddresses {
 
         let bound = held.map_or(Ipv4Addr::UNSPECIFIED.into(), |held| held.bound);
         let local = match local.to_canonical() {
-            // An unspecified or foreign local address doesn't show the interface of the packets.
+            // An unspecified local address, or one of the other family, doesn't show the interface of the packets.
             ip if ip.is_ipv6() == bound.is_ipv6() && !ip.is_unspecified() => ip,
             _ => bound,
         };

@@ -1,4 +1,4 @@
-//! First message of a member's user agent, which a session of the console vouches for, in the shard that serves it.
+//! First INVITE of a member's user agent, in the shard that serves the call. The console's session has authenticated the member.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -26,7 +26,7 @@ impl Shard {
         };
 
         let view = self.directory.load();
-        // It isn't queued, but shed by the same rule as INVITEs that were.
+        // The INVITE isn't queued, but it is shed by the same rule as queued ones.
         let is_late = self.invite_queue.is_late(received_at, now);
 
         self.observer.received(&message);

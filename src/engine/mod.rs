@@ -107,7 +107,8 @@ impl Engine {
         }
     }
 
-    /// Waits until our registrations with carriers are withdrawn. Call it after [`Self::drain`].
+    /// Waits until our registrations with carriers are withdrawn. Call it after [`Self::drain`]. The caller bounds the wait: a carrier may
+    /// be silent.
     pub async fn unregistered(&self) {
         while self.handle.registrations.held() > 0 {
             tokio::time::sleep(UNREGISTER_CHECK_INTERVAL).await;
@@ -127,7 +128,7 @@ impl Engine {
                     tracing::error!("a shard's thread had panicked");
                 }
             }
-            // After the shards, which leave their last messages as they end.
+            // After the shards: each hands its last messages over to the traces as it ends.
             traces.finish();
         });
 

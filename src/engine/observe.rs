@@ -23,7 +23,7 @@ use crate::telemetry::redact::Printable;
 /// Interval at which gauges are set.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Least time between two returns of memory while calls are up: each takes milliseconds.
+/// Least time between two returns of memory to the system while calls are up: each return takes milliseconds.
 const MIN_REST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Counters of one shard.
@@ -369,7 +369,8 @@ fn last_digits(number: &str) -> String {
     format!("…{shown}")
 }
 
-/// Returns true if no shard has warned about this peer in the last ten minutes; all shards would say the same.
+/// Returns true if no shard has warned about this peer in the last ten minutes; without the common table, each would warn. False too while
+/// as many other peers are remembered as may be.
 fn should_warn(peer: SocketAddr, now: Moment) -> bool {
     const LATELY: Duration = Duration::from_secs(600);
     const MAX_WARNED: usize = 1_024;

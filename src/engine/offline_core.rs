@@ -173,7 +173,7 @@ impl OfflineCore {
         moments.into_iter().flatten().min()
     }
 
-    /// Moves the clock to `until` and fires what is due on the way. A time in the past changes nothing.
+    /// Moves the clock to `until`, unless that is in the past, and fires the timers that are due by then.
     pub fn advance(&mut self, until: Moment) {
         self.now = self.now.max(until);
         self.endpoint.handle_timeout(self.now);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use trunkline_sip::moment::Moment;
 
-/// Step between two turns when busy, and when very busy. On average it delays a message by half of it.
+/// Step between two turns when busy, and when very busy. A message waits for half a step on average.
 const STEP: Duration = Duration::from_micros(500);
 const LONG_STEP: Duration = Duration::from_millis(1);
 
@@ -20,7 +20,9 @@ const VERY_BUSY: usize = 200;
 /// Pace of one shard.
 #[derive(Debug)]
 pub(crate) struct Pace {
+    /// Start of the latest turn.
     turned_at: Moment,
+    /// Start of the current period.
     window: Moment,
     /// Datagrams since the period began.
     counted: usize,

@@ -45,11 +45,13 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a peer that is down is probed, once something has arrived from its address.
 const RECHECK_DELAY: Duration = Duration::from_millis(100);
 /// Most checks for which a new node waits until the other nodes have noticed it and have withdrawn the registrations that become its own.
+/// After them it registers all the same.
 const MAX_CHECKS: u32 = 45;
 
 /// Names resolved at the same time.
 const CONCURRENT: usize = 32;
-/// Limit on probed peers at one address per org. More names for one address would let a tenant flood another's server.
+/// Limit on probed peers at one address per org; further ones aren't watched. More names for one address would let a tenant flood another's
+/// server.
 const MAX_AT_ADDRESS: usize = 8;
 
 /// Peers that one org names, each with the outbound trunk that names it.
@@ -58,7 +60,7 @@ type Named = VecDeque<(PeerKey, Option<Uuid>)>;
 /// Orgs and trunks that name a peer.
 #[derive(Debug, Default)]
 struct PeerOwners {
-    /// Indices of the orgs.
+    /// Indices of the orgs, in the list that [`take_in_turn`] gets.
     orgs: HashSet<usize>,
     trunks: Vec<Uuid>,
 }
@@ -203,7 +205,7 @@ async fn watch(
 
         let mut targets = resolve(&resolver, probed, &health).await;
         targets.retain(|target| match &heard_again {
-            // Asked, and not taken for alive by what was heard: a source can be forged.
+            // Such a peer is probed. What came from its address doesn't prove that it is up: a source can be forged.
             Some(heard_again) => heard_again.contains(&target.address) && health.is_down(target),
             None => ProbedPeer::of(target).is_some_and(|peer| health.wants_probe(&peer)),
         });
@@ -346,8 +348,8 @@ async fn assign_registrations(
 ) {
     let mut turns = tokio::time::interval(CHECK_INTERVAL);
     let mut others = OtherNodes::default();
-    // `seen` is the last view, by its address. A weak pointer keeps that from being reused, and lets the view be
-    // freed.
+    // `seen` is the last view, by its address. A weak pointer keeps the address from being reused, but lets the view
+    // be freed.
     let (mut seen, mut announced) = (Weak::<View>::new(), Vec::new());
     let mut of_others = HashSet::new();
     let mut left_out = HashSet::new();
@@ -445,10 +447,13 @@ async fn assign_registrations(
 /// Nodes that share out the registrations, as this node sees them.
 #[derive(Debug, Default)]
 struct OtherNodes {
+    /// True once the nodes were read. False again if this node's lease had expired.
     is_known: bool,
+    /// Nodes that serve, this one included.
     runs: Vec<Origin>,
     /// True if each of the others counts this node in, or was waited for long enough.
     counts_us: bool,
+    /// Checks in a row in which another node didn't count this one in.
     waited: u32,
     /// Nodes that we have announced as seen.
     announced: Vec<Origin>,

@@ -33,7 +33,7 @@ const MAX_LOADS_OF_ORG: usize = 16;
 const FAILURE_TTL: Duration = Duration::from_secs(5);
 /// Most texts whose failure is remembered. The oldest give way.
 const MAX_FAILED: usize = 256;
-/// Most of one org among them.
+/// Most of one org among them. Then its own oldest gives way.
 const MAX_FAILED_OF_ORG: usize = 32;
 /// Time for reading a prompt from the store. The speech service has a bound of its own.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ pub(crate) struct Prompts {
     kept: Arc<Mutex<KeptClips>>,
     loading: Arc<Mutex<Loading>>,
     failed: Arc<Mutex<FailedTexts>>,
-    /// A flow may want a prompt that can't be had again and again.
+    /// Bounds the log: a flow may ask again and again for a prompt that can't be loaded.
     warned: WarnedOrgs,
     runtime: Handle,
 }
@@ -283,7 +283,7 @@ impl Prompts {
     /// Loads a prompt, or waits for the load that another call has begun.
     async fn load(&self, org: Uuid, prompt: &Prompt) -> Option<Clip> {
         let loading = || self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        // Texts alone: a prompt with an id is read from the store, which is asked again.
+        // Only texts are remembered as failed. For a prompt with an id, the store is asked again.
         if self.failed().has(org, prompt, clock::now()) {
             return None;
         }
@@ -333,7 +333,7 @@ impl Prompts {
         Some(clip)
     }
 
-    /// Logs a prompt that is not played, unless the org had such a line a moment ago.
+    /// Logs a prompt that is not played, unless the org had such a line in the last minute.
     fn warn(&self, org: Uuid, prompt: &Prompt, error: &dyn Display) {
         if self.warned.is_due(org, clock::now()) {
             tracing::warn!(org.id = %org, %prompt, %error, "a prompt is not played; further ones of this org are not logged for a minute");

@@ -17,7 +17,7 @@ impl Shard {
         for (flow, octets) in self.endpoint.transmits() {
             self.tap.note(clock::on_wall(now), flow, true, octets);
         }
-        // A busy shard returns here before they are due.
+        // A busy shard keeps the copies until they are due: its next turn comes before that.
         if !self.pace.is_busy() || self.tap.is_due(clock::on_wall(now)) {
             self.tap.hand_on();
         }
@@ -26,7 +26,7 @@ impl Shard {
     /// Sends gathered messages, and reports broken flows to the endpoint.
     pub(super) fn flush(&mut self) {
         self.trace();
-        // The journal has the facts of this turn before any message of it leaves.
+        // The journal has the facts of this turn before any message of this turn leaves, unless the journal is full.
         self.effect_runner.flush();
 
         let has_datagrams = self

@@ -1,7 +1,8 @@
 //! Shard: one OS thread with its own sockets, SIP endpoint and calls. It receives a batch, handles it, and sends a
 //! batch.
 //!
-//! Nothing on the path of a message takes a lock. What a message means is decided by the endpoint and by `Calls`.
+//! The endpoint and the calls belong to this thread alone, so no lock guards them. What a message means is decided by the endpoint and by
+//! `Calls`.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +36,8 @@ use crate::traces::Tap;
 
 /// Batches received from one socket before other sockets, the inbox and the timers have their turn.
 const BATCHES_A_TURN: usize = 32;
-/// INVITEs refused in one turn. More, in a turn of 2,048 datagrams, would leave no time for calls.
+/// INVITEs refused in one turn. More, in a turn of 2,048 datagrams, would leave no time for calls. Further ones by UDP are dropped; those
+/// on streams are refused all the same.
 const REFUSALS_A_TURN: usize = 128;
 /// Inputs of the inbox handled in one turn.
 const INPUTS_A_TURN: usize = 256;
@@ -57,11 +59,12 @@ pub(crate) struct Shard {
     pub(crate) observer: Observer,
     pub(crate) invite_queue: InviteQueue,
     pub(crate) pace: Pace,
-    /// True if the last batch was full.
+    /// True if the last batch of datagrams was full. New INVITEs are queued then.
     pub(crate) pressed: bool,
     /// INVITEs that may still be refused in this turn.
     pub(crate) sheds_left: usize,
     pub(crate) batch: Batch,
+    /// Flows that were found broken while receiving or sending. `flush` handles them.
     pub(crate) lost: Vec<Lost>,
     /// Messages received in this turn for other shards, by shard.
     pub(crate) foreign: Vec<Vec<ForwardedMessage>>,
@@ -152,7 +155,8 @@ impl Shard {
             self.synced(self.effect_runner.journal.synced_to());
         }
 
-        // The second half of the journal's queue is left to calls in progress, which have their ends to record.
+        // New calls are refused once half of the journal's queue is used. The other half is for calls in progress,
+        // which have their ends to record.
         self.calls
             .set_overloaded(!self.effect_runner.journal.has_reserve());
 
@@ -252,7 +256,7 @@ impl Shard {
         self.admit(view, flow, message, received_at, now);
     }
 
-    /// Handles a message of this shard. `fate` is that of a new INVITE.
+    /// Handles a message of this shard. `fate` is that of a new INVITE; every other message is served.
     pub(super) fn handle_message(
         &mut self,
         view: &Arc<View>,
@@ -294,8 +298,8 @@ impl Shard {
             }
 
             if let Received::Request(request) = &received {
-                // What is new to the endpoint comes here. The retransmission of an accepted INVITE has met its
-                // transaction above, and no fate concerns it.
+                // Only requests without a transaction come here. The endpoint has handled the retransmission of an
+                // accepted INVITE by its transaction, and `fate` doesn't apply to it.
                 match fate {
                     Fate::Served => {}
                     Fate::Shed => return calls.shed(endpoint, flow, request),

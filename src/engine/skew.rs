@@ -11,9 +11,9 @@ use trunkline_store::Store;
 use super::clock;
 use crate::telemetry::metrics;
 
-/// Difference that is reported.
+/// Difference beyond which a serving node logs a warning, and `trunkline doctor` reports a problem.
 pub(crate) const REPORTED: Duration = Duration::from_secs(1);
-/// Difference at which a node refuses to start.
+/// Difference beyond which a node refuses to start.
 pub(super) const REFUSED: Duration = Duration::from_secs(5);
 
 /// Difference of this machine's clock from the database's.

@@ -23,9 +23,9 @@ use trunkline_model::record::{Direction, Ended, Fact, Started, Status};
 
 /// Facts waiting to be read.
 const QUEUE: usize = 8_192;
-/// Calls in progress that are traced.
+/// Calls in progress that are traced. Beyond, the one that began first is dropped.
 const MAX_UP: usize = 100_000;
-/// Calls waiting for the collector, and calls in one request.
+/// Ended calls that wait for the collector, further ones being lost; and calls in one request.
 const MAX_OWED: usize = 8_192;
 const MAX_PER_REQUEST: usize = 512;
 /// Interval between requests, timeout of the collector, and pause after it failed.
@@ -197,7 +197,7 @@ struct Exporter {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Spans of ended calls.
     owed: mpsc::Receiver<Vec<Value>>,
-    /// Those of the next request, kept until the collector has taken them.
+    /// Spans of the next request, kept until the collector has taken them.
     batch: Vec<Vec<Value>>,
     /// Notified when the tracker has ended, which cuts a pause short.
     ended: Arc<Notify>,

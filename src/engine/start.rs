@@ -476,7 +476,7 @@ fn report_media(
     event: media::MediaEvent,
     runtime: &tokio::runtime::Handle,
 ) {
-    // None of these is repeated. Without it a call would be silent until its longest duration.
+    // None of these events is repeated if it gets lost. Its call could then stay silent until its longest duration.
     let input = match event {
         media::MediaEvent::BotClosed(end) => Input::BotClosed(call, bots::gone(end)),
         media::MediaEvent::Played(serial) => Input::Played(call, serial),

@@ -31,7 +31,7 @@ pub(super) struct RegistrationKeeper {
     directory: Weak<Directory>,
     store: Store,
     node: u8,
-    /// Time to wait for a node whose lease has expired.
+    /// Time after the end of a node's lease at which its registrations are taken over.
     grace: Duration,
     /// Signals that other nodes may have considered this one dead.
     lapses: watch::Receiver<u64>,

@@ -17,7 +17,7 @@ use super::clock;
 
 /// Time that a peer has to accept a connection; many firewalls drop SYNs silently.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// Time during which a refusing peer isn't tried again.
+/// Time during which a peer that refused a connection, or was silent on it, isn't tried again.
 const REFUSAL_TTL: Duration = Duration::from_secs(600);
 /// Peers remembered.
 const MAX_REMEMBERED: usize = 4_096;
@@ -64,7 +64,7 @@ impl StreamOpener {
     }
 }
 
-/// Peers that refused a connection, and when.
+/// Peers that refused a connection or were silent on it, and when.
 #[derive(Debug, Default)]
 struct RefusingPeers(HashMap<SocketAddr, Moment>);
 

@@ -36,6 +36,7 @@ pub struct CapturedCall {
     pub reason: Option<String>,
     /// Credentials of the caller, if it sent any.
     credentials: Option<SentCredentials>,
+    /// The response challenges again because the nonce was too old (`stale=true`).
     is_stale: bool,
 }
 
@@ -48,8 +49,8 @@ struct SentCredentials {
 }
 
 impl CapturedCall {
-    /// Reads an INVITE and the final response to it; `None` if it can't be read, or belongs to a call that is up. `prefix`
-    /// is that of our own headers. Time and source are unknown then.
+    /// Reads an INVITE and the final response to it; `None` if the INVITE can't be read, or belongs to a call that is up.
+    /// `prefix` is that of our own headers. Time and source are left out: [`Self::sent`] adds them.
     pub fn of(invite: &[u8], response: Option<&[u8]>, prefix: &str) -> Option<Self> {
         let asked = lex(invite, Framing::Datagram).ok().filter(begins)?;
         let read = invite::read(&asked).ok()?;

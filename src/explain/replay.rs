@@ -2,7 +2,7 @@
 //! only the directory differs. Nothing is changed.
 //!
 //! Limits of agents are simulated too: a call that was up for some time occupies the agent that it goes to now. A call
-//! that was refused then occupies none, because its length is unknown.
+//! that was refused at the time occupies no agent, because its length is unknown.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,13 +14,13 @@ use uuid::Uuid;
 
 use trunkline_store::{Recorded, written};
 
-/// Calls of one replay.
+/// Most calls of one replay.
 pub const MOST_CALLS: u32 = 5_000;
-/// Calls by default.
+/// Calls of a replay that names no number of its own.
 pub const CALLS: u32 = 1_000;
-/// Days of the period.
+/// Most days of the period.
 pub const MOST_DAYS: u64 = 92;
-/// Calls in the list.
+/// Calls in the list. Older ones are counted, but not listed.
 const LISTED: usize = 500;
 
 /// Result of a replay.

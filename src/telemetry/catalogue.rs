@@ -43,7 +43,7 @@ pub(super) const TRANSACTIONS: &str = "trunkline_sip_transactions";
 pub(super) const DIALOGS: &str = "trunkline_sip_dialogs";
 /// Depth of a queue, by `queue`.
 pub(super) const QUEUE_DEPTH: &str = "trunkline_queue_depth";
-/// HTTP connections without room.
+/// HTTP connections that were refused for lack of room.
 pub(super) const HTTP_REFUSED: &str = "trunkline_http_connections_refused_total";
 /// HTTP requests, by `method`, `route` and `status`.
 pub(super) const HTTP_REQUESTS: &str = "trunkline_http_requests_total";
@@ -85,7 +85,7 @@ pub(super) const POST_DIAL_DELAY: &str = "trunkline_call_post_dial_delay_seconds
 pub(super) const AUTH_FAILURES: &str = "trunkline_auth_failures_total";
 /// Attempts to deliver an event to a webhook, by `result`.
 pub(super) const WEBHOOK_ATTEMPTS: &str = "trunkline_webhook_attempts_total";
-/// Duration of such an attempt.
+/// Duration of an attempt to deliver an event to a webhook.
 pub(super) const WEBHOOK_SECONDS: &str = "trunkline_webhook_attempt_seconds";
 /// Deliveries that failed for good.
 pub(super) const WEBHOOK_GIVEN_UP: &str = "trunkline_webhook_deliveries_given_up_total";

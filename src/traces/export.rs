@@ -17,7 +17,7 @@ use super::scan;
 
 /// Calls that have begun and that the exporter hasn't read yet.
 const QUEUE: usize = 8_192;
-/// Sessions and legs remembered, twice as many at most.
+/// Sessions and legs remembered: at least so many of each, the latest; at most twice as many.
 const MAX_REMEMBERED: usize = 32_768;
 /// Time after which the collector is resolved again, and a failure is logged again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
@@ -75,8 +75,8 @@ impl CallStarts {
 pub(super) struct Exporter {
     collector: Collector,
     socket: Option<UdpSocket>,
-    /// Result of a look-up that is under way, on a thread of its own: the exporter is used under the lock of the traces, which must not wait
-    /// for a name server.
+    /// Result of a look-up that is under way, on a thread of its own: the exporter is used under the lock of the traces, which must not
+    /// wait for a name server. The timeout of the system's resolver ends the look-up.
     connecting: Option<Receiver<io::Result<UdpSocket>>>,
     begun: Receiver<(Uuid, Box<str>)>,
     sessions: GenerationalMap<Uuid, Arc<str>>,

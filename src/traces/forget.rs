@@ -32,7 +32,7 @@ pub struct CallLegs {
     pub until: Moment,
 }
 
-/// Legs that replaced each other, at most.
+/// Legs of a call that replaced each other, at most. Messages of further ones aren't searched for.
 const MAX_SUCCESSORS: usize = 8;
 
 impl Traces {
@@ -70,7 +70,7 @@ impl Traces {
         for _ in 0..MAX_SUCCESSORS {
             let Some((call_id, began)) = next else { break };
 
-            // Not by what a trace shows of the leg: what decides may come after the part that is shown.
+            // All messages of the leg are searched, not only the first ones, which a trace shows: those that decide may come after them.
             let each =
                 |take: &mut dyn FnMut(bool, &Captured)| self.each_of(&call_id, from, until, take);
             let Some(dialog) = PeerDialog::search(each, began)? else {

@@ -18,7 +18,7 @@ pub struct FoundMessages {
     pub is_cut: bool,
 }
 
-/// Time and direction of a message, and its place among those with the same.
+/// Time and direction of a message, and its place among the messages with the same time and direction.
 type Position = (u64, bool, usize);
 
 /// Collects messages that come in no order, and drops the latest beyond [`SHOWN`] as they come: a peer can fill the

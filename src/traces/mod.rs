@@ -44,15 +44,17 @@ use tap::{Batch, SWEEP_INTERVAL, TapQueue, lock};
 /// Compressed octets in memory: messages of calls that aren't in a file yet, and messages that belong to no call.
 const CALL_OCTETS: usize = 6 << 20;
 const UNMATCHED_OCTETS: usize = 1 << 20;
-/// Octets of one call's messages: more than a trace shows, and little beside what all calls may have.
+/// Octets of one call's messages: more than a trace shows, and little beside what all calls may have. Further messages aren't kept.
 const OCTETS_OF_CALL: usize = 4 << 20;
-/// Calls whose later messages are recognized, twice as many at most.
+/// Calls whose later messages are recognized: at least so many, the latest; at most twice as many.
 const MAX_KNOWN: usize = 16_384;
 
 /// Class of messages that are gathered together.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Class {
+    /// Messages that belong to no known call.
     Unmatched,
+    /// Messages of calls.
     Calls,
 }
 
@@ -63,6 +65,7 @@ struct Store {
     /// Block filled before the current one, for messages of no call: it may hold the first messages of a call that begins now.
     full: Open,
     closed: VecDeque<Arc<Block>>,
+    /// Octets of the closed blocks.
     held: usize,
 }
 
@@ -72,6 +75,7 @@ struct StoredTraces {
     calls: Store,
     /// Keys of calls, the newer and the older half, with the octets of their messages.
     known: [HashMap<u64, usize>; 2],
+    /// Batch that was picked up and is being sorted in; empty otherwise.
     spare: Batch,
     /// Buffer for compression.
     scratch: Vec<u8>,

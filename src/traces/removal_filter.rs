@@ -37,7 +37,7 @@ impl RemovalFilter {
         }
     }
 
-    /// Search for blocks that may have some.
+    /// Search for blocks that may have messages to remove.
     pub(super) fn wanted(&self) -> BlockQuery<'_> {
         BlockQuery {
             keys: Some(&self.keys),
@@ -58,7 +58,8 @@ impl RemovalFilter {
         }
     }
 
-    /// Returns the block without the removed messages, and their number; `None` if it has none.
+    /// Returns the block without the removed messages, and their number; `None` if it has none to remove. The block itself is `None` if
+    /// nothing is left.
     pub(super) fn filtered(
         &self,
         block: &Block,

@@ -19,7 +19,7 @@ pub(super) const PROOFS: [&[u8]; 6] = [
 pub(super) struct ScannedMessage {
     /// Hash of the Call-ID, the same in every process; the hash of nothing if there is none.
     pub(super) key: u64,
-    /// For a sent message: true if it belongs to a call, false if it refuses an unauthenticated peer.
+    /// True for a sent message that belongs to a call. False for one that any peer may get, and for each received message.
     pub(super) is_call: bool,
 }
 

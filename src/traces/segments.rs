@@ -20,7 +20,7 @@ use super::removal_filter::RemovalFilter;
 pub(super) const AGE: Duration = Duration::from_secs(5);
 /// First octets of a segment.
 const MAGIC: &[u8; 8] = b"TLTRACE1";
-/// Size of a segment, and the next constant its age, after which another one begins.
+/// Size of a segment, and age of a segment, after which another one begins.
 const MAX_SEGMENT_OCTETS: u64 = 16 << 20;
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(3_600);
 const ENDING: &str = "trace";
@@ -300,7 +300,7 @@ fn began(path: &Path) -> Option<Moment> {
 /// short by a crash is read up to there.
 ///
 /// # Errors
-/// The file can't be read; the error is the last item. No block may be taken for missing then.
+/// The file can't be read; the error is the last item. The file may then have more blocks than were returned.
 pub(super) fn blocks<'q>(
     path: &Path,
     wanted: &'q BlockQuery<'q>,

@@ -64,7 +64,7 @@ impl Successor {
         };
         let from = left - SET_UP_TIME;
 
-        // It names our tag in Replaces, which only parties to the call know.
+        // The INVITE of the successor names our tag in Replaces. Only parties to the call know this tag.
         let finder = memchr::memmem::Finder::new(ours.as_bytes());
         let is_meant = |is_sent: bool, octets: &[u8]| {
             if is_sent || !octets.starts_with(b"INVITE ") || finder.find(octets).is_none() {

@@ -17,7 +17,7 @@ use trunkline_capture::message::Message;
 const MIN_LENGTH: usize = 8;
 /// Letters of a hidden tag.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-/// Attempts to find unused letters for a tag; short tags may run out of them.
+/// Attempts to find unused letters for a tag. A short tag may find none: then two tags share their letters.
 const TRIES: u8 = 8;
 
 /// Hides the tags in all messages of a trace. `secret` keeps anybody from guessing a tag and comparing.

@@ -10,7 +10,7 @@ use trunkline_sip::moment::Moment;
 
 /// Interval at which batches are picked up.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
-/// Octets of a batch in the queue, and of one that its shard still holds.
+/// Octets of a batch in the queue, and of one that its shard still holds. While both are full, messages are left out and counted.
 pub(super) const MAX_BATCH: usize = 1 << 20;
 /// Size at which a batch is picked up at once.
 pub(super) const PICK_UP_SIZE: usize = MAX_BATCH / 4;
@@ -131,6 +131,7 @@ pub(super) struct BatchEntry {
     pub(super) is_sent: bool,
     pub(super) start: usize,
     pub(super) end: usize,
+    /// Key of its Call-ID; 0 until the batch is scanned.
     pub(super) key: u64,
 }
 

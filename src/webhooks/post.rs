@@ -175,7 +175,7 @@ impl Poster {
         }
 
         let allowed = |address: &&SocketAddr| self.private_allowed || is_public(address.ip());
-        // What remains if none of the addresses is allowed.
+        // The fault if none of the addresses is allowed.
         let mut fault = DeliveryFault::Private;
         for address in found.iter().filter(allowed).take(MAX_TRIED) {
             match TcpStream::connect(address).await {

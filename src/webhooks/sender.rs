@@ -144,7 +144,7 @@ impl WebhookSender {
         let mut recorded = self.0.store.events_recorded();
         let mut tasks = JoinSet::new();
 
-        // An earlier run of this node may have died with leases, which would hold these deliveries up until they
+        // An earlier run of this node may have died with leases. They would hold their deliveries up until they
         // expire.
         let mut fails = self.release_leases().await;
 

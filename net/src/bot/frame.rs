@@ -169,8 +169,9 @@ pub(crate) struct Reader {
     octets: Vec<u8>,
     /// Octets at the front that have been returned as messages.
     read: usize,
-    /// Message whose fragments are still coming.
+    /// Fragments of the message that `fragmented` names, or else of the one that was returned last.
     fragments: Vec<u8>,
+    /// Type of the message whose fragments are still coming.
     fragmented: Option<Opcode>,
     /// Frames read since they were last counted.
     frames: u32,
@@ -203,7 +204,7 @@ impl Reader {
 
     /// Returns the buffer to append received octets to, after dropping those already returned as messages.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
-        // Not cleared in `next`, whose result borrows them.
+        // The fragments of the last message are cleared here, since the result of `next` borrows them.
         if self.fragmented.is_none() {
             self.fragments.clear();
             self.fragments.shrink_to(KEPT);

@@ -29,7 +29,8 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 /// Most octets read in one turn, both encrypted and decrypted, so that a bot that sends without end doesn't delay the others.
 pub(crate) const TURN: usize = 16 * 1_024;
 
-/// Most session tickets from a server (RFC 8446 §4.6.1). We resume no session, and a ticket costs us more work than it costs the server.
+/// Most session tickets from a server (RFC 8446 §4.6.1); one more ends the connection. We resume no session, and a ticket costs us more
+/// work than it costs the server.
 const MAX_TICKETS: u32 = 16;
 
 /// Result of reading for a turn.
@@ -123,7 +124,7 @@ impl Link {
         frame.clear();
         frame::write(&mut frame, opcode, payload, mask);
         let kept = match &mut self.tls {
-            // Beyond its limit rustls may have taken a part of the frame. Nothing can follow that, and the bot ends.
+            // Beyond its limit rustls may have taken a part of the frame. Nothing can be sent after that, so the connection ends.
             Some(tls) => tls.writer().write_all(&frame).is_ok(),
             None if self.waiting.len() + frame.len() > MAX_WAITING => false,
             None => {

@@ -26,7 +26,8 @@ const READ: usize = 4_096;
 /// Time for which answers are still written after the peer has closed its side.
 const LINGER: Duration = Duration::from_millis(300);
 
-/// Time for the peer to read all octets that are written together, in times of that for some of them.
+/// Time for the peer to read all octets that are written together, as a multiple of [`StreamSettings::message`], the time in which it has
+/// to read some of them.
 const BATCH: u32 = 6;
 
 /// Interval and number of checks for the 400 that refuses a message without a readable length: 2 seconds in total.
@@ -128,7 +129,7 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send> Connection<S, C> {
         let broken = Notify::new();
         let reading = async {
             let ended = self.read(&mut read, &broken).await;
-            // After these ends answers may be due, and the peer may read them. The others leave nothing to wait for.
+            // After these two ends answers may be due, and the peer may read them. After any other end there is nothing to wait for.
             if matches!(ended, Some(Ended::ByPeer | Ended::Framing(_))) {
                 closing.await;
                 linger(read, &broken).await;

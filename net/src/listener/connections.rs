@@ -39,7 +39,8 @@ type Open = dyn Fn(&Connections, Flow, u32, Arc<Outbox>) + Send + Sync;
 pub struct Opening(Arc<Outbox>);
 
 impl Opening {
-    /// Waits until the connection is open or has ended; returns whether it accepts messages.
+    /// Waits until the connection is open or has ended; returns whether it accepts messages. The wait for a silent peer ends after
+    /// [`StreamSettings::connect`].
     pub async fn opened(self) -> bool {
         self.0.opened().await
     }
@@ -157,8 +158,8 @@ impl Connections {
         self.table().by_number.len()
     }
 
-    /// Adds an accepted connection. If there are too many, in total or from its source, the oldest gives way whose peer has proved nothing; `None`
-    /// if all have.
+    /// Adds an accepted connection. If there are too many, in total or from its source, the oldest of them whose peer has proved nothing
+    /// gives way; `None` if there is no such peer.
     pub(super) fn accept(&self, flow: Flow) -> Option<(Flow, Arc<Outbox>)> {
         let settings = &self.shared.settings;
         let mut table = self.table();

@@ -12,7 +12,7 @@ use trunkline_sip::moment::Moment;
 
 /// Interval between two log lines for the same peer and reason.
 const AGAIN: Duration = Duration::from_secs(3_600);
-/// Most peers that are remembered.
+/// Most peers and reasons that are remembered. While as many are, further failures aren't logged.
 const MOST: usize = 1_024;
 /// Most characters of a reason, since the peer chooses the names in its certificate.
 const LONGEST: usize = 200;

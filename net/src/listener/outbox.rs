@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Most octets queued for a connection whose peer has proved nothing, while [`PLENTY`] octets wait for such peers.
+/// Most octets queued for a connection whose peer has proved nothing, while more than [`PLENTY`] octets wait for such peers. A message
+/// beyond ends the connection.
 const SCARCE: usize = 64 << 10;
 /// Octets that may wait for all peers together that have proved nothing, before each of them is held to less.
 const PLENTY: usize = 64 << 20;
@@ -40,7 +41,7 @@ struct Waiting {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
     Open,
-    /// The outbox accepts nothing more; the queued octets are still written.
+    /// The outbox accepts nothing more; the queued octets are still written, unless the peer reads too slowly for the writer's time limits.
     Finishing,
     /// The peer reads too slowly: the queued octets are not written any more.
     Overfull,

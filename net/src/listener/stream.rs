@@ -29,7 +29,7 @@ pub struct StreamSettings {
     pub idle: Duration,
     /// Time for opening a connection.
     pub connect: Duration,
-    /// Most octets queued for one connection.
+    /// Most octets queued for one connection. A message beyond ends the connection.
     pub outbox_octets: usize,
 }
 

@@ -381,8 +381,8 @@ impl<S: Sink, C: Fn() -> Moment + Copy + Send + Sync> Task<S, C> {
         }
     }
 
-    /// Returns the flow of messages that were sent to any connection whose peer has proved the name: `Flow::connection` holds the number of the
-    /// name then, which no connection has.
+    /// Returns the flow of messages that were sent to any connection whose peer has proved the name. The `connection` of this flow is the
+    /// number of the name, which no connection has.
     fn flow_by_name(&self, flow: Flow) -> Option<Flow> {
         let connection = self.required_name;
         (connection != 0).then_some(Flow { connection, ..flow })

@@ -95,7 +95,7 @@ impl UdpSocket {
         let mut guard = self.io.ready(Interest::READABLE | Interest::ERROR).await?;
         if guard.ready().is_error() {
             self.has_errors.store(true, Ordering::Relaxed);
-            // Otherwise each further wait would end at once. Reading clears the other state.
+            // Otherwise each further wait would end at once. Reading clears the readable state.
             guard.clear_ready_matching(Ready::ERROR);
         }
         Ok(())
@@ -298,7 +298,7 @@ impl<'a> Sending<'_, 'a> {
                 count
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // The rest goes as well: to wait anew for each datagram would hold up all calls of the shard.
+                // The rest is dropped as well: to wait anew for each datagram would hold up all calls of the shard.
                 self.sent.dropped += rest;
                 rest
             }

@@ -9,8 +9,9 @@ use super::source_filter::SourceFilter;
 /// Parts of a packet or message that are counted: a rate of one per second gains one part each microsecond.
 const UNIT: u64 = 1_000_000;
 
-/// Packets that a peer may send at once, and per second after that. The rate is that of four streams of 20 ms, each with the packets of keys
-/// beside it. The burst is what a network may have held up for a second.
+/// Packets that may come at once, and per second after that. The bound holds for the peer, for all other sources together, and for RTCP,
+/// each apart. Further packets are discarded. The rate is that of four streams of 20 ms, each with the packets of keys beside it. The burst
+/// is what a network may have held up for a second.
 const PACKETS_AT_ONCE: u32 = 200;
 const PACKETS_A_SECOND: u32 = 400;
 

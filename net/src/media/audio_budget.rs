@@ -1,7 +1,7 @@
 //! Memory for the audio that bots send ahead: bounds of the node, and of each account, so that one account's bots can't take it from others.
 //!
-//! A call may always queue [`FREE`] octets. Beyond that its queue reserves blocks. It gives them back once it is empty, because it keeps its
-//! memory until then. Unfinished messages count as a queue of their own.
+//! A call may always queue [`FREE`] octets. Beyond that its queue reserves blocks. The queue keeps its memory until it is empty, and gives
+//! the blocks back only then. Unfinished messages count as a queue of their own.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -22,7 +22,8 @@ use super::keys::{KeyFrame, SentKeys};
 use super::playout::{MarkOutcome, Played, Playout, PlayoutCounts};
 use super::rtp::Header;
 
-/// Messages with an unknown meaning that a bot may send at once, and per second after that.
+/// Messages with an unknown meaning that a bot may send at once, and per second after that. A bot that exceeds this bound, or one of those
+/// below, is disconnected.
 const JUNK_AT_ONCE: u32 = 500;
 const JUNK_A_SECOND: u32 = 100;
 
@@ -70,6 +71,7 @@ pub(super) struct BotLeg {
     chatter: Allowance,
     /// Everything that the bot sends, audio and fragments included.
     octets: Allowance,
+    /// Frames of every kind, fragments and control frames included.
     frames: Allowance,
     /// Memory reserved for a message that hasn't come whole.
     unfinished: AudioShare,
@@ -90,6 +92,7 @@ struct Junk {
 pub(super) struct BotCounts {
     pub(super) inbound: InboundCounts,
     pub(super) playout: PlayoutCounts,
+    /// Hold of the playout, as learnt so far.
     pub(super) hold: Duration,
     pub(super) junk: u64,
 }
@@ -253,7 +256,8 @@ impl BotLeg {
         turn
     }
 
-    /// Returns the cause of a bot's end. One that doesn't read the marks it gets is too slow, however many others it sends meanwhile.
+    /// Returns the cause of a bot's end. A bot that doesn't read the marks that are returned to it is too slow, or lost, even if a bound on
+    /// its own messages ended it.
     fn cause(&self, end: BotEnd) -> BotEnd {
         let is_behind = self.playout.has_reached() && !self.link.is_idle();
         match is_behind && end == BotEnd::Protocol {

@@ -66,7 +66,7 @@ pub(super) struct Call {
     past: Figures,
     /// Counts of the bot when its steps were last noted.
     noted: BotCounts,
-    /// Hold that has grown, until it is passed on to other calls of the agent.
+    /// Hold of the playout ([`super::playout`]) that has grown, until it is passed on to other calls of the agent.
     learnt: Option<Duration>,
     shared: Arc<Shared>,
 }

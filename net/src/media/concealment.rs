@@ -6,7 +6,7 @@
 
 use super::g711;
 
-/// Samples of 10 ms, in which the loss is counted.
+/// Samples of 10 ms, the unit in which the length of a loss is counted.
 const BLOCK: usize = 80;
 
 /// Shortest and longest pitch cycle: 200 and 66 Hz.
@@ -28,10 +28,10 @@ const MIN_ENERGY: f32 = 250.0;
 /// Blocks after which nothing is left of the audio: 60 ms.
 const FADED: usize = 6;
 
-/// Loss of amplitude in a block.
+/// Share of the full amplitude by which the concealment fades in a block.
 const FADING: f32 = 0.2;
 
-/// Longer blend at the end of a loss, for each block that it lasted.
+/// Samples by which the blend at the end of a loss is longer for each further block of the loss.
 const OVERLAP_GROWTH: usize = 32;
 
 /// Concealment of one direction of a call.

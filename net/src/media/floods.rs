@@ -16,8 +16,7 @@ use super::source_filter::SourceFilter;
 /// Pause in reading a socket whose peer sends too many packets.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Time for which other sources are filtered. It is long against that in which a flood fills the socket's buffer, where it displaces packets
-/// of the peer.
+/// Time for which other sources are filtered. A flood fills the socket's buffer, and displaces packets of the peer there, in far less time.
 const FILTERED: Duration = Duration::from_secs(1);
 
 /// Measures that are in force.

@@ -18,7 +18,7 @@ use super::rtp::Header;
 
 const SLOT: Duration = Duration::from_millis(20);
 
-/// Time after which a slot is filled.
+/// Delay after which a slot that was due is filled, if no audio has come for it.
 pub(super) const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Longest time that packets wait behind a gap.
@@ -27,16 +27,16 @@ const GAP: Duration = Duration::from_millis(40);
 /// Most packets that wait behind a gap.
 const WAITING: usize = 2;
 
-/// Longest packet that may wait, in octets: 60 ms.
+/// Longest packet that may wait, in octets: 60 ms. A longer one is passed on at once.
 const MAX_PACKET: usize = 480;
 
-/// Most slots that the stream may be ahead of the clock.
+/// Most slots that the stream may be ahead of the clock. Frames beyond are discarded.
 const MAX_AHEAD: u64 = 5;
 
-/// Most frames that one tick fills after the thread was held up.
+/// Most frames that one tick fills after the thread was held up. Further slots are skipped.
 const MAX_FILL: usize = 10;
 
-/// Most frames of one gap that are concealed.
+/// Most frames of one gap that are concealed. The rest of a longer gap is left out.
 const MAX_CONCEALED: usize = 10;
 
 /// Frames for which a silent caller is concealed before silence is sent.
@@ -53,6 +53,7 @@ pub(super) struct Inbound {
     slots: u64,
     /// Frame that isn't full yet.
     partial: Vec<u8>,
+    /// Numbers of the packet that is next in order; `None` before the first packet.
     expected: Option<Numbers>,
     waiting: [Waiting; WAITING],
     /// Time since which packets wait.

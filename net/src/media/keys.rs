@@ -18,7 +18,7 @@ const PRESS: Duration = Duration::from_millis(40);
 /// The same in units of the timestamp, at 8 kHz.
 const PRESS_UNITS: u32 = 320;
 
-/// Most keys that wait to be sent.
+/// Most keys that wait to be sent. Further ones are dropped.
 const MAX_WAITING: usize = 64;
 
 /// Frames of a key, of 20 ms each: 100 ms pressed, the end sent three times (RFC 4733 §2.5.1.4), and a pause of 60 ms.

@@ -131,7 +131,7 @@ impl Learning {
         (in_window || has_moved).then_some(rank)
     }
 
-    /// Returns whether an expected source is being followed, which takes precedence over one that is merely allowed.
+    /// Returns whether a source that is merely allowed has to wait, because an expected source is being followed.
     fn yields(&self, source: SocketAddr, rank: SourceRank, now: Moment) -> bool {
         // Some phone systems send a packet or two from their signalling address, and their audio from another one.
         rank == SourceRank::Allowed

@@ -127,13 +127,14 @@ impl Media {
     }
 
     /// Sets the negotiated media of the call `key`. Audio goes to the address that the peer is heard from. Until the peer is heard, the
-    /// negotiated address gets at most a few packets of silence; [`Media::speak_code`] has an exception.
+    /// negotiated address gets at most a few packets of silence. There are two exceptions: [`Media::speak_code`], and the call of a browser
+    /// whose peer is a port of this node.
     pub fn update(&self, key: u64, agreed: NegotiatedMedia, now: Moment) {
         self.ports.update(key, agreed, now);
     }
 
     /// Speaks these digits to the peer of the call `key`, in place of the echo. `is_known` is true if the negotiated address is also the one
-    /// that signals. Speech to such a peer begins at once; to any other it begins once the peer is heard.
+    /// that signals: then the speech begins at once. Otherwise it begins once the peer is heard.
     pub fn speak_code(&self, key: u64, digits: &[u8], is_known: bool) {
         self.ports
             .speak(key, Speech::new(spoken::code(digits), is_known));

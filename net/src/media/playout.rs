@@ -24,7 +24,7 @@ use super::g711;
 /// Octets queued at most: ten minutes.
 pub(super) const MAX_QUEUED: usize = 600 * 8_000;
 
-/// Marks that wait at most, the octets of a name, and those of all their names.
+/// Marks that wait at most, the octets of a name, and those of all their names. A mark beyond one of these bounds is refused.
 const MAX_MARKS: usize = 1_000;
 const MAX_NAME: usize = 8 * 1_024;
 const MAX_NAMES: usize = 64 * 1_024;
@@ -60,6 +60,7 @@ pub(super) struct Playout {
     /// Octets played or cleared since the start.
     position: u64,
     marks: VecDeque<Mark>,
+    /// Octets of the names of the waiting marks.
     names: usize,
     state: State,
     /// Audio ran out inside the talk spurt, and hasn't gone on yet.
@@ -99,14 +100,15 @@ enum State {
     /// Nothing to play.
     #[default]
     Idle,
-    /// Audio waits.
+    /// Audio waits until `until`; less than a frame of it waits for [`FLUSH`] more.
     Holding {
         /// Time from which the delay counts: when its first octet came, or the tick that found none.
         since: Moment,
         until: Moment,
     },
     Playing,
-    /// Audio ran out at this tick.
+    /// Less than a frame was left at this tick. More audio ends this state. So does the clock: after [`FLUSH`] the rest is played; with no
+    /// rest, the talk spurt is over after [`SPURT`].
     Dry(Moment),
 }
 
@@ -124,7 +126,7 @@ pub(super) enum Played {
 pub(super) enum MarkOutcome {
     /// The mark will be returned.
     Kept,
-    /// Too many marks wait already, or the name or all names are too long.
+    /// Too many marks wait already, or the name or all names are too long. The mark is never returned.
     Refused,
 }
 

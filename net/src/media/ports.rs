@@ -28,13 +28,14 @@ use super::timeline::MediaStepKind;
 /// Sockets without a call that stay bound for the next calls; further ones are closed over time.
 pub(super) const KEPT: usize = 32;
 
-/// Most ports that are tried for one call. The call's shard waits meanwhile, so the number is bounded.
+/// Most ports that are tried for one call, and as many again if a free socket at another address was closed for it; then the call gets
+/// none. The call's shard waits for the search, so the number is bounded.
 const ATTEMPTS: usize = 128;
 
-/// Most stale packets that are discarded from a socket before its next call.
+/// Most stale packets that are discarded from a socket before its next call. That call reads any that are left.
 const STALE: usize = 256;
 
-/// Agents whose hold is remembered.
+/// Bots, by account and URL, whose hold ([`super::playout`]) is remembered. With one more, all are forgotten.
 const MAX_HOLDS: usize = 1_024;
 
 /// All ports of the range.

@@ -16,7 +16,7 @@ const BEST: f64 = 93.2;
 const ROBUST: f64 = 25.1;
 const FRAGILE: f64 = 4.3;
 
-/// Packetisation.
+/// Audio of one packet.
 const PACKET: Duration = Duration::from_millis(20);
 
 /// Returns the delay in one direction: half of the round trip, a packet, and twice the jitter as a receiver's buffer would have it.

@@ -10,7 +10,7 @@ use super::rtp::Header;
 /// Most sequence numbers that a packet may skip before the sender counts as restarted (RFC 3550 §A.1).
 const MAX_DROPOUT: u16 = 3_000;
 
-/// Most sequence numbers by which a packet may be late.
+/// Most sequence numbers by which a packet may be late. One packet beyond either bound isn't counted; two in sequence are a restart.
 const MAX_MISORDER: u16 = 100;
 
 /// Microseconds per timestamp unit at 8 kHz.

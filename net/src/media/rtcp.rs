@@ -33,13 +33,15 @@ pub(super) struct Sent {
     pub(super) octets: u32,
 }
 
-/// Reception of the peer's stream since the last report.
+/// Reception of the peer's stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct ReceptionReport {
     pub(super) ssrc: u32,
-    /// Share lost, in 256ths.
+    /// Share lost since the last report, in 256ths.
     pub(super) share_lost: u8,
+    /// Packets lost since the stream began.
     pub(super) lost: u32,
+    /// Highest sequence number, extended by its wraps.
     pub(super) highest: u32,
     /// In units of the timestamp.
     pub(super) jitter: u32,

@@ -27,7 +27,7 @@ const PER_SECOND: usize = 60;
 pub(super) const MAX_AUDIO: usize = 1_600;
 
 /// Ticks for which a bot's audio waits for a peer whose address isn't learnt yet: 2 s. An address is learnt from four packets of the peer, and
-/// audio that is played before that is lost.
+/// audio that is played before that is lost. After these ticks audio is played all the same, and lost until the peer is heard.
 const MAX_UNHEARD: u32 = 100;
 
 /// RTP session of one call.
@@ -42,7 +42,7 @@ pub(super) struct Session {
     stream: Stream,
     keys: HeardKeys,
     tones: HeardTones,
-    /// Event that was reported last.
+    /// Key event that the peer's packets have reported and that hasn't been taken yet.
     pressed: Option<u8>,
     pace: Pace,
     /// Audio that the peer hears instead of its echo.
@@ -50,7 +50,7 @@ pub(super) struct Session {
     opening: Opening,
     /// Ticks for which audio has waited for the peer.
     unheard: u32,
-    /// Audio goes to the negotiated address before the peer is heard.
+    /// Audio goes to the negotiated address even before the peer is heard.
     is_near: bool,
 }
 
@@ -115,7 +115,8 @@ impl Session {
     }
 
     /// Sets the result of an offer and its answer, and learns the peer's address again. A peer that stays at its address goes on being heard.
-    /// For one that moves, or comes back from hold, the time of silence begins anew. One that moves is sent opening packets and waited for again.
+    /// For a peer that moves, or comes back from hold, the time of silence begins anew. A peer that moves is sent opening packets and
+    /// waited for again.
     pub(super) fn negotiate(&mut self, agreed: NegotiatedMedia, now: Moment) {
         let moves = self
             .agreed

@@ -36,7 +36,7 @@ pub struct MediaStatistics {
     pub underruns: u64,
     /// Times that the bot cleared audio that was being played.
     pub clears: u64,
-    /// Longest time from such a clear to the last packet with audible audio.
+    /// Longest time from a clear of audio that was being played to the last packet with audible audio.
     pub clear_to_silence: Option<Duration>,
     /// From the answer to the first audio of the agent, an echo included.
     pub first_word: Option<Duration>,
@@ -92,7 +92,7 @@ pub(super) struct Figures {
 /// Value that means "no duration".
 const NONE: u64 = u64::MAX;
 
-/// Figures as both sides share them.
+/// Figures as the media thread shares them with their readers.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     figures: [AtomicU64; 20],

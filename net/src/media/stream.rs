@@ -16,6 +16,7 @@ pub(super) struct Stream {
     timestamp: u32,
     /// Timestamp at which the last key began.
     event_at: u32,
+    /// Time of the last echoed packet that wasn't late. Packets of our own don't change it.
     sent_at: Moment,
     incoming: Option<Incoming>,
 }
@@ -45,7 +46,7 @@ impl Stream {
         self.ssrc
     }
 
-    /// Returns the timestamp of the last packet.
+    /// Returns the timestamp of the last slot, in which a packet was sent or nothing was.
     pub(super) const fn timestamp(&self) -> u32 {
         self.timestamp
     }

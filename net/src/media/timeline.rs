@@ -7,7 +7,7 @@ use trunkline_sip::moment::Moment;
 
 use crate::bot::BotEnd;
 
-/// Most steps of a call that are kept.
+/// Most steps of a call that are kept. Later ones are left out.
 const MAX_STEPS: usize = 64;
 
 /// Most steps of one kind.

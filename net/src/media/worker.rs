@@ -192,7 +192,7 @@ impl<C: Fn() -> Moment + Send + 'static, E: Fn(u64, MediaEvent) + Send + 'static
                     self.unfilter(call);
                     let call = &mut self.calls[call];
                     call.negotiate(agreed, now);
-                    // If so, the peer is a call of this node, whose agent may wait for a first packet and learn our address from it.
+                    // A peer at our own port is a call of this node. Its agent may wait for a first packet, to learn our address from it.
                     let is_near = call.has_browser() && self.ports.is_ours(agreed.remote);
                     call.session.speak_first(is_near);
                 }

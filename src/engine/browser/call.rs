@@ -74,7 +74,7 @@ impl RunningCall {
     ) {
         let inbox = self.wires.router.inbox_for(&first.octets).clone();
         inbox.send(Input::Member(Box::new(first))).await;
-        // Waits no longer than the shard takes for the INVITE: if it makes no record, it drops the sender.
+        // The shard ends this wait once it has handled the INVITE: if there is no record, it drops the sender.
         if let Ok(call) = began.await {
             self.tell(BrowserEvent::Began(call));
         }

@@ -18,7 +18,7 @@ use crate::engine::member_invite::MemberInvite;
 
 /// First key of browsers' media. Keys of calls have the shard's number in these bits, which is never this high.
 const FIRST_KEY: u64 = 0xff << 56;
-/// Events that wait for a page, and commands of one.
+/// Events that wait for a page, further ones being lost; and commands of a page that wait.
 const WAITING: usize = 64;
 
 /// Parts that calls of browsers need; clones share them.

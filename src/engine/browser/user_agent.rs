@@ -77,11 +77,12 @@ pub(super) struct Output {
 /// State of the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
+    /// INVITE is out. The node answers it within its `sip.setup_timeout_s`.
     Calling,
-    /// CANCEL is out.
+    /// CANCEL is out. `call` waits 5 s at most for the end.
     Cancelled,
     Up,
-    /// BYE is out.
+    /// BYE is out. `call` waits 5 s at most for the end.
     Leaving,
     Over,
 }
@@ -387,7 +388,7 @@ impl UserAgent {
 
         head.line("Call-ID", self.call_id().as_bytes());
         let cseq = match method {
-            // That of the INVITE which they belong to (RFC 3261 §9.1, §13.2.2.4); there is only one.
+            // ACK and CANCEL have the number of their INVITE (RFC 3261 §9.1, §13.2.2.4), of which there is only one.
             Own::Ack | Own::Cancel => 1,
             Own::Invite | Own::Bye => self.cseq,
         };

@@ -90,7 +90,7 @@ struct CachedAnswer {
     answer: Option<(Records, Moment)>,
     /// Time of the failure, if the last query failed.
     failed: Option<Moment>,
-    /// Query in flight.
+    /// Query in flight. The resolver ends it, by its timeout for each try at a server.
     asked: Option<PendingAnswer>,
     /// True if the query was used since its last turn to be evicted.
     is_used: bool,

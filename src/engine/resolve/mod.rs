@@ -30,8 +30,8 @@ use servers::Servers;
 const FOR_NAPTR: Duration = Duration::from_millis(900);
 const FOR_SRV: Duration = Duration::from_millis(1_400);
 const FOR_ADDRESSES: Duration = Duration::from_millis(1_900);
-/// Wait of one address family for the other. Longer than the 50 ms of RFC 8305 §3, since a call isn't dialled twice
-/// when the better family comes late.
+/// Time, from the start of both queries, after which an address family that has come no longer waits for the other. Longer than the 50 ms
+/// of RFC 8305 §3, since a call isn't dialled twice when the better family comes late.
 const FOR_OTHER_FAMILY: Duration = Duration::from_millis(300);
 /// Addresses tried for one name.
 const MAX_TARGETS: usize = 8;
@@ -129,7 +129,8 @@ impl Resolver {
     }
 }
 
-/// Limit on queries to the system's resolver: each holds a thread until the system answers, even if the caller has given up.
+/// Limit on queries to the system's resolver: each holds a thread until the system answers, even if the caller has given up. Further ones
+/// wait, for [`SYSTEM_TIMEOUT`] at most.
 static SYSTEM_LOOKUPS: Semaphore = Semaphore::const_new(16);
 
 /// Resolves a name through the system (`/etc/hosts`), which needs no name server.
@@ -242,8 +243,8 @@ impl Search<'_> {
         found.await.into_iter().flatten().collect()
     }
 
-    /// Returns the addresses of a host, IPv6 first. Once one family has come, the other is waited for briefly only:
-    /// some servers never answer AAAA queries.
+    /// Returns the addresses of a host, IPv6 first. After [`FOR_OTHER_FAMILY`] one family is enough: some servers never
+    /// answer AAAA queries.
     async fn addresses(&self, host: &str, port: u16, transport: Transport) -> ServiceAddresses {
         let v6 = self.ask(host, RecordType::AAAA, FOR_ADDRESSES);
         let v4 = self.ask(host, RecordType::A, FOR_ADDRESSES);
