@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::kernel;
 
-/// A thread that yields to all others on its core, until this is dropped.
+/// A thread that yields to all others on its core; it ends when this value is dropped.
 #[derive(Debug)]
 pub struct Awake {
     ended: Arc<AtomicBool>,

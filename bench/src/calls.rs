@@ -85,7 +85,7 @@ impl<const MOST: usize> InlineOctets<MOST> {
         true
     }
 
-    /// Replaces the content by `octets`; false if they don't fit.
+    /// Replaces the content by `octets`; false, and nothing is left, if they don't fit.
     #[must_use]
     pub fn set(&mut self, octets: &[u8]) -> bool {
         self.clear();
@@ -241,7 +241,7 @@ impl Calls {
         })
     }
 
-    /// Returns the call, if its record hasn't been reused.
+    /// Returns the call, unless its record has been freed.
     pub fn find(&mut self, call: CallRef) -> Option<&mut Call> {
         self.all
             .get_mut(call.index as usize)

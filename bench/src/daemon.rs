@@ -92,7 +92,7 @@ pub struct Daemon {
     pub announcement: Announcement,
 }
 
-/// Longest time that a start may take, in seconds.
+/// Longest time from a daemon's announcement until it is ready, in seconds; a slower start fails.
 const START: u64 = 60;
 
 impl Launch {
@@ -155,7 +155,7 @@ impl Launch {
             .env("TRUNKLINE__MEDIA__RTP_PORTS", rtp_ports(sip))
             .env("TRUNKLINE__LOG__LEVEL", "warn")
             .env("TRUNKLINE__LIMITS__REQUESTS_PER_MINUTE", "1000000")
-            // Limits apply as usual, but one caller of the load makes more calls than any person.
+            // The limits are raised, not turned off: one caller of the load makes more calls than any person.
             .env("TRUNKLINE__LIMITS__SETUPS_PER_CALLER", "60000")
             .envs(self.runtime.map(|callee| {
                 (

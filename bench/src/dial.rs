@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::digest::{Account, Challenge, md5_hex};
 use crate::outbox::Outbox;
 
-/// Longest wait for an answer.
+/// Longest wait for a datagram; after it the call fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A phone that dials.

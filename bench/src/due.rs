@@ -88,8 +88,8 @@ impl Schedule {
     }
 }
 
-/// Returns the wait in microseconds after a retransmission; `round` is the number of those before it. The wait doubles from T1 up to
-/// `most`, and the last one ends 64·T1 after the first transmission. `None` once that time is over.
+/// Returns the wait in microseconds after a retransmission; `round` is the number of retransmissions before it. The wait doubles from T1
+/// up to `most`, and the last wait ends 64·T1 after the first transmission. `None` once that time is over.
 pub fn next_wait(round: u8, most: u64) -> Option<u64> {
     // More doublings than six would exceed 64·T1 anyway.
     let wait = |round: u8| (T1 << round.min(6)).min(most);

@@ -97,7 +97,7 @@ impl Engine {
         self.clock.now()
     }
 
-    /// Runs one turn. If nothing came, waits until a timer is due or until `until`.
+    /// Runs one turn. If nothing came, waits for a datagram, at most until a timer, the next sweep or `until`.
     pub fn turn(&mut self, until: u64) {
         let received = self.receive_for_caller() + self.receive_for_callee();
         let now = self.now();
@@ -125,7 +125,7 @@ impl Engine {
     }
 
     fn receive_for_caller(&mut self) -> usize {
-        // An ICMP error is reported once, in the place of datagrams; the next turn reads these.
+        // An ICMP error is reported once, in the place of datagrams; the next turn reads the datagrams.
         let count = self.receiver.receive(&self.caller).unwrap_or_else(|_| {
             self.exchange.tally.socket_errors += 1;
             0

@@ -13,9 +13,9 @@ use std::ptr::null_mut;
 
 use crate::outbox::Outbox;
 
-/// Most datagrams per system call.
+/// Most datagrams that one system call reads; the next call reads the others.
 const BATCH: usize = 64;
-/// Longest datagram that is read whole.
+/// Longest datagram that is read whole; a longer one is cut off there.
 const ROOM: usize = 8 * 1024;
 
 /// Buffers that one `recvmmsg` fills. Boxed, so that the kernel's pointers stay valid when the struct moves.
@@ -68,7 +68,7 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// Reads the waiting datagrams without blocking; 0 if there is none.
+    /// Reads waiting datagrams without blocking, at most `BATCH`; returns their number.
     pub fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         for header in &mut self.headers {
             header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
@@ -142,7 +142,8 @@ impl Sender {
                 libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0)
             };
 
-            // An error concerns the first message, or is an ICMP error that an earlier message caused.
+            // An error concerns the first message, or is an ICMP error that an earlier message caused. In both cases the first counts as
+            // not sent.
             let passed = usize::try_from(count).unwrap_or(0);
             lost += u64::from(passed == 0);
             sent += passed.max(1);

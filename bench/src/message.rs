@@ -3,7 +3,7 @@
 
 use memchr::memchr;
 
-/// Most lines of one kind that are stored.
+/// Most lines of one kind that are stored; a message with more of them counts as malformed.
 const LINES: usize = 8;
 
 /// Whole header lines of one kind, with their line ends.
@@ -241,7 +241,7 @@ impl Name {
     }
 }
 
-/// Stores `value` in `place`; `None` if the place is taken.
+/// Stores `value` in `place`; `None` if the place is taken or the value is empty.
 fn once<'a>(place: &mut &'a [u8], value: &'a [u8]) -> Option<()> {
     (place.is_empty() && !value.is_empty()).then(|| *place = value)
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 
-/// Most calls that begin before the sockets are read again.
+/// Most calls that begin before the sockets are read again; the others begin after that.
 const BURST: u32 = 64;
 
 /// The rule by which calls begin.

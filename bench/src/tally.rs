@@ -10,15 +10,15 @@ use crate::histogram::Histogram;
 pub enum Failure {
     /// Its INVITE, BYE or OPTIONS got this final response.
     Refused(u16),
-    /// No final response to the INVITE in time.
+    /// No response to the INVITE within 64·T1, or no final one within the plan's patience.
     NoAnswer,
     /// No response to the BYE within 64·T1.
     NoByeAnswer,
     /// No response to the OPTIONS within 64·T1.
     NoProbeAnswer,
-    /// The callee's 200 was never acknowledged.
+    /// The callee's 200 wasn't acknowledged within 64·T1.
     NoAck,
-    /// The caller's end was long over and the callee's wasn't.
+    /// The callee's end was alive for more than 64·T1 and 3 s after the caller's.
     CalleeLeftOver,
     /// The daemon hung up.
     HungUpOnUs,
@@ -93,7 +93,7 @@ pub struct Tally {
     pub ours: Repeats,
     /// Datagrams that aren't valid SIP messages.
     pub malformed: u64,
-    /// Fault of the first of these datagrams.
+    /// Fault of the first malformed datagram.
     pub first_fault: Option<&'static str>,
     /// Messages for calls that were over.
     pub strays: u64,

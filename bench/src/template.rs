@@ -49,7 +49,7 @@ impl Template {
         template
     }
 
-    /// Prints the message for one call. `cseq` is below 10.
+    /// Prints the message for one call. `cseq` is below 10, since its place has one digit.
     pub fn put(&self, out: &mut Outbox, call: CallRef, cseq: u8, caller: u32) {
         let octets = out.put_and_patch(&self.octets);
         for &(at, field) in &self.fields {

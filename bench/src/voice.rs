@@ -26,7 +26,7 @@ const SLOT: u64 = 20_000;
 const FRAME: usize = 160;
 /// Silence in µ-law.
 const SILENCE: u8 = 0xff;
-/// First of the 16 octets that encode a time: four bits each, none of them silence.
+/// Lowest of the 16 octets that encode four bits of a time each. None of the 16 is silence.
 const NIBBLE: u8 = 0x10;
 /// Octet after a time.
 const STAMPED: u8 = 0x5a;
@@ -67,7 +67,7 @@ pub struct Voices {
 pub struct Hostile {
     /// Place of the first caller with such a bot; all behind it have one too.
     pub from: usize,
-    /// Messages a second.
+    /// Messages a second of each such bot.
     pub rate: u64,
 }
 
@@ -88,7 +88,7 @@ pub struct Heard {
     pub untaken: u64,
     /// WebSockets of bots that speak, which ended.
     pub ended: u64,
-    /// Those of hostile bots.
+    /// WebSockets of hostile bots, which ended.
     pub hostile_ended: u64,
     /// Messages of hostile bots.
     pub junk: u64,
@@ -208,7 +208,7 @@ impl VoiceLoad {
             self.take_new();
             self.speak();
             let wait = (self.next_slot * 1_000).saturating_sub(self.clock.now());
-            // A slot at most. The poll rounds a shorter wait up to the kernel's resolution of a millisecond.
+            // A millisecond at most. The poll rounds a shorter wait up to the kernel's resolution of one.
             let wait = Duration::from_micros(wait.min(1_000));
             match self.poll.poll(&mut events, Some(wait)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -355,7 +355,7 @@ impl VoiceLoad {
         }
     }
 
-    /// Sends what a hostile bot sends in a slot.
+    /// Sends the messages of a hostile bot in the time between two packets.
     fn have_bot_flood(&mut self, place: usize, hostile: Hostile) {
         for _ in 0..hostile.rate * SLOT / 1_000_000 {
             let Some(bot) = self.bots[place].as_mut() else {
@@ -402,13 +402,13 @@ impl VoiceLoad {
     }
 
     fn end(&mut self, place: usize) {
-        // The place stays empty: it is the token of the poll, and is never given to another bot.
+        // The place stays empty: the poll's token is made from its number, which is never given to another bot.
         let caller = self.bots[place].take().and_then(|bot| bot.caller);
         let hostile = caller.filter(|caller| self.hostile(*caller).is_some());
         match hostile {
             Some(caller) => {
                 self.heard.hostile_ended += 1;
-                // Its port is given to another call.
+                // The caller is forgotten, since the daemon gives the port of its media to another call.
                 self.callers[caller] = None;
             }
             None => self.heard.ended += 1,

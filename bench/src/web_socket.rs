@@ -212,7 +212,7 @@ impl WebSocket {
     }
 }
 
-/// The first frame from a client: its opcode, the range of its payload, and its end.
+/// The first frame from a client: its opcode, the range of its payload, and its end; `None` while it is incomplete.
 fn frame(octets: &[u8]) -> Option<(u8, std::ops::Range<usize>, usize)> {
     const MASK: usize = 4;
     let &[first, second, ..] = octets else {
@@ -223,7 +223,7 @@ fn frame(octets: &[u8]) -> Option<(u8, std::ops::Range<usize>, usize)> {
             4,
             usize::from(u16::from_be_bytes([*octets.get(2)?, *octets.get(3)?])),
         ),
-        // The daemon's messages are shorter than 64 KiB.
+        // The daemon's messages are shorter than 64 KiB. A longer one would never count as complete.
         127 => return None,
         short => (2, usize::from(short)),
     };

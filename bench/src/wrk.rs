@@ -62,7 +62,8 @@ pub fn ask(server: SocketAddr, asked: &RepeatedRequests<'_>, seconds: u64) -> io
     read(&text).ok_or_else(|| io::Error::other(format!("wrk printed no report:\n{text}")))
 }
 
-/// Writes the script with which wrk sends the requests in turn, each printed once. Neither a JSON text nor a path holds `]=]`.
+/// Writes the script with which wrk sends the requests in turn, each printed once. `[=[` and `]=]` quote bodies and paths, since none of
+/// ours holds `]=]`.
 fn script(asked: &RepeatedRequests<'_>) -> io::Result<tempfile::NamedTempFile> {
     let script = tempfile::Builder::new().suffix(".lua").tempfile()?;
     let mut lines = String::new();

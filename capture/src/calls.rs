@@ -23,9 +23,9 @@ const MAX_CALLS: usize = 65_536;
 const MAX_CALL: usize = 8 * 1024 * 1024;
 /// Most OPTIONS kept of a capture that holds nothing else.
 const MAX_PINGS: usize = 1_000;
-/// Most session ids of one call.
+/// Most session ids of one call; further ones join no leg to it.
 const MAX_SESSIONS: usize = 16;
-/// Most calls at one address that a new leg is compared with.
+/// Most calls at one address that a new leg is compared with: the newest ones.
 const MAX_CANDIDATES: usize = 64;
 
 #[derive(Debug)]
@@ -415,7 +415,7 @@ fn title(message: &Message) -> String {
 #[derive(Debug, Default)]
 struct Roles {
     known: HashMap<(usize, SocketAddr), Role>,
-    /// Sender of the first request of each leg, by its tag.
+    /// Sender of the first request of each leg: its tag and its role.
     first: HashMap<usize, (String, Role)>,
     order: Vec<(Role, SocketAddr)>,
 }

@@ -31,7 +31,7 @@ use super::{CaptureFault, Transport};
 /// Beginning of the first line.
 pub const MAGIC: &str = "trunkline-flow ";
 const VERSION: &str = "1";
-/// Longest line of a flow in octets, without its end.
+/// Longest line of a flow in octets, without its end. A flow beyond this or one of the next two bounds is refused.
 const MAX_LINE: u64 = 1 << 20;
 /// Most messages of a call.
 const MAX_ENTRIES: usize = 100_000;

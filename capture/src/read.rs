@@ -330,7 +330,7 @@ impl<R: Read> Packets<R> {
                 _ => return Err(self.damaged("the file ends within a block's head")),
             }
 
-            // The type reads the same in either byte order, which its section states only behind it.
+            // The type of a section reads the same in either byte order. The section states its order only behind the type.
             if kind == SECTION.to_be_bytes() {
                 self.section()?;
                 continue;

@@ -8,17 +8,18 @@ use std::net::SocketAddr;
 use super::decode::{Fragment, FragmentKey};
 use super::message::{header_end, is_sip, length_on_stream, without_empty_lines};
 
-/// Most incomplete packets.
+/// Most incomplete packets; beyond it, the oldest is dropped.
 const MAX_PARTIAL: usize = 256;
 /// Largest IP packet in octets.
 const MAX_IP: usize = 65_535;
-/// Most fragments of one packet.
+/// Most fragments of one packet; with more, the packet is dropped.
 const MAX_PARTS: usize = 128;
-/// Most streams followed at once.
+/// Most streams followed at once. Beyond it, a quarter of them is dropped, which isn't counted: those that were silent longest.
 const MAX_STREAMS: usize = 4_096;
-/// Most octets buffered for one direction of a stream, in order or not.
+/// Most octets buffered for one direction of a stream: of one message in order, or out of order behind a gap. A longer message is dropped,
+/// and a gap before more octets is skipped.
 const MAX_STREAM: usize = 256 * 1024;
-/// Most segments buffered out of order for one direction of a stream.
+/// Most segments buffered out of order for one direction of a stream; with more, the gap before them is skipped.
 const MAX_EARLY: usize = 4_096;
 /// Longest start line in octets.
 const LONGEST_LINE: usize = 16 * 1024;
@@ -117,6 +118,7 @@ struct Stream {
     next: u32,
     /// Position of the next octet, counted from the first. Sequence numbers wrap, positions don't.
     position: u64,
+    /// Octets in order that belong to no complete message yet.
     held: Vec<u8>,
     progress: Progress,
     /// Segments out of order, by their position.
@@ -393,7 +395,7 @@ fn next_message(octets: &[u8]) -> Option<usize> {
             return Some(start);
         }
 
-        // Looked at before the rest of the line is: most of what looks like a version isn't followed by a status.
+        // Checked before `is_sip` reads the rest of the line: most of what looks like a version isn't followed by a status.
         let has_status = |at: &usize| {
             let status = line.get(at + VERSION.len()..at + VERSION.len() + 3);
             status.is_some_and(|status| status.iter().all(u8::is_ascii_digit))

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use super::message::{Message, is_sip};
 use super::{CaptureFault, Captured, Transport};
 
-/// Longest line, and longest message, in octets.
+/// Longest line, and longest message, in octets. A longer line is read in pieces, and what follows such a message is dropped.
 const MAX_LINE: u64 = 64 * 1024;
 const MAX_MESSAGE: usize = 256 * 1024;
 
@@ -22,7 +22,7 @@ pub struct Messages<R> {
     opened: Option<Captured>,
     /// Lines read so far.
     pub lines: u64,
-    /// Texts behind such a line that are no SIP message.
+    /// Texts behind a line with time, source and destination that are no SIP message.
     pub strange: u64,
 }
 

@@ -98,7 +98,7 @@ pub(super) async fn serve(
     let service = PeerService::new(peer, &permit, (router, timeouts));
     tokio::select! {
         () = answer(stream, tls, service, ended) => {}
-        // No authenticated request was in progress when this one was chosen: see `ConnectionLimiter::enter`.
+        // No authenticated request was in progress when this connection was chosen: see `ConnectionLimiter::enter`.
         () = permit.evicted() => {}
     }
 }
@@ -227,7 +227,7 @@ async fn drive<C: Closing>(
     (progress, timeouts): (Progress, HttpTimeouts),
     mut ended: watch::Receiver<bool>,
 ) {
-    // `Progress` counts what became of the octets: PINGs, or the trickle of a head, don't keep a connection.
+    // `Progress` counts heads and parts of bodies, not octets: PINGs, or the trickle of a head, don't keep a connection open.
     let mut connection = pin!(connection);
     let check_interval = timeouts.idle / CHECKS;
     let mut is_closing = false;
@@ -250,7 +250,7 @@ async fn drive<C: Closing>(
             connection.as_mut().close();
         }
 
-        // A peer that doesn't read never lets the graceful close end.
+        // The graceful close doesn't end while the peer doesn't read, so the connection is dropped.
         if idle_checks >= CHECKS + LAST_CHECKS {
             return;
         }
@@ -378,7 +378,7 @@ impl Service<Request<Incoming>> for PeerService {
         let (upgrade, permit) = (Arc::clone(&self.upgrade), Arc::clone(&self.permit));
         let mut router = self.router.clone();
         Box::pin(async move {
-            // First: it bounds the answers that we build for an unauthenticated client that never reads them.
+            // Before the handler: `turn` bounds the answers that we build for an unauthenticated client that never reads them.
             in_progress.turn().await;
             let response = router.call(incoming).await?;
             progress.note();
@@ -457,7 +457,7 @@ struct Head {
     #[expect(dead_code, reason = "dropped with the connection")]
     upgrade: Arc<OnceLock<RequestInProgress>>,
     permit: Arc<ConnectionPermit>,
-    /// Deadline of the awaited head, with the number of heads before it.
+    /// Deadline of the awaited head, with the number of heads before it; `None` while no head is awaited.
     deadline: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
@@ -507,7 +507,7 @@ struct TimedStream<S> {
     head: Option<Head>,
     /// True if other tasks have run since there was something to write.
     has_yielded: bool,
-    /// Deadline since the last write that found the send buffer full.
+    /// Deadline that begins with the first write that finds the send buffer full, and ends with a write that succeeds.
     write_deadline: Option<Pin<Box<Sleep>>>,
     /// Time that a full send buffer is tolerated.
     idle: Duration,

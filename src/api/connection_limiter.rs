@@ -62,9 +62,11 @@ struct HeldConnection {
 #[derive(Debug)]
 struct Signs {
     authenticated: AtomicBool,
+    /// Wakes the requests that wait for their turn, once one of the connection's requests was authenticated.
     proven: Notify,
-    /// Requests that it may run before it has authenticated.
+    /// Permits for the requests that it may run before it has authenticated.
     unproven: Arc<Semaphore>,
+    /// Requests in progress, those that wait for their turn included.
     under_way: AtomicU32,
     evicted: Notify,
 }
@@ -101,12 +103,13 @@ pub(super) struct ConnectionPermit {
 #[derive(Debug)]
 pub(super) struct RequestInProgress {
     signs: Arc<Signs>,
-    /// Its place among those of a connection that hasn't authenticated.
+    /// Permit of [`Signs::unproven`]; `None` before the request runs, and on a connection that has authenticated.
     turn: Option<OwnedSemaphorePermit>,
 }
 
 impl RequestInProgress {
-    /// Waits until the request may run: at once on a connection that has authenticated.
+    /// Waits until the request may run. On a connection that has authenticated it runs at once, on another once one of
+    /// [`UNPROVEN_REQUESTS`] ends, or authenticates.
     pub(super) async fn turn(&mut self) {
         // Begun before the check, so that a proof in between isn't missed.
         let proven = self.signs.proven.notified();
@@ -247,8 +250,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Evicts one of the connections that `among` admits: of those of the lowest rank, the oldest of the source with the
-    /// most connections. So a client that fills all places mostly evicts itself. Returns false if there is none.
+    /// Evicts one of the connections that `among` admits, and returns false if there is none. The lowest rank goes first, then the source
+    /// with the most connections, then the oldest connection. So a client that fills all places mostly evicts itself.
     fn give_way(&mut self, among: impl Fn(&HeldConnection) -> bool) -> bool {
         let candidates = self
             .held

@@ -254,7 +254,7 @@ impl From<Conflict> for ApiError {
                 Self::Conflict(sentence(&refused.to_string())).with_code(code)
             }
 
-            // No state that may pass: the request itself asks for too much.
+            // 400 instead of 409, since no state that may pass is the cause: the request itself asks for too much.
             Conflict::AboveAllowed { .. } => {
                 let code = code_of_refused(&refused);
                 Self::bad(refused.to_string()).with_code(code)
@@ -512,7 +512,7 @@ fn is_partners(path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// All faults in one sentence; beyond a bound, their number.
+/// All faults in one sentence; of those beyond [`MOST_FAULTS`], only the number.
 fn listed(faults: &[String]) -> String {
     let shown = faults.len().min(MOST_FAULTS);
     let mut text = faults[..shown].join("; ");

@@ -13,7 +13,7 @@ use super::{Api, token};
 const STORE_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum interval between two reads of the signing keys caused by tokens.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which events past their retention are deleted.
+/// Interval at which events and audit entries past their retention are deleted.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Follows the change feed while the API serves: drops changed credentials from the cache, and reads the signing keys
@@ -67,9 +67,9 @@ pub(super) async fn credentials(api: Api) {
 enum SigningKeys {
     /// As stored.
     Read,
-    /// There may be another one.
+    /// There may be a newer key; it is read in this turn.
     Unread,
-    /// As [`Self::Unread`], and the failure to read was logged.
+    /// As [`Self::Unread`], after a read that failed and was logged. The next turn reads again.
     Unreadable,
 }
 
@@ -107,7 +107,7 @@ pub(super) async fn uses(api: Api) {
     }
 }
 
-/// Wakes streams that wait for events, and deletes events past their retention, while the API serves.
+/// Wakes streams that wait for events, and deletes events and audit entries past their retention, while the API serves.
 pub(super) async fn events(api: Api) {
     let mut signal = api.store().follow_events().await;
     let mut seq = None;
@@ -143,7 +143,7 @@ async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
     let (store, streams) = (api.store(), api.streams());
     let Some(at) = seq.filter(|_| !streams.is_empty()) else {
         let position = store.read(store_events::position).await.ok();
-        // Streams that were opened since, or before the first position was known.
+        // Streams may have been opened since the check, or before the first position was known.
         streams.wake_all();
         return position.or(seq);
     };

@@ -40,12 +40,12 @@ pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-repl
 const MAX_KEY: usize = 255;
 /// Interval between checks of the same request in progress on another connection or node.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
-/// Maximum time to wait for that request. Counted in checks, so slow reads add to it.
+/// Maximum time to wait for that request, after which a repetition is answered 409. Counted in checks, so slow reads add to it.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval between attempts to keep the answer to a command.
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for all attempts. A command may take 25 seconds, so they end before the claim expires, after 120 seconds.
+/// Time for all attempts. A command may take 25 seconds before the first one, and the claim holds for 120 seconds in all.
 const KEEP_TIMEOUT: Duration = Duration::from_secs(80);
 
 /// Credential that authenticates a request. Equal `Idempotency-Key`s of two credentials are two keys.
@@ -80,8 +80,8 @@ pub(super) struct Idempotent<C, H> {
 enum WorksOn {
     /// Rows, committed together with the kept answer.
     Rows,
-    /// A call. Another node may have to carry the command out before there is an answer. It reads the command from the database, so the command must
-    /// be committed at once.
+    /// A call. Another node may have to carry the command out before there is an answer. That node reads it from the database, so the
+    /// command must be committed at once.
     Call,
 }
 
@@ -450,7 +450,7 @@ async fn release(api: &Api, asked: &RequestKey) {
     let asked = asked.clone();
     let given_up = move |tx: &mut Tx| idempotency::give_up(tx, &asked);
     if let Err(error) = api.store().write(given_up).await {
-        // The claim expires by itself.
+        // Not tried again: the claim expires by itself, after 120 seconds.
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, "releasing an Idempotency-Key failed");
     }

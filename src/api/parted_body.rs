@@ -1,5 +1,6 @@
-//! Answer whose octets pass to HTTP/2 in small parts. HTTP/2 buffers each part whole, even if the peer has no window for it. In small parts, an
-//! answer that nobody reads stays in its request, which keeps its place (see `connection_limiter`).
+//! Answer whose octets pass to HTTP/2 in small parts. HTTP/2 buffers each part whole, even if the peer has no window for it: an answer in
+//! one part would be taken at once, and its request would end. An answer in small parts is taken only as the client reads it, so a
+//! request whose answer nobody reads stays in progress and keeps its place (see `connection_limiter`).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

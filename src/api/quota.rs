@@ -1,5 +1,5 @@
-//! Rate limits per credential: a number of requests in any minute, which may come in one burst. Each node counts for
-//! itself.
+//! Rate limits per org, partner, operator or token: a number of requests in any minute, which may come in one burst.
+//! Each node counts for itself.
 //!
 //! The window slides in steps of a second. Every answer tells what is left (`RateLimit`, `RateLimit-Policy`:
 //! draft-ietf-httpapi-ratelimit-headers).
@@ -153,7 +153,7 @@ impl Window {
     fn take(&mut self, policy: Policy, counted_by: CountedBy, limit: u32, now: u64) -> Counted {
         self.advance(now);
         let passed = self.sum < limit;
-        // A refused request doesn't count: a client that goes on trying gets in once a second has left the window.
+        // A refused request doesn't count: a client that goes on trying gets in once earlier requests have left the window.
         if passed {
             self.sum += 1;
             self.counts[place(self.second)] += 1;

@@ -19,7 +19,9 @@ pub(super) struct Streams(Arc<Mutex<OpenStreams>>);
 #[derive(Debug, Default)]
 struct OpenStreams {
     orgs: HashMap<Uuid, OrgStreams>,
+    /// Streams of this node, those of the operator and the console included.
     seats: usize,
+    /// True once the server stops.
     ended: bool,
 }
 
@@ -27,9 +29,11 @@ struct OpenStreams {
 #[derive(Debug, Default)]
 struct OrgStreams {
     news: watch::Sender<u64>,
+    /// Streams of each key.
     keys: HashMap<Uuid, usize>,
+    /// Streams of all keys, which count against the org's limit.
     seats: usize,
-    /// Places of the operator, which don't count against the org's limit.
+    /// Streams of the operator and the console, which don't count against it.
     operators: usize,
 }
 

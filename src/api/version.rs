@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::error::ApiError;
 
-/// Maximum length of a line of `If-Match`, in octets: nine tags of ours fit.
+/// Maximum length of a line of `If-Match`, in octets: nine tags of ours fit. A header with a longer line counts as no list of tags.
 const LONGEST: usize = 255;
 
 /// Object whose view has the time of its last change.

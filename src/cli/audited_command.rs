@@ -23,11 +23,11 @@ pub(super) struct AuditedCommand {
     fields: Vec<String>,
     /// First argument that is an id, except the org's.
     id: Option<Uuid>,
-    /// Argument that names a partner.
+    /// Partner that an argument names, or that the created object belongs to.
     partner: Option<Uuid>,
-    /// Kind of object, if the words don't say it.
+    /// Kind of object that the command changes; `None`: the installation.
     resource: Option<&'static str>,
-    /// Org, if no argument names it.
+    /// Org that the created object belongs to. No argument sets it.
     org: Option<Uuid>,
 }
 

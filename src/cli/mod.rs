@@ -159,7 +159,7 @@ fn begin() -> Result<(), Failure> {
         return run(cli, given);
     }
 
-    // The error is dropped: either the command is one of these, or the whole definition finds the fault again.
+    // The error is dropped: either the command is one of the OpenAPI document, or the whole definition finds the fault again.
     let resources = resource::Resources::new()?;
     let matches = resources.augment(command).get_matches();
     let settings = Settings::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

@@ -115,7 +115,7 @@ impl Command {
             let config = &startup::with_known_realm(config, store).await?;
             let made = make(config, store, reachable, &given).await?;
             admitted(directory, &made.trunk.auth_username).await;
-            // A reader may call as soon as the text is there.
+            // Before the text is printed, since its reader may call as soon as it is there.
             let seq = store.read(events::position).await?;
             print(config, &made, json)?;
             if !json {
@@ -298,7 +298,8 @@ async fn find_or_make_partner(store: &Store) -> Result<Uuid, Failure> {
                 name: NAME.to_owned(),
                 ..NewPartner::default()
             };
-            // For a trial, one person is operator and partner. Both at once: the next run finds the partner by name, and grants it no right.
+            // For a trial, one person is operator and partner, so the partner may verify numbers. One transaction, since the next run finds
+            // the partner by name and grants it no right.
             let made = store.write(move |tx| {
                 let partner = partners::create(tx, &new, now())?;
                 partners::let_verify(tx, partner.id, true, now())

@@ -152,7 +152,7 @@ impl Command {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let target = self.to.as_deref().map(address).transpose()?;
         let options = Options {
-            // Not used in this process, where the stage has a target of its own.
+            // Without `--to` the calls are played in this process, where `InProcess` has a target of its own.
             target: target.unwrap_or(in_process::RUNTIME),
             transport: self.transport,
             credentials: self.user.clone().zip(self.password.clone()),

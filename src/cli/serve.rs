@@ -177,7 +177,7 @@ async fn serve(
         monotonic: clock::now,
     });
 
-    // Before the servers that answer /readyz: commands on this machine look for its socket from then on.
+    // Before the servers that answer /readyz: once they do, commands on this machine look for the control socket.
     let control = control_server(&api, &config);
     let http = tokio::net::TcpListener::from_std(sockets.http).map_err(broken)?;
     let server = Server::start(api.clone(), http, certificate.as_ref());
@@ -237,7 +237,7 @@ async fn serve(
         health.stop().await;
     }
     engine.stop().await;
-    // The last calls' ends become rows, and these the events of webhooks: so the sender and the store end after it.
+    // The last calls' ends become rows, and the rows events of webhooks. So the sender and the store end after the recording.
     recording.end(ends.next()).await;
     sender.stop().await;
     store.close().await;
@@ -274,7 +274,8 @@ fn announce(config: &Config, reachable: &PublicAddresses, media_addresses: &Medi
     tracing::info!(http = reachable.http, database = ?config.database.url, version = env!("CARGO_PKG_VERSION"), "ready");
 }
 
-/// Lets calls end within `timeout`, hangs up the rest, and waits for the last messages to peers. A peer that doesn't answer those in time is left.
+/// Lets calls end within `timeout`, hangs up the rest, and waits until peers have answered. A silent peer is waited for for
+/// [`BYE_TIMEOUT`], a silent carrier for [`UNREGISTER_TIMEOUT`].
 async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: &mut EndSignals) {
     // First: while calls are waited for, none may begin.
     engine.drain().await;
@@ -290,7 +291,7 @@ async fn leave(engine: &Engine, recording: &Recording, timeout: Duration, ends: 
         .ok();
 }
 
-/// Reads the certificate again on SIGHUP. An unusable one changes nothing.
+/// Reads the certificates of SIP and of HTTP again on SIGHUP. In place of one that can't be used, the old one stays.
 async fn reload(
     certificate: Option<Arc<Certificate>>,
     security: Arc<Security>,

@@ -254,7 +254,7 @@ impl Session {
     /// `/operator`.
     ///
     /// # Errors
-    /// Only the operator has it.
+    /// Only the operator has this path.
     fn place<'p>(&self, path: &'p str) -> Result<Cow<'p, str>, Failure> {
         let Transport::Url { credential, .. } = &self.transport else {
             return Ok(Cow::Borrowed(path));

@@ -23,7 +23,7 @@ struct Running(Child);
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
-            // Kills the programs that it has started too. It may have ended just now; reaping a killed program takes no time.
+            // Kills the programs that it has started too. An error means that it has just ended. Reaping a killed program takes no time.
             let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
             let _ = self.0.wait();
         }

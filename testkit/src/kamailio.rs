@@ -1,5 +1,5 @@
-//! Kamailio as a carrier's edge: a registrar with one account, and a proxy with Record-Route between us and the carrier's phones. Or as a customer's,
-//! with lines of ours.
+//! Kamailio as a carrier's edge: a registrar with one account, and a proxy with Record-Route between us and the carrier's phones. Or as a
+//! customer's proxy, whose configuration includes lines of ours.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
@@ -109,7 +109,7 @@ impl Drop for Kamailio {
     }
 }
 
-/// Configuration that is the same for each.
+/// Beginning of every configuration.
 fn beginning(own: SocketAddr) -> String {
     format!(
         "#!KAMAILIO

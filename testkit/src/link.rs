@@ -98,7 +98,7 @@ impl Links {
         })
     }
 
-    /// Returns the next message, if it comes in this time; of a listener, in one turn over its connections.
+    /// Returns the next message, if it comes within `wait`. A listener reads each of its connections for [`TURN`] instead.
     pub(crate) fn next(&mut self, wait: Duration) -> Option<Message> {
         if self.came.is_empty() {
             self.read(wait);

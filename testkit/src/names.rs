@@ -42,7 +42,7 @@ impl Names {
 
     /// Replaces the random values of a message by names; one name always means the same value.
     pub fn canonical(&mut self, message: &str) -> String {
-        // Named first as a whole: a tag or a Call-ID appears in other places without the text that marks it.
+        // All values are named before any is replaced: a tag or a Call-ID appears in other places without the text that marks it.
         self.learn(message);
         let named = self.apply(message);
         let (_, body) = message.split_once("\r\n\r\n").unwrap_or_default();

@@ -36,12 +36,12 @@ impl OnWire {
             (ended.is_some() || file.exists()).then_some(ended.is_none())
         });
 
-        // Its file is there before it listens.
+        // dumpcap creates its file before it listens.
         std::thread::sleep(Duration::from_millis(500));
         (begun == Some(true)).then_some(capturing)
     }
 
-    /// Returns the file as far as it is written: twice a second.
+    /// Returns the file as far as dumpcap has written it, which it does twice a second.
     pub fn octets(&self) -> Vec<u8> {
         std::fs::read(&self.file).unwrap_or_default()
     }
@@ -76,7 +76,7 @@ pub fn tshark(file: &Path, arguments: &[&str]) -> Vec<String> {
 /// Stream of RTP as tshark judges it.
 #[derive(Debug)]
 pub struct JudgedStream {
-    /// Source in hexadecimal digits, as it prints it.
+    /// Source in hexadecimal digits, in lower case.
     pub ssrc: String,
     /// Names of the payload types.
     pub payloads: String,
@@ -86,9 +86,9 @@ pub struct JudgedStream {
     pub lost: i64,
     /// Mean of the interarrival jitter in milliseconds.
     pub jitter_ms: f64,
-    /// It marks the stream as one with problems: numbers out of order, or a payload type that changes.
+    /// tshark marks the stream as one with problems: numbers out of order, or a payload type that changes.
     pub has_problems: bool,
-    /// The line as it prints it.
+    /// The line as tshark prints it.
     pub line: String,
 }
 

@@ -56,7 +56,7 @@ pub struct Peer {
     /// The To-tag of its answers.
     pub tag: &'static str,
     way: Arc<PeerSocket>,
-    /// Address that it sends to: the daemon, or for a listening peer the source of the last message.
+    /// Address that it sends datagrams to: the daemon, or for a listening peer the source of the first one.
     far: Arc<Mutex<Option<SocketAddr>>>,
     probes: Arc<AtomicU32>,
     /// Messages seen before, if repetitions are skipped.

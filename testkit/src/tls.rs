@@ -114,7 +114,7 @@ impl Authority {
         Ok(StreamOwned::new(client, socket))
     }
 
-    /// A peer on such a connection.
+    /// A peer on a new connection to a server on this machine, whose certificate must be valid.
     pub fn peer(&self, server: SocketAddr) -> Peer {
         let stream = self.connect(server).expect("TLS");
         Peer::over(Stream::Client(Box::new(stream)))
@@ -258,7 +258,7 @@ fn serve(config: Arc<ServerConfig>, mut socket: TcpStream) -> TlsRequests {
     heard
 }
 
-/// Answers requests within that time, or until a call is hung up; returns the messages received.
+/// Answers requests for at most `limit`, or until a call is hung up; returns the messages received.
 pub(crate) fn serve_call(peer: &Peer, contact: &str, limit: Duration) -> Vec<Message> {
     let (mut heard, end) = (Vec::new(), Deadline::after(limit));
     while let Some(request) = peer.receive_within(end.left()) {

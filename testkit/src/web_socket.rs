@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than any answer to a handshake takes.
+/// Longest wait for the answer to a handshake; no answer takes so long.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A client's side of a WebSocket.
@@ -91,12 +91,12 @@ impl WebSocket {
         let _ = self.stream.write_all(&octets);
     }
 
-    /// Sends octets as they are.
+    /// Sends octets as they are; false if the connection is broken.
     pub fn raw(&mut self, octets: &[u8]) -> bool {
         self.stream.write_all(octets).is_ok()
     }
 
-    /// Returns the next message, if one comes within `patience`. Pings are answered.
+    /// Returns the next message; `None` once no octet has come for `patience`. Pings are answered.
     pub fn receive(&mut self, patience: Duration) -> Option<WebSocketMessage> {
         loop {
             if let Some(message) = self.take() {

@@ -10,7 +10,7 @@ use crate::due::{Due, DueAction, T1, next_wait};
 use crate::message::{Message, Start};
 use crate::tally::Failure;
 
-/// RFC 3261 §13.3.1.4's T2, in microseconds.
+/// RFC 3261 §13.3.1.4's T2, in microseconds: the longest wait between two transmissions of a 200.
 const T2: u64 = 4_000_000;
 
 /// FNV-1a hash, which distinguishes the branches of a call.
@@ -180,7 +180,7 @@ impl Exchange {
             return;
         };
 
-        // Sent once: RFC 3261 §9.1 has the daemon give the INVITE up 64·T1 after its CANCEL, should this be lost.
+        // Sent once: if the 487 is lost, RFC 3261 §9.1 has the daemon give the INVITE up 64·T1 after its CANCEL.
         self.callee.put(&mut self.callee_out, 487, call);
         // Our caller ends its own side before its CANCEL arrives here. A CANCEL before that is the daemon's own.
         if call.caller != CallerState::Done {

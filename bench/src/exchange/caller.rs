@@ -13,7 +13,7 @@ use crate::due::{Due, DueAction, T1, next_wait};
 use crate::message::{Message, Start};
 use crate::tally::Failure;
 
-/// RFC 3261 §17.1.2.2's T2, in microseconds.
+/// RFC 3261 §17.1.2.2's T2, in microseconds: the longest wait between two transmissions of a BYE or an OPTIONS.
 const T2: u64 = 4_000_000;
 /// Highest CSeq, since the templates have room for one digit.
 const LAST_CSEQ: u8 = 7;
@@ -33,7 +33,7 @@ impl Exchange {
         true
     }
 
-    /// Sends an OPTIONS.
+    /// Sends an OPTIONS. False, and counted, if there is no room.
     pub fn begin_probe(&mut self, now: u64) -> bool {
         let Some(reference) = self.begin(now) else {
             return false;
@@ -143,7 +143,7 @@ impl Exchange {
             return self.stray_response(status, message);
         };
 
-        // An answer to the INVITE before the challenge may come late, and must not decide the new one.
+        // An answer to the INVITE before the challenge may come late, and must not decide the new INVITE.
         let current = message.cseq == u32::from(cseq);
         match (state, status) {
             (CallerState::Inviting | CallerState::Proceeding, 100..=199) if current => {
@@ -234,7 +234,7 @@ impl Exchange {
             .iter()
             .any(|value| memmem::find(value, b"stale=true").is_some());
         let challenge = message.authenticate.iter().find_map(Challenge::read);
-        // The CSeq bounds this: a daemon that calls every nonce stale isn't answered for ever.
+        // The CSeq bounds the answers: the call fails with a daemon that calls every nonce stale.
         let may_answer = call.cseq < LAST_CSEQ && (stale || !call.authorized);
         let Some(challenge) = challenge.filter(|_| may_answer) else {
             let failure = if call.authorized {
@@ -313,7 +313,7 @@ impl Exchange {
         self.caller_done(reference, now);
     }
 
-    /// Handles a request to the caller. The daemon should send none but a BYE, and that only if something is wrong.
+    /// Handles a request to the caller. A BYE during the talk fails the call. Requests other than ACK, BYE and OPTIONS count as unexpected.
     fn caller_request(
         &mut self,
         method: &[u8],

@@ -30,7 +30,7 @@ impl Gate {
         }
     }
 
-    /// Returns true if the request's credentials are right and not used before.
+    /// Returns true if the request's credentials are right and, with the nonce used last, their count is a new highest one.
     pub(super) fn admits(&mut self, request: &Message<'_>) -> bool {
         let Some((nonce, count)) = self.check(request.authorization) else {
             return false;

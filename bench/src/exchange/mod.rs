@@ -95,7 +95,8 @@ impl Exchange {
         self.due.next()
     }
 
-    /// Fails or cancels calls that have waited too long. Run it every few seconds.
+    /// Cancels calls without a final response within the plan's patience, and fails calls whose callee's end isn't over long after the
+    /// caller's. Run it every few seconds.
     pub fn sweep(&mut self, now: u64) {
         let patience = self.plan.patience;
         let late = |at: u64| now.saturating_sub(at) > patience;

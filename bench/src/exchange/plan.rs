@@ -22,7 +22,7 @@ pub struct Plan {
     pub reuse_nonce: bool,
     /// True if the callee expects the daemon's context headers.
     pub context: bool,
-    /// Time after which an INVITE without a final response counts as failed and is cancelled, in microseconds.
+    /// Time after which an INVITE without a final response counts as failed and is cancelled, in microseconds. Held calls ring beyond it.
     pub patience: u64,
     /// Number of different callers.
     pub callers: u32,

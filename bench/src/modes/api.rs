@@ -202,7 +202,7 @@ impl Served {
                 None => break,
             }
         }
-        // The last page may have fewer items.
+        // Not the last page, which may have fewer items.
         if paths.len() > 1 {
             paths.pop();
         }

@@ -26,7 +26,7 @@ pub struct Setting {
     pub reuse_nonce: bool,
     /// Number of different callers.
     pub callers: u32,
-    /// The most calls at once.
+    /// The most calls at once; a further one fails for want of room.
     pub room: usize,
     /// True to wait until the daemon has no state left, and to report whether it has.
     pub leftover: bool,
@@ -154,7 +154,7 @@ pub fn run(engine: &mut Engine, pace: &mut Pace, micros: u64) {
     }
 }
 
-/// Begins `calls` calls, and then waits a second for the last.
+/// Begins `calls` calls, and runs for a second more, for the last of them.
 pub(super) fn make(engine: &mut Engine, calls: u64, per_second: f64) {
     let mut pace = Pace::Rate {
         per_second,
@@ -166,7 +166,7 @@ pub(super) fn make(engine: &mut Engine, calls: u64, per_second: f64) {
     run(engine, &mut pace, length as u64);
 }
 
-/// Measures from zero for `span` seconds; the caller adds the daemon's CPU.
+/// Clears the tally, and measures for `span` seconds; the caller adds the daemon's CPU.
 pub(super) fn window(engine: &mut Engine, pace: &mut Pace, span: u64) -> io::Result<Measured> {
     let own_cpu = own_cpu_seconds()?;
     engine.exchange.tally = Tally::default();
@@ -183,9 +183,9 @@ pub(super) fn window(engine: &mut Engine, pace: &mut Pace, span: u64) -> io::Res
     })
 }
 
-/// Runs until every call has ended, or should have long ago.
+/// Runs until every call has ended, at most for the plan's patience and 40 s.
 pub fn drain(engine: &mut Engine) {
-    // The longest wait of a caller, then 64·T1 of a BYE without an answer, and some seconds.
+    // The longest wait of a caller, then 64·T1 (32 s) of a BYE without an answer, and 8 s.
     let end = engine.now() + engine.exchange.plan().patience + seconds(40);
     while engine.exchange.live() > 0 && engine.now() < end {
         engine.turn(end);

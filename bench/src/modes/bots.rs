@@ -112,7 +112,7 @@ pub(super) struct Stage {
     pub(super) media: SocketAddrV4,
     /// Tells the load of a call that is up: its place, and the daemon's media.
     pub(super) tell: mpsc::Sender<(usize, SocketAddrV4)>,
-    /// Lives as long as the daemon.
+    /// Removed once the daemon has ended.
     _data: TempDir,
 }
 
@@ -212,7 +212,7 @@ pub(super) fn set_up(
     let dialling = std::thread::spawn(move || -> io::Result<()> {
         for place in 0..usize::from(calls) {
             let to = dialler.call(&format!("{PREFIX}{place:07}"))?;
-            // The load ends before this only if it has failed.
+            // The load ends before the last call only if it has failed.
             let _ = tell.send((place, to));
         }
         Ok(())

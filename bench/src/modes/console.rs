@@ -22,9 +22,9 @@ use crate::seed;
 const OF_SESSION: usize = 8;
 /// Most live pages that an org may have open.
 const OF_ORG: usize = 64;
-/// Most CPU that the pages may cost, in cores.
+/// Most CPU that the pages may cost, in cores; more is a fault.
 const MOST_CORES: f64 = 0.1;
-/// Most CPU that a page of a list may cost the daemon, in milliseconds.
+/// Most CPU that a page of a list may cost the daemon, in milliseconds; more is a fault.
 const MOST_MS: f64 = 200.0;
 /// Milliseconds of a call, so that some are up at any time.
 const TALK_MS: u64 = 2_000;

@@ -47,7 +47,8 @@ impl Phase {
         }
     }
 
-    /// Seconds until the finished transactions of the set-up are gone (64·T1), so that only the call is left.
+    /// Seconds before the memory is measured again. For established calls the finished transactions of the set-up are gone by then
+    /// (64·T1), so that only the call is left.
     const fn settling(self) -> u64 {
         match self {
             Self::Ringing => 2,

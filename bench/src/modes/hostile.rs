@@ -14,7 +14,7 @@ use crate::dial::Dialler;
 use crate::report::Report;
 use crate::voice::{Heard, Hostile, PREFIX, Voices};
 
-/// Time within which a flooding bot has to lose its call.
+/// Time within which a flooding bot has to lose its call; otherwise the run fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Size of a run.
@@ -22,9 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Attack {
     /// Calls of bots that speak.
     pub calls: u16,
-    /// Seconds measured without the hostile bot, and with it.
+    /// Seconds measured without the hostile bot, and as many with it.
     pub seconds: u64,
-    /// Its messages a second.
+    /// Messages a second of the hostile bot.
     pub junk: u64,
 }
 
@@ -42,7 +42,7 @@ pub fn hostile(setting: &Setting, attack: Attack) -> Result<Report, Fault> {
         }),
     };
 
-    // An ended call's port stays taken for a moment.
+    // An ended call's port stays taken for a moment, and the hostile bot's caller calls again at once.
     let room = attack.calls + 200;
     let Stage {
         daemon,
@@ -71,7 +71,7 @@ pub fn hostile(setting: &Setting, attack: Attack) -> Result<Report, Fault> {
         let so_far = load.heard.hostile_ended;
         load.run(20_000)?;
         for _ in so_far..load.heard.hostile_ended {
-            // The phone ends before this only if it has failed.
+            // The phone ends before the last such message only if it has failed.
             let _ = gone.send(());
         }
     }

@@ -8,9 +8,9 @@ use crate::pace::Pace;
 use crate::process::{Memory, memory};
 use crate::report::Report;
 
-/// Longest time that state may be left after well-behaved peers, in seconds.
+/// Longest time that state may be left after well-behaved peers, in seconds; a longer time is a fault.
 const ALLOWED: u64 = 40;
-/// Longest time that a run waits for it to go, in seconds.
+/// Longest time that a run waits for state to go, in seconds. After it the run goes on all the same.
 const PATIENCE: u64 = 75;
 /// Number of calls before the memory is first measured.
 const FIRST: u64 = 1_000;
@@ -19,7 +19,7 @@ const ALIVE: [&str; 3] = [
     "trunkline_sip_dialogs",
     "trunkline_sip_transactions",
 ];
-/// Octets by which memory may have grown and still count as freed.
+/// Octets by which memory may have grown, besides a quarter of its size before, and still count as freed.
 const SLACK: u64 = 16 << 20;
 
 impl Bench {
@@ -75,7 +75,7 @@ impl Bench {
         memory(self.daemon.pid())
     }
 
-    /// Waits until no state is left or the patience ends; returns the state that was left too long.
+    /// Waits until no state is left, at most for [`PATIENCE`]; returns the state that was left after [`ALLOWED`].
     fn wait_for_nothing(&mut self) -> io::Result<Option<String>> {
         let began = self.engine.now();
         let mut late = None;

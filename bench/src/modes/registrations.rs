@@ -19,12 +19,12 @@ use crate::kernel::{pin_to, widen};
 use crate::process::{cpu_seconds, memory};
 use crate::report::Report;
 
-/// Most registrations in progress during the first round.
+/// Most registrations in progress during the first round; the others wait for an answer to one of them.
 const AT_ONCE: usize = 100;
 /// Seconds after which finished transactions are gone.
 const SETTLING: u64 = 36;
 
-/// Number of PBXs that register, and the interval of their refreshes.
+/// Number of PBXs that register, and the rate of their refreshes.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
     /// Trunks, each of an org of its own.
@@ -127,7 +127,7 @@ fn launch(setting: &Setting, data: &TempDir, fleet: Fleet) -> Result<Daemon, Fau
     Ok(launch.start()?)
 }
 
-/// Returns the number of bindings in the daemon's metrics, which are updated once a second.
+/// Returns the number of bindings in the daemon's metrics. They are updated once a second, so that it waits two.
 fn bindings_shown(daemon: &Daemon) -> io::Result<u64> {
     std::thread::sleep(Duration::from_secs(2));
     let text = daemon.metrics()?;
@@ -196,7 +196,7 @@ struct Phones {
     clock: Clock,
     accounts: Vec<(String, String)>,
     all: Vec<Phone>,
-    /// PBXs that wait for an answer, the oldest request first, each with the time of its request.
+    /// Contacts that wait for an answer, the oldest request first, each with the time of its request.
     waiting: VecDeque<(usize, u64)>,
     asking: usize,
     times: Histogram,
@@ -236,7 +236,7 @@ impl Phones {
         })
     }
 
-    /// Registers all of them once, a bounded number at a time.
+    /// Registers all contacts once, at most [`AT_ONCE`] at a time.
     fn register_all(&mut self) -> io::Result<()> {
         let mut next = 0;
         while self.done + self.failed < self.all.len() as u64 {
@@ -249,7 +249,7 @@ impl Phones {
         Ok(())
     }
 
-    /// Refreshes one after the other at this rate for `span`; returns the number of refreshes.
+    /// Refreshes one contact after the other at this rate for `span`; returns the number of refreshes.
     fn refresh(&mut self, rate: f64, span: u64) -> io::Result<u64> {
         let (begin, before) = (self.clock.now(), self.done);
         let (mut begun, mut next) = (0_u64, 0);
@@ -266,7 +266,7 @@ impl Phones {
             self.turn()?;
         }
 
-        // Refreshes that are under way still count; one that is lost gives up after 64·T1.
+        // Refreshes that are under way still count. The wait for their answers ends after 64·T1.
         let end = self.clock.now() + GIVE_UP;
         while self.asking > 0 && self.clock.now() < end {
             self.turn()?;
@@ -359,7 +359,7 @@ impl Phones {
 
         let (status, cseq, at): (u16, u32, usize) = (status, cseq, at);
         let known = self.all.get(at);
-        // A repeated answer to an earlier request must not end the new one.
+        // A repeated answer to an earlier request must not end the new request.
         if !known.is_some_and(|phone| phone.is_asking && phone.cseq == cseq) {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use crate::exchange::Plan;
 use crate::pace::Pace;
 use crate::report::Report;
 
-/// Most that a call may cost with traces, as a multiple of its cost without.
+/// Most that a call may cost with traces, as a multiple of its cost without; more is a fault.
 const MOST: f64 = 1.1;
 
 /// Runs calls at a rate; the median of the turns counts.

@@ -367,7 +367,7 @@ impl Anonymiser {
         }
     }
 
-    /// The same, with or without quotes.
+    /// As [`Self::phrase_or_blank`], with or without quotes.
     fn quoted_phrase(&self, text: &str) -> String {
         let text = text.trim();
         let inner = text
@@ -397,7 +397,7 @@ impl Anonymiser {
             return format!("{}:{}", self.run(head), self.run(tail));
         }
 
-        // Digits of another token, such as a branch, may touch an address.
+        // Digits of another token, such as a branch, may touch an address, so it is searched for within the run. A longer run is blanked.
         if run.len() > 64 {
             return blank(run);
         }

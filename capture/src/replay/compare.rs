@@ -230,7 +230,7 @@ fn value(name: &str, value: &str, places: &AddressMap) -> String {
         "www-authenticate" | "proxy-authenticate" | "authorization" | "proxy-authorization" => {
             digest(value)
         }
-        // White space is left out where an INVITE would be too large for UDP; it has no meaning (RFC 3261 §7.3.1).
+        // The daemon leaves white space out where an INVITE would be too large for UDP; it has no meaning (RFC 3261 §7.3.1).
         "allow" | "supported" | "require" | "accept" => {
             let elements: Vec<&str> = value.split(',').map(str::trim).collect();
             elements.join(", ")
@@ -328,7 +328,7 @@ fn digest(value: &str) -> String {
         .map(|field| {
             let (name, value) = field.trim().split_once('=').unwrap_or((field.trim(), ""));
             match name.to_ascii_lowercase().as_str() {
-                // By default the realm is the host, so it changes as addresses do.
+                // The realm isn't compared: by default it is the host, so it changes as addresses do.
                 "algorithm" | "qop" => format!("{name}={}", value.trim_matches('"')),
                 "stale" => format!("stale={}", value.trim_matches('"').to_ascii_lowercase()),
                 _ => name.to_owned(),

@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Attempts to bind a port, each a fifth of [`POLL_INTERVAL`] after the other.
 const BIND_ATTEMPTS: u32 = 30;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest message in octets.
+/// Largest message on a stream in octets; a longer one ends the reading of its connection.
 const MAX_MESSAGE: usize = 256 * 1024;
 
 /// Path by which messages are sent.

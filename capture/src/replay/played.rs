@@ -62,7 +62,7 @@ pub struct Played {
     pub differences: Vec<Difference>,
     /// Reason why the call couldn't be played at all.
     pub error: Option<String>,
-    /// Reason why the call wasn't played to its end without a difference: the API caused what follows.
+    /// Reason why the call wasn't played to its end: a replay can't cause what follows, such as a request of the API.
     pub out_of_reach: Option<String>,
     /// Messages sent and received.
     #[serde(skip)]

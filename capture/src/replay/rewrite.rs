@@ -290,7 +290,7 @@ impl RewriteMap {
             "rack",
         ];
 
-        // A response repeats those of its request.
+        // A response repeats the Record-Route of its request.
         let is_answer = message.status().is_some();
         for line in message.lines_mut() {
             let name = line.name().to_ascii_lowercase();

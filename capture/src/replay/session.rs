@@ -113,7 +113,7 @@ enum State {
     Done(Outcome, Moment),
 }
 
-/// A request without a response so far, on UDP.
+/// A request without a response so far, on UDP. It is retransmitted until a response comes or the call is given up.
 #[derive(Debug)]
 struct Waiting {
     octets: Vec<u8>,
@@ -155,6 +155,7 @@ struct Session<'a> {
     /// Highest CSeq of the caller's requests.
     cseq: u32,
     acknowledgement: Option<Vec<u8>>,
+    /// The call is given up: a message is missing or unexpected, or can't be sent or received.
     is_over: bool,
     /// The item from which nothing can be played, and the reason.
     beyond: Option<(usize, String)>,

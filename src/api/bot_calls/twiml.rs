@@ -20,7 +20,7 @@ pub(super) enum NoTwiml {
     Verb(String),
 }
 
-/// Longest document in octets.
+/// Longest document in octets; a longer one counts as malformed.
 const LONGEST: usize = 4_000;
 /// Longest name of an element that an error repeats.
 const LONGEST_NAME: usize = 32;

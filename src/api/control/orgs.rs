@@ -121,7 +121,7 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<OrgView>), ApiError> {
     let (name, calls) = new_org(body.fields()?)?;
     let made = api.write(move |tx, now| {
-        // The operator's commands find an org by its name.
+        // No second org of this name, since the operator's commands find an org by its name.
         trunkline_store::orgs::must_be_only(tx, &name, None)?;
         let org = trunkline_store::orgs::create(tx, None, &NewOrg::named(name), now)?;
         if calls.is_some() {
@@ -259,7 +259,7 @@ pub(super) async fn restore(
 ) -> Result<Json<OrgView>, ApiError> {
     let id = named.id("orgId", Kind::Org)?;
     body.empty()?;
-    // By hand: `org_in` doesn't find a deleted org.
+    // Names the org for the audit log's entry as `org_in` does, which doesn't find a deleted org.
     trunkline_store::Acting::of_org(id);
     let restored = deleted_orgs::restore(api.store(), id, api.now()).await?;
     Ok(Json(restored.into()))

@@ -55,7 +55,7 @@ impl ControlServer {
 
     /// Stops accepting, lets requests in progress finish for a moment, and removes the socket.
     pub async fn stop(self) {
-        // The process ends next, and the next run replaces a socket that is left.
+        // Failures are ignored: the process ends next, and the next run replaces a socket that is left.
         let _ = self.end.send(true);
         let _ = self.serving.await;
         let _ = std::fs::remove_file(&self.path);

@@ -148,10 +148,11 @@ fn fields(needs: &[Value]) -> Vec<Field> {
     ]
 }
 
-/// Fields of runtimes that the form can't choose. They leave with such a runtime's type.
+/// Fields of runtimes of types that the form can't choose. They are removed when the form makes such a runtime a SIP runtime.
 const NOT_OF_SIP: [&str; 3] = ["wake", "status_callback", "status_callback_events"];
 
-/// Makes the runtime fit its type; without a type it is the default runtime. A type that the form can't choose keeps everything but what was typed.
+/// Makes the runtime fit its type; without a type it is the default runtime. A runtime of a type that the form can't choose keeps all its
+/// fields, except a session token that is off.
 fn tidy(body: &mut Value) {
     // An empty input reads as `null`, which the API doesn't take for this field: no message is an empty one.
     if body.get("first_message") == Some(&Value::Null) {

@@ -21,7 +21,7 @@ use crate::api::operator::Operator;
 use crate::api::operator_sessions::OperatorSession;
 use crate::config::{Config, Http};
 
-/// Longest answer that is read into memory.
+/// Longest answer that is read into memory; a longer one counts as unreadable.
 const MAX_ANSWER: usize = 16 << 20;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

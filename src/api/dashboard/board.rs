@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Calls that are listed.
 const ROWS: usize = 100;
-/// Limits on open pages: on this node, of one org, and of one session.
+/// Limits on open pages: on this node, of one org, and of one session. A page beyond one of them gets 429.
 const PLACES: usize = 256;
 const PLACES_OF_ORG: usize = PLACES / 4;
 const PLACES_OF_SESSION: usize = 8;

@@ -33,7 +33,7 @@ use crate::api::Api;
 const LOOK_INTERVAL: Duration = Duration::from_secs(3);
 /// Handoffs that are shown.
 const MAX_HANDOFFS: u32 = 5;
-/// Longest capture that is turned into a flow.
+/// Longest capture that is turned into a flow; for a longer one the request fails.
 const MAX_CAPTURE: usize = 16 << 20;
 
 /// Everything that the page shows of a call, as the API has it.

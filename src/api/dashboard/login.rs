@@ -118,7 +118,7 @@ fn is_visit(headers: &HeaderMap) -> bool {
     !is_ahead && destinations.all(|destination| destination == "document")
 }
 
-/// `HEAD /partner-login`: software that checks links before people open them must neither consume one nor learn
+/// `HEAD /partner-login`: software that checks links before people open them must neither consume a link nor learn
 /// anything.
 pub(super) async fn look() {}
 

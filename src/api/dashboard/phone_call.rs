@@ -37,17 +37,17 @@ const CALLS_OF_ORG: usize = 16;
 
 /// Longest message of a browser in octets; a longer one ends the call.
 const MAX_MESSAGE: usize = 512;
-/// Most octets that wait to be written to a browser.
+/// Most octets that wait to be written to a browser. One for which more would wait counts as gone.
 const MAX_UNSENT: usize = 64 * 1024;
-/// Burst of messages that a browser may send, and their rate per second after it. Audio alone is fifty a second.
+/// Burst of messages that a browser may send, and their rate per second after it; more end the call. Audio alone is fifty a second.
 const AT_ONCE: u32 = 200;
 const A_SECOND: u32 = 100;
-/// Keys that one message may press.
+/// Most keys that one message may press; a message with more ends the call.
 const MAX_KEYS: usize = 32;
-/// Longest number in characters, with its plus sign.
+/// Longest number in characters, with its plus sign; a longer one ends the call.
 const MAX_NUMBER: usize = 40;
 
-/// Time for the page to name the callee.
+/// Time for the page to name the callee; without a name the WebSocket is then closed.
 const FIRST_WORD: Duration = Duration::from_secs(5);
 /// Time that a write may take: a browser that reads more slowly has no use for audio.
 const WRITE: Duration = Duration::from_secs(5);
@@ -269,7 +269,7 @@ impl Line {
             return;
         }
         match end {
-            // Nothing is read from it any more, not even the browser's close frame.
+            // Nothing is read from the WebSocket any more, not even the browser's close frame.
             End::Unreadable(_) => sleep(FAREWELL).await,
             End::Over | End::Broken(_) | End::LoggedOut | End::Gone => {
                 let _ = timeout(FAREWELL, self.read_rest()).await;

@@ -36,7 +36,7 @@ impl Shown {
     }
 
     fn read(id: &str) -> Self {
-        // The browser sends this text back, so its length is anyone's choice.
+        // The browser sends this text back, so its length is anyone's choice; hashes beyond these are ignored.
         const MOST: usize = 8;
         let hashes = id.split('-').take(MOST);
         let hashes: Result<Vec<_>, _> = hashes.map(|hash| u64::from_str_radix(hash, 16)).collect();

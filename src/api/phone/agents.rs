@@ -106,7 +106,7 @@ pub(crate) async fn create(
 
     let agent = api.write(move |tx, now| {
         let agent = agents::create(tx, org, &new, now)?;
-        // The operator may name any address, so the mark exempts this runtime from the address policy at calls too.
+        // The operator may name any address, so this runtime is marked as exempt from the address policy at calls too.
         if by_operator && agent.runtime.is_some() {
             agents::trust_runtime(tx, org, agent.id, now)?;
         }

@@ -121,8 +121,8 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(view)))
 }
 
-/// `POST /phone/bot-token/promote`: the next token signs from now on; the one before opens the endpoint for another 24 hours. 409 without a next
-/// token.
+/// `POST /phone/bot-token/promote`: the next token signs from now on; the endpoint accepts the token before it for another 24 hours. 409
+/// without a next token.
 pub(super) async fn promote(
     State(api): State<Api>,
     caller: Caller,

@@ -48,7 +48,7 @@ pub(crate) async fn list(
     // Memory first: a call that ends in between is then found in the store.
     let live = api.live().of_org(caller.org);
 
-    // Some filters match live calls only, so the store isn't needed.
+    // True if the filters match only calls that are up, all of which are in memory.
     let only_live = paging.filters.is_of_live_calls();
     // An ended call isn't on a page of live calls, so its row needn't be waited for.
     let shown = live.iter().filter(|live| !(only_live && live.is_over()));
@@ -63,7 +63,7 @@ pub(crate) async fn list(
 
     let stored = match stored {
         Ok(stored) => stored,
-        // All calls that are up are in memory, so the database may be away.
+        // Memory has all calls that such filters match, so the database may be away.
         Err(trunkline_store::Error::Broke(broke))
             if broke.is_away() && paging.filters.is_of_live_calls() =>
         {

@@ -197,7 +197,7 @@ pub(crate) async fn create(
     ))
 }
 
-/// Refusal of a trunk; for want of a verified number it names a call that speaks a code only where one can be placed.
+/// Refusal of a trunk. If no number is verified, it also suggests a call that speaks a code, where such a call can be placed.
 fn lacking_number(api: &Api, error: Error) -> ApiError {
     let speaks = api.config().phone.verification_trunk.is_some();
     match error {
@@ -333,7 +333,7 @@ pub(crate) async fn rotate_credentials(
     Ok(Json(InboundTrunkView::new(&api, &caller, trunk)))
 }
 
-/// Keeps what the operator lists in `allowed_addresses` as the operator's.
+/// Records as the operator's own the networks that the operator lists in `allowed_addresses`.
 fn note_operator(caller: &Caller, change: &mut InboundTrunkChange) {
     if caller.is_operator() {
         change
@@ -369,7 +369,7 @@ fn check_addresses(
     let new = listed.iter().enumerate().filter(|(_, one)| is_new(one));
     let mut faults: Vec<String> = new.filter_map(refused).collect();
 
-    // Entries of the operator, and those from before the bound existed, don't count.
+    // Entries of the operator don't count, nor do old entries that exceed the bound alone: these are from before it existed.
     let counts = |network: &IpNet| {
         !caller.is_operator()
             && !operators.contains(network)

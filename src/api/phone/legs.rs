@@ -25,11 +25,12 @@ const SET_UP_TIME: Duration = Duration::from_secs(120);
 /// retransmitted answers.
 const BEFORE: Duration = Duration::from_secs(40);
 const AFTER: Duration = Duration::from_secs(40);
-/// Maximum number of legs of each kind.
+/// Maximum number of legs of each kind; with more, the trace counts as incomplete.
 const MAX_LEGS: usize = 8;
 /// Traces read at once. One may search every file of a long call and holds megabytes; further requests wait.
 static READERS: Semaphore = Semaphore::const_new(4);
-/// Longest wait of a request for its turn. If another node sent it, that node waits longer, and its place for commands is taken meanwhile.
+/// Longest wait of a request for its turn, after which it is refused with 503. A node that sent the request waits longer than this. Until
+/// then the request takes one of the places for commands of other nodes (see `remote`).
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Message with its leg.

@@ -6,7 +6,7 @@ use trunkline_store::{Call, calls};
 
 use crate::api::{Api, ApiError};
 
-/// Returns the steps of the call's media with their times, also while they are in use; empty where it passed directly.
+/// Returns the steps of the call's media with their times, also while the media are in use; none if the media passed directly.
 pub(super) async fn media_rows(api: &Api, call: &Call) -> Result<Vec<(Moment, String)>, ApiError> {
     let (org, id) = (call.org_id, call.id);
     let steps = match steps_here(api, call) {

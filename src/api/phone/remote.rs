@@ -26,8 +26,8 @@ const LISTEN_INTERVAL: Duration = Duration::from_millis(200);
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 /// Time after which a command that the other node hasn't taken is withdrawn.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Time in which a command that it has taken must be done, from the time that it was sent. Placing a call takes up to 16 seconds there: after a shorter
-/// time, a client would get an error for a call that was placed, and would dial twice.
+/// Time within which a command that the other node has taken must be done, counted from its sending. Placing a call takes up to 16 seconds
+/// there: after a shorter time, a client would get an error for a call that was placed, and would dial twice.
 const DONE_WITHIN: Duration = Duration::from_secs(25);
 /// `Retry-After` in seconds if another node can't answer now.
 const RETRY_AFTER_S: u64 = 5;
@@ -42,6 +42,7 @@ pub(in crate::api) enum RemoteCommand {
     /// The call's bot hangs up. Earlier versions know this name.
     #[serde(rename = "hang_up_by_agent")]
     HangUpByBot,
+    /// Holds the call, or resumes it.
     Turn {
         held: bool,
     },
@@ -258,7 +259,7 @@ pub(in crate::api) async fn serve(api: Api) {
         return;
     };
 
-    // Dropped when the server stops, which cuts off what runs. Its sender then answers that the outcome is unknown.
+    // Dropped when the server stops, which cuts off the running commands. Their senders then answer that the outcome is unknown.
     let mut running = JoinSet::new();
     let mut fails = false;
     loop {
@@ -291,7 +292,7 @@ async fn take(
     api: &Api,
     node: u8,
 ) -> Result<Vec<node_commands::NodeCommand>, trunkline_store::Error> {
-    // No sender waits for an older command: it has withdrawn it, or has died.
+    // No command older than `TIMEOUT` is taken: its sender has withdrawn it, or has died.
     if !api
         .read(move |tx| node_commands::are_waiting(tx, node, TIMEOUT))
         .await?

@@ -67,7 +67,7 @@ const CALLBACK: Parsed<Box<str>> =
     .at_most(2_048)
     .example("https://bot.example.com/status");
 
-/// Fallback of a SIP URI or a WebSocket: another one, or the flow of the same runtime.
+/// Fallback of a SIP runtime or a WebSocket: a SIP URI, a URL of a WebSocket, or `builtin:`, the flow of the same runtime.
 const ANY: Parsed<Box<str>> = Parsed::new(
     "a wss: URL, a SIP URI, in which {agent_id} and {org_id} may be used, or builtin:",
     |text| (is_url(text) || is_template(text) || is_builtin(text)).then(|| text.into()),

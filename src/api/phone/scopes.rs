@@ -2,5 +2,5 @@
 
 /// Reads agents, numbers, trunks and destinations.
 pub(super) const READ: &str = "phone:read";
-/// Changes them.
+/// Changes agents, numbers, trunks and destinations.
 pub(super) const WRITE: &str = "phone:write";

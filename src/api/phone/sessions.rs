@@ -52,7 +52,7 @@ impl FromRequestParts<Api> for SessionReader {
         let required =
             "A session token or an API key is required: Authorization: Bearer <credential>";
         let by_cookie = dashboard_session::is_presented(&parts.headers, api);
-        // Neither needs an `Authorization` header, which `credential` requires.
+        // Neither a session of the console nor the operator needs an `Authorization` header, which `credential` requires.
         let is_org = by_cookie || Operator::of(parts).is_some();
         if is_org || !credential(parts, required)?.starts_with(token::PREFIX) {
             return Ok(Self::Org(Caller::from_request_parts(parts, api).await?));

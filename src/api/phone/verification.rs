@@ -132,7 +132,7 @@ pub(crate) async fn verify(
         way: Arc::new(way(trunk)),
     };
 
-    // Without an answer the call may have been made all the same, and then it counts.
+    // If the shard doesn't answer, it may have placed the call all the same, so the call counts.
     let begun = engine.verify(asked).await;
     let begun = begun.map_err(|fault| ApiError::Broke(Box::new(fault)))?;
     if let Err(why) = begun {

@@ -86,7 +86,7 @@ pub(super) async fn show(
     }
 
     query.finish()?;
-    // On the first page no cursor has named the contact yet: the next one must.
+    // On the first page no cursor has named the contact yet. The cursor of the next page must.
     let paging = Paging {
         filters: Of(Some(contact.id)),
         ..paging

@@ -58,7 +58,7 @@ fn finding(
         "{failed} of the last {all} calls of {org:?} were not taken by the agent's runtime. The last: {tried}"
     );
     let fix = format!("Look at the runtime and its log. Every attempt: trunkline explain {call}");
-    // Calls since then were answered.
+    // A warning if a newer call had no such failure.
     match is_newest {
         true => Finding::error(RUNTIME, text, fix),
         false => Finding::warning(RUNTIME, text, fix),

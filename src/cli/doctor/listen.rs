@@ -34,7 +34,7 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
 enum Seen {
     Up,
     Down,
-    /// One serves the data directory with other addresses.
+    /// A daemon serves the data directory, but at other addresses.
     OtherAddresses,
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn examine(deployment: &Deployment<'_>) -> Vec<Finding> {
             listener.transport, listener.address
         );
 
-        // A listener with an advertised address of its own serves a network of its own.
+        // A listener with an advertised address of its own serves a network of its own, where a private address is no fault.
         let is_for_all = listener.advertise.is_none();
         findings.push(match outside {
             Some(source) if is_private(media) && is_for_all && !listener.address.ip().is_loopback() => Finding::error(

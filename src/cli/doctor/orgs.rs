@@ -204,7 +204,8 @@ const MAX_SPOKEN: usize = 20;
 /// Checks of what a NAT does between a PBX and this machine.
 const NAT_CHECKS: [&str; 3] = ["private_contact", "private_media", "sip_alg"];
 
-/// Problems that the org's PBXs show, each once for each `User-Agent`. Our own test call shows none, and a call from this machine passes no NAT.
+/// Problems that the org's PBXs show, each once for each `User-Agent`. Our own test call is left out, and a call from this machine isn't
+/// checked for problems of a NAT.
 fn spoken(rows: &OrgRows, calls: &[Recorded], own: &OwnAddresses) -> Vec<Finding> {
     let trunk = rows.trunk.as_ref();
     let country = trunk.and_then(|trunk| trunk.default_country);

@@ -19,7 +19,7 @@ pub(super) enum PingAnswer {
     Status(u16),
     /// Open connection, on which nothing was sent.
     Connected,
-    /// No answer.
+    /// No answer, or one that isn't SIP.
     Silence,
     /// Network error.
     Refused(String),

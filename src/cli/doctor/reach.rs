@@ -23,11 +23,11 @@ const MAX_PROBED: usize = 64;
 /// Time for a connection to a bot.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Place to ask. Runtimes come first, so that many carriers don't leave them out.
+/// Place to ask. In the order of places runtimes come first, so that [`MAX_PROBED`] leaves out carriers before runtimes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Place {
     is_carrier: bool,
-    /// URI without what doesn't affect where it leads.
+    /// URI as [`place_alone`] shortens it.
     uri: String,
     /// True if the address policy judges its addresses: a tenant has named it.
     is_judged: bool,
@@ -68,7 +68,7 @@ pub(super) async fn examine(
 
     let asked = places.into_iter().take(MAX_PROBED);
     let asked = asked.map(|(place, whose)| one(deployment, policy, place, whose));
-    // All at once: silent peers cost as long together as the one with the most addresses.
+    // All at once: many silent peers take no longer than the one of them with the most addresses.
     let mut findings: Vec<Finding> = join_all(asked).await.into_iter().flatten().collect();
     if left_out > 0 {
         findings.push(Finding::warning(

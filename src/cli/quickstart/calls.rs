@@ -28,7 +28,7 @@ pub(super) async fn print(store: Store, org: Uuid, mut seq: i64) {
 
         for event in &found {
             seq = event.seq;
-            // Its number counts as read, so that it isn't read again for ever.
+            // An event that can't be parsed counts as read, so that it isn't read again for ever.
             let Ok(event) = serde_json::from_str::<Value>(&event.body) else {
                 continue;
             };

@@ -158,7 +158,7 @@ impl Resources {
         })
     }
 
-    /// Runs the command, if it is one of these.
+    /// Runs the command, if it is one of the document.
     ///
     /// # Errors
     /// The API can't be reached, or refuses.
@@ -202,7 +202,7 @@ impl Resources {
             }
         }
 
-        // Such a command may make the first object of an installation.
+        // A verb with `begins` may create the first object of an installation, and so the data directory.
         let intent = match verb.begins {
             true => Intent::Begins,
             false => Intent::Reads,

@@ -34,7 +34,7 @@ pub(super) enum News {
         fault: String,
         pause: Duration,
     },
-    /// The stream can't be opened.
+    /// The stream can't be opened, and isn't tried again.
     Refused(Failure),
 }
 

@@ -199,7 +199,7 @@ async fn look(
     Ok(!record["ended_at"].is_null())
 }
 
-/// Waits until there may be more of a call: for its next event, or for a while.
+/// Waits until there may be more of a call: for its next event, or for the interval between two reads.
 async fn wait(feed: &mut Feed, session: &Session, call: Uuid) -> Result<(), Failure> {
     let interval = match session.operators_org() {
         Some(_) => LOOK_INTERVAL,

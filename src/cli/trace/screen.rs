@@ -31,9 +31,9 @@ const FRAME: Duration = Duration::from_millis(80);
 const REFRESH: Duration = Duration::from_secs(1);
 /// Time within which the reader of keys sees that nobody listens any more.
 const KEY_WAIT: Duration = Duration::from_millis(200);
-/// Most requests under way at which another read begins. A dropped read is made up for by the next event.
+/// Number of requests under way at which a further read is dropped. The next event makes up for it.
 const MAX_READS: usize = 8;
-/// Most requests under way at which another save begins: more than reads ever take up, since a person has named the file.
+/// Number of requests under way at which a further save is refused. Reads alone never reach it, since a person has named the file.
 const MAX_REQUESTS: usize = 16;
 /// Most keys that wait.
 const KEYS: usize = 64;

@@ -102,7 +102,7 @@ fn intmeth(_name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.1.1.3: escapes, some of which would make another URI of it if they were resolved before it is cut into parts.
+/// RFC 4475 §3.1.1.3: escapes, some of which would change the URI if they were resolved before it is cut into parts.
 fn esc01(name: &str) -> Vec<u8> {
     let uri = "sip:sips%3Adesk%40example.org@example.net";
     Draft::invite(name)
@@ -236,7 +236,7 @@ fn ncl(name: &str) -> Vec<u8> {
     Draft::invite(name).set("Content-Length: -111").octets()
 }
 
-/// RFC 4475 §3.1.2.4: numbers past 64 bits in CSeq and Expires, past 8 in Max-Forwards.
+/// RFC 4475 §3.1.2.4: numbers past 64 bits in CSeq and Expires, past 8 bits in Max-Forwards.
 fn scalar02(name: &str) -> Vec<u8> {
     Draft::register(name)
         .set("CSeq: 18446744073709551617 REGISTER")
@@ -245,7 +245,7 @@ fn scalar02(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.1.2.5: the same in a response, with a Retry-After and a warning code that are too large.
+/// RFC 4475 §3.1.2.5: a CSeq past 64 bits in a response, with a Retry-After and a warning code that are too large.
 fn scalarlg(name: &str) -> Vec<u8> {
     Draft::response(name, "503 Service Unavailable", "OPTIONS")
         .set("CSeq: 18446744073709551617 OPTIONS")
@@ -336,7 +336,7 @@ fn mismatch01(name: &str) -> Vec<u8> {
     Draft::options(name).set("CSeq: 7 INVITE").octets()
 }
 
-/// RFC 4475 §3.1.2.18: the same with an unknown method.
+/// RFC 4475 §3.1.2.18: an unknown method, and a CSeq of a known one.
 fn mismatch02(name: &str) -> Vec<u8> {
     Draft::request(name, "UNHEARDOF", "sip:desk@example.net")
         .set("CSeq: 7 INVITE")
@@ -449,7 +449,7 @@ fn cparam01(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 4475 §3.3.13: the same inside of angle brackets: the URI's, not the header's.
+/// RFC 4475 §3.3.13: an unknown parameter inside a Contact's angle brackets: the URI's, not the header's.
 fn cparam02(name: &str) -> Vec<u8> {
     Draft::register(name)
         .set("Contact: <sip:+442071838750@gw.example.org;x-unheard-of>")

@@ -57,7 +57,7 @@ fn received_with_brackets(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 5118 §4.5: `received` without brackets, which the grammar requires.
+/// RFC 5118 §4.5: `received` without brackets, as the grammar has it.
 fn received_without_brackets(name: &str) -> Vec<u8> {
     over_ipv6(name, "OPTIONS", "sip:[2001:db8::7]")
         .set(&format!(
@@ -116,7 +116,7 @@ fn three_colons(name: &str) -> Vec<u8> {
         .octets()
 }
 
-/// RFC 5118 §4.10: two colons, as RFC 5954 corrects it.
+/// RFC 5118 §4.10: two colons, as RFC 5954 corrects the grammar.
 fn two_colons(name: &str) -> Vec<u8> {
     Draft::request(name, "OPTIONS", "sip:desk@[2001:db8::192.0.2.7]")
         .set("To: <sip:desk@[2001:db8::192.0.2.7]>")

@@ -9,7 +9,7 @@ impl Session<'_> {
     /// Returns the differences between a captured message and a received one: part, expected and found value. Statements about the content
     /// replace the comparison with the captured message; a `within` replaces that with the captured time.
     ///
-    /// `captured` is the captured time of the message before on its side, and `after` the time since that message now.
+    /// `captured` is the captured time of the message before it on the same side, and `after` the time since that message in the replay.
     pub(super) fn compare(
         &self,
         item: &Item,

@@ -63,8 +63,8 @@ pub(in crate::api::phone) async fn begin(
     CommandResult::new(StatusCode::CREATED, &view)
 }
 
-/// Waits until the directory shows changes made before. While the database is away, the known state decides, as for
-/// inbound calls.
+/// Waits until the directory shows changes made before. While the database is away, and after [`CATCH_UP_TIMEOUT`], the
+/// known state decides, as for inbound calls.
 pub(in crate::api::phone) async fn caught_up(api: &Api) {
     if let Ok(latest) = api.read_inline(feed::position).await {
         let _ = tokio::time::timeout(CATCH_UP_TIMEOUT, api.directory().reaches(latest)).await;
