@@ -152,7 +152,7 @@ impl Rtp {
         self.send(to, &packet(0, self.next(), self.address().port(), audio));
     }
 
-    /// Waits for a packet, but no longer than [`PACKET`]; returns its audio.
+    /// Waits for a packet, but no longer than 20 ms; returns its audio.
     pub fn audio(&self) -> Option<Vec<u8>> {
         const HEADER: usize = 12;
         let mut octets = [0; 2_048];
@@ -190,7 +190,7 @@ impl Rtp {
         self.socket.send_to(octets, to).expect("it is sent");
     }
 
-    /// Waits for a packet, but no longer than [`PACKET`]; returns its source.
+    /// Waits for a packet, but no longer than 20 ms; returns its source.
     pub fn hears(&self) -> Option<SocketAddr> {
         let mut octets = [0; 2_048];
         self.socket
