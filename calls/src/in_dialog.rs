@@ -28,8 +28,8 @@ impl Bridge {
         !(is_accepted_anyway || may_be_offer && offers_anyway)
     }
 
-    /// Answers a request other than BYE of a leg that isn't connected with another: it was replaced, or doesn't replace one yet. `arriving`: the leg
-    /// of a destination that does so later.
+    /// Answers a request other than BYE of a leg that isn't connected with another: it was replaced, or doesn't replace one yet.
+    /// `arriving`: the leg of a destination that is to replace the agent's.
     pub(crate) fn answer_apart(
         &mut self,
         cx: &mut Cx<'_>,

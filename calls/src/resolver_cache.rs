@@ -13,7 +13,7 @@ use super::target::{Target, UnresolvedTarget};
 
 /// Age after which an address is looked up again; the resolver observes the TTL.
 const FRESH: Duration = Duration::from_secs(30);
-/// Longest wait for the first answer.
+/// Longest wait for the first answer. After it a name that has no answer counts as one without addresses.
 const AWAITED: Duration = Duration::from_secs(5);
 /// Names that are remembered.
 const MOST: usize = 1_024;

@@ -22,7 +22,7 @@ use crate::requests::Requests;
 pub(crate) struct Lost {
     /// Reason of our BYE to the other leg.
     pub(crate) reason: Reason,
-    /// Failure of a transfer to that peer.
+    /// Status with which a transfer fails if its destination is lost like this.
     pub(crate) status: u16,
 }
 
@@ -88,7 +88,7 @@ impl ActiveLeg<'_> {
         self.start_session(cx);
     }
 
-    /// The runtime has accepted our INVITE by this flow.
+    /// Begins the session with a runtime that has accepted our INVITE: `flow` is the one by which its 2xx came.
     pub(crate) fn open(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
         let asked = cx.core.config.session_expires;
         let Some(peer) = self.leg.sip_mut() else {
