@@ -24,7 +24,8 @@ impl HoldState {
         self.by_peer = holds(sdp);
     }
 
-    /// Notes an answer of the phone system. Other than `sendrecv` may only mirror the offer.
+    /// Notes an answer of the phone system. A direction other than `sendrecv` may only mirror our offer, so an answer can end a hold, not
+    /// begin one.
     pub(crate) fn take_answer(&mut self, sdp: &[u8]) {
         self.by_peer &= holds(sdp);
     }

@@ -47,7 +47,7 @@ pub struct Calls {
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) generation: u32,
-    /// Attempts of the whole call.
+    /// Number of the call's attempts that are recorded, over all of its legs.
     attempt_counter: AttemptCounter,
     pub(crate) call: Box<Call>,
 }
