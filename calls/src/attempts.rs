@@ -16,13 +16,13 @@ use super::effect::Effect;
 use super::flow_choice::NoFlow;
 use super::target::{DialTarget, Target};
 
-/// Octets of a target that are recorded.
+/// Octets of a target that are recorded; a longer one is cut.
 const LONGEST: usize = 256;
 
 /// Reason why a name led to no address.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum DnsFault {
-    /// It has none.
+    /// The name has no address.
     NoAddress,
     /// No name server has answered.
     NoAnswer,

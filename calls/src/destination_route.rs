@@ -20,7 +20,7 @@ use super::refusal::Reason;
 pub(crate) struct DestinationRoute {
     pub(crate) callee: Callee,
     kind: RouteKind,
-    /// The destination's own settings name this route.
+    /// The destination's own settings name this route, or the call itself went out by it.
     is_named: bool,
 }
 
@@ -58,7 +58,7 @@ impl DestinationRoute {
         }
     }
 
-    /// A route named by the destination's own settings.
+    /// A route that the destination's own settings name, or by which the call itself went out.
     pub(crate) const fn named(callee: Callee, kind: RouteKind) -> Self {
         Self {
             callee,

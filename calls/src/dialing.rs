@@ -212,13 +212,13 @@ impl Bridge {
                 let config = Arc::clone(&cx.core.config);
                 match self.runtime_text(of, says, config) {
                     Some(text) => act(client, cx, &text),
-                    // Without a caller or callee there is no call for it.
+                    // Without the caller's INVITE, or the SDP of a callee, there is nothing to offer the runtime.
                     None => InviteEvent::Waits,
                 }
             }
         };
 
-        // Kept with the call, which removes them from the index when it is dropped.
+        // The tags are kept with the call, which removes them from the index when it is dropped.
         self.tags.extend(client.take_tags());
         if dialing.is_runtime() && dialing.client.transaction() != before {
             self.on_runtime_invited(cx, &dialing.client);

@@ -18,7 +18,7 @@ pub(crate) enum InviteEvent<'m> {
     /// Nothing yet.
     Waits,
     Provisional(ProvisionalResponse<'m>),
-    /// A 2xx, which the caller of the client acknowledges: only it knows whether the ACK carries an answer.
+    /// A 2xx. The code that runs the client acknowledges it: only that code knows whether the ACK carries an answer.
     Accepted(Box<Accepted<'m>>),
     Failed(Failed<'m>),
 }

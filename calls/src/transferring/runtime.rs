@@ -250,7 +250,7 @@ impl Bridge {
             head.line("Content-Type", b"message/sipfrag;version=2.0");
         };
         let agent = self.agent_id();
-        // One that can't be sent is lost: the runtime's subscription then ends with its time or its dialog.
+        // A NOTIFY that can't be sent is lost: the runtime's subscription then ends with its time or its dialog.
         self.send(cx, agent, &notify, lines);
     }
 }
