@@ -157,7 +157,7 @@ pub enum Effect {
     },
     /// A peer's challenge has shown its realm, or couldn't be answered.
     Challenged(Box<ChallengeReport>),
-    /// A call was refused before it could be recorded: unauthenticated, overload, draining.
+    /// A call was refused without a record: this node takes no new calls, or the refusals of its org come too fast.
     TurnedAway {
         /// The stable reason.
         reason: &'static str,

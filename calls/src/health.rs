@@ -98,7 +98,7 @@ struct PeerHealth {
     has_answered: bool,
     /// It has answered a call.
     took_call: bool,
-    /// It has answered a call since the last look.
+    /// It has answered a call since the last turn of probes (`wants_probe`).
     is_heard: bool,
     is_down: bool,
     /// Outcomes in a row that contradict its state.
@@ -294,7 +294,7 @@ impl Health {
         known.has_answered |= outcome == ProbeOutcome::Answered;
         let speaks_for_it = match outcome {
             ProbeOutcome::Answered => true,
-            // It may not know OPTIONS. Where it was refused before, silence says that it no longer is.
+            // A peer that has never answered may not know OPTIONS. If it refused probes before, silence says that it no longer does.
             ProbeOutcome::Silent => !known.has_answered,
             ProbeOutcome::Refused => false,
         };

@@ -1,7 +1,7 @@
 //! 2xx that come too late, or belong to no call: each is acknowledged and ended with BYE (RFC 3261 §13.2.2.4).
 //!
-//! A 2xx without a transaction may be forged by a peer that once got an INVITE of ours. Its Contact and Record-Route decide nothing:
-//! ACK and BYE go back by its own flow, once each, and are charged to its source.
+//! A 2xx without a transaction may be forged by a peer that once got an INVITE of ours. Its Contact and Record-Route decide nothing: ACK
+//! and BYE go back by its own flow, once for each copy of the 2xx, and are charged to its source.
 
 use trunkline_sip::dialog::body::{has_sdp, sdp_of};
 use trunkline_sip::dialog::{Dialog, sdp};

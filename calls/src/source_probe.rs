@@ -15,11 +15,11 @@ use super::proven_sources::{SourceProbe, SourceProof, WaitingInvite};
 
 /// Age of an answer after which its source is probed again.
 const REPROBE_AFTER: Duration = Duration::from_secs(600);
-/// Longest wait of an INVITE for the answer.
+/// Longest wait of an INVITE for the answer. Then it is challenged.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Pause before a silent source is probed again.
 const SILENT_PAUSE: Duration = Duration::from_secs(5);
-/// Bound on stored probes.
+/// Bound on stored probes. The oldest is forgotten, and its answer proves nothing any more.
 const MAX_PROBES: usize = 256;
 /// Size of an INVITE that may wait, in octets. Probe and challenge together are more than twice the size of a smaller one.
 const WAITING_OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;

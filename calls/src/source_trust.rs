@@ -30,7 +30,7 @@ const ROUTES: usize = 16;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SourceTrust {
     Known,
-    /// A name that may lead there is being resolved.
+    /// A name that may lead there is being resolved, for 5 s at most (`resolver_cache`).
     Awaited,
     Unknown,
     /// No source counts: the dialog began on a more secure transport.

@@ -73,7 +73,7 @@ pub(super) struct CarrierRegistration {
     pub(super) sip_code: Option<u16>,
     pub(super) next_at: Option<Moment>,
     pub(super) timer: Option<TimerId>,
-    /// It is being removed; then another one replaces it, or none.
+    /// `Some` while the registration is being removed: the one that replaces it then, or `None`.
     pub(super) end: Option<Option<RegisteringTrunk>>,
 }
 
@@ -90,6 +90,7 @@ pub(super) struct CarrierRegistrar {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum RegisterStep {
     Nothing,
+    /// The registrar's name is being looked up. The resolver always answers, within seconds.
     Resolving,
     /// The REGISTER of this number waits for its answer.
     Asking {

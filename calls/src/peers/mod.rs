@@ -1,8 +1,8 @@
 //! Requests outside of calls to the peers that we call: OPTIONS, to learn whether they are up (RFC 3261 §11), and REGISTER, where an outbound trunk
 //! has to register with its carrier (§10.2).
 //!
-//! Pure: messages, time and results of lookups come in, transmits go into the endpoint, effects into [`Peers::effects`]. One shard sends all of them;
-//! the caller decides which peers to ask, and when.
+//! Pure: messages, time and results of lookups come in, transmits go into the endpoint, effects into [`Peers::effects`]. One shard sends
+//! all of them; the engine decides which peers to ask, and when.
 
 pub mod carrier_registration;
 mod probe;

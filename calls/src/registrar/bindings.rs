@@ -51,7 +51,7 @@ pub struct Binding {
     pub refreshed_at: Moment,
     /// Expiry unless it is refreshed.
     pub expires_at: Moment,
-    /// True if it answers.
+    /// Signs that the PBX answers here.
     pub liveness: Liveness,
     pub(super) call_id: Box<[u8]>,
     pub(super) cseq: u32,
@@ -238,7 +238,7 @@ impl Bindings {
         let what = match newest {
             Some(binding) if count == 0 => Some(BindingChangeKind::Registered(Box::new(binding))),
             None if was_there => Some(BindingChangeKind::Lost(BindingLoss::Removed)),
-            // They have expired since the last sweep, which finds them no more. Another node reports its own.
+            // They have expired since the last sweep, and the next one won't find them. Another node reports its own.
             None if !are_others => Some(BindingChangeKind::Lost(BindingLoss::Expired)),
             Some(_) | None => None,
         };
