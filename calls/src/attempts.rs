@@ -176,15 +176,15 @@ impl<'t> From<&'t DialTarget> for AttemptTarget<'t> {
 pub(crate) struct Attempts {
     /// An attempt on this leg is recorded, or these attempts [follow](Self::following) others.
     has_earlier: bool,
-    /// One is under way.
+    /// An attempt is under way.
     is_open: bool,
     began: Moment,
     progress: Progress,
     /// Failure of the last one, until another begins.
     last: Option<AttemptOutcome>,
-    /// The rule on addresses has refused one.
+    /// The rule on addresses has refused an attempt.
     has_forbidden: bool,
-    /// One has failed in another way.
+    /// An attempt has failed for another reason.
     has_other: bool,
 }
 

@@ -48,6 +48,7 @@ pub(crate) struct Call {
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Exchange of media between both ends by our re-INVITEs (RFC 3725 §4.4), while it runs.
     pub(crate) joining: Joining,
+    /// Its places in the limits on concurrent calls, until the call ends.
     pub(crate) permit: Option<Permit>,
     /// Time of the call's answer, and the timer that ends the call.
     pub(crate) lifetime: Lifetime,

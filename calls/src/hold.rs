@@ -30,7 +30,7 @@ pub enum HoldError {
     /// The call has not been answered yet.
     #[error("the call has not been answered yet")]
     NotAnswered,
-    /// Its destination is being changed.
+    /// The call is being transferred.
     #[error("a transfer of the call is under way")]
     Transferring,
     /// The opposite change is under way.

@@ -7,7 +7,9 @@ use trunkline_sip::dialog::sdp::Direction;
 /// Holds of a call.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct HoldState {
+    /// The daemon holds both sides, as the API has ordered.
     by_us: bool,
+    /// The peer on the trunk holds: its last offer says so, and no answer since then has ended that.
     by_peer: bool,
     /// State in the record and the live view.
     reported: bool,

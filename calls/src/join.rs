@@ -93,7 +93,7 @@ pub(crate) enum JoinProgress<D> {
     },
     /// The caller refuses the agent's media, and there is no other side.
     Refused(Reason),
-    /// It has ended with the SDPs agreed before.
+    /// The join has ended, and both ends keep the SDPs that they have.
     Settled,
 }
 

@@ -65,7 +65,7 @@ pub(crate) enum LegPeer {
     Media(LocalMedia),
 }
 
-/// One dialog of a leg: every fork or attempt of the runtime has a pair of them with the same number.
+/// One dialog of a leg. Each fork of each attempt at a runtime makes two with one number: one with the runtime, and one with the caller.
 #[derive(Debug)]
 pub(crate) struct ForkDialog {
     pub(crate) fork: u8,
@@ -96,7 +96,9 @@ impl ForkDialog {
 /// Abilities that a peer has stated.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Abilities {
+    /// It takes UPDATE, as its Allow or its answer to an UPDATE has shown.
     pub(crate) update: bool,
+    /// Its use of reliable provisional responses (100rel).
     pub(crate) reliable: Reliability,
     /// It has sent Allow, and REFER isn't in it.
     pub(crate) no_refer: bool,

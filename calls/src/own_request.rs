@@ -20,7 +20,7 @@ pub(crate) struct Pending {
     /// CSeq number of our request.
     pub(crate) cseq: u32,
     pub(crate) origin: RequestOrigin,
-    /// It has an offer or asks for one.
+    /// It keeps an exchange open: it has an SDP, or it is an INVITE without one, which asks for an offer.
     pub(crate) offers: bool,
     /// It has a body, which in an INVITE, UPDATE or PRACK is an SDP. `offers` is also true for an INVITE without one.
     pub(crate) had_sdp: bool,

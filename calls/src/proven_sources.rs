@@ -51,6 +51,7 @@ pub(crate) struct WaitingInvite {
     pub(crate) org: Uuid,
     pub(crate) call_id: Box<[u8]>,
     pub(crate) cseq: u32,
+    /// Time at which the INVITE is challenged if its source hasn't answered.
     pub(crate) until: Moment,
 }
 

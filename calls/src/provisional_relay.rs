@@ -73,6 +73,7 @@ pub(crate) enum Delivery {
 #[derive(Debug)]
 pub(crate) struct Provisional {
     pub(crate) status: u16,
+    /// `body` is or has an SDP.
     pub(crate) has_sdp: bool,
     /// Crossing header lines.
     pub(crate) head: Box<[u8]>,
@@ -167,7 +168,9 @@ pub(crate) enum Retransmission {
 struct Unacknowledged {
     reliable: Reliable,
     rseq: u32,
+    /// Time at which it was sent first.
     sent: Moment,
+    /// Wait before its next retransmission.
     interval: Duration,
     timer: TimerId,
 }
@@ -178,6 +181,7 @@ struct CallerFork {
     number: u8,
     /// RSeq of the last reliable answer; 0 before the first.
     rseq: u32,
+    /// The reliable response that is out. Those in `queued` wait for its PRACK.
     unacknowledged: Option<Unacknowledged>,
     queued: VecDeque<Reliable>,
     /// The caller has hung up on it.
@@ -228,6 +232,7 @@ pub(crate) struct ProvisionalRelay {
     offered: bool,
     caller: Reliability,
     forks: SmallVec<[CallerFork; 1]>,
+    /// The runtime's 2xx, while it waits for a PRACK.
     held: Option<HeldAnswer>,
 }
 

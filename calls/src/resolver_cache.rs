@@ -26,6 +26,7 @@ pub(crate) struct ResolverCache(HashMap<Name, CachedName>);
 
 #[derive(Debug)]
 struct CachedName {
+    /// Time of the last lookup, or of the last answer that had addresses.
     asked: Moment,
     targets: Vec<Target>,
 }

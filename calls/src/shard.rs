@@ -38,6 +38,7 @@ const MAX_LOST: usize = 1_024;
 #[derive(Debug)]
 pub struct Calls {
     pub(crate) slab: Slab<Slot>,
+    /// Number of the last call.
     generation: u32,
     pub(crate) core: Core,
     /// The call whose input is being handled, which ends if that panics.

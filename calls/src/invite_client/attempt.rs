@@ -37,7 +37,9 @@ pub(super) struct Attempt {
 /// Use of a new connection in place of one that closed before any response to the INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Reconnects {
+    /// One new connection may be used.
     Once,
+    /// It has been used.
     NoMore,
 }
 

@@ -79,6 +79,7 @@ pub(crate) struct Accepted<'m> {
     pub(crate) sdp: AnswerSdp,
     /// Credentials in the ACK: the INVITE's (RFC 3261 §13.2.2.4), where they may go.
     pub(crate) ack_lines: Vec<u8>,
+    /// Credentials for the peer's challenges in this dialog.
     pub(crate) credentials: Option<Box<LegCredentials>>,
     /// Addresses of the peer: what its host resolved to, and where answers came from.
     pub(crate) addresses: PeerAddresses,

@@ -37,6 +37,7 @@ pub(crate) struct Replacing {
     pub(crate) server: ServerTx,
     /// The leg to replace.
     pub(crate) replaces: LegId,
+    /// The INVITE came through a NAT, so the leg gets keep-alives once it is ready.
     pub(crate) is_behind_nat: bool,
 }
 

@@ -67,10 +67,13 @@ pub(super) struct CarrierRegistration {
     pub(super) digest_answers: DigestAnswers,
     /// REGISTERs to the current address in this attempt.
     pub(super) requests: u8,
+    /// The registration in force; `None` before the first one, and once it has expired.
     pub(super) granted: Option<GrantedRegistration>,
     /// Attempts that failed in a row.
     pub(super) failures: u32,
+    /// Status of the last final answer; `None` if none came.
     pub(super) sip_code: Option<u16>,
+    /// Time of the next attempt.
     pub(super) next_at: Option<Moment>,
     pub(super) timer: Option<TimerId>,
     /// `Some` while the registration is being removed: the one that replaces it then, or `None`.

@@ -39,7 +39,7 @@ pub struct Binding {
     pub flow: Flow,
     /// Process that has that flow.
     pub flow_owner: FlowOwner,
-    /// The pair that the digest of the REGISTER verified with.
+    /// User name and password that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
     /// True if a NAT changes addresses, so that only the REGISTER's flow leads back.
     pub is_behind_nat: bool,
@@ -68,7 +68,7 @@ pub struct BindingTarget {
     pub address: SocketAddr,
     /// Flow to send it by. Connection 0 on a stream means that one to the peer is opened. `None`: by any listener that fits.
     pub by: Option<Flow>,
-    /// The pair that the digest of the REGISTER verified with.
+    /// User name and password that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
     /// The address that the REGISTER came from.
     pub source: IpAddr,

@@ -187,7 +187,7 @@ impl<R> Transfer<R> {
             } if cseq == self.refer.cseq => {
                 self.on_refer_unanswered(status, was_connected, call, steps);
             }
-            // It belongs to an earlier REFER.
+            // This answer belongs to an earlier REFER.
             TransferEvent::ReferAnswered { .. } | TransferEvent::ReferUnanswered { .. } => {}
             TransferEvent::Notified {
                 cseq,
