@@ -1,7 +1,8 @@
 //! Table of what passes from one leg to the other: headers, option tags, response codes.
 //!
-//! A back-to-back user agent sets Via, Call-ID, tags, CSeq, Contact and routes on each leg itself, and decrements Max-Forwards. Other headers cross
-//! only where a row here says so. Bodies cross octet for octet.
+//! A back-to-back user agent sets Via, Call-ID, tags, CSeq, Contact and routes on each leg itself, and decrements Max-Forwards. Other
+//! headers cross only where a row here says so. Bodies cross octet for octet, except for a location that is withheld and for SDP that a
+//! hold or an origin line of ours changes.
 
 use std::borrow::Cow;
 

@@ -133,9 +133,9 @@ pub struct Health {
     trunks: DashMap<Uuid, Vec<ProbedPeer>>,
     /// Number of peers that are down: while it is zero, calls skip the lookup.
     down: AtomicUsize,
-    /// Addresses of peers that are down, until a packet comes from there.
+    /// Addresses of peers that are down, until an OPTIONS comes from there.
     down_at: DashSet<SocketAddr>,
-    /// Addresses of down peers that have sent a packet since: they are probed at once.
+    /// Addresses of down peers that have sent an OPTIONS since: the engine probes them without waiting for the next turn.
     back_at: DashSet<SocketAddr>,
     down_after: u32,
     up_after: u32,
@@ -277,8 +277,8 @@ impl Health {
         self.trunks.retain(|trunk, _| named.contains(trunk));
     }
 
-    /// Takes the result of a probe. A peer that has never answered may not support OPTIONS: its silence never takes it down, and takes it back
-    /// after refusals.
+    /// Takes the result of a probe. A peer that has never answered may not support OPTIONS: its silence never takes it down, and brings it
+    /// up again after refusals.
     pub fn note(&self, peer: &ProbedPeer, outcome: ProbeOutcome) -> Option<HealthChange> {
         // The peer is no longer watched.
         let mut known = self.peers.get_mut(peer)?;

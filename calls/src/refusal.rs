@@ -103,7 +103,7 @@ reasons! {
     InviteExpired = 487 NoAnswer "invite_expired" "The call was not answered within the INVITE's Expires";
     /// The caller gave up.
     CallerCanceled = 487 Canceled "caller_canceled" "The caller gave up";
-    /// The caller never acknowledged the answer.
+    /// The caller never acknowledged the answer, or a reliable provisional response.
     NoAck = 504 Failed "no_ack" "The answer was never acknowledged";
     /// The peer stopped refreshing the session (RFC 4028).
     SessionExpired = 480 Failed "session_expired" "The session was not refreshed in time";

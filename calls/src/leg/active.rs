@@ -64,7 +64,7 @@ impl ActiveLeg<'_> {
         let Some(session) = self.leg.session_mut() else {
             return;
         };
-        // While a probe waits, only the end of the session can come before its outcome, which sets the timer again.
+        // While a refresh or probe waits, the timer only ends an expired session. The outcome of the refresh sets it again.
         let due = match is_refreshing {
             true => session.liveness.over(),
             false => session.liveness.due(longest),

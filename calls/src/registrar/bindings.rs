@@ -487,8 +487,8 @@ impl Binding {
     /// Returns how to reach it: by its connection while that is up; else by its Contact if that can be trusted, or by the source of its REGISTER if
     /// not (RFC 3581, RFC 5626).
     ///
-    /// A Contact that names another address than the REGISTER's source, or one that may not be contacted, is replaced by that source. `None` if only
-    /// a flow of another process leads to it.
+    /// The source replaces a Contact behind NAT, one that isn't an address of the REGISTER's transport and address family, and one that may
+    /// not be contacted. `None` if only a flow of another process leads to it.
     fn reach(&self, addresses: &AddressPolicy) -> Option<BindingTarget> {
         let may_be =
             |address: &SocketAddr| *address == self.flow.peer || addresses.judge(*address).is_ok();
