@@ -272,7 +272,7 @@ impl Bot {
         // Before the call is up, a bot that leaves is one that can't be reached.
         let is_up = of.status != CallStatus::SettingUp;
         let ends = is_up && (self.chain.on_close() == OnClose::HangUp || !self.chain.has_bot());
-        // A bot that closes, with none after it, has hung up. Any other one has failed its call.
+        // A bot that closes, with none after it, has hung up. Any other bot that goes has failed its call.
         let reached = self.reached.take();
         if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
             let (owner, tried) = (of.attempt_owner(), tried(&url, Some(address)));

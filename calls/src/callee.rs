@@ -135,7 +135,7 @@ impl InviteText for CalleeText {
 }
 
 impl Callee {
-    /// Splits it into the plan to reach it and the text of its INVITE. `leg` is its leg in the call.
+    /// Splits the callee into the plan to reach it and the text of its INVITE. `leg` is its leg in the call.
     pub(crate) fn split(self, leg: CalleeLeg, patience: Patience) -> (PeerPlan, CalleeText) {
         let CalleeLeg {
             role,

@@ -1,7 +1,7 @@
 //! Route by which the daemon calls a destination, and the bounds that such a call counts against.
 //!
-//! The bounds on outbound calls don't apply to a leg back to the PBX that called: that PBX dials with its own lines. They apply to any other leg, and
-//! to one back to a peer that the operator has reserved, whose lines are the operator's.
+//! The bounds on outbound calls don't apply to a leg back to the PBX that called: that PBX dials with its own lines. They apply to any
+//! other leg, and also to a leg back to a peer that the operator has reserved, since that peer's lines are the operator's.
 
 use std::sync::Arc;
 

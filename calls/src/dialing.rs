@@ -151,7 +151,7 @@ impl Bridge {
     ) -> bool {
         refuse_late_answer(cx, accepted.flow, accepted.client, accepted.message);
         let has_another = dialing.client.has_another();
-        // `dial` has taken it out of its leg, and the next target needs it there.
+        // `dial` has taken `dialing` out of its leg, and the next target needs it there.
         if has_another {
             let id = dialing.client.leg();
             self.legs.set_state(id, LegState::Dialing(dialing));
@@ -197,7 +197,7 @@ impl Bridge {
         of: &DialingCall<'_>,
         act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
     ) -> DialProgress<'m> {
-        // Taken out of its leg while it runs, since the text of the INVITE borrows the legs.
+        // The client is taken out of its leg while it runs, since the text of the INVITE borrows the legs.
         let Some((id, mut dialing)) = self.legs.take_dialing() else {
             return DialProgress::Nothing;
         };

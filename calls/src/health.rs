@@ -183,8 +183,8 @@ impl Health {
         }
     }
 
-    /// Notes an OPTIONS from there. Its source may be forged, so a down peer isn't taken for up by it, but is probed, once each time that it has been
-    /// found down.
+    /// Notes an OPTIONS from that address. The source may be forged, so the OPTIONS doesn't bring a down peer up. It has the peer probed,
+    /// once each time that the peer has been found down.
     pub fn came_from(&self, source: SocketAddr) {
         if self.down.load(Ordering::Relaxed) > 0 && self.down_at.remove(&source).is_some() {
             self.back_at.insert(source);

@@ -2,8 +2,8 @@
 //! The agent's side is first: runtimes refuse more often than PBXs, and then nothing has changed for the caller. The agent's answer is the offer to
 //! the caller, so that a change of media meanwhile isn't lost. If one side refuses, the call stays as it was, and the other side's change is undone.
 //!
-//! While a call is held, its peers may change it and refresh their sessions. SDP that crosses then is made `inactive`, whatever they offer, and the
-//! caller is asked for its direction again when the call is resumed.
+//! While a call is held, its peers may change it and refresh their sessions. SDP that crosses during a hold is made `inactive`, whatever
+//! the peers offer. When the call is resumed, the caller is asked for its direction again.
 //!
 //! A state machine that knows neither the call nor its dialogs (`holding` does): it gets descriptions and returns the next step (`HoldProgress`).
 

@@ -3,8 +3,8 @@
 //! with them (RFC 3725 §4.4). If the agent's side then changes its own media again, this might never end. So the caller is asked for an
 //! offer, the agent's side gets that offer, and its answer goes to the caller in our ACK (§4.3).
 //!
-//! A destination replaces the agent the same way: the caller stays connected with the agent until it has accepted the destination's media, and if it
-//! refuses them.
+//! A destination replaces the agent the same way: the caller stays connected with the agent until the caller has accepted the destination's
+//! media, and also if it refuses them.
 //!
 //! A state machine that knows neither the call nor its dialogs (`joining` does): it gets descriptions and returns the next step ([`JoinProgress`]).
 
@@ -160,7 +160,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// Returns how far it has come, for the requests that wait for it.
+    /// Returns how far the join has come, for the requests that wait for it.
     pub(crate) const fn phase(&self) -> JoinPhase {
         match &self.step {
             JoinStep::Waiting | JoinStep::Settled => JoinPhase::Idle,
@@ -225,8 +225,7 @@ impl<D> Join<D> {
             }
 
             JoinStep::Follow { local_sdp, .. } => {
-                // The agent's side changes its SDP with each answer, so offering it back and forth might never end (RFC
-                // 3725 §4.3).
+                // The agent's side changes its SDP with each answer, so offering SDP back and forth might never end (RFC 3725 §4.3).
                 match sdp.filter(|sdp| !is_same_media(&local_sdp, sdp)) {
                     Some(answer) => {
                         let answer = answer.into();

@@ -228,7 +228,7 @@ impl SipPeer {
         origin_line(self.first_local_sdp()?)
     }
 
-    /// From now on each SDP that the peer gets is the next version of the one that it has, whichever session it is of.
+    /// Has each further SDP to the peer continue the session that the peer knows, as its next version, whichever party the SDP comes from.
     pub(crate) fn keep_origin(&mut self) {
         let line = match self.origin.as_deref() {
             Some(OwnOrigin::Own(_)) => return,
@@ -297,7 +297,7 @@ impl LocalMedia {
 }
 
 impl Leg {
-    /// The peer, if it is one over SIP that something has been sent to.
+    /// The peer, if it is one over SIP that has been sent to or heard from.
     pub(crate) const fn sip(&self) -> Option<&SipPeer> {
         match &self.peer {
             LegPeer::Sip(peer) => Some(peer),

@@ -271,7 +271,7 @@ impl ProvisionalRelay {
         delivery: Delivery,
         answer: Provisional,
     ) {
-        // The bound is the call's: each fork of the runtime would multiply one of its own.
+        // One bound for the whole call: a bound for each fork would grow with the forks of the runtime.
         let queued: usize = self.forks.iter().map(|fork| fork.queued.len()).sum();
         let fork = self.fork(fork);
         if fork.has_ended {

@@ -42,7 +42,7 @@ pub(crate) fn judge_source(
         Some(age) if age < REPROBE_AFTER || last.is_some_and(|last| last < SILENT_PAUSE) => {
             return SourceProof::Proven;
         }
-        // The answer renews the trust in the background, so that no INVITE has to wait for it when it lapses.
+        // The answer renews the trust in the background, so that no INVITE has to wait once the trust lapses.
         Some(_) => {
             ask(core, endpoint, flow, invite, now);
             return SourceProof::Proven;

@@ -130,7 +130,7 @@ impl Legs {
         }
     }
 
-    /// From now on each SDP that the peer of a leg gets is the next version of the one that it has.
+    /// Has each further SDP to a leg's peer continue the session that the peer knows (`SipPeer::keep_origin`).
     pub(crate) fn keep_origin(&mut self, id: LegId) {
         if let Some(peer) = self.sip_mut(id) {
             peer.keep_origin();

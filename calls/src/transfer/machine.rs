@@ -3,9 +3,9 @@
 //! One transfer at a time. Until its outcome is known the caller stays connected to the agent, also after a failure. The outcome is what the PBX has
 //! reported, not a guess: if it hangs up first or stays silent, the outcome is `unknown`.
 //!
-//! An accepted REFER that fails may have lost the caller: Asterisk and FreeSWITCH have taken it into their dialplan by then. They are probed for the
-//! call, and hung up on unless they show that they have the caller. If the PBX couldn't reach the destination at all (404, 484, 604), or Asterisk
-//! says that the transfer never began (400, 403, 404, 500), the daemon calls the destination itself.
+//! An accepted REFER that fails may have lost the caller: Asterisk has taken it into its dialplan by then. Asterisk is probed for the call,
+//! and hung up on unless it shows that it has the caller (FreeSWITCH has given it back). If the PBX couldn't reach the destination at all
+//! (404, 484, 604), or Asterisk says that the transfer never began (400, 403, 404, 500), the daemon calls the destination itself.
 //!
 //! Knows neither the call nor its legs (`transferring` does): it gets events and returns steps. `R` is the route by which the daemon calls the
 //! destination.

@@ -1,5 +1,5 @@
-//! Transfer by bridge: the daemon calls the destination with the caller's SDP, and it replaces the agent once it has answered (RFC 3725 §4.4). Until
-//! then, and if it doesn't answer, the caller stays with the agent.
+//! Transfer by bridge: the daemon calls the destination with the caller's SDP. The destination replaces the agent once it has answered and
+//! the caller has its media (RFC 3725 §4.4). Until then, and if that fails, the caller stays with the agent.
 
 use std::time::Duration;
 
