@@ -244,7 +244,7 @@ pub(crate) fn is_alike(one: &str, other: &str) -> bool {
     spelled(one) == spelled(other)
 }
 
-/// Bounds on a caller's own headers that are kept: octets of names and values, and number.
+/// Bounds on a caller's own headers in the record: octets of names and values, and number. Headers beyond them are left out.
 const KEPT: usize = 4096;
 const KEPT_HEADERS: usize = 64;
 

@@ -25,7 +25,7 @@ use super::target::{Target, UnresolvedTarget};
 pub use super::unanswered_challenges::UnansweredChallenge;
 pub use crate::failed_login::UnknownUser;
 
-/// Octets of a realm that are reported.
+/// Octets of a realm that are reported; a longer one is cut.
 const LONGEST_REALM: usize = 128;
 
 /// One effect.

@@ -15,7 +15,7 @@ use super::target::{Target, UnresolvedTarget};
 const FRESH: Duration = Duration::from_secs(30);
 /// Longest wait for the first answer. After it a name that has no answer counts as one without addresses.
 const AWAITED: Duration = Duration::from_secs(5);
-/// Names that are remembered.
+/// Names that are remembered. For a further one those older than [`FRESH`] are forgotten, then the oldest.
 const MOST: usize = 1_024;
 
 type Name = (Box<str>, Option<u16>, Option<Transport>);

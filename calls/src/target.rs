@@ -204,7 +204,7 @@ pub(crate) fn written(number: Option<E164>, raw: &str) -> String {
     number.map_or_else(|| raw.to_owned(), |number| number.as_str().to_owned())
 }
 
-/// Octets of a peer's text that a placeholder may hold.
+/// Octets of a peer's text that a placeholder may hold; longer text is cut.
 const LONGEST: usize = 128;
 
 impl Parties<'_> {

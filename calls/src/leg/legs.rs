@@ -16,6 +16,7 @@ use crate::role::LegRole;
 use crate::uas_invite::UasInvite;
 
 /// Most legs of a call: the two that are connected, one that is to replace one of these, and one that was replaced and has a BYE to answer.
+/// At this number an INVITE with Replaces is refused.
 const MOST: usize = 4;
 
 /// The legs of a call.

@@ -25,7 +25,8 @@ use crate::target::{self, DialTarget, Target, UnresolvedTarget, default_port};
 const LONGEST_WAIT: Duration = Duration::from_secs(1_800);
 /// Longest expiry that is requested, even if a carrier demands more.
 const LONGEST: u32 = 7 * 86_400;
-/// REGISTERs of one attempt to one address: the first, and those with credentials or a longer expiry.
+/// Most REGISTERs of one attempt to one address: the first, and those with credentials or a longer expiry. After them the attempt has
+/// failed.
 const MAX_REQUESTS: u8 = 8;
 
 /// A trunk to register.

@@ -39,7 +39,7 @@ use reply::PeerReply;
 
 /// Owners with this upper half belong to this module and are no calls.
 const OURS: u64 = 0xffff_fffe_0000_0000;
-/// Requests that may wait for an answer.
+/// Requests that may wait for an answer. A further one isn't sent.
 const MOST: usize = 32_768;
 
 /// Configuration.

@@ -23,7 +23,8 @@ use crate::own_request::Purpose;
 use crate::role::LegRole;
 use crate::transfer::{LastTransfer, Plan, Requester, Subscription, TransferError};
 
-/// Duration of the subscription that a REFER begins, in seconds: longer than a transfer takes, since SUBSCRIBE, which would extend it, isn't served.
+/// Duration of the subscription that a REFER begins, in seconds: longer than a transfer usually takes, since SUBSCRIBE, which would extend
+/// it, isn't served.
 const EXPIRES: u32 = 600;
 
 /// Reason for which a runtime's REFER is refused.
