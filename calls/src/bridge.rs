@@ -368,8 +368,8 @@ impl Bridge {
         self.dialing().is_some_and(owns)
     }
 
-    /// Returns whether the 2xx of that transaction is known, and its ACK waits for an ACK or a PRACK of the other side. A 2xx of another fork is
-    /// retransmitted until then.
+    /// Returns whether the 2xx of that transaction is known, and its ACK waits for an ACK or a PRACK of the other side. Until then another
+    /// fork's 2xx in that transaction gets no ACK either, and is retransmitted.
     pub(crate) fn awaits(&self, client: ClientTx) -> bool {
         let is_it = |delayed: &Delayed| delayed.client == client;
         let mut awaited = self.awaited();

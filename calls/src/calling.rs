@@ -221,7 +221,7 @@ impl Bridge {
 }
 
 impl Outbound {
-    /// Takes our RTP address, which `media` has if the agent speaks by it. Returns the offer for the callee.
+    /// Takes our RTP address, and keeps it in `media` if the agent speaks by media of ours. Returns the offer for the callee.
     pub(super) fn offer(
         &mut self,
         call: Uuid,

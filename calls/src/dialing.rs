@@ -135,7 +135,7 @@ impl Bridge {
             return Some(Reason::MediaFamilies);
         }
 
-        // Media may have been agreed on before the 2xx, by a reliable response and its PRACK. Then it needs no SDP.
+        // Media may have been agreed on before the 2xx, by a reliable response and its PRACK. Then the 2xx needs no SDP.
         let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
         let lacks_sdp =
             accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));

@@ -1,6 +1,7 @@
-//! Hold and resume by the daemon: a re-INVITE shows each side in turn that the other only sends (RFC 3264 §8.4), and later that it receives again.
-//! The agent's side is first: runtimes refuse more often than PBXs, and then nothing has changed for the caller. The agent's answer is the offer to
-//! the caller, so that a change of media meanwhile isn't lost. If one side refuses, the call stays as it was, and the other side's change is undone.
+//! Hold and resume by the daemon: a re-INVITE shows each side in turn that the other only sends (RFC 3264 §8.4), and later that it receives
+//! again. The agent's side is first: runtimes refuse more often than PBXs, and then nothing has changed for the caller. The agent's answer
+//! is the offer to the caller, so that media which the agent changes in it aren't lost. If one side refuses, the call stays as it was, and
+//! the other side's change is undone.
 //!
 //! While a call is held, its peers may change it and refresh their sessions. SDP that crosses during a hold is made `inactive`, whatever
 //! the peers offer. When the call is resumed, the caller is asked for its direction again.

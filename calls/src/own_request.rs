@@ -22,7 +22,7 @@ pub(crate) struct Pending {
     pub(crate) origin: RequestOrigin,
     /// It keeps an exchange open: it has an SDP, or it is an INVITE without one, which asks for an offer.
     pub(crate) offers: bool,
-    /// It has a body, which in an INVITE, UPDATE or PRACK is an SDP. `offers` is also true for an INVITE without one.
+    /// It has a body, which counts as an SDP in an INVITE, UPDATE or PRACK. `offers` is also true for an INVITE without a body.
     pub(crate) had_sdp: bool,
     /// It went over an existing connection.
     pub(crate) connected: bool,

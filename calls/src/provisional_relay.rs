@@ -247,7 +247,7 @@ impl ProvisionalRelay {
         }
     }
 
-    /// Returns the delivery of a response that the other leg sends reliably, under `rseq`, or not.
+    /// Returns the delivery of a response of the other leg. `rseq`: its RSeq, if the other leg sends it reliably.
     pub(crate) const fn delivery(&self, rseq: Option<u32>) -> Delivery {
         self.caller.delivery(rseq)
     }

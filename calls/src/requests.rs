@@ -3,7 +3,7 @@
 //! One object for both dialogs of the bridge, not one for each. A peer's offer is relayed to the other leg, and is open until that leg's
 //! peer has answered it. Our own offers (hold, join, refresh) must neither collide with it on that leg nor change its answer (RFC 3261
 //! §14.1, RFC 3725 §4). So one exchange at a time is open in a call, one timer bounds it, and what waits for a turn waits for both dialogs.
-//! The bound on what is in flight is a call's as well.
+//! The bound on requests in flight is one for the call, too.
 //!
 //! Bare requests wait for no exchange: INFO, PRACK, BYE, an UPDATE without a body.
 
