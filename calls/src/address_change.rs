@@ -1,5 +1,5 @@
-//! A peer that has proven a password and sends a request from an address unknown to its dialog: a phone that has changed networks, or an attacker who
-//! has read the tags. Only the phone can prove the leg's pair again (RFC 3261 §22.2).
+//! A peer that has proven a password and sends a request from an address unknown to its dialog: a phone that has changed networks, or an
+//! attacker who has read the tags. Only the phone can prove the leg's pair, user name and password, again (RFC 3261 §22.2).
 //!
 //! The 401 keeps no state, and the dialog's CSeq doesn't advance without the proof. Every request but ACK and CANCEL can be challenged (§22.1): INFO
 //! carries keys, NOTIFY the outcome of a transfer, PRACK an SDP.

@@ -41,7 +41,7 @@ pub(crate) struct CallerInvite<'a, 'm> {
     pub(crate) difference: Option<Difference>,
     /// Proof of its sender's identity.
     pub(crate) proof: Proof,
-    /// Pair that the digest verified with. It answers challenges at the INVITE's source only.
+    /// User name and password that the digest verified with. It answers challenges at the INVITE's source only.
     pub(crate) verified: Option<LegCredentials>,
 }
 
@@ -304,7 +304,7 @@ fn by_digest<'a, 'm>(
 
         // A stale nonce is answered alike for known and unknown user names.
         (login, Verdict::Stale) => {
-            // One stale nonce is no failure. Another one in the same call gets it nowhere, and its org learns of it.
+            // One stale nonce is no failure. With another one in the same call its sender can't succeed, and the sender's org learns of it.
             if let Some(login) = login.filter(|_| core.stale_nonces.is_repeated(message)) {
                 let attributed = Some((login.org, login.trunk, WrongPart::Nonce));
                 failed(core, attributed, credentials, message, flow, now);

@@ -34,7 +34,8 @@ impl Allowance {
     }
 }
 
-/// Requests that the peer of a leg may have answered in transactions: over UDP an answer stays for 32 seconds in a table that all calls share.
+/// Requests that the peer of a leg may have answered in transactions: over UDP an answer stays for 32 seconds in a table that all calls
+/// share. Further ones get a stateless 503.
 const REQUESTS: Rate = Rate {
     burst: 200,
     interval: Duration::from_millis(250),

@@ -1,6 +1,6 @@
 //! Number of a call's attempts at targets that are recorded.
 
-/// Attempts of a call that are recorded.
+/// Attempts of a call that are recorded. Later ones aren't.
 const MOST: u8 = 16;
 
 /// Number of a call's attempts that are recorded, over all of its legs. Two legs may be dialled at once: the call has one count, which comes

@@ -16,13 +16,13 @@ use super::effect::Effect;
 use super::flow_choice::NoFlow;
 use super::target::{DialTarget, Target};
 
-/// Octets of a target that are recorded.
+/// Octets of a target that are recorded; a longer one is cut.
 const LONGEST: usize = 256;
 
 /// Reason why a name led to no address.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum DnsFault {
-    /// It has none.
+    /// The name has no address.
     NoAddress,
     /// No name server has answered.
     NoAnswer,
@@ -176,15 +176,15 @@ impl<'t> From<&'t DialTarget> for AttemptTarget<'t> {
 pub(crate) struct Attempts {
     /// An attempt on this leg is recorded, or these attempts [follow](Self::following) others.
     has_earlier: bool,
-    /// One is under way.
+    /// An attempt is under way.
     is_open: bool,
     began: Moment,
     progress: Progress,
     /// Failure of the last one, until another begins.
     last: Option<AttemptOutcome>,
-    /// The rule on addresses has refused one.
+    /// The rule on addresses has refused an attempt.
     has_forbidden: bool,
-    /// One has failed in another way.
+    /// An attempt has failed for another reason.
     has_other: bool,
 }
 

@@ -34,7 +34,7 @@ use super::relay::Relay;
 use super::runtime_chain::ChainStage;
 use super::runtime_invite;
 
-/// Octets of all parameters of a call, names and values: what platforms let a stream carry.
+/// Octets of all parameters of a call, names and values: what platforms let a stream carry. One that has no room is left out.
 const PARAMETERS: usize = 500;
 
 /// A bot's WebSocket that could not be opened.
@@ -134,7 +134,7 @@ impl Bot {
         }
     }
 
-    /// The callee of an outbound call rings.
+    /// Dials the bot if it is to be woken as soon as the callee of an outbound call rings.
     pub(crate) fn wake(&mut self, cx: &mut Cx<'_>, of: &BotCall<'_>) -> BotProgress {
         match self.chain.wake() {
             Wake::Ringing => self.dial(cx, of),
@@ -272,7 +272,7 @@ impl Bot {
         // Before the call is up, a bot that leaves is one that can't be reached.
         let is_up = of.status != CallStatus::SettingUp;
         let ends = is_up && (self.chain.on_close() == OnClose::HangUp || !self.chain.has_bot());
-        // A bot that closes, with none after it, has hung up. Any other one has failed its call.
+        // A bot that closes, with none after it, has hung up. Any other bot that goes has failed its call.
         let reached = self.reached.take();
         if let Some((url, address)) = reached.filter(|_| !ends || how != BotGone::Closed) {
             let (owner, tried) = (of.attempt_owner(), tried(&url, Some(address)));
@@ -352,7 +352,7 @@ impl Bridge {
         parameters
     }
 
-    /// Takes the bot from the agent's leg, which a runtime over SIP gets, with the address of our media.
+    /// Takes the bot, and the address of our media, from the agent's leg, which a runtime over SIP gets.
     pub(crate) fn take_bot(&mut self) -> Option<(Box<Bot>, Option<SocketAddr>)> {
         let leg = self.legs.get_mut(self.agent_id())?;
         match std::mem::replace(&mut leg.peer, LegPeer::Unknown) {

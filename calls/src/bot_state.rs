@@ -26,11 +26,11 @@ pub(crate) struct Bot {
 /// State of the bot's WebSocket.
 #[derive(Debug)]
 pub(super) enum State {
-    /// Not opened yet.
+    /// It isn't opened yet: our media aren't open, or the callee hasn't answered. The set-up's own timers end this.
     Waiting,
     /// It is being opened. The engine gives up after five seconds, and reports it by `Calls::handle_bot`.
     Dialling(Box<str>),
-    /// It is open, and the bot doesn't have the call yet.
+    /// It is open, and the bot gets the call once the call is up. The set-up's own timers bound this.
     Attached,
     /// The bot has the call.
     Started,

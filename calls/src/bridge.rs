@@ -190,7 +190,7 @@ impl Bridge {
         self.local().is_some_and(echoes)
     }
 
-    /// The number of the pair of dialogs that the call goes by.
+    /// Fork number of the dialogs that the call goes by, which is the same on both legs.
     pub(crate) fn fork(&self) -> Option<u8> {
         let held = self.trunk()?.dialogs.first()?;
         Some(held.fork)
@@ -201,7 +201,7 @@ impl Bridge {
         self.trunk()?.remote_sdp.as_deref()
     }
 
-    /// Stores the caller's SDP as it was agreed on. An equal SDP that the agent has of us is shared.
+    /// Stores the caller's SDP as it was agreed on. If the agent was sent an equal SDP, both share one allocation.
     pub(crate) fn set_trunk_sdp(&mut self, sdp: &[u8]) {
         let shared = self.agent().and_then(SipPeer::shared_local_sdp);
         let shared = shared.filter(|shared| ***shared == *sdp).map(Arc::clone);
@@ -231,7 +231,8 @@ impl Bridge {
         self.abandon_dropped(cx);
     }
 
-    /// Ends what was relayed between dialogs of which one is gone: forks that have lost, or those of an attempt that is over.
+    /// Ends the requests that were relayed between two dialogs of which one is gone: that of a fork that has lost, or of an attempt that is
+    /// over.
     pub(crate) fn abandon_dropped(&mut self, cx: &mut Cx<'_>) {
         let (trunk, agent) = (self.trunk_id(), self.agent_id());
         let (from, to) = (self.legs.sip(trunk), self.legs.sip(agent));
@@ -267,7 +268,8 @@ impl Bridge {
         self.requests.add(cx, self.key, pending)
     }
 
-    /// BYE on one leg. A peer that has called gets it only once its ACK is in or overdue (RFC 3261 §15).
+    /// Sends BYE on one leg. If the leg began with the peer's INVITE, the BYE waits until the ACK to our 2xx has arrived, or hasn't come
+    /// within 64*T1 (RFC 3261 §15).
     pub(crate) fn send_bye(&mut self, cx: &mut Cx<'_>, id: LegId, content: ByeContent) {
         let Some(leg) = self.legs.get_mut(id) else {
             return;
@@ -366,8 +368,8 @@ impl Bridge {
         self.dialing().is_some_and(owns)
     }
 
-    /// Returns whether the 2xx of that transaction is known, and its ACK waits for an ACK or a PRACK of the other side. A 2xx of another fork is
-    /// retransmitted until then.
+    /// Returns whether the 2xx of that transaction is known, and its ACK waits for an ACK or a PRACK of the other side. Until then another
+    /// fork's 2xx in that transaction gets no ACK either, and is retransmitted.
     pub(crate) fn awaits(&self, client: ClientTx) -> bool {
         let is_it = |delayed: &Delayed| delayed.client == client;
         let mut awaited = self.awaited();
@@ -404,7 +406,7 @@ impl Bridge {
             Some(incoming) if incoming.relay.is_agreed(fork) => None,
             Some(incoming) if has_sdp(incoming.invite()) => Some(self.trunk_id()),
             Some(_) => Some(self.agent_id()),
-            // The runtime is offered the callee's SDP.
+            // In an outbound call the runtime is offered the callee's SDP.
             None => {
                 let offers = self.dialing().is_some_and(Dialing::is_runtime);
                 offers.then_some(self.trunk_id())
@@ -412,8 +414,8 @@ impl Bridge {
         }
     }
 
-    /// Sends CANCEL to the runtime, with these lines; the endpoint holds it back until a 1xx has come. A 2xx that was held for the caller's PRACK is
-    /// hung up on.
+    /// Sends CANCEL to the runtime, with these lines; the endpoint holds it back until a 1xx has come. If its 2xx waits for the caller's
+    /// PRACK, that 2xx is acknowledged instead, and its dialog ended by BYE.
     pub(crate) fn cancel_runtime(&mut self, cx: &mut Cx<'_>, lines: &[u8]) {
         let is_runtime = self.dialing().is_some_and(Dialing::is_runtime);
         if is_runtime && let Some((_, mut dialing)) = self.legs.take_dialing() {
@@ -426,7 +428,8 @@ impl Bridge {
         }
     }
 
-    /// Acknowledges a held 2xx; returns the number of its dialog, which is kept.
+    /// Acknowledges the runtime's 2xx that waits for the caller's PRACK, unless that was done before. Returns the fork number of its
+    /// dialog, which is kept; `None` if no 2xx waits.
     pub(crate) fn acknowledge_held(&mut self, cx: &mut Cx<'_>) -> Option<u8> {
         let HeldAnswer { won, answer } = self.incoming_mut()?.relay.take_held()?;
         if !won.acknowledged {
@@ -439,7 +442,7 @@ impl Bridge {
         Some(won.fork)
     }
 
-    /// The bot on the agent's side, if it is one.
+    /// The bot, if the agent is one.
     pub(crate) fn bot(&self) -> Option<&Bot> {
         match &self.local()?.agent {
             LocalAgent::Bot(bot) => Some(bot),

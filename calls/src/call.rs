@@ -48,8 +48,9 @@ pub(crate) struct Call {
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Exchange of media between both ends by our re-INVITEs (RFC 3725 §4.4), while it runs.
     pub(crate) joining: Joining,
+    /// Its places in the limits on concurrent calls, until the call ends.
     pub(crate) permit: Option<Permit>,
-    /// Time of its answer, and the timer that ends it.
+    /// Time of the call's answer, and the timer that ends the call.
     pub(crate) lifetime: Lifetime,
     /// The last transfer, under way or settled.
     pub(crate) transfer: LastTransfer<Box<DestinationRoute>>,

@@ -5,9 +5,9 @@
 pub(crate) enum CallStatus {
     /// One of the two legs has not been accepted yet.
     SettingUp,
-    /// Our 2xx is out, the caller's ACK is not in.
+    /// Our 2xx is out, the caller's ACK is not in. Without one in 64*T1 the call ends.
     Answered,
-    /// Acknowledged.
+    /// The 2xx that answered the call is acknowledged.
     Up,
     /// Over; what is left waits for the answers to our BYEs.
     Over,

@@ -23,7 +23,8 @@ use super::role::LegRole;
 use super::target::{self, DialTarget, Target, UnresolvedTarget, default_port};
 use crate::registrar::bindings::BindingTarget;
 
-/// Requests to one target of a callee: the first, and those with credentials or a longer session.
+/// Most requests to one target of a callee: the first, and those with credentials or a longer session. After them a challenge or a 422
+/// counts as a refusal.
 const MAX_REQUESTS: u32 = 8;
 
 /// Callee, and the caller identity that it sees.
@@ -135,7 +136,7 @@ impl InviteText for CalleeText {
 }
 
 impl Callee {
-    /// Splits it into the plan to reach it and the text of its INVITE. `leg` is its leg in the call.
+    /// Splits the callee into the plan to reach it and the text of its INVITE. `leg` is its leg in the call.
     pub(crate) fn split(self, leg: CalleeLeg, patience: Patience) -> (PeerPlan, CalleeText) {
         let CalleeLeg {
             role,

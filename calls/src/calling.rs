@@ -1,6 +1,6 @@
-//! Outbound calls. The callee is called first, with an offer on our own RTP address. Once it has answered, the runtime is invited with the callee's
-//! SDP, and the callee is re-INVITEd with the runtime's (RFC 3725 §4.4 with the parties swapped: no runtime is started for a call that isn't
-//! answered). The built-in echo agent takes part from the offer on.
+//! Outbound calls. The callee is called first, with an offer on our own RTP address. Once it has answered, the runtime is invited with the
+//! callee's SDP, and the callee is re-INVITEd with the runtime's (RFC 3725 §4.4 with the parties swapped: no runtime is started for a call
+//! that isn't answered). An agent that speaks by media of ours (echo, bot, built-in) takes part from the offer on.
 //!
 //! The callee's leg has the caller's place, so a joined call is like any other.
 
@@ -118,7 +118,8 @@ impl Bridge {
         }
     }
 
-    /// Acknowledges the callee's 2xx, with which its leg is up. `origin`: that of our SDP which other media follow. Returns the callee's SDP.
+    /// Acknowledges the callee's 2xx, with which its leg is up. `origin`: the origin of our offer, if other media are to follow it. Returns
+    /// the callee's SDP.
     pub(crate) fn meet_callee(
         &mut self,
         cx: &mut Cx<'_>,
@@ -220,7 +221,7 @@ impl Bridge {
 }
 
 impl Outbound {
-    /// Takes our RTP address, which `media` has if the agent speaks by it. Returns the offer for the callee.
+    /// Takes our RTP address, and keeps it in `media` if the agent speaks by media of ours. Returns the offer for the callee.
     pub(super) fn offer(
         &mut self,
         call: Uuid,

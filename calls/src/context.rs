@@ -411,7 +411,7 @@ impl Cx<'_> {
         });
     }
 
-    /// Our Contact on a flow; in a dialog that a `sips:` URI began, one of its kind.
+    /// Our Contact on a flow. It is a `sips:` URI if the dialog began with one (`is_sips`) and the flow is TLS.
     pub(crate) fn contact(&self, flow: &Flow, is_sips: bool) -> String {
         match is_sips && flow.transport == Transport::Tls {
             true => flow_choice::secure_contact(self.endpoint, flow),
@@ -443,7 +443,7 @@ impl Cx<'_> {
         });
     }
 
-    /// Records that the call is answered, by the runtime's call of that id if there is one.
+    /// Records that the call is answered. `runtime_call_id`: Call-ID of the runtime's leg; empty without one.
     pub(crate) fn note_answered(&mut self, ids: &CallRef, runtime_call_id: Box<str>) {
         self.core.fact(Fact::Answered {
             call: ids.call,
@@ -481,10 +481,12 @@ impl Cx<'_> {
         flow_choice::flow_to_target(listeners, addresses, &self.core.names, target)
     }
 
-    /// Returns the flow of the next request inside a dialog: to the first route; on a live connection; to the observed source if the Contact's host
-    /// is private and the source isn't; to the Contact.
+    /// Returns the flow of the next request inside a dialog, the first of these that applies: on a live connection, if there is no route;
+    /// to the first route; to the observed source, if the Contact's host is private and the source isn't; to the Contact. It is `leg` while
+    /// the address of the route or Contact isn't known.
     pub(crate) fn next_flow(&mut self, dialog: &Dialog, mut leg: Flow) -> Flow {
-        // A closed connection gives way to the name that was proved on it, or to 0: a new one has to prove it again.
+        // A closed connection gives way to the name that was proved on it, or to 0: the peer of a new connection has to prove that name
+        // again.
         let lost = self.core.lost.get(&leg.connection);
         if let Some(proved) = lost {
             leg.connection = *proved;

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::digest_answers::DigestAnswers;
 
-/// Addresses of one peer kept per call.
+/// Addresses of one peer kept per call. Further ones are ignored.
 const MAX_ADDRESSES: usize = 16;
 
 /// Pair that answers the challenges of a leg's peer, and where it may be sent.
@@ -130,7 +130,7 @@ impl LegCredentials {
         }
     }
 
-    /// Returns it for the dialog after the peer has answered: these hosts and addresses get the digest.
+    /// Returns the credentials for the dialog after the peer has answered: these hosts and addresses get the digest.
     pub(crate) fn answered_at(&self, hosts: &[String], addresses: &[IpAddr]) -> Self {
         let scope = match &self.scope {
             CredentialScope::Inbound(source) => CredentialScope::Inbound(*source),

@@ -1,7 +1,8 @@
 //! Table of what passes from one leg to the other: headers, option tags, response codes.
 //!
-//! A back-to-back user agent sets Via, Call-ID, tags, CSeq, Contact and routes on each leg itself, and decrements Max-Forwards. Other headers cross
-//! only where a row here says so. Bodies cross octet for octet.
+//! A back-to-back user agent sets Via, Call-ID, tags, CSeq, Contact and routes on each leg itself, and decrements Max-Forwards. Other
+//! headers cross only where a row here says so. Bodies cross octet for octet, except for a location that is withheld and for SDP that a
+//! hold or an origin line of ours changes.
 
 use std::borrow::Cow;
 
@@ -120,7 +121,7 @@ impl CrossingKind {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Crossing<'p> {
     pub(crate) kind: CrossingKind,
-    /// Of the leg that it came on.
+    /// Rule for the headers that name the caller, by the leg that the message came on.
     pub(crate) identity: Identity,
     /// `X-PLATFORM`: such headers are ours to set and never cross.
     pub(crate) prefix: &'p str,
@@ -129,7 +130,7 @@ pub(crate) struct Crossing<'p> {
 /// Rule for headers that name the caller.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Identity {
-    /// They cross even if the message asks for privacy: it goes to the caller.
+    /// They cross even if the message asks for privacy: the message goes to the caller.
     Crosses,
     /// They cross unless the message asks for privacy.
     AsAsked,
@@ -165,7 +166,7 @@ impl<'p> Crossing<'p> {
 }
 
 impl Crossing<'_> {
-    /// Writes the headers that cross with the message's body.
+    /// Writes the headers that cross, with those that describe the body, which crosses too.
     pub(crate) fn copy(self, head: &mut Head<'_>, message: &Message<'_>) {
         self.copy_but(head, message, &self.body(message), &[]);
     }
@@ -204,7 +205,7 @@ impl Crossing<'_> {
             _ => self.kind.bit() | BODY,
         };
 
-        // Judged only where such a header comes up, and once for all of them.
+        // Privacy is judged when the first header that names the caller comes up, and then counts for all of them.
         let mut is_withheld = None;
         for header in message.headers() {
             let Some((name, row)) = spelled(header.name, header.raw_name, self.prefix) else {
@@ -243,7 +244,7 @@ pub(crate) fn is_alike(one: &str, other: &str) -> bool {
     spelled(one) == spelled(other)
 }
 
-/// Bounds on a caller's own headers that are kept: octets of names and values, and number.
+/// Bounds on a caller's own headers in the record: octets of names and values, and number. Headers beyond them are left out.
 const KEPT: usize = 4096;
 const KEPT_HEADERS: usize = 64;
 
@@ -275,7 +276,7 @@ pub(crate) fn own_headers(message: &Message<'_>, prefix: &str) -> Vec<(Box<str>,
     kept
 }
 
-/// Returns the name to write a header by, and where it crosses; `None` for one that is hop by hop.
+/// Returns the name to write a header by, and where it crosses; `None` for one that never crosses.
 fn spelled<'m>(name: HeaderName, raw: &'m [u8], prefix: &str) -> Option<(&'m str, u8)> {
     if name != HeaderName::Other {
         let kinds = KNOWN[name as usize];

@@ -1,7 +1,7 @@
 //! Route by which the daemon calls a destination, and the bounds that such a call counts against.
 //!
-//! The bounds on outbound calls don't apply to a leg back to the PBX that called: that PBX dials with its own lines. They apply to any other leg, and
-//! to one back to a peer that the operator has reserved, whose lines are the operator's.
+//! The bounds on outbound calls don't apply to a leg back to the PBX that called: that PBX dials with its own lines. They apply to any
+//! other leg, and also to a leg back to a peer that the operator has reserved, since that peer's lines are the operator's.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::refusal::Reason;
 pub(crate) struct DestinationRoute {
     pub(crate) callee: Callee,
     kind: RouteKind,
-    /// The destination's own settings name this route.
+    /// The destination's own settings name this route, or the call itself went out by it.
     is_named: bool,
 }
 
@@ -58,7 +58,7 @@ impl DestinationRoute {
         }
     }
 
-    /// A route named by the destination's own settings.
+    /// A route that the destination's own settings name, or by which the call itself went out.
     pub(crate) const fn named(callee: Callee, kind: RouteKind) -> Self {
         Self {
             callee,

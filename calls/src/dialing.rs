@@ -135,7 +135,7 @@ impl Bridge {
             return Some(Reason::MediaFamilies);
         }
 
-        // Media may have been agreed on before the 2xx, by a reliable response and its PRACK. Then it needs no SDP.
+        // Media may have been agreed on before the 2xx, by a reliable response and its PRACK. Then the 2xx needs no SDP.
         let is_agreed = |incoming: &UasInvite| incoming.relay.is_agreed(accepted.fork);
         let lacks_sdp =
             accepted.sdp().is_none() && incoming.is_some_and(|incoming| !is_agreed(incoming));
@@ -151,7 +151,7 @@ impl Bridge {
     ) -> bool {
         refuse_late_answer(cx, accepted.flow, accepted.client, accepted.message);
         let has_another = dialing.client.has_another();
-        // `dial` has taken it out of its leg, and the next target needs it there.
+        // `dial` has taken `dialing` out of its leg, and the next target needs it there.
         if has_another {
             let id = dialing.client.leg();
             self.legs.set_state(id, LegState::Dialing(dialing));
@@ -197,7 +197,7 @@ impl Bridge {
         of: &DialingCall<'_>,
         act: impl FnOnce(&mut InviteClient, &mut Cx<'_>, &dyn InviteText) -> InviteEvent<'m>,
     ) -> DialProgress<'m> {
-        // Taken out of its leg while it runs, since the text of the INVITE borrows the legs.
+        // The client is taken out of its leg while it runs, since the text of the INVITE borrows the legs.
         let Some((id, mut dialing)) = self.legs.take_dialing() else {
             return DialProgress::Nothing;
         };
@@ -212,13 +212,13 @@ impl Bridge {
                 let config = Arc::clone(&cx.core.config);
                 match self.runtime_text(of, says, config) {
                     Some(text) => act(client, cx, &text),
-                    // Without a caller or callee there is no call for it.
+                    // Without the caller's INVITE, or the SDP of a callee, there is nothing to offer the runtime.
                     None => InviteEvent::Waits,
                 }
             }
         };
 
-        // Kept with the call, which removes them from the index when it is dropped.
+        // The tags are kept with the call, which removes them from the index when it is dropped.
         self.tags.extend(client.take_tags());
         if dialing.is_runtime() && dialing.client.transaction() != before {
             self.on_runtime_invited(cx, &dialing.client);

@@ -12,9 +12,9 @@ use trunkline_sip::wire::{HeaderName, Message};
 
 use trunkline_model::view::PeerLogin;
 
-/// Realms on the way to one peer.
+/// Realms on the way to one peer. A further one isn't answered.
 const MAX_REALMS: usize = 4;
-/// Answers to one realm for one request.
+/// Answers to one realm for one request. A further challenge isn't answered.
 const MAX_ANSWERS: u32 = 3;
 
 /// A sent request inside a call, kept to repeat it with credentials.

@@ -25,7 +25,7 @@ use super::target::{Target, UnresolvedTarget};
 pub use super::unanswered_challenges::UnansweredChallenge;
 pub use crate::failed_login::UnknownUser;
 
-/// Octets of a realm that are reported.
+/// Octets of a realm that are reported; a longer one is cut.
 const LONGEST_REALM: usize = 128;
 
 /// One effect.
@@ -157,7 +157,7 @@ pub enum Effect {
     },
     /// A peer's challenge has shown its realm, or couldn't be answered.
     Challenged(Box<ChallengeReport>),
-    /// A call was refused before it could be recorded: unauthenticated, overload, draining.
+    /// A call was refused without a record: this node takes no new calls, or the refusals of its org come too fast.
     TurnedAway {
         /// The stable reason.
         reason: &'static str,

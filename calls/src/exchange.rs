@@ -3,7 +3,8 @@
 
 use super::ids::LegId;
 
-/// The exchange that is open.
+/// The exchange that is open. No silent peer keeps it open: a re-INVITE is cancelled after 32 s (`requests`), other requests time out, a
+/// missing ACK is reported after 64*T1, and `Asking` ends by the join's deadline.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Exchange {
     /// None.
@@ -34,8 +35,8 @@ pub(crate) enum OwnRequest {
 }
 
 impl Exchange {
-    /// Returns the status that refuses an offer of `side`: 500 while its own is unanswered, 491 while another's is, or while the answer to that may
-    /// not have arrived.
+    /// Returns the status that refuses an offer of leg `id`'s peer: 500 while its own last offer is unanswered, 491 while another's is, or
+    /// while that peer may not have the answer yet.
     pub(crate) fn refusal(self, id: LegId) -> Option<u16> {
         match self {
             Self::Idle | Self::Refused => None,

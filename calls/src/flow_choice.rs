@@ -30,7 +30,7 @@ pub fn flow_to_target(
     names: &VerifiedNames,
     target: &Target,
 ) -> Result<Flow, NoFlow> {
-    // Proved by a REGISTER or a call of the peer, or judged when the connection was opened.
+    // A fixed flow was proved by a REGISTER or a call of the peer, or judged when the connection was opened.
     if let Some(by) = target.by {
         return Ok(by);
     }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::context::{Cx, node_and_slot_of};
 
-/// Bits of a session's id that count the loops.
+/// Octet of a session's id whose bits count the loops, and the place of these bits in it.
 const GENERATION: usize = 12;
 const GENERATION_SHIFT: u32 = 6;
 /// Number of the return at which a call is refused.

@@ -98,7 +98,7 @@ struct PeerHealth {
     has_answered: bool,
     /// It has answered a call.
     took_call: bool,
-    /// It has answered a call since the last look.
+    /// It has answered a call since the last turn of probes (`wants_probe`).
     is_heard: bool,
     is_down: bool,
     /// Outcomes in a row that contradict its state.
@@ -133,9 +133,9 @@ pub struct Health {
     trunks: DashMap<Uuid, Vec<ProbedPeer>>,
     /// Number of peers that are down: while it is zero, calls skip the lookup.
     down: AtomicUsize,
-    /// Addresses of peers that are down, until a packet comes from there.
+    /// Addresses of peers that are down, until an OPTIONS comes from there.
     down_at: DashSet<SocketAddr>,
-    /// Addresses of down peers that have sent a packet since: they are probed at once.
+    /// Addresses of down peers that have sent an OPTIONS since: the engine probes them without waiting for the next turn.
     back_at: DashSet<SocketAddr>,
     down_after: u32,
     up_after: u32,
@@ -183,8 +183,8 @@ impl Health {
         }
     }
 
-    /// Notes an OPTIONS from there. Its source may be forged, so a down peer isn't taken for up by it, but is probed, once each time that it has been
-    /// found down.
+    /// Notes an OPTIONS from that address. The source may be forged, so the OPTIONS doesn't bring a down peer up. It has the peer probed,
+    /// once each time that the peer has been found down.
     pub fn came_from(&self, source: SocketAddr) {
         if self.down.load(Ordering::Relaxed) > 0 && self.down_at.remove(&source).is_some() {
             self.back_at.insert(source);
@@ -277,8 +277,8 @@ impl Health {
         self.trunks.retain(|trunk, _| named.contains(trunk));
     }
 
-    /// Takes the result of a probe. A peer that has never answered may not support OPTIONS: its silence never takes it down, and takes it back
-    /// after refusals.
+    /// Takes the result of a probe. A peer that has never answered may not support OPTIONS: its silence never takes it down, and brings it
+    /// up again after refusals.
     pub fn note(&self, peer: &ProbedPeer, outcome: ProbeOutcome) -> Option<HealthChange> {
         // The peer is no longer watched.
         let mut known = self.peers.get_mut(peer)?;
@@ -294,7 +294,7 @@ impl Health {
         known.has_answered |= outcome == ProbeOutcome::Answered;
         let speaks_for_it = match outcome {
             ProbeOutcome::Answered => true,
-            // It may not know OPTIONS. Where it was refused before, silence says that it no longer is.
+            // A peer that has never answered may not know OPTIONS. If it refused probes before, silence says that it no longer does.
             ProbeOutcome::Silent => !known.has_answered,
             ProbeOutcome::Refused => false,
         };

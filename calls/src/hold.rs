@@ -1,9 +1,10 @@
-//! Hold and resume by the daemon: a re-INVITE shows each side in turn that the other only sends (RFC 3264 §8.4), and later that it receives again.
-//! The agent's side is first: runtimes refuse more often than PBXs, and then nothing has changed for the caller. The agent's answer is the offer to
-//! the caller, so that a change of media meanwhile isn't lost. If one side refuses, the call stays as it was, and the other side's change is undone.
+//! Hold and resume by the daemon: a re-INVITE shows each side in turn that the other only sends (RFC 3264 §8.4), and later that it receives
+//! again. The agent's side is first: runtimes refuse more often than PBXs, and then nothing has changed for the caller. The agent's answer
+//! is the offer to the caller, so that media which the agent changes in it aren't lost. If one side refuses, the call stays as it was, and
+//! the other side's change is undone.
 //!
-//! While a call is held, its peers may change it and refresh their sessions. SDP that crosses then is made `inactive`, whatever they offer, and the
-//! caller is asked for its direction again when the call is resumed.
+//! While a call is held, its peers may change it and refresh their sessions. SDP that crosses during a hold is made `inactive`, whatever
+//! the peers offer. When the call is resumed, the caller is asked for its direction again.
 //!
 //! A state machine that knows neither the call nor its dialogs (`holding` does): it gets descriptions and returns the next step (`HoldProgress`).
 
@@ -17,7 +18,8 @@ use trunkline_sip::moment::Moment;
 
 use super::role::LegRole;
 
-/// Longest time of a change, each way, before it is given up.
+/// Time in which a change may begin its re-INVITEs; then it counts as refused. Undoing it, or following the caller's changed media, gets as
+/// much again. A re-INVITE that is out is cancelled after 32 s (`requests`).
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reason why a call is neither held nor resumed.
@@ -29,7 +31,7 @@ pub enum HoldError {
     /// The call has not been answered yet.
     #[error("the call has not been answered yet")]
     NotAnswered,
-    /// Its destination is being changed.
+    /// The call is being transferred.
     #[error("a transfer of the call is under way")]
     Transferring,
     /// The opposite change is under way.
@@ -78,7 +80,7 @@ enum HoldStep {
 /// The last change of a call.
 #[derive(Debug)]
 struct HoldChange {
-    /// Last request: hold or resume.
+    /// The change that was last requested: true to hold, false to resume.
     wanted: bool,
     step: HoldStep,
     /// True if both sides are held.
@@ -87,8 +89,9 @@ struct HoldChange {
     closed: bool,
     /// Number of the change.
     number: u32,
+    /// Deadline by which the next re-INVITE has to be sent.
     until: Moment,
-    /// SDP to offer the caller.
+    /// The agent's answer, which is to be offered to the caller.
     answer: Option<Box<[u8]>>,
 }
 
@@ -114,9 +117,9 @@ pub(crate) enum HoldRequest {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum HoldProgress {
-    /// A re-INVITE in its turn, up to that moment.
+    /// A re-INVITE is to be queued, with that deadline.
     Ask(Moment),
-    /// Another re-INVITE in its turn; the change counts as made, with this status.
+    /// Another re-INVITE is to be queued, with that deadline; the change counts as made, with this status.
     Follow(HoldStatus, Moment),
     /// The change has ended.
     Settled(HoldStatus),
@@ -204,7 +207,8 @@ impl Hold {
         (number, HoldProgress::Ask(until))
     }
 
-    /// Sends a side that has accepted an obsolete SDP the other side's current one. The agent's SDP isn't kept, so a re-INVITE gets it.
+    /// Sends a side that has accepted an obsolete SDP the other side's current one. If that side is the caller, a re-INVITE first gets the
+    /// agent's SDP, which isn't kept.
     pub(crate) fn restore(&mut self, role: LegRole, now: Moment) -> HoldProgress {
         let (_, progress) = self.begin(self.is_held(), now);
         if let Some(change) = self.change.as_deref_mut() {
@@ -303,14 +307,14 @@ impl Hold {
         Some((self.asked(), offer))
     }
 
-    /// Returns the built-in agent's offer to the caller, the only side with a re-INVITE then.
+    /// Returns the offer of media of our own to the caller, which is the only side that gets a re-INVITE then.
     pub(crate) fn own_offer(&mut self, offer: &[u8]) -> Option<(LegRole, Vec<u8>)> {
         let change = self.change.as_deref_mut()?;
         change.step = HoldStep::Caller;
         Some((LegRole::Trunk, rewritten(offer, towards(change.wanted))))
     }
 
-    /// Takes the acceptance of a re-INVITE and its SDP. `heard` is the caller's SDP before; `None` with the built-in agent.
+    /// Takes the acceptance of a re-INVITE and its SDP. `heard` is the caller's SDP before; `None` with media of our own.
     pub(crate) fn accepted(
         &mut self,
         answer: Option<&[u8]>,

@@ -7,7 +7,9 @@ use trunkline_sip::dialog::sdp::Direction;
 /// Holds of a call.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct HoldState {
+    /// The daemon holds both sides, as the API has ordered.
     by_us: bool,
+    /// The peer on the trunk holds: its last offer says so, and no answer since then has ended that.
     by_peer: bool,
     /// State in the record and the live view.
     reported: bool,
@@ -24,7 +26,8 @@ impl HoldState {
         self.by_peer = holds(sdp);
     }
 
-    /// Notes an answer of the phone system. Other than `sendrecv` may only mirror the offer.
+    /// Notes an answer of the phone system. A direction other than `sendrecv` may only mirror our offer, so an answer can end a hold, not
+    /// begin one.
     pub(crate) fn take_answer(&mut self, sdp: &[u8]) {
         self.by_peer &= holds(sdp);
     }

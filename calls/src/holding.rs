@@ -74,7 +74,7 @@ impl Holding {
     /// Takes a request to hold or to resume. Returns the number of the change that leads there; `None` if none is needed.
     ///
     /// # Errors
-    /// No change may begin now; `hindrance`: for this reason outside of the hold.
+    /// No change may begin now. `hindrance` is the reason outside of the hold, if there is one.
     pub(crate) fn request(
         &mut self,
         bridge: &mut Bridge,
@@ -191,7 +191,7 @@ impl Holding {
             LegRole::Trunk => bridge.trunk_id(),
             LegRole::Agent | LegRole::Destination => bridge.agent_id(),
         };
-        // Another party's SDP follows in the session that the peer knows (RFC 3264 §8). Media of ours have their own.
+        // Another party's SDP follows in the session that the peer knows (RFC 3264 §8). Media of ours keep an origin of their own.
         if !is_local {
             bridge.legs.keep_origin(id);
         }
@@ -220,7 +220,7 @@ impl Holding {
         self.go_on(bridge, cx, progress);
     }
 
-    /// Handles the final answer to a re-INVITE that holds or resumes. Returns the media that were agreed on with media of our own.
+    /// Handles the final answer to a re-INVITE that holds or resumes. Returns the audio that was agreed on, if the media are our own.
     ///
     /// # Errors
     /// The peer is gone, and the call with it.
@@ -269,7 +269,7 @@ impl Holding {
             Reply::RetryAfter(wait) => return self.later(bridge, cx, wait),
             Reply::Unheard => 408,
             Reply::Refused(status) => status,
-            // `reply_to` makes a repetition or a refusal of a 422, and a loss of a dialog that is gone.
+            // `reply_to` turns a 422 into `RetryAfter` or `Refused`, and a dialog that is gone into `Lost`.
             Reply::Accepted | Reply::TooBrief | Reply::Gone => return,
         };
         let role = bridge.role(id);

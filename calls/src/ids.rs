@@ -31,7 +31,7 @@ pub(crate) struct LegId(u8);
 impl LegId {
     /// The leg that every call begins with, on its trunk.
     pub(crate) const FIRST: Self = Self(0);
-    /// The agent's first.
+    /// The first leg of the agent.
     pub(crate) const SECOND: Self = Self(1);
 
     /// The id after this one.
@@ -58,7 +58,7 @@ pub(crate) enum CallTimer {
     Attempt,
     /// Ringing time of the callee or destination.
     Ringing,
-    /// A request of ours has waited long enough for its turn.
+    /// A queued request of ours may have its turn now, or has waited too long for it (`Requests::set_turn`).
     Turn,
     /// A reliable provisional is sent again in this fork (RFC 3262 §3).
     Reliable(u8),

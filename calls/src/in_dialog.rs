@@ -28,8 +28,8 @@ impl Bridge {
         !(is_accepted_anyway || may_be_offer && offers_anyway)
     }
 
-    /// Answers a request other than BYE of a leg that isn't connected with another: it was replaced, or doesn't replace one yet. `arriving`: the leg
-    /// of a destination that does so later.
+    /// Answers a request other than BYE of a leg that isn't connected with another: it was replaced, or doesn't replace one yet.
+    /// `arriving`: the leg of a destination that is to replace the agent's.
     pub(crate) fn answer_apart(
         &mut self,
         cx: &mut Cx<'_>,
@@ -54,7 +54,7 @@ impl Bridge {
             }
             Method::Info => cx.respond(server, 200, None, |_| {}, b""),
             Method::Message => cx.respond(server, 480, None, |_| {}, b""),
-            // 491 has it try again (RFC 3261 §14.1), and by then the caller may have its media.
+            // 491 has the destination try again (RFC 3261 §14.1), and by then the caller may have its media.
             Method::Invite
             | Method::Ack
             | Method::Bye
@@ -124,8 +124,8 @@ impl Relay<'_> {
     }
 }
 
-/// Answers INFO or MESSAGE of a peer whose agent hasn't answered yet or has left: a 481 would end its dialog (RFC 3261 §12.2.1.2) before its agent or
-/// its transfer is through.
+/// Answers INFO or MESSAGE of a peer whose agent hasn't answered yet or has left: a 481 would end the peer's dialog (RFC 3261 §12.2.1.2)
+/// before the agent has answered, or the transfer has its outcome.
 pub(crate) fn answer_alone(cx: &mut Cx<'_>, server: ServerTx, message: &Message<'_>) {
     let status = match message.method() == Method::Info {
         true => 200,

@@ -15,7 +15,7 @@ use trunkline_sip::header::uri::{Uri, push_host_and_port};
 use trunkline_sip::moment::Moment;
 use trunkline_sip::wire::{HeaderName, Message};
 
-/// Characters that are kept of a text, codecs of an offer, identities that were asserted.
+/// Bounds on what is kept: characters of a text, codecs of an offer, identities that were asserted. The rest is left out.
 const KEPT: usize = 128;
 const CODECS: usize = 16;
 const ASSERTED: usize = 4;

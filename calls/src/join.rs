@@ -1,9 +1,10 @@
-//! Both ends get each other's media after we have called one of them: the caller (of an outbound call: the callee) is re-INVITEd with the other's
-//! SDP, and the other with what the caller changes in it (RFC 3725 §4.4). If the other then changes its own again, this might never end: the caller
-//! is asked for an offer, the other gets it, and its answer is sent in the ACK (§4.3).
+//! Both ends get each other's media after we have called one of them, the agent's side. The caller (of an outbound call: the callee) is
+//! re-INVITEd with the SDP of the agent's side. If it answers with other media than the agent's side has of it, that side is re-INVITEd
+//! with them (RFC 3725 §4.4). If the agent's side then changes its own media again, this might never end. So the caller is asked for an
+//! offer, the agent's side gets that offer, and its answer goes to the caller in our ACK (§4.3).
 //!
-//! A destination replaces the agent the same way: the caller stays connected with the agent until it has accepted the destination's media, and if it
-//! refuses them.
+//! A destination replaces the agent the same way: the caller stays connected with the agent until the caller has accepted the destination's
+//! media, and also if it refuses them.
 //!
 //! A state machine that knows neither the call nor its dialogs (`joining` does): it gets descriptions and returns the next step ([`JoinProgress`]).
 
@@ -16,14 +17,14 @@ use super::ids::LegId;
 use super::own_request::JoinRound;
 use super::refusal::Reason;
 
-/// Time that a re-INVITE may wait for its turn, including all refusals that postpone it: meanwhile neither side hears the other, and a person would
-/// have hung up by then.
+/// Time that one re-INVITE may wait for its turn, with all refusals that postpone it; then it counts as refused. A person who hears nothing
+/// would have hung up by then.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// State of the two ends. `D` is a 2xx of the caller's whose ACK waits.
 #[derive(PartialEq, Eq, Debug)]
 enum JoinStep<D> {
-    /// The agent's side has not answered our INVITE yet.
+    /// The agent's side has not answered our INVITE yet. That INVITE's own timers end this (`dialing`).
     Waiting,
     /// The caller gets this SDP of the agent's side.
     Join(Box<[u8]>),
@@ -92,12 +93,12 @@ pub(crate) enum JoinProgress<D> {
     },
     /// The caller refuses the agent's media, and there is no other side.
     Refused(Reason),
-    /// It has ended with the SDPs agreed before.
+    /// The join has ended, and both ends keep the SDPs that they have.
     Settled,
 }
 
 impl<D> Join<D> {
-    /// The agent's side is offered the caller's SDP.
+    /// A join that waits for the agent's side, which is being invited with the caller's SDP.
     pub(crate) const fn with(heard: Box<[u8]>) -> Self {
         Self {
             heard,
@@ -108,7 +109,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// The agent's side has moved its media, and has the caller's.
+    /// A join after the agent's side has moved its media. It has the caller's media already.
     pub(crate) fn moved(heard: Box<[u8]>) -> Self {
         Self {
             was_joined: true,
@@ -116,7 +117,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// The caller has moved its media; `local_sdp` is the agent's SDP as the caller has it.
+    /// A join after the caller has moved its media; `local_sdp` is the agent's SDP as the caller has it.
     pub(crate) fn caller_moved(heard: Box<[u8]>, local_sdp: Box<[u8]>) -> Self {
         Self {
             step: JoinStep::Join(local_sdp),
@@ -124,7 +125,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// A destination was offered the caller's SDP, and is to take the agent's place.
+    /// A join with a destination that was offered the caller's SDP, and is to take the agent's place.
     pub(crate) fn arriving(heard: Box<[u8]>, destination: LegId) -> Self {
         Self {
             arriving: Some(destination),
@@ -159,7 +160,7 @@ impl<D> Join<D> {
         }
     }
 
-    /// Returns how far it has come, for the requests that wait for it.
+    /// Returns how far the join has come, for the requests that wait for it.
     pub(crate) const fn phase(&self) -> JoinPhase {
         match &self.step {
             JoinStep::Waiting | JoinStep::Settled => JoinPhase::Idle,
@@ -204,7 +205,7 @@ impl<D> Join<D> {
         now: Moment,
     ) -> JoinProgress<D> {
         if !self.is_due(round) {
-            // It was abandoned meanwhile.
+            // The join was abandoned, or went on, after this re-INVITE was sent.
             return JoinProgress::Nothing;
         }
 
@@ -224,8 +225,7 @@ impl<D> Join<D> {
             }
 
             JoinStep::Follow { local_sdp, .. } => {
-                // The agent's side changes its SDP with each answer, so offering it back and forth might never end (RFC
-                // 3725 §4.3).
+                // The agent's side changes its SDP with each answer, so offering SDP back and forth might never end (RFC 3725 §4.3).
                 match sdp.filter(|sdp| !is_same_media(&local_sdp, sdp)) {
                     Some(answer) => {
                         let answer = answer.into();

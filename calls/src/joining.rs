@@ -31,12 +31,12 @@ pub const UNSETTLED: &str = "Both ends answer with another SDP each time";
 pub(crate) struct Joining(Option<Box<Join<Delayed>>>);
 
 impl Joining {
-    /// Waits for the answer of the agent's side, with what it was offered.
+    /// Keeps a join, in the state that it has been made in.
     pub(crate) fn wait_with(&mut self, join: Join<Delayed>) {
         self.0 = Some(Box::new(join));
     }
 
-    /// Forgets it: both ends have each other's media, or keep what they have.
+    /// Forgets the join: both ends have each other's media, or keep what they have.
     pub(crate) fn end(&mut self) {
         self.0 = None;
     }
@@ -75,7 +75,7 @@ impl Joining {
         bridge.forget_left(destination, None);
     }
 
-    /// Its progress, as other requests see it.
+    /// Progress of the join, as other requests see it.
     pub(crate) fn phase(&self) -> JoinPhase {
         self.0.as_deref().map_or(JoinPhase::Idle, Join::phase)
     }
@@ -96,7 +96,8 @@ impl Joining {
         self.0.as_deref().map(Join::heard)
     }
 
-    /// Handles the answer to a refresh of one end by re-INVITE: media that it moves with it are offered to the other end (RFC 3264 §8).
+    /// Handles the answer of one end to a refresh by re-INVITE. If that end moves its media in the answer, the other end is offered the new
+    /// ones (RFC 3264 §8).
     pub(crate) fn on_refreshed(
         &mut self,
         bridge: &Bridge,

@@ -1,7 +1,7 @@
 //! 2xx that come too late, or belong to no call: each is acknowledged and ended with BYE (RFC 3261 §13.2.2.4).
 //!
-//! A 2xx without a transaction may be forged by a peer that once got an INVITE of ours. Its Contact and Record-Route decide nothing:
-//! ACK and BYE go back by its own flow, once each, and are charged to its source.
+//! A 2xx without a transaction may be forged by a peer that once got an INVITE of ours. Its Contact and Record-Route decide nothing: ACK
+//! and BYE go back by its own flow, once for each copy of the 2xx, and are charged to its source.
 
 use trunkline_sip::dialog::body::{has_sdp, sdp_of};
 use trunkline_sip::dialog::{Dialog, sdp};
@@ -52,8 +52,8 @@ pub(crate) fn refuse_late_answer(
     bye_alone(cx, &mut dialog, target, &lines);
 }
 
-/// Handles a 2xx of ours without a transaction: ACK and BYE by its own flow, which its source pays for. Both are repeated with each retransmission
-/// of the 2xx.
+/// Handles a 2xx to an INVITE of ours that has no transaction any more: ACK and BYE go back by the flow of the 2xx, and count against its
+/// source. Both are repeated with each retransmission of the 2xx.
 pub(crate) fn refuse_stray_answer(cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
     let Some((mut dialog, _)) = dialog_of(cx, message) else {
         return;
@@ -73,8 +73,8 @@ pub(crate) fn refuse_stray_answer(cx: &mut Cx<'_>, flow: Flow, message: &Message
     cx.endpoint.charge_since(waiting, message, &flow);
 }
 
-/// Returns the dialog that a 2xx of ours has made, and whether its routes can be read. Without an ACK the 2xx would be retransmitted, and its peer
-/// take the call for answered (§13.2.2.4), so unreadable routes are ignored.
+/// Returns the dialog that a 2xx to an INVITE of ours makes, and whether its routes can be read. Without an ACK the 2xx would be
+/// retransmitted, and its peer take the call for answered (§13.2.2.4), so unreadable routes are ignored.
 fn dialog_of(cx: &Cx<'_>, message: &Message<'_>) -> Option<(Dialog, bool)> {
     // Without a tag of ours the 2xx answers no INVITE of this deployment, and gets nothing at all.
     let from_tag = message.from_tag().unwrap_or_default();

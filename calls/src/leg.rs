@@ -50,14 +50,14 @@ pub(crate) struct Leg {
     pub(crate) role: LegRole,
     pub(crate) peer: LegPeer,
     pub(crate) state: LegState,
-    /// Requests that its peer may send.
+    /// Bound on the rate of requests from its peer.
     pub(crate) allowance: RequestAllowance,
 }
 
 /// The far end of a leg.
 #[derive(Debug)]
 pub(crate) enum LegPeer {
-    /// Nothing has been sent to it yet.
+    /// Nothing has come from it or been sent to it yet.
     Unknown,
     /// A user agent over SIP.
     Sip(SipPeer),
@@ -65,13 +65,13 @@ pub(crate) enum LegPeer {
     Media(LocalMedia),
 }
 
-/// One dialog of a leg: every fork or attempt of the runtime has a pair of them with the same number.
+/// One dialog of a leg. Each fork of each attempt at a runtime makes two with one number: one with the runtime, and one with the caller.
 #[derive(Debug)]
 pub(crate) struct ForkDialog {
     pub(crate) fork: u8,
     pub(crate) dialog: Dialog,
-    /// The SDP that the peer has of us in it: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4). What the
-    /// caller has offered is kept once for both sides.
+    /// The last SDP that we have sent in this dialog: a refresh may have to repeat it, to a peer that takes no UPDATE (RFC 4028 §7.4). If
+    /// it equals the caller's SDP, both share one allocation.
     local_sdp: Option<Arc<[u8]>>,
 }
 
@@ -96,7 +96,9 @@ impl ForkDialog {
 /// Abilities that a peer has stated.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Abilities {
+    /// It takes UPDATE, as its Allow or its answer to an UPDATE has shown.
     pub(crate) update: bool,
+    /// Its use of reliable provisional responses (100rel).
     pub(crate) reliable: Reliability,
     /// It has sent Allow, and REFER isn't in it.
     pub(crate) no_refer: bool,
@@ -119,17 +121,17 @@ impl Abilities {
 /// The peer of a leg over SIP.
 #[derive(Debug)]
 pub(crate) struct SipPeer {
-    /// The way to it for the next request.
+    /// Flow by which the peer was reached or heard last.
     pub(crate) flow: Flow,
     pub(crate) dialogs: SmallVec<[ForkDialog; 1]>,
     pub(crate) abilities: Abilities,
-    /// True if a `sips:` URI began it.
+    /// True if the leg was begun with a `sips:` URI.
     pub(crate) is_sips: bool,
-    /// Runs where the peer is behind NAT and its way is UDP.
+    /// Timer of the keep-alives, for a peer that is behind NAT and reached by UDP.
     pub(crate) keep_alive: Option<TimerId>,
     /// Credentials for this peer's challenges.
     pub(crate) credentials: Option<Box<LegCredentials>>,
-    /// Origin line of the SDP that the peer has of us; `None`: as in the SDP of its dialog.
+    /// Origin line of the last SDP that we have sent to the peer; `None`: it is the line of `local_sdp`.
     pub(crate) origin: Option<Box<OwnOrigin>>,
     /// The peer's SDP as it was agreed on. The caller's is offered to a leg that takes the agent's place.
     pub(crate) remote_sdp: Option<Arc<[u8]>>,
@@ -200,7 +202,7 @@ impl SipPeer {
         self.dialogs.first()?.local_sdp.as_deref()
     }
 
-    /// That SDP, shared with another place that keeps it.
+    /// The SDP of [`Self::first_local_sdp`], to be shared instead of copied.
     pub(crate) fn shared_local_sdp(&self) -> Option<&Arc<[u8]>> {
         self.dialogs.first()?.local_sdp.as_ref()
     }
@@ -226,7 +228,7 @@ impl SipPeer {
         origin_line(self.first_local_sdp()?)
     }
 
-    /// From now on each SDP that the peer gets is the next version of the one that it has, whichever session it is of.
+    /// Has each further SDP to the peer continue the session that the peer knows, as its next version, whichever party the SDP comes from.
     pub(crate) fn keep_origin(&mut self) {
         let line = match self.origin.as_deref() {
             Some(OwnOrigin::Own(_)) => return,
@@ -257,7 +259,7 @@ pub(crate) struct LocalMedia {
     pub(crate) version: u64,
     /// The trunk allows RTP from another address than those of SDP and signalling.
     pub(crate) from_any: bool,
-    /// Our own offer waits for its answer in the caller's ACK.
+    /// Our last SDP was an offer in a 2xx, whose answer comes in the caller's ACK.
     pub(crate) offered: bool,
     pub(crate) agent: LocalAgent,
 }
@@ -295,7 +297,7 @@ impl LocalMedia {
 }
 
 impl Leg {
-    /// The peer, if it is one over SIP that something has been sent to.
+    /// The peer, if it is one over SIP that has been sent to or heard from.
     pub(crate) const fn sip(&self) -> Option<&SipPeer> {
         match &self.peer {
             LegPeer::Sip(peer) => Some(peer),
@@ -418,7 +420,7 @@ impl Leg {
         }
     }
 
-    /// The timers that run for it.
+    /// The timers that run for the leg, those of its INVITE and of its agent included.
     pub(crate) fn timers(&self) -> impl Iterator<Item = TimerId> {
         let keep_alive = self.sip().and_then(|peer| peer.keep_alive);
         let due = self.session().and_then(|session| session.due);
@@ -429,7 +431,7 @@ impl Leg {
         running.chain(dialing).chain(incoming)
     }
 
-    /// Stops what runs while the leg is up.
+    /// Stops the session timer and the keep-alives.
     pub(crate) fn stop_timers(&mut self, cx: &mut Cx<'_>) {
         if let Some(session) = self.session_mut() {
             cx.cancel_timer(&mut session.due);
@@ -439,7 +441,8 @@ impl Leg {
         }
     }
 
-    /// Notes that something has been sent to the peer by this flow. What was known of it before stays known.
+    /// Notes that something has been sent to the peer by this flow. A peer that is known already keeps its dialogs, abilities and
+    /// credentials.
     pub(crate) fn reached_by(&mut self, flow: Flow) -> Option<&mut SipPeer> {
         match &mut self.peer {
             LegPeer::Sip(peer) => {

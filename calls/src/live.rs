@@ -22,9 +22,9 @@ pub struct LiveCall {
     pub status: Status,
     /// The contact, once known.
     pub contact: Option<Uuid>,
-    /// Time at which the runtime began to ring.
+    /// Time at which the runtime began to ring; in an outbound call, the callee.
     pub ringing_at: Option<Moment>,
-    /// Time at which the runtime answered.
+    /// Time at which the runtime answered; in an outbound call, the callee.
     pub answered_at: Option<Moment>,
     /// Call-ID of the runtime's leg, once answered.
     pub runtime_call_id: Option<Box<str>>,

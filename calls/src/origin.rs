@@ -23,7 +23,7 @@ pub(crate) struct Origin {
 /// Origin line of the SDP that a peer has of us.
 #[derive(Debug)]
 pub(crate) enum OwnOrigin {
-    /// That of the party whose SDP it got last.
+    /// Origin line of the party whose SDP the peer got last.
     LastParty(Box<[u8]>),
     /// One of our own, under which it gets every SDP.
     Own(Origin),

@@ -46,7 +46,7 @@ pub(crate) struct Outbound {
     pub(crate) parties: [Box<str>; 2],
     /// The runtime over SIP that is invited once the callee has answered; `None` while the agent's audio passes through us.
     pub(crate) runtime: Option<Arc<Runtime>>,
-    /// Origin of its host names.
+    /// Party that named the hosts of the runtime.
     pub(crate) namer: Namer,
     pub(crate) krisp: bool,
     pub(crate) contact: ContactState,
@@ -75,7 +75,7 @@ impl Outbound {
         users(&self.parties)
     }
 
-    /// A runtime over SIP follows a bot, whose media of ours at `local` stay until it has answered.
+    /// Notes that a runtime over SIP follows a bot. Our media at `local` stay open until the callee has the runtime's media.
     pub(crate) fn follow(
         &mut self,
         chain: RuntimeChain,

@@ -20,13 +20,13 @@ pub(crate) struct Pending {
     /// CSeq number of our request.
     pub(crate) cseq: u32,
     pub(crate) origin: RequestOrigin,
-    /// It has an offer or asks for one.
+    /// It keeps an exchange open: it has an SDP, or it is an INVITE without one, which asks for an offer.
     pub(crate) offers: bool,
-    /// It has SDP itself; `offers` is also true if it asks for an offer.
+    /// It has a body, which counts as an SDP in an INVITE, UPDATE or PRACK. `offers` is also true for an INVITE without a body.
     pub(crate) had_sdp: bool,
     /// It went over an existing connection.
     pub(crate) connected: bool,
-    /// The SDP in it, if our next refresh of the peer needs it again.
+    /// The SDP in it. It becomes the one that our next refresh repeats (`ForkDialog::local_sdp`) once the peer has accepted it.
     pub(crate) sdp: Option<Box<[u8]>>,
     /// Session that the requester on the other leg gets once this is accepted.
     pub(crate) renewal: Option<SessionTimer>,
@@ -53,7 +53,7 @@ impl Pending {
 pub(crate) enum Purpose {
     /// Relays a request of the other leg; its answer goes back there.
     Relay(ServerTx),
-    /// Our own session refresh (RFC 4028).
+    /// Our own session refresh (RFC 4028), or probe of a silent peer.
     Refresh,
     /// Our own re-INVITE, by which both ends get each other's media.
     Join(JoinRound),
@@ -61,7 +61,7 @@ pub(crate) enum Purpose {
     Hold,
     /// Our own PRACK, BYE or NOTIFY, or an abandoned request: its answer changes no media.
     Own,
-    /// A change whose requester is gone, or which has lost its purpose. If the peer accepts it, it is offered the present media again.
+    /// A change whose requester is gone, or which has lost its purpose. If the peer accepts it, the peer is offered the media in use again.
     Stale,
     /// The REFER of a transfer.
     Transfer,

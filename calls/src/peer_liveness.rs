@@ -39,7 +39,7 @@ struct SessionTimes {
     due: Moment,
     /// End of the session unless it is refreshed.
     end: Moment,
-    /// Time at which we hang up for lack of a refresh, a little before that.
+    /// Time at which we hang up for lack of a refresh, a little before `end`.
     over: Moment,
 }
 
@@ -67,7 +67,7 @@ impl PeerLiveness {
         self.session.is_some_and(|session| session.over <= now)
     }
 
-    /// Returns when its silence reaches `longest`; never if that is zero.
+    /// Returns when the peer is probed: at `ask_at` if that is set, else when its silence reaches `longest`, or never if that is zero.
     fn silent_at(&self, longest: Duration) -> Option<Moment> {
         self.ask_at
             .or_else(|| (!longest.is_zero()).then(|| self.heard + longest))
@@ -110,7 +110,7 @@ impl PeerLiveness {
         let outlives = |session: SessionTimes| next + ANSWERED < session.end;
         let outlives = self.session.is_none_or(outlives);
         self.ask_at = Some(next);
-        // The same request refreshes the session.
+        // The next probe also refreshes the session, so no refresh is due before it.
         if let Some(session) = &mut self.session {
             session.due = session.due.max(next);
         }
@@ -146,7 +146,8 @@ impl PeerLiveness {
         }
     }
 
-    /// Returns the request for a silent peer: one that refreshes if possible; OPTIONS only if both were refused, or a re-INVITE would disturb.
+    /// Returns the request for a silent peer: one that refreshes if possible; OPTIONS only if the peer takes no UPDATE, and has refused
+    /// re-INVITEs or would be disturbed by one.
     fn question(&self, means: ProbeMethods<'_>) -> LivenessProbe {
         let may_reinvite = || !self.refuses_reinvite && means.local_sdp.is_some_and(is_plain_audio);
         match means.update {

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 /// Time for which a source is trusted after its last answer.
 const GOOD: Duration = Duration::from_secs(3_600);
-/// Bound on trusted sources, and on a shard's waiting INVITEs.
+/// Bound on trusted sources, and on a shard's waiting INVITEs. An INVITE that may not wait is challenged.
 const MOST_PROVEN: usize = 65_536;
 const MOST_WAITING: usize = 64;
 /// Bound on waiting INVITEs for one org: forged ones with its addresses don't affect other orgs.
@@ -51,6 +51,7 @@ pub(crate) struct WaitingInvite {
     pub(crate) org: Uuid,
     pub(crate) call_id: Box<[u8]>,
     pub(crate) cseq: u32,
+    /// Time at which the INVITE is challenged if its source hasn't answered.
     pub(crate) until: Moment,
 }
 

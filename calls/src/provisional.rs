@@ -166,7 +166,7 @@ impl Bridge {
         let Some(agent) = self.agent() else {
             return true;
         };
-        // Dialogs belong to the current attempt: without it, the fork is of a failed one.
+        // Dialogs belong to the current attempt: a fork without a dialog is of an attempt that has failed.
         let has_failed = self.won_fork().is_none() && agent.dialog_ref(fork).is_none();
         has_failed || self.has_another_fork(fork)
     }
@@ -211,8 +211,8 @@ impl Relay<'_> {
         self.relay_provisional(cx, early.fork, early.rseq, heard.message);
     }
 
-    /// Handles BYE of the caller in one of several early dialogs. It ends that one alone, with the runtime's, and the INVITE goes on with the others
-    /// (RFC 3261 §15). False if there is no other.
+    /// Handles BYE of the caller in one of several early dialogs. The BYE ends that dialog and the runtime's of the same fork. The INVITE
+    /// goes on in the other forks (RFC 3261 §15). False if there is no other.
     pub(crate) fn end_early_dialog(
         &mut self,
         cx: &mut Cx<'_>,

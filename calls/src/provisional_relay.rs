@@ -1,5 +1,6 @@
-//! Provisional responses to the caller's INVITE (RFC 3261 §13.3.1.1, RFC 3262 §3). Each fork counts its RSeq, has one reliable response out,
-//! retransmits it until it is acknowledged, and queues later ones. A 2xx waits while an SDP of its fork is unacknowledged.
+//! Provisional responses to the caller's INVITE (RFC 3261 §13.3.1.1, RFC 3262 §3). Each fork counts its RSeq, has one reliable response
+//! out, retransmits it until it is acknowledged or 64*T1 are over, and queues later ones. A 2xx waits while an SDP of its fork is
+//! unacknowledged.
 //!
 //! Knows neither the client that the responses come from nor the leg that they go to ([`ProvisionalSink`]): a fork is a number.
 
@@ -21,7 +22,7 @@ use super::delayed_ack::Delayed;
 const T1: Duration = Duration::from_millis(500);
 /// 64*T1: longest wait for a PRACK.
 const PATIENCE: Duration = Duration::from_secs(32);
-/// Reliable answers of one call that may wait behind unacknowledged ones.
+/// Reliable answers of one call that may wait behind unacknowledged ones; further ones are dropped.
 const MAX_QUEUED: usize = 8;
 
 /// Use of reliable provisional answers by a caller (RFC 3262 §3).
@@ -72,6 +73,7 @@ pub(crate) enum Delivery {
 #[derive(Debug)]
 pub(crate) struct Provisional {
     pub(crate) status: u16,
+    /// `body` is or has an SDP.
     pub(crate) has_sdp: bool,
     /// Crossing header lines.
     pub(crate) head: Box<[u8]>,
@@ -105,7 +107,7 @@ pub(crate) struct AcknowledgedProvisional {
     pub(crate) rseq: Option<u32>,
 }
 
-/// A 2xx that has won.
+/// The runtime's 2xx by which the call goes.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct WinningAnswer {
     pub(crate) client: ClientTx,
@@ -129,7 +131,7 @@ impl WinningAnswer {
     }
 }
 
-/// A 2xx that waits for the caller's PRACK (RFC 3262 §5).
+/// A 2xx that waits for the caller's PRACK (RFC 3262 §5). Without a PRACK in 64*T1 the call is refused.
 #[derive(Debug)]
 pub(crate) struct HeldAnswer {
     pub(crate) won: WinningAnswer,
@@ -166,7 +168,9 @@ pub(crate) enum Retransmission {
 struct Unacknowledged {
     reliable: Reliable,
     rseq: u32,
+    /// Time at which it was sent first.
     sent: Moment,
+    /// Wait before its next retransmission.
     interval: Duration,
     timer: TimerId,
 }
@@ -177,6 +181,7 @@ struct CallerFork {
     number: u8,
     /// RSeq of the last reliable answer; 0 before the first.
     rseq: u32,
+    /// The reliable response that is out. Those in `queued` wait for its PRACK.
     unacknowledged: Option<Unacknowledged>,
     queued: VecDeque<Reliable>,
     /// The caller has hung up on it.
@@ -227,6 +232,7 @@ pub(crate) struct ProvisionalRelay {
     offered: bool,
     caller: Reliability,
     forks: SmallVec<[CallerFork; 1]>,
+    /// The runtime's 2xx, while it waits for a PRACK.
     held: Option<HeldAnswer>,
 }
 
@@ -241,7 +247,7 @@ impl ProvisionalRelay {
         }
     }
 
-    /// Returns the delivery of a response that the other leg sends reliably, under `rseq`, or not.
+    /// Returns the delivery of a response of the other leg. `rseq`: its RSeq, if the other leg sends it reliably.
     pub(crate) const fn delivery(&self, rseq: Option<u32>) -> Delivery {
         self.caller.delivery(rseq)
     }
@@ -251,8 +257,8 @@ impl ProvisionalRelay {
         self.forks.is_empty()
     }
 
-    /// Returns whether a response is sent without its SDP. An SDP that the other leg sends unreliably is no offer, and would become one from us: its
-    /// 2xx will make it.
+    /// Returns whether a response is sent without its SDP. If the INVITE had no offer, an SDP that the other leg sends unreliably is no
+    /// offer either, but our reliable response would make it one. The 2xx brings the offer.
     pub(crate) fn is_bare(&self, delivery: Delivery) -> bool {
         delivery == (Delivery::UntilPrack { rseq: None }) && !self.offered
     }
@@ -265,7 +271,7 @@ impl ProvisionalRelay {
         delivery: Delivery,
         answer: Provisional,
     ) {
-        // The bound is the call's: each fork of the runtime would multiply one of its own.
+        // One bound for the whole call: a bound for each fork would grow with the forks of the runtime.
         let queued: usize = self.forks.iter().map(|fork| fork.queued.len()).sum();
         let fork = self.fork(fork);
         if fork.has_ended {

@@ -79,7 +79,7 @@ reasons! {
     LoopDetected = 482 Refused "loop_detected" "The call has come back here too often: it runs in a circle";
     /// The same caller has called the same number too often in too short a time.
     SetupsRepeat = 482 Refused "setups_repeat" "The same caller has called this number 20 times within 10 seconds";
-    /// Its two readings differ, or a header that a call needs is missing.
+    /// The two readings of the INVITE differ, or a header that a call needs is missing.
     BadRequest = 400 Refused "bad_request" "The request can be read in two ways or lacks what a call needs";
     /// The session interval is below our Min-SE.
     SessionTooBrief = 422 Refused "session_interval_too_small" "The session interval is too small";
@@ -103,7 +103,7 @@ reasons! {
     InviteExpired = 487 NoAnswer "invite_expired" "The call was not answered within the INVITE's Expires";
     /// The caller gave up.
     CallerCanceled = 487 Canceled "caller_canceled" "The caller gave up";
-    /// The caller never acknowledged the answer.
+    /// The caller never acknowledged the answer, or a reliable provisional response.
     NoAck = 504 Failed "no_ack" "The answer was never acknowledged";
     /// The peer stopped refreshing the session (RFC 4028).
     SessionExpired = 480 Failed "session_expired" "The session was not refreshed in time";
@@ -137,7 +137,7 @@ reasons! {
     TrunkAuthFailed = 401 Failed "trunk_auth_failed" "The outbound trunk does not accept the credentials";
     /// The trunk refused for a cause of its own.
     TrunkRefused = 480 Failed "trunk_refused" "The outbound trunk refused the call";
-    /// The callee's re-INVITE was refused.
+    /// Our re-INVITE to the callee, with the agent's media, was refused.
     JoinRefused = 488 Failed "join_refused" "The callee's side did not take the agent's media";
     /// The org is at its limit of calls that it began.
     OutboundBusy = 480 Refused "outbound_busy" "The org is at its limit of outbound calls at once";
@@ -149,7 +149,7 @@ reasons! {
     DestinationNotAllowed = 403 Refused "destination_not_allowed" "This number may not be called from here";
     /// There is no such call of the org that a new leg could enter.
     NothingReplaced = 481 Refused "nothing_replaced" "There is no such call to be taken over";
-    /// The call is answered, and only one that isn't was to be entered.
+    /// The call is answered, and Replaces names it only if it isn't (`early-only`).
     AnsweredAlready = 486 Refused "answered_already" "The call to be taken over is answered already";
     /// Something else about the call is being agreed on.
     CallChanging = 491 Refused "call_changing" "The call to be taken over is being changed";

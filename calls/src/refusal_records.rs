@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use super::allowance::{Allowance, Rate};
 
-/// Refusals of one org that are recorded: far more than a dialler with a wrong number makes.
+/// Refusals of one org that are recorded: far more than a dialler with a wrong number makes. The log has the number of those that are left
+/// out.
 const RATE: Rate = Rate {
     burst: 10_000,
     interval: Duration::from_millis(5),

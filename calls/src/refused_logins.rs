@@ -16,6 +16,7 @@ pub(crate) struct RefusedLogIns {
 }
 
 impl RefusedLogIns {
+    /// Requests that are kept; the oldest is forgotten.
     const KEPT: usize = 256;
 
     /// Notes a refused request. Returns false for a copy of a recent one of the same source: a retransmission has the same octets (RFC 3261

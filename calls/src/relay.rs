@@ -1,5 +1,5 @@
-//! Requests and answers that cross between the two connected legs of a call: what crosses of one (`crossing`), with the SDP as the hold changes it.
-//! Media of our own answer in place of the agent's leg (`local_media`).
+//! Requests and answers that cross between the two connected legs of a call. `crossing` says what crosses of each, and a hold changes the
+//! SDP in it. Media of our own answer in place of the agent's leg (`local_media`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl Relay<'_> {
         let refreshed = pending.method == Method::Update && status < 300;
         let requester = self.bridge.other(pending.leg);
 
-        // The answer to an offer in a reliable 18x, or the next offer (RFC 3262 §5).
+        // The SDP of a PRACK answers the offer in a reliable 18x, or is a new offer (RFC 3262 §5).
         if pending.method == Method::Prack
             && status < 300
             && let Some(sdp) = &pending.sdp

@@ -67,7 +67,7 @@ impl Bridge {
         let Some((id, ack, owed)) = overdue else {
             return false;
         };
-        // The other leg's 2xx has waited for the answer in this ACK, and its peer repeats it until ours comes.
+        // The other leg's 2xx has waited for the answer in this ACK, and its peer repeats the 2xx until our ACK comes.
         if let Some(delayed) = &ack.delayed {
             let other = self.other(id);
             if let Some(leg) = self.legs.get_mut(other) {
@@ -102,7 +102,7 @@ pub(crate) struct Reoffer<'r> {
 pub(crate) struct AckProgress {
     /// The call is up from now on.
     pub(crate) begins: bool,
-    /// It lacks the answer to a delayed offer.
+    /// The ACK lacks the answer to a delayed offer.
     pub(crate) lacks_answer: bool,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct AckProgress {
 pub(crate) enum ReofferProgress {
     /// None.
     Nothing,
-    /// The peer on the trunk and the other one have each other's media.
+    /// A re-INVITE of the peer on the trunk was accepted: both ends have each other's media.
     TrunkOffered,
     /// A new leg has taken the agent's place.
     AgentReplaced,
@@ -254,8 +254,8 @@ impl Relay<'_> {
         message: &Message<'_>,
         renewal: Option<SessionTimer>,
     ) {
-        // The peer moves its media to an IP family that the other side lacks, by the last SDP that this peer got. A side with both families shows
-        // that in its SDP (RFC 6157 §4).
+        // The peer moves its media to an IP family that the other side lacks, judged by the last SDP that we have sent to this peer. A side
+        // with both families shows that in its SDP (RFC 6157 §4).
         let theirs = self
             .bridge
             .legs
@@ -378,8 +378,8 @@ impl Relay<'_> {
     }
 }
 
-/// Returns the session interval that a refresh requests; `None` if it was refused as too brief or unreadable. Before the call is answered there is
-/// no session to refresh.
+/// Returns the session interval that a refresh requests; `None` if it was refused as too brief or unreadable. It is `Some(None)` before the
+/// call is answered, when there is no session to refresh.
 fn asked_session(
     cx: &mut Cx<'_>,
     status: CallStatus,

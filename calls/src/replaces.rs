@@ -28,7 +28,7 @@ impl Bridge {
     pub(crate) fn is_changing(&self) -> bool {
         self.dialing().is_some()
             || self.legs.successor().is_some()
-            // A call has a fixed number of legs, and the replaced one stays until its BYE is answered.
+            // A call has room for four legs, and the replaced one stays until its BYE is answered.
             || self.legs.is_full()
             || self.awaited().next().is_some()
             || self.requests.offering().is_some()

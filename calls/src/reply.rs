@@ -21,7 +21,7 @@ pub(crate) enum Reply {
     TooBrief,
     /// The peer doesn't have the dialog.
     Gone,
-    /// The peer may be gone.
+    /// No answer came, or one that doesn't say whether the dialog still exists (408, or 481 to OPTIONS).
     Unheard,
     /// Any other refusal.
     Refused(u16),
@@ -49,8 +49,8 @@ impl Reply {
         }
     }
 
-    /// Judges a request without an answer, because its flow broke (503, RFC 3261 §8.1.3.1) or none came. An existing connection may have been stale,
-    /// and a new one is opened.
+    /// Judges a request without an answer: its flow broke (503, RFC 3261 §8.1.3.1), or nothing came (408). `connected`: it went over an
+    /// existing connection, which may have been stale; the repetition opens a new one.
     pub(crate) const fn without_answer(status: u16, connected: bool) -> Self {
         match (status, connected) {
             (503, true) => Self::RetryAfter(PAUSE),

@@ -1,5 +1,5 @@
-//! Our requests inside a call that wait for their turn: none may be sent while another offer is open (RFC 3261 §14.1), and a peer may have asked for
-//! a pause. Only the kind of request waits, once each; its content is made when its turn comes.
+//! Our requests inside a call that wait for their turn: no offer may be sent while another is open (RFC 3261 §14.1), and a peer may have
+//! asked for a pause. Only the kind of request waits, once each; its content is made when its turn comes.
 //!
 //! Knows neither requests nor dialogs. INFO, PRACK and others that need no turn aren't queued.
 
@@ -19,13 +19,13 @@ pub(crate) enum NextRequest<A> {
 #[derive(Debug)]
 struct Waiting<A> {
     ask: A,
-    /// Earliest time.
+    /// Earliest time at which the request may be sent.
     from: Moment,
-    /// Deadline.
+    /// Time at which the request is given up; `None`: it waits until it is sent or withdrawn.
     until: Option<Moment>,
 }
 
-/// Queue of requests, in the order in which they are sent.
+/// Queue of requests, the oldest first. A request that may not be sent yet doesn't hold up those after it.
 #[derive(Debug)]
 pub(crate) struct RequestQueue<A> {
     waiting: Vec<Waiting<A>>,

@@ -1,9 +1,9 @@
 //! Requests of ours inside a call: those that wait for their answers, and those that wait for their turn.
 //!
-//! One object for both dialogs of the bridge, not one for each. An offer of one side is open until the other side has answered the offer that it
-//! crossed as, and our own offers (hold, join, refresh) must neither meet it there nor change what it is answered with (RFC 3261 §14.1, RFC 3725
-//! §4). So one exchange at a time is open in a call, one timer bounds it, and what waits for a turn waits for both dialogs. The bound on what
-//! is in flight is a call's as well.
+//! One object for both dialogs of the bridge, not one for each. A peer's offer is relayed to the other leg, and is open until that leg's
+//! peer has answered it. Our own offers (hold, join, refresh) must neither collide with it on that leg nor change its answer (RFC 3261
+//! §14.1, RFC 3725 §4). So one exchange at a time is open in a call, one timer bounds it, and what waits for a turn waits for both dialogs.
+//! The bound on requests in flight is one for the call, too.
 //!
 //! Bare requests wait for no exchange: INFO, PRACK, BYE, an UPDATE without a body.
 
@@ -20,22 +20,24 @@ use super::own_request::{JoinRound, Pending, Purpose, RequestKind};
 use super::reply::PAUSE;
 use super::request_queue::{NextRequest, RequestQueue};
 
-/// Requests of one call that may be in flight at once.
+/// Requests of one call that may be in flight at once. At this number a peer's further request gets 503, unless it is a BYE. Our own are
+/// counted, but never refused for it.
 const MAX_PENDING: usize = 16;
-/// Longest time of a re-INVITE before it is cancelled. No person has to answer it, and it blocks every other negotiation.
+/// Time without a final answer after which a re-INVITE is cancelled. No person has to answer it, and it blocks every other negotiation.
 const EXCHANGE_PATIENCE: Duration = Duration::from_secs(32);
 
 /// Requests of ours in both dialogs of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    /// They wait for their answers. Most calls that are up have none, and keep no room for any.
+    /// Requests that wait for their answers. Most calls that are up have none, and keep no room for any.
     pending: Vec<Pending>,
-    /// They wait for their turn.
+    /// Requests that wait for their turn.
     queue: RequestQueue<RequestKind>,
+    /// Runs until the queue may have a request to send or to give up (`set_turn`).
     turn: Option<TimerId>,
     /// Runs while a re-INVITE of ours waits for its final answer.
     exchange: Option<TimerId>,
-    /// The last INVITE of a peer inside the call.
+    /// The last INVITE of a peer inside the call, until `check_theirs` finds its transaction gone.
     theirs: Option<ServerTx>,
 }
 
@@ -76,13 +78,13 @@ impl Requests {
         pending.find(|pending| pending.purpose == purpose)
     }
 
-    /// Returns whether a probe of a leg's peer waits for its answer.
+    /// Returns whether a refresh of a leg's session, or a probe of its silent peer, has been sent and waits for its answer.
     pub(crate) fn refreshes(&self, id: LegId) -> bool {
         let is_it = |pending: &Pending| pending.leg == id && pending.purpose == Purpose::Refresh;
         self.pending.iter().any(is_it)
     }
 
-    /// Returns whether a probe of a leg's peer waits for its answer or its turn.
+    /// Returns whether such a request waits for its answer, as in [`Self::refreshes`], or still for its turn.
     pub(crate) fn is_refreshing(&self, id: LegId) -> bool {
         self.is_queued(RequestKind::Refresh(id)) || self.refreshes(id)
     }
@@ -126,7 +128,7 @@ impl Requests {
             self.pending = Vec::new();
         }
         let is_invite = |pending: &Pending| pending.method == Method::Invite;
-        // The timer is that of the INVITE sent last, so it runs on for another leg's.
+        // One timer serves all INVITEs that are out, and was started by the last one: it runs on while another leg's INVITE waits.
         if is_invite(&pending) && !self.pending.iter().any(is_invite) {
             cx.cancel_timer(&mut self.exchange);
         }
@@ -144,7 +146,7 @@ impl Requests {
         }
     }
 
-    /// Cancels what that request of a peer was relayed as.
+    /// Cancels our request by which that request of a peer was relayed.
     pub(crate) fn cancel_relayed(&mut self, cx: &mut Cx<'_>, server: ServerTx, lines: &[u8]) {
         let mut pending = self.pending.iter_mut();
         if let Some(relayed) = pending.find(|it| it.purpose == Purpose::Relay(server)) {
@@ -152,7 +154,7 @@ impl Requests {
         }
     }
 
-    /// Drops the response to what that request of a peer was relayed as.
+    /// Keeps the response to a relayed request from going back to the peer that sent it.
     pub(crate) fn forget_relayed(&mut self, server: ServerTx) {
         for pending in &mut self.pending {
             if pending.purpose == Purpose::Relay(server) {
@@ -161,7 +163,7 @@ impl Requests {
         }
     }
 
-    /// Cancels the caller's re-INVITE that was to connect it with a destination.
+    /// Cancels our re-INVITE to the caller that was to connect it with a destination.
     pub(crate) fn cancel_join(&mut self, cx: &mut Cx<'_>) {
         for pending in &mut self.pending {
             if pending.purpose == Purpose::Join(JoinRound::Join) {
@@ -171,8 +173,8 @@ impl Requests {
         }
     }
 
-    /// Stops all crossing: a requester that waits for the other leg gets its answer (RFC 3261 §15.1.2), and a re-INVITE is cancelled. Later answers
-    /// get no more than their ACKs.
+    /// Stops all relaying. A peer whose relayed request has no final answer gets 487 (RFC 3261 §15.1.2), and every re-INVITE is cancelled.
+    /// Later answers get no more than their ACKs.
     pub(crate) fn abandon(&mut self, cx: &mut Cx<'_>) {
         for pending in &mut self.pending {
             // A late answer to REFER may still bring the outcome of the transfer.
@@ -182,7 +184,8 @@ impl Requests {
         }
     }
 
-    /// Ends what is pending with the agent, which leaves. Our own requests to the caller go on.
+    /// Ends what is pending with the agent, which leaves. On other legs, refreshes, `Own` requests and the re-INVITE that brings the caller
+    /// the destination's media go on; the rest is given up.
     pub(crate) fn abandon_agent(&mut self, cx: &mut Cx<'_>, agent: LegId) {
         for pending in &mut self.pending {
             let own = matches!(
@@ -196,15 +199,16 @@ impl Requests {
                     pending.offers = false;
                 }
                 (false, true) => {}
-                // Its peer may still accept this: `Stale` has it offered the current media again.
+                // The peer may still accept this request. With `Stale` it is then offered the media in use again.
                 (false, false) => leave(cx, pending, Purpose::Stale),
             }
         }
         self.withdraw(RequestKind::Refresh(agent));
     }
 
-    /// Ends what was relayed in dialogs that are gone, and refuses its requesters: theirs are gone as well (RFC 3261 §12.2.2). A PRACK is accepted,
-    /// since its response was ours (RFC 3262 §3), unless its offer would stay without an answer.
+    /// Ends the requests that were relayed in dialogs that are gone. Their requesters get 481, since their own dialogs are gone as well
+    /// (RFC 3261 §12.2.2). A PRACK gets 200, since the response that it acknowledges was ours (RFC 3262 §3), unless an SDP in it would stay
+    /// without an answer.
     pub(crate) fn abandon_dropped(&mut self, cx: &mut Cx<'_>, is_held: impl Fn(u8) -> bool) {
         for pending in &mut self.pending {
             let Purpose::Relay(server) = pending.purpose else {
@@ -234,7 +238,7 @@ impl Requests {
         }
     }
 
-    /// Queues a request after `wait` until the open exchange has room for it; dropped at `until`.
+    /// Queues a request. It is sent after `wait` at the earliest, once the open exchange admits it; at `until` it comes back as too late.
     pub(crate) fn ask(
         &mut self,
         cx: &Cx<'_>,
@@ -265,8 +269,8 @@ impl Requests {
         self.turn = None;
     }
 
-    /// Forgets a peer's INVITE that is over. Its exchange lasts until its answer is acknowledged (RFC 3261 §14.1); the ACK to a refusal never
-    /// reaches the call, so its transaction is checked.
+    /// Forgets a peer's INVITE that is over. The exchange of an INVITE lasts until its answer is acknowledged (RFC 3261 §14.1). The ACK to
+    /// a refusal never reaches the call, so the transaction is looked up instead.
     pub(crate) fn check_theirs(&mut self, cx: &Cx<'_>) {
         self.theirs = self.theirs.filter(|tx| cx.endpoint.server_exists(*tx));
     }

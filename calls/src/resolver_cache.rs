@@ -13,9 +13,9 @@ use super::target::{Target, UnresolvedTarget};
 
 /// Age after which an address is looked up again; the resolver observes the TTL.
 const FRESH: Duration = Duration::from_secs(30);
-/// Longest wait for the first answer.
+/// Longest wait for the first answer. After it a name that has no answer counts as one without addresses.
 const AWAITED: Duration = Duration::from_secs(5);
-/// Names that are remembered.
+/// Names that are remembered. For a further one those older than [`FRESH`] are forgotten, then the oldest.
 const MOST: usize = 1_024;
 
 type Name = (Box<str>, Option<u16>, Option<Transport>);
@@ -26,6 +26,7 @@ pub(crate) struct ResolverCache(HashMap<Name, CachedName>);
 
 #[derive(Debug)]
 struct CachedName {
+    /// Time of the last lookup, or of the last answer that had addresses.
     asked: Moment,
     targets: Vec<Target>,
 }

@@ -32,7 +32,7 @@ use super::request_origin::RequestOrigin;
 use super::runtime_chain::RuntimeChain;
 use super::target::{self, Parties, Target};
 
-/// INVITEs to one target of a runtime.
+/// Most INVITEs to one target of a runtime. After them a challenge or a 422 counts as a refusal.
 const MAX_REQUESTS: u32 = 5;
 
 /// Number of the first dialog with the caller: the one in which we answer for media of our own.

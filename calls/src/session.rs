@@ -1,6 +1,6 @@
-//! Liveness of a leg's peer. Session timers (RFC 4028), one on each leg, are refreshed by us, or end a session that the peer doesn't refresh. A peer
-//! that has been silent for long is probed, with a session or without: by a request that refreshes where
-//! it takes one, since an answer to OPTIONS doesn't prove a dialog.
+//! Liveness of a leg's peer. Session timers (RFC 4028), one on each leg, are refreshed by us, or end a session that the peer doesn't
+//! refresh. A peer that has been silent for long is probed, with a session or without: by a request that refreshes the session where the
+//! peer takes one, since an answer to OPTIONS doesn't prove a dialog.
 //!
 //! One timer of the wheel serves both. A message only updates a time, which the timer reads when it fires.
 

@@ -38,6 +38,7 @@ const MAX_LOST: usize = 1_024;
 #[derive(Debug)]
 pub struct Calls {
     pub(crate) slab: Slab<Slot>,
+    /// Number of the last call.
     generation: u32,
     pub(crate) core: Core,
     /// The call whose input is being handled, which ends if that panics.
@@ -47,7 +48,7 @@ pub struct Calls {
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) generation: u32,
-    /// Attempts of the whole call.
+    /// Number of the call's attempts that are recorded, over all of its legs.
     attempt_counter: AttemptCounter,
     pub(crate) call: Box<Call>,
 }

@@ -15,11 +15,11 @@ use super::proven_sources::{SourceProbe, SourceProof, WaitingInvite};
 
 /// Age of an answer after which its source is probed again.
 const REPROBE_AFTER: Duration = Duration::from_secs(600);
-/// Longest wait of an INVITE for the answer.
+/// Longest wait of an INVITE for the answer. Then it is challenged.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Pause before a silent source is probed again.
 const SILENT_PAUSE: Duration = Duration::from_secs(5);
-/// Bound on stored probes.
+/// Bound on stored probes. The oldest is forgotten, and its answer proves nothing any more.
 const MAX_PROBES: usize = 256;
 /// Size of an INVITE that may wait, in octets. Probe and challenge together are more than twice the size of a smaller one.
 const WAITING_OCTETS: std::ops::RangeInclusive<usize> = 400..=8_192;
@@ -42,7 +42,7 @@ pub(crate) fn judge_source(
         Some(age) if age < REPROBE_AFTER || last.is_some_and(|last| last < SILENT_PAUSE) => {
             return SourceProof::Proven;
         }
-        // The answer renews the trust in the background, so that no INVITE has to wait for it when it lapses.
+        // The answer renews the trust in the background, so that no INVITE has to wait once the trust lapses.
         Some(_) => {
             ask(core, endpoint, flow, invite, now);
             return SourceProof::Proven;

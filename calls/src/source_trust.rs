@@ -4,8 +4,9 @@
 //! is an IP that this leg has sent to or heard from, that the configured host has, that Contact or Record-Route lead to, or that the trunk allows.
 //! The port may change, as it does behind NAT. A less secure transport than the dialog's first one never counts.
 //!
-//! From any other source a request has to prove the leg's own pair, if the peer has proven it before (`address_change`); on any other leg it is 403. The first
-//! check is a few comparisons; names and allowed networks are consulted only for an unknown IP.
+//! From any other source a request has to prove the leg's own pair of user name and password, if the peer has proven it before
+//! (`address_change`); on any other leg it is 403. The first check is a few comparisons; names and allowed networks are consulted only for
+//! an unknown IP.
 
 use std::net::IpAddr;
 
@@ -30,7 +31,7 @@ const ROUTES: usize = 16;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SourceTrust {
     Known,
-    /// A name that may lead there is being resolved.
+    /// A name that may lead there is being resolved, for 5 s at most (`resolver_cache`).
     Awaited,
     Unknown,
     /// No source counts: the dialog began on a more secure transport.

@@ -10,6 +10,7 @@ use trunkline_sip::wire::Message;
 pub(crate) struct StaleNonces(VecDeque<(u64, u32)>);
 
 impl StaleNonces {
+    /// Calls that are kept; the oldest is forgotten.
     const KEPT: usize = 64;
 
     /// Notes the request. Returns whether its call did the same before, in another request.

@@ -204,7 +204,7 @@ pub(crate) fn written(number: Option<E164>, raw: &str) -> String {
     number.map_or_else(|| raw.to_owned(), |number| number.as_str().to_owned())
 }
 
-/// Octets of a peer's text that a placeholder may hold.
+/// Octets of a peer's text that a placeholder may hold; longer text is cut.
 const LONGEST: usize = 128;
 
 impl Parties<'_> {
@@ -370,7 +370,7 @@ pub const fn default_port(transport: Transport) -> u16 {
     }
 }
 
-/// Contacts of a redirection that are read.
+/// Contacts of a redirection that are read. Further ones are ignored.
 const MAX_CONTACTS: usize = 8;
 
 /// Returns the targets of a redirection within `hosts`, by descending `q` (RFC 3261 §8.1.3.4). One received over TLS leads to TLS only.

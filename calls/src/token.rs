@@ -1,7 +1,7 @@
 //! Secret that a runtime gets with its call, and that opens the session's context.
 //!
-//! It is a MAC over org and session: no node stores it, every node verifies it, and a reader of the store can't make one. The caller of this module
-//! checks that the call is still up.
+//! It is a MAC over org and session: no node stores it, every node verifies it, and a reader of the store can't make one. The code that
+//! uses this module checks that the call is still up.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;

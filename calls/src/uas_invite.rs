@@ -19,7 +19,7 @@ use super::refusal::Reason;
 /// The contact lookup.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ContactState {
-    /// It runs.
+    /// The lookup runs. The runtime of an inbound call is invited after it, or after 500 ms; an outbound call doesn't wait for it.
     Pending,
     /// Its result: the contact, or `None`.
     Known(Option<Uuid>),

@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 /// Time to answer a challenge: a retransmission or two.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Sources kept per number: forged ones displace few others.
+/// Sources kept per number. Further ones aren't reported, so that forged ones take little of the list.
 const SOURCES: usize = 4;
-/// Challenged callers kept.
+/// Challenged callers kept. While the list is full, further ones aren't reported.
 const KEPT: usize = 64;
 /// Longer Call-IDs are cut.
 const LONGEST: usize = 255;

@@ -151,7 +151,7 @@ impl Call {
         self.with_bot(cx, Bot::dial);
     }
 
-    /// Begins the transfer that the machine has requested.
+    /// Begins the transfer that the built-in agent's flow has requested.
     pub(crate) fn hand_off(&mut self, cx: &mut Cx<'_>, org: Option<&OrgView>) {
         let builtin = self.bridge.bot_mut().and_then(Bot::builtin_mut);
         let Some(wanted) = builtin.and_then(|builtin| builtin.wanted.take()) else {
@@ -169,7 +169,7 @@ impl Call {
             };
             self.transfer(cx, org, ask).ok()
         });
-        // During a transfer the flow has no timer of its own (`Machine::due`), so it must learn that there is none.
+        // During a transfer the flow has no timer of its own (`Machine::due`), so it must learn that no transfer has begun.
         if begun.is_none() {
             self.with_bot(cx, |bot, cx, of| {
                 bot.on_untransferred(cx, of, TransferFailure::Failed)

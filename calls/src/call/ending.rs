@@ -51,11 +51,11 @@ impl Call {
 
         match (self.bridge.status(), self.bridge.is_trunk(id)) {
             (CallStatus::Over, true) => {
-                // It has crossed our end of the call. A BYE of ours that waits for this peer's ACK isn't owed any more.
+                // This BYE has crossed our end of the call. If a BYE of ours waits for this peer's ACK, it isn't owed any more.
                 self.bridge.drop_awaited_acks(cx, id);
                 self.bridge.legs.set_state(id, LegState::Gone);
             }
-            // It has crossed our BYE, whose answer is still awaited.
+            // This BYE has crossed ours, whose answer is still awaited.
             (CallStatus::Over, false) => {}
 
             // The callee has answered, so the call is completed although its runtime hasn't.
@@ -78,7 +78,7 @@ impl Call {
                 // RFC 3261 §15: a callee "MUST NOT send a BYE on early dialogs". A runtime that does refuses the call.
                 let relay = self.bridge.incoming().map(|incoming| &incoming.relay);
                 if relay.is_some_and(|relay| relay.held_fork() == Some(fork)) {
-                    // Its ACK need not wait for the caller's PRACK any more. Without one the 2xx is retransmitted.
+                    // The ACK to the runtime's 2xx need not wait for the caller's PRACK any more. Without an ACK the 2xx is retransmitted.
                     self.bridge.acknowledge_held(cx);
                 }
                 self.refuse(cx, Reason::RuntimeRefused);
@@ -113,8 +113,7 @@ impl Call {
     fn on_agent_bye(&mut self, cx: &mut Cx<'_>, id: LegId) {
         self.bridge.drop_awaited_acks(cx, id);
         match self.joining.arriving() {
-            // The caller doesn't have the destination's media yet.
-            // Our re-INVITE to the caller goes on, which brings it the destination's media.
+            // The caller doesn't have the destination's media yet. Our re-INVITE that brings them goes on.
             Some(_) => self.relaying().agent_goes(cx),
             None => self.abandon(cx),
         }

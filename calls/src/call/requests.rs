@@ -21,7 +21,7 @@ use crate::reoffer::Reoffer;
 use crate::transfer::TransferEvent;
 use crate::transferring::ReferRequest;
 
-/// Answers of one call that may wait for their ACK at once.
+/// Answers of one call that may wait for their ACK at once. At this number a further re-INVITE gets 503.
 const MAX_AWAITED: usize = 8;
 
 impl Call {

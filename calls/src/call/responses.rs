@@ -106,7 +106,7 @@ impl Call {
                 self.end_if_lost(cx, pending.leg, lost);
             }
 
-            // The peer may never have read it. The second BYE opens a new connection; a third is never sent.
+            // The peer may never have read the BYE. A second one opens a new connection; a third is never sent.
             Purpose::Own if broken && pending.connected && pending.method == Method::Bye => {
                 self.bridge.send_bye_again(cx, &pending);
             }
@@ -238,7 +238,7 @@ impl Call {
                         }
                     }
                     Ok(ReofferProgress::TrunkOffered) => {
-                        // The callee's own re-INVITE has brought it the runtime's media.
+                        // The re-INVITE of the peer on the trunk has brought both ends each other's media, so our own join isn't needed.
                         if self.joining.arriving().is_none() {
                             let progress = self.joining.on_crossed();
                             self.apply_join_progress(cx, progress, None);

@@ -11,9 +11,9 @@ use trunkline_model::builtin::{Choices, Flow, Key, Prompt, Step};
 use trunkline_model::settings::Runtime;
 use trunkline_sip::moment::Moment;
 
-/// Digits that are kept for steps to come, and for being said.
+/// Digits that are kept for steps to come, and for being said. The oldest are dropped.
 const MOST_KEYS: usize = 32;
-/// Steps that one input may lead through. A valid flow needs fewer.
+/// Steps that one input may lead through. A valid flow needs fewer; beyond it the flow hangs up.
 const MOST_TURNS: usize = 200;
 /// Time before a BYE in which the last words get through the peer's jitter buffer.
 const LAST_WORDS: Duration = Duration::from_millis(300);
@@ -27,7 +27,7 @@ pub enum Sound {
     Prompt(Prompt),
     /// Names of keys, by their labels.
     Keys(Box<[u8]>),
-    /// Its own audio, after this delay.
+    /// The peer's own audio, after this delay.
     Echo(Duration),
     /// Silence.
     Silence,
@@ -68,11 +68,12 @@ pub(crate) struct Machine {
     typed: VecDeque<Key>,
     /// Digits that haven't been said yet.
     unsaid: VecDeque<Key>,
+    /// End of the flow's longest time, at which it hangs up; `None` before it begins.
     ends_at: Option<Moment>,
     actions: VecDeque<Action>,
 }
 
-/// State of the step that runs.
+/// State of the step that runs. If the end of a sound is never reported, the flow's longest time ends the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
     /// The call isn't up yet.

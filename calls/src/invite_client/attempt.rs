@@ -13,7 +13,7 @@ use crate::digest_answers::DigestAnswers;
 use crate::target::Target;
 use crate::{has_sdp, sdp_of};
 
-/// Early dialogs of one client, over all targets.
+/// Early dialogs of one client, over all targets. Responses of a further one count as responses without a dialog.
 const MAX_FORKS: u8 = 16;
 
 /// An attempt at one target: it would make a dialog of its own, so it has its own From-tag.
@@ -37,7 +37,9 @@ pub(super) struct Attempt {
 /// Use of a new connection in place of one that closed before any response to the INVITE.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Reconnects {
+    /// One new connection may be used.
     Once,
+    /// It has been used.
     NoMore,
 }
 

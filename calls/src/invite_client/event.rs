@@ -18,7 +18,7 @@ pub(crate) enum InviteEvent<'m> {
     /// Nothing yet.
     Waits,
     Provisional(ProvisionalResponse<'m>),
-    /// A 2xx, which the caller of the client acknowledges: only it knows whether the ACK carries an answer.
+    /// A 2xx. The code that runs the client acknowledges it: only that code knows whether the ACK carries an answer.
     Accepted(Box<Accepted<'m>>),
     Failed(Failed<'m>),
 }
@@ -79,6 +79,7 @@ pub(crate) struct Accepted<'m> {
     pub(crate) sdp: AnswerSdp,
     /// Credentials in the ACK: the INVITE's (RFC 3261 §13.2.2.4), where they may go.
     pub(crate) ack_lines: Vec<u8>,
+    /// Credentials for the peer's challenges in this dialog.
     pub(crate) credentials: Option<Box<LegCredentials>>,
     /// Addresses of the peer: what its host resolved to, and where answers came from.
     pub(crate) addresses: PeerAddresses,

@@ -50,7 +50,7 @@ pub(crate) use event::{
 pub(crate) use plan::{CallIds, FailoverRule, Patience, PeerPlan, RedirectRule, TransportChoice};
 pub(crate) use text::{ClientParts, InviteText};
 
-/// Time that a target may be silent while another one waits.
+/// Time that a target may be silent while another one waits. Then its INVITE is cancelled, and the next one is tried.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(4);
 
 /// The leg that an INVITE is for.
@@ -77,7 +77,7 @@ pub(crate) struct InviteClient {
     /// Smallest session interval that the peer accepts.
     min_se: Option<u32>,
     redirects: u8,
-    /// Early dialogs so far.
+    /// Number of the next early dialog.
     forks: u8,
     /// A target has rung.
     rang: bool,
@@ -96,15 +96,15 @@ pub(crate) struct InviteClient {
 enum State {
     /// Nothing is under way: not begun, or between two targets.
     Idle,
-    /// The first host is being looked up, before the INVITE may be sent.
+    /// The first host is being looked up, before the INVITE may be sent. The resolver always answers, within seconds.
     LookingAhead(Box<str>),
-    /// The host of this URI is being looked up.
+    /// The host of this URI is being looked up. The resolver always answers, within seconds.
     Resolving(Box<str>),
     /// A connection is being opened for an INVITE that no datagram carries. The target comes back as resolved.
     Connecting(Box<Attempt>),
-    /// The INVITE is out.
+    /// The INVITE is out. `timer`, the ringing time or the set-up deadline ends the silence of its target.
     Inviting(ClientTx, Box<Attempt>),
-    /// It was taken back, or has failed.
+    /// The INVITE was taken back, or has failed.
     Over,
 }
 

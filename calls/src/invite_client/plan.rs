@@ -72,9 +72,9 @@ pub(crate) enum RedirectRule {
 /// Time for the last target.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
-    /// It may be silent for as long as the caller of the client waits.
+    /// It may be silent until the ringing time or the set-up deadline is over.
     WithLast,
-    /// It has no longer than the others: something else is tried then.
+    /// It has no longer than the others (4 s): something else is tried then.
     WithNone,
 }
 

@@ -16,7 +16,7 @@ use crate::digest_answers::DigestAnswers;
 use crate::large_invite::UdpFallback;
 use crate::target::{self, DialTarget, Target};
 
-/// Redirections that are followed.
+/// Redirections that are followed. A further one counts as a refusal.
 const MAX_REDIRECTS: u8 = 3;
 
 impl InviteClient {

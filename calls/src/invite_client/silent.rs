@@ -104,7 +104,7 @@ impl InviteClient {
         }
     }
 
-    /// Records that the target was silent for as long as the caller of the client waits.
+    /// Records that the target was silent until the ringing time or the set-up deadline was over.
     pub(crate) fn note_silence(&mut self, cx: &mut Cx<'_>) {
         if let State::Inviting(_, attempt) | State::Connecting(attempt) = &self.state {
             let owner = self.leg.owner;

@@ -10,7 +10,7 @@ use crate::delayed_ack::Delayed;
 use crate::own_request::Pending;
 
 impl Leg {
-    /// Sends 200 to a change.
+    /// Sends 200 to the peer's re-INVITE or UPDATE.
     pub(crate) fn accept_change(
         &mut self,
         cx: &mut Cx<'_>,
@@ -34,7 +34,7 @@ impl Leg {
         cx.respond(server, 200, None, write, body);
     }
 
-    /// Sends 200 to a re-INVITE and awaits its ACK.
+    /// Sends 200 to a re-INVITE and awaits its ACK. If none comes within 64*T1, the endpoint says so (`Bridge::on_no_ack`).
     pub(crate) fn accept_reinvite(
         &mut self,
         cx: &mut Cx<'_>,
@@ -55,7 +55,7 @@ impl Leg {
 }
 
 impl SipPeer {
-    /// Updates the target to the Contact of a change of the peer, which was accepted.
+    /// Moves the dialog's target to the new Contact in the peer's re-INVITE or UPDATE, which was accepted.
     pub(crate) fn move_target(&mut self, pending: &Pending) {
         let dialog = self.dialog(pending.fork);
         if let Some((dialog, target)) = dialog.zip(pending.target.as_deref()) {

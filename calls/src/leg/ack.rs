@@ -46,12 +46,12 @@ impl<'b> Ack<'b> {
 }
 
 impl Pending {
-    /// The ACK to its 2xx.
+    /// The ACK to the 2xx of this INVITE, without a body.
     pub(crate) const fn ack(&self) -> Ack<'static> {
         Ack::bare(self.client, self.fork, self.cseq)
     }
 
-    /// The 2xx to a re-INVITE with its offer, whose ACK waits.
+    /// The 2xx to this re-INVITE and the offer in it. Our ACK waits for the other leg's answer.
     pub(crate) fn delayed(&self, offer: &[u8]) -> Delayed {
         Delayed {
             client: self.client,
@@ -63,7 +63,7 @@ impl Pending {
 }
 
 impl Delayed {
-    /// The ACK to it.
+    /// The ACK to this 2xx, to which the answer is still to be added.
     pub(crate) const fn ack(&self) -> Ack<'static> {
         Ack::bare(self.client, self.fork, self.cseq)
     }
@@ -93,7 +93,7 @@ impl Leg {
                 head,
                 body,
             };
-            // The transaction keeps it, and repeats it for each retransmission of the 2xx.
+            // The transaction keeps the ACK, and repeats it for each retransmission of the 2xx.
             cx.endpoint
                 .ack(ack.client, dialog.remote_tag(), flow, &request, cx.now);
         });

@@ -22,7 +22,7 @@ use crate::requests::Requests;
 pub(crate) struct Lost {
     /// Reason of our BYE to the other leg.
     pub(crate) reason: Reason,
-    /// Failure of a transfer to that peer.
+    /// Status with which a transfer fails if its destination is lost like this.
     pub(crate) status: u16,
 }
 
@@ -64,7 +64,7 @@ impl ActiveLeg<'_> {
         let Some(session) = self.leg.session_mut() else {
             return;
         };
-        // While a probe waits, only the end of the session can come before its outcome, which sets the timer again.
+        // While a refresh or probe waits, the timer only ends an expired session. The outcome of the refresh sets it again.
         let due = match is_refreshing {
             true => session.liveness.over(),
             false => session.liveness.due(longest),
@@ -88,7 +88,7 @@ impl ActiveLeg<'_> {
         self.start_session(cx);
     }
 
-    /// The runtime has accepted our INVITE by this flow.
+    /// Begins the session with a runtime that has accepted our INVITE: `flow` is the one by which its 2xx came.
     pub(crate) fn open(&mut self, cx: &mut Cx<'_>, flow: Flow, message: &Message<'_>) {
         let asked = cx.core.config.session_expires;
         let Some(peer) = self.leg.sip_mut() else {

@@ -15,15 +15,17 @@ use crate::ids::LegId;
 use crate::role::LegRole;
 use crate::uas_invite::UasInvite;
 
-/// Most legs of a call: the two that are connected, one that is to take a place, and one that leaves.
+/// Most legs of a call: the two that are connected, one that is to replace one of these, and one that was replaced and has a BYE to answer.
+/// At this number an INVITE with Replaces is refused.
 const MOST: usize = 4;
 
 /// The legs of a call.
 #[derive(Debug)]
 pub(crate) struct Legs {
     legs: SmallVec<[Leg; 2]>,
+    /// Id that the next leg gets, unless a leg still has it.
     next: LegId,
-    /// The two that are connected, the trunk's first, once the call has been answered.
+    /// The two legs that are connected, the trunk's first, once the call has been answered.
     pair: Option<(LegId, LegId)>,
 }
 
@@ -72,7 +74,7 @@ impl Legs {
         self.pair.take().is_some()
     }
 
-    /// Connects a leg with the other end of the one that it replaces.
+    /// Puts leg `by` in the place of leg `replaced` in the connected pair, if that leg is in it.
     pub(crate) fn put_in_place_of(&mut self, replaced: LegId, by: LegId) {
         let of = |id| if id == replaced { by } else { id };
         self.pair = self.pair.map(|(trunk, agent)| (of(trunk), of(agent)));
@@ -107,7 +109,7 @@ impl Legs {
         self.get_mut(id)?.sip_mut()
     }
 
-    /// Returns a body as the peer of a leg is to get it.
+    /// Returns a body as the peer of a leg is to get it: an SDP under the origin line that this peer knows.
     pub(crate) fn with_origin<'b>(&mut self, id: LegId, body: &'b [u8]) -> Cow<'b, [u8]> {
         match self.sip_mut(id) {
             Some(peer) => peer.with_origin(body),
@@ -122,14 +124,14 @@ impl Legs {
         }
     }
 
-    /// Forgets the dialogs of other forks.
+    /// Forgets the dialogs of all other forks, on every leg.
     pub(crate) fn keep_only(&mut self, fork: u8) {
         for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
             peer.dialogs.retain(|held| held.fork == fork);
         }
     }
 
-    /// From now on each SDP that the peer of a leg gets is the next version of the one that it has.
+    /// Has each further SDP to a leg's peer continue the session that the peer knows (`SipPeer::keep_origin`).
     pub(crate) fn keep_origin(&mut self, id: LegId) {
         if let Some(peer) = self.sip_mut(id) {
             peer.keep_origin();
@@ -141,14 +143,14 @@ impl Legs {
         self.session(id)?.timer
     }
 
-    /// Notes a message of a leg's peer in its dialog.
+    /// Notes that a message of a leg's peer has arrived in its dialog, which shows that the peer is there.
     pub(crate) fn hear(&mut self, id: LegId, now: Moment) {
         if let Some(session) = self.session_mut(id) {
             session.liveness.hear(now);
         }
     }
 
-    /// Stops what runs while a leg is up.
+    /// Stops the session timer and the keep-alives of a leg.
     pub(crate) fn stop_timers(&mut self, cx: &mut Cx<'_>, id: LegId) {
         if let Some(leg) = self.get_mut(id) {
             leg.stop_timers(cx);
@@ -197,11 +199,12 @@ impl Legs {
         self.legs.retain(|leg| leg.id != id);
     }
 
-    /// Removes closed connections from the legs' flows.
+    /// Removes closed connections from the legs' flows. `lost` has the number of the name that each connection's peer had proved.
     pub(crate) fn leave_connections(&mut self, lost: &HashMap<u32, u32>) {
         for peer in self.legs.iter_mut().filter_map(Leg::sip_mut) {
             if let Some(proved) = lost.get(&peer.flow.connection) {
-                // Not always 0: over TLS the peer of the next connection has to prove the same name.
+                // `proved` is 0, which names no connection, or over TLS the number of the name that the peer of the next connection has to
+                // prove.
                 peer.flow.connection = *proved;
             }
         }

@@ -19,7 +19,7 @@ pub(crate) struct NewRequest<'b> {
     pub(crate) fork: u8,
     pub(crate) method: Method,
     pub(crate) purpose: Purpose,
-    /// Its body is an offer, or an answer to one.
+    /// Its body is an SDP (an offer, or in a PRACK perhaps the answer), or it is a re-INVITE without a body, which asks for an offer.
     pub(crate) offers: bool,
     pub(crate) origin: RequestOrigin,
     pub(crate) body: &'b [u8],
@@ -107,7 +107,7 @@ impl Leg {
                 .request(flow, &request, owner_of(Some(call)), cx.now);
             sent.ok()
         })?;
-        // Its answer, and its own requests, may come from there.
+        // The peer's answers and requests may come from the address that this request goes to.
         peer.known_addresses.learn(flow.peer.ip());
 
         let repeatable = repeated_lines.map(|lines| {

@@ -12,20 +12,22 @@ use crate::peer_liveness::PeerLiveness;
 use crate::provisional_relay::LatePrack;
 use crate::uas_invite::UasInvite;
 
-/// State of a leg.
+/// State of a leg. Each ends without the peer as well, by the timer or transaction that its variant names.
 #[derive(Debug)]
 pub(crate) enum LegState {
-    /// The peer's INVITE, which begins the call, has no final answer yet.
+    /// The peer's INVITE, which begins the call, has no final answer yet. The set-up deadline of the call ends this (`lifetime`).
     Incoming(Box<UasInvite>),
-    /// The peer's INVITE with Replaces has no final answer yet.
+    /// The peer's INVITE with Replaces has no final answer yet. It gets 408 if the other end doesn't answer the new media in 32 s
+    /// (`CallTimer::Exchange`).
     Replacing(Replacing),
-    /// Our INVITE has no final answer yet.
+    /// Our INVITE has no final answer yet. Its client tries further targets or fails; the ringing time or the set-up deadline bounds it.
     Dialing(Box<Dialing>),
-    /// The INVITE has been accepted.
+    /// The INVITE has been accepted. A silent SIP peer is probed, if `dead_peer` isn't 0 (`session`); the call's longest duration ends the
+    /// leg at the latest.
     Ready(Session),
-    /// We hang up.
+    /// We hang up. Without an answer the BYE's transaction ends after 64*T1. Then the call is dropped, or the leg if it was replaced.
     Leaving(Session, Bye),
-    /// It is over.
+    /// The leg has ended, or its INVITE is being worked on (`Legs::take_dialing`, `Legs::take_incoming`).
     Gone,
 }
 
@@ -35,13 +37,14 @@ pub(crate) struct Replacing {
     pub(crate) server: ServerTx,
     /// The leg to replace.
     pub(crate) replaces: LegId,
+    /// The INVITE came through a NAT, so the leg gets keep-alives once it is ready.
     pub(crate) is_behind_nat: bool,
 }
 
 /// Our BYE to a leg.
 #[derive(Debug)]
 pub(crate) enum Bye {
-    /// It is sent once the ACK of the INVITE has arrived, or is overdue (RFC 3261 §15).
+    /// It is sent once the ACK of the INVITE has arrived, or hasn't come within 64*T1 (RFC 3261 §15).
     AfterAck(Box<ByeContent>),
     /// It has been sent.
     Sent,
@@ -60,11 +63,11 @@ pub(crate) struct Session {
     begun_by: Option<ServerTx>,
     /// Our 2xx that have no ACK yet. Keeps no allocation while it is empty.
     awaited: Vec<AwaitedAck>,
-    /// PRACK that was still missing when our 2xx went out.
+    /// PRACK that was still missing when our 2xx went out. Nothing waits for it: it gets 200 if it comes.
     pub(crate) late_prack: Option<LatePrack>,
 }
 
-/// A 2xx that we sent and that has not been acknowledged.
+/// A 2xx that we sent and that has not been acknowledged. The endpoint retransmits it, and reports it after 64*T1 without an ACK.
 #[derive(Debug)]
 pub(crate) struct AwaitedAck {
     /// CSeq of the INVITE.

@@ -25,7 +25,8 @@ use crate::target::{self, DialTarget, Target, UnresolvedTarget, default_port};
 const LONGEST_WAIT: Duration = Duration::from_secs(1_800);
 /// Longest expiry that is requested, even if a carrier demands more.
 const LONGEST: u32 = 7 * 86_400;
-/// REGISTERs of one attempt to one address: the first, and those with credentials or a longer expiry.
+/// Most REGISTERs of one attempt to one address: the first, and those with credentials or a longer expiry. After them the attempt has
+/// failed.
 const MAX_REQUESTS: u8 = 8;
 
 /// A trunk to register.
@@ -67,13 +68,16 @@ pub(super) struct CarrierRegistration {
     pub(super) digest_answers: DigestAnswers,
     /// REGISTERs to the current address in this attempt.
     pub(super) requests: u8,
+    /// The registration in force; `None` before the first one, and once it has expired.
     pub(super) granted: Option<GrantedRegistration>,
     /// Attempts that failed in a row.
     pub(super) failures: u32,
+    /// Status of the last final answer; `None` if none came.
     pub(super) sip_code: Option<u16>,
+    /// Time of the next attempt.
     pub(super) next_at: Option<Moment>,
     pub(super) timer: Option<TimerId>,
-    /// It is being removed; then another one replaces it, or none.
+    /// `Some` while the registration is being removed: the one that replaces it then, or `None`.
     pub(super) end: Option<Option<RegisteringTrunk>>,
 }
 
@@ -90,6 +94,7 @@ pub(super) struct CarrierRegistrar {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum RegisterStep {
     Nothing,
+    /// The registrar's name is being looked up. The resolver always answers, within seconds.
     Resolving,
     /// The REGISTER of this number waits for its answer.
     Asking {

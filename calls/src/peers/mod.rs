@@ -1,8 +1,8 @@
 //! Requests outside of calls to the peers that we call: OPTIONS, to learn whether they are up (RFC 3261 §11), and REGISTER, where an outbound trunk
 //! has to register with its carrier (§10.2).
 //!
-//! Pure: messages, time and results of lookups come in, transmits go into the endpoint, effects into [`Peers::effects`]. One shard sends all of them;
-//! the caller decides which peers to ask, and when.
+//! Pure: messages, time and results of lookups come in, transmits go into the endpoint, effects into [`Peers::effects`]. One shard sends
+//! all of them; the engine decides which peers to ask, and when.
 
 pub mod carrier_registration;
 mod probe;
@@ -39,7 +39,7 @@ use reply::PeerReply;
 
 /// Owners with this upper half belong to this module and are no calls.
 const OURS: u64 = 0xffff_fffe_0000_0000;
-/// Requests that may wait for an answer.
+/// Requests that may wait for an answer. A further one isn't sent.
 const MOST: usize = 32_768;
 
 /// Configuration.

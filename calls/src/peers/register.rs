@@ -32,7 +32,7 @@ const SPREAD: Duration = Duration::from_millis(4);
 const REOPEN: Duration = Duration::from_secs(2);
 
 impl Peers {
-    /// Sets the trunks to register. `None`: registrations may have been lost, and this node has none until the next call.
+    /// Sets the trunks to register. `None`: registrations may have been lost, and this node has none until trunks are set again.
     pub fn register_trunks(
         &mut self,
         endpoint: &mut Endpoint,

@@ -39,7 +39,7 @@ pub struct Binding {
     pub flow: Flow,
     /// Process that has that flow.
     pub flow_owner: FlowOwner,
-    /// The pair that the digest of the REGISTER verified with.
+    /// User name and password that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
     /// True if a NAT changes addresses, so that only the REGISTER's flow leads back.
     pub is_behind_nat: bool,
@@ -51,7 +51,7 @@ pub struct Binding {
     pub refreshed_at: Moment,
     /// Expiry unless it is refreshed.
     pub expires_at: Moment,
-    /// True if it answers.
+    /// Signs that the PBX answers here.
     pub liveness: Liveness,
     pub(super) call_id: Box<[u8]>,
     pub(super) cseq: u32,
@@ -68,7 +68,7 @@ pub struct BindingTarget {
     pub address: SocketAddr,
     /// Flow to send it by. Connection 0 on a stream means that one to the peer is opened. `None`: by any listener that fits.
     pub by: Option<Flow>,
-    /// The pair that the digest of the REGISTER verified with.
+    /// User name and password that the digest of the REGISTER verified with.
     pub pair: Arc<PeerLogin>,
     /// The address that the REGISTER came from.
     pub source: IpAddr,
@@ -238,7 +238,7 @@ impl Bindings {
         let what = match newest {
             Some(binding) if count == 0 => Some(BindingChangeKind::Registered(Box::new(binding))),
             None if was_there => Some(BindingChangeKind::Lost(BindingLoss::Removed)),
-            // They have expired since the last sweep, which finds them no more. Another node reports its own.
+            // They have expired since the last sweep, and the next one won't find them. Another node reports its own.
             None if !are_others => Some(BindingChangeKind::Lost(BindingLoss::Expired)),
             Some(_) | None => None,
         };
@@ -487,8 +487,8 @@ impl Binding {
     /// Returns how to reach it: by its connection while that is up; else by its Contact if that can be trusted, or by the source of its REGISTER if
     /// not (RFC 3581, RFC 5626).
     ///
-    /// A Contact that names another address than the REGISTER's source, or one that may not be contacted, is replaced by that source. `None` if only
-    /// a flow of another process leads to it.
+    /// The source replaces a Contact behind NAT, one that isn't an address of the REGISTER's transport and address family, and one that may
+    /// not be contacted. `None` if only a flow of another process leads to it.
     fn reach(&self, addresses: &AddressPolicy) -> Option<BindingTarget> {
         let may_be =
             |address: &SocketAddr| *address == self.flow.peer || addresses.judge(*address).is_ok();

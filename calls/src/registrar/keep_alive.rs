@@ -1,5 +1,5 @@
-//! Keep-alives of bindings behind NAT: such a PBX gets OPTIONS at intervals. Its answers keep the NAT's mapping, and its silence is noticed (in RFC
-//! 5626 §4.4 the client does this). The caller of this module decides when, and which shard sends.
+//! Keep-alives of bindings behind NAT: such a PBX gets OPTIONS at intervals. Its answers keep the NAT's mapping, and its silence is noticed
+//! (in RFC 5626 §4.4 the client does this). The engine decides when, and which shard sends.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::flow_owner::FlowOwner;
 
 pub use super::liveness::Liveness;
 
-/// Unanswered OPTIONS after which the PBX counts as unreachable.
+/// Unanswered OPTIONS in a row after which a PBX that has answered one before counts as unreachable.
 const ENOUGH: u8 = 2;
 /// OPTIONS of one round; the rest is due in the next.
 const MOST: usize = 1_000;

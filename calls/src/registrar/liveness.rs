@@ -7,7 +7,7 @@ use trunkline_sip::moment::Moment;
 pub struct Liveness {
     /// Time of the next OPTIONS.
     pub(super) due_at: Option<Moment>,
-    /// It has answered before, so that its silence means something.
+    /// It has answered an OPTIONS before, so that its silence means something.
     pub(super) has_answered: bool,
     /// Unanswered OPTIONS in a row.
     pub(super) silent: u8,

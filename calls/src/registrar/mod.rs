@@ -117,7 +117,7 @@ pub struct Registrar {
     refused_log_ins: RefusedLogIns,
     effects: Vec<RegistrarEffect>,
     lines: Vec<u8>,
-    /// REGISTERs that each trunk may send.
+    /// Rest of each trunk's rate of REGISTERs whose answers are kept (`KEPT`).
     allowances: HashMap<Uuid, Allowance>,
 }
 

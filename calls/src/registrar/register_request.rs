@@ -11,9 +11,9 @@ use trunkline_sip::wire::{HeaderName, Message};
 const LONGEST_URI: usize = 512;
 /// Longer instance names are left out.
 const LONGEST_INSTANCE: usize = 128;
-/// Contacts of one request.
+/// Contacts of one request. With more it is malformed.
 const MOST: usize = 20;
-/// Expiry in place of an unreadable one (RFC 3261 §10.2.1.1), in seconds.
+/// Expiry in place of an unreadable one (RFC 3261 §10.2.1.1).
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A valid request.
@@ -34,7 +34,7 @@ pub(super) struct Contact {
     pub(super) uri: Box<str>,
     /// Expiry, at most the longest; zero removes the binding.
     pub(super) expires: Duration,
-    /// Thousandths.
+    /// Preference among the Contacts, in thousandths.
     pub(super) q: Option<u16>,
     /// `+sip.instance` (RFC 5626 §4.1), without its quotes.
     pub(super) instance: Option<Box<str>>,
@@ -43,9 +43,9 @@ pub(super) struct Contact {
 /// Fault of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum RegisterFault {
-    /// 400.
+    /// The request is malformed: 400.
     Malformed,
-    /// 423.
+    /// A Contact expires too soon: 423.
     TooBrief,
 }
 

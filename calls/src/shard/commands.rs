@@ -50,7 +50,8 @@ impl Calls {
         true
     }
 
-    /// Holds a call, or resumes it. Returns the number of the change that has begun; `None` if the call is in that state already.
+    /// Holds a call, or resumes it. Returns the number of the change that leads there, which may have begun before; `None` if none is
+    /// needed.
     ///
     /// # Errors
     /// Nothing was done.

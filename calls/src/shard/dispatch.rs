@@ -221,7 +221,7 @@ impl Calls {
         self.with(key, endpoint, now, |call, cx| call.on_contact(cx, contact));
     }
 
-    /// Handles a peer that no longer answers OPTIONS outside of calls: it is probed in its calls at once.
+    /// Handles a peer that no longer answers OPTIONS outside of calls: it is probed in each of its calls soon (`Bridge::suspect`).
     pub fn suspect(&mut self, transport: Transport, address: SocketAddr, now: Moment) {
         for (_, slot) in &mut self.slab {
             let bridge = &mut slot.call.bridge;

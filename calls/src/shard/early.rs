@@ -1,7 +1,7 @@
 //! Requests in early dialogs of our own INVITEs: of a callee, of a destination, or of the runtime of an outbound call (RFC 3261 §12.1, §12.2.2).
 //!
-//! No request is relayed between such a dialog and the other leg, and its 2xx brings all that the call needs. So no call keeps it, and its requests
-//! are answered at once.
+//! No request is relayed between such a dialog and the other leg, and the 2xx to the INVITE brings all that the call needs. So the call
+//! keeps no early dialog, and requests in one are answered at once.
 
 use trunkline_sip::endpoint::Endpoint;
 use trunkline_sip::flow::Flow;

@@ -25,7 +25,7 @@ impl Calls {
         now: Moment,
     ) {
         let is_known = self.with(key, endpoint, now, |call, cx| call.on_media_open(cx, local));
-        // A known call that ended in this very step has closed it.
+        // A known call that ended in this very step has closed the port itself.
         if !is_known && local.is_some() {
             self.core.effects.push_back(Effect::CloseMedia {
                 call: key,

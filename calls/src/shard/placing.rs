@@ -79,7 +79,8 @@ impl Calls {
         });
         prepare(&mut cx, key, &mut dialing);
 
-        // The setting is the inbound trunk's. A way without a peer leads to the PBX that has registered there.
+        // `rtp_from_any_address` is a setting of the inbound trunk. An outbound route without a peer leads to the PBX that has registered
+        // on that trunk.
         let from_any = way.peer.is_none() && org.rtp_from_any_address();
         let krisp = org.trunk.as_ref().is_some_and(|trunk| trunk.krisp_enabled);
 

@@ -48,13 +48,14 @@ use crate::{invite_facts, sips};
 
 /// User part that requests a report on the trunk.
 pub const DOCTOR: &str = "doctor";
-/// Longest wait for the contact lookup: a new caller's contact is written first, which may take long on a slow disk.
+/// Longest wait for the contact lookup: a new caller's contact is written first, which may take long on a slow disk. Then the call goes on
+/// without a contact.
 const CONTACT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Octets of a peer's text that a record has: numbers as sent, and the Call-ID.
+/// Octets of a peer's text that a record has: numbers as sent, and the Call-ID. Longer text is cut.
 const RECORDED: usize = 255;
 
-/// Vias of ours allowed in an INVITE that has come back with another Request-URI (a spiral).
+/// Vias of ours allowed in an INVITE that has come back with another Request-URI (a spiral). With more it is refused as a loop.
 const MOST_RETURNS: usize = 3;
 
 /// Starts a call, or refuses it with a record.
@@ -261,7 +262,7 @@ impl<'a, 'm> NewInvite<'a, 'm> {
         cx.respond(server, reason.status(), Some(tag.as_bytes()), lines, b"");
     }
 
-    /// Answers the INVITE as refused, and counts it alone.
+    /// Answers the INVITE as refused, without a transaction or a record: only the refusal is counted.
     fn refuse_stateless(&self, cx: &mut Cx<'_>, reason: Reason) {
         let (flow, message) = (self.caller.flow, self.caller.message);
         let config = Arc::clone(&cx.core.config);

@@ -24,12 +24,12 @@ use crate::refusal::Reason;
 use crate::uas_invite::ContactState;
 use crate::verification::Verification;
 
-/// Verification calls of this node at once, and those for one org: they count apart from other calls.
+/// Verification calls of this node at once, and those for one org; a further one is refused. They count apart from other calls.
 const AT_ONCE: u32 = 10;
 const OF_ORG: u32 = 2;
 /// Ringing time.
 const RINGING: Duration = Duration::from_secs(40);
-/// More than twice the time of the code.
+/// Longest duration of the call, more than twice the time that the code takes to speak.
 const LONGEST: Duration = Duration::from_secs(60);
 
 impl Calls {

@@ -58,7 +58,7 @@ pub(crate) struct CallFacts {
 /// Event of a transfer.
 #[derive(Debug)]
 pub(crate) enum TransferEvent {
-    /// The caller's ACK is in.
+    /// The call is up: its INVITE was acknowledged, so the transfer may send requests.
     Acknowledged,
     /// The REFER went out.
     ReferSent { leg: LegId, cseq: u32 },
@@ -84,13 +84,13 @@ pub(crate) enum TransferEvent {
     ProbeAnswered,
     /// The PBX no longer knows the call.
     DialogGone,
-    /// The timer is over.
+    /// The transfer's timer has fired.
     TimedOut,
     /// The destination rings.
     DestinationRings,
-    /// The destination refused, or can't be reached.
+    /// The INVITE to the destination has failed: refused, unanswered, or no target was reached. REFER may follow.
     DestinationLost(DialFailure),
-    /// The destination may not be called, or has answered and still can't replace the agent.
+    /// The destination may not be called, or has answered and still can't replace the agent. The transfer fails.
     DestinationRefused(u16),
     /// The destination has answered.
     DestinationAnswered,
@@ -104,7 +104,7 @@ pub(crate) enum TransferEvent {
     CallerHeard,
     /// The call is over.
     CallEnded(Box<Ended>),
-    /// The node stops, or an internal error ends the call: no further event follows.
+    /// A hang-up was ordered for a call that is over already: the node stops, for one. An outcome that is still awaited is settled at once.
     Stopped,
 }
 
@@ -155,7 +155,7 @@ pub(crate) enum TransferStep<R> {
     Dial(R),
     /// Resumes the caller's call with the agent.
     Resume,
-    /// Leaves open whether the PBX has the caller: the built-in agent waits for a time.
+    /// Leaves open whether the PBX has the caller: the flow of a built-in agent goes on if the caller is still here after 10 s.
     Unresolved,
     /// Ends both legs normally.
     Leave(Status, HangupBy),

@@ -28,7 +28,7 @@ impl<R> LastTransfer<R> {
         let transfer = self.0.insert(Box::new(transfer));
 
         let mut steps = Steps::new();
-        // A settled transfer may still run its timer (`Doubting`, `Unresolved`): it must not fire for the new one.
+        // A settled transfer may still run its timer (`Doubting`, `Unresolved`): that timer must not fire for the new transfer.
         steps.push(TransferStep::Wait(None));
         transfer.record(&mut steps);
         // RFC 6665 §4.2.1.2: "notifiers MUST send a NOTIFY request immediately" once they have accepted a subscription.

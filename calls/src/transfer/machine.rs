@@ -3,9 +3,9 @@
 //! One transfer at a time. Until its outcome is known the caller stays connected to the agent, also after a failure. The outcome is what the PBX has
 //! reported, not a guess: if it hangs up first or stays silent, the outcome is `unknown`.
 //!
-//! An accepted REFER that fails may have lost the caller: Asterisk and FreeSWITCH have taken it into their dialplan by then. They are probed for the
-//! call, and hung up on unless they show that they have the caller. If the PBX couldn't reach the destination at all (404, 484, 604), or Asterisk
-//! says that the transfer never began (400, 403, 404, 500), the daemon calls the destination itself.
+//! An accepted REFER that fails may have lost the caller: Asterisk has taken it into its dialplan by then. Asterisk is probed for the call,
+//! and hung up on unless it shows that it has the caller (FreeSWITCH has given it back). If the PBX couldn't reach the destination at all
+//! (404, 484, 604), or Asterisk says that the transfer never began (400, 403, 404, 500), the daemon calls the destination itself.
 //!
 //! Knows neither the call nor its legs (`transferring` does): it gets events and returns steps. `R` is the route by which the daemon calls the
 //! destination.
@@ -30,16 +30,16 @@ use crate::limits::Permit;
 use crate::pbx::Pbx;
 use crate::refusal::Reason;
 
-/// REFERs of one transfer: glare, a lost connection and a challenge each cause another one.
+/// REFERs of one transfer: glare, a lost connection and a challenge each cause another one. One more fails the transfer.
 const MOST_REFERS: u8 = 5;
 /// Longest time from the acceptance of a REFER to its first NOTIFY (Timer N, RFC 6665 §4.1.2.4).
 const FIRST_NOTIFY: Duration = Duration::from_secs(32);
 /// A 200 that comes this soon after the 202, and without an 18x, doesn't prove an answer: by default FreeSWITCH and Asterisk send it as soon as they
 /// begin.
 pub(super) const TOO_SOON: Duration = Duration::from_millis(500);
-/// Longest wait for the answer to a probe.
+/// Longest wait for the answer to a probe. Without one the transfer fails.
 const PROBED: Duration = Duration::from_secs(5);
-/// Time for a PBX that may have lost the caller to show that it hasn't.
+/// Time for a PBX that may have lost the caller to show that it hasn't. Otherwise we hang up then.
 const SHOWN: Duration = Duration::from_secs(5);
 
 /// A transfer of a call.
@@ -70,30 +70,30 @@ pub(super) struct Transfer<R> {
     pub(super) timer: Option<TimerId>,
 }
 
-/// State of a transfer. In the states that wait without a timer here a transaction ends it: the INVITE's ACK or its absence, REFER, the INVITEs.
+/// State of a transfer. Each ends without the peer as well, as its variant says.
 #[derive(Debug)]
 pub(super) enum State {
-    /// The caller's ACK is missing; no other request may be sent before it.
+    /// The caller's ACK is missing; no other request may be sent before it. The call ends after 64*T1 without it.
     AwaitingAck,
-    /// The REFER is out.
+    /// The REFER is out. Its transaction ends after 64*T1 without an answer.
     Referring,
-    /// The REFER met another request, and will be sent again.
+    /// The REFER met another request, and will be sent again after the wait for glare.
     Retrying,
-    /// The PBX has accepted the REFER: a NOTIFY will follow.
+    /// The PBX has accepted the REFER: a NOTIFY will follow. Without one the outcome is unknown (`FIRST_NOTIFY`, then `next_notify`).
     Subscribed,
-    /// The PBX can't reach the destination, and is probed for the call.
+    /// The PBX can't reach the destination, and is probed for the call, for 5 s.
     Probing,
-    /// The daemon is calling the destination.
+    /// The daemon is calling the destination, which may ring for 45 s.
     Bridging,
-    /// The destination has answered: the caller is offered its media.
+    /// The destination has answered: the caller is offered its media. The deadline of the join ends this (`join`).
     Joining,
-    /// The PBX has reported 2xx: its BYE will follow.
+    /// The PBX has reported 2xx: its BYE will follow. After 2 s we hang up.
     AwaitingBye,
-    /// The PBX may have lost the caller and has time to show that it hasn't.
+    /// The PBX may have lost the caller, and has 5 s to show that it hasn't.
     Doubting,
-    /// The outcome is unknown, until the caller leaves.
+    /// The outcome is unknown. The caller may talk on with its agent; without one we hang up after 5 s.
     Unresolved,
-    /// The caller has left: a NOTIFY or the answer to the REFER may still come, and the end of the call is held back until then.
+    /// The caller has left: a NOTIFY or the answer to the REFER may still come, and the end of the call waits for that, 1 s at most.
     Parting(Box<Ended>),
     /// The transfer is over.
     Settled,
@@ -187,7 +187,7 @@ impl<R> Transfer<R> {
             } if cseq == self.refer.cseq => {
                 self.on_refer_unanswered(status, was_connected, call, steps);
             }
-            // It belongs to an earlier REFER.
+            // This answer belongs to an earlier REFER.
             TransferEvent::ReferAnswered { .. } | TransferEvent::ReferUnanswered { .. } => {}
             TransferEvent::Notified {
                 cseq,
@@ -501,7 +501,7 @@ impl<R> Transfer<R> {
         self.record.state = record::State::Accepted;
         self.record.accepted_at = Some(call.now);
         self.record.ringing_at = None;
-        // REFER is sent once, before or after the bridge.
+        // REFER is tried before or after the bridge, not both.
         self.plan.refers_after_bridge &= self.refer.sent == 0;
 
         self.wait(State::Bridging, None, steps);

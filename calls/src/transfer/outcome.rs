@@ -187,7 +187,7 @@ impl<R> Transfer<R> {
         self.record.state = state;
         self.record.sip_code = code;
         self.record.ended_at = Some(call.now);
-        // `settle` may have set it for an unknown outcome: the caller has gone.
+        // `settle` has set `handed_over` for an unknown outcome if the caller has gone.
         self.record.handed_over |= matches!(outcome, TransferOutcome::Completed);
     }
 }

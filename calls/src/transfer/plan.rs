@@ -51,7 +51,7 @@ pub const fn method_in_force(
 pub(crate) struct Plan<R> {
     /// The way that is tried first.
     pub(crate) first: TransferMethod,
-    /// The PBX gets REFER if no bridge can begin.
+    /// REFER is allowed: the PBX gets it first, or if no bridge can begin.
     pub(crate) refers: bool,
     /// The PBX gets REFER after a bridge that failed before anything rang.
     pub(crate) refers_after_bridge: bool,

@@ -1,5 +1,5 @@
-//! Transfer by bridge: the daemon calls the destination with the caller's SDP, and it replaces the agent once it has answered (RFC 3725 §4.4). Until
-//! then, and if it doesn't answer, the caller stays with the agent.
+//! Transfer by bridge: the daemon calls the destination with the caller's SDP. The destination replaces the agent once it has answered and
+//! the caller has its media (RFC 3725 §4.4). Until then, and if that fails, the caller stays with the agent.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl LastTransfer<Box<DestinationRoute>> {
         let is_open = |direction| direction == Direction::SendRecv;
         let offer = match direction::of(heard).into_iter().all(is_open) {
             true => heard.to_vec(),
-            // The agent has put the caller on hold meanwhile.
+            // The caller's direction comes from a hold, by the agent or by its own PBX. The destination is offered both directions.
             false => rewritten(heard, Direction::SendRecv),
         };
         bridge.set_trunk_sdp(&offer);
@@ -98,7 +98,7 @@ impl LastTransfer<Box<DestinationRoute>> {
 pub(crate) enum DestinationAnswer {
     /// The call's own dialogs are gone.
     Late,
-    /// The caller can't use them: the destination got BYE, and its leg is gone.
+    /// The caller can't use the destination's media: the destination got BYE, and its leg is gone.
     Unusable(Reason),
     /// The destination's leg is ready, and the caller is to get this SDP.
     Usable(Box<[u8]>),
@@ -142,7 +142,8 @@ impl Bridge {
         // so the destination's SDP gets that line.
         self.legs.keep_origin(self.trunk_id());
 
-        // With its answer to the re-INVITE, the destination gets what the caller has changed since.
+        // Notes the origin line of the offer, as the one that the destination knows. What the caller has changed since follows after its
+        // answer to the re-INVITE.
         self.legs.with_origin(leg, offer);
         DestinationAnswer::Usable(sdp)
     }

@@ -14,7 +14,7 @@ use crate::own_request::Purpose;
 use crate::transfer::{LastTransfer, TransferEvent, status_of};
 
 impl Bridge {
-    /// Probes the PBX for the call, once.
+    /// Probes the PBX for the call, unless a probe is out already. False if none can be sent.
     pub(crate) fn probe(&mut self, cx: &mut Cx<'_>) -> bool {
         if self.requests.is_out(Purpose::Probe) {
             return true;

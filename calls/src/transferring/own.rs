@@ -1,6 +1,6 @@
-//! A runtime hands its caller to the far end of another call of ours: it refers to its own dialog with us (RFC 3891). No other host knows that
-//! dialog, so the daemon replaces it, by an INVITE with Replaces to itself: the other call may be on any shard. For the two calls it is like any
-//! destination and any new leg.
+//! A runtime hands its caller to the far end of another call of ours: it refers to its own dialog with us (RFC 3891). No other host knows
+//! that dialog, so the daemon replaces it, by an INVITE with Replaces to itself: the other call may be on any shard. The runtime's call
+//! sees a destination like any other, and the other call a new leg like any other.
 //!
 //! Only a node with our key can make such an INVITE, and only for calls of one org.
 

@@ -23,7 +23,8 @@ use crate::own_request::Purpose;
 use crate::role::LegRole;
 use crate::transfer::{LastTransfer, Plan, Requester, Subscription, TransferError};
 
-/// Duration of the subscription that a REFER begins, in seconds: longer than a transfer takes, since SUBSCRIBE, which would extend it, isn't served.
+/// Duration of the subscription that a REFER begins, in seconds: longer than a transfer usually takes, since SUBSCRIBE, which would extend
+/// it, isn't served.
 const EXPIRES: u32 = 600;
 
 /// Reason for which a runtime's REFER is refused.
@@ -250,7 +251,7 @@ impl Bridge {
             head.line("Content-Type", b"message/sipfrag;version=2.0");
         };
         let agent = self.agent_id();
-        // One that can't be sent is lost: the runtime's subscription then ends with its time or its dialog.
+        // A NOTIFY that can't be sent is lost: the runtime's subscription then ends with its time or its dialog.
         self.send(cx, agent, &notify, lines);
     }
 }
