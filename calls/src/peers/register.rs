@@ -32,7 +32,7 @@ const SPREAD: Duration = Duration::from_millis(4);
 const REOPEN: Duration = Duration::from_secs(2);
 
 impl Peers {
-    /// Sets the trunks to register. `None`: registrations may have been lost, and this node has none until trunks are set again.
+    /// Sets the trunks to register. `None`: other nodes may have registered our trunks, so this node has none until trunks are set again.
     pub fn register_trunks(
         &mut self,
         endpoint: &mut Endpoint,
@@ -76,14 +76,15 @@ impl Peers {
     }
 
     /// Forgets granted and pending registrations without removing them: another node may have registered the same trunks meanwhile. Removals under
-    /// way go on.
+    /// way go on, but no registration follows them.
     fn disown(&mut self) {
-        let ours: Vec<Uuid> = self
-            .carriers
-            .iter()
-            .filter(|(_, registration)| registration.end.is_none())
-            .map(|(trunk, _)| *trunk)
-            .collect();
+        let mut ours = Vec::new();
+        for (trunk, registration) in &mut self.carriers {
+            match &mut registration.end {
+                Some(next) => *next = None,
+                None => ours.push(*trunk),
+            }
+        }
         for trunk in ours {
             let registration = self.carriers.remove(&trunk);
             if let Some(timer) = registration.and_then(|registration| registration.timer) {
@@ -102,7 +103,7 @@ impl Peers {
         }
     }
 
-    /// Takes the addresses of a trunk's registrar; empty if there are none.
+    /// Takes the addresses of a trunk's registrar, which were looked up; empty if there are none. The resolver answers within seconds.
     pub fn handle_resolved(
         &mut self,
         endpoint: &mut Endpoint,
@@ -188,10 +189,8 @@ impl Peers {
         };
 
         registration.timer = None;
-        if registration
-            .granted
-            .is_some_and(|granted| granted.until <= now)
-        {
+        let granted = registration.granted;
+        if granted.is_some_and(|granted| granted.until <= now) {
             registration.granted = None;
             if registration.failures == 0 {
                 // The refresh is still without an answer.

@@ -428,6 +428,21 @@ fn a_trunk_that_changes_leaves_the_old_carrier_first() {
     assert_eq!(header(&sent[0], HeaderName::Expires), "600");
 }
 
+/// The trunk may be another node's by now.
+#[test]
+fn a_trunk_that_is_disowned_while_it_changes_isnt_registered_again() {
+    let (mut scene, _) = Scene::registered(600);
+    scene.register_trunks(vec![registering("192.0.2.9", Transport::Udp)]);
+    let removal = scene.sent();
+
+    scene
+        .peers
+        .register_trunks(&mut scene.endpoint, None, scene.now);
+    scene.answer(&removal[0], 200, "");
+
+    assert_eq!(scene.after(10_000), Vec::<String>::new());
+}
+
 #[test]
 fn a_name_is_resolved_for_each_attempt_and_its_addresses_are_tried_in_turn() {
     let mut scene = Scene::new();
