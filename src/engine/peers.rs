@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use trunkline_calls::health::{Health, ProbedPeer, probe_uri};
 use trunkline_calls::peers::carrier_registration::RegisteringTrunk;
 use trunkline_calls::peers::registrations::{
@@ -177,6 +178,9 @@ async fn watch(
 ) {
     let mut turns = tokio::time::interval(interval);
     let mut rechecks = tokio::time::interval(RECHECK_DELAY);
+    // Turns that were missed aren't made up for: several at once would have a peer's few failures follow each other in a moment.
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    rechecks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     turns.tick().await;
     let mut before = HashSet::new();
     loop {
@@ -347,6 +351,8 @@ async fn assign_registrations(
     per_org: u32,
 ) {
     let mut turns = tokio::time::interval(CHECK_INTERVAL);
+    // After a stall of the database the turns that were missed aren't made up for in a burst.
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut others = OtherNodes::default();
     // `seen` is the last view, by its address. A weak pointer keeps the address from being reused, but lets the view
     // be freed.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use trunkline_calls::registrar::bindings::Bindings;
 use trunkline_model::registration::BindingLoss;
 use trunkline_model::registration::StoredBinding;
@@ -67,6 +68,8 @@ impl RegistrationKeeper {
     /// Runs until the table of bindings is dropped.
     pub(super) async fn run(mut self) {
         let mut turns = tokio::time::interval(CHECK_INTERVAL);
+        // After a stall of the database the turns that were missed aren't made up for in a burst.
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for turn in 0_u32.. {
             turns.tick().await;
             let (Some(bindings), Some(directory)) =
