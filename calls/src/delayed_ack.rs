@@ -2,7 +2,7 @@
 
 use trunkline_sip::endpoint::ClientTx;
 
-/// A 2xx with an offer that we have not acknowledged yet, since the answer is missing.
+/// A 2xx with an offer whose ACK waits for the answer. The requester's ACK brings it; without one, `on_no_ack` rejects the offer.
 #[derive(Debug)]
 pub(crate) struct Delayed {
     pub(crate) client: ClientTx,

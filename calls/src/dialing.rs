@@ -212,7 +212,7 @@ impl Bridge {
                 let config = Arc::clone(&cx.core.config);
                 match self.runtime_text(of, says, config) {
                     Some(text) => act(client, cx, &text),
-                    // Without the caller's INVITE, or the SDP of a callee, there is nothing to offer the runtime.
+                    // Nothing to offer the runtime: no INVITE of a caller, no SDP of a callee. The call's deadline ends this wait.
                     None => InviteEvent::Waits,
                 }
             }

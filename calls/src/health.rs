@@ -133,7 +133,7 @@ pub struct Health {
     trunks: DashMap<Uuid, Vec<ProbedPeer>>,
     /// Number of peers that are down: while it is zero, calls skip the lookup.
     down: AtomicUsize,
-    /// Addresses of peers that are down, until an OPTIONS comes from there.
+    /// Addresses of peers that were found down. An OPTIONS from there removes one; all go once no peer is down.
     down_at: DashSet<SocketAddr>,
     /// Addresses of down peers that have sent an OPTIONS since: the engine probes them without waiting for the next turn.
     back_at: DashSet<SocketAddr>,
@@ -225,7 +225,7 @@ impl Health {
         count(self.peers.iter().map(|known| known.answers()))
     }
 
-    /// Counts the peers that no outbound trunk has, the addresses of runtimes, by the same states.
+    /// Counts the addresses of runtimes, which are the peers that no outbound trunk has, by the same states.
     pub fn runtimes(&self) -> [usize; 3] {
         let of_trunks: HashSet<ProbedPeer> = self
             .trunks

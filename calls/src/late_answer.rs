@@ -140,7 +140,7 @@ fn acknowledge(cx: &mut Cx<'_>, late: &LateAnswer<'_, '_>, dialog: &mut Dialog, 
 /// Sends BYE in a dialog without a call, with these further lines.
 pub(crate) fn bye_alone(cx: &mut Cx<'_>, dialog: &mut Dialog, target: Flow, lines: &[u8]) {
     with_bye(cx, dialog, lines, |cx, bye| {
-        // Without a transaction it is repeated with each retransmission of the 2xx.
+        // Without a transaction it is sent once. If it is lost, the peer's session timer or media time-out ends its side.
         if cx.core.late_byes >= MAX_LATE_BYES {
             return cx.endpoint.request_once(target, bye);
         }

@@ -35,7 +35,7 @@ pub(crate) struct PeerLiveness {
 /// Times of a session (RFC 4028 §10).
 #[derive(Copy, Clone, Debug)]
 struct SessionTimes {
-    /// Time of our next refresh, or of the session's end if the peer refreshes.
+    /// Time of our next refresh; `over` if the peer refreshes.
     due: Moment,
     /// End of the session unless it is refreshed.
     end: Moment,
@@ -89,7 +89,8 @@ impl PeerLiveness {
         self.session.map(|session| session.over)
     }
 
-    /// Notes that the peer was found down outside this call. Returns when to probe it, at `from` or later; `None` if it is probed soon anyway.
+    /// Notes that the peer was found down outside this call. Schedules a probe at `from` or later, and returns when
+    /// the leg's timer has to fire; `None` if a probe is due soon anyway.
     /// Another org's agent can make a peer look down repeatedly, so such probes happen once in [`AGAIN`] only.
     pub(crate) fn doubt(&mut self, from: Moment, longest: Duration) -> Option<Moment> {
         let at = from.max(self.doubted + AGAIN);

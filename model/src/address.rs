@@ -214,7 +214,7 @@ impl AddressPolicy {
         &self.reserved
     }
 
-    /// Returns whether the operator has reserved a peer with this address.
+    /// Returns whether the operator has reserved a peer with this address. False under `warn`, which refuses nothing.
     pub fn is_reserved(&self, ip: IpAddr) -> bool {
         self.enforce == Enforce::Enforce && self.reserved.contains(ip)
     }

@@ -25,8 +25,8 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    /// Opens a stream of these types, separated by commas; `since` is the id of the last event that was read. Waits for
-    /// the API's limits as [`Session::send`] does.
+    /// Opens a stream of these types, separated by commas; `since` is the id of the last event that was read. If the
+    /// API refuses for its rate limits, this waits and tries again, as [`Session::send`] does.
     ///
     /// # Errors
     /// The API can't be reached, or refuses.

@@ -89,7 +89,7 @@ impl Checks {
             Ok(()) => self.fails = false,
             Err(error) if !self.fails => {
                 self.fails = true;
-                tracing::warn!(%error, "nothing is deleted until the database is back");
+                tracing::warn!(%error, "a deletion failed; the next check tries again");
             }
             Err(_) => {}
         }

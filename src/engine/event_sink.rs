@@ -61,7 +61,7 @@ impl Waiting {
 }
 
 impl EventSink {
-    /// Starts the task that stores events; it ends when the last sender is dropped.
+    /// Starts the task that stores events. It ends once the last sender is dropped and the queue is empty, which needs the database.
     pub(crate) fn start(store: Store, runtime: &runtime::Handle) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         let waiting = Waiting::default();

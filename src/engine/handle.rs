@@ -88,7 +88,7 @@ impl Handle {
     ///
     /// # Errors
     /// `NoAnswer` if the shard has ended, or has begun the call but doesn't have it on disk in time, and ends it again. The inner error is
-    /// the reason why the call hasn't begun.
+    /// the reason why the call hasn't begun: `Overload` if the shard didn't come to it in time.
     pub async fn place(
         &self,
         order: NewOutboundCall,

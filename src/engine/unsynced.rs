@@ -16,7 +16,7 @@ use trunkline_store::journal::FactPosition;
 
 /// Time after which a call counts as synced in any case: a failing disk must not block lists.
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// Beginnings and ends that are tracked; further ones count as synced.
+/// Most beginnings and ends that are tracked. Beyond it the oldest count as synced.
 const MAX_ENTRIES: usize = 32_768;
 
 /// Beginning or end of a call that may not be on disk.
@@ -41,7 +41,7 @@ impl Unsynced {
         });
     }
 
-    /// Returns true if the oldest has waited for the maximum time.
+    /// Returns true if the oldest counts as synced in any case: it has waited for the maximum time, or too many wait.
     pub(super) fn is_late(&self, now: Moment) -> bool {
         let first = self.0.front();
         first.is_some_and(|first| now.since(first.at) > MAX_AGE || self.0.len() > MAX_ENTRIES)

@@ -278,7 +278,7 @@ pub(super) fn must_exist(tx: &mut Tx, org: Uuid, agent: Uuid) -> Result<(), Erro
 impl Agent {
     /// Returns whether the operator's command line set the runtime, which may then be at any address.
     pub fn is_runtime_by_operator(&self) -> bool {
-        // NULL in rows of before this column.
+        // NULL unless `trust_runtime` has set it.
         self.runtime_by_operator == Some(true)
     }
 

@@ -186,7 +186,7 @@ pub fn since(tx: &mut Tx, org: Uuid, seq: i64, limit: u32) -> Result<Vec<Event>,
         calls.extend(rows.into_iter().map(|row| (row.id, row)));
     }
 
-    // Events that were pruned meanwhile are left out.
+    // An event whose call was deleted between the two reads is left out.
     let events = rows.into_iter().filter_map(|row| {
         let call = row.call_id.and_then(|call| calls.get(&call));
         row.into_event(call)

@@ -60,7 +60,7 @@ from_row!(Recorded {
     asked: maybe(json),
 });
 
-/// Returns the data that explains the call.
+/// Returns the data that explains the call. A row whose start isn't projected yet counts as absent.
 ///
 /// # Errors
 /// [`Wrong::Absent`].

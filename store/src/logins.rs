@@ -58,7 +58,7 @@ pub struct NewLogin {
 pub struct LoginLink {
     /// SHA-256 of the token.
     pub token_hash: [u8; 32],
-    /// Expiry, used or not.
+    /// Expiry of the link. Its row is kept until then, even if the link was used.
     pub expires_at: Moment,
     /// True if the link shows a page whose button logs the person in; false if opening it does.
     pub confirm: bool,

@@ -15,6 +15,7 @@ pub(crate) use machine::{Action, Machine, TransferFailure};
 #[derive(Debug)]
 pub(crate) struct Builtin {
     pub(super) machine: Machine,
+    /// Timer of what the machine waits for now (`Machine::due`), with the time at which it fires.
     pub(super) timer: Option<(TimerId, Moment)>,
     /// Destination of the hand-off that the flow has requested and that hasn't begun: its name, or `None` for the agent's first.
     pub(super) wanted: Option<Option<Box<str>>>,

@@ -29,7 +29,7 @@ impl Bindings {
         }
     }
 
-    /// Returns the other node whose flow alone leads to the trunk's PBX, if there is one.
+    /// Returns the node of the trunk's best binding that another node owns. Its flow is needed only if this node has no way to the PBX.
     pub fn node_with_flow(&self, trunk: Uuid, now: Moment) -> Option<u8> {
         let bindings = self.of(trunk, now);
         bindings

@@ -109,7 +109,7 @@ impl Calls {
         });
     }
 
-    /// Handles a key that the caller of the echo agent presses, in its audio (RFC 4733).
+    /// Handles a key in the caller's audio (RFC 4733), for the built-in agent or the echo agent.
     pub fn handle_media_digit(
         &mut self,
         endpoint: &mut Endpoint,
@@ -120,14 +120,12 @@ impl Calls {
     ) {
         let slot = self.slab.get(key.index as usize);
         let org = slot.and_then(|slot| view.org(slot.call.ids.org));
-        if let Some(org) = org {
-            self.with(key, endpoint, now, |call, cx| {
-                call.press(cx, Some(org), digit)
-            });
-        }
+        self.with(key, endpoint, now, |call, cx| {
+            call.press(cx, org.map(|org| &**org), digit);
+        });
     }
 
-    /// Ends the call once its media has finished with the code.
+    /// Ends a verification call once its code has been spoken.
     pub fn handle_spoken(&mut self, endpoint: &mut Endpoint, key: CallKey, now: Moment) {
         self.with(key, endpoint, now, |call, cx| {
             call.hang_up(cx, Reason::Operator);

@@ -24,7 +24,7 @@ use crate::target::{DialTarget, Target};
 /// Name, after the prefix, of the header with the proof in such an INVITE.
 const PROOF: &str = "JOIN";
 
-/// Returns the org if this installation itself asks to replace the agent.
+/// Returns the org if the INVITE with Replaces comes from this installation, which its proof shows.
 pub(crate) fn asked_by_ourselves(config: &Config, message: &Message<'_>) -> Option<Uuid> {
     let dialog = message.first(HeaderName::Replaces)?;
     let proof = message.other(&format!("{}-{PROOF}", config.header_prefix))?;

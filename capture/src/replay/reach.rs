@@ -53,7 +53,7 @@ fn is_ours(id: &str) -> bool {
 
 #[derive(Debug, Default)]
 struct CallSoFar {
-    /// Requests for a transfer that the daemon got and hasn't acted on yet: REFERs of the runtime, and INFOs of the caller, with a key.
+    /// Possible requests for a transfer since the daemon's last REFERs: REFERs of the runtime, and INFOs of the caller, which may carry a key.
     asked: u32,
     /// A REFER was sent; a bridge may follow.
     has_referred: bool,

@@ -11,7 +11,7 @@ pub fn is_same_media(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Returns whether the peer has moved its audio. The first audio stream of `now` that is on is compared with all that are on in `known`. The peer
-/// has moved if none of those has the same connection and port, and all keys of that stream. `known` may have more streams and more keys, as an
+/// hasn't moved if one of those has its connection, its port and all of its keys. `known` may have more streams and more keys, as an
 /// offer has.
 pub fn moves_audio(known: &[u8], now: &[u8]) -> bool {
     let known = AudioTarget::all_of(known);

@@ -317,7 +317,7 @@ impl<'g> Operation<'g> {
         self.gives::<Success>(200)
     }
 
-    /// Answers content that isn't JSON of ours.
+    /// Answers text, octets, or JSON that has no schema here.
     pub(in crate::api) fn gives_text(self, status: u16, content_type: &str) -> Self {
         let schema = match content_type {
             "application/json" => json!({"type": "object"}),

@@ -97,7 +97,7 @@ fn connection(fields: &mut Fields) -> Option<NewBooking> {
     })
 }
 
-/// Checks all connections at the same time. `outcome` completes the message if one can't be checked.
+/// Checks all connections at the same time, each within the platform's time limit. `outcome` completes the message if one can't be checked.
 ///
 /// # Errors
 /// 400 naming each connection that the platform refuses; else 502 if one could not be checked.

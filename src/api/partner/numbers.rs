@@ -14,7 +14,7 @@ use crate::api::phone::NumberView;
 use crate::api::query::Query;
 use crate::api::{Api, ApiError};
 
-/// `GET /partner/v1/orgs/{orgId}/phone-numbers?limit&cursor`: numbers, verified or not, newest first.
+/// `GET /partner/v1/orgs/{orgId}/phone-numbers?verified&phone_number&limit&cursor`: numbers, newest first.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: PartnerCaller,

@@ -92,7 +92,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(org.into())))
 }
 
-/// `GET /partner/v1/orgs?limit&offset`
+/// `GET /partner/v1/orgs?limit&offset&external_id&name`
 pub(super) async fn list(
     State(api): State<Api>,
     caller: PartnerCaller,

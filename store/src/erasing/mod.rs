@@ -28,7 +28,8 @@ from_row!(CallOfContact {
     session_id
 });
 
-/// Erases the rows of the database that are older than the request and name the contact, its number or its address.
+/// Erases the rows of the database that are older than the request and name the contact, its number or its address. Returns
+/// [`RowsErased::CallIsUp`] while an older call is up: the caller tries again later.
 ///
 /// # Errors
 /// [`Broke`](super::Broke); the erasure can then be repeated.

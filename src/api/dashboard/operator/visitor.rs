@@ -34,7 +34,7 @@ const SECURE_NAME: &str = "__Secure-trunkline_operator";
 pub(super) struct OperatorVisitor {
     pub(super) session: OperatorSession,
     pub(super) client: Client,
-    /// Prefix of the paths of files.
+    /// Prefix of every path, of pages and files alike.
     pub(super) base: String,
     form_token: String,
     named: Named,
@@ -98,7 +98,7 @@ impl FromRequest<Api> for OperatorForm {
     async fn from_request(request: Request, api: &Api) -> Result<Self, ErrorPage> {
         let (mut parts, body) = request.into_parts();
         let visitor = OperatorVisitor::from_request_parts(&mut parts, api).await?;
-        // Judged twice, as the forms of an org's pages.
+        // Two checks, as for an org's forms: what the browser reports, and the form's token below.
         let own = dashboard_session::is_own(&parts, api);
         let octets = Bytes::from_request(Request::from_parts(parts, body), api).await;
         let fields = FormFields::read(octets.ok().as_deref())?;
