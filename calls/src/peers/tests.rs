@@ -128,6 +128,20 @@ impl Scene {
         (scene, register)
     }
 
+    /// Has the trunk's peer at this URI watched; returns the target of its probes.
+    fn watch(&mut self, uri: &str, transport: Transport) -> Target {
+        let target = Target {
+            uri: uri.into(),
+            transport,
+            address: SocketAddr::from(([192, 0, 2, 1], 5060)),
+            by: None,
+            named: Default::default(),
+        };
+        let peer = ProbedPeer::of(&target).expect("a peer");
+        self.health.watch([&peer], [(TRUNK, vec![peer.clone()])]);
+        target
+    }
+
     fn register_trunks(&mut self, registering: Vec<RegisteringTrunk>) {
         self.peers
             .register_trunks(&mut self.endpoint, Some(registering), self.now);
@@ -520,15 +534,7 @@ fn a_connection_that_breaks_is_replaced_soon() {
 #[test]
 fn a_peer_that_answers_options_is_up() {
     let mut scene = Scene::new();
-    let target = Target {
-        uri: "sip:192.0.2.1".into(),
-        transport: Transport::Udp,
-        address: SocketAddr::from(([192, 0, 2, 1], 5060)),
-        by: None,
-        named: Default::default(),
-    };
-    let peer = ProbedPeer::of(&target).expect("a peer");
-    scene.health.watch([&peer], [(TRUNK, vec![peer.clone()])]);
+    let target = scene.watch("sip:192.0.2.1", Transport::Udp);
 
     // Down after two failures, up after one answer.
     for (status, reachable) in [
@@ -557,15 +563,7 @@ fn a_peer_that_answers_options_is_up() {
 #[test]
 fn our_own_limit_of_connections_takes_no_peer_down() {
     let mut scene = Scene::new();
-    let target = Target {
-        uri: "sip:192.0.2.1;transport=tcp".into(),
-        transport: Transport::Tcp,
-        address: SocketAddr::from(([192, 0, 2, 1], 5060)),
-        by: None,
-        named: Default::default(),
-    };
-    let peer = ProbedPeer::of(&target).expect("a peer");
-    scene.health.watch([&peer], [(TRUNK, vec![peer.clone()])]);
+    let target = scene.watch("sip:192.0.2.1;transport=tcp", Transport::Tcp);
 
     for (fault, reachable) in [
         (Fault::TooMany, None),
