@@ -2,7 +2,8 @@
 
 use hashbrown::HashTable;
 
-/// Requests without To-tag, by the headers that merged requests share (RFC 3261 §8.2.2.2). The endpoint removes each with its server transaction.
+/// Requests without To-tag, by the headers that merged requests share (RFC 3261 §8.2.2.2). The endpoint removes each with its server
+/// transaction, or with the tombstone that follows it.
 #[derive(Debug, Default)]
 pub(super) struct MergedRequests(HashTable<MergedKey>);
 

@@ -16,5 +16,3 @@ pub(super) const HANDOFF: &[&str] = &[
     "summary",
 ];
 pub(super) const PEER: &[&str] = &["peer", "org_id", "created_at"];
-/// Fields of a partner that have verbs of their own: no verb changes them together.
-pub(super) const PARTNER: &[&str] = &["active", "verifies_numbers", "allowed_networks"];

@@ -2,8 +2,11 @@
 //! columns of lists.
 
 use super::adaptation::{self, Adaptation};
-use super::columns::{HANDOFF, ORG, PARTNER, PEER};
+use super::columns::{HANDOFF, ORG, PEER};
 pub(super) use super::named::{list_of, noun_of};
+
+/// Fields of `updatePartner` that the verbs for one of them don't take.
+const PARTNER_SETTINGS: &[&str] = &["active", "verifies_numbers", "allowed_networks"];
 
 /// Noun of the command line.
 #[derive(Debug)]
@@ -541,14 +544,14 @@ pub(super) const NOUNS: &[Noun] = &[
             verb("show", "showPartner"),
             verb("update", "updatePartner"),
             verb("activate", "updatePartner")
-                .without(PARTNER)
+                .without(PARTNER_SETTINGS)
                 .assuming(&[("active", "true")]),
             verb("deactivate", "updatePartner")
-                .without(PARTNER)
+                .without(PARTNER_SETTINGS)
                 .assuming(&[("active", "false")])
                 .asking(Danger::AsksOnTerminal),
             verb("let-verify", "updatePartner")
-                .without(PARTNER)
+                .without(PARTNER_SETTINGS)
                 .adapted(adaptation::LET_VERIFY)
                 .like("trunkline partner let-verify Reseller\n  trunkline partner let-verify Reseller --no"),
             verb("allow", "updatePartner")
