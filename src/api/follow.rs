@@ -28,20 +28,20 @@ pub(super) async fn credentials(api: Api) {
             // Credentials cached before the position in the feed was known may be stale.
             None => {
                 seq = api.read(feed::position).await.ok();
-                api.credentials().forget_all();
+                api.forget_all_credentials();
             }
 
             Some(at) => {
                 // A read that fails is repeated after the next signal, which comes by polling too.
                 if let Ok(changes) = api.read_inline(move |tx| feed::since(tx, at)).await {
                     if changes.missed {
-                        api.credentials().forget_all();
+                        api.forget_all_credentials();
                     }
                     if changes.missed || changes.changes.contains(&Change::SigningKeys) {
                         keys = SigningKeys::Unread;
                     }
                     for change in changes.changes {
-                        api.credentials().forget(change);
+                        api.forget_credentials(change);
                     }
                     seq = Some(changes.seq);
                     if changes.more {
@@ -157,6 +157,26 @@ async fn news(api: &Api, seq: Option<i64>) -> Option<i64> {
 }
 
 impl Api {
+    /// Drops the cached credentials that a change concerns, and wakes the event streams that they may have opened: each
+    /// checks its credential again, so that a stream ends with its key and not at its next check.
+    pub(super) fn forget_credentials(&self, change: Change) {
+        self.credentials().forget(change);
+
+        // After the cache: a stream that is woken before would find its credential still there, and go on.
+        match change {
+            Change::OrgKey { org, .. } | Change::Org(org) => self.streams().wake(org),
+            Change::PartnerState(_) | Change::SigningKeys => self.streams().wake_all(),
+            // Neither partners' keys nor sessions open streams of events, and contacts have no credential.
+            Change::Partner(_) | Change::Session(_) | Change::Contacts(_) => {}
+        }
+    }
+
+    /// Does what [`Self::forget_credentials`] does, for all credentials.
+    fn forget_all_credentials(&self) {
+        self.credentials().forget_all();
+        self.streams().wake_all();
+    }
+
     /// Revokes a key of the org: for good, and on this node at once.
     ///
     /// # Errors
@@ -167,7 +187,7 @@ impl Api {
             .write(move |tx| org_keys::revoke(tx, org, key, now))
             .await?;
         // The feed brings this change too. If its follower lags, the key must not stay valid in the cache meanwhile.
-        self.credentials().forget(Change::OrgKey { org, key });
+        self.forget_credentials(Change::OrgKey { org, key });
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use trunkline::api::Server;
-use trunkline_store::{EventType, NewEvent};
+use trunkline_store::{EventType, NewEvent, Suspender, orgs};
 use uuid::Uuid;
 
 use crate::test_api::{Tenant, TestApi, all_lack, now};
@@ -308,5 +308,30 @@ async fn streams_are_bounded_and_end_with_their_key() {
     // The place becomes free once the server sees that the client has closed.
     let (_, token) = api.key(acme.org, &["calls:read"]).await;
     let _fourth = serving.open_when_free(EVENTS, &token).await;
+    serving.server.stop().await;
+}
+
+/// The end of a credential wakes its streams: nothing else happens in the org that would.
+#[tokio::test]
+async fn a_stream_ends_when_its_org_is_suspended() {
+    let serving = Serving::new("").await;
+    let (acme, bolt) = two(&serving).await;
+    let mut suspended = serving.open(EVENTS, &acme.token, "").await;
+    let mut other = serving.open(EVENTS, &bolt.token, "").await;
+
+    let (org, now) = (acme.org, now());
+    let suspend = serving
+        .api
+        .store
+        .write(move |tx| orgs::suspend(tx, org, Suspender::Operator, Some(now), now));
+    suspend.await.expect("suspended");
+
+    // Half the interval at which a stream checks its key without being woken.
+    let ended = tokio::time::timeout(Duration::from_secs(5), suspended.event()).await;
+    assert_eq!(ended.expect("in time"), None);
+
+    // The other org's stream goes on.
+    serving.emit(bolt.org, EventType::CallStarted, 1).await;
+    assert_eq!(other.event().await.expect("open").number(), 1);
     serving.server.stop().await;
 }

@@ -73,7 +73,7 @@ pub(super) async fn limit_org(
     })
     .await?;
     // Cached keys of the org carry the limits per minute that were in force.
-    api.credentials().forget(Change::Org(id));
+    api.forget_credentials(Change::Org(id));
     view(&api, id, org.partner_id).await
 }
 
@@ -141,9 +141,9 @@ pub(super) async fn limit_partner(
         org_limits::limit_partner(tx, partner, &given.orgs, now)
     })
     .await?;
-    api.credentials().forget(Change::Partner(partner));
+    api.forget_credentials(Change::Partner(partner));
     // Its orgs' cached keys carry limits that may be bounded by the new ones.
-    api.credentials().forget(Change::PartnerState(partner));
+    api.forget_credentials(Change::PartnerState(partner));
     view_of_partner(&api, partner).await
 }
 

@@ -223,7 +223,7 @@ async fn set_suspended(
         trunkline_store::orgs::suspend(tx, id, Suspender::Operator, since, now)
     });
     let changed = changed.await?;
-    api.credentials().forget(Change::Org(id));
+    api.forget_credentials(Change::Org(id));
     Ok(Json(changed.into()))
 }
 
@@ -241,7 +241,7 @@ pub(super) async fn delete(
     let id = org.id;
     api.write(move |tx, now| deleted_orgs::delete(tx, id, purge, now))
         .await?;
-    api.credentials().forget(Change::Org(id));
+    api.forget_credentials(Change::Org(id));
 
     Ok(Json(DeletionView {
         id,

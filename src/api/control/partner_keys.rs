@@ -103,7 +103,7 @@ pub(super) async fn revoke(
     });
     let revoked = revoked.await?;
     // At once on this node, even if the follower of the change feed lags.
-    api.credentials().forget(Change::Partner(partner));
+    api.forget_credentials(Change::Partner(partner));
     Ok(revoked)
 }
 

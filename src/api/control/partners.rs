@@ -167,9 +167,9 @@ pub(super) async fn update(
     });
 
     let changed = changed.await?;
-    api.credentials().forget(Change::Partner(id));
+    api.forget_credentials(Change::Partner(id));
     // The orgs of an inactive partner are suspended: cached keys and sessions of theirs say otherwise.
-    api.credentials().forget(Change::PartnerState(id));
+    api.forget_credentials(Change::PartnerState(id));
     Ok(Tagged(changed.into()))
 }
 

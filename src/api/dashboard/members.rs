@@ -205,7 +205,7 @@ pub(super) async fn set_role(
     api.write(move |tx, now| logins::set_role(tx, org, member, role, now))
         .await?;
     // The cached sessions have the old role.
-    api.credentials().forget(Change::Session(org));
+    api.forget_credentials(Change::Session(org));
     Ok(Redirect::to(&visitor.path("members?done=done")))
 }
 
@@ -219,7 +219,7 @@ pub(super) async fn remove(
     let (org, member) = (visitor.org, visitor.id("member_id")?);
     api.write(move |tx, now| logins::remove(tx, org, member, now))
         .await?;
-    api.credentials().forget(Change::Session(org));
+    api.forget_credentials(Change::Session(org));
     Ok(Redirect::to(&visitor.path("members?done=done")))
 }
 
@@ -233,6 +233,6 @@ pub(super) async fn end_session(
     let (org, session) = (visitor.org, visitor.id("sessionId")?);
     api.write(move |tx, now| sessions::end_of_org(tx, org, Some(session), now))
         .await?;
-    api.credentials().forget(Change::Session(org));
+    api.forget_credentials(Change::Session(org));
     Ok(Redirect::to(&visitor.path("members?done=done")))
 }

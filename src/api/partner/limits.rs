@@ -159,7 +159,7 @@ pub(super) async fn update(
         })
         .await?;
     // Cached keys of the org carry the limits per minute that were in force.
-    api.credentials().forget(Change::Org(org));
+    api.forget_credentials(Change::Org(org));
     view(&api, org, &stored).await
 }
 

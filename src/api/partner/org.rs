@@ -165,7 +165,7 @@ pub(super) async fn delete(
     }
 
     // Keys and sessions end at once on this node, even if the follower of the change feed lags.
-    api.credentials().forget(Change::Org(org));
+    api.forget_credentials(Change::Org(org));
     Ok(Json(Success::DONE))
 }
 
@@ -209,7 +209,7 @@ async fn set_suspended(
         })
         .await?;
     // Cached keys and sessions of the org have the state from before.
-    api.credentials().forget(Change::Org(org));
+    api.forget_credentials(Change::Org(org));
     whole(api, caller, changed).await
 }
 

@@ -88,6 +88,6 @@ pub(super) async fn end_one(
 async fn end(api: &Api, org: Uuid, session: Option<Uuid>) -> Result<Json<Success>, ApiError> {
     api.write(move |tx, now| sessions::end_of_org(tx, org, session, now))
         .await?;
-    api.credentials().forget(Change::Session(org));
+    api.forget_credentials(Change::Session(org));
     Ok(Json(Success::DONE))
 }

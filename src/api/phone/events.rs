@@ -26,7 +26,7 @@ use crate::api::{Api, ApiError};
 const SCOPE: &str = "calls:read";
 /// Interval of comment lines that keep the connection alive.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Interval between checks whether the key is still valid, and for events without a wake-up.
+/// Interval between checks of the key and for events, should a wake-up be missed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Reconnection time that clients are given.
 const RECONNECT_AFTER: Duration = Duration::from_secs(2);
@@ -226,13 +226,15 @@ impl Listener {
                 }
             }
 
-            // Asked once for each batch, and after each wait: a revoked key ends a stream that has no events as well.
+            // Before the check of the key and the read: a key that is revoked or an event that is stored after them wakes
+            // the stream again.
+            self.seat.seen();
+
+            // Checked once for each batch, and after each wait: a revoked key ends a stream that has no events as well.
             if !self.caller.is_good(&self.api).await {
                 return None;
             }
 
-            // Before the read: an event that is stored after it wakes the stream again.
-            self.seat.seen();
             let (org, seq) = (self.caller.caller.org, self.seq);
             let found = self.api.read(move |tx| events::since(tx, org, seq, BATCH));
             match found.await {
