@@ -68,6 +68,7 @@ fn version(tx: &mut Tx) -> Result<i64, Error> {
 /// Applies the missing migrations, in the caller's transaction: all or none. Returns the version found, which is beyond [`newest`] if a
 /// newer build has migrated the database; nothing is done then.
 pub(crate) fn migrate(tx: &mut Tx, now: Moment) -> Result<i64, Error> {
+    tx.wait_without_bound();
     if tx.is_shared() {
         tx.run("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     }

@@ -1,6 +1,7 @@
 //! A connection to PostgreSQL that one thread drives: the thread blocks for each response of the server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Column as _, Connection as _, PgConnection, Row as _};
@@ -15,6 +16,10 @@ use super::value::{Cells, Param, Record, Sql, Value};
 /// All statements see the state that was committed when the first of them began.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
+/// Time for the server to answer a statement. It is far beyond what any takes but a migration: what a lost connection holds meanwhile, a
+/// thread and the place of a request, is free again after it, while TCP may take hours to notice.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The connection, which is opened again after it broke.
 pub(crate) struct PostgresConnection {
     remote: Remote,
@@ -23,6 +28,8 @@ pub(crate) struct PostgresConnection {
     /// The connection was idle, and may have been cut.
     has_rested: bool,
     in_transaction: bool,
+    /// Time for the server to answer a statement of the present caller; `None` if there is no bound.
+    answer_timeout: Option<Duration>,
     caller: Arc<Caller>,
 }
 
@@ -37,6 +44,7 @@ impl PostgresConnection {
             connection: None,
             has_rested: false,
             in_transaction: false,
+            answer_timeout: Some(ANSWER_TIMEOUT),
             caller: Arc::default(),
         })
     }
@@ -44,6 +52,12 @@ impl PostgresConnection {
     /// Starts to work for another caller. If that caller goes away, the connection that waits for a response is dropped.
     pub(crate) fn serve(&mut self, caller: Arc<Caller>) {
         self.caller = caller;
+        self.answer_timeout = Some(ANSWER_TIMEOUT);
+    }
+
+    /// Lets the server take any time for its answers to this caller.
+    pub(crate) fn wait_without_bound(&mut self) {
+        self.answer_timeout = None;
     }
 
     /// Has the connection tested before its next use.
@@ -166,7 +180,7 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// Waits for a response of the server, unless the caller goes away.
+    /// Waits for a response of the server, unless the caller goes away or the response takes too long.
     fn block<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
@@ -175,11 +189,20 @@ impl PostgresConnection {
             runtime,
             connection,
             caller,
+            answer_timeout,
             ..
         } = self;
         // The connection was dropped by an earlier statement of this transaction, or not opened: see `ready`.
         let Some(open) = connection else {
             return Err(Broke::Away.into());
+        };
+
+        // A server that fails over, or a firewall that forgets a connection, swallows the statement without an error.
+        let too_long = async {
+            match answer_timeout {
+                Some(bound) => tokio::time::sleep(*bound).await,
+                None => std::future::pending().await,
+            }
         };
 
         let done = runtime.block_on(async {
@@ -189,6 +212,10 @@ impl PostgresConnection {
                 biased;
                 done = work(open) => Some(done),
                 () = caller.gone() => None,
+                () = too_long => {
+                    tracing::warn!("the database left a statement unanswered: its connection is given up");
+                    None
+                }
             }
         });
 
@@ -253,4 +280,64 @@ fn read<T: Record>(rows: &[PgRow]) -> Result<Vec<T>, Error> {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+    use super::*;
+
+    /// Answers of a server that lets a client in: AuthenticationOk and ReadyForQuery, idle.
+    const LET_IN: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+
+    /// Reads the first message of a client, lets it in, and answers nothing from then on.
+    fn let_in(listener: &TcpListener) -> TcpStream {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut first = [0; 1024];
+        let _ = stream.read(&mut first).unwrap();
+        stream.write_all(LET_IN).unwrap();
+        stream
+    }
+
+    #[test]
+    fn a_server_that_falls_silent_holds_a_statement_for_a_bounded_time() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // It lives until both of its clients are in; what it holds keeps their connections open.
+        let server = std::thread::spawn(move || [let_in(&listener), let_in(&listener)]);
+
+        let remote = Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = remote.enter();
+        let options = PgConnectOptions::new_without_pgpass()
+            .host("127.0.0.1")
+            .port(port)
+            .ssl_mode(PgSslMode::Disable);
+        let mut link = PostgresConnection::new(Remote::new(options)).unwrap();
+        link.ready().unwrap();
+        link.answer_timeout = Some(Duration::from_millis(50));
+        let fault = link.batch("SELECT 1").unwrap_err();
+        assert!(matches!(&fault, Error::Broke(broke) if broke.is_away()));
+
+        // Nothing more is asked on the connection that was given up, and the next task opens another.
+        assert!(link.connection.is_none());
+        link.ready().unwrap();
+        assert!(link.connection.is_some());
+        drop(server.join().unwrap());
+    }
+
+    #[test]
+    fn each_caller_begins_with_the_usual_bound() {
+        let remote = Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = remote.enter();
+        let remote = Remote::new(PgConnectOptions::new_without_pgpass());
+        let mut link = PostgresConnection::new(remote).unwrap();
+        link.wait_without_bound();
+        assert_eq!(link.answer_timeout, None);
+        link.serve(Arc::default());
+        assert_eq!(link.answer_timeout, Some(ANSWER_TIMEOUT));
+    }
 }

@@ -170,6 +170,16 @@ impl Tx {
         }
     }
 
+    /// Lets each statement of this transaction take as long as it needs: a migration may build an index over millions of rows, and wait
+    /// for another node's.
+    pub(crate) fn wait_without_bound(&mut self) {
+        match &mut self.on {
+            // No server can fall silent there.
+            On::Sqlite { .. } => {}
+            On::Postgres(link) => link.wait_without_bound(),
+        }
+    }
+
     /// Runs statements without values.
     ///
     /// # Errors
