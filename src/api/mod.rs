@@ -128,7 +128,8 @@ fn with_console(routes: Routes, api: Api) -> Router {
     let org = served(api_routes(), api.clone());
     let operator = served(api_routes().merge(control::routes()), api.clone());
     let backend = Backend::new(org, operator, api.config());
-    served(routes, api).layer(Extension(backend))
+    let prefix = axum::middleware::from_fn_with_state(api.clone(), dashboard::with_prefix);
+    served(routes, api).layer(Extension(backend)).layer(prefix)
 }
 
 /// Adds what all routes share: answers to unknown paths and methods, the maximum length of bodies, and the outermost layer.

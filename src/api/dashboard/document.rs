@@ -27,7 +27,7 @@ pub(super) fn document(title: &str, base: &str, body: &Markup) -> Markup {
 }
 
 /// Page with one message.
-pub(super) fn notice(title: &str, text: &str) -> Markup {
+pub(super) fn notice(title: &str, base: &str, text: &str) -> Markup {
     let body = html! {
         main.notice {
             (mark())
@@ -35,7 +35,7 @@ pub(super) fn notice(title: &str, text: &str) -> Markup {
             p { (text) }
         }
     };
-    document(title, "", &body)
+    document(title, base, &body)
 }
 
 /// The product's mark: two legs that meet.

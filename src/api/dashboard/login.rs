@@ -6,8 +6,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use trunkline_store::sessions;
 
-use super::document::{document, mark, notice};
-use super::page::{ErrorPage, Html, base_of};
+use super::document::{document, mark};
+use super::page::{ErrorPage, Html, Notice, base_of};
 use super::visitor::LogOutForm;
 use crate::api::credentials::presented;
 use crate::api::dashboard_session::{self, LIFETIME};
@@ -149,10 +149,10 @@ pub(super) async fn log_out(
     api.credentials()
         .sessions
         .forget(|session| session.hash == hash);
-    let page = Html(notice(
+    let page = Notice::new(
         "You are logged out",
         "This session is over. Ask for a new login link to come back.",
-    ));
+    );
     Ok(with_cookie(page.into_response(), None, &api))
 }
 

@@ -66,6 +66,7 @@ use resource::Resource;
 use webhooks::WEBHOOKS;
 
 pub(super) use backend::Backend;
+pub(super) use page::with_prefix;
 
 /// Kinds of objects whose list, form and page [`resource`] makes.
 static RESOURCES: [Resource; 5] = [AGENTS, NUMBERS, OUTBOUND_TRUNKS, DESTINATIONS, WEBHOOKS];

@@ -1,6 +1,9 @@
 //! Answers that are pages, and the pages for errors.
 
+use axum::body::Body;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
 
@@ -19,13 +22,54 @@ impl IntoResponse for Html {
     }
 }
 
+/// Page with one message. Its response carries the value itself as an extension, so that [`with_prefix`] can render it again.
+#[derive(Clone, Debug)]
+pub(super) struct Notice {
+    title: &'static str,
+    text: String,
+}
+
+impl Notice {
+    pub(super) fn new(title: &'static str, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { title, text }
+    }
+}
+
+impl IntoResponse for Notice {
+    fn into_response(self) -> Response {
+        let mut response = Html(notice(self.title, "", &self.text)).into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Renders notices for the console's path prefix: what makes them, such as an error of any kind, doesn't know it.
+pub(in crate::api) async fn with_prefix(
+    State(api): State<Api>,
+    request: Request,
+    next: Next,
+) -> Response {
+    rendered_below(base_of(&api), next.run(request).await)
+}
+
+fn rendered_below(base: &str, mut response: Response) -> Response {
+    if base.is_empty() {
+        return response;
+    }
+    if let Some(Notice { title, text }) = response.extensions_mut().remove() {
+        *response.body_mut() = Body::from(notice(title, base, &text).into_string());
+    }
+    response
+}
+
 /// Page shown in place of the requested one, with a message for people.
 #[derive(Debug)]
-pub(in crate::api) struct ErrorPage(StatusCode, Markup, Option<Cause>);
+pub(in crate::api) struct ErrorPage(StatusCode, Notice, Option<Cause>);
 
 impl ErrorPage {
-    pub(super) fn new(status: StatusCode, title: &str, text: &str) -> Self {
-        Self(status, notice(title, text), None)
+    pub(super) fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
+        Self(status, Notice::new(title, text), None)
     }
 
     /// Makes the page for a missing or expired session.
@@ -72,13 +116,13 @@ impl From<ApiError> for ErrorPage {
             // Not 500: `request` puts the JSON of the API in place of the body of every 500.
             ApiError::Broke(cause) => Self(
                 StatusCode::SERVICE_UNAVAILABLE,
-                notice(
+                Notice::new(
                     "Something broke on our side",
                     "Nothing is lost. Try again in a moment.",
                 ),
                 Some(Cause(cause.to_string().into())),
             ),
-            other => Self::new(other.status(), "That did not work", &other.to_string()),
+            other => Self::new(other.status(), "That did not work", other.to_string()),
         }
     }
 }
@@ -105,19 +149,19 @@ impl From<BackendRefusal> for ErrorPage {
                 "Something broke on our side",
                 "Nothing is lost. Try again in a moment.",
             ),
-            status => Self::new(status, "That did not work", &refused.message),
+            status => Self::new(status, "That did not work", refused.message),
         }
     }
 }
 
 impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
-        let Self(status, markup, cause) = self;
+        let Self(status, notice, cause) = self;
         // Logged here, since `request` logs the cause of a 500 alone.
         if let Some(Cause(cause)) = cause {
             tracing::error!(%cause, "page not shown");
         }
-        (status, Html(markup)).into_response()
+        (status, notice).into_response()
     }
 }
 
@@ -126,4 +170,24 @@ pub(super) fn base_of(api: &Api) -> &str {
     let url = api.dashboard_url();
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     rest.find('/').map_or("", |at| &rest[at..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_behind_a_path_prefix_is_styled() {
+        for (base, style) in [
+            ("", "href=\"/dashboard/assets/"),
+            ("/voice", "href=\"/voice/dashboard/assets/"),
+        ] {
+            let response = rendered_below(base, ErrorPage::not_found().into_response());
+            assert_eq!(response.status(), StatusCode::NOT_FOUND, "{base}");
+            let page = axum::body::to_bytes(response.into_body(), 64 * 1024).await;
+            let page = String::from_utf8(page.unwrap().into()).unwrap();
+            assert!(page.contains(style), "{page}");
+            assert!(page.contains("There is no such page"), "{page}");
+        }
+    }
 }

@@ -7,8 +7,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::html;
 
-use super::super::document::{document, mark, notice};
-use super::super::page::{ErrorPage, Html, base_of};
+use super::super::document::{document, mark};
+use super::super::page::{ErrorPage, Html, Notice, base_of};
 use super::super::resource::parameter;
 use super::super::visitor::FormFields;
 use super::visitor::{AT, OperatorForm, cookie};
@@ -66,11 +66,11 @@ pub(super) async fn log_out(
     form: OperatorForm,
 ) -> Result<Response, ErrorPage> {
     api.operator_sessions().end(form.visitor.session.hash);
-    let page = notice(
+    let page = Notice::new(
         "You are logged out",
         "This session is over. Run trunkline console --operator to come back.",
     );
-    with_cookie(Html(page).into_response(), None, &api)
+    with_cookie(page.into_response(), None, &api)
 }
 
 fn with_cookie(
