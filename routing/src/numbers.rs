@@ -34,6 +34,10 @@ pub(crate) fn plain_digits(raw: &str) -> Option<(String, bool)> {
     Some((written.digits, written.global))
 }
 
+/// Country codes of Italy and the Vatican, and of San Marino: a number keeps its first zero when it is dialled from abroad, so that
+/// `+39 (0)6 …` is `+3906…`.
+const KEEP_ZERO: [&str; 2] = ["39", "378"];
+
 /// Digits of a number, without separators and parameters.
 struct Written {
     digits: String,
@@ -50,11 +54,18 @@ impl Written {
         };
         let (number, parameters) = number.split_once(';').unwrap_or((number, ""));
         match number.strip_prefix('+') {
-            // `+49 (0)30 …`: the zero in parentheses is dialled only inside the country.
-            Some(digits) => Some(Self {
-                digits: strip_separators(&digits.replacen("(0)", "", 1))?,
-                global: true,
-            }),
+            Some(digits) => {
+                let keeps_zero = KEEP_ZERO.iter().any(|code| digits.starts_with(code));
+                let digits = match keeps_zero {
+                    true => strip_separators(digits)?,
+                    // `+49 (0)30 …`: the zero in parentheses is dialled only inside the country.
+                    false => strip_separators(&digits.replacen("(0)", "", 1))?,
+                };
+                Some(Self {
+                    digits,
+                    global: true,
+                })
+            }
             None => Self::read_local(number, parameters),
         }
     }
@@ -204,6 +215,18 @@ mod tests {
                 "+49 (0)30 12345678",
                 "",
                 Some("+493012345678"),
+            ),
+            (
+                "zero in parentheses that Italy keeps",
+                "+39 (0)6 6982 1234",
+                "",
+                Some("+390669821234"),
+            ),
+            (
+                "zero in parentheses that San Marino keeps",
+                "+378 (0)549 882914",
+                "",
+                Some("+3780549882914"),
             ),
             (
                 "phone-context",
