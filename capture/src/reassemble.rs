@@ -14,6 +14,8 @@ const MAX_PARTIAL: usize = 256;
 const MAX_IP: usize = 65_535;
 /// Most fragments of one packet; with more, the packet is dropped.
 const MAX_PARTS: usize = 128;
+/// Most octets held of one packet; with more, it is dropped. Fragments that overlap may hold more than the packet has, but not much more.
+const MAX_HELD: usize = 2 * MAX_IP;
 /// Most streams followed at once. Beyond it, a quarter of them is dropped, which isn't counted: those that were silent longest.
 const MAX_STREAMS: usize = 4_096;
 /// Most octets buffered for one direction of a stream: of one message in order, or out of order behind a gap. A longer message is dropped,
@@ -29,6 +31,8 @@ const MAX_GARBAGE: usize = 128 * 1024;
 #[derive(Debug, Default)]
 struct Partial {
     parts: BTreeMap<usize, Vec<u8>>,
+    /// Octets of all parts.
+    held: usize,
     total: Option<usize>,
 }
 
@@ -52,17 +56,18 @@ impl Fragments {
 
         let partial = self.partial.entry(fragment.key).or_default();
         let end = fragment.offset + fragment.octets.len();
-        if end > MAX_IP || partial.parts.len() >= MAX_PARTS {
+        let held = partial.held + fragment.octets.len();
+        if end > MAX_IP || partial.parts.len() >= MAX_PARTS || held > MAX_HELD {
             self.partial.remove(&fragment.key);
             self.order.retain(|key| *key != fragment.key);
             self.lost += 1;
             return None;
         }
 
-        partial
-            .parts
-            .entry(fragment.offset)
-            .or_insert_with(|| fragment.octets.to_vec());
+        if let Entry::Vacant(place) = partial.parts.entry(fragment.offset) {
+            place.insert(fragment.octets.to_vec());
+            partial.held = held;
+        }
 
         if fragment.is_last {
             partial.total = Some(end);
@@ -544,6 +549,33 @@ mod tests {
             assert!(found.is_empty());
         }
         assert!(streams.streams[&direction()].held.is_empty());
+    }
+
+    #[test]
+    fn fragments_that_overlap_hold_little_more_than_their_packet() {
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let octets = vec![0; 60_000];
+        let mut fragments = Fragments::default();
+        let mut most_held = 0;
+        for number in 0..MAX_PARTS {
+            let fragment = Fragment {
+                key: FragmentKey {
+                    source: address,
+                    target: address,
+                    identification: 1,
+                    protocol: 17,
+                },
+                offset: 8 * number,
+                is_last: false,
+                octets: &octets,
+            };
+            assert_eq!(fragments.push(&fragment), None);
+            let held = fragments.partial.values().map(|partial| partial.held);
+            most_held = most_held.max(held.sum());
+        }
+
+        assert!(most_held <= MAX_HELD, "{most_held}");
+        assert!(fragments.lost > 0);
     }
 
     #[test]
