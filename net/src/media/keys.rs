@@ -18,6 +18,9 @@ const PRESS: Duration = Duration::from_millis(40);
 /// The same in units of the timestamp, at 8 kHz.
 const PRESS_UNITS: u32 = 320;
 
+/// Pause after a key's last packet that no delay of the network explains.
+const RESTARTED: Duration = Duration::from_secs(2);
+
 /// Most keys that wait to be sent. Further ones are dropped.
 const MAX_WAITING: usize = 64;
 
@@ -49,6 +52,8 @@ struct HeardKey {
     timestamp: u32,
     /// Time of its first packet.
     at: Moment,
+    /// Time of its last packet.
+    heard_at: Moment,
 }
 
 impl HeardKey {
@@ -72,6 +77,7 @@ impl HeardKeys {
             && last.goes_on(header, event)
         {
             last.timestamp = timestamp;
+            last.heard_at = now;
             return None;
         }
 
@@ -81,12 +87,19 @@ impl HeardKeys {
             let is_pressed_later = (PRESS_UNITS..0x8000_0000).contains(&after);
             let is_later = matches!(after, 1..0x8000_0000);
             let arrives_later = now.since(last.at) >= PRESS;
+            // After such a pause no packet of the last event is on its way: the sender's clock has fallen back, as after a hold, or all of
+            // its events have one timestamp.
+            let is_restarted = now.since(last.heard_at) >= RESTARTED
+                && (timestamp != last.timestamp || header.marker);
             match last.ssrc == ssrc {
-                true => is_pressed_later || is_later && arrives_later,
+                true => is_pressed_later || is_later && arrives_later || is_restarted,
                 false => arrives_later,
             }
         });
         if !is_new {
+            if let Some(last) = &mut self.last {
+                last.heard_at = now;
+            }
             return None;
         }
         self.last = Some(HeardKey {
@@ -94,6 +107,7 @@ impl HeardKeys {
             ssrc,
             timestamp,
             at: now,
+            heard_at: now,
         });
         // Events above 15 (flash and the like) are no keys, but were followed above, as their packets look the same.
         (event < 16).then_some(event)
@@ -458,6 +472,33 @@ mod tests {
                 "{case}"
             );
             assert_eq!(keys.hear(&header, b"audio", now), None, "{case}");
+        }
+    }
+
+    #[test]
+    fn keys_are_heard_after_the_senders_clock_fell_back() {
+        let mut keys = HeardKeys::default();
+        for (case, event, marker, timestamp, time, expected) in [
+            ("a press", 5, true, 1_600_000, 0, Some(5)),
+            ("its end", 5, false, 1_600_000, 100, None),
+            ("a late packet before it", 4, false, 1_598_000, 120, None),
+            ("the clock has fallen back", 6, false, 800, 2_200, Some(6)),
+            ("its end", 6, false, 800, 2_300, None),
+            ("the next", 7, false, 9_000, 2_900, Some(7)),
+            ("its end, held for long", 7, false, 9_000, 6_000, None),
+            ("one timestamp for all", 8, true, 9_000, 8_100, Some(8)),
+            ("its end", 8, false, 9_000, 8_200, None),
+        ] {
+            let header = Header {
+                marker,
+                payload_type: 101,
+                sequence: 1,
+                timestamp,
+                ssrc: 7,
+            };
+            let now = Moment::from_secs(1_000) + Duration::from_millis(time);
+            let heard = keys.hear(&header, &[event, 10, 0, 160], now);
+            assert_eq!(heard, expected, "{case}");
         }
     }
 
