@@ -4,11 +4,11 @@
 //! The name of a segment is the time it began. A segment cut short by a crash is read up to there.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use trunkline_sip::moment::Moment;
 use trunkline_store::private;
@@ -40,8 +40,11 @@ pub struct Disk {
 struct Segment {
     path: PathBuf,
     began: Moment,
-    /// Time of its last message.
+    /// Time of its last message, or later.
     last: Moment,
+    /// Start of its retention, which a file has as its modification time: the time of its last message. If the clock was ahead when that came,
+    /// it is the time at which this showed.
+    retained_from: Moment,
     size: u64,
 }
 
@@ -72,15 +75,14 @@ impl Segments {
             let Some(began) = began(&path) else { continue };
             let data = entry.metadata()?;
             // Known without reading the file: its last message came before it was last written.
-            let written = data.modified().ok().and_then(|time| {
-                let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
-                Some(Moment::from_micros(u64::try_from(since.as_micros()).ok()?))
-            });
+            let retained_from = modified(&data).unwrap_or(began);
 
             known.push(Segment {
                 path,
                 began,
-                last: written.unwrap_or(began).max(began),
+                // The modification time is too early for a search if the clock had been ahead. No segment is written for longer than this.
+                last: retained_from.max(began + MAX_SEGMENT_AGE),
+                retained_from,
                 size: data.len(),
             });
         }
@@ -131,6 +133,7 @@ impl Segments {
         file.write_all(&octets)?;
         segment.size += octets.len() as u64;
         segment.last = segment.last.max(block.span.1);
+        segment.retained_from = segment.retained_from.max(block.span.1);
 
         Ok(())
     }
@@ -148,13 +151,18 @@ impl Segments {
             }
         };
 
-        file.write_all(MAGIC)?;
+        if let Err(fault) = file.write_all(MAGIC) {
+            // Each attempt on a full disk would leave another empty file.
+            let _ = std::fs::remove_file(&path);
+            return Err(fault);
+        }
         self.file = Some(file);
         let began = Moment::from_micros(micros);
         self.known.push_back(Segment {
             path,
             began,
             last: began,
+            retained_from: began,
             size: MAGIC.len() as u64,
         });
 
@@ -163,28 +171,29 @@ impl Segments {
 
     /// Removes segments that are too old, and those beyond the quota except the newest.
     fn make_room(&mut self, now: Moment) {
-        let mut size: u64 = self.known.iter().map(|segment| segment.size).sum();
-        while let Some(oldest) = self.known.front() {
-            let is_newest = self.known.len() == 1;
-            let is_old = now.since(oldest.last) > self.disk.retention;
-            let is_beyond = size > self.disk.max_bytes && !is_newest;
-            if !is_old && !is_beyond {
-                break;
-            }
-            if let Err(fault) = std::fs::remove_file(&oldest.path)
-                && fault.kind() != io::ErrorKind::NotFound
-            {
-                // The next block tries again.
-                tracing::warn!(%fault, path = %oldest.path.display(), "a trace can't be removed");
-                break;
-            }
+        for segment in &mut self.known {
+            segment.limit_to(now);
+        }
 
+        // At any place in the list: its order is that of the names, and a segment named by a clock that was ahead may precede younger ones.
+        let retention = self.disk.retention;
+        let newest = self.known.back().map(|segment| segment.began);
+        self.known.retain(|segment| {
+            now.since(segment.retained_from) <= retention || !is_removed(&segment.path)
+        });
+        if self.known.back().map(|segment| segment.began) != newest {
+            // The file that was being written, if any: the next block begins another.
+            self.file = None;
+        }
+
+        let mut size: u64 = self.known.iter().map(|segment| segment.size).sum();
+        while size > self.disk.max_bytes
+            && self.known.len() > 1
+            && let Some(oldest) = self.known.front()
+            && is_removed(&oldest.path)
+        {
             size -= oldest.size;
             self.known.pop_front();
-            if is_newest {
-                // The file that was being written, if any: the next block begins another.
-                self.file = None;
-            }
         }
     }
 
@@ -239,7 +248,7 @@ impl Segments {
                 continue;
             }
 
-            replace(&segment.path, &octets)?;
+            replace(&segment.path, &octets, segment.retained_from)?;
             segment.size = octets.len() as u64;
             *all_gone += gone;
             if at == newest && self.file.is_some() {
@@ -253,6 +262,23 @@ impl Segments {
 }
 
 impl Segment {
+    /// Starts the retention now if its start lies in the future, because the clock was ahead when the last message came.
+    fn limit_to(&mut self, now: Moment) {
+        // Before that day it is the present clock that is wrong: to follow it would end the retention once the clock is set.
+        if self.retained_from <= now || now < CLOCK_IS_SET {
+            return;
+        }
+
+        self.retained_from = now;
+        // In the file too: otherwise each restart would begin the retention anew.
+        let opened = OpenOptions::new().append(true).open(&self.path);
+        if let Err(fault) = opened.and_then(|file| set_modified(&file, now))
+            && fault.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%fault, path = %self.path.display(), "the time of a trace can't be corrected");
+        }
+    }
+
     /// Returns true if it may have messages of a time.
     fn touches(&self, from: Moment, until: Moment) -> bool {
         self.may_hold(until) && self.last >= from
@@ -266,11 +292,14 @@ impl Segment {
     }
 }
 
+/// 2026-01-01. A machine whose clock has no battery shows an earlier time after its start, until it hears from a time server.
+const CLOCK_IS_SET: Moment = Moment::from_secs(1_767_225_600);
+
 /// Extension of a segment that will replace another.
 const UNFINISHED: &str = "new";
 
-/// Replaces a segment atomically.
-fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
+/// Replaces a segment atomically. The new file has `retained_from` as its modification time.
+fn replace(path: &Path, octets: &[u8], retained_from: Moment) -> io::Result<()> {
     let unfinished = path.with_extension(UNFINISHED);
     let mut file = OpenOptions::new()
         .write(true)
@@ -279,6 +308,8 @@ fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
         .mode(private::FILE)
         .open(&unfinished)?;
     file.write_all(octets)?;
+    // A restart takes the start of the retention from here, and a removal must not prolong it for the other messages.
+    set_modified(&file, retained_from)?;
     // Before the rename: after a crash the name must lead to a whole file.
     file.sync_all()?;
     std::fs::rename(&unfinished, path)?;
@@ -287,6 +318,28 @@ fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
         Some(directory) => File::open(directory)?.sync_all(),
         None => Ok(()),
     }
+}
+
+/// Removes the file of a segment; false if it is still there. The next block tries again.
+fn is_removed(path: &Path) -> bool {
+    match std::fs::remove_file(path) {
+        Ok(()) => true,
+        Err(fault) if fault.kind() == io::ErrorKind::NotFound => true,
+        Err(fault) => {
+            tracing::warn!(%fault, path = %path.display(), "a trace can't be removed");
+            false
+        }
+    }
+}
+
+/// Returns the modification time of a file.
+fn modified(data: &Metadata) -> Option<Moment> {
+    let since = data.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(Moment::from_micros(u64::try_from(since.as_micros()).ok()?))
+}
+
+fn set_modified(file: &File, at: Moment) -> io::Result<()> {
+    file.set_modified(UNIX_EPOCH + Duration::from_micros(at.as_micros()))
 }
 
 fn began(path: &Path) -> Option<Moment> {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::*;
 use trunkline_sip::flow::{Flow, Transport};
 
+mod retained;
+
 const NEVER: Moment = Moment::from_secs(0);
 const ALWAYS: Moment = Moment::from_secs(1 << 40);
 

@@ -1,0 +1,145 @@
+//! Files of traces go after their days, also after an erasure, a restart and a clock that was ahead.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Times of messages in two files: an hour fills a file.
+const FIRST: Moment = Moment::from_secs(1_800_000_000);
+const SECOND: Moment = Moment::from_secs(1_800_050_000);
+/// Time of a clock that is a year ahead.
+const AHEAD: Moment = Moment::from_secs(1_800_000_000 + 365 * 86_400);
+
+fn disk_of_days(directory: &tempfile::TempDir) -> Disk {
+    Disk {
+        retention: DAY,
+        ..disk(directory)
+    }
+}
+
+fn opened(disk: &Disk) -> Traces {
+    Traces::unattended(1, Some(disk.clone()), None, clock).unwrap()
+}
+
+/// Writes an INVITE of each call to disk.
+fn write(traces: &Traces, at: Moment, call_ids: &[&str]) {
+    let mut tap = traces.tap(0);
+    for call_id in call_ids {
+        let octets = message("INVITE sip:a SIP/2.0", call_id, 1);
+        tap.note(at, flow(), true, &octets);
+    }
+    tap.hand_on();
+    traces.sweep(at);
+    traces.sweep(at + AGE);
+    traces.write(at + AGE);
+}
+
+/// Returns the files, oldest name first.
+fn files(disk: &Disk) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(&disk.directory).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Sets the modification time that the file would have if the tests' clock were the system's.
+fn set_written(path: &Path, at: Moment) {
+    let time = std::time::UNIX_EPOCH + Duration::from_micros(at.as_micros());
+    let file = std::fs::File::options().append(true).open(path).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+/// The erasure rewrites the first file long after its last message, which must not begin the days of that file anew.
+#[test]
+fn a_file_that_an_erasure_rewrote_goes_after_its_days_when_the_node_has_restarted() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk_of_days(&directory);
+    let traces = opened(&disk);
+    write(&traces, FIRST, &["erased", "other"]);
+    write(&traces, SECOND, &["later"]);
+    let [first, second]: [PathBuf; 2] = files(&disk).try_into().unwrap();
+    set_written(&second, SECOND + AGE);
+
+    let legs = CallLegs {
+        peer_call_id: None,
+        began: FIRST,
+        call_ids: vec!["erased".to_owned()],
+        session_line: None,
+        from: NEVER,
+        until: FIRST + AGE,
+    };
+    assert_eq!(forget(&traces, &[legs]).unwrap(), 1);
+    drop(traces);
+
+    let traces = opened(&disk);
+    assert_eq!(found(&traces, "other").messages.len(), 1);
+    traces.write(FIRST + DAY);
+    assert_eq!(files(&disk), [first, second.clone()]);
+    traces.write(FIRST + DAY + AGE);
+    assert_eq!(
+        files(&disk),
+        [second],
+        "before the day of the other one ends"
+    );
+    traces.write(SECOND + DAY + 2 * AGE);
+    assert_eq!(files(&disk).len(), 0);
+}
+
+/// The first file's last message lies a year ahead of the clock.
+#[test]
+fn files_behind_one_of_a_clock_that_was_ahead_go_after_their_days() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk_of_days(&directory);
+    let traces = opened(&disk);
+    write(&traces, AHEAD, &["ahead"]);
+    write(&traces, FIRST, &["first"]);
+    write(&traces, SECOND, &["second"]);
+    assert_eq!(files(&disk).len(), 3);
+
+    // The clock was right when `first` was written: the days of `ahead` begin then.
+    traces.write(FIRST + DAY + 2 * AGE);
+    assert_eq!(files(&disk).len(), 1);
+    let left = |call_id: &str| found(&traces, call_id).messages.len();
+    assert_eq!((left("ahead"), left("first"), left("second")), (0, 0, 1));
+
+    traces.write(SECOND + DAY + 2 * AGE);
+    assert_eq!(files(&disk).len(), 0);
+}
+
+/// The days begin when a process first sees that the file lies in the future, and not again with every restart.
+#[test]
+fn a_file_of_a_clock_that_was_ahead_is_searched_after_restarts_and_goes_after_its_days() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk_of_days(&directory);
+    let traces = opened(&disk);
+    write(&traces, AHEAD, &["ahead"]);
+    drop(traces);
+    set_written(&files(&disk)[0], AHEAD + AGE);
+
+    for restarted_at in [FIRST, FIRST + DAY / 2, FIRST + DAY] {
+        let traces = opened(&disk);
+        traces.write(restarted_at);
+        let found = traces.of(&["ahead"], AHEAD, AHEAD + AGE);
+        assert_eq!(found.messages.len(), 1, "{restarted_at:?}");
+    }
+
+    opened(&disk).write(FIRST + DAY + AGE);
+    assert_eq!(files(&disk).len(), 0);
+}
+
+/// A machine without a battery for its clock starts in 1970, and hears the time later.
+#[test]
+fn files_outlive_a_clock_that_is_not_set_yet() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk_of_days(&directory);
+    let traces = opened(&disk);
+    write(&traces, FIRST, &["first"]);
+    drop(traces);
+    set_written(&files(&disk)[0], FIRST + AGE);
+
+    let traces = opened(&disk);
+    traces.write(Moment::from_secs(100));
+    traces.write(FIRST + DAY / 2);
+    assert_eq!(found(&traces, "first").messages.len(), 1);
+}
