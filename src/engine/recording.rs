@@ -2,6 +2,7 @@
 //! with a run.
 
 use std::fs::{DirBuilder, File, TryLockError};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::skew::{self, Off};
 use crate::memory;
 use crate::telemetry::metrics;
 
-/// Interval at which an ending run checks whether the database refuses its last facts. If it does, they stay in the journal.
+/// Interval at which an ending run checks whether its last facts reach the database. If they don't, they stay in the journal.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reason why recording can't start.
@@ -32,7 +33,7 @@ pub enum RecordingFault {
     Served(PathBuf),
     /// The data directory, or the journal of an earlier run, can't be read.
     #[error("the data directory can't be used: {0}")]
-    Replay(#[from] std::io::Error),
+    Replay(#[from] io::Error),
     /// The number of this node is taken.
     #[error(transparent)]
     Conflict(Conflict),
@@ -66,7 +67,7 @@ pub struct Recording {
     pub journal: Journal<Fact>,
     /// Node number and boot number of this run.
     pub run: Origin,
-    projecting: JoinHandle<()>,
+    projecting: JoinHandle<io::Result<()>>,
     store: Store,
     /// Lock of the data directory, held while this run lives.
     _lock: File,
@@ -174,27 +175,19 @@ impl Recording {
         let refused = async {
             loop {
                 tokio::time::sleep(FLUSH_TIMEOUT).await;
-                if condition.store_refuses() {
+                if condition.projection_fails() {
                     return;
                 }
             }
         };
 
         let why = tokio::select! {
-            projected = &mut self.projecting => {
-                if projected.is_err() {
-                    tracing::error!("the projector had panicked");
-                }
-                let run = self.run;
-                // Released only now that every end is a row: other nodes close what a released node has left open as
-                // lost.
-                let gone = self.store.write(move |tx| nodes::renew(tx, run, Duration::ZERO));
-                if let Err(error) = gone.await {
-                    tracing::warn!(%error, "releasing the lease failed: other nodes wait until it expires");
-                }
-                return;
-            }
-            () = refused => "the database refuses them",
+            projected = &mut self.projecting => match projected {
+                Ok(Ok(())) => return release(&self.store, self.run).await,
+                Ok(Err(_)) => "the journal can't be read",
+                Err(_) => "the projector had panicked",
+            },
+            () = refused => "the database or the disk refuses them",
             () = insisted => "a further signal came",
         };
 
@@ -203,6 +196,14 @@ impl Recording {
             why,
             "ended with facts of calls in the journal: the next start stores them"
         );
+    }
+}
+
+/// Releases the lease. Only once every end is a row: other nodes close what a released node has left open as lost.
+async fn release(store: &Store, run: Origin) {
+    let gone = store.write(move |tx| nodes::renew(tx, run, Duration::ZERO));
+    if let Err(error) = gone.await {
+        tracing::warn!(%error, "releasing the lease failed: other nodes wait until it expires");
     }
 }
 
@@ -228,10 +229,13 @@ fn lock(data_dir: &Path) -> Result<File, RecordingFault> {
     }
 }
 
-async fn project(projector: Projector<Fact>, store: Store) {
-    if let Err(error) = projector.run(store).await {
+async fn project(projector: Projector<Fact>, store: Store) -> io::Result<()> {
+    let projected = projector.run(store).await;
+    if let Err(error) = &projected {
+        // Logged here, since the run may only end much later.
         tracing::error!(%error, "facts stay in the journal until the next start");
     }
+    projected
 }
 
 /// Name of the place that this process runs at: one data directory on one machine.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum State {
     /// Facts reach disk and store.
     Ok,
-    /// Facts are safe on disk, but the store accepts none.
+    /// Facts are safe on disk, but don't reach the store: it accepts none, or they can't be read back.
     Waiting,
     /// The disk fails: new facts are in memory only.
     Failing,
@@ -17,7 +17,7 @@ pub enum State {
 #[derive(Debug, Default)]
 pub struct Condition {
     disk_refuses: AtomicBool,
-    store_refuses: AtomicBool,
+    projection_fails: AtomicBool,
 }
 
 impl Condition {
@@ -25,16 +25,16 @@ impl Condition {
     pub fn state(&self) -> State {
         if self.disk_refuses.load(Ordering::Relaxed) {
             State::Failing
-        } else if self.store_refuses() {
+        } else if self.projection_fails() {
             State::Waiting
         } else {
             State::Ok
         }
     }
 
-    /// Returns whether the store refused facts at the last attempt; valid also after the writer has ended.
-    pub fn store_refuses(&self) -> bool {
-        self.store_refuses.load(Ordering::Relaxed)
+    /// Returns whether the last attempt to pass facts to the store failed; valid also after the writer has ended.
+    pub fn projection_fails(&self) -> bool {
+        self.projection_fails.load(Ordering::Relaxed)
     }
 
     /// Sets whether the disk fails; returns whether that is a change.
@@ -42,8 +42,8 @@ impl Condition {
         self.disk_refuses.swap(refuses, Ordering::Relaxed) != refuses
     }
 
-    /// Sets whether the store refuses facts.
-    pub(super) fn set_store_refuses(&self, refuses: bool) {
-        self.store_refuses.store(refuses, Ordering::Relaxed);
+    /// Sets whether facts don't reach the store.
+    pub(super) fn set_projection_fails(&self, fails: bool) {
+        self.projection_fails.store(fails, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,5 @@
-//! Projection of synced facts: passes them to the store in order, repeating until it succeeds, and deletes the segments afterwards.
+//! Projection of synced facts: passes them to the store in order, repeating until it succeeds, and deletes the segments afterwards. A disk
+//! that fails to return the facts is asked again like a store that refuses them.
 
 use std::error::Error;
 use std::fmt;
@@ -80,10 +81,10 @@ impl<T> fmt::Debug for Projector<T> {
     }
 }
 
-/// Reports a refusing store once the projector has ended, for any reason: no fact is projected any more.
+/// Reports a failing projection once the projector has ended, for any reason: no fact is projected any more.
 impl<T> Drop for Projector<T> {
     fn drop(&mut self) {
-        self.shared.condition.set_store_refuses(true);
+        self.shared.condition.set_projection_fails(true);
     }
 }
 
@@ -119,7 +120,9 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
     pub async fn replay(&mut self, into: &impl Project<T>) -> io::Result<Replayed> {
         let mut replayed = Replayed::default();
         while let Some(segment) = self.left.first().cloned() {
-            let read_to = self.until_done(|| into.read_to(segment.origin)).await;
+            let read_to = self
+                .until_done(&STORE_AWAY, || into.read_to(segment.origin))
+                .await;
             let stored = read_to.within(segment.number);
 
             let Reading {
@@ -140,7 +143,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
     /// Projects the facts of this run, until the last handle is dropped and everything is stored.
     ///
     /// # Errors
-    /// A segment can't be read; it stays for the next run.
+    /// A segment of an earlier run can't be read; it stays for the next run. Segments of this run are read until that succeeds.
     pub async fn run(mut self, into: impl Project<T>) -> io::Result<()> {
         self.replay(&into).await?;
 
@@ -168,7 +171,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
 
             // Read after the pause, so that what was synced meanwhile is projected with it.
             let synced = *self.synced.borrow_and_update();
-            self.catch_up(&into, synced).await?;
+            self.catch_up(&into, synced).await;
 
             // Everything is stored, so a clean end leaves no segment, and the next start has nothing to replay.
             if !is_open {
@@ -178,22 +181,21 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         }
     }
 
-    async fn catch_up(&mut self, into: &impl Project<T>, synced: SyncedTo) -> io::Result<()> {
+    async fn catch_up(&mut self, into: &impl Project<T>, synced: SyncedTo) {
         while self.segment < synced.segment {
-            self.hand_over_up_to(into, u64::MAX).await?;
+            self.hand_over_up_to(into, u64::MAX).await;
             self.delete(&self.current());
             self.segment += 1;
             self.octets = 0;
         }
-        self.hand_over_up_to(into, synced.octets).await?;
+        self.hand_over_up_to(into, synced.octets).await;
         self.projected.send_replace(synced.position);
         metrics::gauge!("trunkline_journal_unprojected_facts").set(0.0);
         metrics::gauge!("trunkline_journal_octets")
             .set(self.shared.spooled.load(Ordering::Relaxed) as f64);
-        Ok(())
     }
 
-    async fn hand_over_up_to(&mut self, into: &impl Project<T>, end: u64) -> io::Result<()> {
+    async fn hand_over_up_to(&mut self, into: &impl Project<T>, end: u64) {
         while self.octets < end {
             let (facts, read_to) = match self.shared.recent.take(self.segment, self.octets, end) {
                 Some(RecentWrite {
@@ -212,18 +214,13 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                         .unwrap_or(end)
                         .min(end);
 
-                    let place = self.octets..until;
-                    let reading = match self.read(&self.current(), place, FactPosition(0)).await {
-                        // The disk had refused to create this segment.
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                        reading => reading?,
-                    };
-                    // The length of a finished segment isn't known here: its end shows by reading.
-                    if reading.octets == 0 {
-                        return Ok(());
+                    match self.read_current(self.octets..until).await {
+                        // The length of a finished segment isn't known here: its end shows by reading.
+                        Some(reading) if reading.octets > 0 => {
+                            (reading.facts, self.octets + reading.octets)
+                        }
+                        Some(_) | None => return,
                     }
-
-                    (reading.facts, self.octets + reading.octets)
                 }
             };
 
@@ -239,8 +236,6 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                 is_news
             });
         }
-
-        Ok(())
     }
 
     const fn current(&self) -> Segment {
@@ -272,13 +267,19 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
                     FactPosition(first.0 - 1)
                 },
             };
-            self.until_done(|| into.project(segment.origin, Arc::clone(&chunk), end))
-                .await;
+            self.until_done(&STORE_AWAY, || {
+                into.project(segment.origin, Arc::clone(&chunk), end)
+            })
+            .await;
         }
     }
 
-    /// Repeats a request to the store until it succeeds.
-    async fn until_done<R, F: Future<Output = Result<R, Retry>>>(&self, ask: impl Fn() -> F) -> R {
+    /// Repeats a request until it succeeds.
+    async fn until_done<R, E: Error + 'static, F: Future<Output = Result<R, E>>>(
+        &self,
+        outage: &Outage,
+        ask: impl Fn() -> F,
+    ) -> R {
         // No number of attempts ends this: the facts are acknowledged. The journal's largest size on disk is the bound.
         let (mut pause, longest) = self.settings.project_retry;
         let mut failures = 0_u32;
@@ -289,14 +290,11 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
             };
 
             metrics::counter!("trunkline_journal_project_errors_total").increment(1);
-            self.shared.condition.set_store_refuses(true);
+            self.shared.condition.set_projection_fails(true);
 
             // Logged once for each outage, not for each attempt.
             if failures == 0 {
-                tracing::warn!(
-                    error = &error as &dyn Error,
-                    "the database doesn't take facts of calls: they wait in the journal"
-                );
+                tracing::warn!(error = &error as &dyn Error, "{}", outage.begins);
             }
 
             failures += 1;
@@ -306,11 +304,25 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
         };
 
         if failures > 0 {
-            self.shared.condition.set_store_refuses(false);
-            tracing::info!(failures, "the database takes facts of calls again");
+            self.shared.condition.set_projection_fails(false);
+            tracing::info!(failures, "{}", outage.ends);
         }
 
         answer
+    }
+
+    /// Reads a piece of the present segment, repeating until it succeeds; `None` if the segment doesn't exist, because the disk refused to
+    /// create it.
+    async fn read_current(&self, octets: Range<u64>) -> Option<Reading<T>> {
+        let segment = self.current();
+        self.until_done(&UNREADABLE, || async {
+            let reading = self.read(&segment, octets.clone(), FactPosition(0)).await;
+            match reading {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                reading => reading.map(Some),
+            }
+        })
+        .await
     }
 
     /// Reads the facts behind `after` in a piece of a segment, on a blocking thread.
@@ -348,6 +360,24 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Projector<T> {
     }
 }
 
+/// Lines of the log about an outage, during which a request is repeated.
+struct Outage {
+    /// Logged with the first failure.
+    begins: &'static str,
+    /// Logged with the success.
+    ends: &'static str,
+}
+
+const STORE_AWAY: Outage = Outage {
+    begins: "the database doesn't take facts of calls: they wait in the journal",
+    ends: "the database takes facts of calls again",
+};
+
+const UNREADABLE: Outage = Outage {
+    begins: "facts of calls can't be read from the journal: they wait there",
+    ends: "facts of calls are read from the journal again",
+};
+
 /// Content of a piece of a segment.
 struct Reading<T> {
     facts: Consecutive<T>,
@@ -380,6 +410,7 @@ fn read<T: DeserializeOwned>(
         last: FactPosition(0),
     };
     let mut not_read = 0;
+    let mut aside = Vec::new();
 
     for piece in Pieces::new(&octets) {
         match piece {
@@ -396,7 +427,8 @@ fn read<T: DeserializeOwned>(
                     Ok(fact) => facts.facts.push(fact),
                     Err(error) => {
                         tracing::error!(%error, "a fact of a kind that this version does not know is set aside");
-                        set_aside(path, json)?;
+                        aside.extend_from_slice(json);
+                        aside.push(b'\n');
                         not_read += 1;
                     }
                 }
@@ -408,12 +440,17 @@ fn read<T: DeserializeOwned>(
                     segment = %path.display(),
                     "damage in the journal is set aside"
                 );
-                set_aside(path, octets)?;
+                aside.extend_from_slice(octets);
+                aside.push(b'\n');
                 not_read += 1;
             }
             // Left by a failed write, and written again in a later segment.
             Piece::Torn { .. } => {}
         }
+    }
+
+    if !aside.is_empty() {
+        set_aside(path, &aside)?;
     }
 
     Ok(Reading {
@@ -481,8 +518,8 @@ fn sync_entries(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Sets unreadable octets aside: an acknowledged fact is never discarded, as a later version may be able to read it.
-fn set_aside(segment: &Path, octets: &[u8]) -> io::Result<()> {
+/// Sets unreadable lines aside, all or none: an acknowledged fact is never discarded, as a later version may be able to read it.
+fn set_aside(segment: &Path, lines: &[u8]) -> io::Result<()> {
     let _turn = SETTING_ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
     let path = segment.with_file_name(SET_ASIDE);
     let mut file = File::options()
@@ -490,9 +527,18 @@ fn set_aside(segment: &Path, octets: &[u8]) -> io::Result<()> {
         .create(true)
         .mode(0o600)
         .open(path)?;
-    file.write_all(&[octets, b"\n"].concat())?;
-    // Synced before the segment is deleted. If the sync fails, the segment stays, and the next run reads it again.
-    file.sync_data()?;
-    // The file may be new.
-    segment.parent().map_or(Ok(()), sync_entries)
+    let before = file.metadata()?.len();
+
+    // Synced before the segment is deleted. If that fails, the segment stays and is read again.
+    let written = file
+        .write_all(lines)
+        .and_then(|()| file.sync_data())
+        // The file may be new.
+        .and_then(|()| segment.parent().map_or(Ok(()), sync_entries));
+    if written.is_err() {
+        // Best effort: the next attempt appends the same lines, and a disk that keeps failing must not fill up with them.
+        let _ = file.set_len(before);
+    }
+
+    written
 }

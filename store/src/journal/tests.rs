@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::*;
 
 mod resumed;
+mod unreadable;
 
 const FIRST_BOOT: Origin = Origin { node: 1, boot: 1 };
 const NEXT_BOOT: Origin = Origin { node: 1, boot: 2 };
