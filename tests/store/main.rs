@@ -20,6 +20,7 @@ mod dedications;
 mod deleted_orgs;
 mod directory;
 mod erased_numbers;
+mod erased_transfers;
 mod erasures;
 mod erasures_at_once;
 mod event_schema;

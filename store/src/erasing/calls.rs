@@ -1,5 +1,6 @@
 //! Erasure of a contact from its calls, their attempts and transfers.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use crate::tx::Tx;
 
 /// Margin before the start and after the end of a call's record in which its messages may pass: challenges, and retransmitted responses.
 const AROUND: Duration = Duration::from_secs(40);
+/// Calls of earlier passes whose attempts one transaction erases.
+const CALLS_AT_ONCE: usize = 50;
 
 struct CallRow {
     id: Uuid,
@@ -36,6 +39,7 @@ struct CallRow {
     decision: Option<String>,
     headers: Option<String>,
     asked: Option<String>,
+    has_media_steps: bool,
 }
 from_row!(CallRow {
     id,
@@ -54,12 +58,26 @@ from_row!(CallRow {
     decision,
     headers,
     asked,
+    has_media_steps,
 });
 
-const CALLS: &str = "SELECT id, session_id, contact_id, direction, started_at, ended_at, from_number, to_number, from_e164, to_e164,
-        caller_call_id, runtime_call_id, metadata, decision, headers, asked
-    FROM calls WHERE org_id = $1 AND started_at <= $2 AND (started_at, id) > ($3, $4)
-    ORDER BY started_at, id LIMIT $5";
+/// Selects the columns of [`CallRow`].
+macro_rules! select_calls {
+    () => {
+        "SELECT id, session_id, contact_id, direction, started_at, ended_at, from_number, to_number, from_e164, to_e164,
+            caller_call_id, runtime_call_id, metadata, decision, headers, asked, media_steps IS NOT NULL AS has_media_steps
+        FROM calls "
+    };
+}
+
+const CALLS: &str = concat!(
+    select_calls!(),
+    "WHERE org_id = $1 AND started_at <= $2 AND (started_at, id) > ($3, $4) ORDER BY started_at, id LIMIT $5"
+);
+const CALL: &str = concat!(
+    select_calls!(),
+    "WHERE org_id = $1 AND id = $2 AND started_at IS NOT NULL"
+);
 
 struct AttemptRow {
     number: i64,
@@ -72,8 +90,18 @@ from_row!(AttemptRow {
     detail
 });
 
+/// Free texts of a call's attempts and transfers that are erased.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Texts {
+    /// All of them: the call is the contact's.
+    All,
+    /// Those that mention the contact: the call is another person's.
+    Mentions,
+}
+
 pub(super) struct TransferRow {
     pub(super) id: Uuid,
+    pub(super) call_id: Uuid,
     pub(super) name: String,
     pub(super) value: String,
     pub(super) summary: String,
@@ -81,6 +109,7 @@ pub(super) struct TransferRow {
 }
 from_row!(TransferRow {
     id,
+    call_id,
     name,
     value,
     summary,
@@ -94,6 +123,10 @@ impl TransferRow {
         let mut texts = texts.into_iter();
         texts.any(|text| subject.mentioned_in(text))
             || subject.mentioned(self.explanation.as_deref())
+    }
+
+    const fn has_words(&self) -> bool {
+        !self.summary.is_empty() || self.explanation.is_some()
     }
 }
 
@@ -129,9 +162,12 @@ impl CallRow {
         .any(|text| subject.mentioned(text.as_deref()))
     }
 
-    /// Returns whether the row holds data that came with the call.
+    /// Returns whether the row holds data that came with the call or its media.
     const fn carries_anything(&self) -> bool {
-        self.metadata.is_some() || self.headers.is_some() || self.asked.is_some()
+        self.metadata.is_some()
+            || self.headers.is_some()
+            || self.asked.is_some()
+            || self.has_media_steps
     }
 
     /// Returns the routing decision without the person; `None` if it can't be read after that, because a field that must hold a number was
@@ -148,7 +184,8 @@ impl CallRow {
             .then_some(decision)
     }
 
-    fn legs(&self) -> ErasedLegs {
+    /// Returns the search terms for the call's messages. Those of a call that is up are searched for until the request.
+    fn legs(&self, requested_at: Moment) -> ErasedLegs {
         let is_outbound = self.direction.as_deref() == Some("outbound");
         let known = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
         let of_trunk = known(&self.caller_call_id);
@@ -166,13 +203,15 @@ impl CallRow {
                 .collect(),
             session: self.session_id,
             from: self.started_at - AROUND,
-            until: self.ended_at.unwrap_or(self.started_at) + AROUND,
+            until: self.ended_at.unwrap_or(requested_at) + AROUND,
         }
     }
 }
 
 /// Erases the contact from calls, and remembers these calls.
 pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<RowsErased, Error> {
+    erase_late_attempts(store, search).await?;
+
     let mut place = (Moment::from_micros(0), Uuid::nil());
     loop {
         let of = Arc::clone(search);
@@ -221,6 +260,42 @@ pub(super) async fn erase(store: &Store, search: &mut Arc<Search>) -> Result<Row
     Ok(RowsErased::All)
 }
 
+/// Erases attempts that were projected after an earlier pass had erased their calls. The rows of these calls may be as that pass left them,
+/// and aren't found again then.
+async fn erase_late_attempts(store: &Store, search: &Arc<Search>) -> Result<(), Error> {
+    let known: Vec<Uuid> = search.calls.iter().copied().collect();
+    for some in known.chunks(CALLS_AT_ONCE) {
+        let (of, some) = (Arc::clone(search), some.to_vec());
+        store
+            .write(move |tx| of.erase_attempts_of(tx, &some))
+            .await?;
+        tokio::time::sleep(PAUSE).await;
+    }
+
+    Ok(())
+}
+
+/// Returns true while a call is up that was transferred to the contact: its messages to come name the contact in traces.
+pub(super) async fn is_transferred_call_up(
+    store: &Store,
+    search: &Arc<Search>,
+) -> Result<bool, Error> {
+    let mut after = Uuid::nil();
+    loop {
+        let of = Arc::clone(search);
+        let rows = store.read(move |tx| TransferRow::of_calls_up(tx, &of, after));
+        let rows = rows.await?;
+        let Some(last) = rows.last() else {
+            return Ok(false);
+        };
+
+        if rows.iter().any(|row| row.is_found(search)) {
+            return Ok(true);
+        }
+        after = last.id;
+    }
+}
+
 impl Search {
     fn is_found(&self, row: &CallRow) -> bool {
         let is_contacts = row.contact_id == Some(self.erasure.contact_id);
@@ -235,12 +310,13 @@ impl Search {
         let mut erased = Erased::default();
 
         for row in rows {
-            erased.calls += self.remember_legs(tx, (row.id, row.session_id), &row.legs())?;
+            let legs = row.legs(self.erasure.requested_at);
+            erased.calls += self.remember_legs(tx, (row.id, row.session_id), &legs)?;
             self.erase_call(tx, row)?;
-            erased.call_attempts += self.erase_attempts(tx, row.id)?;
-            let sql = "SELECT id, name, value, summary, explanation FROM transfers WHERE org_id = $1 AND call_id = $2";
+            erased.call_attempts += self.erase_attempts(tx, row.id, Texts::All)?;
+            let sql = "SELECT id, call_id, name, value, summary, explanation FROM transfers WHERE org_id = $1 AND call_id = $2";
             let transfers: Vec<TransferRow> = tx.all(sql, &[&self.erasure.org_id, &row.id])?;
-            erased.transfers += self.erase_transfers(tx, &transfers, true)?;
+            erased.transfers += self.erase_transfers(tx, &transfers, Texts::All)?;
         }
 
         count(tx, self.erasure.id, &erased)
@@ -313,16 +389,53 @@ impl Search {
         Ok(())
     }
 
-    /// Erases the caller from runtime URIs and the texts of peers.
-    fn erase_attempts(&self, tx: &mut Tx, call: Uuid) -> Result<u64, Error> {
+    /// Erases the attempts of calls that earlier passes have found, by the ids under which their legs are stored.
+    fn erase_attempts_of(&self, tx: &mut Tx, known: &[Uuid]) -> Result<(), Error> {
+        count(tx, self.erasure.id, &Erased::default())?;
+        let mut erased = Erased::default();
+
+        for id in known {
+            erased.call_attempts += self.erase_attempts(tx, *id, Texts::All)?;
+
+            // The legs of another person's call are stored under the id of its transfer.
+            let sql = "SELECT call_id FROM transfers WHERE org_id = $1 AND id = $2";
+            let transferred: Option<(Uuid,)> = tx.one(sql, &[&self.erasure.org_id, id])?;
+            if let Some((call,)) = transferred {
+                erased.call_attempts += self.erase_attempts(tx, call, Texts::Mentions)?;
+            }
+        }
+
+        count(tx, self.erasure.id, &erased)
+    }
+
+    /// Remembers the legs of another person's call for a transfer of it that names the contact, and erases the contact from its attempts,
+    /// which include those at the destination of a bridged transfer. Returns the number of attempts.
+    fn erase_transferred_call(&self, tx: &mut Tx, transfer: &TransferRow) -> Result<u64, Error> {
+        let call: Option<CallRow> = tx.one(CALL, &[&self.erasure.org_id, &transfer.call_id])?;
+        if let Some(call) = call {
+            // Stored under the id of the transfer: under its own id the call would count as the contact's, and lose its metadata.
+            let legs = call.legs(self.erasure.requested_at);
+            self.remember_legs(tx, (transfer.id, None), &legs)?;
+        }
+
+        self.erase_attempts(tx, transfer.call_id, Texts::Mentions)
+    }
+
+    /// Erases the contact from URIs and the texts of peers.
+    fn erase_attempts(&self, tx: &mut Tx, call: Uuid, texts: Texts) -> Result<u64, Error> {
+        let subject = &self.erasure.subject;
         let sql = "SELECT number, target, detail FROM call_attempts WHERE call_id = $1";
         let rows: Vec<AttemptRow> = tx.all(sql, &[&call])?;
         let mut erased = 0;
 
         for row in rows {
-            let is_named = self.erasure.subject.mentioned_in(&row.target);
+            let is_named = subject.mentioned_in(&row.target);
+            let has_words = match texts {
+                Texts::All => row.detail.is_some(),
+                Texts::Mentions => subject.mentioned(row.detail.as_deref()),
+            };
             // Nothing of the person, or erased by an earlier pass: it isn't counted again.
-            if !is_named && row.detail.is_none() {
+            if !is_named && !has_words {
                 continue;
             }
             let target = match is_named {
@@ -341,13 +454,13 @@ impl Search {
         &self,
         tx: &mut Tx,
         rows: &[TransferRow],
-        are_contacts: bool,
+        texts: Texts,
     ) -> Result<u64, Error> {
         let subject = &self.erasure.subject;
         let mut erased = 0;
 
         for row in rows {
-            let has_words = are_contacts && (!row.summary.is_empty() || row.explanation.is_some());
+            let has_words = texts == Texts::All && row.has_words();
             if !has_words && !row.names(subject) {
                 continue;
             }
@@ -369,7 +482,22 @@ impl Search {
     }
 }
 
-/// Transfers of other people's calls that led to the contact or mention it.
+impl TransferRow {
+    /// Reads the first transfers after an id whose calls are up.
+    fn of_calls_up(tx: &mut Tx, search: &Search, after: Uuid) -> Result<Vec<Self>, Error> {
+        let (org, until) = (search.erasure.org_id, search.erasure.requested_at);
+        tx.all(
+            "SELECT id, call_id, name, value, summary, explanation FROM transfers
+             WHERE org_id = $1 AND id > $2 AND requested_at <= $3 AND call_id IN
+                 (SELECT id FROM calls WHERE org_id = $1 AND ended_at IS NULL AND started_at IS NOT NULL)
+             ORDER BY id LIMIT $4",
+            &[&org, &after, &until, &ROWS_AT_ONCE],
+        )
+    }
+}
+
+/// Transfers of other people's calls that led to the contact or mention it, and transfers of the contact's own calls that were projected
+/// after their calls had been erased.
 impl Searched for TransferRow {
     type Position = Uuid;
 
@@ -384,22 +512,31 @@ impl Searched for TransferRow {
     fn read(tx: &mut Tx, search: &Search, after: &Uuid) -> Result<Vec<Self>, Error> {
         let (org, until) = (search.erasure.org_id, search.erasure.requested_at);
         tx.all(
-            "SELECT id, name, value, summary, explanation FROM transfers
+            "SELECT id, call_id, name, value, summary, explanation FROM transfers
              WHERE org_id = $1 AND id > $2 AND requested_at <= $3 ORDER BY id LIMIT $4",
             &[&org, after, &until, &ROWS_AT_ONCE],
         )
     }
 
     fn is_found(&self, search: &Search) -> bool {
-        self.names(&search.erasure.subject)
+        let is_refilled = search.calls.contains(&self.call_id) && self.has_words();
+        is_refilled || self.names(&search.erasure.subject)
     }
 
     fn erase(tx: &mut Tx, search: &Search, found: &[Self]) -> Result<(), Error> {
-        let transfers = search.erase_transfers(tx, found, false)?;
-        let erased = Erased {
-            transfers,
-            ..Erased::default()
-        };
+        let mut erased = Erased::default();
+
+        for row in found {
+            let texts = match search.calls.contains(&row.call_id) {
+                true => Texts::All,
+                false => Texts::Mentions,
+            };
+            if texts == Texts::Mentions {
+                erased.call_attempts += search.erase_transferred_call(tx, row)?;
+            }
+            erased.transfers += search.erase_transfers(tx, slice::from_ref(row), texts)?;
+        }
+
         count(tx, search.erasure.id, &erased)
     }
 }

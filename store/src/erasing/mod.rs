@@ -29,7 +29,7 @@ from_row!(CallOfContact {
 });
 
 /// Erases the rows of the database that are older than the request and name the contact, its number or its address. Returns
-/// [`RowsErased::CallIsUp`] while an older call is up: the caller tries again later.
+/// [`RowsErased::CallIsUp`] while an older call of the contact, or one that was transferred to it, is up: the caller tries again later.
 ///
 /// # Errors
 /// [`Broke`](super::Broke); the erasure can then be repeated.
@@ -50,6 +50,11 @@ pub async fn erase_rows(
 
     // Calls come first, since the other tables are also searched for the calls and sessions that are found here.
     if calls::erase(store, &mut search).await? == RowsErased::CallIsUp {
+        return Ok(RowsErased::CallIsUp);
+    }
+
+    // Checked before any transfer is erased, since the next pass has to find the transfer again.
+    if calls::is_transferred_call_up(store, &search).await? {
         return Ok(RowsErased::CallIsUp);
     }
 
