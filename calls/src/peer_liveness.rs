@@ -28,6 +28,8 @@ pub(crate) struct PeerLiveness {
     doubted: Moment,
     /// A probe had no answer, or none that a live dialog gives.
     is_missed: bool,
+    /// A probe was repeated because its connection broke.
+    is_repeated: bool,
     /// It refuses re-INVITEs that change nothing.
     refuses_reinvite: bool,
 }
@@ -49,6 +51,7 @@ impl PeerLiveness {
         self.heard = now;
         self.ask_at = None;
         self.is_missed = false;
+        self.is_repeated = false;
     }
 
     /// Notes that a session begins or is refreshed.
@@ -101,6 +104,12 @@ impl PeerLiveness {
         self.doubted = at;
         self.ask_at = Some(at);
         Some(self.session.map_or(at, |session| session.due.min(at)))
+    }
+
+    /// Notes a probe whose connection broke. Returns whether to repeat it at once, since only the connection may have been stale: once,
+    /// because over TLS each new connection that is refused looks like one that broke.
+    pub(crate) const fn repeat_broken(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_repeated, true)
     }
 
     /// Notes a probe without an answer. Returns whether there is time for another one.
@@ -254,6 +263,21 @@ mod tests {
         liveness.hear(after(525));
         assert_eq!(liveness.silent_at(LONGEST), Some(after(825)));
         assert!(liveness.miss(after(825)), "it had been heard");
+    }
+
+    /// Over TLS, each new connection that a dead peer refuses looks like one that broke.
+    #[test]
+    fn a_probe_whose_connection_broke_is_repeated_once_until_the_peer_is_heard() {
+        let mut liveness = PeerLiveness::default();
+        liveness.begin(None, START);
+        assert!(liveness.repeat_broken());
+        assert!(!liveness.repeat_broken());
+        assert!(liveness.miss(after(1)), "asked again a minute later");
+        assert!(!liveness.repeat_broken(), "nothing was heard meanwhile");
+        assert!(!liveness.miss(after(61)), "it is gone");
+
+        liveness.hear(after(62));
+        assert!(liveness.repeat_broken());
     }
 
     #[test]

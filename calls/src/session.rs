@@ -199,7 +199,13 @@ impl ActiveLeg<'_> {
         status: u16,
     ) -> Option<Lost> {
         match Reply::without_answer(status, pending.connected) {
-            Reply::RetryAfter(wait) => self.refresh_later(cx, wait),
+            Reply::RetryAfter(wait) => {
+                let session = self.leg.session_mut();
+                match session.is_some_and(|session| session.liveness.repeat_broken()) {
+                    true => self.refresh_later(cx, wait),
+                    false => self.missed(cx),
+                }
+            }
             Reply::Refused(_) | Reply::Unheard => self.missed(cx),
             Reply::Accepted | Reply::TooBrief | Reply::Gone => None,
         }
