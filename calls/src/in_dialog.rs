@@ -106,7 +106,7 @@ impl Relay<'_> {
         let is_early =
             self.bridge.status() == CallStatus::SettingUp && self.bridge.legs.session(id).is_some();
         if self.bridge.is_trunk(id) && is_early {
-            return answer_alone(cx, server, message);
+            return answer_alone(cx, server, message.method());
         }
 
         let (method, purpose) = (message.method(), Purpose::Relay(server));
@@ -126,8 +126,8 @@ impl Relay<'_> {
 
 /// Answers INFO or MESSAGE of a peer whose agent hasn't answered yet or has left: a 481 would end the peer's dialog (RFC 3261 §12.2.1.2)
 /// before the agent has answered, or the transfer has its outcome.
-pub(crate) fn answer_alone(cx: &mut Cx<'_>, server: ServerTx, message: &Message<'_>) {
-    let status = match message.method() == Method::Info {
+pub(crate) fn answer_alone(cx: &mut Cx<'_>, server: ServerTx, method: Method) {
+    let status = match method == Method::Info {
         true => 200,
         false => 480,
     };

@@ -66,7 +66,7 @@ impl Pbx {
     }
 
     /// Calls a runtime, which answers; returns also the INVITE that it got.
-    fn calls_runtime(
+    pub(crate) fn calls_runtime(
         daemon: &Daemon,
         runtime: &Peer,
         id: &str,

@@ -4,6 +4,7 @@
 //! With one shard, answers come in the order of their requests: an OPTIONS after each message shows that the daemon is well and that no further
 //! response follows.
 
+mod agent_lost;
 mod bridged_first;
 mod caller;
 mod crossed;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use trunkline_model::record::{Ended, HangupBy, Status};
 use trunkline_sip::endpoint::ServerTx;
-use trunkline_sip::wire::Message;
 use trunkline_sip::wire::print::Head;
+use trunkline_sip::wire::{Message, Method};
 
 use super::Call;
 use crate::bye::ByeContent;
@@ -15,7 +15,9 @@ use crate::context::Cx;
 use crate::crossing::CrossingKind;
 use crate::dial_failure::reasons;
 use crate::ids::{LegId, owner_of};
+use crate::in_dialog::answer_alone;
 use crate::leg::{LegState, Lost};
+use crate::own_request::Pending;
 use crate::refusal::Reason;
 use crate::transfer::TransferEvent;
 use crate::uas_invite::{UasInvite, patience};
@@ -145,11 +147,43 @@ impl Call {
         }
     }
 
+    /// Answers a request that was relayed to an agent that has lost the dialog, while its caller is being transferred: the agent's 408 or 481
+    /// would end the caller's dialog too (RFC 3261 §12.2.1.2). Returns whether this is such a request.
+    pub(super) fn answer_for_lost(
+        &mut self,
+        cx: &mut Cx<'_>,
+        server: ServerTx,
+        pending: &Pending,
+        status: u16,
+    ) -> bool {
+        let lost = self.bridge.lost_by(pending, status);
+        if lost.is_none() || !self.transfer.outlives(&self.bridge, pending.leg) {
+            return false;
+        }
+
+        self.bridge.legs.fail_successor(server);
+        if let Method::Info | Method::Message = pending.method {
+            answer_alone(cx, server, pending.method);
+        } else {
+            // The caller may retry its offer after the destination's own exchange, unless it has cancelled it.
+            let status = if pending.is_canceled { 487 } else { 491 };
+            cx.respond(server, status, None, |_| {}, b"");
+        }
+        self.end_if_lost(cx, pending.leg, lost);
+
+        true
+    }
+
     /// Ends a leg whose peer is lost, and the call with it if the leg is one of the two connected ones.
     pub(crate) fn end_if_lost(&mut self, cx: &mut Cx<'_>, id: LegId, lost: Option<Lost>) {
         let Some(lost) = lost else {
             return;
         };
+        if self.transfer.outlives(&self.bridge, id) {
+            // RFC 3261 §12.2.1.2: the dialog is to be ended by BYE. If its peer is only silent, it may read that later.
+            self.bridge.send_bye(cx, id, ByeContent::ours(lost.reason));
+            return self.on_agent_bye(cx, id);
+        }
         // A leg that was replaced has no part in the call any more.
         if !self.bridge.has_left(id) {
             return self.hang_up(cx, lost.reason);

@@ -149,7 +149,7 @@ impl Call {
 
             Method::Info | Method::Message => {
                 match self.bridge.is_trunk(id) && self.transfer.has_agent_left(&self.bridge) {
-                    true => answer_alone(cx, server, message),
+                    true => answer_alone(cx, server, message.method()),
                     false => self.relaying().request(cx, id, fork, server, message),
                 }
 

@@ -63,6 +63,7 @@ impl Call {
         // A broken flow counts as 503 (RFC 3261 §8.1.3.1), which fails the request and not its dialog: only 408 and 481 end that (§12.2.1.2).
         let broken = status == 503;
         match pending.purpose {
+            Purpose::Relay(server) if self.answer_for_lost(cx, server, &pending, status) => {}
             Purpose::Relay(server) => {
                 self.bridge.legs.fail_successor(server);
                 cx.respond(server, status, None, |_| {}, b"");
@@ -142,6 +143,9 @@ impl Call {
         };
 
         match (pending.purpose, pending.method) {
+            (Purpose::Relay(server), _)
+                if self.answer_for_lost(cx, server, &pending, message.status()) => {}
+
             // An abandoned re-INVITE. RFC 3261 §13.2.2.4 requires the ACK to its 2xx all the same.
             (Purpose::Own, Method::Invite) => {
                 if let Some(leg) = self.bridge.legs.get_mut(pending.leg) {

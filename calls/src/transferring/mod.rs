@@ -18,6 +18,7 @@ use trunkline_model::view::OrgView;
 use crate::bridge::Bridge;
 use crate::call_status::CallStatus;
 use crate::context::Cx;
+use crate::ids::LegId;
 use crate::transfer::{
     DestinationChoice, LastTransfer, NewTransfer, Requester, TransferError, TransferRequest,
 };
@@ -53,6 +54,12 @@ impl<R> LastTransfer<R> {
             true => Err(TransferError::UnderWay),
             false => Ok(()),
         }
+    }
+
+    /// Returns whether the call goes on without this leg: that of an agent whose caller is being transferred.
+    pub(crate) fn outlives(&self, bridge: &Bridge, leg: LegId) -> bool {
+        let is_up = matches!(bridge.status(), CallStatus::Answered | CallStatus::Up);
+        is_up && leg == bridge.agent_id() && self.goes_on()
     }
 
     /// Returns whether the caller is alone: its agent has hung up, and the outcome of its transfer is open.
