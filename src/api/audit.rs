@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trunkline_sip::moment::Moment;
-use trunkline_store::{ActorKind, AuditEntry, AuditFilter, AuditScope, Error, audit};
+use trunkline_store::{ActorKind, AuditEntry, AuditFilter, AuditScope, Error, Tx, audit};
 use uuid::Uuid;
 
 use super::audited_request::KINDS;
@@ -232,7 +232,7 @@ async fn page(
         seq => seq,
     };
 
-    let found = api.read(move |tx| {
+    let found = read_of(api, of, move |tx| {
         let total = audit::count(tx, of, &filter)?;
         // One entry more than the page has tells whether another page follows.
         Ok((audit::before(tx, of, &filter, before, limit + 1)?, total))
@@ -248,6 +248,18 @@ async fn page(
         items: entries.into_iter().map(AuditView::from).collect(),
         total,
     })
+}
+
+/// Runs a read of many entries in a turn of their owner. Only the operator reads those of the whole installation, and waits for no turn.
+async fn read_of<T: Send + 'static>(
+    api: &Api,
+    of: AuditScope,
+    work: impl FnOnce(&mut Tx) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    match of.id() {
+        Some(owner) => api.read_of(owner, work).await,
+        None => api.read(work).await,
+    }
 }
 
 /// The entries that match, up to the limit, oldest first.
@@ -286,10 +298,10 @@ impl ExportRows for AuditExport {
         let most = BATCH.min(self.remaining);
         let filter = self.paging.filters.for_store();
         let of = self.of;
-        let entries = self
-            .api
-            .read(move |tx| audit::after(tx, of, &filter, after, most))
-            .await?;
+        let entries = read_of(&self.api, of, move |tx| {
+            audit::after(tx, of, &filter, after, most)
+        })
+        .await?;
 
         self.remaining -= entries.len() as u32;
         let is_full = entries.len() == most as usize && self.remaining > 0;

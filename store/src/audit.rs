@@ -124,7 +124,8 @@ macro_rules! of_each {
 }
 
 impl AuditScope {
-    const fn id(self) -> Option<Uuid> {
+    /// Returns the id of the org or the partner, in whose turns its entries are read; `None` for the whole installation.
+    pub const fn id(self) -> Option<Uuid> {
         match self {
             Self::Org(id) | Self::Partner(id) => Some(id),
             Self::All => None,

@@ -1,5 +1,5 @@
 //! Turns of orgs at reads that may take long: lists, counts and exports. One org reads [`AT_ONCE`] at a time, and its further reads wait, so that
-//! threads stay free for others.
+//! threads stay free for others. The lists of a partner take turns in the same way, under the partner's id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ pub(crate) struct Turn {
 }
 
 impl OrgTurns {
-    /// Waits for a turn of the org, for this long at most.
+    /// Waits for a turn of the org, for this long at most. A partner's id serves as well: all ids are unique.
     ///
     /// # Errors
     /// [`Broke::Busy`].

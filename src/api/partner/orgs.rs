@@ -106,7 +106,9 @@ pub(super) async fn list(
     let (limit, offset) = (limit.unwrap_or(DEFAULT_LIMIT), offset.unwrap_or(0));
     // Not inline: the database walks past all orgs before `offset`.
     let (orgs, total) = api
-        .read(move |tx| orgs::of_partner(tx, caller.id(), &narrow, limit, offset.into()))
+        .read_of(caller.id(), move |tx| {
+            orgs::of_partner(tx, caller.id(), &narrow, limit, offset.into())
+        })
         .await?;
     let data = orgs.into_iter().map(OrgView::from).collect();
     Ok(Json(OrgsView { data, total }))

@@ -18,7 +18,7 @@ pub(super) async fn show(
 ) -> Result<Response, ApiError> {
     let asked = UsageRequest::read(query, &headers, api.now())?;
     let rows = api
-        .read(move |tx| {
+        .read_of(caller.id(), move |tx| {
             trunkline_store::usage::of_partner(
                 tx,
                 caller.id(),
