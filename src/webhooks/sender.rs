@@ -386,13 +386,10 @@ async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDeliv
     let answered = sender.post(&webhook, &held).await;
     let now = sender.now();
     let attempts = held.delivery.attempts + 1;
-    let (outcome, fault) = judge(answered, attempts, held.delivery.id, now);
+    let (outcome, fault) = judge(answered, attempts, &webhook.url, held.delivery.id, now);
     metrics::webhook_attempted(now.since(began));
     let cause = answered.err().map(DeliveryFault::as_str).or(fault);
     metrics::webhook_attempts(cause.unwrap_or(DELIVERED), 1);
-    if let Outcome::GivenUp | Outcome::Gone = outcome {
-        metrics::webhook_given_up();
-    }
 
     let attempt = Attempt {
         at: began,
@@ -405,9 +402,6 @@ async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDeliv
     if let Err(DeliveryFault::Private) = answered {
         tracing::info!(org.id = %webhook.org_id, webhook.id = %webhook.id, fault = cause, "a webhook's receiver has private addresses alone");
     }
-    if outcome == Outcome::Gone {
-        tracing::info!(org.id = %webhook.org_id, webhook.id = %webhook.id, "a webhook is disabled: its receiver answers 410");
-    }
 
     let holder = sender.0.holder.clone();
     // By holder: if the attempt took longer than its lease, the delivery may be another node's by now.
@@ -417,8 +411,18 @@ async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDeliv
         .write(move |tx| deliveries::settle(tx, &held.delivery, &holder, attempt, outcome, now));
 
     let settled = settled.await;
-    if let Err(error) = settled {
-        tracing::warn!(%error, webhook.id = %webhook.id, "recording a webhook attempt failed");
+    // As stored: a 410 of a URL that has been changed meanwhile gives nothing up.
+    if let Ok(Some(Outcome::GivenUp | Outcome::Gone { .. })) = settled {
+        metrics::webhook_given_up();
+    }
+    match settled {
+        Ok(Some(Outcome::Gone { .. })) => {
+            tracing::info!(org.id = %webhook.org_id, webhook.id = %webhook.id, "a webhook is disabled: its receiver answers 410");
+        }
+        Ok(_) => {}
+        Err(error) => {
+            tracing::warn!(%error, webhook.id = %webhook.id, "recording a webhook attempt failed");
+        }
     }
 }
 
@@ -426,13 +430,17 @@ async fn attempt(permit: AttemptPermit, webhook: Arc<Webhook>, held: LeasedDeliv
 fn judge(
     answered: Result<WebhookAnswer, DeliveryFault>,
     attempts: u32,
+    url: &str,
     delivery: Uuid,
     now: Moment,
 ) -> (Outcome, Option<&'static str>) {
     let (fault, retry_after) = match answered {
         Ok(answer) if answer.status.is_success() => return (Outcome::Delivered, None),
         // Standard Webhooks: by 410 a receiver says that it wants no more.
-        Ok(answer) if answer.status == StatusCode::GONE => return (Outcome::Gone, Some("gone")),
+        Ok(answer) if answer.status == StatusCode::GONE => {
+            let url = url.to_owned();
+            return (Outcome::Gone { url }, Some("gone"));
+        }
         Ok(answer) if answer.status.is_redirection() => ("redirect", None),
         Ok(answer) => ("status", answer.retry_after),
         Err(fault) => (fault.shown(), None),
@@ -481,13 +489,17 @@ mod tests {
             })
         };
 
+        let url = "https://example.com/";
+        let gone = Outcome::Gone {
+            url: url.to_owned(),
+        };
         let again = |_| Outcome::Again(now + Duration::from_secs(5));
         for (answered, outcome, fault) in [
             (answer(200), Outcome::Delivered, None),
             (answer(204), Outcome::Delivered, None),
             (answer(301), again(()), Some("redirect")),
             (answer(400), again(()), Some("status")),
-            (answer(410), Outcome::Gone, Some("gone")),
+            (answer(410), gone, Some("gone")),
             (answer(503), again(()), Some("status")),
             (Err(DeliveryFault::Timeout), again(()), Some("timeout")),
             (
@@ -497,14 +509,15 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                judge(answered, 1, Uuid::nil(), now),
+                judge(answered, 1, url, Uuid::nil(), now),
                 (outcome, fault),
                 "{answered:?}"
             );
             assert!(fault.is_none_or(|fault| FAILURES.contains(&fault)));
         }
 
-        assert_eq!(judge(answer(500), 14, Uuid::nil(), now).0, Outcome::GivenUp);
+        let last = judge(answer(500), 14, url, Uuid::nil(), now);
+        assert_eq!(last.0, Outcome::GivenUp);
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub struct LeasedDelivery {
 }
 
 /// Outcome of an attempt.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The receiver has accepted the event.
     Delivered,
@@ -114,7 +114,10 @@ pub enum Outcome {
     /// Failed for good.
     GivenUp,
     /// The receiver is gone for good: the webhook is disabled, and all its deliveries are given up.
-    Gone,
+    Gone {
+        /// URL of the attempt. A webhook that has another one by now stays enabled, and the delivery is due at once.
+        url: String,
+    },
 }
 
 /// A webhook that may subscribe to an event.
@@ -309,7 +312,8 @@ pub fn release(tx: &mut Tx, holder: &str) -> Result<u64, Error> {
     tx.run(sql, &[&holder])
 }
 
-/// Stores the outcome of an attempt. Does nothing if the lease has been lost, or is that of a later attempt of the same holder.
+/// Stores the outcome of an attempt, and returns it as stored. Does nothing and returns `None` if the lease has been lost, or is that of a later
+/// attempt of the same holder.
 ///
 /// # Errors
 /// [`Broke`](super::Broke): the database fails.
@@ -320,14 +324,25 @@ pub fn settle(
     attempt: Attempt,
     outcome: Outcome,
     now: Moment,
-) -> Result<(), Error> {
+) -> Result<Option<Outcome>, Error> {
+    let is_kept = match &outcome {
+        Outcome::Gone { url } => !disable(tx, held, holder, url, now)?,
+        Outcome::Delivered | Outcome::Again(_) | Outcome::GivenUp => false,
+    };
+    // The receiver at the new URL hasn't refused anything.
+    let outcome = if is_kept {
+        Outcome::Again(now)
+    } else {
+        outcome
+    };
+
     let mut log = held.log.clone();
     log.push(attempt);
     let log = &log[log.len().saturating_sub(LOGGED)..];
-    let (state, next, delivered) = match outcome {
+    let (state, next, delivered) = match &outcome {
         Outcome::Delivered => (DeliveryState::Delivered, None, Some(now)),
-        Outcome::Again(next) => (DeliveryState::Pending, Some(next), None),
-        Outcome::GivenUp | Outcome::Gone => (DeliveryState::Failed, None, None),
+        Outcome::Again(next) => (DeliveryState::Pending, Some(*next), None),
+        Outcome::GivenUp | Outcome::Gone { .. } => (DeliveryState::Failed, None, None),
     };
 
     let settled = tx.run(
@@ -336,16 +351,32 @@ pub fn settle(
          WHERE id = $1 AND held_by = $2 AND next_attempt_at = $7",
         &[&held.id, &holder, &state.as_str(), &next, &to_json(log), &delivered, &held.next_attempt_at],
     )?;
-    // Without the lease, another attempt decides what becomes of the webhook.
-    if settled == 1 && outcome == Outcome::Gone {
-        let sql = "UPDATE webhooks SET enabled = FALSE, disabled_reason = 'gone', updated_at = $2 WHERE id = $1";
-        tx.run(sql, &[&held.webhook_id, &now])?;
+    if let Outcome::Gone { .. } = outcome {
         let sql = "UPDATE webhook_deliveries SET state = 'failed', next_attempt_at = NULL, held_by = NULL, held_until = NULL
                    WHERE webhook_id = $1 AND state = 'pending'";
         tx.run(sql, &[&held.webhook_id])?;
     }
 
-    Ok(())
+    Ok((settled == 1).then_some(outcome))
+}
+
+/// Disables the webhook of a delivery whose receiver is gone. Returns false if the webhook has another URL by now or is disabled already, or
+/// if the lease has been lost: then another attempt decides what becomes of the webhook.
+fn disable(
+    tx: &mut Tx,
+    held: &Delivery,
+    holder: &str,
+    url: &str,
+    now: Moment,
+) -> Result<bool, Error> {
+    // The webhook's row is locked before those of its deliveries, as where it is deleted: attempts that end at once don't deadlock.
+    let disabled = tx.run(
+        "UPDATE webhooks SET enabled = FALSE, disabled_reason = 'gone', updated_at = $2
+         WHERE id = $1 AND url = $3 AND enabled AND EXISTS (
+             SELECT 1 FROM webhook_deliveries WHERE id = $4 AND held_by = $5 AND next_attempt_at = $6)",
+        &[&held.webhook_id, &now, &url, &held.id, &holder, &held.next_attempt_at],
+    )?;
+    Ok(disabled == 1)
 }
 
 /// Returns a page of a webhook's deliveries, newest first, after `after`.

@@ -38,6 +38,8 @@ pub(crate) enum Manner {
     Shut,
     /// Answers 200 without reading the request.
     Deaf,
+    /// Reads the request and answers once it has another behaviour.
+    Held,
 }
 
 /// A request as it came.
@@ -179,6 +181,9 @@ async fn receive(
     };
     got.lock().expect("unpoisoned").push(request);
 
+    while is(Manner::Held) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let manner = *manner.lock().expect("unpoisoned");
     let answer = match manner {
         Manner::Status(status) => format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n"),
@@ -190,7 +195,7 @@ async fn receive(
         }
         Manner::Garbage => "220 mail.example.com ESMTP\r\n".to_owned(),
         Manner::Liar => "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nshort".to_owned(),
-        Manner::Shut | Manner::Deaf => return Ok(()),
+        Manner::Shut | Manner::Deaf | Manner::Held => return Ok(()),
         Manner::Silent => {
             tokio::time::sleep(Duration::from_secs(60)).await;
             return Ok(());

@@ -19,14 +19,14 @@ const WEBHOOKS: &str = "/webhooks";
 const PRIVATE: &str = "[webhooks]\nallow_private_addresses = true\n";
 
 /// An API whose webhooks may lead to loopback, with a sender that sends when the test calls `deliver`.
-struct WebhookTest {
-    api: TestApi,
+pub(crate) struct WebhookTest {
+    pub(crate) api: TestApi,
     sender: WebhookSender,
-    tenant: Tenant,
+    pub(crate) tenant: Tenant,
 }
 
 impl WebhookTest {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let api = TestApi::with(PRIVATE).await;
         let tenant = api.tenant("Acme").await;
         let sender = sender(&api, true);
@@ -41,28 +41,28 @@ impl WebhookTest {
         self.api.post(path, &self.tenant.token, body).await
     }
 
-    async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         self.api.get(path, &self.tenant.token).await.with(200)
     }
 
     /// Makes a webhook for this receiver; returns its path and its secret.
-    async fn webhook(&self, receiver: &Receiver) -> (String, String) {
+    pub(crate) async fn webhook(&self, receiver: &Receiver) -> (String, String) {
         let made = self.post(WEBHOOKS, json!({"url": receiver.url()})).await;
         let made = made.with(201);
         let secret = made["secret"].as_str().expect("a secret").to_owned();
         (format!("{WEBHOOKS}/{}", id_of(&made)), secret)
     }
 
-    async fn emit(&self, number: u32) {
+    pub(crate) async fn emit(&self, number: u32) {
         emit(&self.api, self.tenant.org, EventType::TrunkLost, number).await;
     }
 
-    async fn deliver(&self) -> usize {
+    pub(crate) async fn deliver(&self) -> usize {
         self.sender.deliver_due().await.expect("attempted")
     }
 
     /// Returns the only delivery of a webhook.
-    async fn delivery(&self, webhook: &str) -> Value {
+    pub(crate) async fn delivery(&self, webhook: &str) -> Value {
         let page = self.get(&format!("{webhook}/deliveries")).await;
         assert_eq!(page["total"], 1, "{page}");
         page["items"][0].clone()

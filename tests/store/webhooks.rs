@@ -271,7 +271,30 @@ async fn a_webhook_is_changed_and_settled(db: &TestDb) {
     );
     assert_eq!(again.log, [attempt(Some("status"))]);
 
-    let gone = settle(gone, "node 1", Some("gone"), Outcome::Gone).await;
+    // The attempt began before the URL was changed: the receiver at the new one has not been asked.
+    let url = |url: &str| Outcome::Gone {
+        url: url.to_owned(),
+    };
+    let old = url("https://example.com/");
+    let moved = settle(gone, "node 1", Some("gone"), old).await;
+    assert_eq!(
+        (moved.state, moved.next_attempt_at),
+        (DeliveryState::Pending, Some(later(4)))
+    );
+    let enabled = found(&store, move |tx| webhooks::by_id(tx, org, made.id)).await;
+    assert!(enabled.enabled);
+
+    let held = done(&store, move |tx| {
+        deliveries::lease(tx, made.id, "node 1", 3, lease, later(4))
+    })
+    .await;
+    let gone = settle(
+        &held[0],
+        "node 1",
+        Some("gone"),
+        url("https://example.org/"),
+    )
+    .await;
     assert_eq!(gone.state, DeliveryState::Failed);
 
     let failed = store
