@@ -1,5 +1,5 @@
-//! Deletion of the rows of a deleted org, and of calls beyond their retention: a bounded number in each transaction, the oldest calls
-//! first. Usage of deleted calls is counted before, in the same transaction.
+//! Deletion of the rows of a deleted org, with the accounts of its people, and of calls beyond their retention: a bounded number in each
+//! transaction, the oldest calls first. Usage of deleted calls is counted before, in the same transaction.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,8 @@ use super::usage::{MICROS_OF_DAY, whole_seconds};
 
 /// Rows of calls that one transaction deletes.
 const CALLS_AT_ONCE: i64 = 100;
+/// Memberships that one transaction ends, with the accounts of people who belong to no other org.
+const MEMBERS_AT_ONCE: i64 = 100;
 /// Rows of anything else.
 const ROWS_AT_ONCE: i64 = 500;
 
@@ -152,7 +154,7 @@ pub fn delete_some(tx: &mut Tx, org: Uuid) -> Result<u64, Error> {
             return Ok(rows);
         }
     }
-    Ok(0)
+    delete_members(tx, org)
 }
 
 /// Deletes a portion of the ended calls that began before `before`. Returns the number of rows.
@@ -206,6 +208,35 @@ fn delete_calls(tx: &mut Tx, org: Uuid, before: Option<Moment>) -> Result<u64, E
     }
 
     Ok(going.len() as u64)
+}
+
+/// Accounts of an org's members; on PostgreSQL the rows are locked.
+macro_rules! accounts {
+    ($locked:literal) => {
+        concat!(
+            "SELECT id FROM users WHERE id IN (SELECT user_id FROM memberships WHERE org_id = $1 ORDER BY user_id LIMIT $2) ORDER BY id",
+            $locked
+        )
+    };
+}
+
+/// Ends the memberships of some members, and deletes the accounts of those who belong to no other org. Returns the number of members.
+fn delete_members(tx: &mut Tx, org: Uuid) -> Result<u64, Error> {
+    // On PostgreSQL a login link for the same account in another org may be on its way. It locks the account's row before it adds the
+    // membership, so that the statements after the lock see either that membership or none; a link that comes later makes the account anew.
+    let sql = tx.by_dialect(accounts!(""), accounts!(" FOR UPDATE"));
+    let accounts: Vec<(Uuid,)> = tx.all(sql, &[&org, &MEMBERS_AT_ONCE])?;
+
+    for (account,) in &accounts {
+        // Takes the membership with it.
+        let sql = "DELETE FROM users WHERE id = $1
+                   AND NOT EXISTS (SELECT 1 FROM memberships WHERE user_id = $1 AND org_id <> $2)";
+        tx.run(sql, &[account, &org])?;
+        let sql = "DELETE FROM memberships WHERE org_id = $1 AND user_id = $2";
+        tx.run(sql, &[&org, account])?;
+    }
+
+    Ok(accounts.len() as u64)
 }
 
 /// Statement that deletes a portion of a table's rows by key.

@@ -33,6 +33,7 @@ mod keys;
 mod node_commands;
 mod number_codes;
 mod projection;
+mod purged_accounts;
 mod retention;
 mod schema;
 mod sealed;
