@@ -2,15 +2,13 @@
 
 use axum::http::Method;
 use serde_json::{Value, json};
+use trunkline_store::OPERATOR_EMAIL;
 
 use super::Failure;
 use super::output::{Output, print};
 use super::session::Intent;
 use super::target::Target;
 use crate::config::Config;
-
-/// Account of the user of this machine.
-pub(super) const EMAIL: &str = "operator@localhost.localdomain";
 
 /// Prints a link that logs you into the org's dashboard, once and within 15 minutes.
 #[derive(Debug, clap::Args)]
@@ -22,7 +20,7 @@ pub(super) struct Command {
     #[arg(long, conflicts_with = "email")]
     operator: bool,
     /// Account that is logged in; created if it doesn't exist.
-    #[arg(long, default_value = EMAIL)]
+    #[arg(long, default_value = OPERATOR_EMAIL)]
     email: String,
     #[command(flatten)]
     target: Target,

@@ -19,15 +19,15 @@ use trunkline_model::builtin::Flow;
 use trunkline_model::settings::Runtime;
 use trunkline_routing::E164;
 use trunkline_store::{
-    InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewOrgKey, NewPartner, Org, Store, agents,
-    events, inbound_trunks, numbers, orgs, partners,
+    InboundTrunk, InboundTrunkChange, NewAgent, NewOrg, NewOrgKey, NewPartner, OPERATOR_EMAIL, Org,
+    Store, agents, events, inbound_trunks, numbers, orgs, partners,
 };
 use uuid::Uuid;
 
 use super::audited_command::AuditedCommand;
 use super::serve::{self, PublicAddresses};
 use super::session::running_sip;
-use super::{Failure, console, now, output, replace_file, startup};
+use super::{Failure, now, output, replace_file, startup};
 use crate::api::{SCOPES, create_partner_key, operators_login_link, token};
 use crate::config::{Config, QUICKSTART_FILE, Sip};
 use crate::directory::Directory;
@@ -266,7 +266,7 @@ async fn make(
 
     // Each run makes a new link, since a link works once.
     let at = (store, reachable.dashboard.as_str());
-    let link = operators_login_link(at, org, console::EMAIL, now());
+    let link = operators_login_link(at, org, OPERATOR_EMAIL, now());
     let login_link = part("login_link").scope(link).await?;
 
     let (http, sip) = (reachable.http.clone(), reachable.first_sip());

@@ -12,6 +12,10 @@ use super::page::{List, Narrow, Page, Position};
 use super::tx::Tx;
 use super::{lock_org, new_id};
 
+/// Address of the operator's account, which enters any org and is no person of it: it neither takes the place of an org's first member nor
+/// counts as its administrator.
+pub const OPERATOR_EMAIL: &str = "operator@localhost.localdomain";
+
 /// Rights of the members of a role.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -49,7 +53,7 @@ pub struct NewLogin {
     pub email: String,
     /// Name for a new account.
     pub name: Option<String>,
-    /// Roles for a new membership; with none the org's first member becomes `admin`, later ones `member`.
+    /// Roles for a new membership; with none the org's first member becomes `admin`, later ones `member`; the operator is not counted.
     pub roles: Vec<Uuid>,
 }
 
@@ -160,11 +164,12 @@ fn must_be_member(tx: &mut Tx, org: Uuid, user: Uuid) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses to take the rights of the only member who may change things. The org is locked, so it stays the only one until the commit.
+/// Refuses to take the rights of the only member who may change things. The org is locked, so it stays the only one until the commit. The
+/// operator's account doesn't count, and can always lose its rights.
 fn must_not_be_last(tx: &mut Tx, org: Uuid, user: Uuid) -> Result<(), Error> {
-    let sql = "SELECT DISTINCT user_id FROM membership_roles JOIN roles ON roles.id = role_id
-               WHERE membership_roles.org_id = $1 AND access = 'write' LIMIT 2";
-    let administrators: Vec<(Uuid,)> = tx.all(sql, &[&org])?;
+    let sql = "SELECT DISTINCT user_id FROM membership_roles JOIN roles ON roles.id = role_id JOIN users ON users.id = user_id
+               WHERE membership_roles.org_id = $1 AND access = 'write' AND email <> $2 LIMIT 2";
+    let administrators: Vec<(Uuid,)> = tx.all(sql, &[&org, &OPERATOR_EMAIL])?;
     if administrators != [(user,)] {
         return Ok(());
     }
@@ -235,9 +240,10 @@ fn account(tx: &mut Tx, new: &NewLogin, now: Moment) -> Result<Uuid, Error> {
 
 /// Creates the membership with its roles, unless the person is a member.
 fn join(tx: &mut Tx, org: Uuid, user: Uuid, roles: &[Uuid], now: Moment) -> Result<(), Error> {
+    // The operator may have looked into the org before its first person comes.
     let (members,): (i64,) = tx.exactly_one(
-        "SELECT COUNT(*) FROM memberships WHERE org_id = $1",
-        &[&org],
+        "SELECT COUNT(*) FROM memberships JOIN users ON users.id = user_id WHERE org_id = $1 AND email <> $2",
+        &[&org, &OPERATOR_EMAIL],
     )?;
     let sql = "INSERT INTO memberships (org_id, user_id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
     // A member keeps its roles, whatever roles the link names.

@@ -1,9 +1,11 @@
 //! `/partner/v1/orgs/{orgId}/…`: API keys, login links, roles.
 
 use serde_json::{Value, json};
-use trunkline_store::org_keys;
+use trunkline_store::{OPERATOR_EMAIL, org_keys};
 
+use crate::pages::{form_token, log_in, submit, visit};
 use crate::test_api::{Answer, Reseller, TestApi, found, masked, now, pass, walk, written};
+use crate::test_org::operators_cookie;
 
 /// A partner with an org.
 async fn owner(api: &TestApi, name: &str) -> (Reseller, String) {
@@ -277,6 +279,46 @@ async fn the_first_user_becomes_admin_and_later_ones_members() {
     let expected =
         expected.map(|(email, name, role)| (email.to_owned(), name.to_owned(), role.to_owned()));
     assert_eq!(members, expected);
+}
+
+/// The operator enters an org by an account that is a member, and may do so before the org's first person comes.
+#[tokio::test]
+async fn the_operators_visit_takes_nobodys_administration() {
+    let api = TestApi::new().await;
+    let (partner, org) = owner(&api, "Acme").await;
+    let operator = operators_cookie(&api).await;
+    let proof = form_token(&visit(&api, "/operator-console", &operator).await);
+    let enter = format!("/operator-console/orgs/{org}/console");
+    let entered = submit(&api, &enter, &operator, &format!("form_token={proof}")).await;
+    assert_eq!(entered.status, 303, "{}", entered.text);
+    assert_eq!(roles_of(&api, &org, OPERATOR_EMAIL).await, ["admin"]);
+
+    let made = link(&api, &partner, &org, json!({"email": "ann@example.com"})).await;
+    let url = made.with(201)["url"].as_str().expect("a url").to_owned();
+    assert_eq!(roles_of(&api, &org, "ann@example.com").await, ["admin"]);
+
+    let path = url.strip_prefix("https://dashboard.example").expect("ours");
+    let cookie = log_in(&api, path).await;
+    let members = format!("/dashboard/{org}/members");
+    let page = visit(&api, &members, &cookie).await;
+    let proof = form_token(&page);
+    let (_, list) = page.text.split_once("id=\"members\"").expect("the list");
+    // The id of a member is in the path of the form that changes its role.
+    let id = |email: &str| {
+        let (_, after) = list.split_once(email).expect("a member");
+        let (before, _) = after.split_once("/role").expect("a form");
+        before.rsplit_once('/').expect("a path").1.to_owned()
+    };
+
+    let member = role(&roles(&api, &partner, &org).await, "member");
+    let demoting = format!("form_token={proof}&role={member}");
+    let ann = format!("{members}/{}/role", id("ann@example.com"));
+    let refused = submit(&api, &ann, &cookie, &demoting).await;
+    assert_eq!(refused.status, 409, "{}", refused.text);
+
+    let visitor = format!("{members}/{}/role", id(OPERATOR_EMAIL));
+    let demoted = submit(&api, &visitor, &cookie, &demoting).await;
+    assert_eq!(demoted.status, 303, "{}", demoted.text);
 }
 
 #[tokio::test]

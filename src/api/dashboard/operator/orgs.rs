@@ -5,6 +5,7 @@ use axum::http::Method;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::{Value, json};
+use trunkline_store::OPERATOR_EMAIL;
 
 use super::super::backend::{items, query, text};
 use super::super::document::{Tone, badge, card, spaced, table, time};
@@ -273,7 +274,7 @@ pub(super) async fn open_console(form: OperatorForm) -> Result<Response, ErrorPa
     let id = visitor.id("orgId")?;
     let path = format!("/operator/orgs/{id}/login-links");
     // The account that `trunkline console` uses too.
-    let body = json!({"email": "operator@localhost.localdomain", "name": "Operator"});
+    let body = json!({"email": OPERATOR_EMAIL, "name": "Operator"});
 
     match visitor.client.send(Method::POST, &path, Some(&body)).await {
         Ok(link) => {
