@@ -274,7 +274,7 @@ const COUNTERS: &[(&str, &str, Series)] = &[
     ),
     (
         "trunkline_journal_project_errors_total",
-        "Times that the database refused facts",
+        "Times that the database refused facts, or that they could not be read back",
         Bare,
     ),
     (

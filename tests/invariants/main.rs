@@ -1,6 +1,7 @@
 //! Rules of the sources: imports between modules and between the features of a call, names, uses of the clock, `unsafe`, SQL and rsip, the length of a
 //! file, migrations in pairs, licences of dependencies. Each rule has a test that it finds a violation.
 
+mod codes;
 mod deny;
 mod docs;
 mod features;

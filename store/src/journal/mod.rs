@@ -377,7 +377,7 @@ fn describe() {
     );
     describe_counter!(
         "trunkline_journal_project_errors_total",
-        "Times that the store did not take facts"
+        "Times that the store did not take facts, or that they could not be read back"
     );
     describe_gauge!(
         "trunkline_journal_unprojected_facts",
