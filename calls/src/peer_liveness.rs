@@ -106,10 +106,13 @@ impl PeerLiveness {
         Some(self.session.map_or(at, |session| session.due.min(at)))
     }
 
-    /// Notes a probe whose connection broke. Returns whether to repeat it at once, since only the connection may have been stale: once,
-    /// because over TLS each new connection that is refused looks like one that broke.
-    pub(crate) const fn repeat_broken(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_repeated, true)
+    /// Notes a probe whose connection broke. Returns whether to repeat it at once, since only the connection may have been stale. Over TLS
+    /// each new connection that is refused looks like one that broke, so this happens once; but until the end of a session that leaves no
+    /// time for a second probe.
+    pub(crate) fn repeat_broken(&mut self, now: Moment) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_repeated, true);
+        let is_short = |session: SessionTimes| session.end <= now + AGAIN + ANSWERED;
+        is_first || self.session.is_some_and(is_short)
     }
 
     /// Notes a probe without an answer. Returns whether there is time for another one.
@@ -270,14 +273,14 @@ mod tests {
     fn a_probe_whose_connection_broke_is_repeated_once_until_the_peer_is_heard() {
         let mut liveness = PeerLiveness::default();
         liveness.begin(None, START);
-        assert!(liveness.repeat_broken());
-        assert!(!liveness.repeat_broken());
+        assert!(liveness.repeat_broken(START));
+        assert!(!liveness.repeat_broken(START));
         assert!(liveness.miss(after(1)), "asked again a minute later");
-        assert!(!liveness.repeat_broken(), "nothing was heard meanwhile");
+        assert!(!liveness.repeat_broken(after(61)), "nothing was heard");
         assert!(!liveness.miss(after(61)), "it is gone");
 
         liveness.hear(after(62));
-        assert!(liveness.repeat_broken());
+        assert!(liveness.repeat_broken(after(62)));
     }
 
     #[test]

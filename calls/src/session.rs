@@ -201,7 +201,7 @@ impl ActiveLeg<'_> {
         match Reply::without_answer(status, pending.connected) {
             Reply::RetryAfter(wait) => {
                 let session = self.leg.session_mut();
-                match session.is_some_and(|session| session.liveness.repeat_broken()) {
+                match session.is_some_and(|session| session.liveness.repeat_broken(cx.now)) {
                     true => self.refresh_later(cx, wait),
                     false => self.missed(cx),
                 }

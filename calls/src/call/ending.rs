@@ -180,7 +180,8 @@ impl Call {
             return;
         };
         if self.transfer.outlives(&self.bridge, id) {
-            // RFC 3261 §12.2.1.2: the dialog is to be ended by BYE. If its peer is only silent, it may read that later.
+            // RFC 3261 §12.2.1.2: the dialog is to be ended by BYE. It is sent once: another one, over a new connection, would need the
+            // dialog, which is gone then.
             self.bridge.send_bye(cx, id, ByeContent::ours(lost.reason));
             return self.on_agent_bye(cx, id);
         }
