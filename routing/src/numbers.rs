@@ -55,7 +55,9 @@ impl Written {
         let (number, parameters) = number.split_once(';').unwrap_or((number, ""));
         match number.strip_prefix('+') {
             Some(digits) => {
-                let keeps_zero = KEEP_ZERO.iter().any(|code| digits.starts_with(code));
+                let before = digits.split("(0)").next().and_then(strip_separators);
+                let keeps_zero = before
+                    .is_some_and(|before| KEEP_ZERO.iter().any(|code| before.starts_with(code)));
                 let digits = match keeps_zero {
                     true => strip_separators(digits)?,
                     // `+49 (0)30 …`: the zero in parentheses is dialled only inside the country.
@@ -218,7 +220,7 @@ mod tests {
             ),
             (
                 "zero in parentheses that Italy keeps",
-                "+39 (0)6 6982 1234",
+                "+ 39 (0)6 6982 1234",
                 "",
                 Some("+390669821234"),
             ),

@@ -45,6 +45,8 @@ struct Segment {
     /// Start of its retention, which a file has as its modification time: the time of its last message. If the clock was ahead when that came,
     /// it is the time at which this showed.
     retained_from: Moment,
+    /// The same as the file had it, or the last message: `retained_from` is earlier while this lies in the future.
+    claimed: Moment,
     size: u64,
 }
 
@@ -83,6 +85,7 @@ impl Segments {
                 // The modification time is too early for a search if the clock had been ahead. No segment is written for longer than this.
                 last: retained_from.max(began + MAX_SEGMENT_AGE),
                 retained_from,
+                claimed: retained_from,
                 size: data.len(),
             });
         }
@@ -134,6 +137,7 @@ impl Segments {
         segment.size += octets.len() as u64;
         segment.last = segment.last.max(block.span.1);
         segment.retained_from = segment.retained_from.max(block.span.1);
+        segment.claimed = segment.claimed.max(block.span.1);
 
         Ok(())
     }
@@ -163,6 +167,7 @@ impl Segments {
             began,
             last: began,
             retained_from: began,
+            claimed: began,
             size: MAGIC.len() as u64,
         });
 
@@ -264,15 +269,21 @@ impl Segments {
 impl Segment {
     /// Starts the retention now if its start lies in the future, because the clock was ahead when the last message came.
     fn limit_to(&mut self, now: Moment) {
-        // Before that day it is the present clock that is wrong: to follow it would end the retention once the clock is set.
-        if self.retained_from <= now || now < CLOCK_IS_SET {
+        let from = match self.claimed <= now {
+            // If it was corrected before, it was the present clock that had been behind.
+            true => self.claimed,
+            // Before that day the present clock is wrong for certain.
+            false if now < CLOCK_IS_SET => return,
+            false => self.retained_from.min(now),
+        };
+        if from == self.retained_from {
             return;
         }
 
-        self.retained_from = now;
+        self.retained_from = from;
         // In the file too: otherwise each restart would begin the retention anew.
         let opened = OpenOptions::new().append(true).open(&self.path);
-        if let Err(fault) = opened.and_then(|file| set_modified(&file, now))
+        if let Err(fault) = opened.and_then(|file| set_modified(&file, from))
             && fault.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(%fault, path = %self.path.display(), "the time of a trace can't be corrected");

@@ -97,7 +97,10 @@ impl HeardKeys {
             }
         });
         if !is_new {
-            if let Some(last) = &mut self.last {
+            if let Some(last) = &mut self.last
+                && last.ssrc == ssrc
+                && last.timestamp == timestamp
+            {
                 last.heard_at = now;
             }
             return None;

@@ -140,6 +140,10 @@ fn files_outlive_a_clock_that_is_not_set_yet() {
 
     let traces = opened(&disk);
     traces.write(Moment::from_secs(100));
+    // The build date of a system, or what a wrong clock kept.
+    traces.write(FIRST - 100 * DAY);
     traces.write(FIRST + DAY / 2);
     assert_eq!(found(&traces, "first").messages.len(), 1);
+    traces.write(FIRST + DAY + 2 * AGE);
+    assert_eq!(files(&disk).len(), 0);
 }
