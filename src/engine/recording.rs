@@ -163,9 +163,9 @@ impl Recording {
         }
     }
 
-    /// Waits until every fact is a row, and tells the other nodes that this one is gone. Facts that the database
-    /// doesn't take stay in the journal for the next start; so do those that are left when `insisted` completes. All
-    /// other handles of the journal must be dropped.
+    /// Waits until every fact is a row, and then tells the other nodes that this one is gone. Facts that can't be read
+    /// from the journal, or that the database doesn't take, stay there for the next start, and the lease expires by
+    /// itself; so it is when `insisted` completes. All other handles of the journal must be dropped.
     pub async fn end(mut self, insisted: impl Future<Output = ()>) {
         // A renewal must not follow the release below.
         self.lease.end();

@@ -115,7 +115,7 @@ pub enum Outcome {
     GivenUp,
     /// The receiver is gone for good: the webhook is disabled, and all its deliveries are given up.
     Gone {
-        /// URL of the attempt. A webhook that has another one by now stays enabled, and the delivery is due at once.
+        /// URL of the attempt. If the webhook has another one by now, or was disabled meanwhile, it stays as it is and the delivery stays due.
         url: String,
     },
 }
@@ -329,7 +329,7 @@ pub fn settle(
         Outcome::Gone { url } => !disable(tx, held, holder, url, now)?,
         Outcome::Delivered | Outcome::Again(_) | Outcome::GivenUp => false,
     };
-    // The receiver at the new URL hasn't refused anything.
+    // The receiver at the new URL hasn't refused anything, and a webhook that its owner has disabled is asked again once it is enabled.
     let outcome = if is_kept {
         Outcome::Again(now)
     } else {

@@ -20,6 +20,9 @@ const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// thread and the place of a request, is free again after it, while TCP may take hours to notice.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Time for the server to answer a ping, or to accept a connection.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The connection, which is opened again after it broke.
 pub(crate) struct PostgresConnection {
     remote: Remote,
@@ -68,8 +71,10 @@ impl PostgresConnection {
     /// Tests or opens the connection.
     pub(crate) fn ready(&mut self) -> Result<(), Error> {
         if self.has_rested && self.connection.is_some() {
+            let bound = self.answer_timeout.replace(READY_TIMEOUT);
             // A connection that fails the ping is opened again below.
             let _ = self.block(async |connection| connection.ping().await);
+            self.answer_timeout = bound;
         }
 
         self.has_rested = false;
@@ -86,6 +91,7 @@ impl PostgresConnection {
                     biased;
                     connected = PgConnection::connect_with(remote.options()) => connected.map_err(Error::from),
                     () = caller.gone() => Err(Broke::Away.into()),
+                    () = tokio::time::sleep(READY_TIMEOUT) => Err(Broke::Away.into()),
                 }
             });
 
