@@ -446,6 +446,17 @@ mod tests {
         assert_eq!(sent.waiting.len(), MAX_WAITING);
     }
 
+    /// Header of a telephone-event's packet.
+    const fn event_header(marker: bool, timestamp: u32, ssrc: u32) -> Header {
+        Header {
+            marker,
+            payload_type: 101,
+            sequence: 1,
+            timestamp,
+            ssrc,
+        }
+    }
+
     #[test]
     fn a_key_is_reported_once() {
         let mut keys = HeardKeys::default();
@@ -461,13 +472,7 @@ mod tests {
             ("of another stream", 0, 100, 8, 600, Some(0)),
             ("the next key, held up with it", 1, 1_700, 8, 601, Some(1)),
         ] {
-            let header = Header {
-                marker: false,
-                payload_type: 101,
-                sequence: 1,
-                timestamp,
-                ssrc,
-            };
+            let header = event_header(false, timestamp, ssrc);
             let now = Moment::from_secs(1_000) + Duration::from_millis(time);
             assert_eq!(
                 keys.hear(&header, &[event, 10, 0, 160], now),
@@ -492,13 +497,7 @@ mod tests {
             ("one timestamp for all", 8, true, 9_000, 8_100, Some(8)),
             ("its end", 8, false, 9_000, 8_200, None),
         ] {
-            let header = Header {
-                marker,
-                payload_type: 101,
-                sequence: 1,
-                timestamp,
-                ssrc: 7,
-            };
+            let header = event_header(marker, timestamp, 7);
             let now = Moment::from_secs(1_000) + Duration::from_millis(time);
             let heard = keys.hear(&header, &[event, 10, 0, 160], now);
             assert_eq!(heard, expected, "{case}");
@@ -540,13 +539,7 @@ mod tests {
                 Some(6),
             ),
         ] {
-            let header = Header {
-                marker,
-                payload_type: 101,
-                sequence: 1,
-                timestamp,
-                ssrc: 7,
-            };
+            let header = event_header(marker, timestamp, 7);
             let now = Moment::from_secs(1_000 + seconds);
             let heard = keys.hear(&header, &[event, 10, 0xff, 0xff], now);
             assert_eq!(heard, expected, "{case}");
